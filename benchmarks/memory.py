@@ -1,0 +1,59 @@
+"""Memory of CMAB-SM: the state as JSON, and the peak of a whole simulated run: `python benchmarks/memory.py`.
+
+Each size runs in a process of its own, so that its peak is its own.
+"""
+
+import json
+import resource
+import subprocess
+import sys
+import time
+
+import numpy as np
+
+import kofn
+
+CASES = [(10**3, 10), (10**4, 10), (10**5, 10), (10**5, 100)]
+HORIZON = 10**12
+RESOLUTION = 0.05
+
+
+def largest_state(policy: kofn.Policy, problem: kofn.Problem, plans: int = 200) -> int:
+    """The largest JSON of the state over the first plans, each told by halves."""
+    rng = np.random.default_rng(1)
+    largest = 0
+    for _ in range(plans):
+        plan = policy.plan()
+        half = plan.part(max(1, plan.plays // 2))
+        policy.tell_plan(problem.play(half.subsets, half.times, rng))
+        if len(plan) > 2 or largest == 0:
+            largest = max(largest, len(json.dumps(kofn.save(policy))))
+        rest = policy.plan()
+        policy.tell_plan(problem.play(rest.subsets, rest.times, rng))
+    return largest
+
+
+def measure(n_arms: int, k: int) -> dict[str, float]:
+    """The state's size, and time and peak memory of a run."""
+    problem = kofn.Problem(kofn.Bernoulli(np.random.default_rng(n_arms).random(n_arms)), "mean", k)
+    start = time.perf_counter()
+    run = kofn.simulate(kofn.CMABSM(n_arms, k, HORIZON, resolution=RESOLUTION), problem, HORIZON, seed=1)
+    taken = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    state = largest_state(kofn.CMABSM(n_arms, k, HORIZON, resolution=RESOLUTION), problem)
+    return {"seconds": taken, "decisions": run.decisions, "peak_mib": peak, "state_bytes": state}
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        print(json.dumps(measure(int(sys.argv[1]), int(sys.argv[2]))))
+    else:
+        print(f"CMAB-SM, a run of {HORIZON:,} plays at resolution {RESOLUTION}")
+        print(f"{'N':>8} {'K':>4} {'state [kB]':>11} {'per arm [B]':>12} {'run [s]':>8} {'decisions':>10} {'peak [MiB]':>11}")
+        for n_arms, k in CASES:
+            command = [sys.executable, __file__, str(n_arms), str(k)]
+            said = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+            print(
+                f"{n_arms:8,} {k:4} {said['state_bytes'] / 1e3:11,.0f} {said['state_bytes'] / n_arms:12.1f} "
+                f"{said['seconds']:8.2f} {said['decisions']:10,} {said['peak_mib']:11,.0f}"
+            )

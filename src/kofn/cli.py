@@ -1,0 +1,366 @@
+"""The command line: parse, call, print. Everything else is imported when a command needs it."""
+
+from __future__ import annotations
+
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kofn import __version__
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from kofn.experiments.paper import PanelResult
+
+
+def count(text: str | int) -> int:
+    """A whole number, also as 1e6, 1_000_000 or 1,000,000."""
+    if isinstance(text, int):
+        return text
+    plain = text.replace("_", "").replace(",", "")
+    try:
+        number = int(plain) if plain.isdecimal() else float(plain)
+        if number >= 0 and number == int(number):
+            return int(number)
+    except (ValueError, OverflowError):
+        pass
+    raise click.BadParameter(f"{text!r} is not a whole number such as 24 or 1e6")
+
+
+AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
+WORKERS = click.option("--workers", type=count, help="Processes to use; all cores by default.")
+SEED = click.option("--seed", type=count, default=2021, show_default=True, help="The same seed gives the same numbers.")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, prog_name="kofn")
+def cli() -> None:
+    """Pick the best K of N when all you ever see is one number.
+
+    \b
+    kofn budget --arms 24 --k 5 --horizon 1e6   what will learning cost?
+    kofn run cmab-sm --problem max --out run    one run, with a picture
+    kofn paper max-12                           a figure of the paper, again
+    """
+
+
+@cli.command()
+@click.argument("name", required=False)
+@click.option("--runs", type=count, help="Runs of each policy; the paper's number (30 or 25) by default.")
+@click.option("--horizon", type=count, default=10**6, show_default=True, help="Plays of each run.")
+@SEED
+@WORKERS
+@click.option(
+    "--out", type=click.Path(path_type=Path), default=Path("out"), show_default=True, help="Folder to write to."
+)
+@AS_JSON
+def paper(
+    name: str | None, runs: int | None, horizon: int, seed: int, workers: int | None, out: Path, as_json: bool
+) -> None:
+    """Run the figures of the paper again: pictures (PNG, SVG), numbers (JSON) and a table.
+
+    Without NAME all of them: cross-selling-12, cross-selling-24, max-12, max-24, mean-45, dominance-bernoulli,
+    dominance-exponential. A NAME may be shortened: `max` stands for max-12 and max-24.
+
+    \b
+    kofn paper                     all figures, with the paper's 10^6 plays and 30 runs
+    kofn paper mean --runs 5       a quick look at one of them
+    """
+    from kofn.experiments.paper import Dominance, figures_named, run_panel
+    from kofn.plots import draw_dominance, draw_panel, save_figure
+
+    results = []
+    figures = figures_named(name)
+    out.mkdir(parents=True, exist_ok=True)
+    for figure in figures:
+        if isinstance(figure, Dominance):
+            files = save_figure(draw_dominance(figure), out / figure.name)
+        else:
+            with _progress(figure.says) as progress:
+                result = run_panel(figure, horizon=horizon, runs=runs, seed=seed, workers=workers, progress=progress)
+            numbers = result.to_dict()
+            (out / f"{figure.name}.json").write_text(json.dumps(numbers, indent=1) + "\n")
+            files = [*save_figure(draw_panel(result), out / figure.name), out / f"{figure.name}.json"]
+            results.append(numbers)
+            if not as_json:
+                _print(_panel_table(result), *_order_lines(result))
+        click.echo(f"wrote {', '.join(map(str, files))}", err=as_json)
+    if as_json:
+        _echo_json(results)
+
+
+@cli.command()
+@click.argument("policy", default="cmab-sm")
+@click.option("--problem", default="max", show_default=True, help="mean, max, min or cross-selling, on random arms.")
+@click.option("--arms", type=count, default=24, show_default=True, help="N, the number of arms.")
+@click.option("--k", type=count, default=5, show_default=True, help="K, the size of a subset.")
+@click.option("--horizon", type=count, default=10**6, show_default=True, help="Plays of the run.")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the policy; repeatable.")
+@click.option("--realised", is_flag=True, help="Draw every reward, and show the realised regret too.")
+@SEED
+@click.option("--out", type=click.Path(path_type=Path), help="Write the picture to OUT.png and OUT.svg.")
+@AS_JSON
+def run(
+    policy: str,
+    problem: str,
+    arms: int,
+    k: int,
+    horizon: int,
+    settings: tuple[str, ...],
+    realised: bool,
+    seed: int,
+    out: Path | None,
+    as_json: bool,
+) -> None:
+    """Let one POLICY play one problem, and show what it found and what it lost on the way.
+
+    \b
+    kofn run cmab-sm --problem max --arms 24 --k 5 --horizon 1e6 --out run
+    kofn run cmab-sm --set resolution=0.05 --realised
+    kofn run doubling --set of=cmab-sm --problem mean
+    """
+    import numpy as np
+
+    from kofn.experiments.settings import Setting
+    from kofn.policies import make_policy
+    from kofn.simulation import simulate
+
+    for_problem, for_policy, for_plays = np.random.SeedSequence(seed).spawn(3)
+    instance = Setting(problem, arms, k).problem(for_problem)
+    params = dict(_setting(each) for each in settings)
+    player = make_policy(policy, n_arms=arms, k=k, horizon=horizon, seed=for_policy, **params)
+    with _progress(f"{policy} on {problem}") as progress:
+        result = simulate(
+            player, instance, horizon, np.random.default_rng(for_plays), realised=realised, progress=progress
+        )
+    if out:
+        from kofn.plots import draw_run, save_figure
+
+        out.parent.mkdir(parents=True, exist_ok=True)
+        files = save_figure(draw_run(result, f"{policy} on {problem}, N = {arms}, K = {k}"), out)
+        click.echo(f"wrote {', '.join(map(str, files))}", err=True)
+    numbers = result.to_dict() | {"best": list(instance.best), "optimum": instance.optimum}
+    if as_json:
+        _echo_json(numbers)
+    else:
+        lost = f"{result.regret:,.1f} ({result.regret / horizon:.4%} of {horizon:,} plays)"
+        rows = {
+            "found": f"{result.final}{'' if result.optimal else f', but the best is {instance.best}'}",
+            "optimal": "yes" if result.optimal else "no",
+            "expected regret": lost,
+            "realised regret": f"{result.realised.final:,.1f}" if result.realised else None,
+            "exploration": f"{result.exploration:,} plays",
+            "decisions": f"{result.decisions:,}",
+        }
+        _print(_pairs(f"{policy} on {problem}, N = {arms}, K = {k}", rows))
+
+
+@cli.command()
+@click.option("--arms", type=count, required=True, help="N, the number of arms.")
+@click.option("--k", type=count, required=True, help="K, the size of a subset.")
+@click.option("--horizon", type=count, required=True, help="The number of plays that you have.")
+@click.option("--resolution", type=float, help="The smallest gap to resolve; the paper's lambda by default.")
+@click.option("--lipschitz", type=float, default=1.0, show_default=True, help="U, the constant of the paper's bounds.")
+@AS_JSON
+def budget(arms: int, k: int, horizon: int, resolution: float | None, lipschitz: float, as_json: bool) -> None:
+    """Tell, before anything is played, whether the horizon is long enough and what learning will cost.
+
+    \b
+    kofn budget --arms 30 --k 15 --horizon 1e6
+    """
+    from kofn.theory import budget as budget_of
+
+    answer = budget_of(arms, k, horizon, lipschitz=lipschitz, resolution=resolution)
+    if as_json:
+        _echo_json(answer.to_dict())
+        return
+    rows = {
+        "resolution (lambda)": f"{answer.resolution:.4g}",
+        "rounds": f"{answer.rounds}",
+        "plays of an action, by round": ", ".join(f"{n:,}" for n in answer.plays) or "none",
+        "exploration, at most": f"{answer.exploration_plays:,} plays ({answer.exploration_share:.2%} of the horizon)",
+        "exploration, the paper's bound": f"{answer.exploration_bound:,.0f} plays",
+        "error probability": f"{answer.error_probability:.1e}",
+        "regret bound": f"{answer.regret_bound:,.0f}",
+        "shortest useful horizon": f"{answer.shortest_useful_horizon:,} plays",
+        "unknown horizon (doubling)": f"{answer.doubling_loss:.2f} times the bound",
+        "subsets": f"{10**answer.log10_subsets:.3g}" if answer.log10_subsets < 300 else f"1e{answer.log10_subsets:.0f}",
+        "UCB over all subsets, its bound": f"{answer.ucb_regret_bound:.3g}",
+        "UCB wins from a horizon of": f"{answer.ucb_wins_from:.2g} (paper), {answer.bounds_cross_at:.2g} (its bounds)",
+    }
+    _print(_pairs(f"N = {arms:,}, K = {k:,}, T = {horizon:,}", rows), answer.verdict)
+
+
+@cli.command()
+@AS_JSON
+def policies(as_json: bool) -> None:
+    """List the policies, and what each needs."""
+    from kofn.policies.registry import POLICIES
+
+    facts = [
+        {
+            "name": name,
+            "needs_horizon": policy.needs_horizon,
+            "linear_memory": policy.linear_memory,
+            "says": (policy.__doc__ or "").strip().splitlines()[0],
+        }
+        for name, policy in sorted(POLICIES.items())
+    ]
+    if as_json:
+        _echo_json(facts)
+        return
+    table = _table("", "policy", "horizon", "memory", "what it does")
+    for fact in facts:
+        horizon = "needs it" if fact["needs_horizon"] else "any"
+        memory = "O(N)" if fact["linear_memory"] else "all subsets"
+        table.add_row(str(fact["name"]), horizon, memory, str(fact["says"]))
+    _print(table)
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print what makes SHELL complete kofn's commands.
+
+    \b
+    eval "$(kofn completion bash)"     in ~/.bashrc; zsh likewise in ~/.zshrc
+    kofn completion fish | source      in fish's config
+    """
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None  # the choice above
+    click.echo(kind(cli, {}, "kofn", "_KOFN_COMPLETE").source())
+
+
+def main() -> None:
+    """Run the command line; bad input is one line on stderr and exit code 2."""
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = _warn
+            code = cli.main(prog_name="kofn", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as usage:
+        click.echo(usage.format_message())
+        code = 2
+    except click.ClickException as wrong:
+        code = _refuse(wrong.format_message())
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("kofn: stopped", err=True)
+        code = 130
+    except BrokenPipeError:
+        code = 0
+    except Exception as error:
+        from kofn.core import KofnError
+
+        if not isinstance(error, KofnError | OSError):
+            raise
+        code = _refuse(str(error))
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _refuse(message: str) -> int:
+    click.echo(f"kofn: {' '.join(message.split())}", err=True)
+    return 2
+
+
+def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
+    click.echo(f"kofn: note: {message}", err=True)
+
+
+def _setting(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.UsageError(f"--set takes NAME=VALUE, such as resolution=0.05, not {text!r}")
+    try:
+        return name, json.loads(value)
+    except json.JSONDecodeError:
+        return name, value
+
+
+def _echo_json(value: Any) -> None:
+    click.echo(json.dumps(value, indent=2, allow_nan=False))
+
+
+def _table(title: str, *columns: str) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 or not title else "right")
+    return table
+
+
+def _pairs(title: str, rows: Mapping[str, str | None]) -> Table:
+    table = _table("", title, "")
+    for name, value in rows.items():
+        if value is not None:
+            table.add_row(name, value)
+    return table
+
+
+def _panel_table(result: PanelResult) -> Table:
+    title = f"{result.panel.says}: regret after {result.horizon:,} plays, mean of {result.runs} runs"
+    table = _table(title, "policy", "K", "regret", "± 95 %", "published", "ours / published", "found best", "explored")
+    for k in result.panel.ks:
+        for cell in result.at(k):
+            ratio = f"{cell.ratio:.2f}" if cell.ratio is not None else ""
+            table.add_row(
+                cell.line.name,
+                str(k),
+                f"{cell.final:,.0f}",
+                f"{cell.band.high[-1] - cell.final:,.0f}",
+                f"{cell.printed.final:,.0f}" if cell.printed else "",
+                ratio,
+                f"{cell.found:.0%}",
+                f"{cell.exploration:,.0f}",
+            )
+        for name, curve in result.only_published(k).items():
+            table.add_row(f"{name} (published)", str(k), "", "", f"{curve.final:,.0f}", "", "", "")
+        table.add_section()
+    return table
+
+
+def _order_lines(result: PanelResult) -> Iterator[str]:
+    for k in result.panel.ks:
+        ours, theirs = result.orders(k)
+        if len(ours) > 1:
+            verdict = "as published" if ours == theirs else f"published: {' < '.join(theirs)}"
+            yield f"K = {k}: {' < '.join(ours)} ({verdict})"
+
+
+def _print(*parts: Any) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False, soft_wrap=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=120)
+    for part in parts:
+        console.print(part)
+
+
+@contextmanager
+def _progress(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr with the time left, only at a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn(title), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
+    with Progress(
+        *columns,
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task(title)
+        yield lambda done, of: bar.update(task, completed=done, total=of)

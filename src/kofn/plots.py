@@ -1,0 +1,128 @@
+"""Pictures of what other modules computed. Each function returns a matplotlib figure; nothing global is touched."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kofn.core import MissingExtra
+from kofn.experiments.paper import Cell, Dominance, PanelResult
+from kofn.problems import ArctanExponential, Bernoulli
+from kofn.simulation import Run
+
+try:
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
+except ImportError as missing:
+    raise MissingExtra("matplotlib", "plots") from missing
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLOURS = {
+    "cmab-sm (figures)": "#0b6e99",
+    "cmab-sm (printed)": "#7fb5d1",
+    "improved-ucb (figures)": "#c4511d",
+    "improved-ucb (printed)": "#eeb08c",
+    "csar": "#4b7f52",
+}
+PUBLISHED_AS = {"cmab-sm": "cmab-sm (figures)", "ucb": "improved-ucb (figures)", "csar": "csar"}
+SHADES = ("#b7d5e5", "#7fb5d1", "#4795bb", "#0b6e99", "#07455f")
+
+
+def draw_panel(result: PanelResult) -> Figure:
+    """A figure of the paper, a small picture for each K: our curves with their band, the published ones dotted."""
+    ks = result.panel.ks
+    columns = min(3, len(ks))
+    rows = math.ceil(len(ks) / columns)
+    figure = Figure(figsize=(4.2 * columns, 3.4 * rows + 1.1), layout="constrained")
+    figure.suptitle(f"{result.panel.says}: expected regret over {result.horizon:,} plays, mean of {result.runs} runs")
+    axes = figure.subplots(rows, columns, squeeze=False).flat
+    for k, ax in zip(ks, axes, strict=False):
+        _draw_cells(ax, result, k)
+    for ax in list(axes)[len(ks) :]:
+        ax.set_axis_off()
+    handles: dict[str, Any] = {}
+    for ax in figure.axes:
+        handles |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, frameon=False)
+    return figure
+
+
+def _draw_cells(ax: Axes, result: PanelResult, k: int) -> None:
+    for cell in result.at(k):
+        _draw_cell(ax, cell)
+    printed = {cell.line.published: cell.printed for cell in result.at(k) if cell.printed is not None}
+    printed |= result.only_published(k)
+    for name, curve in printed.items():
+        colour = COLOURS[PUBLISHED_AS[name]]
+        ax.plot(curve.plays, curve.regret, ":", color=colour, lw=1.8, label=f"{name}, as published")
+    _axes(ax, f"K = {k}")
+
+
+def _draw_cell(ax: Axes, cell: Cell) -> None:
+    colour = COLOURS[cell.line.name]
+    band = cell.band
+    ax.plot(band.plays, band.mean, color=colour, lw=1.8, label=cell.line.name)
+    ax.fill_between(band.plays, band.low, band.high, color=colour, alpha=0.18, lw=0)
+
+
+def _axes(ax: Axes, title: str) -> None:
+    ax.set_title(title)
+    ax.set_xlabel("plays")
+    ax.set_ylabel("regret")
+    ax.set_ylim(bottom=0)
+    ax.margins(x=0)
+    ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+    ax.yaxis.set_major_formatter(EngFormatter(sep=""))
+    ax.grid(alpha=0.25)
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def draw_dominance(figure_of: Dominance) -> Figure:
+    """P(X >= x) for each arm: an arm that dominates another lies above it everywhere."""
+    arms = {"bernoulli": Bernoulli, "arctan-exponential": ArctanExponential}[figure_of.arms](figure_of.parameters)
+    x = np.linspace(-0.05, 1.05, 1101)
+    figure = Figure(figsize=(5.4, 4), layout="constrained")
+    ax = figure.subplots()
+    survival = np.array([arms.survival(each) for each in x])
+    for index, parameter in enumerate(figure_of.parameters):
+        ax.plot(x, survival[:, index], color=SHADES[index], label=f"{figure_of.symbol} = {parameter:g}")
+    ax.set(title=f"{figure_of.says}: first-order dominance", xlabel="x", ylabel="P(X ≥ x)")
+    ax.grid(alpha=0.25)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False)
+    return figure
+
+
+def draw_run(run: Run, title: str) -> Figure:
+    """The regret of one run, and where exploration ended."""
+    figure = Figure(figsize=(6.4, 4), layout="constrained")
+    ax = figure.subplots()
+    ax.plot(run.curve.plays, run.curve.regret, color=COLOURS["cmab-sm (figures)"], lw=2, label="expected regret")
+    if run.realised is not None:
+        ax.plot(
+            run.realised.plays,
+            run.realised.regret,
+            color=COLOURS["improved-ucb (figures)"],
+            lw=1,
+            label="realised regret",
+        )
+    if run.exploration < run.horizon:
+        ax.axvline(run.exploration, color="grey", ls="--", lw=1, label=f"explored for {run.exploration:,} plays")
+    _axes(ax, title)
+    ax.legend(frameon=False)
+    return figure
+
+
+def save_figure(figure: Figure, path: Path) -> list[Path]:
+    """Write the figure beside `path` as PNG and SVG, the same bytes for the same numbers; the files written."""
+    files = [path.with_suffix(".png"), path.with_suffix(".svg")]
+    with rc_context({"svg.hashsalt": "kofn"}):
+        figure.savefig(files[0], dpi=150)
+        figure.savefig(files[1], metadata={"Date": None})
+    return files

@@ -1,0 +1,380 @@
+"""CMAB-SM: sort groups of K+1 arms, merge them, play the best K (Agarwal, Aggarwal, Quinn, Umrawal, ALT 2021).
+
+Line numbers in the margin are those of Algorithm 1 (CMAB-SM), 2 (SORT) and 3 (MERGE) in the paper's main text. Where
+the paper contradicts itself the choice is marked (a) to (g) and explained in docs/cmab-sm.md.
+
+Each phase is a dataclass whose fields are the pseudo-code's variables, and its `advance` is the loop, except that where
+the paper plays actions it returns them. Called again it walks to the same place, because its guards ask "has this been
+played n_r times yet?", which only the tallies answer.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kofn.core import (
+    BadRecord,
+    Direction,
+    FloatArray,
+    IntArray,
+    Plan,
+    Policy,
+    Seed,
+    ShortHorizonWarning,
+    Subset,
+    Tally,
+    generator,
+    subset_of,
+    whole,
+)
+from kofn.policies.registry import register
+from kofn.theory.schedule import Form, Schedule, shortest_useful_horizon
+
+MOST_CELLS = 2**22
+"""Arms in one plan at the most: SORT plays more groups than that in several plans, so that memory stays linear in N."""
+
+
+@register
+class CMABSM(Policy):
+    """The paper's algorithm: explore by SORT and MERGE, then play the K arms found.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(1)
+    >>> p = np.linspace(0.02, 0.98, 8)
+    >>> policy = CMABSM(n_arms=8, k=2, horizon=20_000, resolution=0.2)
+    >>> for _ in range(20_000):
+    ...     subset = policy.ask()
+    ...     policy.tell(subset, rng.random() < p[list(subset)].mean())
+    >>> policy.best()
+    (6, 7)
+
+    The groups are the arms in order; `seed` shuffles them first. `resolution` is the paper's lambda, the smallest gap
+    worth resolving; by default the printed (256 N log(2NT) / T)^(1/3). `schedule="figures"` explores as long as the
+    paper's figures show, not as its text says (docs/paper.md).
+    """
+
+    name = "cmab-sm"
+    needs_horizon = True
+
+    def __init__(
+        self,
+        n_arms: int,
+        k: int,
+        horizon: int,
+        *,
+        resolution: float | None = None,
+        schedule: Form = "printed",
+        seed: Seed = None,
+        reward_range: tuple[float, float] = (0.0, 1.0),
+        direction: Direction = "maximize",
+    ) -> None:
+        super().__init__(
+            n_arms,
+            k,
+            reward_range=reward_range,
+            direction=direction,
+            horizon=whole("horizon", horizon),
+            resolution=resolution,
+            schedule=schedule,
+            seed=int(seed) if isinstance(seed, int | np.integer) else None,
+        )
+        self.horizon: int = self._params["horizon"]
+        self.schedule = Schedule(self.n_arms, self.k, self.horizon, resolution, schedule)
+        if not self.schedule.rounds:
+            warnings.warn(self._too_short(), ShortHorizonWarning, stacklevel=2)
+        arms = np.arange(self.n_arms) if seed is None else generator(seed).permutation(self.n_arms)
+        self._phase: Sort | Merge | Subset = Sort.of(_partition(arms, self.k))  # line 2
+        self._advance()
+        self._begin()
+
+    def best(self) -> Subset:
+        """The K arms found; until then, what SORT and MERGE have put first so far."""
+        return self._phase if isinstance(self._phase, tuple) else self._phase.best()
+
+    @property
+    def committed(self) -> bool:
+        """Whether the K arms have been found."""
+        return isinstance(self._phase, tuple)
+
+    def _next(self) -> Plan:
+        if isinstance(self._phase, tuple):  # the subset found, for as long as anyone likes
+            return Plan(np.array([self._phase]), np.array([min(self.horizon, 2**62)]))
+        return self._wanted
+
+    def _learn(self, plan: Plan, tally: Tally) -> None:
+        if not isinstance(self._phase, tuple):
+            self._phase.take(tally)
+            self._advance()
+
+    def _advance(self) -> None:
+        """Walk on to the next plays that are wanted, from SORT through MERGE to the end."""
+        while not isinstance(self._phase, tuple):
+            if wanted := self._phase.advance(self.schedule):
+                self._wanted = wanted
+                return
+            self._phase = self._phase.then()
+
+    def _too_short(self) -> str:
+        if self._params["resolution"] is not None:
+            return f"a resolution of {self.schedule.resolution:g} leaves no round to explore in: give one below 0.5"
+        return (
+            f"a horizon of {self.horizon:,} plays is too short for CMAB-SM to explore {self.n_arms} arms: it will play "
+            f"an arbitrary subset. The shortest useful horizon is {shortest_useful_horizon(self.n_arms):,}; "
+            f"or set the resolution yourself, below 0.5"
+        )
+
+    def _state(self) -> dict[str, Any]:
+        if isinstance(self._phase, tuple):
+            return {"phase": "play", "best": list(self._phase)}
+        return self._phase.state()
+
+    def _load(self, state: Mapping[str, Any]) -> None:
+        phase = state["phase"]
+        if phase == "play":
+            self._phase = subset_of(state["best"], self.n_arms, self.k)
+        elif phase == "sort":
+            self._phase = Sort.load(state, self.n_arms, self.k)
+        elif phase == "merge":
+            self._phase = Merge.load(state, self.n_arms, self.k)
+        else:
+            raise BadRecord(f"phase is sort, merge or play, not {phase!r}")
+        self._advance()
+
+
+@dataclass
+class Sort:
+    """Algorithm 2 on all groups at once: rank the K+1 arms of each by the actions that leave one of them out.
+
+    A row is a group, and cell (g, i) stands for the action a_-i: all arms of group g but its i-th.
+    """
+
+    groups: IntArray
+    count: NDArray[np.int64]
+    total: FloatArray
+    unsorted: NDArray[np.bool_]
+    r: int = 1  # line 3
+    asked: tuple[IntArray, IntArray] = field(init=False, repr=False)  # the cells of the plan last returned
+
+    @classmethod
+    def of(cls, groups: IntArray) -> Sort:
+        """Nothing played, nothing sorted."""
+        return cls(
+            groups, np.zeros(groups.shape, np.int64), np.zeros(groups.shape), np.ones(groups.shape, bool)
+        )  # lines 1, 2
+
+    def advance(self, s: Schedule) -> Plan | None:
+        """The actions to play next, or nothing when SORT has ended."""
+        while self.r <= s.rounds and self.unsorted.any():  # line 4
+            if wanted := self._missing(s.plays[self.r]):
+                return wanted  # lines 5-7; (a) sample, then test
+            self._settle(2 * s.radius[self.r])  # lines 6, 8, 9
+            self.r += 1  # line 12
+        return None
+
+    def take(self, tally: Tally) -> None:
+        """Count what the actions last returned have earned."""
+        self.count[self.asked] += tally.count
+        self.total[self.asked] += tally.total
+
+    def then(self) -> Merge | Subset:
+        """MERGE, or the best K themselves when there is one group only."""
+        ranked = self._ranked()[:, :-1].tolist()  # line 16
+        if len(ranked) == 1:
+            return tuple(sorted(ranked[0]))
+        repeated = set(self.groups[0].tolist())
+        ranked[-1] = [arm for arm in ranked[-1] if arm not in repeated]  # (b) padding has done its work
+        return Merge(g1=ranked[0], g2=ranked[1], waiting=deque(ranked[2:]))
+
+    def best(self) -> Subset:
+        """The best K of the first group."""
+        return tuple(sorted(self._ranked()[0, :-1].tolist()))
+
+    def _missing(self, n_r: int) -> Plan | None:
+        """The unsorted actions that have not been played n_r times, as many as a plan may hold."""
+        g, i = np.nonzero(self.unsorted & (self.count < n_r))
+        k = self.groups.shape[1] - 1
+        most = max(1, MOST_CELLS // k)
+        g, i = self.asked = g[:most], i[:most]
+        if not g.size:
+            return None
+        others = np.arange(k) + (np.arange(k) >= i[:, None])  # all columns but the i-th
+        return Plan(self.groups[g[:, None], others], n_r - self.count[g, i])
+
+    def _settle(self, gap: float) -> None:
+        """Take out of `unsorted` the actions whose mean is apart from both its neighbours' by more than `gap`."""
+        means = self._means()
+        order = np.argsort(means, axis=1, kind="stable")
+        apart = np.diff(np.take_along_axis(means, order, axis=1), axis=1) > gap
+        edge = np.ones((len(means), 1), bool)
+        settled = np.hstack([edge, apart]) & np.hstack([apart, edge])
+        np.put_along_axis(self.unsorted, order, np.take_along_axis(self.unsorted, order, axis=1) & ~settled, axis=1)
+
+    def _ranked(self) -> IntArray:
+        """Each group's arms, best first: the best arm is the one that is missed most."""
+        return np.take_along_axis(self.groups, np.argsort(self._means(), axis=1, kind="stable"), axis=1)  # line 15, (c)
+
+    def _means(self) -> FloatArray:
+        return self.total / np.maximum(self.count, 1)
+
+    def state(self) -> dict[str, Any]:
+        """The fields as lists of plain numbers, group after group."""
+        return {
+            "phase": "sort",
+            "groups": self.groups.ravel().tolist(),
+            "count": self.count.ravel().tolist(),
+            "total": self.total.ravel().tolist(),
+            "unsorted": self.unsorted.ravel().astype(int).tolist(),
+            "r": self.r,
+        }
+
+    @classmethod
+    def load(cls, state: Mapping[str, Any], n_arms: int, k: int) -> Sort:
+        """The phase that `state` describes."""
+
+        def cells(name: str, dtype: type) -> NDArray[Any]:
+            return np.array(state[name], dtype).reshape(-(-n_arms // (k + 1)), k + 1)
+
+        sort = cls(
+            cells("groups", np.int32),
+            cells("count", np.int64),
+            cells("total", float),
+            cells("unsorted", bool),
+            whole("r", state["r"]),
+        )
+        if not np.array_equal(np.unique(sort.groups), np.arange(n_arms)):
+            raise BadRecord(f"its groups do not hold each of the {n_arms} arms")
+        if (sort.count < 0).any() or not ((sort.total >= 0) & (sort.total <= sort.count)).all():
+            raise BadRecord("its totals do not fit its counts")
+        return sort
+
+
+@dataclass
+class Estimate:
+    """How often an action has been played, and what it has earned."""
+
+    count: int = 0
+    total: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        """The sample mean; 0 before the first play."""
+        return self.total / self.count if self.count else 0.0
+
+    def take(self, count: int, total: float) -> None:
+        """Count more plays."""
+        self.count += count
+        self.total += total
+
+
+@dataclass
+class Merge:
+    """Algorithm 3: the best K of two sorted groups, by exchanging one arm of the first for one of the second.
+
+    G1 is always the best K so far, best first, and stays so: the next MERGE relies on it.
+    """
+
+    g1: list[int]
+    g2: list[int]
+    waiting: deque[list[int]]  # the groups to be merged after g2
+    merged: list[int] = field(default_factory=list)  # line 1: G*
+    i: int = 0  # line 3
+    j: int = 0
+    r1: int = 1  # line 4
+    r2: int = 1
+    base: Estimate = field(default_factory=Estimate)  # of the action G1
+    swap: Estimate = field(default_factory=Estimate)  # of the action a_ij
+    asked: list[Estimate] = field(init=False, repr=False)  # what the plan last returned will tell of
+
+    def advance(self, s: Schedule) -> Plan | None:
+        """The actions to play next, or nothing when G1 and G2 are merged."""
+        while len(self.merged) < len(self.g1) and self.j < len(self.g2):  # line 5
+            while self.r2 <= s.merge_rounds:  # line 8
+                if wanted := self._missing(s.plays[self.r1], s.plays[self.r2]):
+                    return wanted  # lines 9, 10
+                if abs(self.base.mean - self.swap.mean) > s.radius[self.r1] + s.radius[self.r2]:  # line 11, (d)
+                    break
+                self.r2 += 1  # line 14
+                self.r1 = min(max(self.r1, self.r2), s.merge_rounds)  # line 15, (e)
+            self._place()  # lines 12, 18
+        self.merged += self.g1[self.i : self.i + len(self.g1) - len(self.merged)]  # G2 was short, (b)
+        return None
+
+    def take(self, tally: Tally) -> None:
+        """Count what the actions last returned have earned."""
+        for estimate, count, total in zip(self.asked, tally.count.tolist(), tally.total.tolist(), strict=True):
+            estimate.take(count, total)
+
+    def then(self) -> Merge | Subset:
+        """MERGE with the next group, or the best K when there is none."""
+        if not self.waiting:
+            return tuple(sorted(self.merged))
+        return Merge(g1=self.merged, g2=self.waiting.popleft(), waiting=self.waiting)
+
+    def best(self) -> Subset:
+        """What has been merged so far, and then the best of G1."""
+        return tuple(sorted((self.merged + self.g1[self.i :])[: len(self.g1)]))
+
+    def _missing(self, n_r1: int, n_r2: int) -> Plan | None:
+        wanted = [
+            (estimate, action, n - estimate.count)
+            for estimate, action, n in ((self.base, self.g1, n_r1), (self.swap, self._exchanged(), n_r2))
+            if estimate.count < n
+        ]
+        if not wanted:
+            return None
+        self.asked = [estimate for estimate, _, _ in wanted]
+        return Plan(np.array([sorted(action) for _, action, _ in wanted]), np.array([times for _, _, times in wanted]))
+
+    def _exchanged(self) -> list[int]:
+        return [*self.g1[: self.i], self.g2[self.j], *self.g1[self.i + 1 :]]  # line 6
+
+    def _place(self) -> None:
+        """Put the better of the two arms next in G*, and go on to the next two."""
+        if self.swap.mean > self.base.mean:
+            self.merged.append(self.g2[self.j])
+            self.j += 1
+        else:  # (f) a tie keeps the arm of G1
+            self.merged.append(self.g1[self.i])
+            self.i += 1
+        self.r2, self.swap = 1, Estimate()  # line 7
+
+    def state(self) -> dict[str, Any]:
+        """The fields as plain numbers."""
+        return {
+            "phase": "merge",
+            **{name: list(getattr(self, name)) for name in ("g1", "g2", "waiting", "merged")},
+            **{name: getattr(self, name) for name in ("i", "j", "r1", "r2")},
+            **{name: [getattr(self, name).count, getattr(self, name).total] for name in ("base", "swap")},
+        }
+
+    @classmethod
+    def load(cls, state: Mapping[str, Any], n_arms: int, k: int) -> Merge:
+        """The phase that `state` describes."""
+        i, j = whole("i", state["i"], least=0), whole("j", state["j"], least=0)
+        g1, g2 = list(state["g1"]), list(state["g2"])
+        waiting = deque(list(group) for group in state["waiting"])
+        arms = [arm for group in (g1, g2, *waiting) for arm in group]
+        if len(g1) != k or any(len(group) > k for group in (g2, *waiting)):
+            raise BadRecord(f"its groups are not of at most {k} arms")
+        if not all(isinstance(arm, int) and 0 <= arm < n_arms for arm in arms) or len(set(arms)) != len(arms):
+            raise BadRecord(f"its groups are not of different arms from 0 to {n_arms - 1}")
+        if i + j != len(state["merged"]) or set(state["merged"]) != {*g1[:i], *g2[:j]} or i + j >= k or j >= len(g2):
+            raise BadRecord("what is merged is not the beginning of its groups")
+        r1, r2 = whole("r1", state["r1"]), whole("r2", state["r2"])
+        base, swap = (Estimate(whole("count", n, least=0), float(total)) for n, total in (state["base"], state["swap"]))
+        if not (0 <= base.total <= base.count and 0 <= swap.total <= swap.count):
+            raise BadRecord("its totals do not fit its counts")
+        return cls(g1, g2, waiting, list(state["merged"]), i, j, r1, r2, base, swap)
+
+
+def _partition(arms: NDArray[np.int64], k: int) -> IntArray:
+    """Groups of K+1 arms as sorted rows; the last one is padded with arms of the first."""
+    padding = arms[: -len(arms) % (k + 1)]
+    return np.sort(np.concatenate([arms, padding]).reshape(-1, k + 1).astype(np.int32), axis=1)

@@ -1,0 +1,92 @@
+"""Curves of regret: breakpoints of one run, and the mean with a band over many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import special
+
+from kofn.core import BadInput, FloatArray
+
+__all__ = ["Band", "Curve"]
+
+MOST_POINTS = 2000
+
+
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """Regret over plays as breakpoints, straight between them: `regret[i]` after `plays[i]` plays.
+
+    The plays of a plan may come in any order, so that inside a plan the expected regret grows evenly: a breakpoint per
+    plan says all there is to say.
+
+    >>> curve = Curve(np.array([0.0, 10.0, 20.0]), np.array([0.0, 5.0, 6.0]))
+    >>> curve.final, curve.at(15)
+    (6.0, array(5.5))
+    """
+
+    plays: FloatArray
+    regret: FloatArray
+
+    @property
+    def final(self) -> float:
+        """The regret at the end."""
+        return float(self.regret[-1])
+
+    def at(self, plays: ArrayLike) -> FloatArray:
+        """The regret after so many plays, any number within the run."""
+        t = np.asarray(plays, float)
+        if not ((t >= 0) & (t <= self.plays[-1])).all():
+            raise BadInput(f"the run has {self.plays[-1]:,.0f} plays, but its regret at {t} was asked for")
+        return np.asarray(np.interp(t, self.plays, self.regret))
+
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """The mean curve over runs, and the confidence interval of that mean (Student's t) at `level`."""
+
+    plays: FloatArray
+    mean: FloatArray
+    low: FloatArray
+    high: FloatArray
+    level: float
+    runs: int
+
+    @classmethod
+    def over(cls, curves: Sequence[Curve], *, level: float = 0.95, points: int = 201) -> Band:
+        """The mean and its band over the curves, on `points` evenly spaced numbers of plays.
+
+        >>> curves = [Curve(np.array([0.0, 100.0]), np.array([0.0, end])) for end in (8.0, 12.0)]
+        >>> band = Band.over(curves, points=2)
+        >>> band.mean
+        array([ 0., 10.])
+        """
+        if not curves:
+            raise BadInput("a band needs at least one curve")
+        if not 0 < level < 1:
+            raise BadInput(f"level is a probability such as 0.95, not {level!r}")
+        if not 2 <= points <= MOST_POINTS:
+            raise BadInput(f"points must be from 2 to {MOST_POINTS}, not {points!r}")
+        grid = np.linspace(0, min(curve.plays[-1] for curve in curves), points)
+        values = np.array([curve.at(grid) for curve in curves])
+        mean = values.mean(axis=0)
+        reach = _reach(values, level)
+        return cls(grid, mean, mean - reach, mean + reach, level, len(curves))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers, ready for JSON."""
+        arrays = {name: getattr(self, name).tolist() for name in ("plays", "mean", "low", "high")}
+        return {"runs": self.runs, "level": self.level, **arrays}
+
+
+def _reach(values: FloatArray, level: float) -> FloatArray:
+    """Half the width of the interval; nothing when there is one run."""
+    runs = len(values)
+    if runs == 1:
+        return np.zeros(values.shape[1])
+    spread = values.std(axis=0, ddof=1) / np.sqrt(runs)
+    return np.asarray(special.stdtrit(runs - 1, (1 + level) / 2) * spread)

@@ -1,0 +1,180 @@
+"""The loop: a policy plays a problem. Its cost grows with the number of plans, not of plays."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from kofn.core import BadInput, Policy, Seed, Subset, generator, whole
+from kofn.problems import Problem
+from kofn.regret import Curve
+
+__all__ = ["Run", "simulate", "simulate_many"]
+
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with how much is done and of how much, now and then."""
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One policy on one problem for one horizon with one seed."""
+
+    policy: str
+    horizon: int
+    final: Subset
+    optimal: bool
+    decisions: int
+    exploration: int
+    curve: Curve
+    realised: Curve | None = None
+
+    @property
+    def regret(self) -> float:
+        """The expected regret of the whole run: gaps times plays."""
+        return self.curve.final
+
+    def regret_at(self, plays: float) -> float:
+        """The expected regret after so many plays."""
+        return float(self.curve.at(plays))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON; the curve only by its end."""
+        return {
+            "policy": self.policy,
+            "horizon": self.horizon,
+            "final": list(self.final),
+            "optimal": self.optimal,
+            "decisions": self.decisions,
+            "exploration": self.exploration,
+            "regret": self.regret,
+            "realised_regret": None if self.realised is None else self.realised.final,
+        }
+
+
+def simulate(
+    policy: Policy,
+    problem: Problem,
+    horizon: int,
+    seed: Seed = None,
+    *,
+    realised: bool = False,
+    progress: Progress | None = None,
+) -> Run:
+    """Let the policy play the problem for `horizon` plays.
+
+    `decisions` counts the rows of all plans played, `exploration` the plays until the policy committed itself. The
+    paper's realised regret (what the best subset would have earned, minus what was earned) needs more draws, and is
+    there when `realised=True`.
+
+    >>> from kofn import Bernoulli, CMABSM
+    >>> problem = Problem(Bernoulli([0.9, 0.8, 0.2, 0.1]), "maximum", k=2)
+    >>> run = simulate(CMABSM(4, 2, horizon=10**6), problem, 10**6, seed=1)
+    >>> run.final, run.optimal
+    ((0, 1), True)
+    """
+    horizon = whole("horizon", horizon)
+    _check_fit(policy, problem)
+    rng = generator(seed)
+    plays, regret, earned, decisions, exploration = [0], [0.0], [0.0], 0, None
+    while (t := plays[-1]) < horizon:
+        if policy.committed and exploration is None:
+            exploration = t
+        if policy.committed and not realised:  # nothing more is learned: what remains is arithmetic
+            final = np.array([policy.best()])
+            decisions += 1
+            plays.append(horizon)
+            regret.append(regret[-1] + float(problem.gap(final)[0]) * (horizon - t))
+            break
+        plan = policy.plan().part(horizon - t, rng)
+        tally = problem.play(plan.subsets, plan.times, rng)
+        policy.tell_plan(tally)
+        n = plan.plays
+        decisions += int(np.count_nonzero(plan.times))
+        plays.append(t + n)
+        regret.append(regret[-1] + float(problem.gap(plan.subsets) @ plan.times))
+        if realised:
+            earned.append(earned[-1] + _lost(problem, n, float(tally.total.sum()), rng))
+        if progress:
+            progress(plays[-1], horizon)
+    best = policy.best()
+    return Run(
+        policy=policy.name,
+        horizon=horizon,
+        final=best,
+        optimal=bool(problem.gap(np.array([best]))[0] <= 1e-12),
+        decisions=decisions,
+        exploration=horizon if exploration is None else exploration,
+        curve=Curve(np.array(plays, float), np.array(regret)),
+        realised=Curve(np.array(plays, float), np.array(earned)) if realised else None,
+    )
+
+
+def simulate_many(
+    policy: Callable[[np.random.SeedSequence], Policy],
+    problem: Problem | Callable[[np.random.SeedSequence], Problem],
+    horizon: int,
+    runs: int,
+    seed: int = 0,
+    *,
+    realised: bool = False,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> list[Run]:
+    """Many runs over all cores; each has its own seeds, so that the result is the same on any number of workers.
+
+    `policy` makes the policy of a run from a seed; `problem` is one problem for all runs, or makes one for each.
+    """
+    runs = whole("runs", runs)
+    seeds = np.random.SeedSequence(whole("seed", seed, least=0)).spawn(runs)
+    tasks = [(policy, problem, horizon, each, realised) for each in seeds]
+    return list(spread(_one, tasks, workers=workers, progress=progress))
+
+
+def spread(
+    function: Callable[..., Any],
+    tasks: list[tuple[Any, ...]],
+    *,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Any]:
+    """The function's results for all tasks, in their order, computed on all cores (or on `workers` of them)."""
+    import joblib
+
+    workers = whole("workers", os.cpu_count() or 1 if workers is None else workers)
+    parallel = joblib.Parallel(n_jobs=min(workers, len(tasks)), return_as="generator")
+    for done, result in enumerate(parallel(joblib.delayed(function)(*task) for task in tasks), start=1):
+        if progress:
+            progress(done, len(tasks))
+        yield result
+
+
+def _one(
+    policy: Callable[[np.random.SeedSequence], Policy],
+    problem: Problem | Callable[[np.random.SeedSequence], Problem],
+    horizon: int,
+    seed: np.random.SeedSequence,
+    realised: bool,
+) -> Run:
+    for_problem, for_policy, for_plays = seed.spawn(3)
+    made = problem if isinstance(problem, Problem) else problem(for_problem)
+    return simulate(policy(for_policy), made, horizon, np.random.default_rng(for_plays), realised=realised)
+
+
+def _lost(problem: Problem, plays: int, earned: float, rng: np.random.Generator) -> float:
+    """What `plays` plays of the best subset would have earned, minus `earned`; the other way round to minimise."""
+    best = problem.play(np.array([problem.best]), np.array([plays]), rng)
+    lost = float(best.total[0]) - earned
+    return lost if problem.direction == "maximize" else -lost
+
+
+def _check_fit(policy: Policy, problem: Problem) -> None:
+    for what in ("n_arms", "k", "direction"):
+        ours, theirs = getattr(policy, what), getattr(problem, what)
+        if ours != theirs:
+            raise BadInput(f"the policy has {what}={ours!r}, but the problem has {what}={theirs!r}")
+    if policy.plays:
+        raise BadInput(f"the policy has already been told of {policy.plays:,} plays: simulate a new one")

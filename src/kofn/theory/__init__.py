@@ -1,0 +1,60 @@
+"""What the CMAB-SM paper proves, as numbers: is my horizon long enough, and what will learning cost me?
+
+N, K, T are `n_arms`, `k`, `horizon`; lambda is `resolution`; Delta_r and n_r are `radius[r]` and `plays[r]`; U is
+`lipschitz`, the constant of Corollary 2, at least 1 and seldom known. Lemma and section names are the paper's (Agarwal,
+Aggarwal, Quinn, Umrawal, ALT 2021). docs/theory.md says what each number promises, and where the paper's do not agree.
+"""
+
+from kofn.theory.bounds import (
+    bounds_cross_at,
+    doubling_loss,
+    error_probability,
+    exploitation_regret_bound,
+    exploration_bound,
+    group_bound,
+    log_subsets,
+    proven_from,
+    regret_bound,
+    time_to_try_all,
+    ucb_regret_bound,
+    ucb_wins_from,
+)
+from kofn.theory.cost import YEAR, Budget, budget
+from kofn.theory.schedule import (
+    Schedule,
+    actions,
+    affordable_resolution,
+    figures_resolution,
+    groups,
+    horizon_for,
+    printed_resolution,
+    resolution,
+    shortest_useful_horizon,
+)
+
+__all__ = [
+    "YEAR",
+    "Budget",
+    "Schedule",
+    "actions",
+    "affordable_resolution",
+    "bounds_cross_at",
+    "budget",
+    "doubling_loss",
+    "error_probability",
+    "exploitation_regret_bound",
+    "exploration_bound",
+    "figures_resolution",
+    "group_bound",
+    "groups",
+    "horizon_for",
+    "log_subsets",
+    "printed_resolution",
+    "proven_from",
+    "regret_bound",
+    "resolution",
+    "shortest_useful_horizon",
+    "time_to_try_all",
+    "ucb_regret_bound",
+    "ucb_wins_from",
+]

@@ -1,0 +1,151 @@
+"""What learning will cost, before anything is played."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from kofn.theory.bounds import (
+    bounds_cross_at,
+    doubling_loss,
+    error_probability,
+    exploitation_regret_bound,
+    exploration_bound,
+    log_subsets,
+    proven_from,
+    regret_bound,
+    time_to_try_all,
+    ucb_regret_bound,
+    ucb_wins_from,
+)
+from kofn.theory.checked import a_slope
+from kofn.theory.schedule import Schedule, affordable_resolution, groups, shortest_useful_horizon
+
+YEAR = 365.25 * 24 * 3600
+"""In seconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """What learning will cost, before anything is played; made by `budget`, said in words by `verdict`."""
+
+    n_arms: int
+    k: int
+    horizon: int
+    lipschitz: float
+    resolution: float
+    rounds: int
+    plays: list[int]  # of each action, by the end of rounds 1 to `rounds`
+    told_apart: float
+    groups: int
+    sort_plays: int
+    merge_plays: int
+    exploration_plays: int
+    exploration_share: float
+    exploration_bound: float
+    estimate_error: float
+    error_probability: float
+    exploitation_regret_bound: float
+    regret_bound: float
+    proven_from: int
+    shortest_useful_horizon: int
+    affordable_resolution: float
+    doubling_loss: float
+    log10_subsets: float
+    seconds_to_try_all: float
+    ucb_regret_bound: float
+    ucb_wins_from: float
+    bounds_cross_at: float
+
+    @property
+    def verdict(self) -> str:
+        """Whether the horizon is long enough, what learning takes and what it can see, in a few plain sentences."""
+        proof = f"The paper's regret bound is {self.regret_bound:,.0f}."
+        if self.regret_bound >= self.horizon:
+            proof = (
+                f"The paper's regret bound says nothing here; with its own resolution, from {self.proven_from:,} plays."
+            )
+        tries = _duration(self.seconds_to_try_all)
+        return f"{self._learning} {proof} Trying every subset once would take {tries} at a play a second."
+
+    @property
+    def _learning(self) -> str:
+        finer = f"resolution={self.affordable_resolution:g} would take at most a tenth of the horizon"
+        if not self.rounds:
+            return (
+                f"Too {'short' if self.horizon < self.shortest_useful_horizon else 'coarse'}: at a resolution of "
+                f"{self.resolution:.3g}, not below 0.5, CMAB-SM explores nothing and plays an arbitrary subset. "
+                f"The shortest useful horizon for {self.n_arms:,} arms is {self.shortest_useful_horizon:,} plays"
+                f"{f'; or {finer}' if self.affordable_resolution < 0.5 else ''}."
+            )
+        cost = f"{self.exploration_plays:,} plays in {self.rounds} round{'s' if self.rounds > 1 else ''}"
+        if self.exploration_plays > self.horizon:
+            return f"Too short for a resolution of {self.resolution:.3g}: learning may take {cost}."
+        if self.told_apart < 1:
+            sees = f"sees every swap of one arm that changes the mean reward by more than {self.told_apart:.3g}"
+        else:
+            sees = f"ranks arms by plain means of {self.plays[-1]:,} plays, sure of no difference"
+        return (
+            f"Long enough: learning takes at most {cost}, {self.exploration_share:.2%} of the horizon, and {sees}"
+            f"{f'; {finer}' if self.affordable_resolution < self.resolution else ''}."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it and the verdict, ready for JSON: what is past 1e308 is None."""
+        plain = {name: None if value == math.inf else value for name, value in asdict(self).items()}
+        return {**plain, "verdict": self.verdict}
+
+
+def budget(n_arms: int, k: int, horizon: int, *, lipschitz: float = 1.0, resolution: float | None = None) -> Budget:
+    """All numbers of this module for one problem: is the horizon long enough, and what will learning cost?
+
+    >>> budget(n_arms=30, k=15, horizon=10**6).shortest_useful_horizon
+    1106606
+    """
+    s, u = Schedule(n_arms, k, horizon, resolution), a_slope(lipschitz)
+    n_arms, k, horizon = s.n_arms, s.k, s.horizon
+    return Budget(
+        n_arms=n_arms,
+        k=k,
+        horizon=horizon,
+        lipschitz=u,
+        resolution=s.resolution,
+        rounds=s.rounds,
+        plays=s.plays[1 : s.rounds + 1],
+        told_apart=s.told_apart,
+        groups=groups(n_arms, k),
+        sort_plays=s.sort_plays,
+        merge_plays=s.merge_plays,
+        exploration_plays=s.exploration_plays,
+        exploration_share=s.exploration_plays / horizon,
+        exploration_bound=exploration_bound(n_arms, horizon, u, resolution),
+        estimate_error=s.estimate_error,
+        error_probability=error_probability(n_arms, horizon),
+        exploitation_regret_bound=exploitation_regret_bound(n_arms, k, horizon, u, resolution),
+        regret_bound=regret_bound(n_arms, k, horizon, u, resolution),
+        proven_from=proven_from(n_arms, k, u),
+        shortest_useful_horizon=shortest_useful_horizon(n_arms),
+        affordable_resolution=affordable_resolution(n_arms, k, horizon),
+        doubling_loss=doubling_loss(),
+        log10_subsets=log_subsets(n_arms, k) / math.log(10),
+        seconds_to_try_all=time_to_try_all(n_arms, k),
+        ucb_regret_bound=ucb_regret_bound(n_arms, k, horizon),
+        ucb_wins_from=ucb_wins_from(n_arms, k),
+        bounds_cross_at=bounds_cross_at(n_arms, k, u),
+    )
+
+
+def _duration(seconds: float) -> str:
+    units = [(YEAR, "years"), (86400, "days"), (3600, "hours"), (60, "minutes"), (1, "seconds")]
+    size, unit = next(each for each in units if seconds >= each[0])
+    amount = seconds / size
+    if amount == math.inf:
+        return "more than 1e300 years"
+    return (
+        f"{amount:.1e} {unit}"
+        if amount >= 1e6
+        else f"{amount:,.3g} {unit}"
+        if amount < 1000
+        else f"{amount:,.0f} {unit}"
+    )

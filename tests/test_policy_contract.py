@@ -1,0 +1,234 @@
+"""What every policy keeps to, whoever wrote it. A new policy is found by its name; nothing is to be added here."""
+
+import copy
+import json
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kofn
+from kofn import Plan, Policy, Tally
+from kofn.policies.registry import POLICIES
+
+N, K, HORIZON = 9, 3, 3_000_000
+WORTH = np.array([3, 14, 7, 9, 1, 12, 5, 16, 10]) / 16  # sums of 16ths are exact, however they are added up
+BEST = (1, 5, 7)
+
+
+@pytest.fixture(autouse=True)
+def _short_horizons_are_fine() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", kofn.ShortHorizonWarning)
+        yield
+
+
+@pytest.fixture(params=sorted(POLICIES))
+def policy(request: pytest.FixtureRequest) -> Policy:
+    return kofn.make_policy(request.param, n_arms=N, k=K, horizon=HORIZON, seed=5)
+
+
+def mean_of(subsets: Any) -> Any:
+    """The reward without noise: the mean worth, as 16ths (the mean of three is rounded down to one)."""
+    return np.floor(WORTH[np.asarray(subsets)].sum(axis=-1) * 16) / 64
+
+
+def earned(plan: Plan, times: Any = None) -> Tally:
+    times = plan.times if times is None else times
+    reward = mean_of(plan.subsets)
+    return Tally(np.array(times), reward * times, reward**2 * times)
+
+
+def advance(policy: Policy, plans: int) -> None:
+    for _ in range(plans):
+        policy.tell_plan(earned(policy.plan()))
+
+
+def test_a_plan_is_of_k_different_arms_in_range(policy: Policy) -> None:
+    for _ in range(20):
+        plan = policy.plan()
+        assert plan.subsets.shape == (len(plan), K)
+        assert (np.diff(plan.subsets.astype(int), axis=1) > 0).all()
+        assert plan.subsets.min() >= 0
+        assert plan.subsets.max() < N
+        assert (plan.times > 0).all()
+        assert len(policy.best()) == K
+        advance(policy, 1)
+
+
+def test_planning_twice_is_planning_once(policy: Policy) -> None:
+    for _ in range(10):
+        before = policy.state()
+        first, second = policy.plan(), policy.plan()
+        assert list(first) == list(second)
+        assert policy.state() == before
+        advance(policy, 1)
+
+
+def test_halves_of_a_batch_equal_the_whole(policy: Policy) -> None:
+    whole, halves = policy, copy.deepcopy(policy)
+    for _ in range(10):
+        plan = whole.plan()
+        whole.tell_plan(earned(plan))
+        half = plan.times // 2
+        halves.tell_plan(earned(plan, half))
+        assert list(halves.plan().times) == list(plan.times - half)
+        halves.tell_plan(earned(plan, plan.times - half))
+        assert halves.state() == whole.state()
+
+
+def test_asking_and_telling_one_by_one_equals_the_whole(policy: Policy) -> None:
+    whole, single = policy, copy.deepcopy(policy)
+    while whole.plays < 4000 and whole.plan().plays < 4000:
+        plan = whole.plan()
+        whole.tell_plan(earned(plan))
+        asked = [single.ask() for _ in range(plan.plays)]
+        assert sorted(asked) == sorted(subset for subset, n in plan for _ in range(n))
+        for subset in reversed(asked):  # rewards may come in any order
+            single.tell(subset, mean_of(subset))
+        assert single.state() == whole.state()
+
+
+def test_nobody_waits_when_all_of_a_plan_is_out(policy: Policy) -> None:
+    if (plays := policy.plan().plays) > 10_000:
+        pytest.skip("the first plan is the policy's last")
+    asked = [policy.ask() for _ in range(plays + 5)]
+    assert asked[plays:] == [policy.best()] * 5
+    for subset in asked:
+        policy.tell(subset, mean_of(subset))
+    assert policy.plays == plays + 5
+
+
+def test_what_was_lost_can_be_wanted_again(policy: Policy) -> None:
+    plan = policy.plan()
+    first = [policy.ask() for _ in range(min(50, plan.plays))]
+    policy.release()
+    assert [policy.ask() for _ in first] == first
+
+
+def test_a_wrong_tally_is_refused_and_changes_nothing(policy: Policy) -> None:
+    advance(policy, 2)
+    plan = policy.plan()
+    before = policy.state()
+    right = earned(plan)
+    nan = np.full(len(plan), np.nan)
+    wrong = [
+        Tally(right.count + 1, right.total, right.squares),
+        Tally(-right.count, right.total, right.squares),
+        Tally(right.count, right.total + 2.0 * right.count, right.squares),
+        Tally(right.count, nan, right.squares),
+        Tally(right.count, right.total, nan),
+        Tally(right.count, right.total, 0 * right.squares),
+        Tally(np.append(right.count, 1), np.append(right.total, 0.5), np.append(right.squares, 0.25)),
+        Tally.zeros(0),
+    ]
+    for tally in wrong:
+        with pytest.raises(kofn.BadInput):
+            policy.tell_plan(tally)
+        assert policy.state() == before
+    for subset, reward in [
+        ((0, 1), 0.5),
+        ((0, 1, 1), 0.5),
+        ((0, 1, N), 0.5),
+        (policy.ask(), 1.5),
+        (policy.ask(), np.nan),
+    ]:
+        with pytest.raises(kofn.BadInput):
+            policy.tell(subset, reward)
+        assert policy.state() == before
+
+
+def test_saved_as_json_and_restored_it_plays_the_same(policy: Policy) -> None:
+    for step in range(12):
+        plan = policy.plan()
+        policy.tell_plan(earned(plan, plan.times // (2 + step % 3)))
+        text = json.dumps(kofn.save(policy), allow_nan=False)
+        restored = kofn.restore(json.loads(text))
+        assert list(restored.plan()) == list(policy.plan())
+        assert restored.best() == policy.best()
+        assert json.dumps(kofn.save(restored), allow_nan=False) == text
+        policy.tell_plan(earned(policy.plan(), policy.plan().times))
+        restored.tell_plan(earned(restored.plan(), restored.plan().times))
+        assert restored.state() == policy.state()
+        policy = restored
+
+
+def test_a_state_is_a_fresh_copy(policy: Policy) -> None:
+    advance(policy, 1)
+    before = json.dumps(policy.state())
+    spoil(policy.state())
+    assert json.dumps(policy.state()) == before
+
+
+def spoil(value: Any) -> None:
+    if isinstance(value, dict):
+        for each in value.values():
+            spoil(each)
+        value.clear()
+    elif isinstance(value, list):
+        for each in value:
+            spoil(each)
+        value.clear()
+
+
+def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(policy: Policy) -> None:
+    advance(policy, 1)
+    before, state = json.dumps(policy.state()), policy.state()
+    other = kofn.make_policy(policy.name, n_arms=N + 4, k=K + 1, horizon=HORIZON, seed=5)
+    wrong = [{}, {**state, "told": {}}, {**state, "plays": -1}, other.state(), [], None]
+    wrong += [{**state, name: None} for name in state if state[name] is not None]
+    for each in wrong:
+        with pytest.raises(kofn.BadRecord):
+            policy.load(each)  # type: ignore[arg-type]
+        assert json.dumps(policy.state()) == before
+
+
+def numbers_in(value: Any) -> int:
+    if isinstance(value, dict):
+        return sum(map(numbers_in, value.values()))
+    return sum(map(numbers_in, value)) if isinstance(value, list) else 1
+
+
+@pytest.mark.parametrize("name", sorted(name for name, policy in POLICIES.items() if policy.linear_memory))
+@pytest.mark.parametrize("k", [2, 40])
+def test_the_state_is_linear_in_n(name: str, k: int) -> None:
+    n_arms = 1000
+    policy = kofn.make_policy(name, n_arms=n_arms, k=k, horizon=10**9, seed=5)
+    rng = np.random.default_rng(7)
+    for _ in range(30):
+        plan = policy.plan()
+        count = plan.times // 2 + 1
+        total = rng.binomial(count, 0.5)
+        policy.tell_plan(Tally(count, total.astype(float), total.astype(float)))
+        assert numbers_in(policy.state()) <= 12 * n_arms + 100
+
+
+def test_without_noise_it_ends_in_the_true_best(policy: Policy) -> None:
+    while policy.plays < HORIZON:
+        advance(policy, 1)
+    assert policy.best() == BEST
+
+
+def test_minimising_is_maximising_what_is_left(policy: Policy) -> None:
+    mirrored = kofn.make_policy(
+        policy.name, n_arms=N, k=K, horizon=HORIZON, seed=5, reward_range=(0, 64), direction="minimize"
+    )
+    for _ in range(20):
+        plan = policy.plan()
+        assert list(plan) == list(mirrored.plan())
+        rewards = earned(plan)
+        policy.tell_plan(rewards)
+        flipped = 64 * (rewards.count - rewards.total)
+        squares = 64**2 * (rewards.count - 2 * rewards.total + rewards.squares)
+        mirrored.tell_plan(Tally(rewards.count, flipped, squares))
+        assert mirrored.best() == policy.best()
+
+
+def test_the_same_seed_gives_the_same_policy(policy: Policy) -> None:
+    again = kofn.make_policy(policy.name, n_arms=N, k=K, horizon=HORIZON, seed=5)
+    for _ in range(10):
+        assert list(again.plan()) == list(policy.plan())
+        advance(policy, 1)
+        advance(again, 1)
