@@ -49,7 +49,8 @@ if __name__ == "__main__":
         print(json.dumps(measure(int(sys.argv[1]), int(sys.argv[2]))))
     else:
         print(f"CMAB-SM, a run of {HORIZON:,} plays at resolution {RESOLUTION}")
-        print(f"{'N':>8} {'K':>4} {'state [kB]':>11} {'per arm [B]':>12} {'run [s]':>8} {'decisions':>10} {'peak [MiB]':>11}")
+        heads = f"{'N':>8} {'K':>4} {'state [kB]':>11} {'per arm [B]':>12} {'run [s]':>8} {'decisions':>10}"
+        print(f"{heads} {'peak [MiB]':>11}")
         for n_arms, k in CASES:
             command = [sys.executable, __file__, str(n_arms), str(k)]
             said = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)

@@ -40,7 +40,7 @@ def plain_loop(horizon: int, resolution: float | None) -> float:
         p = P[list(subset)]
         reward = (rng.random(K) < p).max()
         policy.tell(subset, reward)
-        regret += best - (1 - np.prod(1 - p))
+        regret += float(best - (1 - np.prod(1 - p)))
     return regret
 
 

@@ -113,6 +113,7 @@ def test_strength_orders_by_dominance() -> None:
     assert Bernoulli([0.5, 0.1, 0.5]).strength == pytest.approx([1, 0, 1])
     assert ArctanExponential([3.0, 1.0, 2.0]).strength == pytest.approx([2, 0, 1])
     assert Beta([2, 1, 3], [1, 1, 0.5]).strength == pytest.approx([1, 0, 2])
+    assert Beta(2, [3, 1, 2]).strength == pytest.approx([0, 2, 1])
     assert Empirical([[0, 2], [0, 1], [0, 1, 0, 1], [5, 2]]).strength == pytest.approx([1, 0, 0, 2])
     assert Beta([1, 2], [1, 2]).strength is None
     assert Empirical([[0, 3], [1, 1]]).strength is None

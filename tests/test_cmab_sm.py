@@ -470,3 +470,9 @@ def test_best_improves_while_merging() -> None:
         if policy.best() not in seen:
             seen.append(policy.best())
     assert seen == [(0, 1), (1, 4), (3, 4)]
+
+
+def test_a_resolution_too_fine_for_the_horizon_is_warned_of() -> None:
+    plays = Schedule(12, 3, 100_000, 0.06).exploration_plays
+    with pytest.warns(kofn.ShortHorizonWarning, match=f"may take up to {plays:,} plays, more than .* 100,000"):
+        CMABSM(12, 3, horizon=100_000, resolution=0.06)

@@ -110,7 +110,7 @@ def test_equal_to_the_reference_play_by_play(block: int) -> None:
 def test_finds_the_true_best_without_noise(n_arms: int) -> None:
     worth = np.random.default_rng(n_arms).permutation(n_arms) / n_arms
     for k in range(1, n_arms):
-        policy = CMABSM(n_arms, k, horizon=10**6, resolution=0.1 / n_arms / k)
+        policy = CMABSM(n_arms, k, horizon=10**15, resolution=0.1 / n_arms / k)
         while not policy.committed:
             plan = policy.plan()
             mean = worth[plan.subsets].mean(axis=1)

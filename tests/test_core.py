@@ -33,7 +33,6 @@ settings.register_profile("steady", deadline=None, derandomize=True, max_example
 settings.load_profile("steady")
 
 Rows = list[tuple[Subset, int]]
-FAR = pytest.mark.xfail(strict=True, reason="open: squares are clipped to [0, n], not to what the total allows")
 A, B, C, D = (0, 1), (0, 2), (1, 2), (2, 3)
 
 
@@ -400,7 +399,6 @@ def test_a_tuple_of_anything_but_arms_is_refused(subset: Any) -> None:
         scripted([(A, 2)]).tell(subset, 1)
 
 
-@pytest.mark.xfail(strict=True, reason="open: tell() looks a tuple up before it checks it")
 @pytest.mark.parametrize("subset", [([0], 1), ({}, 1)])
 def test_a_tuple_that_cannot_be_looked_up_is_refused(subset: Any) -> None:
     with pytest.raises(BadInput, match="a subset is 2 arms from 0 to 3"):
@@ -441,6 +439,18 @@ def test_a_tally_larger_than_the_plan_names_the_row() -> None:
     with pytest.raises(BadTally, match="takes a Tally, not list"):
         policy.tell_plan([1, 2])  # type: ignore[arg-type]
     assert told(policy) == [0, 5]
+
+
+def test_turns_count_the_plans_that_were_played_to_the_end() -> None:
+    policy = scripted([(A, 2)], [(B, 1)], [(C, 9)])
+    turns = []
+    for subset in (A, A, B, C):
+        policy.tell(subset, 1)
+        turns.append(policy.turns)
+    assert turns == [0, 1, 2, 2]
+    again = scripted([(A, 2)], [(B, 1)], [(C, 9)])
+    again.load(policy.state())
+    assert again.turns == 2
 
 
 def test_what_is_told_is_copied() -> None:
@@ -512,7 +522,7 @@ def test_sums_a_little_outside_their_range_are_rounding(reward_range: tuple[floa
             beyond = edge + off * size
             if low <= beyond <= high:
                 continue
-            with pytest.raises(BadReward, match="row 0"):
+            with pytest.raises(BadReward, match="a reward lies from"):
                 policy.tell_plan(Tally(np.array([n]), np.array([n * beyond]), np.array([n * beyond**2])))
             assert policy.learned == []
 
@@ -539,7 +549,7 @@ def test_squares_that_no_rewards_have_are_refused(
         np.array([0.0, n * low + span * total]),
         np.array([0.0, n * low**2 + 2 * low * span * total + span**2 * squares]),
     )
-    with pytest.raises(BadReward, match=rf"row 1: {n} rewards .* cannot have squares that add up to"):
+    with pytest.raises(BadReward, match=rf"{n} rewards .* cannot have squares that add up to .*\(0, 1\)"):
         policy.tell_plan(Tally(np.array([0, n]), *outside))
     assert policy.state() == before
 
@@ -547,13 +557,13 @@ def test_squares_that_no_rewards_have_are_refused(
 @pytest.mark.parametrize(
     ("count", "total", "squares", "why"),
     [
-        ([-1], [0.0], [0.0], "counts are whole numbers"),
-        ([1.0], [0.5], [0.25], "counts are whole numbers"),
-        ([True], [0.5], [0.25], "counts are whole numbers"),
+        ([-1], [0.0], [0.0], "told of -1 plays"),
+        ([1.0], [0.5], [0.25], "whole numbers"),
+        ([True], [0.5], [0.25], "whole numbers"),
         ([1], [np.nan], [0.25], "finite"),
         ([1], [0.5], [np.inf], "finite"),
-        ([0], [0.5], [0.0], "row 0 averages 0.5"),
-        ([0], [0.0], [0.5], "row 0: 0 rewards"),
+        ([0], [0.5], [0.0], "0 plays of .* earned 0.5"),
+        ([0], [0.0], [0.5], "0 rewards .* cannot have squares"),
         ([[1]], [[0.5]], [[0.25]], "one per row"),
         ([1], [0.5, 0.5], [0.25], "one per row"),
     ],
@@ -566,22 +576,27 @@ def test_what_is_no_tally_is_refused(count: Any, total: Any, squares: Any, why: 
     assert policy.state() == before
 
 
-@pytest.mark.xfail(strict=True, reason="open: a Tally of lists or of text fails inside NumPy")
 @pytest.mark.parametrize(
-    "tally",
-    [Tally([1], [0.5], [0.25]), Tally(np.array([1]), np.array(["x"]), np.array([0.25]))],  # type: ignore[arg-type]
+    ("count", "total"),
+    [
+        ([1], [0.5]),
+        (np.array([1]), np.array(["x"])),
+        *((np.array([1], kind), np.array([0.5])) for kind in (np.uint8, np.int16, np.int32, np.uint64)),
+        (np.array([1]), np.array([0.5], np.float32)),
+        (np.array([1]), np.array([1])),
+    ],
 )
-def test_a_tally_that_is_no_array_of_numbers_is_read_or_refused(tally: Tally) -> None:
+def test_a_tally_of_any_kind_is_read_or_refused(count: Any, total: Any) -> None:
     policy = scripted([(A, 9)])
     try:
-        policy.tell_plan(tally)
+        policy.tell_plan(Tally(count, total, total if total[0] == 1 else np.array([0.25])))
     except BadInput:
         assert told(policy) == [0]
     else:
         assert told(policy) == [1]
 
 
-@pytest.mark.parametrize("low", [0.0, 1e3, 1e6, pytest.param(1.7e9, marks=FAR)])
+@pytest.mark.parametrize("low", [0.0, 1e3, 1e6, 1.7e9])
 def test_what_was_told_in_a_range_far_from_zero_can_be_restored(low: float) -> None:
     """Squares of large numbers lose their digits; what is kept of them must still be what rewards can have."""
     for inside in (0.0, 0.3, 0.5, 1.0):
@@ -612,6 +627,7 @@ def test_a_state_holds_what_was_told_and_not_what_is_out() -> None:
     state = policy.state()
     assert state == {
         "plays": 1,
+        "turns": 0,
         "told": {"rows": [1], "count": [1], "total": [0.5], "squares": [0.25]},
         "learned": [],
     }
@@ -624,7 +640,7 @@ def test_a_state_holds_what_was_told_and_not_what_is_out() -> None:
 
 def spoiled(**changes: Any) -> dict[str, Any]:
     state: dict[str, Any] = {"rows": [1], "count": [2], "total": [0.5], "squares": [0.25]}
-    return {"plays": 2, "told": state | changes, "learned": []}
+    return {"plays": 2, "turns": 0, "told": state | changes, "learned": []}
 
 
 @pytest.mark.parametrize(
@@ -644,6 +660,7 @@ def spoiled(**changes: Any) -> dict[str, Any]:
         spoiled(rows=[0, 1], count=[3, 3], total=[0.0, 0.0], squares=[0.0, 0.0]),  # complete: it should have turned
         {**spoiled(), "plays": -1},
         {**spoiled(), "plays": "many"},
+        {**spoiled(), "turns": -1},
         {**spoiled(), "learned": [["x"]]},
         {**spoiled(), "told": []},
         {name: value for name, value in spoiled().items() if name != "told"},

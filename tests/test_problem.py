@@ -51,6 +51,10 @@ def at_least_two(x: Any) -> Any:
     return (x.sum(axis=-1) >= 2).astype(float)
 
 
+def quarter_or_three(x: Any) -> Any:
+    return 0.25 + 0.5 * x.max(axis=-1)
+
+
 def brute_force(p: Any, reward: Callable[[Any], Any]) -> dict[float, float]:
     """The pmf of the reward, outcome by outcome."""
     pmf: dict[float, float] = {}
@@ -61,7 +65,16 @@ def brute_force(p: Any, reward: Callable[[Any], Any]) -> dict[float, float]:
     return pmf
 
 
-BERNOULLI_REWARDS: list[Any] = [mean, maximum, minimum, cross_selling, utility(np.sqrt), at_least_two, weighted]
+BERNOULLI_REWARDS: list[Any] = [
+    mean,
+    maximum,
+    minimum,
+    cross_selling,
+    utility(np.sqrt),
+    at_least_two,
+    quarter_or_three,
+    weighted,
+]
 
 
 @pytest.mark.parametrize("reward", BERNOULLI_REWARDS)
@@ -220,6 +233,32 @@ def test_a_trillion_plays() -> None:
         assert (np.abs(tally.total / n - problem.value(SUBSETS)) < 5.3 * 0.5 / math.sqrt(n)).all()
 
 
+@given(times=st.lists(st.integers(1, 9), min_size=1, max_size=9), cells=st.integers(1, 20))
+def test_no_play_is_lost_between_blocks(times: list[int], cells: int) -> None:
+    """Arms that always pay their own number: whatever the blocks, each row earns its own."""
+    law = Draws(Empirical([[float(i)] for i in range(10)]), mean)
+    rows = np.arange(len(times))[:, None] + np.arange(2)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kofn.problems.laws.CELLS", cells)
+        total, squares = law.play(rows, np.array(times), np.random.default_rng(0))
+    assert total == pytest.approx((np.arange(len(times)) + 0.5) * times)
+    assert squares == pytest.approx((np.arange(len(times)) + 0.5) ** 2 * times)
+
+
+def test_rows_without_plays_reach_no_law() -> None:
+    problem, seen = Problem(Bernoulli(P), mean, 3), []
+
+    class Spy:
+        def play(self, subsets: Any, times: Any, rng: Any) -> Any:
+            seen.append((subsets.tolist(), times.tolist()))
+            return times * 1.0, times * 1.0
+
+    problem.__dict__["_law"] = Spy()
+    assert problem.play(SUBSETS, [0, 4, 0], 0).total.tolist() == [0, 4, 0]
+    assert problem.play(SUBSETS, [0, 0, 0], 0).count.tolist() == [0, 0, 0]
+    assert seen == [([[1, 3, 5]], [4])]
+
+
 # Values.
 
 
@@ -341,6 +380,7 @@ def _spread(x: Any) -> Any:
         (ArctanExponential(5 * P), maximum),
         (Beta([1, 2, 3, 4, 5, 6], [6, 1, 5, 2, 4, 3]), maximum),
         (Beta([1, 2, 3, 4, 5, 6], [6, 1, 5, 2, 4, 3]), mean),
+        (Empirical([[-3, -2], [-2, -1], [0, 0], [0, 1], [1, 1], [1, 2]]), cross_selling),
         (Empirical([[-3, 1], [0, 1], [2, -2], [1, 1], [5, -4], [0, 0]]), cross_selling),
     ],
 )
@@ -355,6 +395,7 @@ def test_the_best_is_the_best_of_all(arms: Arms, reward: Any, direction: Any) ->
 
 def test_ties_go_to_the_lowest_arms() -> None:
     assert Problem(Bernoulli([0.2, 0.5, 0.5, 0.5]), maximum, 2).best == (1, 2)
+    assert Problem(Bernoulli([0.2, 0.5, 0.4] * 400), maximum, 20).best == tuple(range(1, 60, 3))
     assert Problem(Bernoulli([0.9, 0.5, 0.5, 0.5]), maximum, 2, direction="minimize").best == (1, 2)
     assert Problem(Bernoulli([0.2, 0.5, 0.5, 0.5]), weighted, 3).best == (1, 2, 3)
 
@@ -405,7 +446,7 @@ def peak(work: Callable[[], object]) -> float:
     [
         (ArctanExponential(1 + np.arange(24.0)), maximum, 1, 5, 3_000_000),
         (ArctanExponential(1 + np.arange(24.0)), cross_selling, 300_000, 3, 3),
-        (Bernoulli(np.linspace(0, 1, 24)), mean, 300_000, 11, 100),
+        (Bernoulli(np.linspace(0, 1, 24)), mean, 800_000, 11, 100),
         (Bernoulli(np.linspace(0, 1, 24)), maximum, 1_000_000, 5, 100),
         (Bernoulli(np.linspace(0, 1, 2000)), mean, 1500, 1000, 5),
         (Bernoulli(np.linspace(0, 1, 24)), lambda x: x @ np.arange(12.0), 300, 12, 5000),

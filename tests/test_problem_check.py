@@ -42,6 +42,7 @@ def first_twice(x: Any) -> Any:
         (Bernoulli(P), maximum, {INCREASING}),
         (Bernoulli(P), lambda x: x.prod(axis=-1), {INCREASING}),
         (Bernoulli(P), first_twice, {SYMMETRIC}),
+        (Bernoulli(P), lambda x: 2 * x[..., 0] - x[..., 1], {SYMMETRIC, INCREASING, EXPECTED}),
         (Bernoulli(P), lambda x: -x.sum(axis=-1), {INCREASING, EXPECTED}),
         (Bernoulli(P), lambda x: 0 * x[..., 0], {INCREASING, EXPECTED}),
         (Bernoulli([0.1, 0.6, 0.1, 0.8, 0.45]), mean, {DOMINANCE}),

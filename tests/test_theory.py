@@ -258,7 +258,7 @@ def test_what_overflows_is_none_in_json() -> None:
         ),
         (
             {"n_arms": 24, "k": 2, "horizon": 10**6},
-            ["Long enough", "6,390 plays in 1 round, 0.64%", "142", "sure of no"],
+            ["Barely long enough", "6,390 plays in 1 round, 0.64%", "142", "sure of no"],
         ),
         (
             {"n_arms": 24, "k": 5, "horizon": 10**9},

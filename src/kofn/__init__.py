@@ -1,7 +1,7 @@
 """kofn picks the best K of N when all you ever see is one number: the reward of the whole subset.
 
-What the modules below promise in their `__all__` can be used from here. It is imported when first used, so that the
-command line answers at once.
+What the modules below promise in their `__all__`, and the problems that most people need, can be used from here. It is
+imported when first used, so that the command line answers at once.
 """
 
 from importlib import import_module
@@ -12,20 +12,29 @@ if TYPE_CHECKING:
     from kofn import theory as theory
     from kofn.core import *  # noqa: F403
     from kofn.policies import *  # noqa: F403
-    from kofn.problems import *  # noqa: F403
+    from kofn.problems import ArctanExponential as ArctanExponential
+    from kofn.problems import Bernoulli as Bernoulli
+    from kofn.problems import Beta as Beta
+    from kofn.problems import Empirical as Empirical
+    from kofn.problems import Problem as Problem
     from kofn.regret import *  # noqa: F403
     from kofn.simulation import *  # noqa: F403
 
 __version__ = "0.1.0"
 
-_MODULES = ("core", "policies", "problems", "regret", "simulation")
+_MODULES = ("core", "policies", "regret", "simulation")
+_PROBLEMS = ("ArctanExponential", "Bernoulli", "Beta", "Empirical", "Problem")
+_NAMESPACES = ("problems", "theory")
 
 
 def __getattr__(name: str) -> Any:
     if name == "__all__":
-        return ["__version__", *(each for module in _MODULES for each in import_module(f"kofn.{module}").__all__)]
-    if name in ("problems", "theory"):
+        promised = [each for module in _MODULES for each in import_module(f"kofn.{module}").__all__]
+        return sorted(["__version__", *promised, *_PROBLEMS, *_NAMESPACES])
+    if name in _NAMESPACES:
         return import_module(f"kofn.{name}")
+    if name in _PROBLEMS:
+        return getattr(import_module("kofn.problems"), name)
     if not name.startswith("_"):
         for module in map(import_module, (f"kofn.{module}" for module in _MODULES)):
             if name in module.__all__:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -20,28 +21,42 @@ if TYPE_CHECKING:
     from kofn.experiments.paper import PanelResult
 
 
-def count(text: str | int) -> int:
-    """A whole number, also as 1e6, 1_000_000 or 1,000,000."""
-    if isinstance(text, int):
-        return text
-    plain = text.replace("_", "").replace(",", "")
-    try:
-        number = int(plain) if plain.isdecimal() else float(plain)
-        if number >= 0 and number == int(number):
-            return int(number)
-    except (ValueError, OverflowError):
-        pass
-    raise click.BadParameter(f"{text!r} is not a whole number such as 24 or 1e6")
+class Count(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4 only
+    """A whole number of at least `least`, also as 1e6, 1_000_000 or 1,000,000."""
+
+    name = "count"
+
+    def __init__(self, least: int = 1) -> None:
+        self.least = least
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """The number, or click's error that names the option."""
+        plain = str(value).strip().replace("_", "")
+        if re.fullmatch(r"\d{1,3}(,\d{3})+", plain):  # 2,5 is not 25
+            plain = plain.replace(",", "")
+        try:
+            number = int(plain) if plain.isdecimal() else float(plain)
+            if number >= self.least and number == int(number):
+                return int(number)
+        except (ValueError, OverflowError):
+            pass
+        return self.fail(f"{value!r} is not a whole number of at least {self.least}, such as 24 or 1e6", param, ctx)
 
 
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-WORKERS = click.option("--workers", type=count, help="Processes to use; all cores by default.")
-SEED = click.option("--seed", type=count, default=2021, show_default=True, help="The same seed gives the same numbers.")
+WORKERS = click.option("--workers", type=Count(), help="Processes to use; all cores by default.")
+TAKEN = {"name": "the argument POLICY", "n_arms": "--arms", "k": "--k", "horizon": "--horizon", "seed": "--seed"}
+SEED = click.option(
+    "--seed", type=Count(least=0), default=2021, show_default=True, help="The same seed gives the same numbers."
+)
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}, invoke_without_command=True
+)
 @click.version_option(__version__, prog_name="kofn")
-def cli() -> None:
+@click.pass_context
+def cli(context: click.Context) -> None:
     """Pick the best K of N when all you ever see is one number.
 
     \b
@@ -49,16 +64,23 @@ def cli() -> None:
     kofn run cmab-sm --problem max --out run    one run, with a picture
     kofn paper max-12                           a figure of the paper, again
     """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+        context.exit(2)
 
 
 @cli.command()
 @click.argument("name", required=False)
-@click.option("--runs", type=count, help="Runs of each policy; the paper's number (30 or 25) by default.")
-@click.option("--horizon", type=count, default=10**6, show_default=True, help="Plays of each run.")
+@click.option("--runs", type=Count(), help="Runs of each policy; the paper's number (30 or 25) by default.")
+@click.option("--horizon", type=Count(), default=10**6, show_default=True, help="Plays of each run.")
 @SEED
 @WORKERS
 @click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("out"), show_default=True, help="Folder to write to."
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("out"),
+    show_default=True,
+    help="Folder to write to.",
 )
 @AS_JSON
 def paper(
@@ -99,11 +121,11 @@ def paper(
 @cli.command()
 @click.argument("policy", default="cmab-sm")
 @click.option("--problem", default="max", show_default=True, help="mean, max, min or cross-selling, on random arms.")
-@click.option("--arms", type=count, default=24, show_default=True, help="N, the number of arms.")
-@click.option("--k", type=count, default=5, show_default=True, help="K, the size of a subset.")
-@click.option("--horizon", type=count, default=10**6, show_default=True, help="Plays of the run.")
+@click.option("--arms", type=Count(), default=24, show_default=True, help="N, the number of arms.")
+@click.option("--k", type=Count(), default=5, show_default=True, help="K, the size of a subset.")
+@click.option("--horizon", type=Count(), default=10**6, show_default=True, help="Plays of the run.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the policy; repeatable.")
-@click.option("--realised", is_flag=True, help="Draw every reward, and show the realised regret too.")
+@click.option("--realised", is_flag=True, help="Play the best subset beside it, and show the realised regret too.")
 @SEED
 @click.option("--out", type=click.Path(path_type=Path), help="Write the picture to OUT.png and OUT.svg.")
 @AS_JSON
@@ -132,6 +154,8 @@ def run(
     from kofn.policies import make_policy
     from kofn.simulation import simulate
 
+    if out:
+        from kofn.plots import draw_run, save_figure  # what is missing is said before anything is played
     for_problem, for_policy, for_plays = np.random.SeedSequence(seed).spawn(3)
     instance = Setting(problem, arms, k).problem(for_problem)
     params = dict(_setting(each) for each in settings)
@@ -141,8 +165,6 @@ def run(
             player, instance, horizon, np.random.default_rng(for_plays), realised=realised, progress=progress
         )
     if out:
-        from kofn.plots import draw_run, save_figure
-
         out.parent.mkdir(parents=True, exist_ok=True)
         files = save_figure(draw_run(result, f"{policy} on {problem}, N = {arms}, K = {k}"), out)
         click.echo(f"wrote {', '.join(map(str, files))}", err=True)
@@ -163,9 +185,9 @@ def run(
 
 
 @cli.command()
-@click.option("--arms", type=count, required=True, help="N, the number of arms.")
-@click.option("--k", type=count, required=True, help="K, the size of a subset.")
-@click.option("--horizon", type=count, required=True, help="The number of plays that you have.")
+@click.option("--arms", type=Count(), required=True, help="N, the number of arms.")
+@click.option("--k", type=Count(), required=True, help="K, the size of a subset.")
+@click.option("--horizon", type=Count(), required=True, help="The number of plays that you have.")
 @click.option("--resolution", type=float, help="The smallest gap to resolve; the paper's lambda by default.")
 @click.option("--lipschitz", type=float, default=1.0, show_default=True, help="U, the constant of the paper's bounds.")
 @AS_JSON
@@ -246,9 +268,9 @@ def main() -> None:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
             code = cli.main(prog_name="kofn", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as usage:
-        click.echo(usage.format_message())
-        code = 2
+    except click.UsageError as wrong:
+        where = wrong.ctx.command_path if wrong.ctx else "kofn"
+        code = _refuse(f"{wrong.format_message()} ({where} --help)")
     except click.ClickException as wrong:
         code = _refuse(wrong.format_message())
     except (click.Abort, KeyboardInterrupt):
@@ -259,9 +281,12 @@ def main() -> None:
     except Exception as error:
         from kofn.core import KofnError
 
-        if not isinstance(error, KofnError | OSError):
+        if isinstance(error, OSError) and error.strerror:
+            code = _refuse(f"{error.filename or 'the system says'}: {error.strerror}")
+        elif isinstance(error, KofnError | OSError):
+            code = _refuse(str(error))
+        else:
             raise
-        code = _refuse(str(error))
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -278,6 +303,8 @@ def _setting(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise click.UsageError(f"--set takes NAME=VALUE, such as resolution=0.05, not {text!r}")
+    if name in TAKEN:
+        raise click.UsageError(f"--set is for the policy's own parameters: give {name} by {TAKEN[name]}")
     try:
         return name, json.loads(value)
     except json.JSONDecodeError:
@@ -360,7 +387,7 @@ def _progress(title: str) -> Iterator[Callable[[int, int], None]]:
         TimeRemainingColumn(),
         console=console,
         transient=True,
-        disable=not console.is_terminal,
+        disable=not sys.stderr.isatty(),  # console.is_terminal is true of a file, too, with FORCE_COLOR
     ) as bar:
         task = bar.add_task(title)
         yield lambda done, of: bar.update(task, completed=done, total=of)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kofn.core import MissingExtra
+from kofn.core import BadInput, MissingExtra
 from kofn.experiments.paper import Cell, Dominance, PanelResult
 from kofn.problems import ArctanExponential, Bernoulli
 from kofn.simulation import Run
@@ -41,10 +41,10 @@ def draw_panel(result: PanelResult) -> Figure:
     rows = math.ceil(len(ks) / columns)
     figure = Figure(figsize=(4.2 * columns, 3.4 * rows + 1.1), layout="constrained")
     figure.suptitle(f"{result.panel.says}: expected regret over {result.horizon:,} plays, mean of {result.runs} runs")
-    axes = figure.subplots(rows, columns, squeeze=False).flat
+    axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
     for k, ax in zip(ks, axes, strict=False):
         _draw_cells(ax, result, k)
-    for ax in list(axes)[len(ks) :]:
+    for ax in axes[len(ks) :]:
         ax.set_axis_off()
     handles: dict[str, Any] = {}
     for ax in figure.axes:
@@ -95,7 +95,7 @@ def draw_dominance(figure_of: Dominance) -> Figure:
     ax.set(title=f"{figure_of.says}: first-order dominance", xlabel="x", ylabel="P(X ≥ x)")
     ax.grid(alpha=0.25)
     ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False)
+    figure.legend(loc="outside right center", reverse=True, frameon=False)  # the strongest on top, as it lies
     return figure
 
 
@@ -120,8 +120,11 @@ def draw_run(run: Run, title: str) -> Figure:
 
 
 def save_figure(figure: Figure, path: Path) -> list[Path]:
-    """Write the figure beside `path` as PNG and SVG, the same bytes for the same numbers; the files written."""
-    files = [path.with_suffix(".png"), path.with_suffix(".svg")]
+    """Write the figure to `path` as PNG and SVG, the same bytes for the same numbers; the files written."""
+    if not path.name:
+        raise BadInput(f"a picture needs a file name, such as {path / 'run'}, but {str(path)!r} is a folder")
+    stem = path.stem if path.suffix in (".png", ".svg") else path.name
+    files = [path.with_name(f"{stem}.png"), path.with_name(f"{stem}.svg")]
     with rc_context({"svg.hashsalt": "kofn"}):
         figure.savefig(files[0], dpi=150)
         figure.savefig(files[1], metadata={"Date": None})

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from kofn.core import BadInput, FloatArray
+from kofn.core import BadInput, FloatArray, whole
 
 __all__ = ["Band", "Curve"]
 
@@ -39,9 +39,13 @@ class Curve:
 
     def at(self, plays: ArrayLike) -> FloatArray:
         """The regret after so many plays, any number within the run."""
-        t = np.asarray(plays, float)
-        if not ((t >= 0) & (t <= self.plays[-1])).all():
-            raise BadInput(f"the run has {self.plays[-1]:,.0f} plays, but its regret at {t} was asked for")
+        try:
+            t = np.asarray(plays, float)
+        except (TypeError, ValueError):
+            raise BadInput(f"plays are numbers from 0 to {self.plays[-1]:,.0f}, not {plays!r}") from None
+        if not (inside := (t >= 0) & (t <= self.plays[-1])).all():
+            first = float(t[~inside].flat[0])
+            raise BadInput(f"the run has {self.plays[-1]:,.0f} plays, but its regret after {first:,.15g} was asked for")
         return np.asarray(np.interp(t, self.plays, self.regret))
 
 
@@ -66,11 +70,11 @@ class Band:
         array([ 0., 10.])
         """
         if not curves:
-            raise BadInput("a band needs at least one curve")
-        if not 0 < level < 1:
+            raise BadInput("a band needs at least one curve, but none came")
+        if not (isinstance(level, float) and 0 < level < 1):
             raise BadInput(f"level is a probability such as 0.95, not {level!r}")
-        if not 2 <= points <= MOST_POINTS:
-            raise BadInput(f"points must be from 2 to {MOST_POINTS}, not {points!r}")
+        if (points := whole("points", points, least=2)) > MOST_POINTS:
+            raise BadInput(f"points must be from 2 to {MOST_POINTS}, not {points}")
         grid = np.linspace(0, min(curve.plays[-1] for curve in curves), points)
         values = np.array([curve.at(grid) for curve in curves])
         mean = values.mean(axis=0)

@@ -79,6 +79,7 @@ def simulate(
     horizon = whole("horizon", horizon)
     _check_fit(policy, problem)
     rng = generator(seed)
+    for_best = rng.spawn(1)[0] if realised else rng  # of its own, so that the plays are the same with and without
     plays, regret, earned, decisions, exploration = [0], [0.0], [0.0], 0, None
     while (t := plays[-1]) < horizon:
         if policy.committed and exploration is None:
@@ -88,16 +89,18 @@ def simulate(
             decisions += 1
             plays.append(horizon)
             regret.append(regret[-1] + float(problem.gap(final)[0]) * (horizon - t))
+            if progress:
+                progress(horizon, horizon)
             break
         plan = policy.plan().part(horizon - t, rng)
-        tally = problem.play(plan.subsets, plan.times, rng)
+        tally = problem.play(plan.subsets, plan.times, rng, arms="arms" in policy.needs)
         policy.tell_plan(tally)
         n = plan.plays
         decisions += int(np.count_nonzero(plan.times))
         plays.append(t + n)
         regret.append(regret[-1] + float(problem.gap(plan.subsets) @ plan.times))
         if realised:
-            earned.append(earned[-1] + _lost(problem, n, float(tally.total.sum()), rng))
+            earned.append(earned[-1] + _lost(problem, n, float(tally.total.sum()), for_best))
         if progress:
             progress(plays[-1], horizon)
     best = policy.best()
@@ -129,6 +132,8 @@ def simulate_many(
     `policy` makes the policy of a run from a seed; `problem` is one problem for all runs, or makes one for each.
     """
     runs = whole("runs", runs)
+    if isinstance(policy, Policy) or not callable(policy):
+        raise BadInput(f"policy must make a policy from a seed, as lambda seed: CMABSM(24, 5, 10**6), not {policy!r}")
     seeds = np.random.SeedSequence(whole("seed", seed, least=0)).spawn(runs)
     tasks = [(policy, problem, horizon, each, realised) for each in seeds]
     return list(spread(_one, tasks, workers=workers, progress=progress))
@@ -160,7 +165,7 @@ def _one(
     realised: bool,
 ) -> Run:
     for_problem, for_policy, for_plays = seed.spawn(3)
-    made = problem if isinstance(problem, Problem) else problem(for_problem)
+    made = problem(for_problem) if callable(problem) else problem
     return simulate(policy(for_policy), made, horizon, np.random.default_rng(for_plays), realised=realised)
 
 
@@ -172,9 +177,20 @@ def _lost(problem: Problem, plays: int, earned: float, rng: np.random.Generator)
 
 
 def _check_fit(policy: Policy, problem: Problem) -> None:
+    if not isinstance(policy, Policy):
+        raise BadInput(f"policy must be a Policy, for instance kofn.CMABSM(24, 5, horizon=10**6), not {policy!r}")
+    if not isinstance(problem, Problem):
+        raise BadInput(f"problem must be a Problem, for instance Problem(Bernoulli(p), 'maximum', 5), not {problem!r}")
     for what in ("n_arms", "k", "direction"):
         ours, theirs = getattr(policy, what), getattr(problem, what)
         if ours != theirs:
-            raise BadInput(f"the policy has {what}={ours!r}, but the problem has {what}={theirs!r}")
+            raise BadInput(f"the policy has {what}={ours!r}, but the problem has {what}={theirs!r}: make them equal")
+    if "fewer" in policy.needs - problem.offers:
+        raise BadInput(
+            f"{policy.name} plays fewer than K arms, and this problem does not say what these earn: say what an empty "
+            f"place pays, for instance Problem(..., absent=0.0)"
+        )
+    if missing := policy.needs - problem.offers:
+        raise BadInput(f"{policy.name} needs {', '.join(sorted(missing))}, which this problem does not offer")
     if policy.plays:
-        raise BadInput(f"the policy has already been told of {policy.plays:,} plays: simulate a new one")
+        raise BadInput(f"the policy has been told of plays before ({policy.plays:,}): simulate a new one")

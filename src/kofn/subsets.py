@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -28,11 +29,19 @@ def all_subsets(n_arms: int, k: int) -> IntArray:
     count = math.comb(n_arms, k)
     need = count * (k * dtype.itemsize + BYTES_BESIDE)
     if need > MOST_BYTES:
+        shown = f"{count:,}" if count < 10**15 else f"about 10^{math.log10(count):.0f}"
         raise TooManySubsets(
-            f"{k} of {n_arms} arms make {count:,} subsets, some {need / 2**30:,.0f} GiB: too many to keep one by one. "
+            f"{k} of {n_arms} arms make {shown} subsets, too many to keep one by one in {MOST_BYTES / 2**30:.0f} GiB. "
             f"Choose a policy with linear memory, such as cmab-sm"
         )
-    flat = itertools.chain.from_iterable(itertools.combinations(range(n_arms), k))
-    subsets = np.fromiter(flat, dtype, count * k).reshape(count, k)
+    subsets = np.concatenate([block.astype(dtype) for block in subset_blocks(n_arms, k)])
     subsets.flags.writeable = False
     return subsets
+
+
+def subset_blocks(n_arms: int, k: int, cells: int = 2**20) -> Iterator[IntArray]:
+    """Every subset in lexicographic order, in blocks of at most some `cells` arms."""
+    every = itertools.combinations(range(n_arms), k)
+    rows = max(1, cells // k)
+    while (block := np.fromiter(itertools.chain.from_iterable(itertools.islice(every, rows)), np.int64)).size:
+        yield block.reshape(-1, k)

@@ -27,19 +27,21 @@ class Family:
     says: str
     arms: Callable[[int, np.random.Generator], Arms]
     reward: str
+    absent: float | None = None  # what an empty place pays, if that makes sense
 
 
 FAMILIES = {
     family.name: family
     for family in (
-        Family("mean", "the mean of Bernoulli arms, p uniform in [0, 1]", _bernoulli, "mean"),
-        Family("max", "the maximum of Bernoulli arms, p uniform in [0, 1]", _bernoulli, "maximum"),
+        Family("mean", "the mean of Bernoulli arms, p uniform in [0, 1]", _bernoulli, "mean", absent=0.0),
+        Family("max", "the maximum of Bernoulli arms, p uniform in [0, 1]", _bernoulli, "maximum", absent=0.0),
         Family("min", "the minimum of Bernoulli arms, p uniform in [0, 1]", _bernoulli, "minimum"),
         Family(
             "cross-selling",
             "the paper's quadratic reward of arctan-exponential arms, scale uniform in (0, 10]",
             _arctan_exponential,
             "cross-selling",
+            absent=0.0,
         ),
     )
 }
@@ -49,7 +51,7 @@ def family_named(name: str) -> Family:
     """The family of that name."""
     try:
         return FAMILIES[name]
-    except KeyError:
+    except (KeyError, TypeError):
         raise BadInput(f"there is no problem {name!r}; there are: {', '.join(FAMILIES)}") from None
 
 
@@ -82,4 +84,4 @@ class Setting:
     def problem(self, seed: Seed) -> Problem:
         """A random instance."""
         family = family_named(self.family)
-        return Problem(family.arms(self.n_arms, generator(seed)), family.reward, self.k)
+        return Problem(family.arms(self.n_arms, generator(seed)), family.reward, self.k, absent=family.absent)

@@ -1,7 +1,7 @@
 """CMAB-SM: sort groups of K+1 arms, merge them, play the best K (Agarwal, Aggarwal, Quinn, Umrawal, ALT 2021).
 
 Line numbers in the margin are those of Algorithm 1 (CMAB-SM), 2 (SORT) and 3 (MERGE) in the paper's main text. Where
-the paper contradicts itself the choice is marked (a) to (g) and explained in docs/cmab-sm.md.
+the paper contradicts itself the choice is marked (a) to (f) and explained in docs/cmab-sm.md.
 
 Each phase is a dataclass whose fields are the pseudo-code's variables, and its `advance` is the loop, except that where
 the paper plays actions it returns them. Called again it walks to the same place, because its guards ask "has this been
@@ -30,9 +30,12 @@ from kofn.core import (
     ShortHorizonWarning,
     Subset,
     Tally,
+    finite_numbers,
     generator,
+    seed_number,
     subset_of,
     whole,
+    whole_numbers,
 )
 from kofn.policies.registry import register
 from kofn.theory.schedule import Form, Schedule, shortest_useful_horizon
@@ -75,20 +78,21 @@ class CMABSM(Policy):
         reward_range: tuple[float, float] = (0.0, 1.0),
         direction: Direction = "maximize",
     ) -> None:
+        self.schedule = Schedule(n_arms, k, horizon, resolution, schedule)
         super().__init__(
             n_arms,
             k,
             reward_range=reward_range,
             direction=direction,
-            horizon=whole("horizon", horizon),
-            resolution=resolution,
+            horizon=self.schedule.horizon,
+            resolution=None if resolution is None else self.schedule.resolution,
             schedule=schedule,
-            seed=int(seed) if isinstance(seed, int | np.integer) else None,
+            seed=None if seed is None else seed_number(seed),
         )
-        self.horizon: int = self._params["horizon"]
-        self.schedule = Schedule(self.n_arms, self.k, self.horizon, resolution, schedule)
-        if not self.schedule.rounds:
+        self.horizon = self.schedule.horizon
+        if not self.schedule.rounds or self.schedule.exploration_plays > self.horizon:
             warnings.warn(self._too_short(), ShortHorizonWarning, stacklevel=2)
+        seed = self._params["seed"]
         arms = np.arange(self.n_arms) if seed is None else generator(seed).permutation(self.n_arms)
         self._phase: Sort | Merge | Subset = Sort.of(_partition(arms, self.k))  # line 2
         self._advance()
@@ -122,6 +126,12 @@ class CMABSM(Policy):
             self._phase = self._phase.then()
 
     def _too_short(self) -> str:
+        if self.schedule.rounds:
+            return (
+                f"at a resolution of {self.schedule.resolution:.3g}, learning may take up to "
+                f"{self.schedule.exploration_plays:,} plays, more than the horizon of {self.horizon:,}: "
+                f"give a larger resolution or a longer horizon"
+            )
         if self._params["resolution"] is not None:
             return f"a resolution of {self.schedule.resolution:g} leaves no round to explore in: give one below 0.5"
         return (
@@ -238,19 +248,21 @@ class Sort:
     def load(cls, state: Mapping[str, Any], n_arms: int, k: int) -> Sort:
         """The phase that `state` describes."""
 
-        def cells(name: str, dtype: type) -> NDArray[Any]:
-            return np.array(state[name], dtype).reshape(-(-n_arms // (k + 1)), k + 1)
-
+        shape = -(-n_arms // (k + 1)), k + 1
+        if any(len(state[name]) != shape[0] * shape[1] for name in ("groups", "count", "total", "unsorted")):
+            raise BadRecord(f"{n_arms} arms make {shape[0]} groups of {shape[1]}, but its lists have other lengths")
         sort = cls(
-            cells("groups", np.int32),
-            cells("count", np.int64),
-            cells("total", float),
-            cells("unsorted", bool),
+            whole_numbers("groups", state["groups"]).reshape(shape).astype(np.int32),
+            whole_numbers("count", state["count"]).reshape(shape),
+            finite_numbers("total", state["total"]).reshape(shape),
+            whole_numbers("unsorted", state["unsorted"]).reshape(shape) == 1,
             whole("r", state["r"]),
         )
-        if not np.array_equal(np.unique(sort.groups), np.arange(n_arms)):
+        if not _is_partition(sort.groups, n_arms):
             raise BadRecord(f"its groups do not hold each of the {n_arms} arms")
-        if (sort.count < 0).any() or not ((sort.total >= 0) & (sort.total <= sort.count)).all():
+        if max(state["unsorted"]) > 1:
+            raise BadRecord("unsorted is 0 or 1")
+        if not ((sort.total >= 0) & (sort.total <= sort.count)).all():
             raise BadRecord("its totals do not fit its counts")
         return sort
 
@@ -368,7 +380,10 @@ class Merge:
         if i + j != len(state["merged"]) or set(state["merged"]) != {*g1[:i], *g2[:j]} or i + j >= k or j >= len(g2):
             raise BadRecord("what is merged is not the beginning of its groups")
         r1, r2 = whole("r1", state["r1"]), whole("r2", state["r2"])
-        base, swap = (Estimate(whole("count", n, least=0), float(total)) for n, total in (state["base"], state["swap"]))
+        base, swap = (
+            Estimate(whole("count", n, least=0), float(finite_numbers("total", total)))
+            for n, total in (state["base"], state["swap"])
+        )
         if not (0 <= base.total <= base.count and 0 <= swap.total <= swap.count):
             raise BadRecord("its totals do not fit its counts")
         return cls(g1, g2, waiting, list(state["merged"]), i, j, r1, r2, base, swap)
@@ -378,3 +393,11 @@ def _partition(arms: NDArray[np.int64], k: int) -> IntArray:
     """Groups of K+1 arms as sorted rows; the last one is padded with arms of the first."""
     padding = arms[: -len(arms) % (k + 1)]
     return np.sort(np.concatenate([arms, padding]).reshape(-1, k + 1).astype(np.int32), axis=1)
+
+
+def _is_partition(groups: IntArray, n_arms: int) -> bool:
+    """Whether these could be groups that `_partition` made: only the last repeats arms, and only of the first."""
+    if (np.diff(groups, axis=1) <= 0).any() or not np.array_equal(np.unique(groups), np.arange(n_arms)):
+        return False
+    before = groups[:-1]
+    return np.unique(before).size == before.size and not np.isin(groups[-1], before[1:]).any()

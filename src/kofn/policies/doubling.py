@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Self
 
-from kofn.core import BadInput, Plan, Policy, Seed, ShortHorizonWarning, Subset, Tally, subset_of, whole
+from kofn.core import BadInput, Plan, Policy, Seed, ShortHorizonWarning, Subset, Tally, seed_number, subset_of, whole
 from kofn.policies.registry import make_policy, register
 
 SHARED = ("n_arms", "k", "horizon", "reward_range", "direction")
@@ -19,7 +19,9 @@ SHARED = ("n_arms", "k", "horizon", "reward_range", "direction")
 
 @register
 class Doubling(Policy):
-    """Stages of doubling length, each with a new policy made by `factory(horizon=...)`.
+    """Any policy that needs a horizon, without one: stages of doubling length, each with a new policy.
+
+    A stage's policy is what `factory(horizon=...)` makes.
 
     >>> from functools import partial
     >>> from kofn import CMABSM
@@ -65,7 +67,8 @@ class Doubling(Policy):
     ) -> Self:
         """Doubling around the policy named `of`; a horizon is not needed and ignored."""
         del horizon
-        return cls(partial(make_policy, of, n_arms, k, seed=seed, **params), first=first)
+        number = None if seed is None else seed_number(seed)
+        return cls(partial(make_policy, of, n_arms, k, seed=number, **params), first=first)
 
     def best(self) -> Subset:
         """What this stage has found, or, while it is still looking, what the last one found."""
@@ -91,7 +94,12 @@ class Doubling(Policy):
     def _made(self) -> Policy:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ShortHorizonWarning)
-            made = self._factory(horizon=self._length)
+            try:
+                made = self._factory(horizon=self._length)
+            except TypeError as why:
+                raise BadInput(
+                    f"Doubling calls its factory with horizon=, as in Doubling(partial(CMABSM, n_arms=24, k=5)): {why}"
+                ) from why
         if not isinstance(made, Policy) or not made.needs_horizon:
             raise BadInput(f"Doubling takes a factory of policies that need a horizon, but it made {made!r}")
         return made

@@ -12,9 +12,23 @@ from typing import Any
 
 import numpy as np
 
-from kofn.core import BadInput, BadRecord, Direction, FloatArray, IntArray, Plan, Policy, Subset, Tally, whole
+from kofn.core import (
+    BadInput,
+    BadRecord,
+    Direction,
+    FloatArray,
+    IntArray,
+    Plan,
+    Policy,
+    Subset,
+    Tally,
+    finite_numbers,
+    whole,
+    whole_numbers,
+)
 from kofn.policies.registry import register
 from kofn.subsets import all_subsets
+from kofn.theory.checked import some_plays
 from kofn.theory.schedule import Form
 
 FACTOR: dict[Form, int] = {"printed": 2, "figures": 1}
@@ -46,9 +60,9 @@ class ImprovedUCB(Policy):
         reward_range: tuple[float, float] = (0.0, 1.0),
         direction: Direction = "maximize",
     ) -> None:
-        horizon = whole("horizon", horizon)
+        horizon = some_plays(horizon)
         super().__init__(n_arms, k, reward_range=reward_range, direction=direction, horizon=horizon, schedule=schedule)
-        if schedule not in FACTOR:
+        if schedule not in tuple(FACTOR):
             raise BadInput(f"a schedule is 'printed' or 'figures', not {schedule!r}")
         self.horizon = horizon
         self._alive: IntArray = all_subsets(self.n_arms, self.k)  # B_m
@@ -80,7 +94,7 @@ class ImprovedUCB(Policy):
 
     def _next(self) -> Plan:
         if self.committed:
-            return Plan(np.array([self.best()]), np.array([self.horizon]))
+            return Plan(np.array([self.best()]), np.array([min(self.horizon, 2**62)]))
         return Plan(self._alive, np.full(len(self._alive), self._plays(self._m) - self._plays(self._m - 1)))
 
     def _learn(self, plan: Plan, tally: Tally) -> None:
@@ -101,12 +115,14 @@ class ImprovedUCB(Policy):
 
     def _load(self, state: Mapping[str, Any]) -> None:
         self._m = whole("m", state["m"], least=0)
-        alive = np.asarray(state["alive"])
-        total = np.asarray(state["total"], float)
-        if alive.shape != (len(total), self.k) or not np.issubdtype(alive.dtype, np.integer) or not len(total):
+        alive = whole_numbers("alive", state["alive"])
+        total = finite_numbers("total", state["total"])
+        if alive.shape != (len(total), self.k) or not len(total):
             raise BadRecord(f"its subsets are not rows of {self.k} arms, a total for each")
-        if alive.min() < 0 or alive.max() >= self.n_arms or (np.diff(alive, axis=1) <= 0).any():
+        if alive.max() >= self.n_arms or (np.diff(alive, axis=1) <= 0).any():
             raise BadRecord(f"its subsets are not of different arms from 0 to {self.n_arms - 1}")
+        if len(np.unique(alive, axis=0)) != len(alive):
+            raise BadRecord("it has a subset twice")
         if not ((total >= 0) & (total <= self._plays(self._m - 1))).all():
             raise BadRecord("its totals do not fit its rounds")
         self._alive, self._total = alive.astype(self._alive.dtype), total

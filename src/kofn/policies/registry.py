@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from kofn.core import BadInput, BadRecord, Policy, Seed
+from kofn.core import BadInput, BadRecord, Policy, Seed, ShortHorizonWarning
 
 FORMAT = 1
 """The version of the record; it changes when an older kofn could not read a newer record."""
@@ -33,7 +34,7 @@ def policy_named(name: str) -> type[Policy]:
 def _takes(policy: type[Policy]) -> Mapping[str, inspect.Parameter]:
     """The parameters that make this policy: those of its own `from_params`, or else of its class."""
     known = inspect.signature(policy.from_params).parameters
-    return known if "n_arms" in known else inspect.signature(policy.__init__).parameters
+    return known if "n_arms" in known else inspect.signature(policy).parameters
 
 
 def make_policy(
@@ -50,7 +51,7 @@ def make_policy(
     known = _takes(policy)
     open_ended = any(each.kind is each.VAR_KEYWORD for each in known.values())
     if unknown := sorted(set(params) - set(known)) if not open_ended else []:
-        offered = sorted(set(known) - {"self", "n_arms", "k"})
+        offered = sorted(set(known) - {"n_arms", "k"})
         raise BadInput(f"{name} does not take {', '.join(unknown)}; it takes: {', '.join(offered)}")
     given = {"horizon": horizon, "seed": seed}
     params |= {key: value for key, value in given.items() if value is not None and key in known}
@@ -71,12 +72,14 @@ def restore(record: Mapping[str, Any]) -> Policy:
     """The policy that `save` described."""
     if not isinstance(record, Mapping) or not {"policy", "format", "params", "state"} <= record.keys():
         raise BadRecord("a record has the keys policy, format, params and state, as kofn.save() makes them")
-    if record["format"] != FORMAT:
+    if type(record["format"]) is not int or record["format"] != FORMAT:
         raise BadRecord(f"this record has format {record['format']!r}, but this kofn reads format {FORMAT}")
-    if record["policy"] not in POLICIES:
+    if not isinstance(record["policy"], str) or record["policy"] not in POLICIES:
         raise BadRecord(f"this record is of the policy {record['policy']!r}, which this kofn does not have")
     try:
-        policy = POLICIES[record["policy"]].from_params(**record["params"])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ShortHorizonWarning)
+            policy = POLICIES[record["policy"]].from_params(**record["params"])
     except (BadInput, TypeError) as why:
         raise BadRecord(f"the record's params do not make a {record['policy']}: {why}") from why
     policy.load(record["state"])

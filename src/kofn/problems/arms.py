@@ -266,3 +266,64 @@ class Empirical(Arms):
 
     def _points(self, i: int, j: int) -> FloatArray:
         return self.points(np.array([i, j]))
+
+
+def with_absent(arms: Arms, absent: float) -> Arms:
+    """The arms and one more, arm N, that always pays `absent`: it stands for an empty place."""
+    if isinstance(arms, Bernoulli) and absent in (0.0, 1.0):
+        return Bernoulli(np.append(arms.p, absent))
+    if isinstance(arms, Empirical):
+        return Empirical([*arms.samples, [absent]])
+    return _ContinuousWithAbsent(arms, absent) if arms.continuous else _WithAbsent(arms, absent)
+
+
+class _WithAbsent(Arms):
+    """Arms of any family, and one more that always pays the same."""
+
+    def __init__(self, arms: Arms, absent: float) -> None:
+        self._arms, self._absent = arms, absent
+        self.n_arms, self.low, self.high = arms.n_arms + 1, arms.low, arms.high
+
+    def _present(self, arms: IntArray) -> IntArray:
+        """Any arm in the place of the absent one."""
+        return np.minimum(arms, self.n_arms - 2)
+
+    def draw(self, arms: IntArray, rng: np.random.Generator) -> FloatArray:
+        absent = arms == self.n_arms - 1
+        if not absent.any():
+            return self._arms.draw(arms, rng)
+        return np.where(absent, self._absent, self._arms.draw(self._present(arms), rng))
+
+    @cached_property
+    def mean(self) -> FloatArray:
+        return np.append(self._arms.mean, self._absent)
+
+    @cached_property
+    def second_moment(self) -> FloatArray:
+        return np.append(self._arms.second_moment, self._absent**2)
+
+    def cdf(self, x: ArrayLike, arms: IntArray | None = None) -> FloatArray:
+        return self._curve(self._arms.cdf, np.asarray(x) >= self._absent, x, arms)
+
+    def survival(self, x: ArrayLike, arms: IntArray | None = None) -> FloatArray:
+        return self._curve(self._arms.survival, np.asarray(x) <= self._absent, x, arms)
+
+    def _curve(self, curve: Any, step: NDArray[np.bool_], x: ArrayLike, arms: IntArray | None) -> FloatArray:
+        arms = np.arange(self.n_arms) if arms is None else np.asarray(arms)
+        curves: FloatArray = curve(x, self._present(arms))
+        curves[arms == self.n_arms - 1] = step
+        return curves
+
+    @property
+    def support(self) -> Support | None:
+        if (support := self._arms.support) is None:
+            return None
+        values, shares = support
+        always = np.eye(1, values.shape[1])
+        return np.vstack([values, np.full_like(always, self._absent)]), np.vstack([shares, always])
+
+
+class _ContinuousWithAbsent(_WithAbsent):
+    """The same for arms whose curves have no jumps; that of the one arm more has one, which quadrature closes in on."""
+
+    continuous = True

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from kofn.core import FloatArray, IntArray
 from kofn.problems.arms import Bernoulli
 from kofn.problems.family import CELLS, Arms, Support, blocks
-from kofn.problems.rewards import Reward
+from kofn.problems.rewards import Reward, mean
 
 MOST_OUTCOMES = 4096
 
@@ -40,6 +40,12 @@ def law_of(arms: Arms, reward: Reward, k: int) -> Counts | Outcomes | Draws:
     if support is not None and support[0].shape[1] ** k <= MOST_OUTCOMES:
         return Outcomes(arms, reward, k, support)
     return Draws(arms, reward)
+
+
+def arm_totals(arms: Arms, subsets: IntArray, times: NDArray[np.int64], rng: np.random.Generator) -> FloatArray:
+    """What each arm of each row pays in `times[i]` plays: the law of one arm alone, in every place."""
+    total, _ = law_of(arms, mean, 1).play(subsets.reshape(-1, 1), np.repeat(times, subsets.shape[1]), rng)
+    return total.reshape(subsets.shape)
 
 
 def pay_by_count(reward: Reward, k: int) -> FloatArray | None:

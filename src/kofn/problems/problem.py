@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
-from itertools import chain, combinations, islice
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kofn.core import BadInput, Direction, FloatArray, IntArray, Seed, Subset, Tally, check_sizes, generator, subset_of
+from kofn.problems.arms import with_absent
 from kofn.problems.check import Check, check_problem
 from kofn.problems.expectation import Expectation, MonteCarlo, expectation_of
-from kofn.problems.family import CELLS, Arms
-from kofn.problems.laws import Counts, Law, law_of
+from kofn.problems.family import Arms
+from kofn.problems.laws import Counts, Law, arm_totals, law_of
 from kofn.problems.rewards import Reward, RewardFunction, as_reward, cross_selling, mean
+from kofn.subsets import subset_blocks
 
 Subsets: TypeAlias = IntArray | Sequence[int] | Sequence[Sequence[int]] | Iterable[Iterable[int]]
 
@@ -39,7 +40,11 @@ class Problem:
     >>> problem.gap([(0, 1), (1, 2)])
     array([0.1, 0. ])
 
-    `best` is worked out when it is asked for, or given.
+    `best` is worked out when it is asked for, or given. `absent` is what an empty place pays, as if an arm stood there
+    that always paid so much; it makes fewer than K arms playable, in rows that end in -1.
+
+    >>> Problem(Bernoulli([0.1, 0.5, 0.3, 0.2]), "mean", k=2, absent=0.0).value([(1,), (1, 2)])
+    array([0.25, 0.4 ])
     """
 
     def __init__(
@@ -50,6 +55,7 @@ class Problem:
         *,
         direction: Direction = "maximize",
         best: Iterable[int] | None = None,
+        absent: float | None = None,
     ) -> None:
         if not isinstance(arms, Arms):
             raise BadInput(f"arms must be Arms, for instance kofn.problems.Bernoulli([0.2, 0.7, 0.4]), not {arms!r}")
@@ -58,26 +64,36 @@ class Problem:
         self.arms, self.reward, self.direction = arms, as_reward(reward), direction
         self.n_arms, self.k = check_sizes(arms.n_arms, k)
         self._given = None if best is None else subset_of(best, self.n_arms, self.k)
+        self.absent = None if absent is None else _absent(absent, arms)
+        self._places = arms if self.absent is None else with_absent(arms, self.absent)  # arm N is an empty place
         _try_out(self.reward, arms, self.k)
 
     # To play.
 
-    def play(self, subsets: Subsets, times: ArrayLike, rng: Seed) -> Tally:
+    @property
+    def offers(self) -> frozenset[str]:
+        """What a policy may need beyond one reward per play, and find here: see `Policy.needs`."""
+        return frozenset({"best", "arms"} if self.absent is None else {"best", "arms", "fewer"})
+
+    def play(self, subsets: Subsets, times: ArrayLike, rng: Seed, *, arms: bool = False) -> Tally:
         """What `times[i]` plays of each row earn: a draw from the exact distribution.
 
         Subsets that come as an integer array are only checked for their range: whoever makes millions of rows knows
-        that their arms differ.
+        that their arms differ. With `arms`, the tally says what each arm paid, too. That is drawn from the exact
+        distribution of the arm's own sum, but apart from the row's reward: the two do not belong to the same plays.
         """
         rows = self._rows(subsets)
         count, least = _times(times, len(rows))
         if not isinstance(rng, np.random.Generator):
             rng = generator(rng)
-        if least > 0:
+        if least > 0 and not arms:
             return Tally(count, *self._law.play(rows, count, rng))
-        tally = Tally(count, np.zeros(len(rows)), np.zeros(len(rows)))
+        tally = Tally(count, np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(rows.shape) if arms else None)
         live = np.flatnonzero(count)
         if live.size:
             tally.total[live], tally.squares[live] = self._law.play(rows[live], count[live], rng)
+            if tally.arms is not None:
+                tally.arms[live] = arm_totals(self._places, rows[live], count[live], rng)
         return tally
 
     # To know.
@@ -133,7 +149,7 @@ class Problem:
 
     @cached_property
     def _law(self) -> Law:
-        law = law_of(self.arms, self.reward, self.k)
+        law = law_of(self._places, self.reward, self.k)
         if isinstance(law, Counts) and not np.isfinite(law.pays).all():
             count = int(np.argmin(np.isfinite(law.pays)))
             raise BadInput(
@@ -143,7 +159,7 @@ class Problem:
 
     @cached_property
     def _expectation(self) -> Expectation:
-        return expectation_of(self.arms, self.reward, self.k, self._law)
+        return expectation_of(self._places, self.reward, self.k, self._law)
 
     @property
     def _scale(self) -> float:
@@ -175,7 +191,7 @@ class Problem:
             )
         sign = 1.0 if self.direction == "maximize" else -1.0
         best, top = (), -math.inf
-        for rows in every_subset(self.n_arms, self.k):
+        for rows in subset_blocks(self.n_arms, self.k):
             values = sign * self._expectation.value(rows)
             leader = int(np.argmax(values))
             if values[leader] > top:
@@ -194,17 +210,29 @@ class Problem:
             raise BadInput(f"a subset has {self.k} arms, but rows of {rows.shape[1]} came")
         # Read as unsigned, a negative arm is a huge one: a single pass finds both ends of the range.
         if rows.size and rows.view(_UNSIGNED[rows.dtype.itemsize]).max() >= self.n_arms:
-            wrong = int(np.argmax(((rows < 0) | (rows >= self.n_arms)).any(axis=1)))
-            raise BadInput(
-                f"arms are numbered from 0 to {self.n_arms - 1}, but row {wrong} is {tuple(rows[wrong].tolist())}"
-            )
+            rows = self._filled(rows)
         return rows
+
+    def _filled(self, rows: IntArray) -> IntArray:
+        """The rows with arm N in their empty places, or BadInput if there may be none, or that is not what is wrong."""
+        empty = rows == -1
+        wrong = ((rows < 0) | (rows >= self.n_arms)) & ~(empty & (self.absent is not None))
+        if wrong.any():
+            row = int(np.argmax(wrong.any(axis=1)))
+            way_out = ": to play fewer arms, say what an empty place (-1) pays: Problem(..., absent=0.0)"
+            raise BadInput(
+                f"arms are numbered from 0 to {self.n_arms - 1}, but row {row} is {tuple(rows[row].tolist())}"
+                f"{way_out if empty[row].any() and self.absent is None else ''}"
+            )
+        return np.where(empty, np.int64(self.n_arms), rows)
 
     def _kindly(self, subsets: Any) -> IntArray:
         """Lists, tuples, a single subset: made an array, each row checked to have K different arms."""
         expected = f"subsets are an (m, {self.k}) array of arms, or a list of subsets"
         if not isinstance(subsets, np.ndarray):
             subsets = [tuple(each) if isinstance(each, Iterable) else each for each in _listed(subsets, expected)]
+            if self.absent is not None:
+                subsets = [each + (-1,) * (self.k - len(each)) if isinstance(each, tuple) else each for each in subsets]
         try:
             rows = np.array(subsets, np.int64 if len(subsets) == 0 else None)
         except (ValueError, TypeError):
@@ -216,7 +244,7 @@ class Problem:
             raise BadInput(f"{expected}, but {rows.dtype} of shape {rows.shape} came")
         rows = rows.astype(np.int64)
         ordered = np.sort(rows, axis=1)
-        if (repeated := (ordered[:, 1:] == ordered[:, :-1]).any(axis=1)).any():
+        if (repeated := ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] != -1)).any(axis=1)).any():
             first = tuple(rows[int(np.argmax(repeated))].tolist())
             raise BadInput(f"a subset has {self.k} different arms, but {first} came")
         return rows
@@ -224,14 +252,6 @@ class Problem:
 
 _NATIVE = frozenset(np.dtype(kind + size) for kind in "iu" for size in "1248")
 _UNSIGNED = {size: np.dtype(f"u{size}") for size in (1, 2, 4, 8)}
-
-
-def every_subset(n_arms: int, k: int) -> Iterator[IntArray]:
-    """All K-subsets of 0..N-1 in lexicographic order, in blocks of rows."""
-    every = combinations(range(n_arms), k)
-    rows = max(1, CELLS // k)
-    while (block := np.fromiter(chain.from_iterable(islice(every, rows)), np.int64)).size:
-        yield block.reshape(-1, k)
 
 
 def _times(times: ArrayLike, rows: int) -> tuple[NDArray[np.int64], int]:
@@ -247,6 +267,14 @@ def _times(times: ArrayLike, rows: int) -> tuple[NDArray[np.int64], int]:
     if least < 0:
         raise BadInput(f"times must be at least 0, but row {int(np.argmin(count))} has {least}")
     return count.astype(np.int64, copy=False), least
+
+
+def _absent(absent: float, arms: Arms) -> float:
+    """What an empty place pays, checked to be something that an arm could pay."""
+    number = isinstance(absent, int | float | np.integer | np.floating) and not isinstance(absent, bool)
+    if not number or not arms.low <= absent <= arms.high:
+        raise BadInput(f"absent must be a number from {arms.low:g} to {arms.high:g}, as an arm pays, not {absent!r}")
+    return float(absent)
 
 
 def _listed(subsets: Any, expected: str) -> list[Any]:

@@ -86,8 +86,9 @@ class Budget:
             sees = f"sees every swap of one arm that changes the mean reward by more than {self.told_apart:.3g}"
         else:
             sees = f"ranks arms by plain means of {self.plays[-1]:,} plays, sure of no difference"
+        enough = "Long enough" if self.told_apart < 1 else "Barely long enough"
         return (
-            f"Long enough: learning takes at most {cost}, {self.exploration_share:.2%} of the horizon, and {sees}"
+            f"{enough}: learning takes at most {cost}, {self.exploration_share:.2%} of the horizon, and {sees}"
             f"{f'; {finer}' if self.affordable_resolution < self.resolution else ''}."
         )
 

@@ -1,0 +1,45 @@
+"""Plans, tallies, the policy that ties them together, and every error that kofn raises.
+
+A policy wants a **plan** (subsets, and how many times each) and is told **tallies** (what the plays earned). The
+plan can be played in any order, by anyone, split in any way; when all of it has been told, the policy learns from it
+and wants the next one.
+"""
+
+from kofn.core.checks import Direction as Direction
+from kofn.core.checks import FloatArray as FloatArray
+from kofn.core.checks import IntArray as IntArray
+from kofn.core.checks import Seed as Seed
+from kofn.core.checks import Subset as Subset
+from kofn.core.checks import check_sizes as check_sizes
+from kofn.core.checks import finite_numbers as finite_numbers
+from kofn.core.checks import generator as generator
+from kofn.core.checks import seed_number as seed_number
+from kofn.core.checks import subset_of as subset_of
+from kofn.core.checks import whole as whole
+from kofn.core.checks import whole_numbers as whole_numbers
+from kofn.core.errors import (
+    BadInput,
+    BadRecord,
+    BadReward,
+    BadTally,
+    KofnError,
+    MissingExtra,
+    ShortHorizonWarning,
+    TooManySubsets,
+)
+from kofn.core.plan import Plan, Tally
+from kofn.core.policy import Policy
+
+__all__ = [
+    "BadInput",
+    "BadRecord",
+    "BadReward",
+    "BadTally",
+    "KofnError",
+    "MissingExtra",
+    "Plan",
+    "Policy",
+    "ShortHorizonWarning",
+    "Tally",
+    "TooManySubsets",
+]

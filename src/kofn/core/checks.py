@@ -1,0 +1,102 @@
+"""Arguments, checked once at the edge: what came, what was expected, the way out."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, SupportsIndex, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kofn.core.errors import BadInput
+
+Subset: TypeAlias = tuple[int, ...]
+Seed: TypeAlias = int | np.random.SeedSequence | np.random.Generator | None
+Direction: TypeAlias = Literal["maximize", "minimize"]
+IntArray: TypeAlias = NDArray[np.integer[Any]]
+FloatArray: TypeAlias = NDArray[np.float64]
+
+
+def whole(name: str, value: SupportsIndex, *, least: int = 1) -> int:
+    """`value` as an int of at least `least`, or BadInput that names it; 1e6 is welcome, 2.5 and True are not."""
+    if isinstance(value, float | np.floating) and float(value).is_integer():
+        value = int(value)
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise BadInput(f"{name} must be a whole number, not {value!r}") from None
+    if isinstance(value, bool | np.bool_) or number < least:
+        raise BadInput(f"{name} must be a whole number of at least {least}, not {value!r}")
+    return number
+
+
+def check_sizes(n_arms: SupportsIndex, k: SupportsIndex) -> tuple[int, int]:
+    """N and K as ints with 1 <= K < N, or BadInput."""
+    n_arms, k = whole("n_arms", n_arms), whole("k", k)
+    if k >= n_arms:
+        raise BadInput(f"k must be less than n_arms, but k={k} and n_arms={n_arms}: there is nothing to choose")
+    return n_arms, k
+
+
+def subset_of(arms: Iterable[SupportsIndex], n_arms: int, k: int) -> Subset:
+    """`arms` as a sorted tuple of k different arms, or BadInput."""
+    try:
+        subset = tuple(sorted(operator.index(arm) for arm in arms))
+    except TypeError:
+        raise BadInput(f"a subset is {k} arms from 0 to {n_arms - 1}, not {arms!r}") from None
+    if len(set(subset)) != k or len(subset) != k:
+        raise BadInput(f"a subset has {k} different arms, but {subset} came")
+    if subset[0] < 0 or subset[-1] >= n_arms:
+        raise BadInput(f"arms are numbered from 0 to {n_arms - 1}, but {subset} came")
+    return subset
+
+
+def check_range(reward_range: Sequence[float]) -> tuple[float, float]:
+    """(low, high) as floats, or BadInput."""
+    try:
+        low, high = (float(each) for each in reward_range)
+    except (TypeError, ValueError):
+        raise BadInput(f"reward_range is two numbers (low, high), not {reward_range!r}") from None
+    if not (low < high and math.isfinite(low) and math.isfinite(high)):
+        raise BadInput(f"reward_range needs two finite numbers with low < high, not ({low:g}, {high:g})")
+    return low, high
+
+
+def generator(seed: Seed) -> np.random.Generator:
+    """The generator that a seed means: an int, a SeedSequence or a Generator, as everywhere in kofn."""
+    if isinstance(seed, bool) or not (
+        seed is None or isinstance(seed, int | np.integer | np.random.SeedSequence | np.random.Generator)
+    ):
+        raise BadInput(f"seed must be an int, a SeedSequence or a Generator, not {seed!r}")
+    if isinstance(seed, int | np.integer) and seed < 0:
+        raise BadInput(f"seed must be at least 0, not {seed}")
+    return np.random.default_rng(cast(Any, seed))
+
+
+def seed_number(seed: Seed) -> int:
+    """A plain number that stands for the seed, small enough for JSON in a browser; a new one for None."""
+    if isinstance(seed, int | np.integer) and not isinstance(seed, bool) and 0 <= seed < 2**53:
+        return int(seed)
+    return int(generator(seed).integers(2**53))
+
+
+def whole_numbers(name: str, values: Any, *, least: int = 0) -> NDArray[np.int64]:
+    """A list of plain whole numbers as an array, or BadInput: nothing is rounded or parsed."""
+    array = np.asarray(values)
+    if array.size == 0:
+        return array.astype(np.int64)
+    if array.dtype.kind not in "iu" or array.min() < least:
+        raise BadInput(f"{name} must be whole numbers of at least {least}")
+    return array.astype(np.int64)
+
+
+def finite_numbers(name: str, values: Any) -> FloatArray:
+    """A list of plain numbers as an array, or BadInput: nothing is parsed."""
+    array = np.asarray(values)
+    if array.size == 0:
+        return array.astype(float)
+    if array.dtype.kind not in "iuf" or not np.isfinite(array).all():
+        raise BadInput(f"{name} must be finite numbers")
+    return array.astype(float)

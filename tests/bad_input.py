@@ -1,0 +1,525 @@
+"""Wrong calls and what kofn answers, as data: `python -m tests.bad_input > docs/errors.md` writes them down.
+
+A call is the text of one Python expression, evaluated after `SETUP`, or the arguments of the command line, run in a
+folder that holds one file, `taken`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import shlex
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from kofn import BadInput, BadRecord, BadReward, BadTally, KofnError, TooManySubsets
+
+SETUP = """\
+import numpy as np
+import kofn
+from kofn import problems, theory
+
+policy = kofn.CMABSM(n_arms=6, k=2, horizon=1_000_000)
+latency = kofn.CMABSM(6, 2, 1_000_000, reward_range=(0, 250), direction="minimize")
+used = kofn.CMABSM(6, 2, 1_000_000)
+used.tell(used.ask(), 1)
+ucb = kofn.ImprovedUCB(6, 2, 1_000_000)
+plan = policy.plan()
+ones = np.ones(len(plan))
+record = kofn.save(used)
+arms = kofn.Bernoulli([0.1, 0.3, 0.5, 0.6, 0.8, 0.9])
+problem = kofn.Problem(arms, "maximum", k=2)
+run = kofn.simulate(kofn.CMABSM(6, 2, 1_000_000), problem, 1_000_000, seed=1)
+"""
+
+
+@dataclass(frozen=True)
+class Wrong:
+    """A wrong call; `says` is how its message begins."""
+
+    name: str
+    call: str
+    error: type[KofnError]
+    says: str
+
+
+@dataclass(frozen=True)
+class WrongCommand:
+    """A wrong command line; `says` is how its one line begins."""
+
+    name: str
+    argv: str
+    says: str
+
+
+SECTIONS: dict[str, list[Wrong]] = {
+    "Making a policy": [
+        Wrong("k = N", "kofn.CMABSM(5, 5, horizon=1000)", BadInput, "k must be less than n_arms, but k=5 and n_arms=5"),
+        Wrong("k = 0", "kofn.CMABSM(5, 0, horizon=1000)", BadInput, "k must be a whole number of at least 1, not 0"),
+        Wrong("half an arm", "kofn.CMABSM(5.5, 2, horizon=1000)", BadInput, "n_arms must be a whole number, not 5.5"),
+        Wrong("no horizon", "kofn.CMABSM(5, 2, horizon=0)", BadInput, "horizon must be a whole number of at least 1"),
+        Wrong("horizon as text", "kofn.CMABSM(5, 2, '1e6')", BadInput, "horizon must be a whole number, not '1e6'"),
+        Wrong(
+            "resolution above 1", "kofn.CMABSM(5, 2, 1000, resolution=1.5)", BadInput, "resolution must lie between 0"
+        ),
+        Wrong(
+            "resolution too fine",
+            "kofn.CMABSM(5, 2, 1000, resolution=1e-12)",
+            BadInput,
+            "a resolution of 1e-12 takes 39 rounds, whose plays do not fit in 64 bits: give one of at least",
+        ),
+        Wrong(
+            "unknown schedule",
+            "kofn.CMABSM(5, 2, 1000, schedule='fast')",
+            BadInput,
+            "a schedule is 'printed' or 'figures', not 'fast'",
+        ),
+        Wrong(
+            "unknown direction",
+            "kofn.CMABSM(5, 2, 1000, direction='up')",
+            BadInput,
+            "direction must be 'maximize' or 'minimize', not 'up'",
+        ),
+        Wrong(
+            "range upside down",
+            "kofn.CMABSM(5, 2, 1000, reward_range=(1, 0))",
+            BadInput,
+            "reward_range needs two finite numbers with low < high, not (1, 0)",
+        ),
+        Wrong(
+            "range of one number",
+            "kofn.CMABSM(5, 2, 1000, reward_range=250)",
+            BadInput,
+            "reward_range is two numbers (low, high), not 250",
+        ),
+        Wrong("negative seed", "kofn.CMABSM(5, 2, 1000, seed=-1)", BadInput, "seed must be at least 0, not -1"),
+        Wrong(
+            "seed as text", "kofn.CMABSM(5, 2, 1000, seed='x')", BadInput, "seed must be an int, a SeedSequence or a"
+        ),
+        Wrong(
+            "too many subsets",
+            "kofn.ImprovedUCB(100, 50, 1000)",
+            TooManySubsets,
+            "50 of 100 arms make ",
+        ),
+        Wrong(
+            "doubling of what needs no horizon",
+            "kofn.Doubling(lambda horizon: 7)",
+            BadInput,
+            "Doubling takes a factory of policies that need a horizon, but it made 7",
+        ),
+        Wrong(
+            "unknown policy",
+            "kofn.make_policy('cmabsm', 5, 2)",
+            BadInput,
+            "there is no policy 'cmabsm'; there are: cmab-sm, ",
+        ),
+        Wrong(
+            "a policy without its horizon",
+            "kofn.make_policy('cmab-sm', 5, 2)",
+            BadInput,
+            "cmab-sm needs a horizon: give horizon=, or let doubling find it",
+        ),
+        Wrong(
+            "unknown parameter",
+            "kofn.make_policy('cmab-sm', 5, 2, horizon=1000, epsilon=0.1)",
+            BadInput,
+            "cmab-sm does not take epsilon; it takes: direction, horizon, resolution, reward_range, schedule, seed",
+        ),
+    ],
+    "Telling rewards": [
+        Wrong(
+            "reward above 1", "policy.tell(policy.ask(), 1.5)", BadReward, "a reward lies from 0 to 1 (reward_range)"
+        ),
+        Wrong(
+            "reward below 0", "policy.tell((1, 2), -0.1)", BadReward, "a reward lies from 0 to 1 (reward_range), but"
+        ),
+        Wrong(
+            "NaN", "policy.tell((1, 2), float('nan'))", BadReward, "a reward lies from 0 to 1 (reward_range), but nan"
+        ),
+        Wrong(
+            "infinity", "latency.tell((1, 2), float('inf'))", BadReward, "a reward lies from 0 to 250 (reward_range)"
+        ),
+        Wrong("text", "policy.tell((1, 2), 'good')", BadReward, "a reward is one number, not 'good'"),
+        Wrong("nothing", "policy.tell((1, 2), None)", BadReward, "a reward is one number, not None"),
+        Wrong("two rewards", "policy.tell((1, 2), [0, 1])", BadReward, "a reward is one number, not [0, 1]"),
+        Wrong("outside its own range", "latency.tell((1, 2), 300)", BadReward, "a reward lies from 0 to 250 (reward_"),
+        Wrong("one arm twice", "policy.tell((1, 1), 1)", BadInput, "a subset has 2 different arms, but (1, 1) came"),
+        Wrong("three arms", "policy.tell((1, 2, 3), 1)", BadInput, "a subset has 2 different arms, but (1, 2, 3) came"),
+        Wrong("no such arm", "policy.tell((1, 6), 1)", BadInput, "arms are numbered from 0 to 5, but (1, 6) came"),
+        Wrong("not a subset", "policy.tell(3, 1)", BadInput, "a subset is 2 arms from 0 to 5, not 3"),
+        Wrong(
+            "names for arms", "policy.tell(('a', 'b'), 1)", BadInput, "a subset is 2 arms from 0 to 5, not ('a', 'b')"
+        ),
+        Wrong(
+            "not in the plan",
+            "policy.tell((0, 5), 1)",
+            BadTally,
+            "told of a play of (0, 5), which is not in the plan: play what ask() or plan() gives",
+        ),
+        Wrong("not a tally", "policy.tell_plan([1, 0, 1])", BadTally, "tell_plan takes a Tally, not list: Tally.of("),
+        Wrong(
+            "too few rows",
+            "policy.tell_plan(kofn.Tally.of([[1, 0]]))",
+            BadTally,
+            "the plan has 6 rows, but tallies of shape (1,) came: one per row",
+        ),
+        Wrong(
+            "more plays than wanted",
+            "policy.tell_plan(kofn.Tally(plan.times + 1, 0 * ones, 0 * ones))",
+            BadTally,
+            "told of ",
+        ),
+        Wrong(
+            "a total that is too large",
+            "policy.tell_plan(kofn.Tally(np.full(len(plan), 2), 3 * ones, 3 * ones))",
+            BadReward,
+            "a reward lies from 0 to 1 (reward_range), but ",
+        ),
+        Wrong(
+            "squares that cannot be",
+            "policy.tell_plan(kofn.Tally(np.full(len(plan), 2), ones, 2 * ones))",
+            BadReward,
+            "2 rewards from 0 to 1 that add up to 1 cannot have squares that add up to 2",
+        ),
+        Wrong(
+            "a total that is NaN",
+            "policy.tell_plan(kofn.Tally(np.full(len(plan), 2), np.nan * ones, ones))",
+            BadReward,
+            "totals and squares are finite numbers, but ",
+        ),
+        Wrong(
+            "counts that are not whole",
+            "policy.tell_plan(kofn.Tally(0.5 * ones, 0 * ones, 0 * ones))",
+            BadTally,
+            "a tally's count must be whole numbers",
+        ),
+    ],
+    "Keeping and restoring": [
+        Wrong(
+            "not a record", "kofn.restore('policy')", BadRecord, "a record has the keys policy, format, params and st"
+        ),
+        Wrong(
+            "half a record",
+            "kofn.restore({'policy': 'cmab-sm', 'format': 1})",
+            BadRecord,
+            "a record has the keys policy, format, params and state",
+        ),
+        Wrong(
+            "another version",
+            "kofn.restore(record | {'format': 99})",
+            BadRecord,
+            "this record has format 99, but this kofn reads format 1",
+        ),
+        Wrong(
+            "another policy",
+            "kofn.restore(record | {'policy': 'dart-2'})",
+            BadRecord,
+            "this record is of the policy 'dart-2', which this kofn does not have",
+        ),
+        Wrong(
+            "other parameters",
+            "kofn.restore(record | {'params': {'n_arms': 6}})",
+            BadRecord,
+            "the record's params do not make a cmab-sm: ",
+        ),
+        Wrong(
+            "another shape", "kofn.CMABSM(9, 2, 1_000_000).load(used.state())", BadRecord, "this state does not fit "
+        ),
+        Wrong("a state of another policy", "policy.load(ucb.state())", BadRecord, "this state does not fit CMABSM("),
+        Wrong("a state without its phase", "used.load({'plays': 3})", BadRecord, "this state does not fit CMABSM("),
+        Wrong(
+            "more told than wanted",
+            "used.load(used.state() | {'told': {'rows': [0], 'count': [10**6], 'total': [0.0], 'squares': [0.0]}})",
+            BadRecord,
+            "this state does not fit CMABSM(",
+        ),
+    ],
+    "Problems": [
+        Wrong(
+            "a probability above 1", "kofn.Bernoulli([0.2, 1.2])", BadInput, "p must be probabilities from 0 to 1, but"
+        ),
+        Wrong(
+            "no arms", "kofn.Bernoulli([])", BadInput, "p must be a list of at least one number, but an array of shape"
+        ),
+        Wrong("arms as text", "kofn.Bernoulli('0.5')", BadInput, "p must be a list of at least one number"),
+        Wrong(
+            "a scale of 0", "kofn.ArctanExponential([1, 0])", BadInput, "scale must be means of exponentials, above 0"
+        ),
+        Wrong(
+            "unequal lengths", "kofn.Beta([1, 2], [1, 2, 3])", BadInput, "a and b need one number per arm, but 2 and 3"
+        ),
+        Wrong(
+            "an empty sample", "kofn.Empirical([[0.1], []])", BadInput, "samples[1] must be a list of at least one nu"
+        ),
+        Wrong("no Arms", "kofn.Problem([0.1, 0.5], 'mean', 1)", BadInput, "arms must be Arms, for instance "),
+        Wrong(
+            "all arms", "kofn.Problem(arms, 'mean', k=6)", BadInput, "k must be less than n_arms, but k=6 and n_arms=6"
+        ),
+        Wrong(
+            "unknown reward", "kofn.Problem(arms, 'median', 2)", BadInput, "there is no reward 'median': the names are"
+        ),
+        Wrong(
+            "a number as reward", "kofn.Problem(arms, 1.0, 2)", BadInput, "a reward is a function of an array whose la"
+        ),
+        Wrong(
+            "a reward of the wrong shape",
+            "kofn.Problem(arms, np.mean, 2)",
+            BadInput,
+            "a reward takes an array whose last axis is K=2 and gives one number per play",
+        ),
+        Wrong(
+            "a reward that fails",
+            "kofn.Problem(arms, lambda x: x[..., 2], 2)",
+            BadInput,
+            "a reward takes an array whose last axis is K=2 and gives one number per play",
+        ),
+        Wrong(
+            "no function", "problems.utility(2)", BadInput, "utility takes a function of the sum, for instance np.sqrt"
+        ),
+        Wrong("a subset too large", "problem.value([(0, 1, 2)])", BadInput, "a subset has 2 arms, but rows of 3 came"),
+        Wrong(
+            "an arm too many", "problem.value([(0, 6)])", BadInput, "arms are numbered from 0 to 5, but row 0 is (0, 6)"
+        ),
+        Wrong(
+            "half a play", "problem.play([(0, 1)], [0.5], 1)", BadInput, "times are whole numbers of plays, but float"
+        ),
+        Wrong("times that do not fit", "problem.play([(0, 1)], [1, 2], 1)", BadInput, "times need one number per row"),
+        Wrong(
+            "not the best",
+            "kofn.Problem(arms, 'mean', 2, best=(0, 1)).gap([(4, 5)])",
+            BadInput,
+            "best=(0, 1) was given, but (4, 5) is better by 0.65: give the best one",
+        ),
+    ],
+    "Simulation and regret": [
+        Wrong(
+            "no plays", "kofn.simulate(policy, problem, 0)", BadInput, "horizon must be a whole number of at least 1"
+        ),
+        Wrong("no policy", "kofn.simulate('cmab-sm', problem, 10)", BadInput, "policy must be a Policy, for instance "),
+        Wrong("no problem", "kofn.simulate(policy, arms, 10)", BadInput, "problem must be a Problem, for instance "),
+        Wrong(
+            "another number of arms",
+            "kofn.simulate(kofn.CMABSM(7, 2, 1_000_000), problem, 10)",
+            BadInput,
+            "the policy has n_arms=7, but the problem has n_arms=6",
+        ),
+        Wrong(
+            "another direction",
+            "kofn.simulate(latency, problem, 10)",
+            BadInput,
+            "the policy has direction='minimize', but the problem has direction='maximize'",
+        ),
+        Wrong(
+            "a policy that has played",
+            "kofn.simulate(used, problem, 10)",
+            BadInput,
+            "the policy has been told of plays before (1): simulate a new one",
+        ),
+        Wrong(
+            "a wrong seed", "kofn.simulate(policy, problem, 10, seed='1')", BadInput, "seed must be an int, a SeedSequ"
+        ),
+        Wrong(
+            "one policy for many runs",
+            "kofn.simulate_many(policy, problem, 10, runs=3)",
+            BadInput,
+            "policy must make a policy from a seed, as lambda seed: ",
+        ),
+        Wrong(
+            "no runs",
+            "kofn.simulate_many(lambda seed: kofn.CMABSM(6, 2, 1_000_000), problem, 10, runs=0)",
+            BadInput,
+            "runs must be a whole number of at least 1, not 0",
+        ),
+        Wrong(
+            "no workers",
+            "kofn.simulate_many(lambda seed: kofn.CMABSM(6, 2, 1_000_000), problem, 10, runs=2, workers=0)",
+            BadInput,
+            "workers must be a whole number of at least 1, not 0",
+        ),
+        Wrong(
+            "past the end", "run.regret_at(2_000_000)", BadInput, "the run has 1,000,000 plays, but its regret after 2"
+        ),
+        Wrong("a band of nothing", "kofn.Band.over([])", BadInput, "a band needs at least one curve"),
+        Wrong("95 %", "kofn.Band.over([run.curve], level=95)", BadInput, "level is a probability such as 0.95, not 95"),
+    ],
+    "Theory": [
+        Wrong(
+            "all arms", "theory.budget(30, 30, 1000)", BadInput, "k must be less than n_arms, but k=30 and n_arms=30"
+        ),
+        Wrong(
+            "U below 1", "theory.regret_bound(30, 5, 1000, 0.5)", BadInput, "lipschitz must lie from 1 to 1e9, not 0.5"
+        ),
+        Wrong(
+            "a resolution of 0", "theory.budget(30, 5, 1000, resolution=0)", BadInput, "resolution must lie between 0"
+        ),
+        Wrong(
+            "past counting", "theory.resolution(30, 10**101)", BadInput, "horizon must be at most 1e100 plays, but more"
+        ),
+        Wrong("no time", "theory.time_to_try_all(30, 15, 0)", BadInput, "plays_per_second must be above 0, not 0"),
+        Wrong(
+            "no doubling",
+            "theory.doubling_loss(base=1)",
+            BadInput,
+            "doubling needs 0 < gamma < 1, delta >= 0, first >=",
+        ),
+        Wrong(
+            "more than all", "theory.affordable_resolution(30, 5, 1000, 2)", BadInput, "share is a part of the horizon"
+        ),
+    ],
+}
+
+COMMANDS = [
+    WrongCommand("unknown command", "figures", "No such command 'figures'."),
+    WrongCommand("unknown option", "run --steps 5", "No such option '--steps'."),
+    WrongCommand("missing option", "budget --arms 30", "Missing option '--k'."),
+    WrongCommand("missing value", "budget --arms", "Option '--arms' requires an argument."),
+    WrongCommand("too many arguments", "run cmab-sm dart", "Got unexpected extra argument (dart)"),
+    WrongCommand(
+        "not a number", "run --horizon soon", "Invalid value for '--horizon': 'soon' is not a whole number of"
+    ),
+    WrongCommand(
+        "a decimal comma", "run --arms 2,5", "Invalid value for '--arms': '2,5' is not a whole number of at l"
+    ),
+    WrongCommand(
+        "half a play", "run --horizon 2.5", "Invalid value for '--horizon': '2.5' is not a whole number of at"
+    ),
+    WrongCommand(
+        "no plays", "run --horizon 0", "Invalid value for '--horizon': '0' is not a whole number of at least 1"
+    ),
+    WrongCommand(
+        "negative seed", "run --seed -1", "Invalid value for '--seed': '-1' is not a whole number of at least"
+    ),
+    WrongCommand("unknown policy", "run dart-2", "there is no policy 'dart-2'; there are: cmab-sm, "),
+    WrongCommand("unknown problem", "run --problem median", "there is no problem 'median'; there are: mean, max, min,"),
+    WrongCommand("all arms", "run --arms 5 --k 5", "k must be less than n_arms, but k=5 and n_arms=5"),
+    WrongCommand(
+        "no value", "run --set resolution", "--set takes NAME=VALUE, such as resolution=0.05, not 'resolution'"
+    ),
+    WrongCommand(
+        "unknown parameter", "run --set epsilon=0.1", "cmab-sm does not take epsilon; it takes: direction, hor"
+    ),
+    WrongCommand(
+        "a parameter by the wrong way", "run --set k=3", "--set is for the policy's own parameters: give k by"
+    ),
+    WrongCommand("a wrong parameter", "run --set resolution=fine", "resolution must be a finite number, not 'fine'"),
+    WrongCommand(
+        "another direction", "run --set direction=minimize", "the policy has direction='minimize', but the pro"
+    ),
+    WrongCommand("too many subsets", "run improved-ucb --arms 100 --k 50", "50 of 100 arms make "),
+    WrongCommand("a folder for a file", "run --out .", "a picture needs a file name, such as run, but '.' is a folder"),
+    WrongCommand(
+        "unknown figure", "paper max-45", "the paper has no figure 'max-45'; it has: cross-selling-12, cross-"
+    ),
+    WrongCommand(
+        "no runs", "paper max-12 --runs 0", "Invalid value for '--runs': '0' is not a whole number of at least"
+    ),
+    WrongCommand("no workers", "paper max-12 --workers 0", "Invalid value for '--workers': '0' is not a whole number"),
+    WrongCommand("a file for a folder", "paper max-12 --out taken", "Invalid value for '--out': Directory 'taken' is"),
+    WrongCommand(
+        "nothing to choose", "budget --arms 3 --k 3 --horizon 10", "k must be less than n_arms, but k=3 and n"
+    ),
+    WrongCommand("too coarse", "budget --arms 9 --k 3 --horizon 10 --resolution 2", "resolution must lie between 0"),
+    WrongCommand("too long", "budget --arms 9 --k 3 --horizon 1e101", "horizon must be at most 1e100 plays, but more"),
+    WrongCommand("unknown shell", "completion tcsh", "Invalid value for '{bash|zsh|fish}': 'tcsh' is not one of 'bash"),
+]
+
+
+def prepared() -> dict[str, Any]:
+    """What the calls are made on: fresh objects each time."""
+    names: dict[str, Any] = {}
+    exec(SETUP, names)
+    return names
+
+
+def refusal(wrong: Wrong, names: dict[str, Any]) -> Exception:
+    """The error that the call ends in."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            eval(wrong.call, names)
+        except Exception as error:
+            return error
+    raise AssertionError(f"{wrong.call} was accepted")
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command left behind."""
+
+    code: object
+    stdout: str
+    stderr: str
+    files: list[str]
+
+
+def command(argv: str) -> Said:
+    """`kofn ARGV`, run here, in a folder with one file called `taken`."""
+    from kofn.cli import main
+
+    out, err = io.StringIO(), io.StringIO()
+    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), mock.patch.object(sys, "argv", ["kofn"]):
+        Path("taken").touch()
+        sys.argv += shlex.split(argv)
+        code: object = None
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), warnings.catch_warnings():
+            warnings.simplefilter("default")
+            try:
+                main()
+            except SystemExit as end:
+                code = end.code
+        return Said(code, out.getvalue(), err.getvalue(), sorted(each.name for each in Path().iterdir()))
+
+
+def markdown() -> str:
+    """All of it as a page."""
+    return "\n".join(_lines())
+
+
+def _lines() -> Iterator[str]:
+    calls = sum(map(len, SECTIONS.values()))
+    yield from (
+        "# What kofn says to wrong input",
+        "",
+        "<!-- Written by `python -m tests.bad_input > docs/errors.md`; a test compares. -->",
+        "",
+        f"{calls} wrong calls and {len(COMMANDS)} wrong commands, with the message each gets. Every error is a",
+        "`kofn.KofnError`; what was called is as it was before. The calls are made after",
+        "",
+        "```python",
+        SETUP.rstrip(),
+        "```",
+        "",
+    )
+    for title, wrongs in SECTIONS.items():
+        yield from (f"## {title}", "", "| | call | error | message |", "| --- | --- | --- | --- |")
+        for wrong in wrongs:
+            error = refusal(wrong, prepared())
+            yield f"| {wrong.name} | {_code(wrong.call)} | `{type(error).__name__}` | {_code(str(error))} |"
+        yield ""
+    yield from (
+        "## The command line",
+        "",
+        "One line on stderr, exit code 2, nothing on stdout, no file written.",
+        "",
+        "| | command | message |",
+        "| --- | --- | --- |",
+    )
+    for each in COMMANDS:
+        yield f"| {each.name} | {_code(f'kofn {each.argv}')} | {_code(command(each.argv).stderr.strip())} |"
+    yield ""
+
+
+def _code(text: str) -> str:
+    bars = text.replace("|", "\\|")
+    return f"`{bars}`"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown())

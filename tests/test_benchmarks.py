@@ -1,0 +1,93 @@
+"""The benchmarks run, on sizes that take no time. How long they take is for `make benchmark`."""
+
+import json
+import subprocess
+import sys
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kofn
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+
+
+def load(name: str) -> ModuleType:
+    spec = spec_from_file_location(f"benchmark_{name}", BENCHMARKS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def speed() -> Any:
+    return load("speed")
+
+
+@pytest.fixture(scope="module")
+def memory() -> Any:
+    return load("memory")
+
+
+def test_the_two_ways_to_run_play_the_same_problem(speed: Any) -> None:
+    horizon = 3_000
+    lost = speed.plain_loop(horizon, 0.3)
+    run = speed.simulated(10**6, 0.3)
+    assert lost == pytest.approx(run.regret_at(horizon), rel=0.25)  # the order of plays within a plan differs
+
+
+def test_the_loop_of_draws_runs(speed: Any) -> None:
+    speed.bare_loop(10)
+
+
+def test_a_simulated_run_finds_something_good(speed: Any) -> None:
+    run = speed.simulated(10**6, 0.05)
+    assert isinstance(run, kofn.Run)
+    assert run.horizon == 10**6
+
+
+def test_the_median_of_what_was_measured(speed: Any) -> None:
+    calls: list[int] = []
+    assert speed.seconds(lambda: calls.append(1), 5) >= 0
+    assert len(calls) == 5
+
+
+@pytest.mark.parametrize(("n_arms", "k"), [(24, 5), (1_000, 10)])
+def test_ask_and_tell_are_measured(speed: Any, n_arms: int, k: int) -> None:
+    assert speed.ask_tell(n_arms, k, pairs=20) > 0
+
+
+def test_all_numbers_have_a_name(speed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "seconds", lambda work, repeat: float(repeat))
+    numbers = speed.measure()
+    assert len(numbers) == 11
+    assert all(isinstance(each, float) for each in numbers.values())
+    json.dumps(numbers, allow_nan=False)
+
+
+def test_memory_is_measured(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "RESOLUTION", 0.2)
+    said = memory.measure(30, 3)
+    assert set(said) == {"seconds", "decisions", "peak_mib", "state_bytes"}
+    assert said["decisions"] > 30
+    assert said["peak_mib"] > 10
+
+
+def test_the_largest_state_is_that_of_a_plan_half_told(memory: Any) -> None:
+    problem = kofn.Problem(kofn.Bernoulli(np.linspace(0.1, 0.9, 12)), "mean", 3)
+    policy = kofn.CMABSM(12, 3, 10**6, resolution=0.2)
+    start = len(json.dumps(kofn.save(policy)))
+    assert memory.largest_state(policy, problem, plans=3) > start
+
+
+def test_a_size_runs_in_a_process_of_its_own() -> None:
+    done = subprocess.run(
+        [sys.executable, BENCHMARKS / "memory.py", "20", "3"], capture_output=True, text=True, check=True
+    )
+    assert json.loads(done.stdout)["state_bytes"] > 100

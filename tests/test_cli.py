@@ -1,0 +1,506 @@
+"""The command line: what each command prints, writes and answers, and how it behaves in a shell."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import kofn
+from kofn.cli import Count, cli, main
+from kofn.experiments.paper import FIGURES
+from kofn.experiments.settings import FAMILIES
+from kofn.policies.registry import POLICIES
+from kofn.theory import budget
+
+KOFN = [sys.executable, "-c", "from kofn.cli import main; main()"]
+RUN = ["run", "--arms", "6", "--k", "2", "--set", "resolution=0.2"]
+SMALL = ["paper", "max-12", "--horizon", "500", "--runs", "2", "--workers", "1"]
+COMMANDS = ["budget", "completion", "paper", "policies", "run"]
+
+Kofn = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Kofn:
+    """`kofn ARGV` through main, here, in an empty folder: exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*argv: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["kofn", *argv])
+        with warnings.catch_warnings():
+            warnings.simplefilter("default")  # as in a shell
+            with pytest.raises(SystemExit) as end:
+                main()
+        assert isinstance(end.value.code, int)
+        captured = capsys.readouterr()
+        return end.value.code, captured.out, captured.err
+
+    return call
+
+
+def shell(*argv: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`kofn ARGV` in a process of its own."""
+    return subprocess.run(
+        [*KOFN, *argv], capture_output=True, text=True, check=False, cwd=cwd, env=os.environ | environment
+    )
+
+
+def numbers(text: str) -> str:
+    return text.replace(",", "")
+
+
+# Help.
+
+
+def test_help_and_version(answer: Kofn) -> None:
+    assert answer("--version") == (0, f"kofn, version {kofn.__version__}\n", "")
+    code, out, err = answer("--help")
+    assert (code, err) == (0, "")
+    assert answer("-h") == (code, out, err)
+    for name in COMMANDS:
+        assert f"\n  {name} " in out
+
+
+def test_kofn_alone_shows_its_help(answer: Kofn) -> None:
+    code, out, err = answer()
+    assert (code, err) == (2, "")
+    assert out == answer("--help")[1]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_command_says_what_it_does(name: str, answer: Kofn) -> None:
+    code, out, err = answer(name, "--help")
+    assert (code, err) == (0, "")
+    assert f"Usage: kofn {name} [OPTIONS]" in out
+
+
+@pytest.mark.parametrize("argv", [["--help"], *([name, "--help"] for name in COMMANDS if name != "policies")])
+def test_help_has_examples(argv: list[str], answer: Kofn) -> None:
+    lines = [line.strip() for line in answer(*argv)[1].splitlines()]
+    examples = [line for line in lines if line.startswith(("kofn ", 'eval "$(kofn'))]
+    assert examples
+    if argv[0] in ("run", "budget"):
+        for example in examples:  # they parse
+            with cli.make_context("kofn", example.split()[1:]) as context:
+                cli.commands[argv[0]].make_context(argv[0], example.split()[2:], parent=context)
+
+
+def test_the_help_of_paper_names_every_figure(answer: Kofn) -> None:
+    words = " ".join(answer("paper", "--help")[1].split())
+    assert all(name in words for name in FIGURES)
+
+
+def test_the_help_of_run_names_every_problem(answer: Kofn) -> None:
+    words = " ".join(answer("run", "--help")[1].split())
+    assert all(name in words for name in FAMILIES)
+
+
+def test_help_imports_nothing_slow(tmp_path: Path) -> None:
+    # How `kofn --help` answers in 0.3 s: numpy alone takes a good part of that.
+    program = (
+        "import sys\n"
+        "from kofn.cli import main\n"
+        "try:\n"
+        "    main()\n"
+        "finally:\n"
+        "    slow = {'numpy', 'scipy', 'joblib', 'matplotlib', 'rich'} & set(sys.modules)\n"
+        "    print('slow:', sorted(slow), file=sys.stderr)\n"
+    )
+    for argv in (["--help"], ["--version"], ["run", "--help"], ["paper", "--help"], []):
+        done = subprocess.run([sys.executable, "-c", program, *argv], capture_output=True, text=True, check=False)
+        assert done.stderr == "slow: []\n"
+    done = subprocess.run([sys.executable, "-c", program, "policies"], capture_output=True, text=True, check=False)
+    assert "'numpy'" in done.stderr  # what needs it does import it: the check above can see it
+
+
+# budget.
+
+BUDGET = ["budget", "--arms", "30", "--k", "15", "--horizon", "1e6"]
+
+
+def test_budget_prints_what_theory_says(answer: Kofn) -> None:
+    said = budget(30, 15, 10**6)
+    code, out, err = answer(*BUDGET)
+    assert (code, err) == (0, "")
+    assert "N = 30, K = 15, T = 1,000,000" in out
+    assert f"{said.shortest_useful_horizon:,} plays" in out
+    assert f"{said.resolution:.4g}" in out
+    assert f"{said.ucb_wins_from:.2g} (paper)" in out
+    assert " ".join(said.verdict.split()) in " ".join(out.split())
+
+
+def test_budget_as_json(answer: Kofn) -> None:
+    code, out, err = answer(*BUDGET, "--resolution", "0.1", "--lipschitz", "2", "--json")
+    assert (code, err) == (0, "")
+    assert json.loads(out) == budget(30, 15, 10**6, lipschitz=2.0, resolution=0.1).to_dict()
+
+
+def test_a_budget_past_all_numbers_is_still_json(answer: Kofn) -> None:
+    code, out, _ = answer("budget", "--arms", "1e6", "--k", "5e5", "--horizon", "1e9", "--json")
+    assert code == 0
+    assert json.loads(out)["ucb_regret_bound"] is None
+    code, out, _ = answer("budget", "--arms", "1e6", "--k", "5e5", "--horizon", "1e9")
+    assert code == 0
+    assert "1e301027" in out  # C(10^6, 5 * 10^5)
+
+
+@pytest.mark.parametrize("text", ["1000000", "1e6", "1_000_000", "1,000,000", "1E6", "10e5", " 1e6 ", "1000000.0"])
+def test_whole_numbers_in_all_their_forms(text: str) -> None:
+    assert Count().convert(text, None, None) == 10**6
+
+
+def test_a_whole_number_stays_exact() -> None:
+    assert Count().convert("123456789012345678901234567890", None, None) == 123456789012345678901234567890
+    assert Count(least=0).convert("0", None, None) == 0
+    assert Count().convert(24, None, None) == 24
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "1.5", "2,5", "1,0000", "1e6x", "-3", "0", "nan", "inf", "1e400", "1,000,00", "0x10", "9" * 5000]
+)
+def test_what_is_not_a_whole_number(text: str, answer: Kofn) -> None:
+    code, out, err = answer("budget", "--arms", "30", "--k", "5", "--horizon", text)
+    assert (code, out) == (2, "")
+    assert err.startswith("kofn: Invalid value for '--horizon': ")
+    assert err.count("\n") == 1
+
+
+# run.
+
+
+def test_run_shows_what_it_found(answer: Kofn) -> None:
+    code, out, err = answer(*RUN, "--horizon", "1e5", "--problem", "mean")
+    assert (code, err) == (0, "")
+    said = json.loads(answer(*RUN, "--horizon", "1e5", "--problem", "mean", "--json")[1])
+    assert set(said) == {
+        "policy",
+        "horizon",
+        "final",
+        "optimal",
+        "decisions",
+        "exploration",
+        "regret",
+        "realised_regret",
+        "best",
+        "optimum",
+    }
+    assert "cmab-sm on mean, N = 6, K = 2" in out
+    rows = {line[2:20].strip(): line[20:].strip() for line in out.splitlines()}
+    assert rows["found"] == str(tuple(said["final"]))
+    assert rows["optimal"] == ("yes" if said["optimal"] else "no")
+    assert rows["expected regret"].startswith(f"{said['regret']:,.1f} (")
+    assert rows["exploration"] == f"{said['exploration']:,} plays"
+    assert rows["decisions"] == f"{said['decisions']:,}"
+    assert said["realised_regret"] is None
+    assert "realised regret" not in rows
+    assert said["final"] == said["best"]
+
+
+def test_run_names_the_best_when_it_was_missed(answer: Kofn) -> None:
+    argv = ["run", "--arms", "6", "--k", "2", "--horizon", "100"]
+    said = json.loads(answer(*argv, "--json")[1])
+    assert not said["optimal"]
+    assert f"{tuple(said['final'])}, but the best is {tuple(said['best'])}" in answer(*argv)[1]
+
+
+def test_run_realised(answer: Kofn) -> None:
+    argv = [*RUN, "--horizon", "1e5", "--realised"]
+    said = json.loads(answer(*argv, "--json")[1])
+    assert said["realised_regret"] != said["regret"]
+    assert f"{said['realised_regret']:,.1f}" in answer(*argv)[1]
+
+
+def test_the_same_seed_gives_the_same_numbers(answer: Kofn) -> None:
+    argv = [*RUN, "--horizon", "1e5", "--json", "--seed"]
+    assert answer(*argv, "1") == answer(*argv, "1") != answer(*argv, "2")
+    assert answer(*argv, "2021") == answer(*argv[:-1])
+
+
+@pytest.mark.parametrize("name", ["cmab-sm", "doubling", "improved-ucb"])
+@pytest.mark.parametrize("problem", ["mean", "cross-selling"])
+def test_policies_run_on_problems(name: str, problem: str, answer: Kofn) -> None:
+    code, out, _ = answer("run", name, "--problem", problem, "--arms", "6", "--k", "2", "--horizon", "5000", "--json")
+    assert code == 0
+    assert json.loads(out)["policy"] == name
+
+
+def test_a_policy_is_set_by_name_and_value(answer: Kofn) -> None:
+    fine, coarse = (
+        json.loads(answer("run", "--arms", "6", "--k", "2", "--set", f"resolution={value}", "--json")[1])
+        for value in ("0.05", "0.3")
+    )
+    assert fine["exploration"] > coarse["exploration"] > 0
+    code, out, _ = answer("run", "doubling", "--set", "of=improved-ucb", "--set", "first=64", *RUN[1:5], "--json")
+    assert (code, json.loads(out)["policy"]) == (0, "doubling")
+
+
+def test_run_writes_its_picture(answer: Kofn, tmp_path: Path) -> None:
+    code, out, err = answer(*RUN, "--horizon", "1e5", "--out", "sub/folder/picture", "--json")
+    assert code == 0
+    json.loads(out)
+    written = [Path("sub/folder/picture.png"), Path("sub/folder/picture.svg")]
+    assert err == f"wrote {written[0]}, {written[1]}\n"
+    assert all((tmp_path / path).stat().st_size > 1_000 for path in written)
+
+
+def test_a_short_horizon_is_noted_on_stderr(answer: Kofn) -> None:
+    code, out, err = answer("run", "--horizon", "1000", "--json")
+    assert code == 0
+    assert json.loads(out)["exploration"] == 0
+    assert err.startswith("kofn: note: a horizon of 1,000 plays is too short")
+    assert err.count("\n") == 1
+    assert "shortest useful horizon is" in err
+
+
+# policies.
+
+
+def test_policies_are_listed(answer: Kofn) -> None:
+    code, out, err = answer("policies", "--json")
+    assert (code, err) == (0, "")
+    facts = json.loads(out)
+    assert [fact["name"] for fact in facts] == sorted(POLICIES)
+    table = answer("policies")[1]
+    for fact in facts:
+        policy = POLICIES[fact["name"]]
+        assert (fact["needs_horizon"], fact["linear_memory"]) == (policy.needs_horizon, policy.linear_memory)
+        (row,) = (line for line in table.splitlines() if line.split()[:1] == [fact["name"]])
+        assert ("needs it" in row) == fact["needs_horizon"]
+        assert ("O(N)" in row) == fact["linear_memory"]
+        assert fact["says"][:30] in row
+
+
+# paper.
+
+
+def test_paper_writes_pictures_and_numbers(answer: Kofn, tmp_path: Path) -> None:
+    code, out, err = answer(*SMALL, "--out", "figures")
+    assert (code, err) == (0, "")
+    names = ["max-12.json", "max-12.png", "max-12.svg"]
+    assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == names
+    said = json.loads((tmp_path / "figures" / "max-12.json").read_text())
+    assert (said["figure"], said["horizon"], said["runs"], said["seed"]) == ("max-12", 500, 2, 2021)
+    assert "wrote figures/max-12.png, figures/max-12.svg, figures/max-12.json" in " ".join(out.split())
+    for cell in said["cells"]:
+        row = next(
+            line.split()
+            for line in out.splitlines()
+            if line.split()[:3] == [cell["policy"], f"({cell['schedule']})", str(cell["k"])]
+        )
+        assert numbers(row[3]) == f"{cell['final']:.0f}"
+        assert numbers(row[5]) == f"{cell['published']:.0f}"
+    assert "K = 3: " in out
+    assert "figures" in out
+    assert "printed" in out
+
+
+def test_paper_as_json_prints_what_it_writes(answer: Kofn, tmp_path: Path) -> None:
+    code, out, err = answer(*SMALL, "--json")
+    assert code == 0
+    assert json.loads(out) == [json.loads((tmp_path / "out" / "max-12.json").read_text())]
+    assert err == "wrote out/max-12.png, out/max-12.svg, out/max-12.json\n"
+
+
+def test_paper_says_whether_the_order_is_the_published_one(answer: Kofn) -> None:
+    out = answer(*SMALL)[1]
+    orders = [line for line in out.splitlines() if line.startswith("K = ")]
+    assert [line[:6] for line in orders] == ["K = 2:", "K = 3:", "K = 5:"]
+    assert all("as published" in line or "published: " in line for line in orders)
+
+
+def test_paper_draws_the_dominance_figures(answer: Kofn, tmp_path: Path) -> None:
+    code, out, _ = answer("paper", "dominance", "--json")
+    assert code == 0
+    assert json.loads(out) == []
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "dominance-bernoulli.png",
+        "dominance-bernoulli.svg",
+        "dominance-exponential.png",
+        "dominance-exponential.svg",
+    ]
+
+
+def test_paper_without_a_name_draws_all(answer: Kofn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    small = {name: FIGURES[name] for name in ("max-12", "dominance-bernoulli")}
+    monkeypatch.setattr("kofn.experiments.paper.FIGURES", small)
+    assert answer("paper", *SMALL[2:])[0] == 0
+    assert {path.stem for path in (tmp_path / "out").iterdir()} == set(small)
+
+
+# completion.
+
+
+@pytest.mark.parametrize(("name", "word"), [("bash", "complete "), ("zsh", "compdef"), ("fish", "complete ")])
+def test_completion_for_each_shell(name: str, word: str, answer: Kofn) -> None:
+    code, out, err = answer("completion", name)
+    assert (code, err) == (0, "")
+    assert word in out
+    assert "_KOFN_COMPLETE" in out
+
+
+def test_completion_completes(tmp_path: Path) -> None:
+    done = shell(cwd=tmp_path, _KOFN_COMPLETE="bash_complete", COMP_WORDS="kofn p", COMP_CWORD="1")
+    assert done.stdout.split() == ["plain,paper", "plain,policies"]
+
+
+# Errors.
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["nope"],
+        ["run", "--nope"],
+        ["run", "nope"],
+        ["run", "--arms", "2", "--k", "2"],
+        ["run", "--set", "k=1"],
+        ["run", "--set", "seed=1"],
+        ["run", "--set", "n_arms=1"],
+        ["run", "--set", "horizon=1"],
+        ["run", "--set", "name=1"],
+        ["run", "--set", "=1"],
+        ["run", "--set", "two\nlines=1"],
+        ["budget"],
+        ["paper", "nope"],
+        ["completion", "tcsh"],
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(argv: list[str], answer: Kofn, tmp_path: Path) -> None:
+    code, out, err = answer(*argv)
+    assert (code, out) == (2, "")
+    assert err.startswith("kofn: ")
+    assert err.count("\n") == 1
+    assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_in_the_way_is_one_line(answer: Kofn, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert answer(*RUN, "--out", "file/picture") == (2, "", "kofn: file: File exists\n")
+    code, _, err = answer("paper", "dominance", "--out", "file/sub")
+    assert code == 2
+    assert err == "kofn: file/sub: Not a directory\n"
+
+
+def test_an_error_of_our_own_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["kofn", "policies"])
+    monkeypatch.setattr("kofn.cli._print", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        main()
+
+
+def test_stopping_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "argv", ["kofn", "policies"])
+    monkeypatch.setattr("kofn.cli._print", stop)
+    with pytest.raises(SystemExit) as end:
+        main()
+    assert end.value.code == 130
+    assert capsys.readouterr().err.strip().endswith("kofn: stopped")
+
+
+def test_clicks_own_runner_works_too() -> None:
+    done = CliRunner().invoke(cli, [*BUDGET, "--json"])
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["n_arms"] == 30
+    assert CliRunner().invoke(cli, ["nope"]).exit_code == 2
+
+
+# In a shell.
+
+
+def test_kofn_is_installed() -> None:
+    done = subprocess.run(
+        [Path(sys.executable).with_name("kofn"), "--version"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"kofn, version {kofn.__version__}\n", "")
+
+
+def test_errors_look_the_same_from_a_shell(tmp_path: Path) -> None:
+    done = shell("run", "nope", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"kofn: there is no policy 'nope'; there are: {', '.join(sorted(POLICIES))}\n"
+
+
+@pytest.mark.parametrize("argv", [["policies"], ["policies", "--json"], BUDGET, ["--help"]])
+def test_a_reader_that_stops_is_no_crash(argv: list[str], tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.close(read)  # as if `head` had gone before the first line
+    done = subprocess.run([*KOFN, *argv], stdout=write, stderr=subprocess.PIPE, text=True, check=False, cwd=tmp_path)
+    os.close(write)
+    assert done.stderr == ""
+    assert done.returncode in (0, 1)
+
+
+def test_piped_to_head(tmp_path: Path) -> None:
+    line = f"{sys.executable} -c 'from kofn.cli import main; main()' policies --json | head -n 1"
+    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.stdout, done.stderr) == ("[\n", "")
+
+
+def test_files_and_pipes_get_no_colours(tmp_path: Path) -> None:
+    done = shell(*RUN, cwd=tmp_path)
+    assert done.returncode == 0
+    assert "\x1b" not in done.stdout
+    assert done.stderr == ""  # and no bar
+
+
+@pytest.mark.parametrize("force", ["FORCE_COLOR", "TTY_COMPATIBLE"])
+def test_there_is_no_bar_in_a_file_even_if_colours_are_forced(force: str, tmp_path: Path) -> None:
+    assert shell(*RUN, cwd=tmp_path, **{force: "1"}).stderr == ""
+
+
+def at_a_terminal(*argv: str, cwd: Path, **environment: str) -> tuple[int, str]:
+    """`kofn ARGV` at a terminal: exit code, and all that it showed."""
+    master, slave = pty.openpty()
+    env = os.environ | {"TERM": "xterm-256color"} | environment
+    with subprocess.Popen([*KOFN, *argv], stdin=slave, stdout=slave, stderr=slave, cwd=cwd, env=env) as process:
+        os.close(slave)
+        shown = b""
+        while True:
+            try:
+                part = os.read(master, 65536)
+            except OSError:  # how Linux says that the other end is closed
+                break
+            if not part:
+                break
+            shown += part
+        code = process.wait()
+    os.close(master)
+    return code, shown.decode()
+
+
+def test_a_terminal_gets_a_bar_and_bold_titles(tmp_path: Path) -> None:
+    code, shown = at_a_terminal(*SMALL, cwd=tmp_path, COLUMNS="120")
+    assert code == 0
+    assert "Maximum, N = 12" in shown
+    assert "100 %" in shown
+    assert "\x1b[1m" in shown
+
+
+def test_no_color(tmp_path: Path) -> None:
+    code, shown = at_a_terminal("policies", cwd=tmp_path, NO_COLOR="1", COLUMNS="120")
+    assert code == 0
+    assert "cmab-sm" in shown
+    assert "\x1b[3" not in shown  # no colour; bold may stay
+
+
+@pytest.mark.parametrize("argv", [["policies"], BUDGET, RUN, SMALL, ["--help"], ["run", "--help"]])
+def test_narrow_terminals(argv: list[str], tmp_path: Path) -> None:
+    code, shown = at_a_terminal(*argv, cwd=tmp_path, COLUMNS="40", NO_COLOR="1")
+    assert code == 0
+    lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown).replace("\r", "\n").splitlines()
+    if argv[-1] != "--help":  # examples in help texts are not wrapped
+        assert max(len(line) for line in lines if not line.startswith("wrote ")) <= 40  # paths stay whole
+    assert "Traceback" not in shown

@@ -1,0 +1,267 @@
+"""What a stranger reads is true: programs run, links lead somewhere, commands parse, every policy has its page."""
+
+import importlib
+import importlib.util
+import re
+import runpy
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import click
+import pytest
+
+import kofn
+from kofn.cli import cli
+from kofn.policies.registry import POLICIES
+
+ROOT = Path(__file__).parents[1]
+DOCS = sorted((ROOT / "docs").glob("*.md"))
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+PUBLIC = {
+    "kofn": """
+        ArctanExponential BadInput BadRecord BadReward BadTally Band Bernoulli Beta CMABSM Curve Doubling Empirical
+        ImprovedUCB KofnError MissingExtra Plan Policy Problem Run ShortHorizonWarning Tally TooManySubsets __version__
+        make_policy policy_named problems register restore save simulate simulate_many theory
+    """,
+    "kofn.problems": """
+        ArctanExponential Arms Bernoulli Beta Check Empirical Finding Problem Reward as_reward by_name cross_selling
+        maximum mean minimum utility
+    """,
+    "kofn.theory": """
+        Budget Schedule YEAR actions affordable_resolution bounds_cross_at budget doubling_loss error_probability
+        exploitation_regret_bound exploration_bound figures_resolution group_bound groups horizon_for log_subsets
+        printed_resolution proven_from regret_bound resolution shortest_useful_horizon time_to_try_all ucb_regret_bound
+        ucb_wins_from
+    """,
+}
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
+
+
+def blocks(page: Path, language: str) -> list[tuple[int, str]]:
+    """The fenced blocks in that language, each with the number of lines before it."""
+    text = page.read_text()
+    return [(text[: m.start(2)].count("\n"), m[2]) for m in FENCE.finditer(text) if m[1] == language]
+
+
+def prose(page: Path) -> str:
+    return FENCE.sub("", page.read_text())
+
+
+# Programs.
+
+
+@pytest.fixture
+def _policies_as_they_were() -> Iterator[None]:
+    before = dict(POLICIES)
+    yield
+    POLICIES.clear()
+    POLICIES.update(before)
+
+
+@pytest.mark.usefixtures("_policies_as_they_were")
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name_of)
+def test_programs_run_and_print_what_the_page_shows(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "__main__"}
+    for line, program in blocks(page, "python"):
+        exec(compile("\n" * line + program, str(page), "exec"), namespace)
+    printed = capsys.readouterr().out
+    assert [shown for _, shown in blocks(page, "text") if shown not in printed] == []
+
+
+def test_the_readmes_program_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    programs = [program for _, program in blocks(ROOT / "README.md", "python")]
+    says = re.search(r"print\(policy\.best\(\)\) +# (.*)", programs[-1])
+    assert says
+    exec("\n".join(programs), {})
+    assert capsys.readouterr().out.strip() == says[1]
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        ("front_page", r"last third: +5\d\.\d%, always with \(1, 4, 8\)"),
+        ("slowest_server", r"in the end: +5\d ms, with the servers \(1, 4, 6\)"),
+        ("compare_policies", r"improved-ucb +\d\d,\d{3} "),
+    ],
+)
+def test_examples_run(program: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(ROOT / "examples" / f"{program}.py"), run_name="__main__")
+    assert re.search(says, capsys.readouterr().out)
+
+
+def test_every_example_is_run() -> None:
+    (names,) = [mark.args[1] for mark in test_examples_run.pytestmark]  # type: ignore[attr-defined]
+    assert {name for name, _ in names} == {path.stem for path in (ROOT / "examples").glob("*.py")}
+
+
+@pytest.mark.parametrize("page", ["getting-started", "theory"])
+def test_quoted_verdicts_are_those_of_the_budget(page: str) -> None:
+    verdicts = [kofn.theory.budget(12, 3, 10**5).verdict, kofn.theory.budget(30, 15, 10**6).verdict]
+    quote = " ".join(re.findall(r"^> (.*)$", (ROOT / "docs" / f"{page}.md").read_text(), re.MULTILINE))
+    assert quote
+    assert any(verdict.startswith(quote.removesuffix(" ...")) for verdict in verdicts)
+
+
+# Commands.
+
+
+def shell_lines(page: Path) -> list[str]:
+    return [line for _, block in blocks(page, "sh") for line in block.splitlines() if line.strip()]
+
+
+def words(line: str) -> list[str]:
+    return shlex.split(line.partition(" | ")[0], comments=True)
+
+
+RIGHT = [page for page in PAGES if page.name != "errors.md"]  # which is a table of wrong ones
+COMMANDS = sorted({line for page in RIGHT for line in shell_lines(page) if line.startswith("kofn ")})
+SPANS = sorted({span for page in RIGHT for span in re.findall(r"`(kofn [a-z][^`]*)`", prose(page))})
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_commands_parse(line: str) -> None:
+    name, *arguments = words(line)[1:]
+    cli.commands[name].make_context(name, arguments)
+
+
+@pytest.mark.parametrize("span", SPANS)
+def test_commands_in_the_text_exist(span: str) -> None:
+    name, *arguments = words(span)[1:]
+    known = {option for each in cli.commands[name].params for option in each.opts}
+    assert {word for word in arguments if word.startswith("--")} <= known
+
+
+@pytest.mark.parametrize("line", [line for line in COMMANDS if words(line)[1] in ("budget", "policies")])
+def test_quick_commands_run(line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    cli.main(words(line)[1:], prog_name="kofn", standalone_mode=False)
+    assert capsys.readouterr().out
+
+
+@each_page
+def test_make_targets_exist(page: Path) -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = [words(line)[1] for line in shell_lines(page) if line.startswith("make ")]
+    assert {*named, *re.findall(r"`make ([a-z-]+)`", prose(page))} <= targets
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_cli_reference_is_up_to_date() -> None:
+    assert (ROOT / "docs" / "cli.md").read_text() == generator().page(), "run: make docs"
+
+
+def test_the_cli_reference_has_every_command_and_option() -> None:
+    text = (ROOT / "docs" / "cli.md").read_text()
+    for name, command in cli.commands.items():
+        section = text.partition(f"## kofn {name}\n")[2].partition("\n## ")[0]
+        assert section
+        for param in command.params:
+            assert not isinstance(param, click.Option) or f"`{param.opts[0]}`" in section
+
+
+# Links, pages, names.
+
+
+def slug(heading: str) -> str:
+    """The anchor of a heading, as GitHub makes it."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-")
+
+
+@each_page
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", prose(page)):
+        assert not target.startswith("http"), "no link of ours leads outside"
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.is_file(), target
+        assert file.is_relative_to(ROOT), target
+        if anchor:
+            assert anchor in map(slug, re.findall(r"^#+ (.*)$", FENCE.sub("", file.read_text()), re.MULTILINE)), target
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (ROOT / "docs" / "index.md").read_text()
+    assert [page.name for page in DOCS if page.name != "index.md" and f"({page.name}" not in index] == []
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_every_policy_has_its_page(name: str) -> None:
+    page = ROOT / "docs" / f"{name}.md"
+    assert page.is_file(), f"docs/{name}.md is missing: what the policy does, and the table below"
+    text = page.read_text()
+    assert f"`{name}`" in text
+    assert f"kofn.{POLICIES[name].__name__}(" in text
+    for row in ("paper", "regret bound", "assumptions", "memory"):
+        assert re.search(rf"^\| {row} \| \S", text, re.MULTILINE), f"the table has no row '{row}'"
+
+
+def test_every_choice_in_the_margin_is_explained() -> None:
+    source = (ROOT / "src/kofn/policies/cmab_sm.py").read_text()
+    marked = set(re.findall(r"\(([a-z])\)", " ".join(re.findall(r"#.*", source))))
+    rows = re.findall(r"^\| \(([a-z])\) \|", (ROOT / "docs/cmab-sm.md").read_text(), re.MULTILINE)
+    assert marked
+    assert sorted(marked) == rows
+
+
+@each_page
+def test_tests_named_in_the_text_exist(page: Path) -> None:
+    code = "\n".join(path.read_text() for path in (ROOT / "tests").glob("*.py"))
+    named = re.findall(r"`(test_\w+)`", prose(page))
+    assert [name for name in named if f"def {name}(" not in code] == []
+
+
+def test_files_named_in_the_text_exist() -> None:
+    named = {path for page in PAGES for path in re.findall(r"`((?:src|tests|docs|examples)/[\w/.]+)`", prose(page))}
+    assert named
+    assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_names_are_a_decision(name: str) -> None:
+    """What is in `__all__` is promised. Add a name above on purpose, or leave it out of there."""
+    module = importlib.import_module(name)
+    assert sorted(module.__all__) == PUBLIC[name].split()
+    assert all(hasattr(module, each) for each in module.__all__)
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/getting-started.md"])
+def test_extras_are_those_of_the_project(page: str) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = set(re.findall(r'"(?:kofn|\.)\[(\w+)\]"', (ROOT / page).read_text()))
+    assert named - {"dev"} == set(extras) - {"dev"}
+
+
+def test_the_changelog_has_this_version() -> None:
+    assert f"## [{kofn.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+@each_page
+def test_no_host_and_no_machine_is_named(page: Path) -> None:
+    assert re.findall(r"(?i)pypi|localhost|/work/|/tmp/|/home/|127\.0", page.read_text()) == []
+
+
+@each_page
+def test_nothing_is_left_to_fill_in(page: Path) -> None:
+    assert re.findall(r"TODO|FIXME|XXX|\b[A-Z]+_[A-Z]+\b", re.sub(r"UPDATE_MEAN", "", prose(page))) == []
+    assert page.read_text().count("```") % 2 == 0

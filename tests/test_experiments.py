@@ -1,0 +1,339 @@
+"""The paper's figures as data: settings, published curves, and what running a figure again says."""
+
+import csv
+import json
+from collections import Counter
+from importlib.resources import files
+
+import numpy as np
+import pytest
+
+from kofn import ArctanExponential, BadInput, Bernoulli, Curve, Problem, Run, ShortHorizonWarning, make_policy
+from kofn.experiments.paper import (
+    FIGURES,
+    SCHEDULES,
+    Cell,
+    Dominance,
+    Line,
+    Panel,
+    PanelResult,
+    figures_named,
+    run_panel,
+)
+from kofn.experiments.published import published
+from kofn.experiments.settings import FAMILIES, Setting, family_named
+
+# Settings.
+
+
+@pytest.mark.parametrize(
+    ("name", "reward", "arms"),
+    [
+        ("mean", "mean", Bernoulli),
+        ("max", "maximum", Bernoulli),
+        ("min", "minimum", Bernoulli),
+        ("cross-selling", "cross-selling", ArctanExponential),
+    ],
+)
+def test_each_family_makes_its_problem(name: str, reward: str, arms: type) -> None:
+    problem = Setting(name, n_arms=30, k=4).problem(seed=1)
+    assert isinstance(problem.arms, arms)
+    assert problem.reward.name == reward
+    assert (problem.n_arms, problem.k, problem.direction) == (30, 4, "maximize")
+    assert family_named(name).name == name
+
+
+def test_no_family_is_forgotten_here() -> None:
+    assert sorted(FAMILIES) == ["cross-selling", "max", "mean", "min"]
+
+
+def test_arms_are_drawn_as_the_paper_says() -> None:
+    # Uniform: of 10,000 arms the mean is off by at most 4.5 / sqrt(12 * 10,000) = 0.013 of the width.
+    p = Setting("max", 10_000, 2).problem(seed=1).arms
+    scales = Setting("cross-selling", 10_000, 2).problem(seed=1).arms
+    assert isinstance(p, Bernoulli)
+    assert isinstance(scales, ArctanExponential)
+    assert p.p.mean() == pytest.approx(0.5, abs=0.013)
+    assert scales.scale.mean() == pytest.approx(5, abs=0.13)
+    assert scales.scale.min() > 0
+    assert 9.9 < scales.scale.max() <= 10
+
+
+@pytest.mark.parametrize("name", sorted(FAMILIES))
+def test_an_instance_is_made_again_by_its_seed(name: str) -> None:
+    setting = Setting(name, 8, 3)
+    first, again, other = (setting.problem(seed) for seed in (5, 5, 6))
+    assert first.arms.mean.tolist() == again.arms.mean.tolist() != other.arms.mean.tolist()
+
+
+def test_a_setting_has_a_name_that_says_it_all() -> None:
+    assert Setting("cross-selling", 24, 11).name == "cross-selling/N24-K11"
+
+
+@pytest.mark.parametrize(("family", "n_arms", "k"), [("nope", 5, 2), (["max"], 5, 2), ("max", 5, 5), ("max", 5, 0)])
+def test_a_setting_that_cannot_be_is_refused(family: str, n_arms: int, k: int) -> None:
+    with pytest.raises(BadInput):
+        Setting(family, n_arms, k)
+
+
+# What the paper printed.
+
+FINALS = {  # /work/shared/rivals.md, "Figures to beat"
+    ("mean", 45, "cmab-sm"): {2: 129_634, 4: 209_295, 8: 232_886},
+    ("mean", 45, "csar"): {2: 122_254, 4: 114_751, 8: 137_933},
+    ("mean", 45, "ucb"): {2: 58_980, 4: 454_308},
+    ("max", 12, "cmab-sm"): {2: 49_359, 3: 12_909, 5: 4_284},
+    ("max", 12, "ucb"): {2: 10_775, 3: 29_854, 5: 24_606},
+    ("cross-selling", 12, "cmab-sm"): {2: 73_967, 3: 9_705, 5: 6_208},
+    ("cross-selling", 12, "ucb"): {2: 10_478, 3: 48_899, 5: 35_761},
+}
+
+
+def test_every_printed_curve_is_there_with_its_final_regret() -> None:
+    finals = {(family, n, k, name): end for (family, n, name), ends in FINALS.items() for k, end in ends.items()}
+    assert {key: round(curve.final) for key, curve in published().items()} == finals
+    assert len(finals) == 20
+
+
+def test_every_printed_point_is_there() -> None:
+    rows = list(csv.DictReader(files("kofn.experiments").joinpath("published_curves.csv").read_text().splitlines()))
+    counts = Counter((row["figure"], int(row["N"]), int(row["K"]), row["algorithm"]) for row in rows)
+    assert {key: len(curve.plays) for key, curve in published().items()} == counts
+    some = rows[123]
+    curve = published()[some["figure"], int(some["N"]), int(some["K"]), some["algorithm"]]
+    assert curve.at(float(some["t"])) == float(some["W"])
+
+
+def test_printed_curves_are_regret_over_plays() -> None:
+    for (_, n_arms, _, _), curve in published().items():
+        assert curve.plays[0] == 0
+        assert (np.diff(curve.plays) > 0).all()
+        assert 0 <= curve.regret[0] <= 1  # of the first play; later ones may fall, for it is the realised regret
+        assert curve.final > 1_000
+        assert curve.plays[-1] == {12: 980_000, 45: 960_000}[n_arms]
+
+
+# Figures by name.
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        (None, list(FIGURES)),
+        ("max", ["max-12", "max-24"]),
+        ("max-24", ["max-24"]),
+        ("mean", ["mean-45"]),
+        ("cross-selling", ["cross-selling-12", "cross-selling-24"]),
+        ("dominance", ["dominance-bernoulli", "dominance-exponential"]),
+    ],
+)
+def test_figures_by_name(name: str | None, found: list[str]) -> None:
+    assert [figure.name for figure in figures_named(name)] == found
+
+
+@pytest.mark.parametrize("name", ["maximum", "max-45", "", "MAX"])
+def test_an_unknown_figure_is_refused_with_the_list(name: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        figures_named(name)
+    assert repr(name) in str(refused.value)
+    assert all(each in str(refused.value) for each in FIGURES)
+
+
+def test_the_figures_are_those_of_the_paper() -> None:
+    panels = {name: figure for name, figure in FIGURES.items() if isinstance(figure, Panel)}
+    assert {name: (each.family, each.n_arms, each.ks, each.runs) for name, each in panels.items()} == {
+        "cross-selling-12": ("cross-selling", 12, (2, 3, 5), 30),
+        "cross-selling-24": ("cross-selling", 24, (2, 3, 5, 7, 11), 30),
+        "max-12": ("max", 12, (2, 3, 5), 30),
+        "max-24": ("max", 24, (2, 3, 5, 7, 11), 30),
+        "mean-45": ("mean", 45, (2, 4, 8), 25),
+    }
+    for panel in panels.values():
+        for k in panel.ks:
+            names = {line.published for line in panel.lines(k)}
+            printed = {key[3] for key in published() if key[:3] == (panel.family, panel.n_arms, k)}
+            assert printed - {"csar"} <= names
+    assert [figure.name for figure in FIGURES.values() if isinstance(figure, Dominance)] == [
+        "dominance-bernoulli",
+        "dominance-exponential",
+    ]
+
+
+# Cells.
+
+
+def run_of(plays: list[float], regret: list[float], *, optimal: bool = True, exploration: int = 0) -> Run:
+    curve = Curve(np.array(plays), np.array(regret))
+    return Run("p", int(plays[-1]), (0, 1), optimal, 7, exploration, curve)
+
+
+def cell_of(policy: str, final: float, printed: float | None, *, k: int = 2, schedule: str = "figures") -> Cell:
+    curve = None if printed is None else Curve(np.array([0.0, 800.0]), np.array([0.0, printed]))
+    line = Line(policy, schedule, {"cmab-sm": "cmab-sm", "improved-ucb": "ucb"}[policy])
+    return Cell.of(k, line, [run_of([0, 1_000], [0, final])], curve)
+
+
+def test_a_cell_is_the_mean_of_its_runs() -> None:
+    runs = [run_of([0, 100], [0, 10], exploration=40), run_of([0, 100], [0, 30], optimal=False, exploration=60)]
+    cell = Cell.of(2, Line("cmab-sm", "printed", "cmab-sm"), runs, None)
+    assert (cell.final, cell.found, cell.exploration, cell.decisions) == (20, 0.5, 50, 7)
+    assert (cell.ratio, cell.line.name) == (None, "cmab-sm (printed)")
+    said = cell.to_dict()
+    assert (said["k"], said["final"], said["found_best"], said["published"], said["published_at"]) == (
+        (2, 20, 0.5, None, None)
+    )
+    assert said["final_low"] == cell.band.low[-1] < 20 < cell.band.high[-1] == said["final_high"]
+
+
+def test_the_ratio_is_taken_where_the_published_curve_ends() -> None:
+    assert cell_of("cmab-sm", final=100, printed=40).ratio == pytest.approx(80 / 40)
+
+
+@pytest.mark.parametrize(("horizon", "ratio"), [(799, None), (800, 0.5), (900, 0.5 * 800 / 900)])
+def test_there_is_no_ratio_before_the_published_end(horizon: float, ratio: float | None) -> None:
+    printed = Curve(np.array([0.0, 800.0]), np.array([0.0, 40]))
+    cell = Cell.of(2, Line("cmab-sm", "figures", "cmab-sm"), [run_of([0, horizon], [0, 20])], printed)
+    assert cell.ratio == (None if ratio is None else pytest.approx(ratio))
+
+
+def test_orders_are_of_the_figures_schedule() -> None:
+    cells = (
+        cell_of("cmab-sm", 50, 300),
+        cell_of("cmab-sm", 999, 300, schedule="printed"),
+        cell_of("improved-ucb", 100, 200),
+        cell_of("cmab-sm", 1, 1, k=3),
+        cell_of("improved-ucb", 5, None, k=3),
+    )
+    panel = FIGURES["max-12"]
+    assert isinstance(panel, Panel)
+    result = PanelResult(panel, 1_000, 1, 1, cells)
+    assert result.orders(2) == (["cmab-sm", "ucb"], ["ucb", "cmab-sm"])
+    assert result.orders(3) == (["cmab-sm"], ["cmab-sm"])
+    assert result.orders(5) == ([], [])
+    assert result.at(3) == list(cells[3:])
+
+
+# A figure, run again.
+
+SMALL = Panel("max-12", "Maximum, N = 12", "max", 12, (2, 3), 3, (2,))
+
+
+@pytest.fixture(scope="module")
+def small() -> PanelResult:
+    return run_panel(SMALL, horizon=3_000, workers=1, seed=5)
+
+
+def test_a_panel_has_a_cell_for_each_k_and_line(small: PanelResult) -> None:
+    assert [(cell.k, cell.line.name) for cell in small.cells] == [
+        (2, "cmab-sm (figures)"),
+        (2, "cmab-sm (printed)"),
+        (2, "improved-ucb (figures)"),
+        (2, "improved-ucb (printed)"),
+        (3, "cmab-sm (figures)"),
+        (3, "cmab-sm (printed)"),
+    ]
+    assert (small.horizon, small.runs, small.seed) == (3_000, 3, 5)
+    for cell in small.cells:
+        assert cell.band.runs == 3
+        assert cell.band.plays[-1] == 3_000
+        assert 0 < cell.final < 3_000
+        assert cell.printed is published()["max", 12, cell.k, cell.line.published]
+
+
+def test_the_printed_schedule_explores_nothing_in_3000_plays(small: PanelResult) -> None:
+    explored = {(cell.k, cell.line.name): cell.exploration for cell in small.cells}
+    assert explored[2, "cmab-sm (printed)"] == 0 < explored[2, "cmab-sm (figures)"]
+
+
+def test_all_policies_play_the_same_instances(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[float] = []
+    original = Setting.problem
+
+    def problem(setting: Setting, seed: np.random.SeedSequence) -> Problem:
+        made.append(original(setting, seed).optimum)
+        return original(setting, seed)
+
+    monkeypatch.setattr(Setting, "problem", problem)
+    run_panel(Panel("max-12", "", "max", 12, (2,), 3, (2,)), horizon=100, workers=1)
+    assert made == made[:3] * 4  # three runs of each of four lines
+    assert len(set(made)) == 3
+
+
+def test_a_short_horizon_has_no_ratio(small: PanelResult) -> None:
+    assert [cell.ratio for cell in small.cells] == [None] * 6
+
+
+def test_a_panel_is_ready_for_json(small: PanelResult) -> None:
+    said = json.loads(json.dumps(small.to_dict(), allow_nan=False))
+    assert {name: said[name] for name in ("figure", "family", "n_arms", "horizon", "runs", "seed")} == {
+        "figure": "max-12",
+        "family": "max",
+        "n_arms": 12,
+        "horizon": 3_000,
+        "runs": 3,
+        "seed": 5,
+    }
+    assert [(cell["policy"], cell["schedule"]) for cell in said["cells"][:2]] == [
+        ("cmab-sm", "figures"),
+        ("cmab-sm", "printed"),
+    ]
+    assert said["cells"][0]["published"] == 49_358.57
+    assert said["cells"][0]["published_at"] == 980_000
+    assert said["cells"][0]["final"] == said["cells"][0]["curve"]["mean"][-1]
+    assert said["only_published"] == {"2": {}, "3": {"ucb": 29_854.47}}  # UCB was not run at K = 3
+
+
+def test_csar_is_drawn_from_what_was_published() -> None:
+    panel = FIGURES["mean-45"]
+    assert isinstance(panel, Panel)
+    result = PanelResult(panel, 10, 1, 1, (cell_of("cmab-sm", 1, 1), cell_of("improved-ucb", 1, 1)))
+    assert {name: round(curve.final) for name, curve in result.only_published(2).items()} == {"csar": 122_254}
+
+
+def test_a_panel_is_the_same_on_any_number_of_workers(small: PanelResult) -> None:
+    assert run_panel(SMALL, horizon=3_000, workers=2, seed=5).to_dict() == small.to_dict()
+    assert run_panel(SMALL, horizon=3_000, workers=1, seed=6).to_dict() != small.to_dict()
+
+
+def test_progress_counts_the_runs_of_the_whole_figure() -> None:
+    seen: list[tuple[int, int]] = []
+    run_panel(SMALL, horizon=100, runs=2, workers=1, progress=lambda *at: seen.append(at))
+    assert seen == [(done, 12) for done in range(1, 13)]
+
+
+def test_a_million_plays_have_a_ratio() -> None:
+    panel = Panel("max-12", "", "max", 12, (3,), 2, ())
+    for cell in run_panel(panel, workers=1).cells:
+        assert cell.printed is not None
+        at_980_000 = float(np.interp(980_000, cell.band.plays, cell.band.mean))
+        assert cell.ratio == pytest.approx(at_980_000 / 12_909.17)
+        assert at_980_000 <= cell.final
+
+
+def test_a_line_makes_its_policy_without_a_note() -> None:
+    setting = Setting("mean", 45, 2)
+    for schedule in SCHEDULES:  # warnings are errors here
+        policy = Line("cmab-sm", schedule, "cmab-sm").make(setting, 1_000, np.random.SeedSequence(1))
+        assert policy.params["schedule"] == schedule
+        assert policy.params["horizon"] == 1_000
+    with pytest.warns(ShortHorizonWarning):
+        make_policy("cmab-sm", 45, 2, horizon=1_000)
+
+
+@pytest.mark.parametrize(("horizon", "runs"), [(1, 2), (0, 2), (100, 0), (100, -1), (2.5, 1)])
+def test_a_panel_that_cannot_be_run_is_refused(horizon: int, runs: int) -> None:
+    with pytest.raises(BadInput, match="must be a whole number"):
+        run_panel(SMALL, horizon=horizon, runs=runs, workers=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["max-12", "mean-45"])
+def test_the_figures_come_out_as_published(name: str) -> None:
+    panel = FIGURES[name]
+    assert isinstance(panel, Panel)
+    result = run_panel(panel, horizon=10**6, runs=30)
+    for k in panel.ks:
+        ours, theirs = result.orders(k)
+        assert ours == theirs
+    ratios = {(cell.k, cell.line.name): cell.ratio for cell in result.cells if cell.line.schedule == "figures"}
+    assert all(ratio is not None and 0.5 <= ratio <= 2 for ratio in ratios.values()), ratios
