@@ -1,4 +1,4 @@
-"""Write docs/cli.md from the help texts of the command line: `make docs`."""
+"""Write docs/cli.md from the help texts of the command line, and docs/policies.md from the policies: `make docs`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 import click
 
 from kofn.cli import cli
+from kofn.policies.registry import POLICIES
 
-PAGE = Path(__file__).with_name("cli.md")
+DOCS = Path(__file__).parent
 OPENING = """\
 # The command line
 
@@ -21,8 +22,9 @@ Whole numbers may be written as 1000000, 1_000_000, 1,000,000 or 1e6. Bad input 
 
 
 def main() -> None:
-    """Write the page."""
-    PAGE.write_text(page(), encoding="utf-8")
+    """Write the pages."""
+    (DOCS / "cli.md").write_text(page(), encoding="utf-8")
+    (DOCS / "policies.md").write_text(policies_page(), encoding="utf-8")
 
 
 def page() -> str:
@@ -79,6 +81,34 @@ def row(option: click.Option) -> str:
     kind = "" if option.is_flag else f" {option.metavar or option.type.name.upper()}"
     without = "; required" if option.required else f"; default {option.default}" if option.show_default else ""
     return f"| {names}{kind} | {(option.help or '').rstrip('.')}{without} |"
+
+
+POLICIES_OPENING = """\
+# The policies
+
+This page is made from the policies by `make docs`, and a test fails when it is out of date. `kofn policies` prints the
+same. Which is best on your problem, [`kofn compare`](compare.md) tells. To add one: [how](adding-a-policy.md).
+
+A policy that needs more than one number per play says so: `best` (to be told the best subset), `arms` (to see what each
+arm earned) or `fewer` (to play fewer than K arms).
+
+| policy | what it does | horizon | memory | also needs |
+| --- | --- | --- | --- | --- |
+"""
+
+
+def policies_page() -> str:
+    """All policies, a row each, with a link to the page of each."""
+    return POLICIES_OPENING + "".join(map(policy_row, sorted(POLICIES)))
+
+
+def policy_row(name: str) -> str:
+    """One policy: its page, the first line of its docstring, and what it needs."""
+    policy = POLICIES[name]
+    says = (policy.__doc__ or "").strip().splitlines()[0].rstrip(".")
+    horizon = "needs it" if policy.needs_horizon else "any"
+    memory = "O(N)" if policy.linear_memory else "all subsets" if policy.keeps_subsets else "more"
+    return f"| [`{name}`]({name}.md) | {says} | {horizon} | {memory} | {', '.join(sorted(policy.needs))} |\n"
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ SECTIONS: dict[str, list[Wrong]] = {
             "unknown schedule",
             "kofn.CMABSM(5, 2, 1000, schedule='fast')",
             BadInput,
-            "a schedule is 'printed' or 'figures', not 'fast'",
+            "a schedule is 'printed', ",
         ),
         Wrong(
             "unknown direction",
@@ -258,6 +258,12 @@ SECTIONS: dict[str, list[Wrong]] = {
         Wrong(
             "an empty sample", "kofn.Empirical([[0.1], []])", BadInput, "samples[1] must be a list of at least one nu"
         ),
+        Wrong(
+            "more than always",
+            "problems.Correlated([0.2, 0.7], together=2)",
+            BadInput,
+            "together is a share of the plays, from 0 to 1, not 2",
+        ),
         Wrong("no Arms", "kofn.Problem([0.1, 0.5], 'mean', 1)", BadInput, "arms must be Arms, for instance "),
         Wrong(
             "all arms", "kofn.Problem(arms, 'mean', k=6)", BadInput, "k must be less than n_arms, but k=6 and n_arms=6"
@@ -349,6 +355,43 @@ SECTIONS: dict[str, list[Wrong]] = {
         Wrong("a band of nothing", "kofn.Band.over([])", BadInput, "a band needs at least one curve"),
         Wrong("95 %", "kofn.Band.over([run.curve], level=95)", BadInput, "level is a probability such as 0.95, not 95"),
     ],
+    "Comparing": [
+        Wrong(
+            "one policy, not a list",
+            "kofn.compare('dart', problem)",
+            BadInput,
+            "policies are a list of names, such as ['cmab-sm', 'dart'], not 'dart'",
+        ),
+        Wrong("nobody", "kofn.compare([], problem)", BadInput, "no policy can play this problem: none was named"),
+        Wrong(
+            "unknown policy", "kofn.compare(['dart-2'], problem)", BadInput, "there is no policy 'dart-2'; there are: "
+        ),
+        Wrong(
+            "a policy that has been made",
+            "kofn.compare({'mine': policy}, problem)",
+            BadInput,
+            "a policy is a name, (name, parameters), or a function that makes one from a seed, not CMABSM(",
+        ),
+        Wrong(
+            "unknown parameter",
+            "kofn.compare({'mine': ('cmab-sm', {'epsilon': 0.1})}, problem, 1000)",
+            BadInput,
+            "cmab-sm does not take epsilon; it takes: direction, horizon, resolution, reward_range, schedule, seed",
+        ),
+        Wrong(
+            "no problem",
+            "kofn.compare(['dart'], 'max')",
+            BadInput,
+            "a problem is a Problem, a Setting, or a function that makes one from a seed, not 'max'",
+        ),
+        Wrong(
+            "a policy that cannot play it",
+            "kofn.compare(['etcg'], problem, 1000)",
+            BadInput,
+            "etcg plays fewer than K arms, and this problem does not say what these earn: say what an empty place",
+        ),
+        Wrong("no runs", "kofn.compare(['dart'], problem, 1000, runs=0)", BadInput, "runs must be a whole number of"),
+    ],
     "Theory": [
         Wrong(
             "all arms", "theory.budget(30, 30, 1000)", BadInput, "k must be less than n_arms, but k=30 and n_arms=30"
@@ -427,6 +470,18 @@ COMMANDS = [
     ),
     WrongCommand("too coarse", "budget --arms 9 --k 3 --horizon 10 --resolution 2", "resolution must lie between 0"),
     WrongCommand("too long", "budget --arms 9 --k 3 --horizon 1e101", "horizon must be at most 1e100 plays, but more"),
+    WrongCommand("unknown policy to compare", "compare dart-2", "there is no policy 'dart-2'; there are: cmab-sm, "),
+    WrongCommand("unknown problem to compare on", "compare dart --problem median", "there is no problem 'median'; th"),
+    WrongCommand("no such program", "compare dart --problem shop.py", "there is no file shop.py"),
+    WrongCommand(
+        "a policy that cannot play", "compare dart etcg --problem min", "etcg plays fewer than K arms, and this problem"
+    ),
+    WrongCommand("a folder for a picture", "compare dart --out .", "a picture needs a file name, such as run, but '.'"),
+    WrongCommand("unknown setting", "suite median", "the suite has no setting median; it has: mean/N12-K2, mean/N12-"),
+    WrongCommand("unknown policy in the suite", "suite rare --policy dart-2", "there is no policy 'dart-2'; there are"),
+    WrongCommand(
+        "unknown version", "suite rare --against 0.0.8", "suite has no results of version '0.0.8'; it has: none"
+    ),
     WrongCommand("unknown shell", "completion tcsh", "Invalid value for '{bash|zsh|fish}': 'tcsh' is not one of 'bash"),
 ]
 

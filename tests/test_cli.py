@@ -15,16 +15,19 @@ import pytest
 from click.testing import CliRunner
 
 import kofn
-from kofn.cli import Count, cli, main
+from kofn.cli import cli, main
+from kofn.cli.options import Count
 from kofn.experiments.paper import FIGURES
-from kofn.experiments.settings import FAMILIES
+from kofn.experiments.settings import FAMILIES, Setting
+from kofn.experiments.suite import SUITE
 from kofn.policies.registry import POLICIES
 from kofn.theory import budget
 
 KOFN = [sys.executable, "-c", "from kofn.cli import main; main()"]
 RUN = ["run", "--arms", "6", "--k", "2", "--set", "resolution=0.2"]
 SMALL = ["paper", "max-12", "--horizon", "500", "--runs", "2", "--workers", "1"]
-COMMANDS = ["budget", "completion", "paper", "policies", "run"]
+COMMANDS = ["budget", "compare", "completion", "paper", "policies", "run", "suite"]
+FEW = ["--arms", "6", "--k", "2", "--horizon", "1000", "--runs", "2", "--workers", "1"]
 
 Kofn = Callable[..., tuple[int, str, str]]
 
@@ -88,7 +91,7 @@ def test_help_has_examples(argv: list[str], answer: Kofn) -> None:
     lines = [line.strip() for line in answer(*argv)[1].splitlines()]
     examples = [line for line in lines if line.startswith(("kofn ", 'eval "$(kofn'))]
     assert examples
-    if argv[0] in ("run", "budget"):
+    if argv[0] in ("run", "budget", "compare", "suite"):
         for example in examples:  # they parse
             with cli.make_context("kofn", example.split()[1:]) as context:
                 cli.commands[argv[0]].make_context(argv[0], example.split()[2:], parent=context)
@@ -101,7 +104,7 @@ def test_the_help_of_paper_names_every_figure(answer: Kofn) -> None:
 
 def test_the_help_of_run_names_every_problem(answer: Kofn) -> None:
     words = " ".join(answer("run", "--help")[1].split())
-    assert all(name in words for name in FAMILIES)
+    assert ", ".join(FAMILIES).replace(", correlated", " or correlated") in words
 
 
 def test_help_imports_nothing_slow(tmp_path: Path) -> None:
@@ -115,7 +118,7 @@ def test_help_imports_nothing_slow(tmp_path: Path) -> None:
         "    slow = {'numpy', 'scipy', 'joblib', 'matplotlib', 'rich'} & set(sys.modules)\n"
         "    print('slow:', sorted(slow), file=sys.stderr)\n"
     )
-    for argv in (["--help"], ["--version"], ["run", "--help"], ["paper", "--help"], []):
+    for argv in (["--help"], ["--version"], *([name, "--help"] for name in COMMANDS), []):
         done = subprocess.run([sys.executable, "-c", program, *argv], capture_output=True, text=True, check=False)
         assert done.stderr == "slow: []\n"
     done = subprocess.run([sys.executable, "-c", program, "policies"], capture_output=True, text=True, check=False)
@@ -273,9 +276,12 @@ def test_policies_are_listed(answer: Kofn) -> None:
     for fact in facts:
         policy = POLICIES[fact["name"]]
         assert (fact["needs_horizon"], fact["linear_memory"]) == (policy.needs_horizon, policy.linear_memory)
-        (row,) = (line for line in table.splitlines() if line.split()[:1] == [fact["name"]])
+        (row,) = (line for line in table.splitlines() if line.startswith(f"  {fact['name']} "))
         assert ("needs it" in row) == fact["needs_horizon"]
         assert ("O(N)" in row) == fact["linear_memory"]
+        assert ("all subsets" in row) == fact["keeps_subsets"] == policy.keeps_subsets
+        assert fact["needs"] == sorted(policy.needs)
+        assert ", ".join(fact["needs"]) in row
         assert fact["says"][:30] in row
 
 
@@ -336,6 +342,196 @@ def test_paper_without_a_name_draws_all(answer: Kofn, monkeypatch: pytest.Monkey
     assert {path.stem for path in (tmp_path / "out").iterdir()} == set(small)
 
 
+# compare.
+
+
+def test_compare_prints_a_table_best_first(answer: Kofn) -> None:
+    code, out, err = answer("compare", "uniform", "cucb", "dart", "oracle", *FEW)
+    assert (code, err) == (0, "")
+    assert out.startswith("max/N6-K2: regret after 1,000 plays, 2 runs")
+    rows = [line.split() for line in out.splitlines() if line.startswith("  ") and line.strip()]
+    assert [row[0] for row in rows] == ["policy", "oracle", "dart", "uniform", "cucb"]
+    said = json.loads(answer("compare", "uniform", "cucb", "dart", "oracle", *FEW, "--json")[1])
+    assert [row["name"] for row in said["rows"]] == ["oracle", "dart", "uniform", "cucb"]
+    assert numbers(rows[3][1]) == f"{said['rows'][2]['regret']:.0f}"
+    assert said["rows"][3]["reference"]
+    assert rows[4][1:3] == ["(sees", "arms)"]
+
+
+def test_compare_as_json_is_what_python_says(answer: Kofn) -> None:
+    code, out, err = answer("compare", "dart", "uniform", *FEW, "--problem", "rare", "--seed", "7", "--json")
+    assert (code, err) == (0, "")
+    result = kofn.compare(["dart", "uniform"], Setting("rare", 6, 2), 1000, runs=2, seed=7, workers=1).to_dict()
+    said = json.loads(out)
+    for row in (*said["rows"], *result["rows"]):
+        del row["seconds"]
+    assert said == result
+
+
+def test_compare_as_csv(answer: Kofn) -> None:
+    code, out, err = answer("compare", "dart", "uniform", *FEW, "--csv")
+    assert (code, err) == (0, "")
+    head, *rows = out.splitlines()
+    assert head.startswith("name,policy,reference,regret,low,high,worst,found_best,decisions,seconds,state_bytes")
+    assert [row.split(",")[0] for row in rows] == ["dart", "uniform"]
+
+
+def test_compare_without_names_plays_all_that_can_and_says_what_cannot(answer: Kofn) -> None:
+    argv = ["compare", "--problem", "min", *FEW[:4], "--horizon", "100", "--runs", "1", "--workers", "1"]
+    said = json.loads(answer(*argv, "--json")[1])
+    assert {row["name"] for row in said["rows"]} | set(said["skipped"]) == set(POLICIES)
+    assert list(said["skipped"]) == ["etcg"]
+    assert "left out: etcg: etcg plays fewer than K arms" in answer(*argv)[1]
+
+
+def test_compare_writes_its_picture(answer: Kofn, tmp_path: Path) -> None:
+    code, _, err = answer("compare", "uniform", "cucb", *FEW, "--out", "sub/picture")
+    assert (code, err) == (0, "wrote sub/picture.png, sub/picture.svg\n")
+    assert (tmp_path / "sub/picture.svg").stat().st_size > 1_000
+
+
+AS_OBJECT = """
+from kofn import Bernoulli, Problem
+problem = Problem(Bernoulli([0.9, 0.2, 0.8, 0.1]), "mean", k=2)
+"""
+AS_FUNCTION = """
+import numpy as np
+import kofn
+
+N = 4
+
+def reward(x):
+    return np.sqrt(x.sum(axis=-1) / 2)
+
+def problem(seed):
+    return kofn.Problem(kofn.Bernoulli(np.random.default_rng(seed).random(N)), reward, k=2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "title"),
+    [(AS_OBJECT, "Problem(<4 Bernoulli arms>, <reward mean>, k=2)"), (AS_FUNCTION, "problem")],
+    ids=["object", "function"],
+)
+def test_compare_on_a_problem_of_ones_own(program: str, title: str, answer: Kofn, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(program)
+    argv = ["compare", "uniform", "shared-credit", "--problem", "shop.py", "--horizon", "500", "--runs", "3", "--json"]
+    said = []
+    for workers in ("1", "2"):
+        code, out, err = answer(*argv, "--workers", workers)
+        assert (code, err) == (0, "")
+        said.append(json.loads(out))
+        for row in said[-1]["rows"]:
+            del row["seconds"]
+    assert said[0] == said[1]
+    assert said[0]["problem"] == title
+    assert [row["name"] for row in said[0]["rows"]] == ["shared-credit", "uniform"]
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        (None, "there is no file shop.py"),
+        ("arms = 4", "shop.py defines no `problem`: a kofn.Problem, or a function that makes one from a seed"),
+        ("problem = (", "shop.py cannot be run: SyntaxError: '(' was never closed (shop.py, line 1)"),
+        ("import nowhere", "shop.py cannot be run: ModuleNotFoundError: No module named 'nowhere'"),
+        ("problem = 4", "a problem is a Problem, a Setting, or a function that makes one from a seed, not 4"),
+        ("def problem(seed): return 4", "a problem is a Problem, a Setting, or a function that makes one"),
+        ("import sys; sys.exit(0)", "shop.py cannot be run: SystemExit: 0"),
+    ],
+)
+@pytest.mark.parametrize("names", [["dart"], []], ids=["one", "all"])
+def test_a_file_without_a_problem_is_one_line(
+    names: list[str], program: str | None, says: str, answer: Kofn, tmp_path: Path
+) -> None:
+    if program is not None:
+        (tmp_path / "shop.py").write_text(program)
+    code, out, err = answer("compare", *names, "--problem", "shop.py", "--workers", "1")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"kofn: {says}")
+    assert err.count("\n") == 1
+
+
+# suite.
+
+
+def test_suite_lists_its_settings(answer: Kofn, tmp_path: Path) -> None:
+    code, out, err = answer("suite", "--list")
+    assert (code, err) == (0, "")
+    assert out.split() == [setting.name for setting in SUITE]
+    assert answer("suite", "rare", "--list") == (0, "rare/N12-K3\nrare/N24-K5\n", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+TINY = ["suite", "min/N12-K3", "rare/N12-K3", "--horizon", "200", "--runs", "2", "--workers", "1"]
+THREE = [*TINY, "--policy", "dart", "--policy", "uniform", "--policy", "etcg"]
+
+
+def test_suite_runs_stores_and_writes_its_page(answer: Kofn, tmp_path: Path) -> None:
+    code, out, err = answer(*THREE, "--page", "docs/board.md")
+    assert (code, err) == (0, "wrote docs/board.md\n")
+    files = sorted(str(path.relative_to(tmp_path / "suite" / kofn.__version__)) for path in tmp_path.rglob("*.json"))
+    assert files == [
+        f"{setting}/{policy}.json"
+        for setting in ("min/N12-K3", "rare/N12-K3")
+        for policy in ("dart", "etcg", "uniform")
+    ]
+    page = (tmp_path / "docs/board.md").read_text()
+    command = re.findall(r"^Made by `kofn (.*)`\.$", page, re.MULTILINE)
+    assert " ".join(command) == (
+        "suite min/N12-K3 rare/N12-K3 --policy dart --policy uniform --policy etcg"
+        " --runs 2 --horizon 200 --seed 2021 --page docs/board.md"
+    )
+    (tmp_path / "docs/board.md").unlink()
+    assert answer(*command[0].split(), "--workers", "1")[:2] == (0, out)  # from the store
+    assert (tmp_path / "docs/board.md").read_text() == page
+    rows = [line.split()[0] for line in out.splitlines() if line.startswith("  ") and line.strip()]
+    assert rows[0] == "policy"
+    assert set(rows[1:]) == {"dart", "etcg"}
+
+
+def test_suite_as_json(answer: Kofn) -> None:
+    said = json.loads(answer(*THREE, "--json")[1])
+    assert {row["policy"] for row in said["standings"]} == {"dart", "etcg"}
+    assert len(said["results"]) == 6
+    assert "etcg plays fewer than K arms" in said["results"][5]["skipped"]
+
+
+def test_suite_shows_what_was_asked_for_and_not_what_else_is_stored(answer: Kofn) -> None:
+    answer(*THREE)
+    said = json.loads(answer(*TINY[:1], "rare/N12-K3", *TINY[3:5], "--runs", "1", "--policy", "dart", "--json")[1])
+    assert [(each["setting"], each["policy"], each["runs"]) for each in said["results"]] == [("rare/N12-K3", "dart", 1)]
+
+
+def test_suite_against_another_version(answer: Kofn, tmp_path: Path) -> None:
+    answer(*THREE)
+    (tmp_path / "suite" / kofn.__version__).rename(tmp_path / "suite" / "0.0.9")
+    path = tmp_path / "suite/0.0.9/rare/N12-K3/dart.json"
+    earlier = json.loads(path.read_text())
+    earlier["row"]["regret"] = 12345.0
+    path.write_text(json.dumps(earlier))
+    code, out, err = answer(*THREE, "--against", "0.0.9", "--page", "board.md")
+    assert (code, err) == (0, "wrote board.md\n")
+    assert "regret: 0.0.9 and this version" in out
+    (row,) = (line.split() for line in out.splitlines() if line.split()[:2] == ["rare/N12-K3", "dart"])
+    said = json.loads(answer(*THREE, "--against", "0.0.9", "--json")[1])
+    assert row[2:] == ["12,345", f"{said[0]['after']:,.0f}"]
+    assert said[0]["before"] == 12345
+    assert [(each["setting"], each["policy"]) for each in said] == [
+        ("rare/N12-K3", "dart"),
+        ("rare/N12-K3", "etcg"),
+        ("rare/N12-K3", "uniform"),
+        ("min/N12-K3", "dart"),
+        ("min/N12-K3", "uniform"),
+    ]
+    assert all(each["before"] == each["after"] for each in said[1:])
+    (tmp_path / "suite" / kofn.__version__).rename(tmp_path / "away")
+    code, out, err = answer(*THREE, "--against", "0.0.8")
+    assert (code, out) == (2, "")
+    assert err.startswith("kofn: suite has no results of version '0.0.8'; it has: 0.0.9\n")
+    assert not (tmp_path / "suite" / kofn.__version__).exists()  # said before anything is played
+
+
 # completion.
 
 
@@ -372,6 +568,12 @@ def test_completion_completes(tmp_path: Path) -> None:
         ["budget"],
         ["paper", "nope"],
         ["completion", "tcsh"],
+        ["compare", "nope"],
+        ["compare", "--problem", "nope"],
+        ["compare", "--problem", "nope.py"],
+        ["compare", "--arms", "2", "--k", "2"],
+        ["suite", "nope"],
+        ["suite", "rare", "--policy", "nope"],
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(argv: list[str], answer: Kofn, tmp_path: Path) -> None:
@@ -393,7 +595,7 @@ def test_a_file_in_the_way_is_one_line(answer: Kofn, tmp_path: Path) -> None:
 
 def test_an_error_of_our_own_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["kofn", "policies"])
-    monkeypatch.setattr("kofn.cli._print", lambda *_: 1 / 0)
+    monkeypatch.setattr("kofn.cli.show", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         main()
 
@@ -403,7 +605,7 @@ def test_stopping_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sys, "argv", ["kofn", "policies"])
-    monkeypatch.setattr("kofn.cli._print", stop)
+    monkeypatch.setattr("kofn.cli.show", stop)
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == 130
@@ -496,7 +698,9 @@ def test_no_color(tmp_path: Path) -> None:
     assert "\x1b[3" not in shown  # no colour; bold may stay
 
 
-@pytest.mark.parametrize("argv", [["policies"], BUDGET, RUN, SMALL, ["--help"], ["run", "--help"]])
+@pytest.mark.parametrize(
+    "argv", [["policies"], BUDGET, RUN, SMALL, ["compare", "dart", *FEW], ["--help"], ["run", "--help"]]
+)
 def test_narrow_terminals(argv: list[str], tmp_path: Path) -> None:
     code, shown = at_a_terminal(*argv, cwd=tmp_path, COLUMNS="40", NO_COLOR="1")
     assert code == 0

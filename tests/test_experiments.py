@@ -22,6 +22,7 @@ from kofn.experiments.paper import (
 )
 from kofn.experiments.published import published
 from kofn.experiments.settings import FAMILIES, Setting, family_named
+from kofn.problems import Correlated
 
 # Settings.
 
@@ -33,6 +34,13 @@ from kofn.experiments.settings import FAMILIES, Setting, family_named
         ("max", "maximum", Bernoulli),
         ("min", "minimum", Bernoulli),
         ("cross-selling", "cross-selling", ArctanExponential),
+        ("close", "mean", Bernoulli),
+        ("rare", "maximum", Bernoulli),
+        ("dominant", "mean", Bernoulli),
+        ("equal", "mean", Bernoulli),
+        ("likely-min", "minimum", Bernoulli),
+        ("threshold", "threshold", Bernoulli),
+        ("correlated", "maximum", Correlated),
     ],
 )
 def test_each_family_makes_its_problem(name: str, reward: str, arms: type) -> None:
@@ -41,10 +49,46 @@ def test_each_family_makes_its_problem(name: str, reward: str, arms: type) -> No
     assert problem.reward.name == reward
     assert (problem.n_arms, problem.k, problem.direction) == (30, 4, "maximize")
     assert family_named(name).name == name
+    assert problem.absent == (None if reward == "minimum" else 0.0)  # a minimum with an empty place is always 0
 
 
 def test_no_family_is_forgotten_here() -> None:
-    assert sorted(FAMILIES) == ["cross-selling", "max", "mean", "min"]
+    (parametrize,) = test_each_family_makes_its_problem.pytestmark  # type: ignore[attr-defined]
+    assert [name for name, *_ in parametrize.args[1]] == list(FAMILIES)
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [("close", 0.45, 0.55), ("rare", 0.0, 0.02), ("likely-min", 0.5, 1.0), ("threshold", 0.0, 1.0)],
+)
+def test_arms_are_drawn_from_the_range_of_their_family(name: str, low: float, high: float) -> None:
+    p = Setting(name, 1_000, 2).problem(seed=1).arms.mean
+    assert low <= p.min() < low + 0.02 * (high - low)
+    assert high - 0.02 * (high - low) < p.max() <= high
+    assert p.mean() == pytest.approx((low + high) / 2, abs=0.05 * (high - low))  # 5 standard deviations
+
+
+def test_one_arm_is_dominant() -> None:
+    places = set()
+    for seed in range(20):
+        p = Setting("dominant", 12, 3).problem(seed).arms.mean
+        (place,) = np.flatnonzero(p == 0.9)
+        others = np.delete(p, place)
+        assert 0.1 <= others.min() < others.max() <= 0.3
+        places.add(int(place))
+    assert len(places) > 5
+
+
+def test_equal_arms_have_nothing_to_lose() -> None:
+    problems = [Setting("equal", 12, 3).problem(seed) for seed in range(5)]
+    assert all(problem.gap([(0, 5, 11)])[0] == 0 for problem in problems)
+    assert len({float(problem.arms.mean[0]) for problem in problems}) == 5
+
+
+def test_correlated_arms_share_their_luck_in_half_of_the_plays() -> None:
+    arms = Setting("correlated", 12, 3).problem(seed=1).arms
+    assert isinstance(arms, Correlated)
+    assert arms.together == 0.5
 
 
 def test_arms_are_drawn_as_the_paper_says() -> None:
@@ -152,7 +196,8 @@ def test_the_figures_are_those_of_the_paper() -> None:
         for k in panel.ks:
             names = {line.published for line in panel.lines(k)}
             printed = {key[3] for key in published() if key[:3] == (panel.family, panel.n_arms, k)}
-            assert printed - {"csar"} <= names
+            assert printed <= names
+            assert ("csar" in names) == (panel.family == "mean")  # the only linear reward
     assert [figure.name for figure in FIGURES.values() if isinstance(figure, Dominance)] == [
         "dominance-bernoulli",
         "dominance-exponential",
@@ -283,7 +328,7 @@ def test_a_panel_is_ready_for_json(small: PanelResult) -> None:
     assert said["only_published"] == {"2": {}, "3": {"ucb": 29_854.47}}  # UCB was not run at K = 3
 
 
-def test_csar_is_drawn_from_what_was_published() -> None:
+def test_what_was_not_run_is_drawn_from_what_was_published() -> None:
     panel = FIGURES["mean-45"]
     assert isinstance(panel, Panel)
     result = PanelResult(panel, 10, 1, 1, (cell_of("cmab-sm", 1, 1), cell_of("improved-ucb", 1, 1)))
@@ -316,6 +361,8 @@ def test_a_line_makes_its_policy_without_a_note() -> None:
         policy = Line("cmab-sm", schedule, "cmab-sm").make(setting, 1_000, np.random.SeedSequence(1))
         assert policy.params["schedule"] == schedule
         assert policy.params["horizon"] == 1_000
+    assert "schedule" not in Line("csar", None, "csar").make(setting, 1_000, np.random.SeedSequence(1)).params
+    assert Line("csar", None, "csar").name == "csar"
     with pytest.warns(ShortHorizonWarning):
         make_policy("cmab-sm", 45, 2, horizon=1_000)
 

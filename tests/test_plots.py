@@ -100,9 +100,11 @@ def test_the_legend_names_each_line_once(max12: PanelResult) -> None:
 
 
 def test_algorithms_that_were_not_run_are_drawn_from_the_paper() -> None:
-    panel = Panel("mean-45", "Mean, N = 45", "mean", 45, (8,), 1, ())
+    panel = Panel("mean-45", "Mean, N = 45", "mean", 45, (2,), 1, ())
     (ax,) = draw_panel(run_panel(panel, horizon=1_000, workers=1)).axes
-    assert labels(ax) == ["cmab-sm (figures)", "cmab-sm (printed)", "cmab-sm, as published", "csar, as published"]
+    ours = ["cmab-sm (figures)", "cmab-sm (printed)", "csar"]
+    assert labels(ax) == [*ours, "cmab-sm, as published", "csar, as published", "ucb, as published"]
+    assert line(ax, "csar, as published").get_color() == line(ax, "csar").get_color()
 
 
 def test_places_without_a_k_stay_empty(five: PanelResult) -> None:

@@ -13,7 +13,7 @@ import pytest
 import kofn
 from kofn import Policy, Tally
 from kofn.core import Subset
-from kofn.policies.registry import POLICIES
+from kofn.policies.registry import POLICIES, make_policy
 
 N, K, HORIZON = 9, 3, 3_000_000
 WORTH = np.array([3, 14, 7, 9, 1, 12, 5, 16, 10]) / 16  # sums of 16ths are exact, however they are added up
@@ -33,7 +33,7 @@ def make(
     """A policy of that name, told what it needs to be told."""
     if "best" in POLICIES[name].needs:
         params["best"] = best or range(k)
-    return kofn.make_policy(name, n_arms=n_arms, k=k, horizon=horizon, seed=5, **params)
+    return make_policy(name, n_arms=n_arms, k=k, horizon=horizon, seed=5, **params)
 
 
 @pytest.fixture(params=sorted(POLICIES))

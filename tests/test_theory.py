@@ -335,3 +335,17 @@ def test_the_resolution_named_in_the_refusal_works() -> None:
         Schedule(24, 2, 10**6, 1e-12)
     least = float(str(refusal.value).rsplit(maxsplit=1)[-1])
     assert Schedule(24, 2, 10**6, least * (1 + 1e-5)).plays[-1] < 2**63
+
+
+def test_the_follow_up_form_has_no_256_and_the_proofs_n_r() -> None:
+    s = Schedule(10, 2, 10**5, form="follow-up")
+    assert s.resolution == pytest.approx((10 * math.log(20 * 10**5) / 10**5) ** (1 / 3))
+    assert s.plays == [math.ceil(math.log(20 * 10**5) * 4**r) for r in range(s.rounds + 2)]
+    assert s.merge_rounds == s.rounds == 3
+
+
+def test_the_figures_form_merges_one_round_deeper() -> None:
+    for n_arms, k, rounds in [(12, 2, 6), (12, 3, 5), (12, 5, 5), (45, 2, 5), (45, 8, 5), (24, 2, 5), (24, 11, 5)]:
+        s = Schedule(n_arms, k, 10**6, form="figures")
+        assert (s.rounds, s.merge_rounds) == (rounds, rounds + 1)
+        assert s.plays[rounds] == math.ceil(math.log(2 * n_arms * 10**6) * 4**rounds / 3)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from kofn import problems as problems
     from kofn import theory as theory
     from kofn.core import *  # noqa: F403
+    from kofn.experiments.compare import *  # noqa: F403
     from kofn.policies import *  # noqa: F403
     from kofn.problems import ArctanExponential as ArctanExponential
     from kofn.problems import Bernoulli as Bernoulli
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = ("core", "policies", "regret", "simulation")
+_MODULES = ("core", "policies", "regret", "simulation", "experiments.compare")
 _PROBLEMS = ("ArctanExponential", "Bernoulli", "Beta", "Empirical", "Problem")
 _NAMESPACES = ("problems", "theory")
 

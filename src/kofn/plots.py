@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kofn.core import BadInput, MissingExtra
+from kofn.experiments.compare import Comparison
 from kofn.experiments.paper import Cell, Dominance, PanelResult
 from kofn.problems import ArctanExponential, Bernoulli
 from kofn.simulation import Run
@@ -31,6 +32,8 @@ COLOURS = {
     "csar": "#4b7f52",
 }
 PUBLISHED_AS = {"cmab-sm": "cmab-sm (figures)", "ucb": "improved-ucb (figures)", "csar": "csar"}
+WHEEL = ("#0b6e99", "#c4511d", "#4b7f52", "#8a4f9e", "#b58900", "#d33682", "#2aa198", "#6c5b4c", "#1f3b73", "#8c1c13")
+WIDE, MOST_BANDS = 30, 6
 SHADES = ("#b7d5e5", "#7fb5d1", "#4795bb", "#0b6e99", "#07455f")
 
 
@@ -119,13 +122,44 @@ def draw_run(run: Run, title: str) -> Figure:
     return figure
 
 
-def save_figure(figure: Figure, path: Path) -> list[Path]:
-    """Write the figure to `path` as PNG and SVG, the same bytes for the same numbers; the files written."""
+def picture_files(path: Path) -> list[Path]:
+    """The files that a picture at `path` is written to: PNG and SVG."""
     if not path.name:
         raise BadInput(f"a picture needs a file name, such as {path / 'run'}, but {str(path)!r} is a folder")
     stem = path.stem if path.suffix in (".png", ".svg") else path.name
-    files = [path.with_name(f"{stem}.png"), path.with_name(f"{stem}.svg")]
+    return [path.with_name(f"{stem}.png"), path.with_name(f"{stem}.svg")]
+
+
+def save_figure(figure: Figure, path: Path) -> list[Path]:
+    """Write the figure to `path` as PNG and SVG, the same bytes for the same numbers; the files written."""
+    files = picture_files(path)
     with rc_context({"svg.hashsalt": "kofn"}):
         figure.savefig(files[0], dpi=150)
         figure.savefig(files[1], metadata={"Date": None})
     return files
+
+
+def draw_comparison(result: Comparison) -> Figure:
+    """The mean regret of each policy, the best first in the legend; what sees single arms is dotted.
+
+    Bands are drawn as long as they can be told apart. Where regrets differ by orders of magnitude, both axes are
+    logarithmic.
+    """
+    figure = Figure(figsize=(9, 5), layout="constrained")
+    ax = figure.subplots()
+    finals = [float(standing.finals.mean()) for standing in result.ranked]
+    wide = max(finals) > WIDE * max(1.0, min(final for final in finals if final > 0 or max(finals) == 0))
+    for index, standing in enumerate(result.ranked):
+        colour = WHEEL[index % len(WHEEL)]
+        style = ":" if standing.reference else ("-" if index < len(WHEEL) else "--")
+        t = np.geomspace(1, result.horizon, 201) if wide else standing.band.plays
+        mean = np.mean([trial.run.curve.at(t) for trial in standing.trials], axis=0)
+        ax.plot(t, mean, style, color=colour, lw=1.8, label=f"{standing.name}  {finals[index]:,.0f}")
+        if len(finals) <= MOST_BANDS and not wide:
+            band = standing.band
+            ax.fill_between(band.plays, band.low, band.high, color=colour, alpha=0.12, lw=0)
+    _axes(ax, f"{result.problem}: expected regret, mean of {result.runs} runs")
+    if wide:
+        ax.set(xscale="log", yscale="log", xlim=(1, result.horizon), ylim=(0.5, None))
+    figure.legend(loc="outside right center", frameon=False)
+    return figure

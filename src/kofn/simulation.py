@@ -150,7 +150,7 @@ def spread(
     import joblib
 
     workers = whole("workers", os.cpu_count() or 1 if workers is None else workers)
-    parallel = joblib.Parallel(n_jobs=min(workers, len(tasks)), return_as="generator")
+    parallel = joblib.Parallel(n_jobs=min(workers, len(tasks)), return_as="generator", max_nbytes=None)
     for done, result in enumerate(parallel(joblib.delayed(function)(*task) for task in tasks), start=1):
         if progress:
             progress(done, len(tasks))

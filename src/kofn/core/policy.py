@@ -38,6 +38,7 @@ class Policy(ABC):
     name: ClassVar[str]
     needs_horizon: ClassVar[bool] = False
     linear_memory: ClassVar[bool] = True
+    keeps_subsets: ClassVar[bool] = False  # something for each of the C(N, K)
     consistent: ClassVar[bool] = True  # without noise, it ends in the best subset
     needs: ClassVar[frozenset[str]] = frozenset()
     """What it needs beyond one reward per play: "best" (to be told the best subset, as best=), "arms" (to see what each
@@ -58,7 +59,7 @@ class Policy(ABC):
         if direction not in ("maximize", "minimize"):
             raise BadInput(f"direction must be 'maximize' or 'minimize', not {direction!r}")
         self.direction: Direction = direction
-        self.plays = 0
+        self.plays = 0  # told, also those of a plan on its way: `_next` must not depend on it
         self.turns = 0  # plans told to the end
         self._params = params
 

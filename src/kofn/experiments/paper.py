@@ -25,29 +25,29 @@ from kofn.simulation import Progress, Run, simulate_many
 
 @dataclass(frozen=True)
 class Line:
-    """A policy in a figure; `published` is its name in the published curves."""
+    """A policy in a figure; `published` is its name in the published curves. Not every policy has schedules."""
 
     policy: str
-    schedule: str
+    schedule: str | None
     published: str
 
     @property
     def name(self) -> str:
         """What the legend says."""
-        return f"{self.policy} ({self.schedule})"
+        return f"{self.policy} ({self.schedule})" if self.schedule else self.policy
 
     def make(self, setting: Setting, horizon: int, seed: np.random.SeedSequence) -> Policy:
         """The policy for one run."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ShortHorizonWarning)  # the printed schedule explores nothing at N = 45
-            return make_policy(
-                self.policy, setting.n_arms, setting.k, horizon=horizon, seed=seed, schedule=self.schedule
-            )
+            params = {"schedule": self.schedule} if self.schedule else {}
+            return make_policy(self.policy, setting.n_arms, setting.k, horizon=horizon, seed=seed, **params)
 
 
 SCHEDULES = ("figures", "printed")
 CMAB_SM = tuple(Line("cmab-sm", schedule, "cmab-sm") for schedule in SCHEDULES)
 UCB = tuple(Line("improved-ucb", schedule, "ucb") for schedule in SCHEDULES)
+CSAR = (Line("csar", None, "csar"),)
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Panel:
 
     def lines(self, k: int) -> tuple[Line, ...]:
         """The policies that play this K."""
-        return CMAB_SM + UCB if k in self.ucb_ks else CMAB_SM
+        return CMAB_SM + UCB * (k in self.ucb_ks) + CSAR * (self.family == "mean")  # CSAR is for linear rewards
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class PanelResult:
         }
 
     def orders(self, k: int) -> tuple[list[str], list[str]]:
-        """The algorithms by final regret, lowest first: by our runs of the `figures` schedule, and as published."""
+        """The algorithms by final regret, lowest first: by our runs (not `printed` ones), and as published."""
         both = [cell for cell in self.at(k) if cell.printed is not None and cell.line.schedule != "printed"]
         ours = {cell.line.published: cell.final for cell in both}
         theirs = {cell.line.published: cell.printed.final for cell in both if cell.printed}

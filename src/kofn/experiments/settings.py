@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kofn.core import BadInput, Seed, check_sizes, generator
-from kofn.problems import ArctanExponential, Arms, Bernoulli, Problem
+from kofn.problems import ArctanExponential, Arms, Bernoulli, Correlated, Problem
 
 
 def _bernoulli(n_arms: int, rng: np.random.Generator) -> Arms:
@@ -19,6 +19,32 @@ def _arctan_exponential(n_arms: int, rng: np.random.Generator) -> Arms:
     return ArctanExponential(10 * (1 - rng.random(n_arms)))  # in (0, 10]
 
 
+def _close(n_arms: int, rng: np.random.Generator) -> Arms:
+    return Bernoulli(rng.uniform(0.45, 0.55, n_arms))
+
+
+def _rare(n_arms: int, rng: np.random.Generator) -> Arms:
+    return Bernoulli(rng.uniform(0.0, 0.02, n_arms))
+
+
+def _dominant(n_arms: int, rng: np.random.Generator) -> Arms:
+    p = rng.uniform(0.1, 0.3, n_arms)
+    p[rng.integers(n_arms)] = 0.9
+    return Bernoulli(p)
+
+
+def _equal(n_arms: int, rng: np.random.Generator) -> Arms:
+    return Bernoulli(np.full(n_arms, rng.uniform(0.2, 0.8)))
+
+
+def _likely(n_arms: int, rng: np.random.Generator) -> Arms:
+    return Bernoulli(rng.uniform(0.5, 1.0, n_arms))
+
+
+def _correlated(n_arms: int, rng: np.random.Generator) -> Arms:
+    return Correlated(rng.random(n_arms), together=0.5)
+
+
 @dataclass(frozen=True)
 class Family:
     """Problems of one kind: how arms are drawn, and the reward of a subset."""
@@ -27,21 +53,34 @@ class Family:
     says: str
     arms: Callable[[int, np.random.Generator], Arms]
     reward: str
-    absent: float | None = None  # what an empty place pays, if that makes sense
+    absent: float | None = 0.0  # what an empty place pays, if that makes sense
 
 
 FAMILIES = {
     family.name: family
     for family in (
-        Family("mean", "the mean of Bernoulli arms, p uniform in [0, 1]", _bernoulli, "mean", absent=0.0),
-        Family("max", "the maximum of Bernoulli arms, p uniform in [0, 1]", _bernoulli, "maximum", absent=0.0),
-        Family("min", "the minimum of Bernoulli arms, p uniform in [0, 1]", _bernoulli, "minimum"),
+        Family("mean", "the mean of Bernoulli arms, p uniform in [0, 1]", _bernoulli, "mean"),
+        Family("max", "the maximum of Bernoulli arms, p uniform in [0, 1]", _bernoulli, "maximum"),
+        Family("min", "the minimum of Bernoulli arms, p uniform in [0, 1]", _bernoulli, "minimum", absent=None),
         Family(
             "cross-selling",
             "the paper's quadratic reward of arctan-exponential arms, scale uniform in (0, 10]",
             _arctan_exponential,
             "cross-selling",
-            absent=0.0,
+        ),
+        Family("close", "the mean of Bernoulli arms, p uniform in [0.45, 0.55]", _close, "mean"),
+        Family("rare", "the maximum of Bernoulli arms, p uniform in [0, 0.02]", _rare, "maximum"),
+        Family("dominant", "the mean of Bernoulli arms, one of 0.9, the others 0.1 to 0.3", _dominant, "mean"),
+        Family("equal", "the mean of Bernoulli arms that are all alike", _equal, "mean"),
+        Family("likely-min", "the minimum of Bernoulli arms, p uniform in [0.5, 1]", _likely, "minimum", absent=None),
+        Family(
+            "threshold", "1 if at least half of the Bernoulli arms pay, p uniform in [0, 1]", _bernoulli, "threshold"
+        ),
+        Family(
+            "correlated",
+            "the maximum of Bernoulli arms, p uniform in [0, 1], that share their luck in half of the plays",
+            _correlated,
+            "maximum",
         ),
     )
 }

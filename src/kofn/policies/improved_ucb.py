@@ -49,6 +49,7 @@ class ImprovedUCB(Policy):
     name = "improved-ucb"
     needs_horizon = True
     linear_memory = False
+    keeps_subsets = True
 
     def __init__(
         self,

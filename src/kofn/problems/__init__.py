@@ -6,11 +6,11 @@
 (1, 2)
 """
 
-from kofn.problems.arms import ArctanExponential, Bernoulli, Beta, Empirical
+from kofn.problems.arms import ArctanExponential, Bernoulli, Beta, Correlated, Empirical
 from kofn.problems.check import Check, Finding
 from kofn.problems.family import Arms
 from kofn.problems.problem import Problem
-from kofn.problems.rewards import Reward, as_reward, by_name, cross_selling, maximum, mean, minimum, utility
+from kofn.problems.rewards import Reward, as_reward, by_name, cross_selling, maximum, mean, minimum, threshold, utility
 
 __all__ = [
     "ArctanExponential",
@@ -18,6 +18,7 @@ __all__ = [
     "Bernoulli",
     "Beta",
     "Check",
+    "Correlated",
     "Empirical",
     "Finding",
     "Problem",
@@ -28,5 +29,6 @@ __all__ = [
     "maximum",
     "mean",
     "minimum",
+    "threshold",
     "utility",
 ]

@@ -79,6 +79,35 @@ class Bernoulli(_OneParameter):
         return np.broadcast_to([0.0, 1.0], (self.n_arms, 2)), np.stack([1 - self.p, self.p], axis=1)
 
 
+class Correlated(Bernoulli):
+    """Bernoulli arms that share their luck: in a share `together` of the plays, one random number decides for all.
+
+    In those plays, whenever an arm pays, every better arm pays too.
+
+    >>> Correlated([0.2, 0.7], together=0.5).mean
+    array([0.2, 0.7])
+    """
+
+    independent = False
+
+    def __init__(self, p: ArrayLike, together: float) -> None:
+        super().__init__(p)
+        if not isinstance(together, int | float) or not 0 <= together <= 1:
+            raise BadInput(f"together is a share of the plays, from 0 to 1, not {together!r}")
+        self.together = float(together)
+
+    def draw(self, arms: IntArray, rng: np.random.Generator) -> FloatArray:
+        """Ones and zeros; the last axis holds the arms of one play."""
+        luck = rng.random(arms.shape)
+        shared = rng.random((*arms.shape[:-1], 1)) < self.together
+        return (np.where(shared, luck[..., :1], luck) < self.p[arms]).astype(np.float64)
+
+    @property
+    def support(self) -> None:  # type: ignore[override]
+        """None: the outcomes of several arms are no product."""
+        return None
+
+
 class ArctanExponential(_OneParameter):
     """Arms X = (2/pi) arctan(Y) with Y exponential of mean `scale`: the paper's continuous arms.
 
@@ -270,6 +299,8 @@ class Empirical(Arms):
 
 def with_absent(arms: Arms, absent: float) -> Arms:
     """The arms and one more, arm N, that always pays `absent`: it stands for an empty place."""
+    if isinstance(arms, Correlated) and absent in (0.0, 1.0):
+        return Correlated(np.append(arms.p, absent), arms.together)
     if isinstance(arms, Bernoulli) and absent in (0.0, 1.0):
         return Bernoulli(np.append(arms.p, absent))
     if isinstance(arms, Empirical):
@@ -283,6 +314,7 @@ class _WithAbsent(Arms):
     def __init__(self, arms: Arms, absent: float) -> None:
         self._arms, self._absent = arms, absent
         self.n_arms, self.low, self.high = arms.n_arms + 1, arms.low, arms.high
+        self.independent = arms.independent
 
     def _present(self, arms: IntArray) -> IntArray:
         """Any arm in the place of the absent one."""

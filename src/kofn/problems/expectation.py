@@ -8,6 +8,7 @@
 | maximum, minimum | Empirical | the same product, a step function: an exact sum |
 | any | few outcomes | all outcomes |
 | any | any | Monte Carlo, the same draws of an arm in every subset |
+| any | Correlated | by the number that pay as above, a mean by the arms' means, or else Monte Carlo |
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 from kofn.core import FloatArray, IntArray
 from kofn.problems.arms import Empirical
 from kofn.problems.family import CELLS, Arms, blocks
-from kofn.problems.laws import Counts, Law, Outcomes
+from kofn.problems.laws import CorrelatedCounts, Counts, Law, Outcomes
 from kofn.problems.rewards import Reward, cross_selling, maximum, mean, minimum
 
 MONTE_CARLO_PLAYS = 2**16
@@ -38,8 +39,12 @@ class Expectation(Protocol):
 
 def expectation_of(arms: Arms, reward: Reward, k: int, law: Law) -> Expectation:
     """The first way of the table above that fits."""
+    if isinstance(law, CorrelatedCounts):
+        return law
     if reward == mean:
         return MeanValue(arms)
+    if not arms.independent:
+        return JointMonteCarlo(arms, reward)
     if reward == cross_selling:
         return CrossSellingValue(arms)
     if isinstance(law, Counts):
@@ -232,6 +237,17 @@ class MonteCarlo:
     def _fresh(self, subset: IntArray, streams: list[np.random.Generator], plays: int) -> FloatArray:
         draws = [self._arms.draw(np.full(plays, arm), rng) for arm, rng in zip(subset.tolist(), streams, strict=True)]
         return np.stack(draws, axis=-1)
+
+
+class JointMonteCarlo(MonteCarlo):
+    """The same for arms that cannot be drawn one by one: the same luck of each place in every subset."""
+
+    def _plays(self, subset: IntArray) -> FloatArray:
+        plays, rng = np.empty(MONTE_CARLO_PLAYS), np.random.default_rng(_SEED)
+        for part in blocks(MONTE_CARLO_PLAYS, len(subset)):
+            rows = np.broadcast_to(subset, (part.stop - part.start, len(subset)))
+            plays[part] = self._reward(self._arms.draw(rows, rng))
+        return plays
 
 
 def _stream(arm: int) -> np.random.Generator:

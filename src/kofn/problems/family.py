@@ -32,6 +32,7 @@ class Arms(ABC):
     """N arms of one family. A family has `draw`, the moments and the curves; the rest follows from these."""
 
     continuous: ClassVar[bool] = False
+    independent: bool = True  # what one arm pays says nothing of the others
     n_arms: int
     low: float = 0.0
     high: float = 1.0

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kofn.core import FloatArray, IntArray
-from kofn.problems.arms import Bernoulli
+from kofn.problems.arms import Bernoulli, Correlated
 from kofn.problems.family import CELLS, Arms, Support, blocks
 from kofn.problems.rewards import Reward, mean
 
@@ -35,7 +35,7 @@ class Law(Protocol):
 def law_of(arms: Arms, reward: Reward, k: int) -> Counts | Outcomes | Draws:
     """The cheapest exact law of this reward on K of these arms."""
     if isinstance(arms, Bernoulli) and (pays := pay_by_count(reward, k)) is not None:
-        return Counts(arms.p, pays)
+        return CorrelatedCounts(arms, pays) if isinstance(arms, Correlated) else Counts(arms.p, pays)
     support = arms.support
     if support is not None and support[0].shape[1] ** k <= MOST_OUTCOMES:
         return Outcomes(arms, reward, k, support)
@@ -119,9 +119,13 @@ class Counts:
 
     def _distribution(self, subsets: IntArray) -> FloatArray:
         """The probability of each different value, for each row."""
-        pmf = poisson_binomial(self._p[subsets])
+        pmf = self._pmf(subsets)
         shares = pmf @ self._groups if len(self.values) <= self._k else pmf[:, self._order]
         return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+
+    def _pmf(self, subsets: IntArray) -> FloatArray:
+        """The probability that 0..K arms of a row pay."""
+        return poisson_binomial(self._p[subsets])
 
     def value(self, subsets: IntArray) -> FloatArray:
         """The exact expected reward of each row."""
@@ -130,13 +134,28 @@ class Counts:
             if self._one_odd:
                 found[part] = self._other + (self._odd - self._other) * self._all_agree(subsets[part])
             else:
-                found[part] = poisson_binomial(self._p[subsets[part]]) @ self.pays
+                found[part] = self._pmf(subsets[part]) @ self.pays
         return found
 
     @property
     def increasing(self) -> bool:
         """Whether another arm that pays never lowers the reward."""
         return bool((np.diff(self.pays) >= 0).all())
+
+
+class CorrelatedCounts(Counts):
+    """The same for arms that share their luck in some plays."""
+
+    def __init__(self, arms: Correlated, pays: FloatArray) -> None:
+        super().__init__(arms.p, pays)
+        self._one_odd = False  # a product is the law of independent arms only
+        self._together = arms.together
+
+    def _pmf(self, subsets: IntArray) -> FloatArray:
+        p = self._p[subsets]
+        steps = np.zeros((len(p), p.shape[1] + 2))  # with one luck for all, at least c pay if the c-th best does
+        steps[:, 0], steps[:, 1:-1] = 1, -np.sort(-p, axis=1)
+        return (1 - self._together) * poisson_binomial(p) - self._together * np.diff(steps, axis=1)
 
 
 def poisson_binomial(p: FloatArray) -> FloatArray:

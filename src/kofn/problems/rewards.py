@@ -99,6 +99,18 @@ def utility(fn: Callable[[FloatArray], Any], *, increasing: bool | None = None) 
     return Reward(_OfSum(fn), f"utility {_name(fn)}", symmetric=True, increasing=increasing)
 
 
+@dataclass(frozen=True)
+class _AtLeast:
+    share: float
+
+    def __call__(self, x: FloatArray) -> Any:
+        return x.sum(axis=-1) >= self.share * x.shape[-1] - 1e-9
+
+
+threshold = Reward(_AtLeast(0.5), "threshold", symmetric=True, increasing=True)
+"""1 if the arms pay at least half of what they could, else 0."""
+
+
 _NAMES = {
     "mean": mean,
     "maximum": maximum,
@@ -106,6 +118,7 @@ _NAMES = {
     "minimum": minimum,
     "min": minimum,
     "cross-selling": cross_selling,
+    "threshold": threshold,
 }
 
 

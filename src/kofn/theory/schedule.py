@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 from kofn.core import BadInput
 from kofn.theory.checked import FINEST, LONGEST, a_number, a_resolution, some_arms, some_plays, some_sizes
 
-Form: TypeAlias = Literal["printed", "figures"]
+Form: TypeAlias = Literal["printed", "figures", "follow-up"]
 
 
 def resolution(n_arms: int, horizon: int) -> float:
@@ -62,7 +62,8 @@ class Schedule:
 
     SORT has rounds 1 to `rounds`, those whose radius is above the resolution, and MERGE 1 to `merge_rounds`; the tables
     go one further on either side. The `printed` form is the paper's text. The `figures` form is what reproduces its
-    figures (docs/paper.md): fewer plays a round, more rounds, and MERGE goes one deeper than SORT.
+    figures (docs/paper.md): fewer plays a round, more rounds, and MERGE goes one deeper than SORT. The `follow-up` form
+    has lambda without the 256 and the n_r of the proofs: it fits the curves of the authors' later work.
     """
 
     n_arms: int
@@ -80,10 +81,10 @@ class Schedule:
     ) -> None:
         n_arms, k = some_sizes(n_arms, k)
         horizon = some_plays(horizon)
-        if form not in ("printed", "figures"):
-            raise BadInput(f"a schedule is 'printed' or 'figures', not {form!r}")
-        default = printed_resolution if form == "printed" else figures_resolution
-        resolution = default(n_arms, k, horizon) if resolution is None else a_resolution(resolution)
+        if form not in ("printed", "figures", "follow-up"):
+            raise BadInput(f"a schedule is 'printed', 'figures' or 'follow-up', not {form!r}")
+        default = default_resolution(n_arms, k, horizon, form)
+        resolution = default if resolution is None else a_resolution(resolution)
         rounds = max(0, -math.frexp(resolution)[1])  # how many r >= 1 have 2^-r > resolution
         merge_rounds = rounds + 1 if form == "figures" and rounds else rounds
         rate = _rate(n_arms, k, horizon, form)
@@ -135,20 +136,20 @@ class Schedule:
         return self.plays[rounds] if rounds else 0
 
 
-def printed_resolution(n_arms: int, k: int, horizon: int) -> float:
-    """The printed lambda; the same for every K."""
-    del k
-    return resolution(n_arms, horizon)
+def default_resolution(n_arms: int, k: int, horizon: int, form: Form) -> float:
+    """Each form's lambda: the printed one; (N log(2NT) / T)^(1/3), without its 256, for the follow-up.
 
-
-def figures_resolution(n_arms: int, k: int, horizon: int) -> float:
-    """(N sqrt(K) log(2NT) / (80 T))^(1/3): fitted, so that each published curve explores for as long as it does."""
-    return math.cbrt(n_arms * math.sqrt(k) * math.log(2 * n_arms * horizon) / (80 * horizon))
+    For the figures (N sqrt(K) log(2NT) / (80 T))^(1/3): fitted, so that each curve explores for as long as it does.
+    """
+    factor = {"printed": 256.0, "figures": math.sqrt(k) / 80, "follow-up": 1.0}[form]
+    return math.cbrt(factor * n_arms * math.log(2 * n_arms * horizon) / horizon)
 
 
 def _rate(n_arms: int, k: int, horizon: int, form: Form) -> float:
     """n_r Delta_r^2, before it is rounded up."""
-    return 2 * math.log(horizon * n_arms * k) if form == "printed" else math.log(2 * n_arms * horizon) / 3
+    if form == "printed":
+        return 2 * math.log(horizon * n_arms * k)
+    return math.log(2 * n_arms * horizon) / (3 if form == "figures" else 1)
 
 
 def affordable_resolution(n_arms: int, k: int, horizon: int, share: float = 0.1) -> float:

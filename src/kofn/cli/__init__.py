@@ -3,52 +3,17 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from kofn import __version__
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-    from kofn.experiments.paper import PanelResult
-
-
-class Count(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4 only
-    """A whole number of at least `least`, also as 1e6, 1_000_000 or 1,000,000."""
-
-    name = "count"
-
-    def __init__(self, least: int = 1) -> None:
-        self.least = least
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """The number, or click's error that names the option."""
-        plain = str(value).strip().replace("_", "")
-        if re.fullmatch(r"\d{1,3}(,\d{3})+", plain):  # 2,5 is not 25
-            plain = plain.replace(",", "")
-        try:
-            number = int(plain) if plain.isdecimal() else float(plain)
-            if number >= self.least and number == int(number):
-                return int(number)
-        except (ValueError, OverflowError):
-            pass
-        return self.fail(f"{value!r} is not a whole number of at least {self.least}, such as 24 or 1e6", param, ctx)
-
-
-AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-WORKERS = click.option("--workers", type=Count(), help="Processes to use; all cores by default.")
-TAKEN = {"name": "the argument POLICY", "n_arms": "--arms", "k": "--k", "horizon": "--horizon", "seed": "--seed"}
-SEED = click.option(
-    "--seed", type=Count(least=0), default=2021, show_default=True, help="The same seed gives the same numbers."
-)
+from kofn.cli.experiments import compare, suite
+from kofn.cli.options import AS_JSON, PROBLEMS, SEED, WORKERS, Count, setting
+from kofn.cli.output import echo_json, new_table, order_lines, pairs, panel_table, progress_bar, show
 
 
 @click.group(
@@ -62,6 +27,7 @@ def cli(context: click.Context) -> None:
     \b
     kofn budget --arms 24 --k 5 --horizon 1e6   what will learning cost?
     kofn run cmab-sm --problem max --out run    one run, with a picture
+    kofn compare cmab-sm dart --problem max     which policy is best?
     kofn paper max-12                           a figure of the paper, again
     """
     if context.invoked_subcommand is None:
@@ -105,22 +71,22 @@ def paper(
         if isinstance(figure, Dominance):
             files = save_figure(draw_dominance(figure), out / figure.name)
         else:
-            with _progress(figure.says) as progress:
+            with progress_bar(figure.says) as progress:
                 result = run_panel(figure, horizon=horizon, runs=runs, seed=seed, workers=workers, progress=progress)
             numbers = result.to_dict()
             (out / f"{figure.name}.json").write_text(json.dumps(numbers, indent=1) + "\n")
             files = [*save_figure(draw_panel(result), out / figure.name), out / f"{figure.name}.json"]
             results.append(numbers)
             if not as_json:
-                _print(_panel_table(result), *_order_lines(result))
+                show(panel_table(result), *order_lines(result))
         click.echo(f"wrote {', '.join(map(str, files))}", err=as_json)
     if as_json:
-        _echo_json(results)
+        echo_json(results)
 
 
 @cli.command()
 @click.argument("policy", default="cmab-sm")
-@click.option("--problem", default="max", show_default=True, help="mean, max, min or cross-selling, on random arms.")
+@click.option("--problem", default="max", show_default=True, help=f"{PROBLEMS}, on random arms.")
 @click.option("--arms", type=Count(), default=24, show_default=True, help="N, the number of arms.")
 @click.option("--k", type=Count(), default=5, show_default=True, help="K, the size of a subset.")
 @click.option("--horizon", type=Count(), default=10**6, show_default=True, help="Plays of the run.")
@@ -150,17 +116,17 @@ def run(
     """
     import numpy as np
 
+    from kofn.experiments.compare import policy_for
     from kofn.experiments.settings import Setting
-    from kofn.policies import make_policy
     from kofn.simulation import simulate
 
     if out:
         from kofn.plots import draw_run, save_figure  # what is missing is said before anything is played
     for_problem, for_policy, for_plays = np.random.SeedSequence(seed).spawn(3)
     instance = Setting(problem, arms, k).problem(for_problem)
-    params = dict(_setting(each) for each in settings)
-    player = make_policy(policy, n_arms=arms, k=k, horizon=horizon, seed=for_policy, **params)
-    with _progress(f"{policy} on {problem}") as progress:
+    params = dict(setting(each) for each in settings)
+    player = policy_for(policy, params, instance, horizon, for_policy)
+    with progress_bar(f"{policy} on {problem}") as progress:
         result = simulate(
             player, instance, horizon, np.random.default_rng(for_plays), realised=realised, progress=progress
         )
@@ -170,7 +136,7 @@ def run(
         click.echo(f"wrote {', '.join(map(str, files))}", err=True)
     numbers = result.to_dict() | {"best": list(instance.best), "optimum": instance.optimum}
     if as_json:
-        _echo_json(numbers)
+        echo_json(numbers)
     else:
         lost = f"{result.regret:,.1f} ({result.regret / horizon:.4%} of {horizon:,} plays)"
         rows = {
@@ -181,7 +147,7 @@ def run(
             "exploration": f"{result.exploration:,} plays",
             "decisions": f"{result.decisions:,}",
         }
-        _print(_pairs(f"{policy} on {problem}, N = {arms}, K = {k}", rows))
+        show(pairs(f"{policy} on {problem}, N = {arms}, K = {k}", rows))
 
 
 @cli.command()
@@ -201,7 +167,7 @@ def budget(arms: int, k: int, horizon: int, resolution: float | None, lipschitz:
 
     answer = budget_of(arms, k, horizon, lipschitz=lipschitz, resolution=resolution)
     if as_json:
-        _echo_json(answer.to_dict())
+        echo_json(answer.to_dict())
         return
     rows = {
         "resolution (lambda)": f"{answer.resolution:.4g}",
@@ -217,7 +183,7 @@ def budget(arms: int, k: int, horizon: int, resolution: float | None, lipschitz:
         "UCB over all subsets, its bound": f"{answer.ucb_regret_bound:.3g}",
         "UCB wins from a horizon of": f"{answer.ucb_wins_from:.2g} (paper), {answer.bounds_cross_at:.2g} (its bounds)",
     }
-    _print(_pairs(f"N = {arms:,}, K = {k:,}, T = {horizon:,}", rows), answer.verdict)
+    show(pairs(f"N = {arms:,}, K = {k:,}, T = {horizon:,}", rows), answer.verdict)
 
 
 @cli.command()
@@ -226,24 +192,26 @@ def policies(as_json: bool) -> None:
     """List the policies, and what each needs."""
     from kofn.policies.registry import POLICIES
 
-    facts = [
+    facts: list[dict[str, Any]] = [
         {
             "name": name,
             "needs_horizon": policy.needs_horizon,
             "linear_memory": policy.linear_memory,
+            "keeps_subsets": policy.keeps_subsets,
+            "needs": sorted(policy.needs),
             "says": (policy.__doc__ or "").strip().splitlines()[0],
         }
         for name, policy in sorted(POLICIES.items())
     ]
     if as_json:
-        _echo_json(facts)
+        echo_json(facts)
         return
-    table = _table("", "policy", "horizon", "memory", "what it does")
+    table = new_table("", "policy", "horizon", "memory", "also needs", "what it does")
     for fact in facts:
         horizon = "needs it" if fact["needs_horizon"] else "any"
-        memory = "O(N)" if fact["linear_memory"] else "all subsets"
-        table.add_row(str(fact["name"]), horizon, memory, str(fact["says"]))
-    _print(table)
+        memory = "O(N)" if fact["linear_memory"] else "all subsets" if fact["keeps_subsets"] else "more"
+        table.add_row(fact["name"], horizon, memory, ", ".join(fact["needs"]), fact["says"])
+    show(table)
 
 
 @cli.command()
@@ -260,6 +228,10 @@ def completion(shell: str) -> None:
     kind = get_completion_class(shell)
     assert kind is not None  # the choice above
     click.echo(kind(cli, {}, "kofn", "_KOFN_COMPLETE").source())
+
+
+for command in (compare, suite):
+    cli.add_command(command)
 
 
 def main() -> None:
@@ -297,97 +269,3 @@ def _refuse(message: str) -> int:
 
 def _warn(message: Warning | str, *_: Any, **__: Any) -> None:
     click.echo(f"kofn: note: {message}", err=True)
-
-
-def _setting(text: str) -> tuple[str, Any]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise click.UsageError(f"--set takes NAME=VALUE, such as resolution=0.05, not {text!r}")
-    if name in TAKEN:
-        raise click.UsageError(f"--set is for the policy's own parameters: give {name} by {TAKEN[name]}")
-    try:
-        return name, json.loads(value)
-    except json.JSONDecodeError:
-        return name, value
-
-
-def _echo_json(value: Any) -> None:
-    click.echo(json.dumps(value, indent=2, allow_nan=False))
-
-
-def _table(title: str, *columns: str) -> Table:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 or not title else "right")
-    return table
-
-
-def _pairs(title: str, rows: Mapping[str, str | None]) -> Table:
-    table = _table("", title, "")
-    for name, value in rows.items():
-        if value is not None:
-            table.add_row(name, value)
-    return table
-
-
-def _panel_table(result: PanelResult) -> Table:
-    title = f"{result.panel.says}: regret after {result.horizon:,} plays, mean of {result.runs} runs"
-    table = _table(title, "policy", "K", "regret", "± 95 %", "published", "ours / published", "found best", "explored")
-    for k in result.panel.ks:
-        for cell in result.at(k):
-            ratio = f"{cell.ratio:.2f}" if cell.ratio is not None else ""
-            table.add_row(
-                cell.line.name,
-                str(k),
-                f"{cell.final:,.0f}",
-                f"{cell.band.high[-1] - cell.final:,.0f}",
-                f"{cell.printed.final:,.0f}" if cell.printed else "",
-                ratio,
-                f"{cell.found:.0%}",
-                f"{cell.exploration:,.0f}",
-            )
-        for name, curve in result.only_published(k).items():
-            table.add_row(f"{name} (published)", str(k), "", "", f"{curve.final:,.0f}", "", "", "")
-        table.add_section()
-    return table
-
-
-def _order_lines(result: PanelResult) -> Iterator[str]:
-    for k in result.panel.ks:
-        ours, theirs = result.orders(k)
-        if len(ours) > 1:
-            verdict = "as published" if ours == theirs else f"published: {' < '.join(theirs)}"
-            yield f"K = {k}: {' < '.join(ours)} ({verdict})"
-
-
-def _print(*parts: Any) -> None:
-    from rich.console import Console
-
-    console = Console(highlight=False, soft_wrap=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=120)
-    for part in parts:
-        console.print(part)
-
-
-@contextmanager
-def _progress(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr with the time left, only at a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn(title), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-    with Progress(
-        *columns,
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not sys.stderr.isatty(),  # console.is_terminal is true of a file, too, with FORCE_COLOR
-    ) as bar:
-        task = bar.add_task(title)
-        yield lambda done, of: bar.update(task, completed=done, total=of)

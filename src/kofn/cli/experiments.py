@@ -1,0 +1,180 @@
+"""The commands that set policies against each other: compare and suite."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kofn.cli.options import AS_JSON, SEED, WORKERS, Count
+from kofn.cli.output import comparison_table, echo_json, new_table, progress_bar, show
+
+if TYPE_CHECKING:
+    from kofn.experiments.compare import Instances
+
+
+@click.command()
+@click.argument("policies", nargs=-1)
+@click.option("--problem", default="max", show_default=True, help="A name, as in `kofn run`, or a Python file.")
+@click.option("--arms", type=Count(), default=24, show_default=True, help="N, for a problem by name.")
+@click.option("--k", type=Count(), default=5, show_default=True, help="K, for a problem by name.")
+@click.option("--horizon", type=Count(), default=10**6, show_default=True, help="Plays of each run.")
+@click.option("--runs", type=Count(), default=30, show_default=True, help="Runs of each policy.")
+@SEED
+@WORKERS
+@click.option("--out", type=click.Path(path_type=Path), help="Write the picture to OUT.png and OUT.svg.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values instead of a table.")
+@AS_JSON
+def compare(
+    policies: tuple[str, ...],
+    problem: str,
+    arms: int,
+    k: int,
+    horizon: int,
+    runs: int,
+    seed: int,
+    workers: int | None,
+    out: Path | None,
+    as_csv: bool,
+    as_json: bool,
+) -> None:
+    """Set POLICIES against each other on one problem: the same runs for all, a table and a picture.
+
+    Without POLICIES, all that can play the problem. A Python file defines `problem`: a kofn.Problem, or a function
+    that makes one from a seed, for a fresh one in each run.
+
+    \b
+    kofn compare cmab-sm dart csar --problem mean --arms 45 --k 4 --out mean
+    kofn compare --problem max --runs 5
+    kofn compare cmab-sm shared-credit --problem shop.py --csv
+    """
+    from kofn.experiments.compare import compare as compare_policies
+    from kofn.policies.registry import POLICIES
+
+    if out:
+        from kofn.plots import picture_files, save_figure
+
+        picture_files(out)  # what cannot be drawn is said before anything is played
+    with progress_bar(f"{len(policies) or len(POLICIES)} policies") as progress:
+        result = compare_policies(
+            policies or sorted(POLICIES),
+            _problem(problem, arms, k),
+            horizon,
+            runs,
+            seed,
+            workers=workers,
+            progress=progress,
+            skip=not policies,
+        )
+    if out:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        files = save_figure(result.plot(), out)
+        click.echo(f"wrote {', '.join(map(str, files))}", err=True)
+    if as_json:
+        echo_json(result.to_dict())
+    elif as_csv:
+        click.echo(result.to_csv(), nl=False)
+    else:
+        show(comparison_table(result), *(f"left out: {name}: {why}" for name, why in result.skipped.items()))
+
+
+def _problem(name: str, arms: int, k: int) -> Instances:
+    from kofn.core import BadInput
+    from kofn.experiments.settings import Setting
+
+    if not name.endswith(".py"):
+        return Setting(name, arms, k)
+    if not Path(name).is_file():
+        raise BadInput(f"there is no file {name}")
+    try:
+        found: Any = runpy.run_path(name).get("problem")
+    except (Exception, SystemExit) as why:
+        raise BadInput(f"{name} cannot be run: {type(why).__name__}: {why}") from why
+    if found is None:
+        raise BadInput(f"{name} defines no `problem`: a kofn.Problem, or a function that makes one from a seed")
+    return found  # type: ignore[no-any-return]
+
+
+@click.command()
+@click.argument("settings", nargs=-1)
+@click.option("--policy", "policies", multiple=True, help="Only this policy; repeatable.")
+@click.option("--horizon", type=Count(), default=10**6, show_default=True, help="Plays of each run.")
+@click.option("--runs", type=Count(), default=10, show_default=True, help="Runs of each policy on each setting.")
+@SEED
+@WORKERS
+@click.option(
+    "--store", type=click.Path(path_type=Path), default=Path("suite"), show_default=True, help="Folder of the results."
+)
+@click.option("--list", "only_list", is_flag=True, help="List the settings, and run nothing.")
+@click.option("--page", type=click.Path(path_type=Path), help="Write the leaderboard there, as Markdown.")
+@click.option("--against", metavar="VERSION", help="Compare with the stored results of another version of kofn.")
+@AS_JSON
+def suite(
+    settings: tuple[str, ...],
+    policies: tuple[str, ...],
+    horizon: int,
+    runs: int,
+    seed: int,
+    workers: int | None,
+    store: Path,
+    only_list: bool,
+    page: Path | None,
+    against: str | None,
+    as_json: bool,
+) -> None:
+    """Run the suite: a fixed set of problems that every policy plays. What is in the store already is not run again.
+
+    SETTINGS are names such as max/N24-K5, or families such as max; all without any.
+
+    \b
+    kofn suite --list
+    kofn suite max rare --runs 3
+    kofn suite --page leaderboard.md
+    """
+    from kofn.experiments.suite import Leaderboard, Store, as_markdown, run_suite, settings_named, versus
+    from kofn.policies.registry import POLICIES
+
+    chosen = settings_named(settings)
+    if only_list:
+        click.echo("\n".join(setting.name for setting in chosen))
+        return
+    kept = Store(store)
+    if against:
+        kept.of_version(against)  # what is missing is said before anything is played
+    with progress_bar("suite") as progress:
+        todo = len(chosen) * (len(policies) or len(POLICIES))
+        results = run_suite(
+            kept, settings=chosen, policies=policies or None, horizon=horizon, runs=runs, seed=seed, workers=workers
+        )
+        found = []
+        for done, result in enumerate(results, start=1):
+            found.append(result)
+            progress(done, todo)
+    board = Leaderboard(tuple(found))
+    if page:
+        page.parent.mkdir(parents=True, exist_ok=True)
+        words = ["kofn suite", *settings, *(f"--policy {name}" for name in policies)]
+        words += [] if store == Path("suite") else [f"--store {store}"]
+        options = f"--runs {runs} --horizon {horizon} --seed {seed} --page {page}"
+        page.write_text(as_markdown(board, " ".join([*words, options])))
+        click.echo(f"wrote {page}", err=True)
+    if against:
+        rows = versus(kept, against, chosen)
+        if as_json:
+            echo_json(rows)
+            return
+        table = new_table(f"regret: {against} and this version", "setting", "policy", "before", "after")
+        for row in rows:
+            table.add_row(row["setting"], row["policy"], f"{row['before']:,.0f}", f"{row['after']:,.0f}")
+        show(table)
+        return
+    if as_json:
+        echo_json({"standings": board.standings(), "results": board.results})
+        return
+    table = new_table("times the best regret", "policy", "settings", "best in", "median", "worst")
+    for row in board.standings():
+        ratios = f"{row['median_ratio']:,.1f}", f"{row['worst_ratio']:,.0f}"
+        table.add_row(row["policy"], str(row["settings"]), str(row["wins"]), *ratios)
+    show(table)

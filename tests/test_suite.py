@@ -1,0 +1,271 @@
+"""The suite: a fixed list of settings, results that are kept whole, and a page that says what they say."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kofn
+from kofn import BadInput
+from kofn.experiments import suite
+from kofn.experiments.compare import compare
+from kofn.experiments.settings import FAMILIES, Setting
+from kofn.experiments.suite import SUITE, Leaderboard, Store, as_markdown, run_suite, settings_named, versus
+from kofn.policies.registry import POLICIES
+
+NAMES = """
+    mean/N12-K2 mean/N12-K3 mean/N12-K5 mean/N24-K2 mean/N24-K3 mean/N24-K5 mean/N24-K7 mean/N24-K11
+    mean/N45-K2 mean/N45-K4 mean/N45-K8
+    max/N12-K2 max/N12-K3 max/N12-K5 max/N24-K2 max/N24-K3 max/N24-K5 max/N24-K7 max/N24-K11
+    max/N45-K2 max/N45-K4 max/N45-K8
+    cross-selling/N12-K2 cross-selling/N12-K3 cross-selling/N12-K5 cross-selling/N24-K2 cross-selling/N24-K3
+    cross-selling/N24-K5 cross-selling/N24-K7 cross-selling/N24-K11 cross-selling/N45-K2 cross-selling/N45-K4
+    cross-selling/N45-K8
+    close/N12-K3 close/N24-K5 rare/N12-K3 rare/N24-K5 dominant/N12-K3 dominant/N24-K5 equal/N12-K3 equal/N24-K5
+    min/N12-K3 min/N24-K5 likely-min/N12-K3 likely-min/N24-K5 threshold/N12-K3 threshold/N24-K5
+    correlated/N12-K3 correlated/N24-K5
+    mean/N1000-K10 mean/N10000-K10 max/N1000-K10 max/N10000-K10
+"""
+MIN, RARE = Setting("min", 12, 3), Setting("rare", 12, 3)
+SMALL: dict[str, Any] = {"horizon": 200, "runs": 2, "seed": 3, "workers": 1}
+
+
+# The settings.
+
+
+def test_the_settings_are_fixed() -> None:
+    """Results of different versions can be compared because this list does not change: add to it, at the end."""
+    assert [setting.name for setting in SUITE] == NAMES.split()
+    assert {setting.family for setting in SUITE} == set(FAMILIES)
+
+
+def test_settings_by_name_and_by_family() -> None:
+    assert settings_named([]) == list(SUITE)
+    assert [each.name for each in settings_named(["rare", "max/N12-K3"])] == [
+        "max/N12-K3",
+        "rare/N12-K3",
+        "rare/N24-K5",
+    ]
+    with pytest.raises(BadInput, match="the suite has no setting max/N13-K3, median; it has: mean/N12-K2, "):
+        settings_named(["median", "max", "max/N13-K3"])
+
+
+# The store.
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """The comparisons that are really run."""
+    made: list[tuple[str, str]] = []
+
+    def counted(policies: list[str], setting: Setting, *rest: Any, **options: Any) -> Any:
+        made.append((setting.name, policies[0]))
+        return compare(policies, setting, *rest, **options)
+
+    monkeypatch.setattr(suite, "compare", counted)
+    return made
+
+
+def run(store: Store, policies: tuple[str, ...] = ("uniform", "oracle", "etcg"), **options: Any) -> list[Any]:
+    return list(run_suite(store, settings=[MIN, RARE], policies=policies, **SMALL | options))
+
+
+def test_what_is_in_the_store_is_not_run_again(tmp_path: Path, calls: list[tuple[str, str]]) -> None:
+    store = Store(tmp_path)
+    first = run(store)
+    pairs = [(setting, policy) for setting in ("min/N12-K3", "rare/N12-K3") for policy in ("uniform", "oracle", "etcg")]
+    assert calls == pairs
+    assert [(each["setting"], each["policy"]) for each in first] == pairs
+    assert run(store) == first
+    assert calls == pairs  # nothing more
+    (tmp_path / kofn.__version__ / "rare/N12-K3/uniform.json").unlink()
+    again = run(store)
+    assert calls == [*pairs, ("rare/N12-K3", "uniform")]
+    assert again[3]["finals"] == first[3]["finals"]  # the same seed
+
+
+@pytest.mark.parametrize("other", [{"runs": 1}, {"seed": 4}, {"horizon": 100}])
+def test_what_was_asked_otherwise_is_run_again(
+    other: dict[str, Any], tmp_path: Path, calls: list[tuple[str, str]]
+) -> None:
+    store = Store(tmp_path)
+    run(store)
+    calls.clear()
+    (name, value), found = *other.items(), run(store, **other)
+    assert len(calls) == 6
+    assert {each[name] for each in found} == {value}
+    assert run(store, **other) == found
+    assert len(calls) == 6
+
+
+def test_a_suite_that_is_stopped_goes_on_where_it_was(tmp_path: Path, calls: list[tuple[str, str]]) -> None:
+    results = run_suite(Store(tmp_path), settings=[MIN, RARE], policies=["uniform", "oracle"], **SMALL)
+    next(results)
+    next(results)
+    del results
+    assert len(calls) == 2
+    run(Store(tmp_path), ("uniform", "oracle"))
+    assert len(calls) == 4
+
+
+def test_a_result_has_what_was_asked_its_row_and_its_runs(tmp_path: Path) -> None:
+    uniform, _, etcg, *_ = run(Store(tmp_path))
+    assert json.loads((tmp_path / kofn.__version__ / "min/N12-K3/uniform.json").read_text()) == uniform
+    assert {key: uniform[key] for key in ("setting", "policy", "horizon", "runs", "seed")} == {
+        "setting": "min/N12-K3",
+        "policy": "uniform",
+        "horizon": 200,
+        "runs": 2,
+        "seed": 3,
+    }
+    runs = kofn.simulate_many(
+        lambda seed: kofn.make_policy("uniform", 12, 3, seed=seed), MIN.problem, 200, runs=2, seed=3, workers=1
+    )
+    assert uniform["finals"] == [run.regret for run in runs]
+    assert uniform["row"]["regret"] == pytest.approx(sum(uniform["finals"]) / 2)
+    assert etcg["skipped"].startswith("etcg plays fewer than K arms")  # what cannot play is kept with its reason
+    assert "row" not in etcg
+
+
+def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path)
+    store.write(MIN, "uniform", {"a": 1})
+    write_text = Path.write_text
+
+    def torn(path: Path, text: str) -> int:
+        write_text(path, text[: len(text) // 2])
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Path, "write_text", torn)
+    with pytest.raises(OSError, match="no space left"):
+        store.write(MIN, "uniform", {"a": 2})
+    with pytest.raises(OSError, match="no space left"):
+        store.write(MIN, "oracle", {"a": 2})
+    monkeypatch.undo()
+    assert store.read(MIN, "uniform") == {"a": 1}
+    assert store.read(MIN, "oracle") is None
+    store.write(MIN, "oracle", {"a": 3})  # what was left behind is in nobody's way
+    assert store.read(MIN, "oracle") == {"a": 3}
+
+
+@pytest.mark.parametrize("other", [{"runs": 0}, {"horizon": 1.5}, {"seed": -1}, {"policies": ["nope"]}])
+def test_wrong_input_is_refused_before_anything_runs(
+    other: dict[str, Any], tmp_path: Path, calls: list[tuple[str, str]]
+) -> None:
+    with pytest.raises(BadInput):
+        run(Store(tmp_path), **other)
+    assert calls == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_policies_play_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "_result", lambda *_: {"skipped": "not here"})
+    found = list(run_suite(Store(tmp_path), settings=[MIN]))
+    assert [each["policy"] for each in found] == sorted(POLICIES)
+    assert (found[0]["horizon"], found[0]["runs"], found[0]["seed"]) == (10**6, 10, 2021)
+
+
+def test_what_would_take_too_long_is_not_tried(tmp_path: Path, calls: list[tuple[str, str]]) -> None:
+    large, many = Setting("mean", 1_000, 10), Setting("mean", 45, 8)
+    assert math.comb(45, 8) > suite.MOST_SUBSETS > math.comb(45, 4)
+    names = ["improved-ucb", "linear-thompson", "uniform"]
+    found = list(run_suite(Store(tmp_path), settings=[large, many], policies=names, horizon=10, runs=1, workers=1))
+    quadratic = "with more than 500 arms, the suite runs only policies whose memory is linear in N"
+    subsets = "with more than 200,000 subsets, the suite runs no policy that keeps something of each"
+    assert [each.get("skipped") for each in found] == [quadratic, quadratic, None, subsets, None, None]
+    assert calls == [("mean/N1000-K10", "uniform"), ("mean/N45-K8", "linear-thompson"), ("mean/N45-K8", "uniform")]
+
+
+# Two versions.
+
+
+def result(setting: str, policy: str, regret: float | None, **asked: int) -> dict[str, Any]:
+    """A result made by hand; one that cannot play without a regret."""
+    end = {"skipped": "cannot"} if regret is None else {"row": {"regret": regret}, "finals": [regret]}
+    return {"setting": setting, "policy": policy, "horizon": 1000, "runs": 1, "seed": 2021} | asked | end
+
+
+def test_two_versions_side_by_side(tmp_path: Path) -> None:
+    before, now = Store(tmp_path, "0.0.9"), Store(tmp_path)
+    for store, uniform, dart, etcg in ((before, 100.0, 50.0, 7.0), (now, 100.0, 40.0, None)):
+        for policy, regret in (("uniform", uniform), ("dart", dart), ("etcg", etcg)):
+            store.write(MIN, policy, result(MIN.name, policy, regret))
+    now.write(RARE, "dart", result(RARE.name, "dart", 3.0))  # only here
+    before.write(MIN, "oracle", result(MIN.name, "oracle", 0.0))
+    now.write(MIN, "oracle", result(MIN.name, "oracle", 0.0, seed=1))  # not the same runs
+    assert now.versions == ["0.0.9", kofn.__version__]
+    assert versus(now, "0.0.9") == [
+        {"setting": "min/N12-K3", "policy": "dart", "before": 50.0, "after": 40.0},
+        {"setting": "min/N12-K3", "policy": "uniform", "before": 100.0, "after": 100.0},
+    ]
+    with pytest.raises(BadInput, match=r"0\.0\.9 and .* have no result of the same horizon, runs, seed in "):
+        versus(now, "0.0.9", [RARE])
+    with pytest.raises(BadInput, match=r"has no results of version '0\.0\.8'; it has: 0\.0\.9, "):
+        versus(now, "0.0.8")
+    with pytest.raises(BadInput, match="it has: none"):
+        versus(Store(tmp_path / "empty"), "0.0.9")
+
+
+# The leaderboard, from results made by hand.
+
+BOARD = Leaderboard(
+    (
+        *(result("max/N12-K3", policy, regret) for policy, regret in [("dart", 100.0), ("slots", 400.0)]),
+        *(result("max/N12-K3", policy, regret) for policy, regret in [("uniform", 9e4), ("oracle", 0.0)]),
+        *(result("max/N12-K3", policy, regret) for policy, regret in [("cucb", 10.0), ("etcg", None)]),
+        *(result("max/N24-K5", policy, regret) for policy, regret in [("dart", 300.0), ("slots", 200.0)]),
+        *(result("equal/N12-K3", policy, regret) for policy, regret in [("dart", 0.0), ("slots", 0.0)]),
+        *(result("rare/N12-K3", policy, regret) for policy, regret in [("dart", 10.0), ("oracle", 0.0)]),
+    )
+)
+
+
+def test_standings_count_wins_and_ratios_of_rivals_only() -> None:
+    assert BOARD.settings == ["max/N12-K3", "max/N24-K5", "rare/N12-K3", "equal/N12-K3"]  # as in the suite
+    assert BOARD.regret("max/N12-K3") == {"dart": 100, "slots": 400, "uniform": 9e4, "oracle": 0, "cucb": 10}
+    assert BOARD.rivals("max/N12-K3") == {"dart": 100, "slots": 400}
+    assert BOARD.standings() == [
+        {"policy": "dart", "settings": 3, "wins": 2, "median_ratio": 1.0, "worst_ratio": 1.5},
+        {"policy": "slots", "settings": 2, "wins": 1, "median_ratio": 2.5, "worst_ratio": 4.0},
+    ]
+
+
+def test_the_page() -> None:
+    page = as_markdown(BOARD, "kofn suite --page it.md")
+    assert page.startswith("# Leaderboard\n\nEvery policy")
+    assert "mean regret after 1,000 plays, over 1 runs with a fresh random problem each (seed 2021)" in page
+    assert "Made by `kofn suite --page it.md`." in page
+    assert "| `dart` | 3 | 2 | 1.0 | 2 |\n| `slots` | 2 | 1 | 2.5 | 4 |\n" in page
+    table = """
+## max
+
+| policy | N12-K3 | N24-K5 |
+| --- | ---: | ---: |
+| `cucb` | 10 |  |
+| `dart` | **100** | 300 |
+| `oracle` | 0 |  |
+| `slots` | 400 | **200** |
+| `uniform` | 90,000 |  |
+"""
+    assert table in page
+    assert [line for line in page.splitlines() if line.startswith("## ")] == [
+        "## Over all settings",
+        "## max",
+        "## rare",
+        "## equal",
+    ]
+    assert page.endswith("|\n")
+
+
+def test_a_leaderboard_of_the_store(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with pytest.raises(BadInput, match=r"there are no results of kofn .* in .*: run `kofn suite` first"):
+        Leaderboard.of(store)
+    found = run(store, ("oracle", "uniform"))
+    assert list(Leaderboard.of(store).results) == [found[2], found[3], found[0], found[1]]  # as in the suite
+    assert Leaderboard.of(store, [RARE]).settings == ["rare/N12-K3"]
+    store.write(MIN, "uniform", found[0] | {"runs": 7})
+    with pytest.raises(BadInput, match=r"the results in .* are of different horizon, runs, seed: "):
+        Leaderboard.of(store)
