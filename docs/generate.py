@@ -107,7 +107,7 @@ def policy_row(name: str) -> str:
     policy = POLICIES[name]
     says = (policy.__doc__ or "").strip().splitlines()[0].rstrip(".")
     horizon = "needs it" if policy.needs_horizon else "any"
-    memory = "O(N)" if policy.linear_memory else "all subsets" if policy.keeps_subsets else "more"
+    memory = "O(N)" if policy.linear_memory else "all subsets" if policy.keeps_subsets else "O(N^2)"
     return f"| [`{name}`]({name}.md) | {says} | {horizon} | {memory} | {', '.join(sorted(policy.needs))} |\n"
 
 

@@ -378,3 +378,11 @@ def test_what_sees_single_arms_is_a_reference() -> None:
         ("uniform", False),
         ("cucb", True),
     ]
+
+
+def test_a_function_that_makes_no_problem_is_named() -> None:
+    def broken(seed: Any) -> Problem:
+        raise RuntimeError(f"no luck with {seed!r}"[:12])
+
+    with pytest.raises(BadInput, match=r"broken\(seed\) makes no problem: RuntimeError: no luck"):
+        kofn.compare(["uniform"], broken, 100, 1, workers=1)

@@ -250,3 +250,19 @@ def test_a_state_that_does_not_fit_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(kofn.BadRecord):
         policy.load({**state, **changes})
     assert policy.state() == state
+
+
+def test_a_policy_that_draws_its_seed_can_be_saved_in_any_stage() -> None:
+    policy = kofn.make_policy("doubling", 12, 3, of="dart", first=50)
+    for _ in range(300):
+        policy.tell(policy.ask(), 0.5)
+    again = kofn.restore(json.loads(json.dumps(kofn.save(policy))))
+    assert list(again.plan()) == list(policy.plan())
+
+
+def test_it_needs_what_its_policy_needs() -> None:
+    policy = kofn.make_policy("doubling", 6, 2, of="etcg", first=100)
+    assert policy.needs == frozenset({"fewer"})
+    subset = policy.ask()
+    policy.tell(list(subset), 0.5)
+    assert not kofn.make_policy("doubling", 6, 2, of="improved-ucb").linear_memory

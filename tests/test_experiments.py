@@ -122,7 +122,7 @@ def test_a_setting_that_cannot_be_is_refused(family: str, n_arms: int, k: int) -
 
 # What the paper printed.
 
-FINALS = {  # /work/shared/rivals.md, "Figures to beat"
+FINALS = {  # read off the paper's figures, not from the file that is tested
     ("mean", 45, "cmab-sm"): {2: 129_634, 4: 209_295, 8: 232_886},
     ("mean", 45, "csar"): {2: 122_254, 4: 114_751, 8: 137_933},
     ("mean", 45, "ucb"): {2: 58_980, 4: 454_308},

@@ -131,7 +131,8 @@ def test_a_result_has_what_was_asked_its_row_and_its_runs(tmp_path: Path) -> Non
 
 def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path)
-    store.write(MIN, "uniform", {"a": 1})
+    first = result(MIN.name, "uniform", 5.0)
+    store.write(MIN, "uniform", first)
     write_text = Path.write_text
 
     def torn(path: Path, text: str) -> int:
@@ -140,14 +141,15 @@ def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(Path, "write_text", torn)
     with pytest.raises(OSError, match="no space left"):
-        store.write(MIN, "uniform", {"a": 2})
+        store.write(MIN, "uniform", result(MIN.name, "uniform", 6.0))
     with pytest.raises(OSError, match="no space left"):
-        store.write(MIN, "oracle", {"a": 2})
+        store.write(MIN, "oracle", result(MIN.name, "oracle", 0.0))
     monkeypatch.undo()
-    assert store.read(MIN, "uniform") == {"a": 1}
+    assert store.read(MIN, "uniform") == first
     assert store.read(MIN, "oracle") is None
-    store.write(MIN, "oracle", {"a": 3})  # what was left behind is in nobody's way
-    assert store.read(MIN, "oracle") == {"a": 3}
+    last = result(MIN.name, "oracle", 0.0)
+    store.write(MIN, "oracle", last)  # what was left behind is in nobody's way
+    assert store.read(MIN, "oracle") == last
 
 
 @pytest.mark.parametrize("other", [{"runs": 0}, {"horizon": 1.5}, {"seed": -1}, {"policies": ["nope"]}])
@@ -266,6 +268,15 @@ def test_a_leaderboard_of_the_store(tmp_path: Path) -> None:
     found = run(store, ("oracle", "uniform"))
     assert list(Leaderboard.of(store).results) == [found[2], found[3], found[0], found[1]]  # as in the suite
     assert Leaderboard.of(store, [RARE]).settings == ["rare/N12-K3"]
-    store.write(MIN, "uniform", found[0] | {"runs": 7})
+    store.write(MIN, "uniform", found[0] | {"policy": "uniform", "runs": 7})
     with pytest.raises(BadInput, match=r"the results in .* are of different horizon, runs, seed: "):
         Leaderboard.of(store)
+
+
+@pytest.mark.parametrize("text", ["{bad", "[]", "{}", '{"policy": "oracle", "horizon": 1, "runs": 1, "seed": 1}'])
+def test_a_file_that_is_no_result_is_refused_by_name(text: str, tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.write(MIN, "uniform", result(MIN.name, "uniform", 5.0))
+    store.path(MIN, "uniform").write_text(text)
+    with pytest.raises(BadInput, match=r"uniform.json is not a result that `kofn suite` wrote: delete it"):
+        store.read(MIN, "uniform")

@@ -209,7 +209,7 @@ def policies(as_json: bool) -> None:
     table = new_table("", "policy", "horizon", "memory", "also needs", "what it does")
     for fact in facts:
         horizon = "needs it" if fact["needs_horizon"] else "any"
-        memory = "O(N)" if fact["linear_memory"] else "all subsets" if fact["keeps_subsets"] else "more"
+        memory = "O(N)" if fact["linear_memory"] else "all subsets" if fact["keeps_subsets"] else "O(N^2)"
         table.add_row(fact["name"], horizon, memory, ", ".join(fact["needs"]), fact["says"])
     show(table)
 

@@ -37,6 +37,11 @@ class Plan:
         self.subsets.flags.writeable = False
         self.times.flags.writeable = False
 
+    @classmethod
+    def one(cls, subset: Subset, times: int) -> Plan:
+        """A single row; more plays than a 64-bit integer counts are cut to what it does."""
+        return cls(np.array([subset]), np.array([min(times, 2**62)]))
+
     def __len__(self) -> int:
         return len(self.times)
 
@@ -106,7 +111,10 @@ class Tally:
     @classmethod
     def of(cls, rewards: Sequence[ArrayLike]) -> Tally:
         """The tally of the given rewards, one sequence of them per row."""
-        rows = [np.asarray(row, float) for row in rewards]
+        try:
+            rows = [np.asarray(row, float) for row in rewards]
+        except (TypeError, ValueError):
+            raise BadReward(f"rewards are numbers, a sequence of them per row, not {rewards!r}") from None
         return cls(
             np.array([row.size for row in rows], np.int64),
             np.array([row.sum() for row in rows], float),

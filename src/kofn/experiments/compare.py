@@ -253,7 +253,16 @@ def _by_factory(factory: Factory, problem: Problem, horizon: int, seed: np.rando
 def _instance(problem: Instances, seed: np.random.SeedSequence) -> Problem:
     if isinstance(problem, Problem):
         return problem
-    made = problem.problem(seed) if isinstance(problem, Setting) else problem(seed) if callable(problem) else problem
+    made: object = problem
+    if isinstance(problem, Setting):
+        made = problem.problem(seed)
+    elif callable(problem):
+        try:
+            made = problem(seed)
+        except KofnError:
+            raise
+        except Exception as why:
+            raise BadInput(f"{_title(problem)}(seed) makes no problem: {type(why).__name__}: {why}") from why
     if not isinstance(made, Problem):
         raise BadInput(f"a problem is a Problem, a Setting, or a function that makes one from a seed, not {made!r}")
     return made

@@ -218,7 +218,7 @@ def run_panel(
     todo = [(k, line) for k in panel.ks for line in panel.lines(k)]
     cells = []
     for index, (k, line) in enumerate(todo):
-        setting = Setting(panel.family, panel.n_arms, k, horizon, runs)
+        setting = Setting(panel.family, panel.n_arms, k)
         each = simulate_many(
             partial(line.make, setting, horizon),
             setting.problem,

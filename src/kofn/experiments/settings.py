@@ -108,12 +108,11 @@ class Setting:
     family: str
     n_arms: int
     k: int
-    horizon: int = 10**6
-    runs: int = 30
 
     def __post_init__(self) -> None:
         family_named(self.family)
-        check_sizes(self.n_arms, self.k)
+        for name, size in zip(("n_arms", "k"), check_sizes(self.n_arms, self.k), strict=True):
+            object.__setattr__(self, name, size)
 
     @property
     def name(self) -> str:

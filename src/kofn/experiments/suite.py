@@ -56,7 +56,15 @@ class Store:
     def read(self, setting: Setting, policy: str) -> dict[str, Any] | None:
         """The result, if it is there."""
         path = self.path(setting, policy)
-        return json.loads(path.read_text()) if path.exists() else None
+        if not path.exists():
+            return None
+        try:
+            result: dict[str, Any] = json.loads(path.read_text())
+            if result["policy"] != policy or not {"horizon", "runs", "seed"} <= result.keys():
+                raise ValueError(policy)
+        except (ValueError, KeyError, TypeError):
+            raise BadInput(f"{path} is not a result that `kofn suite` wrote: delete it to run it again") from None
+        return result
 
     def write(self, setting: Setting, policy: str, result: dict[str, Any]) -> None:
         """Keep a result; a file is there whole or not at all."""
@@ -196,7 +204,7 @@ def as_markdown(board: Leaderboard, command: str) -> str:
         f"Every policy on every setting of the suite that it can play: mean regret after {first['horizon']:,} plays, "
         f"over {first['runs']} runs with a fresh random problem each (seed {first['seed']}). Lower is better; the best "
         "of a column is bold. `uniform` is the floor and `oracle` the ceiling; `cucb` sees what each arm earned and is "
-        "not ranked. An empty cell: the policy cannot play that setting.",
+        "not ranked. An empty cell: the policy cannot play that setting, or would take too long.",
         "",
         f"Made by `{command}`.",
         "",
@@ -228,7 +236,8 @@ def _family_table(board: Leaderboard, family: str) -> Iterator[str]:
         shown = []
         for setting, column in columns.items():
             regret = column.get(policy)
-            bold = "**" if regret is not None and regret == least[setting] and is_ranked(policy) else ""
+            best = regret is not None and regret == least[setting] >= 1 and is_ranked(policy)
+            bold = "**" if best else ""
             shown.append("" if regret is None else f"{bold}{regret:,.0f}{bold}")
         yield f"| `{policy}` | {' | '.join(shown)} |"
 

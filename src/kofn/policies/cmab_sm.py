@@ -109,7 +109,7 @@ class CMABSM(Policy):
 
     def _next(self) -> Plan:
         if isinstance(self._phase, tuple):  # the subset found, for as long as anyone likes
-            return Plan(np.array([self._phase]), np.array([min(self.horizon, 2**62)]))
+            return Plan.one(self._phase, self.horizon)
         return self._wanted
 
     def _learn(self, plan: Plan, tally: Tally) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kofn.core import BadRecord, FloatArray, Plan, Subset, finite_numbers, whole_numbers
-from kofn.policies.drawn import tenth
+from kofn.policies.drawn import tenth, top_subset
 
 STEPS = 32
 """Moves of the confidence bounds within one plan at the most."""
@@ -40,7 +40,7 @@ class Credit:
 
     def best(self, k: int) -> Subset:
         """The K arms with the highest averages; of equal ones, the lowest arms."""
-        return top(self.means, k)
+        return top_subset(self.means, k)
 
     def take(self, plan: Plan, earned: FloatArray, count: NDArray[np.int64]) -> None:
         """Count plays: `earned` is what each place of each row gets."""
@@ -66,13 +66,6 @@ class Credit:
         return credit
 
 
-def top(values: FloatArray, k: int) -> Subset:
-    """The places of the k largest values, sorted; of equal ones, the lowest."""
-    least = np.partition(values, -k)[-k]
-    above, level = np.flatnonzero(values > least), np.flatnonzero(values == least)
-    return tuple(sorted([*above.tolist(), *level[: k - len(above)].tolist()]))
-
-
 def optimistic_plan(credit: Credit, k: int, factor: float) -> Plan:
     """The plays that UCB makes in the next tenth of the time: the top K of mean + sqrt(factor log(t) / n), again and
     again, as n and t grow and the means stay as they are.
@@ -87,7 +80,7 @@ def optimistic_plan(credit: Credit, k: int, factor: float) -> Plan:
     found: dict[Subset, int] = {}
     for step in range(min(plays, STEPS)):
         times = share + (step < rest)
-        subset = top(means + np.sqrt(factor * math.log(t) / n), k)
+        subset = top_subset(means + np.sqrt(factor * math.log(t) / n), k)
         found[subset] = found.get(subset, 0) + times
         n[list(subset)] += times
         t += times

@@ -136,7 +136,7 @@ class CSAR(Policy):
 
     def _next(self) -> Plan:
         if self.committed:
-            return Plan(np.array([self.best()]), np.array([min(self.horizon, 2**62)]))
+            return Plan.one(self.best(), self.horizon)
         blocks = self._wanted()
         halves = blocks[:, self._halves()]  # block, row of the matrix, side, arm
         if self.exact:

@@ -115,7 +115,7 @@ class DART(Randomised):
 
     def _next(self) -> Plan:
         if self.committed:
-            return Plan(np.array([self.best()]), np.array([min(self.horizon, 2**62)]))
+            return Plan.one(self.best(), self.horizon)
         undecided, places = self._undecided, self._places
         arms = len(undecided)
         few = arms < 63 and math.comb(arms, places) <= max(self.n_arms, FEWEST_ROWS)  # so few that they come again

@@ -42,6 +42,8 @@ class Doubling(Policy):
         self._earlier: Subset | None = None  # the best of the last stage
         self._inner = self._made()
         own = {name: value for name, value in self._inner.params.items() if name not in SHARED}
+        for trait in ("needs", "linear_memory", "keeps_subsets", "consistent"):
+            setattr(self, trait, getattr(self._inner, trait))
         super().__init__(
             self._inner.n_arms,
             self._inner.k,
@@ -68,6 +70,10 @@ class Doubling(Policy):
         """Doubling around the policy named `of`; a horizon is not needed and ignored."""
         del horizon
         number = None if seed is None else seed_number(seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ShortHorizonWarning)
+            one = make_policy(of, n_arms, k, horizon=first, seed=number, **params)
+        number = one.params.get("seed", number)  # drawn once, and the same for all stages
         return cls(partial(make_policy, of, n_arms, k, seed=number, **params), first=first)
 
     def best(self) -> Subset:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kofn.core import FloatArray, IntArray, Plan
+from kofn.core import FloatArray, IntArray, Plan, Subset
 
 MOST_ROWS = 200
 """Draws in one plan at the most; more plays than that are shared out evenly among the draws."""
@@ -31,6 +31,17 @@ def shares(plays: int, draws: int) -> IntArray:
 def top_k(values: FloatArray, k: int) -> IntArray:
     """The k largest of each row, sorted by arm."""
     return np.sort(np.argpartition(-values, k - 1, axis=1)[:, :k], axis=1)
+
+
+def top_subset(values: FloatArray, k: int) -> Subset:
+    """The arms of the k largest values; of equal ones, the lowest.
+
+    >>> top_subset(np.array([0.1, 0.9, 0.4, 0.4]), 2)
+    (1, 2)
+    """
+    least = np.partition(values, -k)[-k]
+    above, level = np.flatnonzero(values > least), np.flatnonzero(values == least)
+    return tuple(sorted([*above.tolist(), *level[: k - len(above)].tolist()]))
 
 
 def plan_of(subsets: IntArray, plays: int) -> Plan:

@@ -27,7 +27,7 @@ from kofn.core import (
     whole,
     whole_numbers,
 )
-from kofn.policies.credit import top
+from kofn.policies.drawn import top_subset
 from kofn.policies.registry import register
 
 MOST_CELLS = 2**22
@@ -86,11 +86,11 @@ class ETCG(Policy):
         others = self._total.copy()
         others[self._chosen] = -1
         more = self.k - len(self._chosen)
-        return tuple(sorted([*self._chosen, *(top(others, more) if more else ())]))
+        return tuple(sorted([*self._chosen, *(top_subset(others, more) if more else ())]))
 
     def _next(self) -> Plan:
         if self.committed:
-            return Plan(np.array([self.best()]), np.array([min(self.horizon, 2**62)]))
+            return Plan.one(self.best(), self.horizon)
         arms = self._candidates()
         rows = np.full((len(arms), self.k), -1)
         rows[:, : len(self._chosen)] = self._chosen

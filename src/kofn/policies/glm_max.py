@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_solve, solve_triangular
 
 from kofn.core import BadRecord, Direction, FloatArray, Plan, Seed, Subset, Tally, finite_numbers, whole
-from kofn.policies.drawn import plan_of, tenth, top_k
-from kofn.policies.linear_model import Quadratic, factor, indicators, sweeps, top_subset
+from kofn.policies.drawn import plan_of, tenth, top_k, top_subset
+from kofn.policies.linear_model import Quadratic, factor, indicators, sweeps
 from kofn.policies.randomised import Randomised
 from kofn.policies.registry import register
 
@@ -156,7 +156,7 @@ def _height(seen: Quadratic, x: FloatArray, successes: FloatArray, w: FloatArray
 
 def _success(eta: FloatArray, successes: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The first derivative of successes * log(1 - exp(-eta)), and minus the second."""
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         slope = np.where(successes > 0, successes / np.expm1(eta), 0.0)
         curvature = np.where(successes > 0, successes / (4 * np.sinh(eta / 2) ** 2), 0.0)
     return slope, curvature

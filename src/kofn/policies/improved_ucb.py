@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -29,8 +29,8 @@ from kofn.core import (
 from kofn.policies.registry import register
 from kofn.subsets import all_subsets
 from kofn.theory.checked import some_plays
-from kofn.theory.schedule import Form
 
+Form: TypeAlias = Literal["printed", "figures"]
 FACTOR: dict[Form, int] = {"printed": 2, "figures": 1}
 """n_m = FACTOR log(T Delta_m^2) / Delta_m^2: Auer and Ortner's, and the one that the paper's figures show."""
 
@@ -95,7 +95,7 @@ class ImprovedUCB(Policy):
 
     def _next(self) -> Plan:
         if self.committed:
-            return Plan(np.array([self.best()]), np.array([min(self.horizon, 2**62)]))
+            return Plan.one(self.best(), self.horizon)
         return Plan(self._alive, np.full(len(self._alive), self._plays(self._m) - self._plays(self._m - 1)))
 
     def _learn(self, plan: Plan, tally: Tally) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from kofn.core import BadInput, BadRecord, FloatArray, IntArray, Plan, Subset, finite_numbers
+from kofn.core import BadInput, BadRecord, FloatArray, IntArray, Plan, finite_numbers
 from kofn.policies.drawn import plan_of
 from kofn.subsets import MOST_BYTES
 
@@ -74,15 +74,6 @@ def indicators(subsets: IntArray, n_arms: int) -> FloatArray:
     x = np.zeros((len(subsets), n_arms))
     np.put_along_axis(x, subsets.astype(np.int64), 1.0, axis=1)
     return x
-
-
-def top_subset(scores: FloatArray, k: int) -> Subset:
-    """The k arms with the highest scores; of equal ones the lowest.
-
-    >>> top_subset(np.array([0.1, 0.9, 0.4, 0.4]), 2)
-    (1, 2)
-    """
-    return tuple(np.sort(np.argsort(-scores, kind="stable")[:k]).tolist())
 
 
 def sweeps(n_arms: int, k: int, times: int, rng: np.random.Generator) -> Plan:

@@ -16,8 +16,8 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from kofn.core import BadRecord, Direction, Plan, Seed, Subset, Tally, finite_numbers, whole
-from kofn.policies.drawn import plan_of, tenth, top_k
-from kofn.policies.linear_model import Quadratic, factor, indicators, sweeps, top_subset
+from kofn.policies.drawn import plan_of, tenth, top_k, top_subset
+from kofn.policies.linear_model import Quadratic, factor, indicators, sweeps
 from kofn.policies.randomised import Randomised
 from kofn.policies.registry import register
 

@@ -14,7 +14,8 @@ import numpy as np
 from scipy.linalg import cho_solve
 
 from kofn.core import BadInput, BadRecord, Direction, FloatArray, Plan, Policy, Subset, Tally
-from kofn.policies.linear_model import Quadratic, factor, indicators, number_above_zero, top_subset
+from kofn.policies.drawn import top_subset
+from kofn.policies.linear_model import Quadratic, factor, indicators, number_above_zero
 from kofn.policies.registry import register
 from kofn.subsets import all_subsets
 
@@ -92,7 +93,7 @@ class OFUL(Policy):
         subset = self._most_promising()
         square = max(LEAST_SQUARE, float(self._covariance[np.ix_(subset, subset)].sum()))  # |x|^2
         plays = math.ceil((self._params["growth"] - 1) / square)  # det(V + n xx') = det(V) (1 + n |x|^2)
-        return Plan(np.array([subset]), np.array([min(plays, 2**62)]))
+        return Plan.one(subset, plays)
 
     def _most_promising(self) -> Subset:
         """The subset with the highest promise, theta'x + width |x|; where they are too many to try, the higher of two

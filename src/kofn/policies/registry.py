@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from kofn.core import BadInput, BadRecord, Policy, Seed, ShortHorizonWarning
+from kofn.core import BadInput, BadRecord, Policy, Seed, ShortHorizonWarning, generator, whole
 
 FORMAT = 1
 """The version of the record; it changes when an older kofn could not read a newer record."""
@@ -48,6 +48,9 @@ def make_policy(
     policy = policy_named(name)
     if policy.needs_horizon and horizon is None:
         raise BadInput(f"{name} needs a horizon: give horizon=, or let doubling find it: make_policy('doubling', ...)")
+    if horizon is not None:
+        horizon = whole("horizon", horizon)
+    generator(seed)  # what is ignored must make sense too
     known = _takes(policy)
     open_ended = any(each.kind is each.VAR_KEYWORD for each in known.values())
     if unknown := sorted(set(params) - set(known)) if not open_ended else []:

@@ -134,7 +134,7 @@ class Slots(Policy):
 
     def _next(self) -> Plan:
         if self.committed:
-            return Plan(np.array([self.best()]), np.array([min(self.horizon, 2**62)]))
+            return Plan.one(self.best(), self.horizon)
         arms = np.flatnonzero(self._missing())[: max(1, MOST_CELLS // self.k)]
         fixed = np.broadcast_to(np.array(self._fixed(), np.int64), (len(arms), self.k - 1))
         subsets = np.sort(np.hstack([fixed, arms[:, None]]), axis=1)
