@@ -80,9 +80,13 @@ def show(*parts: Any) -> None:
     """Print tables and text, as wide as the terminal."""
     from rich.console import Console
 
-    console = Console(highlight=False, soft_wrap=False)
+    class Piped(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # whoever reads has seen enough: main() ends quietly
+
+    console = Piped(highlight=False, soft_wrap=False)
     if not console.is_terminal:
-        console = Console(highlight=False, width=120)
+        console = Piped(highlight=False, width=120)
     for part in parts:
         console.print(part)
 

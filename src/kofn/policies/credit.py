@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kofn.core import BadRecord, FloatArray, Plan, Subset, finite_numbers, whole_numbers
+from kofn.core import BadRecord, FloatArray, Plan, Policy, Subset, Tally, finite_numbers, whole_numbers
 from kofn.policies.drawn import tenth, top_subset
 
 STEPS = 32
@@ -64,6 +64,25 @@ class Credit:
         if not ((credit.total >= -slack) & (credit.total <= credit.count + slack)).all():
             raise BadRecord("its totals do not fit its counts")
         return credit
+
+
+class Credited(Policy):
+    """A policy that keeps a count and a total per arm, and gives the whole reward to each arm of the subset."""
+
+    _credit: Credit
+
+    def best(self) -> Subset:
+        """The K arms that have earned most per play."""
+        return self._credit.best(self.k)
+
+    def _learn(self, plan: Plan, tally: Tally) -> None:
+        self._credit.take(plan, tally.total[:, None], tally.count)
+
+    def _state(self) -> dict[str, Any]:
+        return self._credit.state()
+
+    def _load(self, state: Mapping[str, Any]) -> None:
+        self._credit = Credit.load(state, self.n_arms, self.k)
 
 
 def optimistic_plan(credit: Credit, k: int, factor: float) -> Plan:

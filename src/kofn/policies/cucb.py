@@ -5,11 +5,8 @@ Everyone else here sees one number per play; CUCB sees K. The distance to it is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from kofn.core import Direction, Plan, Policy, Subset, Tally
-from kofn.policies.credit import Credit, optimistic_plan
+from kofn.core import Direction, Plan, Tally
+from kofn.policies.credit import Credit, Credited, optimistic_plan
 from kofn.policies.registry import register
 
 FACTOR = 1.5
@@ -17,7 +14,7 @@ FACTOR = 1.5
 
 
 @register
-class CUCB(Policy):
+class CUCB(Credited):
     """The top K of each arm's own mean + sqrt(3 log t / (2 n)).
 
     >>> policy = CUCB(n_arms=5, k=2)
@@ -44,19 +41,9 @@ class CUCB(Policy):
         self._credit = Credit.zeros(self.n_arms)
         self._begin()
 
-    def best(self) -> Subset:
-        """The K arms with the highest means."""
-        return self._credit.best(self.k)
-
     def _next(self) -> Plan:
         return optimistic_plan(self._credit, self.k, FACTOR)
 
     def _learn(self, plan: Plan, tally: Tally) -> None:
         assert tally.arms is not None
         self._credit.take(plan, tally.arms, tally.count)
-
-    def _state(self) -> dict[str, Any]:
-        return self._credit.state()
-
-    def _load(self, state: Mapping[str, Any]) -> None:
-        self._credit = Credit.load(state, self.n_arms, self.k)

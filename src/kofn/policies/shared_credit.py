@@ -5,11 +5,8 @@ Two policies over the same two numbers per arm: Beta Thompson sampling, and UCB.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from kofn.core import Direction, Plan, Policy, Seed, Subset, Tally
-from kofn.policies.credit import Credit, optimistic_plan
+from kofn.core import Direction, Plan, Seed
+from kofn.policies.credit import Credit, Credited, optimistic_plan
 from kofn.policies.drawn import draws_for, plan_of, tenth, top_k
 from kofn.policies.randomised import Randomised
 from kofn.policies.registry import register
@@ -19,7 +16,7 @@ UCB_FACTOR = 2.0
 
 
 @register
-class SharedCredit(Randomised):
+class SharedCredit(Credited, Randomised):
     """Thompson sampling on arms that share all credit: draw every arm from its Beta posterior, play the top K.
 
     >>> policy = SharedCredit(n_arms=24, k=5, seed=1)
@@ -46,28 +43,15 @@ class SharedCredit(Randomised):
         self._credit = Credit.zeros(self.n_arms)
         self._begin()
 
-    def best(self) -> Subset:
-        """The K arms that have been given most credit per play."""
-        return self._credit.best(self.k)
-
     def _next(self) -> Plan:
         credit = self._credit
         plays = tenth(credit.plays(self.k))
         shape = draws_for(plays, self.n_arms), self.n_arms
         return plan_of(top_k(self._rng().beta(1 + credit.total, 1 + credit.count - credit.total, shape), self.k), plays)
 
-    def _learn(self, plan: Plan, tally: Tally) -> None:
-        self._credit.take(plan, tally.total[:, None], tally.count)
-
-    def _state(self) -> dict[str, Any]:
-        return self._credit.state()
-
-    def _load(self, state: Mapping[str, Any]) -> None:
-        self._credit = Credit.load(state, self.n_arms, self.k)
-
 
 @register
-class SharedCreditUCB(Policy):
+class SharedCreditUCB(Credited):
     """UCB on arms that share all credit: the top K of mean + sqrt(2 log t / n).
 
     >>> policy = SharedCreditUCB(n_arms=7, k=3)
@@ -92,18 +76,5 @@ class SharedCreditUCB(Policy):
         self._credit = Credit.zeros(self.n_arms)
         self._begin()
 
-    def best(self) -> Subset:
-        """The K arms that have been given most credit per play."""
-        return self._credit.best(self.k)
-
     def _next(self) -> Plan:
         return optimistic_plan(self._credit, self.k, UCB_FACTOR)
-
-    def _learn(self, plan: Plan, tally: Tally) -> None:
-        self._credit.take(plan, tally.total[:, None], tally.count)
-
-    def _state(self) -> dict[str, Any]:
-        return self._credit.state()
-
-    def _load(self, state: Mapping[str, Any]) -> None:
-        self._credit = Credit.load(state, self.n_arms, self.k)

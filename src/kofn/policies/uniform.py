@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from kofn.core import Direction, Plan, Seed, Subset, Tally
-from kofn.policies.credit import Credit
+from kofn.core import Direction, Plan, Seed
+from kofn.policies.credit import Credit, Credited
 from kofn.policies.drawn import draws_for, plan_of, tenth, top_k
 from kofn.policies.randomised import Randomised
 from kofn.policies.registry import register
 
 
 @register
-class Uniform(Randomised):
+class Uniform(Credited, Randomised):
     """Plays subsets at random, whatever they earn. What it would play if it cared, `best()` knows.
 
     >>> policy = Uniform(n_arms=24, k=5, seed=1)
@@ -39,20 +36,7 @@ class Uniform(Randomised):
         self._credit = Credit.zeros(self.n_arms)
         self._begin()
 
-    def best(self) -> Subset:
-        """The K arms whose subsets have earned most on average."""
-        return self._credit.best(self.k)
-
     def _next(self) -> Plan:
         plays = tenth(self._credit.plays(self.k))
         rows = draws_for(plays, self.n_arms)
         return plan_of(top_k(self._rng().random((rows, self.n_arms)), self.k), plays)
-
-    def _learn(self, plan: Plan, tally: Tally) -> None:
-        self._credit.take(plan, tally.total[:, None], tally.count)
-
-    def _state(self) -> dict[str, Any]:
-        return self._credit.state()
-
-    def _load(self, state: Mapping[str, Any]) -> None:
-        self._credit = Credit.load(state, self.n_arms, self.k)
