@@ -708,3 +708,10 @@ def test_narrow_terminals(argv: list[str], tmp_path: Path) -> None:
     if argv[-1] != "--help":  # examples in help texts are not wrapped
         assert max(len(line) for line in lines if not line.startswith("wrote ")) <= 40  # paths stay whole
     assert "Traceback" not in shown
+
+
+def test_the_names_of_problems_in_the_help_are_those_of_the_families() -> None:
+    from kofn.cli import options
+    from kofn.experiments.settings import FAMILIES
+
+    assert all(name in options.PROBLEMS for name in FAMILIES)

@@ -17,13 +17,13 @@ from typing import Any
 from kofn import __version__
 from kofn.core import BadInput, KofnError, Policy, whole
 from kofn.experiments.compare import compare
+from kofn.experiments.paper import KS
 from kofn.experiments.settings import Setting
 from kofn.policies.registry import POLICIES, policy_named
 
-PAPER = {12: (2, 3, 5), 24: (2, 3, 5, 7, 11), 45: (2, 4, 8)}
 BEYOND = ("close", "rare", "dominant", "equal", "min", "likely-min", "threshold", "correlated")
 SUITE: tuple[Setting, ...] = (
-    *(Setting(family, n, k) for family in ("mean", "max", "cross-selling") for n, ks in PAPER.items() for k in ks),
+    *(Setting(family, n, k) for family in ("mean", "max", "cross-selling") for n, ks in KS.items() for k in ks),
     *(Setting(family, n, k) for family in BEYOND for n, k in ((12, 3), (24, 5))),
     *(Setting(family, n, 10) for family in ("mean", "max") for n in (1_000, 10_000)),
 )

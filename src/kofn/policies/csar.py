@@ -25,12 +25,10 @@ from kofn.core import (
     Tally,
     finite_numbers,
     whole,
-    whole_numbers,
 )
 from kofn.policies.hadamard import hadamard, largest_order
+from kofn.policies.marks import ACCEPTED, Marks
 from kofn.policies.registry import register
-
-UNDECIDED, ACCEPTED, REJECTED = 0, 1, 2
 
 LARGEST_ORDER = 512
 """Of a Hadamard matrix: blocks of more arms would make plans too large."""
@@ -70,7 +68,7 @@ class CSAR(Policy):
         super().__init__(n_arms, k, reward_range=reward_range, direction=direction, horizon=horizon)
         self.horizon = horizon
         self.order = largest_order(min(2 * self.k, 2 * (self.n_arms - self.k), LARGEST_ORDER))  # (a)
-        self._mark: Arms = np.zeros(self.n_arms, np.int64)  # UNDECIDED, ACCEPTED or REJECTED
+        self._marks = Marks.none(self.n_arms, self.k)
         self._theta: FloatArray = np.zeros(self.n_arms)
         self._r = 1
         self._block = 0  # the first of this round that is not estimated yet
@@ -85,19 +83,12 @@ class CSAR(Policy):
 
     def best(self) -> Subset:
         """The accepted arms and, of the undecided, those with the highest estimates."""
-        undecided = np.flatnonzero(self._mark == UNDECIDED)
-        chosen = undecided[np.argsort(-self._theta[undecided], kind="stable")[: self._places]]
-        return tuple(sorted([*np.flatnonzero(self._mark == ACCEPTED).tolist(), *chosen.tolist()]))
+        return self._marks.best(self._theta)
 
     @property
     def committed(self) -> bool:
         """Whether K arms are left, or a single row of the next round would take the whole horizon."""
-        undecided = int(np.count_nonzero(self._mark == UNDECIDED))
-        return undecided <= self._places or not self._places or self._plays(self._r) >= self.horizon
-
-    @property
-    def _places(self) -> int:
-        return self.k - int(np.count_nonzero(self._mark == ACCEPTED))
+        return self._marks.decided or self._plays(self._r) >= self.horizon
 
     @property
     def _size(self) -> int:
@@ -115,7 +106,7 @@ class CSAR(Policy):
 
     def _blocks(self) -> Arms:
         """The undecided arms in rows of 2K, the last one filled up; (a) with the pivot in front of each."""
-        undecided = np.flatnonzero(self._mark == UNDECIDED)
+        undecided = self._marks.undecided
         size = self._size
         pivot, arms = np.split(undecided, [self.order - size])
         last = np.append(pivot, arms[len(arms) - len(arms) % size :])
@@ -126,7 +117,7 @@ class CSAR(Policy):
 
     def _others(self, block: Arms, number: int) -> Arms:
         """The arms to fill up with: (b) those that cost least, accepted ones and then by their last estimates."""
-        order = np.lexsort((-self._theta, self._mark != ACCEPTED))[: number + len(block)]
+        order = np.lexsort((-self._theta, self._marks.mark != ACCEPTED))[: number + len(block)]
         return order[~np.isin(order, block)][:number]
 
     def _wanted(self) -> Arms:
@@ -167,22 +158,13 @@ class CSAR(Policy):
         else:
             theta = z @ h[1:] * (self.k / self.order)
             theta += self._theta[blocks[:, :1]] - theta[:, :1]  # the pivot keeps its place
-        arms = np.flatnonzero(self._mark == UNDECIDED)[self.order - self._size + self._block * self._size :]
+        arms = self._marks.undecided[self.order - self._size + self._block * self._size :]
         estimates = theta[:, -self._size :].ravel()[: len(arms)]  # what fills up the last block is left out
         self._theta[arms[: len(estimates)]] = estimates  # (c)
         self._block += len(blocks)
         if self._block == len(self._blocks()):
-            self._decide(2 * 2.0**-self._r)
+            self._marks.decide(self._theta, 2 * 2.0**-self._r)
             self._r, self._block = self._r + 1, 0
-
-    def _decide(self, gap: float) -> None:
-        """Accept and reject what is more than `gap` away from the other side of the border."""
-        undecided, places = np.flatnonzero(self._mark == UNDECIDED), self._places
-        theta = self._theta[undecided]
-        order = np.sort(theta)[::-1]
-        accept, reject = theta - order[places] > gap, order[places - 1] - theta > gap
-        self._mark[undecided[accept]] = ACCEPTED
-        self._mark[undecided[reject]] = REJECTED
 
     def _too_short(self, plays: int) -> str:
         return (
@@ -191,17 +173,13 @@ class CSAR(Policy):
         )
 
     def _state(self) -> dict[str, Any]:
-        return {"mark": self._mark.tolist(), "theta": self._theta.tolist(), "r": self._r, "block": self._block}
+        return {"mark": self._marks.mark.tolist(), "theta": self._theta.tolist(), "r": self._r, "block": self._block}
 
     def _load(self, state: Mapping[str, Any]) -> None:
-        mark, theta = whole_numbers("mark", state["mark"]), finite_numbers("theta", state["theta"])
-        if not mark.shape == theta.shape == (self.n_arms,):
-            raise BadRecord(f"its marks and estimates are not one for each of the {self.n_arms} arms")
-        if mark.max() > REJECTED:
-            raise BadRecord("a mark is 0 (undecided), 1 (accepted) or 2 (rejected)")
-        if not np.count_nonzero(mark == ACCEPTED) <= self.k <= np.count_nonzero(mark != REJECTED):
-            raise BadRecord(f"its marks do not leave {self.k} arms to play")
-        self._mark, self._theta = mark, theta
+        self._marks = Marks.load(state["mark"], self.n_arms, self.k)
+        self._theta = finite_numbers("theta", state["theta"])
+        if self._theta.shape != (self.n_arms,):
+            raise BadRecord(f"its estimates are not one for each of the {self.n_arms} arms")
         self._r, self._block = whole("r", state["r"]), whole("block", state["block"], least=0)
         if self._block and (self.committed or self._block >= len(self._blocks())):
             raise BadRecord(f"its round has no block {self._block}")

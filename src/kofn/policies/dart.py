@@ -29,10 +29,9 @@ from kofn.core import (
     whole,
     whole_numbers,
 )
+from kofn.policies.marks import UNDECIDED, Marks
 from kofn.policies.randomised import Randomised
 from kofn.policies.registry import register
-
-UNDECIDED, ACCEPTED, REJECTED = 0, 1, 2
 
 FEWEST_ROWS = 1024
 """Different subsets in one plan, at the most, unless there are more arms: what is told of a plan stays linear in N."""
@@ -75,7 +74,7 @@ class DART(Randomised):
         self.resolution = math.sqrt(self.n_arms * self._log / (horizon * self.k))
         if self.resolution > 1:
             warnings.warn(self._too_short(), ShortHorizonWarning, stacklevel=2)
-        self._mark = np.zeros(self.n_arms, np.int64)  # UNDECIDED, ACCEPTED or REJECTED
+        self._marks = Marks.none(self.n_arms, self.k)  # A and C of the paper, and k' = marks.places
         self._count = np.zeros(self.n_arms, np.int64)
         self._total: FloatArray = np.zeros(self.n_arms)  # of reward / f
         self._r = 0
@@ -84,27 +83,12 @@ class DART(Randomised):
 
     def best(self) -> Subset:
         """The accepted arms and, of the undecided, those with the highest averages."""
-        undecided = self._undecided
-        order = np.argsort(-self._means()[undecided], kind="stable")
-        chosen = undecided[order[: self._places]]
-        return tuple(sorted([*self._accepted.tolist(), *chosen.tolist()]))
+        return self._marks.best(self._means())
 
     @property
     def committed(self) -> bool:
         """Whether K arms are left, or no round."""
-        return len(self._undecided) <= self._places or not self._places or 2.0**-self._r < self.resolution
-
-    @property
-    def _accepted(self) -> NDArray[np.int64]:
-        return np.flatnonzero(self._mark == ACCEPTED)  # A
-
-    @property
-    def _undecided(self) -> NDArray[np.int64]:
-        return np.flatnonzero(self._mark == UNDECIDED)  # C
-
-    @property
-    def _places(self) -> int:
-        return self.k - int(np.count_nonzero(self._mark == ACCEPTED))  # k'
+        return self._marks.decided or 2.0**-self._r < self.resolution
 
     def _means(self) -> FloatArray:
         return self._total / np.maximum(self._count, 1)
@@ -116,18 +100,18 @@ class DART(Randomised):
     def _next(self) -> Plan:
         if self.committed:
             return Plan.one(self.best(), self.horizon)
-        undecided, places = self._undecided, self._places
+        undecided, places = self._marks.undecided, self._marks.places
         arms = len(undecided)
         few = arms < 63 and math.comb(arms, places) <= max(self.n_arms, FEWEST_ROWS)  # so few that they come again
         shuffled = self._rng().permuted(np.tile(np.arange(arms), (self._sweeps(few), 1)), axis=1)
         blocks = _cut(shuffled, places)
         blocks, times = _counted(blocks) if few else (blocks, np.ones(len(blocks), np.int64))
-        accepted = np.broadcast_to(self._accepted, (len(blocks), self.k - places))
+        accepted = np.broadcast_to(self._marks.accepted, (len(blocks), self.k - places))
         return Plan(np.sort(np.hstack([accepted, undecided[blocks]]), axis=1), times)
 
     def _sweeps(self, few: bool) -> int:
         """How many sweeps to plan: to the end of the round, or a twentieth of the time elapsed if that is less."""
-        arms, places = len(self._undecided), self._places
+        arms, places = len(self._marks.undecided), self._marks.places
         blocks = -(-arms // places)
         until = min(self._t // PART, self._round_ends(self._r, arms, places) + 1 - self._t)  # (a)
         most = (MOST_CELLS if few else max(self.n_arms, FEWEST_ROWS) * places) // (blocks * places)
@@ -136,27 +120,18 @@ class DART(Randomised):
     def _learn(self, plan: Plan, tally: Tally) -> None:
         if self.committed:
             return
-        arms, places = len(self._undecided), self._places
+        arms, places = len(self._marks.undecided), self._marks.places
         f = (arms - places) / (arms - 1)
-        rows = plan.subsets[self._mark[plan.subsets] == UNDECIDED].reshape(
+        rows = plan.subsets[self._marks.mark[plan.subsets] == UNDECIDED].reshape(
             -1, places
         )  # (b) accepted arms learn nothing
         np.add.at(self._count, rows, tally.count[:, None])
         np.add.at(self._total, rows, tally.total[:, None] / f)
         self._t += plan.plays
         if self._r:  # (c) in round 0 nothing can be told apart
-            self._decide(2 * 2.0**-self._r)
-        if (places := self._places) and self._t > self._round_ends(self._r, len(self._undecided), places):
+            self._marks.decide(self._means(), 2 * 2.0**-self._r)  # (d) C alone is ranked
+        if (places := self._marks.places) and self._t > self._round_ends(self._r, len(self._marks.undecided), places):
             self._r += 1
-
-    def _decide(self, gap: float) -> None:
-        """Accept and reject what is more than `gap` away from the other side of the border; (d) C alone is ranked."""
-        undecided, places = self._undecided, self._places
-        means = self._means()[undecided]
-        order = np.sort(means)[::-1]
-        accept, reject = means - order[places] > gap, order[places - 1] - means > gap
-        self._mark[undecided[accept]] = ACCEPTED
-        self._mark[undecided[reject]] = REJECTED
 
     def _too_short(self) -> str:
         return (
@@ -166,7 +141,7 @@ class DART(Randomised):
 
     def _state(self) -> dict[str, Any]:
         return {
-            "mark": self._mark.tolist(),
+            "mark": self._marks.mark.tolist(),
             "count": self._count.tolist(),
             "total": self._total.tolist(),
             "r": self._r,
@@ -174,17 +149,13 @@ class DART(Randomised):
         }
 
     def _load(self, state: Mapping[str, Any]) -> None:
-        mark = whole_numbers("mark", state["mark"])
+        marks = Marks.load(state["mark"], self.n_arms, self.k)
         count, total = whole_numbers("count", state["count"]), finite_numbers("total", state["total"])
-        if not mark.shape == count.shape == total.shape == (self.n_arms,):
-            raise BadRecord(f"its marks, counts and totals are not one for each of the {self.n_arms} arms")
-        if mark.max() > REJECTED:
-            raise BadRecord("a mark is 0 (undecided), 1 (accepted) or 2 (rejected)")
-        if not np.count_nonzero(mark == ACCEPTED) <= self.k <= np.count_nonzero(mark != REJECTED):
-            raise BadRecord(f"its marks do not leave {self.k} arms to play")
+        if not count.shape == total.shape == (self.n_arms,):
+            raise BadRecord(f"its counts and totals are not one for each of the {self.n_arms} arms")
         if not ((total >= 0) & (total <= (self.k + 1e-6) * count)).all():  # 1/f is at most K
             raise BadRecord("its totals do not fit its counts")
-        self._mark, self._count, self._total = mark, count, total
+        self._marks, self._count, self._total = marks, count, total
         self._r, self._t = whole("r", state["r"], least=0), whole("t", state["t"], least=0)
 
 
