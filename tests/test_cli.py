@@ -23,6 +23,7 @@ from kofn.experiments.suite import SUITE
 from kofn.policies.registry import POLICIES
 from kofn.theory import budget
 
+WROTE = "wrote out/{0}.png, out/{0}.svg\n"
 KOFN = [sys.executable, "-c", "from kofn.cli import main; main()"]
 RUN = ["run", "--arms", "6", "--k", "2", "--set", "resolution=0.2"]
 SMALL = ["paper", "max-12", "--horizon", "500", "--runs", "2", "--workers", "1"]
@@ -182,7 +183,7 @@ def test_what_is_not_a_whole_number(text: str, answer: Kofn) -> None:
 
 def test_run_shows_what_it_found(answer: Kofn) -> None:
     code, out, err = answer(*RUN, "--horizon", "1e5", "--problem", "mean")
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, WROTE.format("run"))
     said = json.loads(answer(*RUN, "--horizon", "1e5", "--problem", "mean", "--json")[1])
     assert set(said) == {
         "policy",
@@ -347,7 +348,7 @@ def test_paper_without_a_name_draws_all(answer: Kofn, monkeypatch: pytest.Monkey
 
 def test_compare_prints_a_table_best_first(answer: Kofn) -> None:
     code, out, err = answer("compare", "uniform", "cucb", "dart", "oracle", *FEW)
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, WROTE.format("compare"))
     assert out.startswith("max/N6-K2: regret after 1,000 plays, 2 runs")
     rows = [line.split() for line in out.splitlines() if line.startswith("  ") and line.strip()]
     assert [row[0] for row in rows] == ["policy", "oracle", "dart", "uniform", "cucb"]
@@ -655,12 +656,12 @@ def test_files_and_pipes_get_no_colours(tmp_path: Path) -> None:
     done = shell(*RUN, cwd=tmp_path)
     assert done.returncode == 0
     assert "\x1b" not in done.stdout
-    assert done.stderr == ""  # and no bar
+    assert done.stderr == WROTE.format("run")  # and no bar
 
 
 @pytest.mark.parametrize("force", ["FORCE_COLOR", "TTY_COMPATIBLE"])
 def test_there_is_no_bar_in_a_file_even_if_colours_are_forced(force: str, tmp_path: Path) -> None:
-    assert shell(*RUN, cwd=tmp_path, **{force: "1"}).stderr == ""
+    assert shell(*RUN, cwd=tmp_path, **{force: "1"}).stderr == WROTE.format("run")
 
 
 def at_a_terminal(*argv: str, cwd: Path, **environment: str) -> tuple[int, str]:
@@ -715,3 +716,11 @@ def test_the_names_of_problems_in_the_help_are_those_of_the_families() -> None:
     from kofn.experiments.settings import FAMILIES
 
     assert all(name in options.PROBLEMS for name in FAMILIES)
+
+
+def test_people_get_a_picture_and_programs_do_not(answer: Kofn) -> None:
+    assert answer(*RUN, "--json")[0] == 0
+    assert answer("compare", "uniform", "--arms", "4", "--k", "2", "--horizon", "100", "--runs", "1", "--csv")[0] == 0
+    assert not Path("out").exists()
+    assert answer(*RUN)[0] == 0
+    assert sorted(each.name for each in Path("out").iterdir()) == ["run.png", "run.svg"]

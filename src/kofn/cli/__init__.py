@@ -12,8 +12,8 @@ import click
 
 from kofn import __version__
 from kofn.cli.experiments import compare, suite
-from kofn.cli.options import AS_JSON, PROBLEMS, SEED, WORKERS, Count, setting
-from kofn.cli.output import echo_json, new_table, order_lines, pairs, panel_table, progress_bar, show
+from kofn.cli.options import AS_JSON, PICTURE, PROBLEMS, SEED, WORKERS, Count, setting
+from kofn.cli.output import echo_json, new_table, order_lines, pairs, panel_table, picture, progress_bar, show
 
 
 @click.group(
@@ -93,7 +93,7 @@ def paper(
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the policy; repeatable.")
 @click.option("--realised", is_flag=True, help="Play the best subset beside it, and show the realised regret too.")
 @SEED
-@click.option("--out", type=click.Path(path_type=Path), help="Write the picture to OUT.png and OUT.svg.")
+@PICTURE
 @AS_JSON
 def run(
     policy: str,
@@ -120,7 +120,7 @@ def run(
     from kofn.experiments.settings import Setting
     from kofn.simulation import simulate
 
-    if out:
+    if out := picture(out, "run", for_people=not as_json):
         from kofn.plots import draw_run, save_figure  # what is missing is said before anything is played
     for_problem, for_policy, for_plays = np.random.SeedSequence(seed).spawn(3)
     instance = Setting(problem, arms, k).problem(for_problem)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kofn.cli.options import AS_JSON, SEED, WORKERS, Count
-from kofn.cli.output import comparison_table, echo_json, new_table, progress_bar, show
+from kofn.cli.options import AS_JSON, PICTURE, SEED, WORKERS, Count
+from kofn.cli.output import comparison_table, echo_json, new_table, picture, progress_bar, show
 
 if TYPE_CHECKING:
     from kofn.experiments.compare import Instances
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option("--runs", type=Count(), default=30, show_default=True, help="Runs of each policy.")
 @SEED
 @WORKERS
-@click.option("--out", type=click.Path(path_type=Path), help="Write the picture to OUT.png and OUT.svg.")
+@PICTURE
 @click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values instead of a table.")
 @AS_JSON
 def compare(
@@ -53,7 +53,7 @@ def compare(
     from kofn.experiments.compare import compare as compare_policies
     from kofn.policies.registry import POLICIES
 
-    if out:
+    if out := picture(out, "compare", for_people=not (as_json or as_csv)):
         from kofn.plots import picture_files, save_figure
 
         picture_files(out)  # what cannot be drawn is said before anything is played

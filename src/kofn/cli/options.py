@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import click
@@ -31,6 +32,11 @@ class Count(click.ParamType):  # type: ignore[type-arg]  # generic since click 8
         return self.fail(f"{value!r} is not a whole number of at least {self.least}, such as 24 or 1e6", param, ctx)
 
 
+PICTURE = click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="Write the picture to OUT.png and OUT.svg; into the folder out by default, but not beside JSON or CSV.",
+)
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 WORKERS = click.option("--workers", type=Count(), help="Processes to use; all cores by default.")
 PROBLEMS = "mean, max, min, cross-selling, close, rare, dominant, equal, likely-min, threshold or correlated"

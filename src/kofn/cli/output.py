@@ -6,6 +6,8 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -89,6 +91,16 @@ def show(*parts: Any) -> None:
         console = Piped(highlight=False, width=120)
     for part in parts:
         console.print(part)
+
+
+def picture(out: Path | None, name: str, *, for_people: bool) -> Path | None:
+    """Where the picture goes: where it was wanted or, for people, into the folder out; said if it cannot be drawn."""
+    if out is not None or not for_people:
+        return out
+    if find_spec("matplotlib") is None:
+        click.echo("kofn: note: no picture, for matplotlib is not installed: pip install 'kofn[plots]'", err=True)
+        return None
+    return Path("out") / name
 
 
 @contextmanager
