@@ -1,14 +1,16 @@
 """Every error that kofn raises on purpose::
 
-KofnError
-├── BadInput            an argument that cannot work (also a ValueError)
-│   ├── BadReward       a reward that is not a number, or outside `reward_range`
-│   ├── BadTally        told of plays that the plan does not want
-│   └── BadRecord       a saved state of another policy, shape or version
-├── TooManySubsets      a policy over all C(N, K) subsets that would not fit in memory
-└── MissingExtra        an optional library is not installed (also an ImportError)
+    KofnError
+    ├── BadInput            an argument that cannot work (also a ValueError)
+    │   ├── BadReward       a reward that is not a number, or outside `reward_range`
+    │   ├── BadTally        told of plays that the plan does not want
+    │   └── BadRecord       a saved state of another policy, shape or version
+    ├── TooManySubsets      a policy over all C(N, K) subsets that would not fit in memory
+    └── MissingExtra        an optional library is not installed (also an ImportError)
 
-ShortHorizonWarning     a horizon in which nothing can be learned (a UserWarning)
+    ShortHorizonWarning     a horizon in which nothing can be learned (a UserWarning)
+
+Whoever catches KofnError catches them all; the warning is none of them.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ from kofn.core import (
     whole_numbers,
 )
 from kofn.policies.registry import register
-from kofn.theory.schedule import Form, Schedule, shortest_useful_horizon
+from kofn.theory.schedule import Form, Schedule
 
 MOST_CELLS = 2**22
 """Arms in one plan at the most: SORT plays more groups than that in several plans, so that memory stays linear in N."""
@@ -126,18 +126,12 @@ class CMABSM(Policy):
             self._phase = self._phase.then()
 
     def _too_short(self) -> str:
-        if self.schedule.rounds:
-            return (
-                f"at a resolution of {self.schedule.resolution:.3g}, learning may take up to "
-                f"{self.schedule.exploration_plays:,} plays, more than the horizon of {self.horizon:,}: "
-                f"give a larger resolution or a longer horizon"
-            )
-        if self._params["resolution"] is not None:
-            return f"a resolution of {self.schedule.resolution:g} leaves no round to explore in: give one below 0.5"
+        if not self.schedule.rounds:
+            return self.schedule.no_round("CMAB-SM")
         return (
-            f"a horizon of {self.horizon:,} plays is too short for CMAB-SM to explore {self.n_arms} arms: it will play "
-            f"an arbitrary subset. The shortest useful horizon is {shortest_useful_horizon(self.n_arms):,}; "
-            f"or set the resolution yourself, below 0.5"
+            f"at a resolution of {self.schedule.resolution:.3g}, learning may take up to "
+            f"{self.schedule.exploration_plays:,} plays, more than the horizon of {self.horizon:,}: "
+            f"give a larger resolution or a longer horizon"
         )
 
     def _state(self) -> dict[str, Any]:

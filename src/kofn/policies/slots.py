@@ -31,7 +31,7 @@ from kofn.core import (
     whole_numbers,
 )
 from kofn.policies.registry import register
-from kofn.theory.schedule import Form, Schedule, shortest_useful_horizon
+from kofn.theory.schedule import Form, Schedule
 
 MOST_CELLS = 2**22
 """Arms in one plan at the most: more candidates than that are played in several plans."""
@@ -77,7 +77,7 @@ class Slots(Policy):
         self.horizon: int = self._params["horizon"]
         self.schedule = Schedule(self.n_arms, self.k, self.horizon, resolution, schedule)
         if not self.schedule.rounds:
-            warnings.warn(self._too_short(), ShortHorizonWarning, stacklevel=2)
+            warnings.warn(self.schedule.no_round(self.name), ShortHorizonWarning, stacklevel=2)
         seed = self._params["seed"]
         arms = np.arange(self.n_arms) if seed is None else generator(seed).permutation(self.n_arms)
         self._places: list[int] = arms[: self.k].tolist()
@@ -147,15 +147,6 @@ class Slots(Policy):
         self._count[arms] += tally.count
         self._total[arms] += tally.total
         self._advance()
-
-    def _too_short(self) -> str:
-        if self._params["resolution"] is not None:
-            return f"a resolution of {self.schedule.resolution:g} leaves no round to explore in: give one below 0.5"
-        return (
-            f"a horizon of {self.horizon:,} plays is too short for slots to explore {self.n_arms} arms: it will play "
-            f"an arbitrary subset. The shortest useful horizon is {shortest_useful_horizon(self.n_arms):,}; "
-            f"or set the resolution yourself, below 0.5"
-        )
 
     def _state(self) -> dict[str, Any]:
         return {

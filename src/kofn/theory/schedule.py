@@ -132,6 +132,16 @@ class Schedule:
         one = 2 * math.exp(-2 * _rate(self.n_arms, self.k, self.horizon, self.form))
         return min(1.0, one * actions(self.n_arms, self.k) * self.merge_rounds)
 
+    def no_round(self, policy: str) -> str:
+        """What to say of a schedule without a round: that nothing is explored, and the way out."""
+        if self.resolution != default_resolution(self.n_arms, self.k, self.horizon, self.form):
+            return f"a resolution of {self.resolution:g} leaves no round to explore in: give one below 0.5"
+        return (
+            f"a horizon of {self.horizon:,} plays is too short for {policy} to explore {self.n_arms} arms: it will "
+            f"play an arbitrary subset. The shortest useful horizon is {shortest_useful_horizon(self.n_arms):,}; "
+            f"or set the resolution yourself, below 0.5"
+        )
+
     def _last(self, rounds: int) -> int:
         return self.plays[rounds] if rounds else 0
 
