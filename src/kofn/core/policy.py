@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self, SupportsIndex
 
 import numpy as np
@@ -40,6 +40,7 @@ class Policy(ABC):
     linear_memory: ClassVar[bool] = True
     keeps_subsets: ClassVar[bool] = False  # something for each of the C(N, K)
     consistent: ClassVar[bool] = True  # without noise, it ends in the best subset
+    learns_any: ClassVar[bool] = False  # from plays of any subset, planned or not
     needs: ClassVar[frozenset[str]] = frozenset()
     """What it needs beyond one reward per play: "best" (to be told the best subset, as best=), "arms" (to see what each
     arm earned) or "fewer" (to play fewer than K arms)."""
@@ -80,7 +81,7 @@ class Policy(ABC):
 
     @abstractmethod
     def _learn(self, plan: Plan, tally: Tally) -> None:
-        """Take in what all plays of `plan` earned, in [0, 1]."""
+        """Take in what all plays of `plan` earned, in [0, 1]; those of other subsets too, if it `learns_any`."""
 
     @abstractmethod
     def _state(self) -> dict[str, Any]:
@@ -105,13 +106,14 @@ class Policy(ABC):
 
     def ask(self) -> Subset:
         """The next subset to play. Many may be asked for before the first is told; when all of the plan is out, it is
-        `best()`, so that nobody ever waits."""
-        return self._now.hand_out() or self._now.extra(self.best())
+        `best()`, or what else the policy makes of the time, so that nobody ever waits."""
+        return self._now.hand_out() or self._now.extra(self._spare(self._now.spared))
 
     def tell(self, subset: Iterable[SupportsIndex], reward: float, arms: Iterable[float] | None = None) -> None:
         """Tell what one play of `subset` earned; and each of its arms, in the same order, to a policy that sees them.
 
-        The rewards of single arms have the same range and direction as the subset's.
+        The rewards of single arms have the same range and direction as the subset's. A policy that `learns_any` may be
+        told of plays that nobody asked for.
         """
         now = self._now
         shown = None
@@ -123,14 +125,42 @@ class Policy(ABC):
         value = self._scaled(reward)
         if (row := now.row_of(subset)) is not None:
             now.take_one(row, value, shown)
-            self.plays += 1
-            if not now.untold:
-                self._turn()
-        elif now.extras.get(subset):
-            now.extras[subset] -= 1
-            self.plays += 1
         else:
-            raise BadTally(now.refusal(subset))
+            was_out = now.extra_back(subset)
+            if self.learns_any:
+                now.take_other(subset, 1, value, value * value)
+            elif not was_out:
+                raise BadTally(now.refusal(subset))
+        self.plays += 1
+        if now.complete:
+            self._turn()
+
+    def tell_total(
+        self, subset: Iterable[SupportsIndex], count: int, total: float, squares: float | None = None
+    ) -> None:
+        """Tell what `count` plays of one subset earned together, and the total of their squares, if it is known.
+
+        For logs that hold sums. They may be plays of the plan, or, if the policy `learns_any`, of any subset.
+        """
+        subset, count = self._subset(subset), whole("count", count)
+        low, high = self.reward_range
+        if squares is None:  # the most that it can be, as if every reward had been at one end of its range
+            squares = (low + high) * total - low * high * count
+        tally = Tally(np.array([count]), np.array([total], float), np.array([squares], float))
+        row = self._now.row_of(subset)
+        if row is not None and count <= self._now.plan.times[row] - self._now.got.count[row]:
+            whole_plan = Tally.zeros(len(self._now.plan), self.k if "arms" in self.needs else None)
+            for name in ("count", "total", "squares"):
+                getattr(whole_plan, name)[row] = getattr(tally, name)[0]
+            self.tell_plan(whole_plan)
+            return
+        if not self.learns_any:
+            raise BadTally(self._now.refusal(subset))
+        tally = self._inside(tally, Plan.one(subset, count))
+        self._now.take_other(subset, count, float(tally.total[0]), float(tally.squares[0]))
+        self.plays += count
+        if self._now.complete:
+            self._turn()
 
     def release(self) -> None:
         """Want again what was asked for and not told, for instance because a worker died."""
@@ -161,12 +191,14 @@ class Policy(ABC):
         told = {"rows": rows, "count": got.count[rows], "total": got.total[rows], "squares": got.squares[rows]}
         if got.arms is not None:
             told["arms"] = got.arms[rows]
-        return {
+        record = {
             "plays": self.plays,
             "turns": self.turns,
             "told": {name: each.tolist() for name, each in told.items()},
-            **self._state(),
         }
+        if self.learns_any:
+            record["others"] = [[list(subset), *sums] for subset, sums in self._now.others.items()]
+        return {**record, **self._state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Take over a state; one that does not fit is refused and changes nothing."""
@@ -179,6 +211,8 @@ class Policy(ABC):
             fresh._load(state)
             fresh._begin()
             fresh._load_told(state["told"])
+            if self.learns_any:
+                fresh._load_others(state["others"])
         except (BadInput, KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as why:
             reason = f"{why.args[0]!r} is missing" if isinstance(why, KeyError) else str(why)
             raise BadRecord(f"this state does not fit {self!r}: {reason}") from why
@@ -196,7 +230,19 @@ class Policy(ABC):
             part.arms[rows] = finite_numbers("arms", told["arms"]).reshape(rows.size, self.k)
         check_tally(part, self._now.plan, self._now.got, 0.0, 1.0)
         self._now.take(part)
-        if not self._now.untold:
+        if self._now.complete:
+            raise BadTally("it tells of a plan that is already complete")
+
+    def _load_others(self, others: Sequence[Any]) -> None:
+        for arms, count, total, squares in others:
+            subset = subset_of(arms, self.n_arms, self.k)
+            sums = finite_numbers("sums", [total, squares])
+            tally = Tally(np.array([whole("count", count)]), sums[:1], sums[1:])
+            check_tally(tally, Plan.one(subset, count), Tally.zeros(1), 0.0, 1.0)
+            if subset in self._now.others:
+                raise BadTally(f"it tells of {subset} twice")
+            self._now.take_other(subset, count, *sums.tolist())
+        if self._now.complete:
             raise BadTally("it tells of a plan that is already complete")
 
     def __repr__(self) -> str:
@@ -209,8 +255,13 @@ class Policy(ABC):
         extras = self._now.extras if "_now" in vars(self) else {}
         self._now = Progress(self._next(), extras, arms="arms" in self.needs)
 
+    def _spare(self, spared: int) -> Subset:
+        """What to play while all of the plan is out, for the time after `spared` such plays."""
+        del spared
+        return self.best()
+
     def _turn(self) -> None:
-        self._learn(self._now.plan, self._now.got)
+        self._learn(*self._now.everything())
         self.turns += 1
         self._begin()
 
@@ -218,7 +269,7 @@ class Policy(ABC):
         """Count a checked tally in [0, 1]; learn when the plan is complete."""
         self._now.take(tally)
         self.plays += int(tally.count.sum())
-        if not self._now.untold:
+        if self._now.complete:
             self._turn()
 
     # The edge: rewards in the user's scale, turned into [0, 1] to be maximised.
@@ -252,14 +303,15 @@ class Policy(ABC):
             raise BadReward(f"told of the rewards of {len(rewards)} arms, but the subset {subset} has {len(subset)}")
         return np.array([reward for _, reward in sorted(zip(subset, rewards, strict=True))])
 
-    def _inside(self, tallies: Tally) -> Tally:
-        """The tallies in [0, 1], checked against the plan."""
+    def _inside(self, tallies: Tally, plan: Plan | None = None) -> Tally:
+        """The tallies in [0, 1], checked against what is wanted, or against another plan that nothing is told of."""
         if not isinstance(tallies, Tally):
             raise BadTally(f"tell_plan takes a Tally, not {type(tallies).__name__}: Tally.of([rewards of row 0, ...])")
         low, high = self.reward_range
         if "arms" in self.needs and tallies.arms is None:
             raise BadTally(f"{self.name} sees single arms: give the tally their totals, Tally(..., arms=...)")
-        check_tally(tallies, self._now.plan, self._now.got, low, high)
+        got = self._now.got if plan is None else Tally.zeros(len(plan))
+        check_tally(tallies, plan or self._now.plan, got, low, high)
         n, total, squares = tallies.count, tallies.total, tallies.squares
         arms = tallies.arms if "arms" in self.needs else None
         if (low, high) != (0.0, 1.0):

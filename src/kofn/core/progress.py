@@ -10,6 +10,9 @@ from kofn.core.plan import Plan, Tally
 MOST_INDEXED = 2**18
 """Rows of a plan that are kept by their subset; beyond, a subset that was not asked for is looked up row by row."""
 
+MOST_OTHERS = 1024
+"""Subsets that were not planned; when so many have been told, the plan ends early."""
+
 
 class Progress:
     """The plays of one plan that are out, and those that are back."""
@@ -21,7 +24,9 @@ class Progress:
         self.got = Tally.zeros(len(plan), plan.subsets.shape[1] if arms else None)
         self.rows: dict[Subset, list[int]] = {}  # of the subsets handed out, or of all once one is told unasked
         self.indexed = False  # whether all rows are in `rows`
-        self.extras = extras  # plays of best() handed out while the whole plan was out; they outlive it
+        self.extras = extras  # plays handed out while the whole plan was out; they outlive it
+        self.spared = 0  # how many of them while this plan was out
+        self.others: dict[Subset, list[float]] = {}  # plays told that were not planned: count, total, squares
         self.release()
 
     def release(self) -> None:
@@ -50,9 +55,19 @@ class Progress:
         return subset
 
     def extra(self, subset: Subset) -> Subset:
-        """A play beyond the plan, which will teach nothing."""
+        """A play beyond the plan."""
         self.extras[subset] = self.extras.get(subset, 0) + 1
+        self.spared += 1
         return subset
+
+    def extra_back(self, subset: Subset) -> bool:
+        """Whether a play of this subset was out beyond the plan; it is no longer."""
+        if not self.extras.get(subset):
+            return False
+        self.extras[subset] -= 1
+        if not self.extras[subset]:
+            del self.extras[subset]
+        return True
 
     def knows(self, subset: Subset) -> bool:
         """Whether this subset has been handed out; whatever is not a subset has not."""
@@ -105,6 +120,32 @@ class Progress:
             self.out[row] -= 1
         else:
             self.unasked -= 1
+
+    def take_other(self, subset: Subset, count: int, total: float, squares: float) -> None:
+        """Count plays that were not planned, in place of some that were."""
+        sums = self.others.setdefault(subset, [0, 0.0, 0.0])
+        for i, more in enumerate((count, total, squares)):
+            sums[i] += more
+        self.untold -= count
+
+    @property
+    def complete(self) -> bool:
+        """Whether it is time to learn."""
+        return self.untold <= 0 or len(self.others) >= MOST_OTHERS
+
+    def everything(self) -> tuple[Plan, Tally]:
+        """The plan as it was wanted and told; or, with others among them, the plays that were told."""
+        if not self.others:
+            return self.plan, self.got
+        played = np.flatnonzero(self.got.count)
+        others = np.array(list(self.others)), *np.array(list(self.others.values())).T
+        subsets, count, total, squares = (
+            np.concatenate([ours[played], more])
+            for ours, more in zip(
+                (self.plan.subsets, self.got.count, self.got.total, self.got.squares), others, strict=True
+            )
+        )
+        return Plan(subsets, count.astype(np.int64)), Tally(count.astype(np.int64), total, squares)
 
     def take(self, tally: Tally) -> None:
         """Count many plays."""

@@ -21,6 +21,7 @@ from kofn.policies.registry import save as save
 from kofn.policies.shared_credit import SharedCredit as SharedCredit
 from kofn.policies.shared_credit import SharedCreditUCB as SharedCreditUCB
 from kofn.policies.slots import Slots as Slots
+from kofn.policies.thompson import Thompson as Thompson
 from kofn.policies.thompson_subsets import ThompsonSubsets as ThompsonSubsets
 from kofn.policies.uniform import Uniform as Uniform
 

@@ -17,6 +17,6 @@ class Randomised(Policy):
     def __init__(self, n_arms: int, k: int, *, seed: Seed = None, **params: Any) -> None:
         super().__init__(n_arms, k, seed=seed_number(seed), **params)
 
-    def _rng(self) -> np.random.Generator:
-        """The generator of the next plan."""
-        return np.random.default_rng([self._params["seed"], self.turns])
+    def _rng(self, *purpose: int) -> np.random.Generator:
+        """The generator of the next plan; or, with a number for the purpose, of something else beside it."""
+        return np.random.default_rng([self._params["seed"], self.turns, *purpose])

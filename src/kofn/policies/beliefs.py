@@ -1,0 +1,287 @@
+"""Beliefs on N arms in linear memory: what each is worth in place of another, on the scale of log odds.
+
+The log odds of a subset's reward are taken for those of an incumbent subset (the level), plus the effects of the arms
+that are swapped in, minus those of the arms that are swapped out. Effects are Gaussian, a mean and a variance per arm.
+The level and the few arms nearest to the boundary, the contenders, have all their covariances as well: it is between
+these that the reward of a subset does not say who earned it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+from scipy.special import expit, logit
+
+from kofn.core import BadRecord, FloatArray, IntArray, finite_numbers, subset_of, whole_numbers
+from kofn.policies.drawn import top_subset
+
+CONTENDERS = 32
+"""Arms with covariances: 33 * 34 / 2 numbers, whatever N is."""
+
+ROWS = 256
+"""Rows learned at once; more of them are learned block after block."""
+
+CELLS = 2**20
+"""Numbers drawn at once."""
+
+STEPS, LONGEST, ALMOST = 25, 2.0, 1e-6
+"""Newton steps at the most, the longest move of one in log odds, and the move that ends them."""
+
+TINY = 1e-12
+"""What keeps a slope of the log odds, or the smallest variance of a block, above zero."""
+
+
+@dataclass
+class Beliefs:
+    """The posterior. Row 0 of `block` has the level's covariances, the rows after it those of the contenders."""
+
+    incumbent: IntArray
+    level: float
+    mean: FloatArray
+    variance: FloatArray
+    contenders: IntArray
+    block: FloatArray
+
+    @classmethod
+    def prior(cls, n_arms: int, k: int, value: float, variance: float) -> Beliefs:
+        """All arms are alike and nobody is incumbent: any subset earns `value`, each arm shifts it by this variance."""
+        nobody = np.empty(0, np.int64)
+        contenders = np.arange(n_arms) if n_arms <= CONTENDERS else nobody
+        block = np.diag(np.full(len(contenders) + 1, variance))
+        block[0, 0] *= k
+        return cls(nobody, float(logit(value)), np.zeros(n_arms), np.full(n_arms, variance), contenders, block)
+
+    def predict(self, subsets: IntArray) -> tuple[FloatArray, FloatArray]:
+        """The mean reward of each subset, and how sure that is, as a variance."""
+        values, variances = [], []
+        for start in range(0, len(subsets), ROWS):
+            x, arms = self._design(subsets[start : start + ROWS])
+            value = expit(x @ self._means(arms))
+            spread = np.einsum("ra,ar->r", x, self._covariances(x, arms))
+            values.append(value)
+            variances.append(spread * (value * (1 - value)) ** 2)
+        return np.concatenate(values), np.concatenate(variances)
+
+    def learn(self, subsets: IntArray, rewards: FloatArray, weights: FloatArray) -> None:
+        """Take in the mean reward of each subset, worth so many plays of a Bernoulli arm; the best K become incumbent.
+
+        A swap that involves others teaches of these alone: what contenders know of each other is too precise to be
+        mixed with what is kept without covariances, and would be counted again with every plan.
+        """
+        self._contend()
+        for start in range(0, len(subsets), ROWS):
+            part = slice(start, start + ROWS)
+            x, arms = self._design(subsets[part])
+            others = 1 + np.flatnonzero(~np.isin(arms, self.contenders))
+            mixed = x[:, others].any(axis=1)
+            for rows, learners in ((~mixed, self._together(arms)), (mixed, others)):
+                if rows.any():
+                    self._condition(x[rows], arms, rewards[part][rows], weights[part][rows], learners)
+        self._seat(np.array(top_subset(self.mean, subsets.shape[1])))
+        self._anchor()
+
+    def widen(self, factor: float, most: float) -> None:
+        """Make each variance `factor` times as large, but not larger than `most`."""
+        by = np.sqrt(np.clip(most / self.variance, 1.0, factor))
+        self.variance = self.variance * by * by
+        scale = np.concatenate([[np.sqrt(factor)], by[self.contenders]])
+        self.block = self.block * np.outer(scale, scale)
+
+    def swaps(self, draws: int, rng: np.random.Generator) -> IntArray:
+        """For each draw of all effects, the incumbent with its weakest arm swapped for the strongest other, if better.
+
+        Arms are drawn block by block, and only the extremes are kept: memory does not grow with draws * N.
+        """
+        inside = np.zeros(len(self.mean), bool)
+        inside[self.incumbent] = True
+        alone = np.ones(len(self.mean), bool)
+        alone[self.contenders] = False
+        z = rng.standard_normal((draws, len(self.contenders)))
+        together = self.mean[self.contenders] + z @ _root(self.block[1:, 1:]).T
+        found = []
+        for sign, side in ((-1.0, inside), (1.0, ~inside)):
+            chosen = side[self.contenders]
+            extreme = _Extreme(draws)
+            extreme.see(sign * together[:, chosen], self.contenders[chosen])
+            others = np.flatnonzero(side & alone)
+            for start in range(0, len(others), width := max(1, CELLS // draws)):
+                arms = others[start : start + width]
+                z = rng.standard_normal((draws, len(arms)))
+                extreme.see(sign * (self.mean[arms] + z * np.sqrt(self.variance[arms])), arms)
+            found.append(extreme)
+        weakest, strongest = found
+        better = strongest.value > -weakest.value
+        leaves = (self.incumbent == weakest.arm[:, None]) & better[:, None]
+        return np.sort(np.where(leaves, strongest.arm[:, None], self.incumbent), axis=1)
+
+    # The filter.
+
+    def _design(self, subsets: IntArray) -> tuple[FloatArray, IntArray]:
+        """Which arms matter here, and a row per subset: 1 for the level, then 1 for an arm in, -1 for an arm out."""
+        seat = np.full(len(self.mean), -1)
+        seat[self.incumbent] = np.arange(len(self.incumbent))
+        stays = seat[subsets] >= 0
+        row_in, place = np.nonzero(~stays)
+        comes = subsets[row_in, place]
+        there = np.zeros((len(subsets), len(self.incumbent)), bool)
+        there[np.nonzero(stays)[0], seat[subsets[stays]]] = True
+        row_out, gone = np.nonzero(~there)
+        goes = self.incumbent[gone]
+        arms = np.unique(np.concatenate([comes, goes, self.contenders]))
+        x = np.zeros((len(subsets), 1 + len(arms)))
+        x[:, 0] = 1.0
+        x[row_in, 1 + np.searchsorted(arms, comes)] = 1.0
+        x[row_out, 1 + np.searchsorted(arms, goes)] = -1.0
+        return x, arms
+
+    def _means(self, arms: IntArray) -> FloatArray:
+        return np.concatenate([[self.level], self.mean[arms]])
+
+    def _together(self, arms: IntArray) -> IntArray:
+        """The columns of the level and the contenders."""
+        return np.concatenate([[0], 1 + np.searchsorted(arms, self.contenders)])
+
+    def _covariances(self, x: FloatArray, arms: IntArray) -> FloatArray:
+        """Of the level and these arms with the log odds of each row."""
+        covariances = np.concatenate([[0.0], self.variance[arms]])[:, None] * x.T
+        together = self._together(arms)
+        covariances[together] = self.block @ x[:, together].T
+        return covariances
+
+    def _condition(
+        self, x: FloatArray, arms: IntArray, rewards: FloatArray, weights: FloatArray, learners: IntArray
+    ) -> None:
+        """The posterior of the learners' columns after these rows, near its mode (Laplace)."""
+        covariances = self._covariances(x, arms)
+        among = x @ covariances
+        before = odds = x @ self._means(arms)
+        for _ in range(STEPS):
+            value = expit(odds)
+            slope = np.maximum(value * (1 - value), TINY)
+            factor = cho_factor(among + np.diag(1 / (weights * slope)), lower=True)
+            pull = cho_solve(factor, odds + (rewards - value) / slope - before)
+            move = np.clip(before + among @ pull - odds, -LONGEST, LONGEST)
+            odds = odds + move
+            if np.abs(move).max() < ALMOST:
+                break
+        covariances = covariances[learners]
+        shift, gain = covariances @ pull, cho_solve(factor, covariances.T)
+        if learners[0] == 0:
+            self.level += float(shift[0])
+            self.block = _symmetric(self.block - covariances @ gain)
+            covariances, shift, gain, learners = covariances[1:], shift[1:], gain[:, 1:], learners[1:]
+        who = arms[learners - 1]
+        self.mean[who] += shift
+        known = np.einsum("ar,ra->a", covariances, gain)
+        self.variance[who] = np.maximum(self.variance[who] - known, TINY * self.variance[who])
+
+    def _seat(self, incumbent: IntArray) -> None:
+        """Give the level to a new incumbent."""
+        into = np.eye(len(self.contenders) + 1)
+        apart = 0.0
+        for arms, sign in (
+            (np.setdiff1d(incumbent, self.incumbent), 1.0),
+            (np.setdiff1d(self.incumbent, incumbent), -1.0),
+        ):
+            self.level += sign * float(self.mean[arms].sum())
+            known = np.isin(arms, self.contenders)
+            into[0, 1 + np.searchsorted(self.contenders, arms[known])] = sign
+            apart += float(self.variance[arms[~known]].sum())
+        self.block = _symmetric(into @ self.block @ into.T)
+        self.block[0, 0] += apart
+        self.incumbent = incumbent
+
+    def _anchor(self) -> None:
+        """Measure effects from the contenders' average: what shifts all of them alike is the others' uncertainty."""
+        if not len(self.contenders):
+            return
+        centre = np.eye(len(self.block))
+        centre[1:, 1:] -= 1 / len(self.contenders)
+        self.variance += float(self.block[1:, 1:].mean())
+        self.block = _symmetric(centre @ self.block @ centre)
+        self.variance[self.contenders] = np.maximum(self.block.diagonal()[1:], TINY)
+
+    def _contend(self) -> None:
+        """Choose the contenders anew: the arms with the fewest standard deviations to the boundary."""
+        if not len(self.incumbent) or len(self.contenders) == len(self.mean):
+            return
+        outside = np.ones(len(self.mean), bool)
+        outside[self.incumbent] = False
+        boundary = (self.mean[self.incumbent].min() + self.mean[outside].max()) / 2
+        distance = np.abs(self.mean - boundary) / np.sqrt(self.variance)
+        nearest = np.sort(np.argpartition(distance, CONTENDERS)[:CONTENDERS])
+        _, new, old = np.intersect1d(nearest, self.contenders, assume_unique=True, return_indices=True)
+        new, old = np.concatenate([[0], 1 + new]), np.concatenate([[0], 1 + old])
+        block = np.diag(np.concatenate([self.block[0, :1], self.variance[nearest]]))
+        block[np.ix_(new, new)] = self.block[np.ix_(old, old)]
+        self.contenders, self.block = nearest, block
+
+    # To keep.
+
+    def state(self) -> dict[str, Any]:
+        """The fields as lists of plain numbers; of the block, the lower triangle."""
+        return {
+            "incumbent": self.incumbent.tolist(),
+            "level": self.level,
+            "mean": self.mean.tolist(),
+            "variance": self.variance.tolist(),
+            "contenders": self.contenders.tolist(),
+            "block": self.block[np.tril_indices(len(self.block))].tolist(),
+        }
+
+    @classmethod
+    def load(cls, state: Mapping[str, Any], n_arms: int, k: int) -> Beliefs:
+        """The beliefs that `state` describes; with k=0, those of a prior."""
+        incumbent = whole_numbers("incumbent", state["incumbent"])
+        if k or len(incumbent):
+            incumbent = np.array(subset_of(incumbent.tolist(), n_arms, k))
+        contenders = whole_numbers("contenders", state["contenders"])
+        level, mean, variance, triangle = (
+            finite_numbers(name, state[name]) for name in ("level", "mean", "variance", "block")
+        )
+        size = min(CONTENDERS, n_arms) if k or n_arms <= CONTENDERS else 0
+        if not (contenders.shape == (size,) and (np.diff(contenders) > 0).all() and (contenders < n_arms).all()):
+            raise BadRecord(f"its contenders are not {size} different arms, sorted")
+        if not (level.shape == () and mean.shape == variance.shape == (n_arms,) and (variance > 0).all()):
+            raise BadRecord(f"it does not have a level, and a mean and a variance above 0 for each of {n_arms} arms")
+        if triangle.shape != ((size + 1) * (size + 2) // 2,):
+            raise BadRecord(f"its block is not the lower triangle of {size + 1} rows")
+        block = np.zeros((size + 1, size + 1))
+        block[np.tril_indices(size + 1)] = triangle
+        block = block + np.tril(block, -1).T
+        try:
+            _root(block)
+        except np.linalg.LinAlgError:
+            raise BadRecord("its block is not one of covariances") from None
+        return cls(incumbent, float(level), mean, variance, contenders, block)
+
+
+class _Extreme:
+    """The largest value of each draw so far, and whose it is."""
+
+    def __init__(self, draws: int) -> None:
+        self.value = np.full(draws, -np.inf)
+        self.arm = np.full(draws, -1)
+
+    def see(self, values: FloatArray, arms: IntArray) -> None:
+        """Look at more arms, a column each."""
+        if not len(arms):
+            return
+        column = values.argmax(axis=1)
+        largest = values[np.arange(len(values)), column]
+        higher = largest > self.value
+        self.value[higher] = largest[higher]
+        self.arm[higher] = arms[column[higher]]
+
+
+def _symmetric(matrix: FloatArray) -> FloatArray:
+    return (matrix + matrix.T) / 2
+
+
+def _root(block: FloatArray) -> FloatArray:
+    """A factor of covariances; rounding may have left the smallest a little below zero."""
+    return np.asarray(np.linalg.cholesky(block + np.diag(TINY * block.diagonal())), float)
