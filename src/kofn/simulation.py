@@ -62,13 +62,15 @@ def simulate(
     seed: Seed = None,
     *,
     realised: bool = False,
+    delay: int = 0,
     progress: Progress | None = None,
 ) -> Run:
     """Let the policy play the problem for `horizon` plays.
 
     `decisions` counts the rows of all plans played, `exploration` the plays until the policy committed itself. The
     paper's realised regret (what the best subset would have earned, minus what was earned) needs more draws, and is
-    there when `realised=True`.
+    there when `realised=True`. With a `delay`, plays are asked for one by one, and each reward is told only after so
+    many more plays.
 
     >>> from kofn import Bernoulli, CMABSM
     >>> problem = Problem(Bernoulli([0.9, 0.8, 0.2, 0.1]), "maximum", k=2)
@@ -79,6 +81,10 @@ def simulate(
     horizon = whole("horizon", horizon)
     _check_fit(policy, problem)
     rng = generator(seed)
+    if delay := whole("delay", delay, least=0):
+        if realised or policy.needs:
+            raise BadInput("with a delay there is no realised regret, and a policy may need nothing but rewards")
+        return _late(policy, problem, horizon, rng, delay, progress)
     for_best = rng.spawn(1)[0] if realised else rng  # of its own, so that the plays are the same with and without
     plays, regret, earned, decisions, exploration = [0], [0.0], [0.0], 0, None
     while (t := plays[-1]) < horizon:
@@ -113,6 +119,42 @@ def simulate(
         exploration=horizon if exploration is None else exploration,
         curve=Curve(np.array(plays, float), np.array(regret)),
         realised=Curve(np.array(plays, float), np.array(earned)) if realised else None,
+    )
+
+
+def _late(
+    policy: Policy, problem: Problem, horizon: int, rng: np.random.Generator, delay: int, progress: Progress | None
+) -> Run:
+    """The run in which the reward of each play comes when `delay` more have been asked for."""
+    plays, regret, exploration = [0], [0.0], None
+    flying: list[tuple[Subset, float]] = []
+    gaps: dict[Subset, float] = {}
+    while (t := plays[-1]) < horizon:
+        asked: list[Subset] = []
+        for number in range(min(delay, horizon - t)):
+            if policy.committed and exploration is None:
+                exploration = t + number
+            asked.append(policy.ask())
+            if number < len(flying):
+                policy.tell(*flying[number])
+        rows = np.array(asked)
+        earned = problem.play(rows, np.ones(len(rows), np.int64), rng).total.tolist()
+        flying = list(zip(asked, earned, strict=True))
+        new = sorted({*asked} - gaps.keys())
+        gaps.update(zip(new, problem.gap(np.array(new)).tolist() if new else [], strict=True))
+        plays.append(t + len(asked))
+        regret.append(regret[-1] + sum(map(gaps.__getitem__, asked)))
+        if progress:
+            progress(plays[-1], horizon)
+    best = policy.best()
+    return Run(
+        policy=policy.name,
+        horizon=horizon,
+        final=best,
+        optimal=bool(problem.gap(np.array([best]))[0] <= 1e-12),
+        decisions=horizon,
+        exploration=horizon if exploration is None else exploration,
+        curve=Curve(np.array(plays, float), np.array(regret)),
     )
 
 

@@ -22,11 +22,19 @@ from kofn.core.errors import (
     BadRecord,
     BadReward,
     BadTally,
+    CampaignError,
+    CampaignExists,
+    Conflict,
     KofnError,
     MissingExtra,
+    NoSuchCampaign,
+    NotRunning,
     ShortHorizonWarning,
+    StoreError,
     TooManySubsets,
+    UnknownDecision,
 )
+from kofn.core.insight import Insight
 from kofn.core.plan import Plan, Tally
 from kofn.core.policy import Policy
 
@@ -35,11 +43,19 @@ __all__ = [
     "BadRecord",
     "BadReward",
     "BadTally",
+    "CampaignError",
+    "CampaignExists",
+    "Conflict",
+    "Insight",
     "KofnError",
     "MissingExtra",
+    "NoSuchCampaign",
+    "NotRunning",
     "Plan",
     "Policy",
     "ShortHorizonWarning",
+    "StoreError",
     "Tally",
     "TooManySubsets",
+    "UnknownDecision",
 ]

@@ -21,6 +21,7 @@ from kofn.core.checks import (
     whole_numbers,
 )
 from kofn.core.errors import BadInput, BadRecord, BadReward, BadTally, ShortHorizonWarning
+from kofn.core.insight import Insight
 from kofn.core.plan import ROUNDING, Plan, Tally, check_tally
 from kofn.core.progress import Progress
 
@@ -40,7 +41,7 @@ class Policy(ABC):
     linear_memory: ClassVar[bool] = True
     keeps_subsets: ClassVar[bool] = False  # something for each of the C(N, K)
     consistent: ClassVar[bool] = True  # without noise, it ends in the best subset
-    learns_any: ClassVar[bool] = False  # from plays of any subset, planned or not
+    learns_any: bool = False  # from plays of any subset, planned or not
     needs: ClassVar[frozenset[str]] = frozenset()
     """What it needs beyond one reward per play: "best" (to be told the best subset, as best=), "arms" (to see what each
     arm earned) or "fewer" (to play fewer than K arms)."""
@@ -74,6 +75,15 @@ class Policy(ABC):
     def committed(self) -> bool:
         """Whether exploration is over for good: the policy will play `best()` whatever it is told."""
         return False
+
+    def insight(self) -> Insight | None:
+        """What it has learned of the best subset and of each arm, if it can say."""
+        return None
+
+    def changed(self, keep: Sequence[int], new: int = 0) -> Self:
+        """The policy with only these arms kept, in their order, and `new` others after them."""
+        del keep, new
+        raise BadInput(f"{self.name} is for a fixed set of arms: for arms that come and go, take thompson")
 
     @abstractmethod
     def _next(self) -> Plan:
@@ -261,7 +271,7 @@ class Policy(ABC):
         return self.best()
 
     def _turn(self) -> None:
-        self._learn(*self._now.everything())
+        self._learn(*(self._now.played() if self._now.others else (self._now.plan, self._now.got)))
         self.turns += 1
         self._begin()
 

@@ -133,19 +133,21 @@ class Progress:
         """Whether it is time to learn."""
         return self.untold <= 0 or len(self.others) >= MOST_OTHERS
 
-    def everything(self) -> tuple[Plan, Tally]:
-        """The plan as it was wanted and told; or, with others among them, the plays that were told."""
+    def played(self) -> tuple[Plan, Tally]:
+        """The plays that were told, with those that were not planned after the others."""
+        rows = np.flatnonzero(self.got.count)
+        subsets, got = self.plan.subsets[rows], self.got
+        arms = None if got.arms is None else got.arms[rows]
+        told = Tally(got.count[rows], got.total[rows], got.squares[rows], arms)
         if not self.others:
-            return self.plan, self.got
-        played = np.flatnonzero(self.got.count)
-        others = np.array(list(self.others)), *np.array(list(self.others.values())).T
-        subsets, count, total, squares = (
-            np.concatenate([ours[played], more])
-            for ours, more in zip(
-                (self.plan.subsets, self.got.count, self.got.total, self.got.squares), others, strict=True
-            )
+            return Plan(subsets, told.count), told
+        count, total, squares = np.array(list(self.others.values())).T
+        more = Tally(
+            np.append(told.count, count.astype(np.int64)),
+            np.append(told.total, total),
+            np.append(told.squares, squares),
         )
-        return Plan(subsets, count.astype(np.int64)), Tally(count.astype(np.int64), total, squares)
+        return Plan(np.concatenate([subsets, np.array(list(self.others))]), more.count), more
 
     def take(self, tally: Tally) -> None:
         """Count many plays."""

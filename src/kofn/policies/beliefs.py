@@ -8,6 +8,7 @@ these that the reward of a subset does not say who earned it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,10 @@ ROWS = 256
 CELLS = 2**20
 """Numbers drawn at once."""
 
+DOUBT = 0.5
+"""When the level climbs by one, variances grow by e to this: effects are not the same at every level. In a mean of two,
+an arm that always pays is worth 1.1 in the middle, and 2.4 beside another that almost does."""
+
 STEPS, LONGEST, ALMOST = 25, 2.0, 1e-6
 """Newton steps at the most, the longest move of one in log odds, and the move that ends them."""
 
@@ -41,19 +46,22 @@ class Beliefs:
 
     incumbent: IntArray
     level: float
+    highest: float  # the level, at its highest
+    prior: float  # the variance that effects had at first
     mean: FloatArray
     variance: FloatArray
     contenders: IntArray
     block: FloatArray
 
     @classmethod
-    def prior(cls, n_arms: int, k: int, value: float, variance: float) -> Beliefs:
+    def at_first(cls, n_arms: int, k: int, value: float, variance: float) -> Beliefs:
         """All arms are alike and nobody is incumbent: any subset earns `value`, each arm shifts it by this variance."""
-        nobody = np.empty(0, np.int64)
+        level, nobody = float(logit(value)), np.empty(0, np.int64)
         contenders = np.arange(n_arms) if n_arms <= CONTENDERS else nobody
         block = np.diag(np.full(len(contenders) + 1, variance))
         block[0, 0] *= k
-        return cls(nobody, float(logit(value)), np.zeros(n_arms), np.full(n_arms, variance), contenders, block)
+        variances = np.full(n_arms, variance)
+        return cls(nobody, level, level, variance, np.zeros(n_arms), variances, contenders, block)
 
     def predict(self, subsets: IntArray) -> tuple[FloatArray, FloatArray]:
         """The mean reward of each subset, and how sure that is, as a variance."""
@@ -70,7 +78,8 @@ class Beliefs:
         """Take in the mean reward of each subset, worth so many plays of a Bernoulli arm; the best K become incumbent.
 
         A swap that involves others teaches of these alone: what contenders know of each other is too precise to be
-        mixed with what is kept without covariances, and would be counted again with every plan.
+        mixed with what is kept without covariances, and would be counted again with every plan. Of several swaps at
+        once, each play counts in part: the sum of their effects is only roughly what they are worth together.
         """
         self._contend()
         for start in range(0, len(subsets), ROWS):
@@ -78,15 +87,45 @@ class Beliefs:
             x, arms = self._design(subsets[part])
             others = 1 + np.flatnonzero(~np.isin(arms, self.contenders))
             mixed = x[:, others].any(axis=1)
+            swaps = (x[:, 1:] > 0).sum(axis=1) if len(self.incumbent) else 1
+            near = weights[part] / np.maximum(swaps, 1)
             for rows, learners in ((~mixed, self._together(arms)), (mixed, others)):
                 if rows.any():
-                    self._condition(x[rows], arms, rewards[part][rows], weights[part][rows], learners)
+                    self._condition(x[rows], arms, rewards[part][rows], near[rows], learners)
         self._seat(np.array(top_subset(self.mean, subsets.shape[1])))
         self._anchor()
+        if self.level > self.highest:
+            self.widen(math.exp(DOUBT * (self.level - self.highest)))
+            self.highest = self.level
 
-    def widen(self, factor: float, most: float) -> None:
-        """Make each variance `factor` times as large, but not larger than `most`."""
-        by = np.sqrt(np.clip(most / self.variance, 1.0, factor))
+    @property
+    def boundary(self) -> float:
+        """The effect halfway between the incumbent's weakest arm and the strongest other."""
+        outside = np.ones(len(self.mean), bool)
+        outside[self.incumbent] = False
+        return float(self.mean[self.incumbent].min() + self.mean[outside].max()) / 2
+
+    def change(self, keep: IntArray, new: int) -> None:
+        """Drop all arms but those to keep, which are numbered anew in that order, and add new ones of the prior."""
+        k, before = len(self.incumbent), len(self.mean)
+        stays = np.concatenate([keep, np.arange(before, before + new)])
+        self.mean = np.concatenate([self.mean, np.zeros(new)])
+        self.variance = np.concatenate([self.variance, np.full(new, self.prior)])
+        self._seat(stays[list(top_subset(self.mean[stays], k))])
+        number = np.full(before + new, -1)
+        number[stays] = np.arange(len(stays))
+        self.mean, self.variance = self.mean[stays], self.variance[stays]
+        self.incumbent = np.sort(number[self.incumbent])
+        held = np.flatnonzero(number[self.contenders] >= 0)
+        held = held[np.argsort(number[self.contenders[held]])]
+        self.contenders = number[self.contenders[held]]
+        rows = np.concatenate([[0], 1 + held])
+        self.block = self.block[np.ix_(rows, rows)]
+        self._contend()
+
+    def widen(self, factor: float) -> None:
+        """Make each variance `factor` times as large, but not larger than it was at first."""
+        by = np.sqrt(np.clip(self.prior / self.variance, 1.0, factor))
         self.variance = self.variance * by * by
         scale = np.concatenate([[np.sqrt(factor)], by[self.contenders]])
         self.block = self.block * np.outer(scale, scale)
@@ -209,11 +248,10 @@ class Beliefs:
         """Choose the contenders anew: the arms with the fewest standard deviations to the boundary."""
         if not len(self.incumbent) or len(self.contenders) == len(self.mean):
             return
-        outside = np.ones(len(self.mean), bool)
-        outside[self.incumbent] = False
-        boundary = (self.mean[self.incumbent].min() + self.mean[outside].max()) / 2
-        distance = np.abs(self.mean - boundary) / np.sqrt(self.variance)
-        nearest = np.sort(np.argpartition(distance, CONTENDERS)[:CONTENDERS])
+        nearest = np.arange(len(self.mean))
+        if len(self.mean) > CONTENDERS:
+            distance = np.abs(self.mean - self.boundary) / np.sqrt(self.variance)
+            nearest = np.sort(np.argpartition(distance, CONTENDERS)[:CONTENDERS])
         _, new, old = np.intersect1d(nearest, self.contenders, assume_unique=True, return_indices=True)
         new, old = np.concatenate([[0], 1 + new]), np.concatenate([[0], 1 + old])
         block = np.diag(np.concatenate([self.block[0, :1], self.variance[nearest]]))
@@ -227,6 +265,8 @@ class Beliefs:
         return {
             "incumbent": self.incumbent.tolist(),
             "level": self.level,
+            "highest": self.highest,
+            "prior": self.prior,
             "mean": self.mean.tolist(),
             "variance": self.variance.tolist(),
             "contenders": self.contenders.tolist(),
@@ -240,14 +280,15 @@ class Beliefs:
         if k or len(incumbent):
             incumbent = np.array(subset_of(incumbent.tolist(), n_arms, k))
         contenders = whole_numbers("contenders", state["contenders"])
-        level, mean, variance, triangle = (
-            finite_numbers(name, state[name]) for name in ("level", "mean", "variance", "block")
-        )
+        mean, variance, triangle = (finite_numbers(name, state[name]) for name in ("mean", "variance", "block"))
+        level, highest, prior = (float(finite_numbers(name, state[name])) for name in ("level", "highest", "prior"))
         size = min(CONTENDERS, n_arms) if k or n_arms <= CONTENDERS else 0
         if not (contenders.shape == (size,) and (np.diff(contenders) > 0).all() and (contenders < n_arms).all()):
             raise BadRecord(f"its contenders are not {size} different arms, sorted")
-        if not (level.shape == () and mean.shape == variance.shape == (n_arms,) and (variance > 0).all()):
-            raise BadRecord(f"it does not have a level, and a mean and a variance above 0 for each of {n_arms} arms")
+        if not (mean.shape == variance.shape == (n_arms,) and (variance > 0).all() and prior > 0):
+            raise BadRecord(
+                f"it does not have a mean and a variance above 0 for each of {n_arms} arms, and before them"
+            )
         if triangle.shape != ((size + 1) * (size + 2) // 2,):
             raise BadRecord(f"its block is not the lower triangle of {size + 1} rows")
         block = np.zeros((size + 1, size + 1))
@@ -257,7 +298,7 @@ class Beliefs:
             _root(block)
         except np.linalg.LinAlgError:
             raise BadRecord("its block is not one of covariances") from None
-        return cls(incumbent, float(level), mean, variance, contenders, block)
+        return cls(incumbent, level, highest, prior, mean, variance, contenders, block)
 
 
 class _Extreme:

@@ -7,61 +7,47 @@ knob: the noise and the scale of the effects are learned. docs/thompson.md has t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
+from scipy.special import expit
 
-from kofn.core import BadRecord, Direction, FloatArray, IntArray, Plan, Seed, Subset, Tally, finite_numbers, whole
+from kofn.core import (
+    BadInput,
+    BadRecord,
+    Direction,
+    FloatArray,
+    Insight,
+    IntArray,
+    Plan,
+    Seed,
+    Subset,
+    Tally,
+    finite_numbers,
+    subset_of,
+    whole,
+)
 from kofn.policies.beliefs import Beliefs
+from kofn.policies.certificate import Certificate, random_plays
 from kofn.policies.drawn import plan_of, tenth
 from kofn.policies.linear_model import sweeps
+from kofn.policies.noise import LEAST, Noise
 from kofn.policies.randomised import Randomised
 from kofn.policies.registry import register
 
-DRAWS = 128
+DRAWS = 256
 """Draws of one plan at the most."""
 
 SPARES = 1
 """The purpose of the generator that draws what is played while a plan is out."""
 
-FIRM = 25.0
-"""A row's own dispersion is trusted as much as all others' when its rewards vary like so many coin tosses times 4."""
+RANDOM, INSIGHT = 2, 3
+"""And of those that draw random subsets, and draws to count."""
 
-LEAST = 1e-5
-"""The dispersion never falls below this part of what the first plan's rewards had in all."""
-
-
-@dataclass
-class Noise:
-    """The dispersion: the variance of a row's rewards in parts of r(1 - r), the most that rewards in [0, 1] can have.
-
-    One Bernoulli reward has 1, the mean of K of them about 1/K. It is a ratio of sums: `varied` over `possible`.
-    """
-
-    varied: float
-    possible: float
-    least: float
-
-    @property
-    def dispersion(self) -> float:
-        """The dispersion of all rows together."""
-        return min(1.0, max(self.least, self.varied / self.possible))
-
-    def learn(self, tally: Tally, value: FloatArray, doubt: FloatArray) -> FloatArray:
-        """Take in rows that were expected to earn `value`, give or take `doubt`; return the dispersion of each."""
-        n, mean = tally.count, tally.total / tally.count
-        phi = self.dispersion
-        within = np.maximum(tally.squares - tally.total * mean, 0.0)
-        possible = np.where(n > 1, n * mean * (1 - mean) * (n - 1) / np.maximum(n - phi, 0.5), 0.0)
-        self.varied += float(within.sum())
-        self.possible += float(possible.sum())
-        binomial = np.maximum(value * (1 - value), 1e-4)
-        trust = (1 + n * doubt / (phi * binomial)) ** -2.0  # what was doubtful says little of the noise
-        self.varied += float(trust @ np.minimum(n * (mean - value) ** 2, 4 * binomial))
-        self.possible += float(trust @ binomial)
-        return (within + FIRM * self.dispersion) / (possible + FIRM)
+NORMAL_95 = 1.959963984540054
+"""Standard deviations to either side that hold 95 % of a normal distribution."""
 
 
 @register
@@ -77,41 +63,114 @@ class Thompson(Randomised):
     ...     policy.tell(subset, rng.random() < p[list(subset)].mean())
     >>> policy.best()
     (6, 7)
+
+    `half_life` is for problems that drift: after so many plays, what was learned counts half. `guarantee` adds random
+    plays, t^(2/3) / 20 of them, that certify what needs no model, and never plays against a certificate.
     """
 
     name = "thompson"
-    learns_any = True
 
     def __init__(
         self,
         n_arms: int,
         k: int,
         *,
+        half_life: int | None = None,
+        guarantee: bool = False,
         seed: Seed = None,
         reward_range: tuple[float, float] = (0.0, 1.0),
         direction: Direction = "maximize",
     ) -> None:
-        super().__init__(n_arms, k, seed=seed, reward_range=reward_range, direction=direction)
+        half_life = None if half_life is None else whole("half_life", half_life)
+        if not isinstance(guarantee, bool):
+            raise BadInput(f"guarantee must be True or False, not {guarantee!r}")
+        if guarantee and half_life is not None:
+            raise BadInput("a guarantee is for problems that stay as they are: give guarantee=True or half_life=")
+        own = {"half_life": half_life, "guarantee": guarantee}
+        super().__init__(n_arms, k, seed=seed, **own, reward_range=reward_range, direction=direction)
+        self.learns_any = not guarantee  # what was not drawn at random certifies nothing
         self._learned = 0
-        self._prior = 1.0
-        self._beliefs = Beliefs.prior(self.n_arms, self.k, 0.5, self._prior)
+        self._beliefs = Beliefs.at_first(self.n_arms, self.k, 0.5, 1.0)
         self._noise = Noise(1.0, 1.0, 1.0)
+        self._certificate = Certificate.blank(self.n_arms) if guarantee else None
         self._spares: tuple[int, IntArray] = -1, np.empty((0, self.k), np.int64)  # drawn in the turn of that number
         self._begin()
 
     def best(self) -> Subset:
         """The K highest mean effects."""
-        return tuple(self._beliefs.incumbent.tolist()) if self._learned else tuple(range(self.k))
+        best = self._beliefs.incumbent if self._learned else np.arange(self.k)
+        return tuple(self._mended(best[None, :])[0].tolist())
+
+    def insight(self) -> Insight | None:
+        """What has been learned of the best subset and of each arm; None before the first plan has been told."""
+        if not self._learned:
+            return None
+        beliefs, (low, high) = self._beliefs, self.reward_range
+        spread = NORMAL_95 * np.sqrt(beliefs.variance)
+        effects, lows, highs = (self._effects(beliefs.mean + by) for by in (0.0, -spread, spread))
+        level = beliefs.level + NORMAL_95 * np.sqrt(beliefs.block[0, 0]) * np.array([0.0, -1.0, 1.0])
+        value = expit(level)
+        if self.direction == "minimize":
+            value = 1 - value[[0, 2, 1]]
+            effects, lows, highs = -effects, -highs, -lows
+        value, span = low + (high - low) * value, high - low
+        value, least, most = value.tolist()
+        return Insight(value, least, most, span * effects, span * lows, span * highs, self._sure())
+
+    def _effects(self, mean: FloatArray) -> FloatArray:
+        """The change of the incumbent's reward by having each arm in place of one on the borderline."""
+        gain, level = mean - self._beliefs.boundary, self._beliefs.level
+        effects = expit(level + gain) - expit(level)
+        inside = self._beliefs.incumbent
+        effects[inside] = expit(level) - expit(level - gain[inside])
+        return np.asarray(effects, float)
+
+    def _sure(self) -> float:
+        draws = min(1000, max(DRAWS, 2**22 // self.n_arms))
+        swaps = self._beliefs.swaps(draws, self._rng(INSIGHT))
+        return float((swaps == self._beliefs.incumbent).all(axis=1).mean())
+
+    def changed(self, keep: Sequence[int], new: int = 0) -> Self:
+        """The policy with these arms kept and others added; it loses nothing of what it knows about those it keeps."""
+        if self._certificate is not None:
+            raise BadInput("a guarantee is for a fixed set of arms: make a new policy, or do without guarantee=True")
+        new, kept = whole("new", new, least=0), np.array(subset_of(keep, self.n_arms, len(keep)))
+        fresh = type(self)(**{**self.params, "n_arms": len(kept) + new})
+        informed = copy.deepcopy(self)
+        plan, tally = informed._now.played()
+        if len(plan):
+            informed._learn(plan, tally)
+        if informed._learned:
+            informed._beliefs.change(kept, new)
+            fresh._learned, fresh._beliefs, fresh._noise = informed._learned, informed._beliefs, informed._noise
+        fresh.plays, fresh.turns = self.plays, self.turns + 1
+        fresh._begin()
+        return fresh
 
     def _next(self) -> Plan:
         rng = self._rng()
         if not self._learned:
             return sweeps(self.n_arms, self.k, 1, rng)
-        plays = tenth(self._learned)
-        return plan_of(self._beliefs.swaps(min(DRAWS, plays), rng), plays)
+        plays = tenth(min(self._learned, self._params["half_life"] or self._learned))
+        random = self._random(plays)
+        subsets = self._mended(self._beliefs.swaps(min(DRAWS, plays), rng))
+        plan = plan_of(subsets, plays - len(random))
+        return Plan(np.concatenate([plan.subsets, random]), np.append(plan.times, np.ones(len(random), np.int64)))
+
+    def _random(self, plays: int) -> IntArray:
+        """The random subsets of a plan of so many plays, the last rows of it."""
+        if self._certificate is None:
+            return np.empty((0, self.k), np.int64)
+        due = random_plays(self._learned + plays) - random_plays(self._learned)
+        return self._certificate.subsets(min(due, plays - 1), self.k, self._rng(RANDOM))
+
+    def _mended(self, subsets: IntArray) -> IntArray:
+        return subsets if self._certificate is None else self._certificate.mended(subsets, self._learned)
 
     def _spare(self, spared: int) -> Subset:
         """Another draw: while rewards are late, what is played in the meantime should teach something too."""
+        if not self.learns_any:
+            return self.best()
         if self._spares[0] != self.turns:
             rng = self._rng(SPARES)
             rows = -(-DRAWS * self.k // self.n_arms)
@@ -123,10 +182,21 @@ class Thompson(Randomised):
     def _learn(self, plan: Plan, tally: Tally) -> None:
         if not self._learned:
             self._start(tally)
+        elif self._certificate is not None and (random := len(self._random(plan.plays))):
+            rows = slice(len(plan) - random, None)
+            counted = Tally(tally.count[rows], tally.total[rows], tally.squares[rows])
+            self._certificate.learn(plan.subsets[rows], counted)
+        if self._params["half_life"]:
+            self._forget(plan.plays / self._params["half_life"])
         value, doubt = self._beliefs.predict(plan.subsets)
         weights = tally.count / self._noise.learn(tally, value, doubt)
         self._beliefs.learn(plan.subsets, tally.total / tally.count, weights)
         self._learned += plan.plays
+
+    def _forget(self, half_lives: float) -> None:
+        self._beliefs.widen(2.0**half_lives)
+        self._noise.varied *= 0.5**half_lives
+        self._noise.possible *= 0.5**half_lives
 
     def _start(self, tally: Tally) -> None:
         """The prior, from what the first plan's rewards are like, all together."""
@@ -135,23 +205,24 @@ class Thompson(Randomised):
         binomial = value * (1 - value)
         squared = float(tally.squares.sum()) - 2 * value * total + n * value * value
         variance = (squared + binomial) / (n + 1)
-        self._prior = variance / self.k / binomial**2
-        self._beliefs = Beliefs.prior(self.n_arms, self.k, value, self._prior)
+        self._beliefs = Beliefs.at_first(self.n_arms, self.k, value, variance / self.k / binomial**2)
         self._noise = Noise(1.0, 1.0, LEAST * min(1.0, variance / binomial))
 
     def _state(self) -> dict[str, Any]:
         noise = self._noise
-        return {
+        state = {
             "learned": self._learned,
-            "prior": self._prior,
             "noise": [noise.varied, noise.possible, noise.least],
             "beliefs": self._beliefs.state(),
         }
+        return state if self._certificate is None else {**state, "certificate": self._certificate.state()}
 
     def _load(self, state: Mapping[str, Any]) -> None:
         self._learned = whole("learned", state["learned"], least=0)
-        prior, noise = finite_numbers("prior", state["prior"]), finite_numbers("noise", state["noise"])
-        if prior.shape != () or noise.shape != (3,) or prior <= 0 or (noise <= 0).any():
-            raise BadRecord("prior is a number above 0, and noise three of them")
-        self._prior, self._noise = float(prior), Noise(*noise.tolist())
+        noise = finite_numbers("noise", state["noise"])
+        if noise.shape != (3,) or (noise <= 0).any():
+            raise BadRecord("noise is three numbers above 0")
+        self._noise = Noise(*noise.tolist())
         self._beliefs = Beliefs.load(state["beliefs"], self.n_arms, self.k if self._learned else 0)
+        if self._certificate is not None:
+            self._certificate = Certificate.load(state["certificate"], self.n_arms, self.k)

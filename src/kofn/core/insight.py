@@ -1,0 +1,40 @@
+"""What a policy thinks it knows, for people to look at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kofn.core.checks import FloatArray
+
+
+@dataclass(frozen=True, eq=False)
+class Insight:
+    """The estimated reward of the best subset, and what each arm is worth; `low` and `high` hold 95 % of the belief.
+
+    An arm's effect is what the best subset's reward changes by having it in place of an arm on the borderline. `sure`
+    is the probability that `best()` is the best subset. All rewards are in the user's range.
+    """
+
+    value: float
+    low: float
+    high: float
+    effects: FloatArray
+    lows: FloatArray
+    highs: FloatArray
+    sure: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON."""
+        return {
+            "value": self.value,
+            "low": self.low,
+            "high": self.high,
+            "sure": self.sure,
+            "arms": [
+                {"effect": effect, "low": low, "high": high}
+                for effect, low, high in zip(
+                    self.effects.tolist(), self.lows.tolist(), self.highs.tolist(), strict=True
+                )
+            ],
+        }
