@@ -109,6 +109,20 @@ def simulate(
             earned.append(earned[-1] + _lost(problem, n, float(tally.total.sum()), for_best))
         if progress:
             progress(plays[-1], horizon)
+    at = np.array(plays, float)
+    paid = Curve(at, np.array(earned)) if realised else None
+    return _ended(policy, problem, horizon, decisions, exploration, Curve(at, np.array(regret)), paid)
+
+
+def _ended(
+    policy: Policy,
+    problem: Problem,
+    horizon: int,
+    decisions: int,
+    exploration: int | None,
+    curve: Curve,
+    realised: Curve | None = None,
+) -> Run:
     best = policy.best()
     return Run(
         policy=policy.name,
@@ -117,8 +131,8 @@ def simulate(
         optimal=bool(problem.gap(np.array([best]))[0] <= 1e-12),
         decisions=decisions,
         exploration=horizon if exploration is None else exploration,
-        curve=Curve(np.array(plays, float), np.array(regret)),
-        realised=Curve(np.array(plays, float), np.array(earned)) if realised else None,
+        curve=curve,
+        realised=realised,
     )
 
 
@@ -146,16 +160,7 @@ def _late(
         regret.append(regret[-1] + sum(map(gaps.__getitem__, asked)))
         if progress:
             progress(plays[-1], horizon)
-    best = policy.best()
-    return Run(
-        policy=policy.name,
-        horizon=horizon,
-        final=best,
-        optimal=bool(problem.gap(np.array([best]))[0] <= 1e-12),
-        decisions=horizon,
-        exploration=horizon if exploration is None else exploration,
-        curve=Curve(np.array(plays, float), np.array(regret)),
-    )
+    return _ended(policy, problem, horizon, horizon, exploration, Curve(np.array(plays, float), np.array(regret)))
 
 
 def simulate_many(
