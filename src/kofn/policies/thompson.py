@@ -1,7 +1,7 @@
 """Our own: Thompson sampling, one swap at a time, in linear memory. The default.
 
 A draw of all effects from the posterior (`beliefs.py`) swaps the incumbent's weakest arm for the strongest other, if
-that is better in this draw. A plan is a hundred such draws, played for a tenth of the time elapsed. No horizon, and no
+that is better in this draw. A plan is up to 256 such draws, played for a tenth of the time elapsed. No horizon, no
 knob: the noise and the scale of the effects are learned. docs/thompson.md has the reasons, and what was measured.
 """
 
