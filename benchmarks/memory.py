@@ -1,4 +1,4 @@
-"""Memory of CMAB-SM: the state as JSON, and the peak of a whole simulated run: `python benchmarks/memory.py`.
+"""Memory: the state as JSON, and the peak of a whole simulated run: `python benchmarks/memory.py [cmab-sm | thompson]`.
 
 Each size runs in a process of its own, so that its peak is its own.
 """
@@ -8,14 +8,19 @@ import resource
 import subprocess
 import sys
 import time
+from typing import Any
 
 import numpy as np
 
 import kofn
 
 CASES = [(10**3, 10), (10**4, 10), (10**5, 10), (10**5, 100)]
-HORIZON = 10**12
-RESOLUTION = 0.05
+HORIZONS = {"cmab-sm": 10**12, "thompson": 10**7}
+PARAMS: dict[str, dict[str, Any]] = {"cmab-sm": {"resolution": 0.05}, "thompson": {"seed": 1}}
+
+
+def made(policy: str, n_arms: int, k: int) -> kofn.Policy:
+    return kofn.make_policy(policy, n_arms=n_arms, k=k, horizon=HORIZONS[policy], **PARAMS[policy])
 
 
 def largest_state(policy: kofn.Policy, problem: kofn.Problem, plans: int = 200) -> int:
@@ -33,28 +38,40 @@ def largest_state(policy: kofn.Policy, problem: kofn.Problem, plans: int = 200) 
     return largest
 
 
-def measure(n_arms: int, k: int) -> dict[str, float]:
+def measure(policy: str, n_arms: int, k: int) -> dict[str, float]:
     """The state's size, and time and peak memory of a run."""
     problem = kofn.Problem(kofn.Bernoulli(np.random.default_rng(n_arms).random(n_arms)), "mean", k)
     start = time.perf_counter()
-    run = kofn.simulate(kofn.CMABSM(n_arms, k, HORIZON, resolution=RESOLUTION), problem, HORIZON, seed=1)
+    run = kofn.simulate(made(policy, n_arms, k), problem, HORIZONS[policy], seed=1)
     taken = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    state = largest_state(kofn.CMABSM(n_arms, k, HORIZON, resolution=RESOLUTION), problem)
-    return {"seconds": taken, "decisions": run.decisions, "peak_mib": peak, "state_bytes": state}
+    state = largest_state(made(policy, n_arms, k), problem, plans=200 if policy == "cmab-sm" else 20)
+    return {
+        "seconds": taken,
+        "decisions": run.decisions,
+        "peak_mib": peak,
+        "state_bytes": state,
+        "regret": run.regret / HORIZONS[policy],
+    }
+
+
+def report(policy: str) -> None:
+    print(f"{policy}, a run of {HORIZONS[policy]:,} plays of a mean")
+    heads = f"{'N':>8} {'K':>4} {'state [kB]':>11} {'per arm [B]':>12} {'run [s]':>8} {'decisions':>10}"
+    print(f"{heads} {'peak [MiB]':>11} {'regret per play':>16}")
+    for n_arms, k in CASES:
+        command = [sys.executable, __file__, policy, str(n_arms), str(k)]
+        said = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
+        print(
+            f"{n_arms:8,} {k:4} {said['state_bytes'] / 1e3:11,.0f} {said['state_bytes'] / n_arms:12.1f} "
+            f"{said['seconds']:8.2f} {said['decisions']:10,} {said['peak_mib']:11,.0f} {said['regret']:16.4f}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        print(json.dumps(measure(int(sys.argv[1]), int(sys.argv[2]))))
+    if len(sys.argv) == 4:
+        print(json.dumps(measure(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))
     else:
-        print(f"CMAB-SM, a run of {HORIZON:,} plays at resolution {RESOLUTION}")
-        heads = f"{'N':>8} {'K':>4} {'state [kB]':>11} {'per arm [B]':>12} {'run [s]':>8} {'decisions':>10}"
-        print(f"{heads} {'peak [MiB]':>11}")
-        for n_arms, k in CASES:
-            command = [sys.executable, __file__, str(n_arms), str(k)]
-            said = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
-            print(
-                f"{n_arms:8,} {k:4} {said['state_bytes'] / 1e3:11,.0f} {said['state_bytes'] / n_arms:12.1f} "
-                f"{said['seconds']:8.2f} {said['decisions']:10,} {said['peak_mib']:11,.0f}"
-            )
+        for name in sys.argv[1:] or HORIZONS:
+            report(name)

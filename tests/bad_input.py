@@ -446,12 +446,12 @@ COMMANDS = [
         "no value", "run --set resolution", "--set takes NAME=VALUE, such as resolution=0.05, not 'resolution'"
     ),
     WrongCommand(
-        "unknown parameter", "run --set epsilon=0.1", "cmab-sm does not take epsilon; it takes: direction, hor"
+        "unknown parameter", "run cmab-sm --set epsilon=0.1", "cmab-sm does not take epsilon; it takes: direction, hor"
     ),
     WrongCommand(
         "a parameter by the wrong way", "run --set k=3", "--set is for the policy's own parameters: give k by"
     ),
-    WrongCommand("a wrong parameter", "run --set resolution=fine", "resolution must be a finite number, not 'fine'"),
+    WrongCommand("a wrong parameter", "run cmab-sm --set resolution=fine", "resolution must be a finite number, not 'fine'"),
     WrongCommand(
         "another direction", "run --set direction=minimize", "the policy has direction='minimize', but the pro"
     ),

@@ -72,11 +72,14 @@ def test_all_numbers_have_a_name(speed: Any, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_memory_is_measured(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(memory, "RESOLUTION", 0.2)
-    said = memory.measure(30, 3)
-    assert set(said) == {"seconds", "decisions", "peak_mib", "state_bytes"}
-    assert said["decisions"] > 30
-    assert said["peak_mib"] > 10
+    monkeypatch.setitem(memory.PARAMS, "cmab-sm", {"resolution": 0.2})
+    monkeypatch.setitem(memory.HORIZONS, "thompson", 10_000)
+    for policy in ("cmab-sm", "thompson"):
+        said = memory.measure(policy, 30, 3)
+        assert set(said) == {"seconds", "decisions", "peak_mib", "state_bytes", "regret"}
+        assert said["decisions"] > 30
+        assert said["peak_mib"] > 10
+        assert 0 < said["regret"] < 1
 
 
 def test_the_largest_state_is_that_of_a_plan_half_told(memory: Any) -> None:
@@ -88,6 +91,6 @@ def test_the_largest_state_is_that_of_a_plan_half_told(memory: Any) -> None:
 
 def test_a_size_runs_in_a_process_of_its_own() -> None:
     done = subprocess.run(
-        [sys.executable, BENCHMARKS / "memory.py", "20", "3"], capture_output=True, text=True, check=True
+        [sys.executable, BENCHMARKS / "memory.py", "cmab-sm", "20", "3"], capture_output=True, text=True, check=True
     )
     assert json.loads(done.stdout)["state_bytes"] > 100

@@ -460,6 +460,174 @@ def test_what_is_told_is_copied() -> None:
     assert (told(policy), policy.state()["told"]["total"]) == ([1], [1.0])
 
 
+# Plays that were not planned.
+
+
+class Open(Scripted):
+    """Learns from any play, and hands out something of its own while a plan is out."""
+
+    learns_any = True
+
+    def spare(self, spared: int) -> Subset:
+        return [C, D, (1, 3)][spared % 3]
+
+
+def open_minded(*script: Rows, **options: Any) -> Open:
+    return Open(4, 2, script=list(script), **options)
+
+
+def test_a_play_that_was_not_planned_counts_in_place_of_one_that_was() -> None:
+    policy = open_minded([(A, 2), (B, 2)], [(C, 1)])
+    for subset, reward in ((D, 1.0), (B, 0.5), (C, 0.25)):
+        policy.tell(subset, reward)
+    assert list(policy.plan()) == [(A, 2), (B, 1)]  # what is best to play next is what it was
+    policy.tell(D, 0.5)
+    assert policy.learned == [[1, 2, 1, 0.5, 1.5, 0.25, 0.25, 1.25, 0.0625]]  # of B, of D, of C
+    assert (policy.plays, policy.turns) == (4, 1)
+
+
+def test_a_play_more_than_was_planned_of_a_subset_counts_too() -> None:
+    policy = open_minded([(A, 1), (B, 2)], [(C, 1)])
+    for reward in (1.0, 0.5, 0.0):
+        policy.tell(A, reward)
+    assert policy.learned == [[1, 2, 1.0, 0.5, 1.0, 0.25]]
+
+
+def test_a_plan_may_be_told_in_full_after_others() -> None:
+    policy = open_minded([(A, 2), (B, 2)], [(C, 1)])
+    policy.tell(D, 1.0)
+    policy.tell_plan(Tally.of([[1, 1], [0, 0]]))
+    assert policy.learned == [[2, 2, 1, 2.0, 0.0, 1.0, 2.0, 0.0, 1.0]]
+    assert policy.plays == 5
+
+
+def test_a_plan_ends_early_when_too_many_subsets_were_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kofn.core.progress.MOST_OTHERS", 2)
+    policy = open_minded([(A, 99)], [(B, 1)])
+    policy.tell(C, 1.0)
+    policy.tell(C, 0.0)
+    assert policy.turns == 0
+    policy.tell(D, 1.0)
+    assert (policy.turns, policy.plays) == (1, 3)
+    assert policy.learned == [[2, 1, 1.0, 1.0, 1.0, 1.0]]
+
+
+def test_without_leave_what_was_not_planned_is_refused() -> None:
+    policy = scripted([(A, 2)])
+    before = policy.state()
+    for subset, count in ((B, 1), (A, 3)):
+        with pytest.raises(BadTally, match=r"not in the plan|all 2 that were wanted"):
+            policy.tell_total(subset, count, 0.5)
+    assert policy.state() == before
+    assert "others" not in before
+
+
+@pytest.mark.parametrize("kind", [Scripted, Open])
+def test_a_total_of_planned_plays_is_a_tally(kind: type[Scripted]) -> None:
+    policy = kind(4, 2, script=[[(A, 5), (B, 3)], [(C, 1)]])
+    asked = [policy.ask() for _ in range(4)]
+    assert asked == [A, B, A, B]
+    policy.tell_total([1, 0], 4, 2.0, 1.5)
+    assert told(policy) == [4, 0]
+    assert Counter(policy.ask() for _ in range(2)) == Counter({A: 1, B: 1})
+    policy.tell_total(A, 1, 0.5, 0.25)
+    policy.tell_total(B, 3, 3.0)
+    assert policy.learned == [[5, 3, 2.5, 3.0, 1.75, 3.0]]
+
+
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+@pytest.mark.parametrize("reward_range", [(0.0, 1.0), (0.0, 40.0), (-3.0, 5.0)])
+@pytest.mark.parametrize("subset", [A, D])
+def test_squares_that_are_not_known_are_the_largest_there_can_be(
+    subset: Subset, reward_range: tuple[float, float], direction: Direction
+) -> None:
+    """As if 3 of 8 rewards had been at the upper end, and the others at the lower one."""
+    low, high = reward_range
+    policy = open_minded([(A, 8)], [(B, 1)], reward_range=reward_range, direction=direction)
+    policy.tell_total(subset, 8, 3 * high + 5 * low)
+    ones = 3 if direction == "maximize" else 5
+    assert policy.learned == [pytest.approx([8, ones, ones])]
+
+
+@pytest.mark.parametrize(
+    ("subset", "count", "total", "squares"),
+    [
+        (D, 0, 0.0, None),
+        (D, -1, 0.0, None),
+        (D, 1.5, 0.5, None),
+        (D, 2, 2.5, None),
+        (D, 2, -0.5, None),
+        (D, 2, np.nan, None),
+        (D, 2, 1.0, 0.4),
+        (D, 2, 1.0, 1.1),
+        (A, 2, 2.5, None),
+        ((0, 0), 1, 0.5, None),
+        ((0, 4), 1, 0.5, None),
+    ],
+)
+def test_a_total_that_no_plays_have_is_refused(subset: Any, count: Any, total: float, squares: float | None) -> None:
+    policy = open_minded([(A, 5)], [(B, 1)])
+    before = policy.state()
+    with pytest.raises(BadInput):
+        policy.tell_total(subset, count, total, squares)
+    assert policy.state() == before
+
+
+def test_spare_plays_are_numbered_from_the_start_of_each_plan() -> None:
+    policy = open_minded([(A, 1)], [(B, 4)])
+    assert [policy.ask() for _ in range(6)] == [A, C, D, (1, 3), C, D]
+    policy.tell(A, 1.0)
+    assert [policy.ask() for _ in range(6)] == [B, B, B, B, C, D]
+
+
+def test_a_spare_play_of_an_earlier_plan_counts_for_the_plan_that_is_out() -> None:
+    policy = open_minded([(A, 1)], [(B, 2), (D, 1)], [(C, 9)])
+    assert [policy.ask() for _ in range(4)] == [A, C, D, (1, 3)]
+    policy.tell(A, 1.0)
+    policy.tell(C, 0.5)
+    policy.tell(D, 0.25)  # planned by now, but this play was not
+    policy.tell((1, 3), 0.125)
+    assert policy.learned[1:] == [[1, 1, 1, 0.5, 0.25, 0.125, 0.25, 0.0625, 0.015625]]
+    assert policy.plays == 4
+
+
+def test_what_was_not_planned_is_kept() -> None:
+    policy = open_minded([(A, 3), (B, 3)], [(C, 1)])
+    policy.tell(B, 0.5)
+    policy.tell_total(D, 2, 1.0, 0.75)
+    state = json.loads(json.dumps(policy.state()))
+    assert state["others"] == [[[2, 3], 2, 1.0, 0.75]]
+    again = open_minded([(A, 3), (B, 3)], [(C, 1)])
+    again.load(state)
+    assert again.state() == policy.state()
+    for each in (policy, again):
+        each.tell_total(A, 3, 3.0)
+        assert each.learned == [[3, 1, 2, 3.0, 0.5, 1.0, 3.0, 0.25, 0.75]]
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        None,
+        7,
+        [[[2, 3], 1, 0.5]],
+        [[[2, 3], 0, 0.0, 0.0]],
+        [[[2, 4], 1, 0.5, 0.25]],
+        [[[2, 3], 1, 1.5, 2.25]],
+        [[[2, 3], 1, 0.5, 0.5], [[1, 2], 1, 0.5, 0.1]],
+        [[[2, 3], 1, 0.5, 0.25], [[3, 2], 1, 0.5, 0.25]],
+        [[[2, 3], 6, 3.0, 3.0]],  # complete: it should have turned
+    ],
+)
+def test_others_that_cannot_be_are_refused(others: Any) -> None:
+    policy = open_minded([(A, 3), (B, 3)])
+    policy.tell(D, 0.5)
+    before = policy.state()
+    with pytest.raises(BadRecord):
+        policy.load({**before, "others": others})
+    assert policy.state() == before
+
+
 # The edge: the user's scale.
 
 RANGES = [(0.0, 1.0), (0.0, 40.0), (-3.0, 5.0), (-8.0, -4.0), (100.0, 101.0)]

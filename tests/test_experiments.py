@@ -274,15 +274,17 @@ def test_a_panel_has_a_cell_for_each_k_and_line(small: PanelResult) -> None:
         (2, "cmab-sm (printed)"),
         (2, "improved-ucb (figures)"),
         (2, "improved-ucb (printed)"),
+        (2, "thompson"),
         (3, "cmab-sm (figures)"),
         (3, "cmab-sm (printed)"),
+        (3, "thompson"),
     ]
     assert (small.horizon, small.runs, small.seed) == (3_000, 3, 5)
     for cell in small.cells:
         assert cell.band.runs == 3
         assert cell.band.plays[-1] == 3_000
         assert 0 < cell.final < 3_000
-        assert cell.printed is published()["max", 12, cell.k, cell.line.published]
+        assert cell.printed is published().get(("max", 12, cell.k, cell.line.published))
 
 
 def test_the_printed_schedule_explores_nothing_in_3000_plays(small: PanelResult) -> None:
@@ -300,12 +302,12 @@ def test_all_policies_play_the_same_instances(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(Setting, "problem", problem)
     run_panel(Panel("max-12", "", "max", 12, (2,), 3, (2,)), horizon=100, workers=1)
-    assert made == made[:3] * 4  # three runs of each of four lines
+    assert made == made[:3] * 5  # three runs of each of five lines
     assert len(set(made)) == 3
 
 
 def test_a_short_horizon_has_no_ratio(small: PanelResult) -> None:
-    assert [cell.ratio for cell in small.cells] == [None] * 6
+    assert [cell.ratio for cell in small.cells] == [None] * 8
 
 
 def test_a_panel_is_ready_for_json(small: PanelResult) -> None:
@@ -343,12 +345,14 @@ def test_a_panel_is_the_same_on_any_number_of_workers(small: PanelResult) -> Non
 def test_progress_counts_the_runs_of_the_whole_figure() -> None:
     seen: list[tuple[int, int]] = []
     run_panel(SMALL, horizon=100, runs=2, workers=1, progress=lambda *at: seen.append(at))
-    assert seen == [(done, 12) for done in range(1, 13)]
+    assert seen == [(done, 16) for done in range(1, 17)]
 
 
 def test_a_million_plays_have_a_ratio() -> None:
     panel = Panel("max-12", "", "max", 12, (3,), 2, ())
-    for cell in run_panel(panel, workers=1).cells:
+    *theirs, ours = run_panel(panel, workers=1).cells
+    assert (ours.line.name, ours.printed, ours.ratio) == ("thompson", None, None)
+    for cell in theirs:
         assert cell.printed is not None
         at_980_000 = float(np.interp(980_000, cell.band.plays, cell.band.mean))
         assert cell.ratio == pytest.approx(at_980_000 / 12_909.17)

@@ -59,14 +59,14 @@ def test_a_panel_has_a_picture_for_each_k(max12: PanelResult) -> None:
     assert [ax.get_title() for ax in figure.axes] == ["K = 2", "K = 3", "K = 5"]
     assert {(ax.get_xlabel(), ax.get_ylabel()) for ax in figure.axes} == {("plays", "regret")}
     assert figure.get_suptitle() == "Maximum, N = 12: expected regret over 2,000 plays, mean of 2 runs"
-    assert all(ax.get_ylim()[0] == 0 for ax in figure.axes)
+    assert all((ax.get_ylim()[0], ax.get_yscale()) == (10, "log") for ax in figure.axes)
 
 
 def test_each_line_is_our_mean_and_each_band_its_width(max12: PanelResult) -> None:
     figure = draw_panel(max12)
     for k, ax in zip((2, 3, 5), figure.axes, strict=True):
         bands = [each for each in ax.collections if isinstance(each, FillBetweenPolyCollection)]
-        assert len(bands) == len(max12.at(k)) == 4
+        assert len(bands) == len(max12.at(k)) == 5
         for cell, band in zip(max12.at(k), bands, strict=True):
             drawn = line(ax, cell.line.name)
             assert drawn.get_xdata().tolist() == cell.band.plays.tolist()
@@ -94,6 +94,7 @@ def test_the_legend_names_each_line_once(max12: PanelResult) -> None:
         "cmab-sm (printed)",
         "improved-ucb (figures)",
         "improved-ucb (printed)",
+        "thompson",
         "cmab-sm, as published",
         "ucb, as published",
     ]
@@ -102,7 +103,7 @@ def test_the_legend_names_each_line_once(max12: PanelResult) -> None:
 def test_algorithms_that_were_not_run_are_drawn_from_the_paper() -> None:
     panel = Panel("mean-45", "Mean, N = 45", "mean", 45, (2,), 1, ())
     (ax,) = draw_panel(run_panel(panel, horizon=1_000, workers=1)).axes
-    ours = ["cmab-sm (figures)", "cmab-sm (printed)", "csar"]
+    ours = ["cmab-sm (figures)", "cmab-sm (printed)", "csar", "thompson"]
     assert labels(ax) == [*ours, "cmab-sm, as published", "csar, as published", "ucb, as published"]
     assert line(ax, "csar, as published").get_color() == line(ax, "csar").get_color()
 
@@ -117,7 +118,7 @@ def test_places_without_a_k_stay_empty(five: PanelResult) -> None:
 def test_without_published_curves_only_ours_are_drawn(five: PanelResult) -> None:
     figure = draw_panel(five)
     assert labels(figure.axes[0]) == [cell.line.name for cell in five.at(2)]
-    assert labels(figure.axes[1]) == ["cmab-sm (figures)", "cmab-sm (printed)"]
+    assert labels(figure.axes[1]) == ["cmab-sm (figures)", "cmab-sm (printed)", "thompson"]
 
 
 # Dominance.

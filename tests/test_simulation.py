@@ -18,7 +18,7 @@ from kofn.simulation import simulate, simulate_many, spread
 P = [0.9, 0.6, 0.5, 0.2]
 Rows = list[tuple[Subset, int]]
 A, B, BEST = (0, 2), (2, 3), (0, 1)
-GAPS = {A: 0.05, B: 0.4, BEST: 0.0}  # of the mean: 0.75 - 0.7, 0.75 - 0.35
+GAPS: dict[Subset, float] = {A: 0.05, B: 0.4, BEST: 0.0}  # of the mean: 0.75 - 0.7, 0.75 - 0.35
 ROWS: Rows = [(A, 30), (B, 10)]
 
 
@@ -347,6 +347,85 @@ def test_many_runs_can_be_realised() -> None:
     runs = simulate_many(noisy, SIX, 5_000, 3, workers=1, realised=True)
     assert all(run.realised is not None for run in runs)
     assert all(run.realised is None for run in simulate_many(noisy, SIX, 5_000, 2, workers=1))
+
+
+# Late rewards.
+
+
+class Diary(Script):
+    """A script that keeps a diary: what it was asked for, and what it was told and after how many questions."""
+
+    def __init__(self, rows: Rows, **options: Any) -> None:
+        super().__init__(rows, **options)
+        self.asked: list[Subset] = []
+        self.heard: list[tuple[int, Subset, float]] = []
+
+    def ask(self) -> Subset:
+        self.asked.append(super().ask())
+        return self.asked[-1]
+
+    def tell(self, subset: Any, reward: float, arms: Any = None) -> None:
+        self.heard.append((len(self.asked), subset, reward))
+        super().tell(subset, reward, arms)
+
+
+@pytest.mark.parametrize(("delay", "horizon"), [(1, 50), (7, 50), (25, 50), (49, 50), (50, 50), (80, 50)])
+def test_a_reward_comes_when_so_many_more_plays_were_asked_for(delay: int, horizon: int) -> None:
+    policy = Diary(ROWS)
+    run = simulate(policy, mean_problem(), horizon, seed=1, delay=delay)
+    told = max(0, horizon - delay)
+    assert len(policy.asked) == horizon
+    assert policy.plays == len(policy.heard) == told
+    assert [after for after, _, _ in policy.heard] == list(range(delay + 1, horizon + 1))
+    assert [subset for _, subset, _ in policy.heard] == policy.asked[:told]  # each reward with its own subset
+    assert run.regret == pytest.approx(sum(GAPS[subset] for subset in policy.asked))
+    assert run.curve.plays[-1] == run.horizon == run.decisions == run.exploration == horizon
+
+
+def test_late_rewards_are_those_of_their_subsets() -> None:
+    """Arms that always pay or never do: (0, 1) pays 1, (0, 2) pays 1/2, (2, 3) pays 0."""
+    policy = Diary([(A, 3), (B, 2), (BEST, 4)])
+    simulate(policy, mean_problem([1.0, 1.0, 0.0, 0.0]), 60, seed=1, delay=13)
+    pays: dict[Subset, float] = {BEST: 1.0, A: 0.5, B: 0.0}
+    assert {subset for _, subset, _ in policy.heard} == set(pays)
+    assert all(reward == pays[subset] for _, subset, reward in policy.heard)
+
+
+def test_no_delay_is_no_delay() -> None:
+    with_it = simulate(noisy(np.random.SeedSequence(3)), SIX, 5_000, 4, delay=0)
+    assert told([with_it]) == told([simulate(noisy(np.random.SeedSequence(3)), SIX, 5_000, 4)])
+
+
+def test_a_commitment_is_seen_late_too() -> None:
+    policy = Diary([(A, 10)], commits_after=2)
+    run = simulate(policy, mean_problem(), 100, seed=1, delay=5)
+    assert run.exploration == 30  # two plans of 10 plays, and 5 more plays after each until its last reward is there
+    assert policy.asked == [A] * 10 + [BEST] * 5 + [A] * 10 + [BEST] * 75
+
+
+def test_progress_with_a_delay_reaches_the_end() -> None:
+    seen: list[tuple[int, int]] = []
+    simulate(Script(ROWS), mean_problem(), 150, seed=1, delay=40, progress=lambda *at: seen.append(at))
+    assert seen == [(40, 150), (80, 150), (120, 150), (150, 150)]
+
+
+def test_late_rewards_still_lead_to_the_best() -> None:
+    run = simulate(kofn.Thompson(6, 2, seed=1), SIX, 6_000, seed=1, delay=300)
+    assert run.optimal
+    assert run.regret_at(6_000) - run.regret_at(3_000) < run.regret_at(3_000) / 2
+
+
+@pytest.mark.parametrize("delay", [-1, 1.5, "late", None, True])
+def test_what_is_no_delay_is_refused(delay: Any) -> None:
+    with pytest.raises(BadInput, match="delay must be a whole number"):
+        simulate(Script(ROWS), mean_problem(), 10, delay=delay)
+
+
+def test_what_cannot_be_late_is_refused() -> None:
+    with pytest.raises(BadInput, match="with a delay there is no realised regret"):
+        simulate(Script(ROWS), mean_problem(), 10, delay=5, realised=True)
+    with pytest.raises(BadInput, match="may need nothing but rewards"):
+        simulate(kofn.CUCB(4, 2), mean_problem(), 10, delay=5)
 
 
 # Progress.

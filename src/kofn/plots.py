@@ -30,6 +30,7 @@ COLOURS = {
     "improved-ucb (figures)": "#c4511d",
     "improved-ucb (printed)": "#eeb08c",
     "csar": "#4b7f52",
+    "thompson": "#8a4f9e",
 }
 PUBLISHED_AS = {"cmab-sm": "cmab-sm (figures)", "ucb": "improved-ucb (figures)", "csar": "csar"}
 WHEEL = ("#0b6e99", "#c4511d", "#4b7f52", "#8a4f9e", "#b58900", "#d33682", "#2aa198", "#6c5b4c", "#1f3b73", "#8c1c13")
@@ -65,6 +66,9 @@ def _draw_cells(ax: Axes, result: PanelResult, k: int) -> None:
         colour = COLOURS[PUBLISHED_AS[name]]
         ax.plot(curve.plays, curve.regret, ":", color=colour, lw=1.8, label=f"{name}, as published")
     _axes(ax, f"K = {k}")
+    ax.set_yscale("log")  # from hundreds to hundreds of thousands
+    ax.set_ylim(bottom=10)
+    ax.yaxis.set_major_formatter(EngFormatter(sep=""))
 
 
 def _draw_cell(ax: Axes, cell: Cell) -> None:

@@ -11,9 +11,11 @@ from typing import Any
 import click
 
 from kofn import __version__
+from kofn.cli.campaigns import campaign
 from kofn.cli.experiments import compare, suite
 from kofn.cli.options import AS_JSON, PICTURE, PROBLEMS, SEED, WORKERS, Count, setting
 from kofn.cli.output import echo_json, new_table, order_lines, pairs, panel_table, picture, progress_bar, show
+from kofn.cli.serve import serve, token
 
 
 @click.group(
@@ -26,8 +28,8 @@ def cli(context: click.Context) -> None:
 
     \b
     kofn budget --arms 24 --k 5 --horizon 1e6   what will learning cost?
-    kofn run cmab-sm --problem max --out run    one run, with a picture
-    kofn compare cmab-sm dart --problem max     which policy is best?
+    kofn run thompson --problem max --out run   one run, with a picture
+    kofn compare thompson dart --problem max    which policy is best?
     kofn paper max-12                           a figure of the paper, again
     """
     if context.invoked_subcommand is None:
@@ -85,7 +87,7 @@ def paper(
 
 
 @cli.command()
-@click.argument("policy", default="cmab-sm")
+@click.argument("policy", default="thompson")
 @click.option("--problem", default="max", show_default=True, help=f"{PROBLEMS}, on random arms.")
 @click.option("--arms", type=Count(), default=24, show_default=True, help="N, the number of arms.")
 @click.option("--k", type=Count(), default=5, show_default=True, help="K, the size of a subset.")
@@ -110,7 +112,7 @@ def run(
     """Let one POLICY play one problem, and show what it found and what it lost on the way.
 
     \b
-    kofn run cmab-sm --problem max --arms 24 --k 5 --horizon 1e6 --out run
+    kofn run thompson --problem max --arms 24 --k 5 --horizon 1e6 --out run
     kofn run cmab-sm --set resolution=0.05 --realised
     kofn run doubling --set of=cmab-sm --problem mean
     """
@@ -230,7 +232,7 @@ def completion(shell: str) -> None:
     click.echo(kind(cli, {}, "kofn", "_KOFN_COMPLETE").source())
 
 
-for command in (compare, suite):
+for command in (campaign, compare, serve, suite, token):
     cli.add_command(command)
 
 

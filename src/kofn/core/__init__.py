@@ -28,11 +28,13 @@ from kofn.core.errors import (
     KofnError,
     MissingExtra,
     NoSuchCampaign,
+    NotAllowed,
     NotRunning,
     ShortHorizonWarning,
     StoreError,
     TooManySubsets,
     UnknownDecision,
+    Unreachable,
 )
 from kofn.core.insight import Insight
 from kofn.core.plan import Plan, Tally
@@ -50,6 +52,7 @@ __all__ = [
     "KofnError",
     "MissingExtra",
     "NoSuchCampaign",
+    "NotAllowed",
     "NotRunning",
     "Plan",
     "Policy",
@@ -58,4 +61,5 @@ __all__ = [
     "Tally",
     "TooManySubsets",
     "UnknownDecision",
+    "Unreachable",
 ]

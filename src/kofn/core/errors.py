@@ -12,7 +12,9 @@
     │   ├── UnknownDecision not a decision of this campaign
     │   ├── Conflict        told before, and otherwise
     │   ├── NotRunning      paused or finished
-    │   └── StoreError      a store that cannot be reached, or is of a newer kofn
+    │   ├── StoreError      a store that cannot be reached, or is of a newer kofn
+    │   ├── NotAllowed      a service that refuses the token, or what it is used for
+    │   └── Unreachable     a service that does not answer, or is out of order
     └── MissingExtra        an optional library is not installed (also an ImportError)
 
     ShortHorizonWarning     a horizon in which nothing can be learned (a UserWarning)
@@ -73,6 +75,14 @@ class NotRunning(CampaignError):
 
 class StoreError(CampaignError):
     """A store that cannot be reached, or was made by a newer kofn."""
+
+
+class NotAllowed(CampaignError):
+    """A service refuses the token, or what it is used for."""
+
+
+class Unreachable(CampaignError):
+    """A service does not answer, or is out of order."""
 
 
 class MissingExtra(KofnError, ImportError):

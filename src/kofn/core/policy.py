@@ -80,8 +80,13 @@ class Policy(ABC):
         """What it has learned of the best subset and of each arm, if it can say."""
         return None
 
+    def spare(self, spared: int) -> Subset:
+        """What to play while all of the plan is out, for the time after `spared` such plays."""
+        del spared
+        return self.best()
+
     def changed(self, keep: Sequence[int], new: int = 0) -> Self:
-        """The policy with only these arms kept, in their order, and `new` others after them."""
+        """The policy with only these arms kept, numbered anew from the lowest up, and `new` others after them."""
         del keep, new
         raise BadInput(f"{self.name} is for a fixed set of arms: for arms that come and go, take thompson")
 
@@ -117,7 +122,7 @@ class Policy(ABC):
     def ask(self) -> Subset:
         """The next subset to play. Many may be asked for before the first is told; when all of the plan is out, it is
         `best()`, or what else the policy makes of the time, so that nobody ever waits."""
-        return self._now.hand_out() or self._now.extra(self._spare(self._now.spared))
+        return self._now.hand_out() or self._now.extra(self.spare(self._now.spared))
 
     def tell(self, subset: Iterable[SupportsIndex], reward: float, arms: Iterable[float] | None = None) -> None:
         """Tell what one play of `subset` earned; and each of its arms, in the same order, to a policy that sees them.
@@ -154,9 +159,10 @@ class Policy(ABC):
         """
         subset, count = self._subset(subset), whole("count", count)
         low, high = self.reward_range
+        total = float(finite_numbers("total", total))
         if squares is None:  # the most that it can be, as if every reward had been at one end of its range
             squares = (low + high) * total - low * high * count
-        tally = Tally(np.array([count]), np.array([total], float), np.array([squares], float))
+        tally = Tally(np.array([count]), np.array([total]), np.array([float(finite_numbers("squares", squares))]))
         row = self._now.row_of(subset)
         if row is not None and count <= self._now.plan.times[row] - self._now.got.count[row]:
             whole_plan = Tally.zeros(len(self._now.plan), self.k if "arms" in self.needs else None)
@@ -264,11 +270,6 @@ class Policy(ABC):
         """Start on the next plan. Each policy calls it at the end of its `__init__`."""
         extras = self._now.extras if "_now" in vars(self) else {}
         self._now = Progress(self._next(), extras, arms="arms" in self.needs)
-
-    def _spare(self, spared: int) -> Subset:
-        """What to play while all of the plan is out, for the time after `spared` such plays."""
-        del spared
-        return self.best()
 
     def _turn(self) -> None:
         self._learn(*(self._now.played() if self._now.others else (self._now.plan, self._now.got)))

@@ -25,11 +25,11 @@ from kofn.simulation import Progress, Run, simulate_many
 
 @dataclass(frozen=True)
 class Line:
-    """A policy in a figure; `published` is its name in the published curves. Not every policy has schedules."""
+    """A policy in a figure; `published` is its name in the published curves, if there. Not every one has schedules."""
 
     policy: str
-    schedule: str | None
-    published: str
+    schedule: str | None = None
+    published: str = ""
 
     @property
     def name(self) -> str:
@@ -47,7 +47,8 @@ class Line:
 SCHEDULES = ("figures", "printed")
 CMAB_SM = tuple(Line("cmab-sm", schedule, "cmab-sm") for schedule in SCHEDULES)
 UCB = tuple(Line("improved-ucb", schedule, "ucb") for schedule in SCHEDULES)
-CSAR = (Line("csar", None, "csar"),)
+CSAR = (Line("csar", published="csar"),)
+OURS = (Line("thompson"),)
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,8 @@ class Panel:
 
     def lines(self, k: int) -> tuple[Line, ...]:
         """The policies that play this K."""
-        return CMAB_SM + UCB * (k in self.ucb_ks) + CSAR * (self.family == "mean")  # CSAR is for linear rewards
+        linear = self.family == "mean"  # what CSAR is for
+        return CMAB_SM + UCB * (k in self.ucb_ks) + CSAR * linear + OURS
 
 
 @dataclass(frozen=True)

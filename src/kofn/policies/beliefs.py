@@ -23,6 +23,9 @@ from kofn.policies.drawn import top_subset
 CONTENDERS = 32
 """Arms with covariances: 33 * 34 / 2 numbers, whatever N is."""
 
+SEATED = 8
+"""Arms of the incumbent that are always contenders: a swap between contenders needs one of them."""
+
 ROWS = 256
 """Rows learned at once; more of them are learned block after block."""
 
@@ -251,6 +254,8 @@ class Beliefs:
         nearest = np.arange(len(self.mean))
         if len(self.mean) > CONTENDERS:
             distance = np.abs(self.mean - self.boundary) / np.sqrt(self.variance)
+            inside = distance[self.incumbent]
+            distance[self.incumbent[np.argsort(inside)[:SEATED]]] = -1.0
             nearest = np.sort(np.argpartition(distance, CONTENDERS)[:CONTENDERS])
         _, new, old = np.intersect1d(nearest, self.contenders, assume_unique=True, return_indices=True)
         new, old = np.concatenate([[0], 1 + new]), np.concatenate([[0], 1 + old])
@@ -282,7 +287,8 @@ class Beliefs:
         contenders = whole_numbers("contenders", state["contenders"])
         mean, variance, triangle = (finite_numbers(name, state[name]) for name in ("mean", "variance", "block"))
         level, highest, prior = (float(finite_numbers(name, state[name])) for name in ("level", "highest", "prior"))
-        size = min(CONTENDERS, n_arms) if k or n_arms <= CONTENDERS else 0
+        some = n_arms <= CONTENDERS or (k and len(contenders))  # many arms have no boundary before the second plan
+        size = min(CONTENDERS, n_arms) if some else 0
         if not (contenders.shape == (size,) and (np.diff(contenders) > 0).all() and (contenders < n_arms).all()):
             raise BadRecord(f"its contenders are not {size} different arms, sorted")
         if not (mean.shape == variance.shape == (n_arms,) and (variance > 0).all() and prior > 0):

@@ -46,6 +46,9 @@ SPARES = 1
 RANDOM, INSIGHT = 2, 3
 """And of those that draw random subsets, and draws to count."""
 
+MOST_HALF_LIVES = 20.0
+"""Forgotten at once at the most: a millionth is left, and numbers stay within what floats can hold."""
+
 NORMAL_95 = 1.959963984540054
 """Standard deviations to either side that hold 95 % of a normal distribution."""
 
@@ -134,6 +137,8 @@ class Thompson(Randomised):
         """The policy with these arms kept and others added; it loses nothing of what it knows about those it keeps."""
         if self._certificate is not None:
             raise BadInput("a guarantee is for a fixed set of arms: make a new policy, or do without guarantee=True")
+        if not isinstance(keep, Sequence) or not keep:
+            raise BadInput(f"keep is a list of the arms to keep, at least one, not {keep!r}")
         new, kept = whole("new", new, least=0), np.array(subset_of(keep, self.n_arms, len(keep)))
         fresh = type(self)(**{**self.params, "n_arms": len(kept) + new})
         informed = copy.deepcopy(self)
@@ -153,8 +158,8 @@ class Thompson(Randomised):
             return sweeps(self.n_arms, self.k, 1, rng)
         plays = tenth(min(self._learned, self._params["half_life"] or self._learned))
         random = self._random(plays)
-        subsets = self._mended(self._beliefs.swaps(min(DRAWS, plays), rng))
-        plan = plan_of(subsets, plays - len(random))
+        rest = plays - len(random)
+        plan = plan_of(self._mended(self._beliefs.swaps(min(DRAWS, rest), rng)), rest)
         return Plan(np.concatenate([plan.subsets, random]), np.append(plan.times, np.ones(len(random), np.int64)))
 
     def _random(self, plays: int) -> IntArray:
@@ -167,7 +172,7 @@ class Thompson(Randomised):
     def _mended(self, subsets: IntArray) -> IntArray:
         return subsets if self._certificate is None else self._certificate.mended(subsets, self._learned)
 
-    def _spare(self, spared: int) -> Subset:
+    def spare(self, spared: int) -> Subset:
         """Another draw: while rewards are late, what is played in the meantime should teach something too."""
         if not self.learns_any:
             return self.best()
@@ -194,6 +199,7 @@ class Thompson(Randomised):
         self._learned += plan.plays
 
     def _forget(self, half_lives: float) -> None:
+        half_lives = min(half_lives, MOST_HALF_LIVES)
         self._beliefs.widen(2.0**half_lives)
         self._noise.varied *= 0.5**half_lives
         self._noise.possible *= 0.5**half_lives

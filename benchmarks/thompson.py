@@ -1,0 +1,244 @@
+"""What docs/thompson.md claims, as tables: `python -m benchmarks.thompson regret`; `--help` names the others.
+
+Instances are those of the suite's settings with the given seed, which was not used for tuning (1000 to 2400 were).
+"""
+
+import argparse
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+import kofn
+from benchmarks.grid import SKETCHES
+from kofn.experiments.published import published
+from kofn.experiments.settings import Setting
+from kofn.experiments.suite import SUITE, Store, run_suite
+from kofn.policies import beliefs
+from kofn.simulation import spread
+
+RIVALS = ("linear-thompson", "shared-credit", "glm-max", "dart", "cmab-sm", "slots", "etcg")
+"""Those that are the best in any setting of docs/leaderboard.md, and the paper's own; the others are far behind."""
+
+SMALL = tuple(setting for setting in SUITE if setting.n_arms < 1000)
+GRID = ("mean", "max", "cross-selling")
+
+
+def line(*cells: object) -> None:
+    print("| " + " | ".join(str(cell) for cell in cells) + " |", flush=True)
+
+
+def table(*heads: str) -> None:
+    line(*heads)
+    line(*["---", *["---:"] * (len(heads) - 1)])
+
+
+def instance(setting: Setting, seed: int, run: int) -> tuple[kofn.Problem, list[np.random.SeedSequence]]:
+    """The problem of one run, and the seeds of its policy and its plays."""
+    for_problem, *others = np.random.SeedSequence([seed, run]).spawn(3)
+    return setting.problem(for_problem), others
+
+
+# regret
+
+
+def sketch_of(setting: Setting) -> float | None:
+    for (family, n_arms), (ks, _, linear) in SKETCHES.items():
+        if (family, n_arms) == (setting.family, setting.n_arms) and setting.k in ks:
+            return float(linear[ks.index(setting.k)])
+    return None
+
+
+def published_of(setting: Setting) -> float | None:
+    finals = [
+        curve.final
+        for (family, n_arms, k, _), curve in published().items()
+        if (family, n_arms, k) == (setting.family, setting.n_arms, setting.k)
+    ]
+    return min(finals, default=None)
+
+
+def regret(seed: int, runs: int, store: str) -> None:
+    """Thompson against the sketch, the paper and the best of all rivals, on every setting up to N = 45."""
+    found: dict[str, dict[str, list[float]]] = {setting.name: {} for setting in SMALL}
+    results = run_suite(Store(Path(store)), settings=SMALL, policies=["thompson", *RIVALS], runs=runs, seed=seed)
+    for result in results:
+        if "finals" in result:
+            found[result["setting"]][result["policy"]] = result["finals"]
+    table("setting", "thompson", "worst / mean", "/ O(N) sketch", "/ published", "best rival", "its regret", "ratio")
+    within = []
+    for setting in SMALL:
+        means = {name: float(np.mean(finals)) for name, finals in found[setting.name].items()}
+        worst, ours = max(found[setting.name]["thompson"]), means.pop("thompson")
+        rival = min(means, key=means.__getitem__)
+        ratio = ours / means[rival] if means[rival] >= 1 else None
+        if setting.family in GRID and ratio is not None:
+            within.append(ratio)
+        line(
+            setting.name,
+            f"{ours:,.0f}",
+            f"{worst / ours:.1f}" if ours >= 1 else "",
+            *(f"{ours / of:.3f}" if of else "" for of in (sketch_of(setting), published_of(setting))),
+            rival,
+            f"{means[rival]:,.0f}",
+            "" if ratio is None else f"{ratio:.2f}",
+        )
+    print(
+        f"\nOf the {len(within)} settings of the paper's grid: at most 1.5 times the best rival in "
+        f"{sum(each <= 1.5 for each in within)}, at most {max(within):.2f} times in all."
+    )
+
+
+# anytime
+
+
+def anytime(seed: int, runs: int) -> None:
+    """Regret after 10^3, 10^4 and 10^5 plays; CMAB-SM and DART are told that horizon."""
+    horizons = (10**3, 10**4, 10**5)
+    names = ("thompson", "cmab-sm", "dart")
+    table("setting", *(f"{name}, T = {horizon:,}" for horizon in horizons for name in names))
+    for setting in SUITE:
+        few = runs if setting.n_arms < 1000 else 3
+        cells = []
+        for horizon in horizons:
+            each = kofn.compare(list(names), setting, horizon, few, seed)
+            by = {standing.name: float(standing.finals.mean()) for standing in each.standings}
+            lost = by["thompson"] > min(by.values()) and by["thompson"] >= 1
+            cells += [f"{'**' if lost else ''}{by['thompson']:,.0f}{'**' if lost else ''}"]
+            cells += [f"{by[name]:,.0f}" for name in names[1:]]
+        line(setting.name, *cells)
+
+
+# late rewards
+
+
+def _late(setting: Setting, seed: int, run: int, horizon: int, delay: int) -> float:
+    problem, (for_policy, for_plays) = instance(setting, seed, run)
+    policy = kofn.Thompson(setting.n_arms, setting.k, seed=for_policy)
+    return kofn.simulate(policy, problem, horizon, np.random.default_rng(for_plays), delay=delay).regret
+
+
+def _blind(setting: Setting, seed: int, run: int, delay: int) -> float:
+    """What the plays before the first reward lose, with nothing to go by: random subsets."""
+    problem, _ = instance(setting, seed, run)
+    rng = np.random.default_rng(run)
+    subsets = [np.sort(rng.choice(setting.n_arms, setting.k, replace=False)) for _ in range(2_000)]
+    return float(problem.gap(np.array(subsets)).mean()) * delay
+
+
+def delay(seed: int, runs: int, late: int = 10_000, horizon: int = 10**6) -> None:
+    """Every reward comes 10,000 plays late."""
+    table("setting", "no delay", f"{late:,} plays late", "of these, blind", "rest / no delay")
+    for name in ("mean", "max", "cross-selling", "likely-min"):
+        setting = Setting(name, 24, 5)
+        tasks = [(setting, seed, run, horizon, each) for each in (0, late) for run in range(runs)]
+        found = np.array(list(spread(_late, tasks))).reshape(2, runs).mean(axis=1)
+        blind = float(np.mean([_blind(setting, seed, run, late) for run in range(runs)]))
+        rest = (found[1] - blind) / found[0]
+        line(setting.name, f"{found[0]:,.0f}", f"{found[1]:,.0f}", f"{blind:,.0f}", f"{rest:.2f}")
+
+
+# drift
+
+
+def _drifting(half_life: int | None, seed: int, run: int, span: int, spans: int) -> float:
+    """Every `span` plays, all arms are drawn anew."""
+    setting = Setting("mean", 24, 5)
+    policy = kofn.Thompson(24, 5, half_life=half_life, seed=run)
+    rng = np.random.default_rng([seed, run])
+    lost = 0.0
+    for number in range(spans):
+        problem = setting.problem(np.random.SeedSequence([seed, run, number]))
+        played = 0
+        while played < span:
+            plan = policy.plan().part(span - played, rng)
+            policy.tell_plan(problem.play(plan.subsets, plan.times, rng))
+            lost += float(problem.gap(plan.subsets) @ plan.times)
+            played += plan.plays
+    return lost
+
+
+def drift(seed: int, runs: int, span: int = 100_000, spans: int = 5) -> None:
+    """The best subset changes four times in 500,000 plays."""
+    table("half_life", f"regret of {span * spans:,} plays", "uniform would lose")
+    setting = Setting("mean", 24, 5)
+    uniform = np.mean([_blind(setting, seed, run, span * spans) for run in range(runs)])
+    for half_life in (None, 2_000, 5_000, 10_000, 20_000, 50_000):
+        found = spread(_drifting, [(half_life, seed, run, span, spans) for run in range(runs)])
+        line(half_life or "none", f"{np.mean(list(found)):,.0f}", f"{uniform:,.0f}")
+
+
+# the guard
+
+
+def _guarded(doubt: float, setting: Setting, seed: int, run: int, horizon: int) -> float:
+    beliefs.DOUBT = doubt
+    return _late(setting, seed, run, horizon, 0)
+
+
+def guard(seed: int, runs: int, horizon: int = 10**6) -> None:
+    """The case that needs the guard: without it, an arm that was tried in bad company is not tried again."""
+    table("growth of variances per climb of 1", "mean regret", "median", "the worst three")
+    setting = Setting("mean", 45, 4)
+    for doubt, says in ((0.0, "none"), (0.5, "e^(1/2)")):
+        found = sorted(spread(_guarded, [(doubt, setting, seed, run, horizon) for run in range(runs)]))
+        line(
+            says,
+            f"{np.mean(found):,.0f}",
+            f"{np.median(found):,.0f}",
+            " / ".join(f"{each:,.0f}" for each in found[-3:]),
+        )
+
+
+# guarantee
+
+
+def made(guarantee: bool, setting: Setting, seed: np.random.SeedSequence) -> kofn.Policy:
+    return kofn.Thompson(setting.n_arms, setting.k, guarantee=guarantee, seed=seed)
+
+
+def guarantee(seed: int, runs: int, horizon: int = 10**6) -> None:
+    """What guarantee=True costs."""
+    table("setting", "thompson", "with guarantee", "more")
+    for family, n_arms, k in (
+        ("mean", 12, 3),
+        ("mean", 24, 5),
+        ("mean", 45, 8),
+        ("max", 12, 3),
+        ("max", 24, 5),
+        ("cross-selling", 24, 5),
+        ("min", 24, 5),
+        ("threshold", 24, 5),
+    ):
+        setting = Setting(family, n_arms, k)
+        means = [
+            np.mean(
+                [
+                    run.regret
+                    for run in kofn.simulate_many(partial(made, each, setting), setting.problem, horizon, runs, seed)
+                ]
+            )
+            for each in (False, True)
+        ]
+        line(setting.name, f"{means[0]:,.0f}", f"{means[1]:,.0f}", f"{means[1] - means[0]:,.0f}")
+
+
+TABLES: dict[str, Callable[..., None]] = {
+    "regret": regret,
+    "anytime": anytime,
+    "delay": delay,
+    "drift": drift,
+    "guard": guard,
+    "guarantee": guarantee,
+}
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", choices=TABLES)
+    parser.add_argument("--seed", type=int, default=77)
+    parser.add_argument("--runs", type=int, default=30)
+    parser.add_argument("--store", default="suite-30", help="where the results of `regret` are kept")
+    args = parser.parse_args()
+    more = {"store": args.store} if args.table == "regret" else {}
+    TABLES[args.table](args.seed, args.runs, **more)

@@ -1,0 +1,111 @@
+"""The noise: right on average for one play or two, and in the long run for rewards of every kind."""
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kofn import Tally
+from kofn.policies.noise import FIRM, LEAST, Noise
+
+DOUBTFUL = np.array([1e9])
+"""So unsure of what was expected that how far off it was says nothing."""
+
+
+def learned(noise: Noise, rewards: Any, value: float, doubt: Any) -> tuple[float, float]:
+    """What one row of these rewards adds to `varied` and to `possible`."""
+    varied, possible = noise.varied, noise.possible
+    noise.learn(Tally.of([rewards]), np.array([value]), doubt)
+    return noise.varied - varied, noise.possible - possible
+
+
+def average(outcomes: dict[float, float], n: int, dispersion: float, value: float, doubt: Any) -> Any:
+    """The exact expectation of what a row of n plays adds, over all that they can earn."""
+    total = np.zeros(2)
+    for rewards in itertools.product(outcomes, repeat=n):
+        chance = math.prod(outcomes[reward] for reward in rewards)
+        total += chance * np.array(learned(Noise(dispersion, 1.0, 1e-9), rewards, value, doubt))
+    return total
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+@pytest.mark.parametrize("p", [0.5, 0.1, 0.02])
+@pytest.mark.parametrize("places", [1, 2])
+def test_the_scatter_within_a_row_is_right_on_average(n: int, p: float, places: int) -> None:
+    """One Bernoulli arm, or the mean of two: a row of n plays is n - 1 times r(1 - r), and its part of that."""
+    outcomes = {j / places: math.comb(places, j) * p**j * (1 - p) ** (places - j) for j in range(places + 1)}
+    varied, possible = average(outcomes, n, 1 / places, 0.5, DOUBTFUL)
+    assert possible == pytest.approx((n - 1) * p * (1 - p))
+    assert varied == pytest.approx(possible / places)
+
+
+@pytest.mark.parametrize(("n", "p"), [(1, 0.5), (1, 0.3), (2, 0.5)])  # rarer rewards may surprise too much to count
+def test_what_was_expected_is_compared_with_what_came(n: int, p: float) -> None:
+    """One play says nothing within its row; about its expectation it varies by p(1 - p)."""
+    varied, possible = average({1.0: p, 0.0: 1 - p}, n, 1.0, p, np.zeros(1))
+    assert possible == pytest.approx(n * p * (1 - p))
+    assert varied == pytest.approx(possible)
+
+
+def test_one_play_of_which_nothing_was_expected_says_nothing() -> None:
+    assert learned(Noise(1.0, 1.0, LEAST), [1.0], 0.5, DOUBTFUL) == pytest.approx((0.0, 0.0))
+
+
+def test_what_was_doubtful_says_little() -> None:
+    """Where the doubt is as large as the noise of the row's mean, a quarter of it counts; a surprise counts 4 times."""
+    sure, unsure = (learned(Noise(1.0, 1.0, LEAST), [1.0] * 4, 0.5, np.array([doubt])) for doubt in (0.0, 0.25 / 4))
+    assert sure == pytest.approx((4 * 0.25, 0.25))
+    assert unsure == pytest.approx((0.25, 0.25 / 4))
+    assert learned(Noise(1.0, 1.0, LEAST), [1.0] * 400, 0.5, np.zeros(1)) == pytest.approx((4 * 0.25, 0.25))
+
+
+def in_the_long_run(draw: Any, rows: int = 4000, doubt: float = 0.002) -> Noise:
+    """What is learned of rows of 1 to 20 plays, each of a value of its own that is known roughly."""
+    rng = np.random.default_rng(5)
+    noise = Noise(1.0, 1.0, LEAST)
+    for _ in range(rows // 100):
+        n, value = rng.integers(1, 21, 100), rng.uniform(0.1, 0.9, 100)
+        tally = Tally.of([draw(m, v, rng) for m, v in zip(n, value, strict=True)])
+        guess = np.clip(value + math.sqrt(doubt) * rng.standard_normal(100), 0.01, 0.99)
+        noise.learn(tally, guess, np.full(100, doubt))
+    return noise
+
+
+def test_bernoulli_rewards_have_a_dispersion_of_1() -> None:
+    noise = in_the_long_run(lambda n, v, rng: rng.random(n) < v)
+    assert noise.varied / noise.possible == pytest.approx(1.0, abs=0.03)
+
+
+@pytest.mark.parametrize("k", [2, 5, 20])
+def test_means_of_k_have_a_kth_of_it(k: int) -> None:
+    assert in_the_long_run(lambda n, v, rng: rng.binomial(k, v, n) / k).dispersion == pytest.approx(1 / k, rel=0.15)
+
+
+def test_constant_rewards_have_the_least() -> None:
+    noise = Noise(1.0, 1.0, 3e-6)
+    for value in np.linspace(0.1, 0.9, 20):
+        own = noise.learn(Tally.of([np.full(10**5, value)]), np.array([value]), np.zeros(1))
+    assert noise.dispersion == 3e-6
+    assert 0 < own[0] < 1e-6  # many plays speak for themselves
+
+
+def test_the_dispersion_is_never_above_1() -> None:
+    noise = Noise(1.0, 1.0, LEAST)
+    noise.learn(Tally.of([[1.0]] * 30), np.full(30, 0.3), np.zeros(30))
+    assert noise.varied > noise.possible
+    assert noise.dispersion == 1.0
+
+
+def test_a_row_has_the_dispersion_of_all_until_it_has_its_own() -> None:
+    """A row of constant rewards among Bernoulli ones: one play is nothing, and 100 plays of 1/2 are as much as FIRM."""
+    rows = [np.full(1, 0.5), np.full(101, 0.5), np.full(10**6, 0.5), np.arange(1000) % 2]
+    noise = Noise(1e4, 1e4, LEAST)
+    one, some, many, coin = noise.learn(Tally.of(rows), np.full(4, 0.5), np.full(4, 1e9))
+    phi = noise.dispersion
+    assert phi < 1e4 / (1e4 + 0.24 * 10**6) + 0.01
+    assert one == pytest.approx(phi)
+    assert some == pytest.approx(phi / 2, rel=0.02)
+    assert many == pytest.approx(FIRM * phi / (0.25 * 10**6), rel=0.01)
+    assert coin == pytest.approx((250 + FIRM * phi) / (250 + FIRM), rel=0.01)

@@ -1,0 +1,514 @@
+"""Thompson sampling one swap at a time: right answers, linear memory, late rewards, drift, insight, other arms."""
+
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kofn
+from kofn import DART, BadInput, BadRecord, Bernoulli, Plan, Policy, Problem, Tally, Thompson, simulate
+from kofn.core import Subset
+from kofn.experiments.settings import Setting
+
+Values = Callable[[Any], Any]
+"""The mean reward of each row of subsets."""
+
+
+def earn(policy: Policy, values: Values, plays: int, rng: np.random.Generator | None = None) -> float:
+    """Play on until so many plays are told, without noise or with that of a coin; what was earned on average."""
+    start, earned = policy.plays, 0.0
+    while policy.plays < plays:
+        plan = policy.plan()
+        value = values(plan.subsets)
+        total = plan.times * value if rng is None else rng.binomial(plan.times, value).astype(float)
+        policy.tell_plan(Tally(plan.times, total, total * value if rng is None else total))
+        earned += float(plan.times @ value)
+    return earned / max(1, policy.plays - start)
+
+
+def always(reward: float, times: Any) -> Tally:
+    return Tally(times, reward * times, reward**2 * times)
+
+
+def mean_of(p: Any) -> Values:
+    return lambda subsets: np.asarray(p)[subsets].mean(axis=1)
+
+
+# Right answers.
+
+REWARDS: dict[str, Callable[[Any], Any]] = {
+    "mean": lambda worth: worth.mean(axis=1),
+    "maximum": lambda worth: 1 - (1 - worth).prod(axis=1),
+    "minimum": lambda worth: worth.prod(axis=1),
+    "faint": lambda worth: 0.3 + 1e-4 * worth.sum(axis=1),
+}
+
+
+def left_to_gain(reward: str, n_arms: int, k: int, plays: int = 30_000) -> float:
+    """How much less than the best K the policy's best has after so many plays, in parts of what a random K has less."""
+    worth = np.random.default_rng([n_arms, k]).permutation(np.linspace(0.05, 0.95, n_arms))
+    policy = Thompson(n_arms, k, seed=1)
+    earn(policy, lambda subsets: REWARDS[reward](worth[subsets]), plays)
+    some = np.array([np.argsort(-worth)[:k], policy.best(), *(np.arange(k) + i for i in range(n_arms - k + 1))])
+    best, ours, *others = REWARDS[reward](worth[some])
+    return float((best - ours) / (best - np.mean(others)))
+
+
+CASES = [
+    (reward, n_arms, k)
+    for reward in REWARDS
+    for n_arms, k in [(2, 1), (9, 3), (9, 8), (32, 4), (45, 4), (100, 2)]
+    if reward != "faint" or n_arms <= 32
+]
+
+
+@pytest.mark.parametrize(("reward", "n_arms", "k"), CASES)
+def test_without_noise_it_ends_in_the_best(reward: str, n_arms: int, k: int) -> None:
+    assert left_to_gain(reward, n_arms, k) < 0.001
+
+
+@pytest.mark.parametrize(("n_arms", "k"), [(45, 4), (100, 2)])
+def test_faint_effects_without_noise_are_found_among_many_arms(n_arms: int, k: int) -> None:
+    assert left_to_gain("faint", n_arms, k, 300_000) < 0.001
+
+
+@pytest.mark.parametrize("family", ["mean", "max", "min", "threshold"])
+def test_a_third_of_darts_regret_on_the_same_instances(family: str) -> None:
+    """DART is told the horizon. The sketches had a tenth of its regret or less: a third leaves room for luck."""
+    lost: dict[type[Policy], list[float]] = {DART: [], Thompson: []}
+    for seed in range(8):
+        problem = Setting(family, 12, 3).problem(2024 + seed)
+        for policy in (DART(12, 3, 10**5), Thompson(12, 3, seed=seed)):
+            lost[type(policy)].append(simulate(policy, problem, 10**5, seed=seed).regret)
+    assert np.mean(lost[Thompson]) < np.mean(lost[DART]) / 3
+    assert max(lost[Thompson]) < np.mean(lost[DART])  # and no run is lost
+
+
+def test_a_range_ten_times_too_wide_costs_little() -> None:
+    """The noise is learned. Until as many plays as one over its variance (of rewards in [0, 0.1], 100 / 0.06) are told
+    it is taken for more than twice what it is; what these plays cost if they are all random is the most to lose."""
+    regret, gaps = {}, []
+    for high in (1, 10):
+        runs = []
+        for seed in range(6):
+            problem = Problem(Bernoulli(np.random.default_rng([7, seed]).random(12)), "mean", 3)
+            gaps.append(float(problem.optimum - problem.arms.mean.mean()))
+            policy = Thompson(12, 3, seed=seed, reward_range=(0, high))
+            runs.append(simulate(policy, problem, 20_000, seed=seed).regret)
+        regret[high] = np.mean(runs)
+    assert regret[10] < regret[1] + 100 / 0.06 * np.mean(gaps)
+    assert regret[10] < 3 * regret[1]
+
+
+@pytest.mark.parametrize("rewards", [[0.0, 1.0, 1.0], [0.5, 0.5, 0.5], [0.1, 0.12, 0.11], [0.0, 0.0, 0.0]])
+def test_the_first_rewards_give_the_scale(rewards: list[float]) -> None:
+    """Half a play of 1 and half a play of 0 beside them: their variance, shared by K arms, on the scale of log odds."""
+    policy = Thompson(6, 2, seed=1)
+    policy.tell_plan(Tally.of([[reward] for reward in rewards]))
+    value = (sum(rewards) + 0.5) / 4
+    binomial = value * (1 - value)
+    variance = (sum((reward - value) ** 2 for reward in rewards) + binomial) / 4
+    state = policy.state()
+    assert state["beliefs"]["prior"] == pytest.approx(variance / 2 / binomial**2)
+    assert state["noise"][2] == pytest.approx(1e-5 * min(1.0, variance / binomial))
+
+
+# Any time.
+
+
+def test_no_horizon_is_asked_for() -> None:
+    policy = Thompson(12, 3, seed=1)
+    assert not policy.needs_horizon
+    assert policy.params.keys() == {"n_arms", "k", "seed", "half_life", "guarantee", "reward_range", "direction"}
+    assert kofn.make_policy("thompson", n_arms=12, k=3, horizon=10**6, seed=1).state() == policy.state()
+    assert not policy.committed
+
+
+def test_a_plan_is_a_tenth_of_the_plays_so_far_and_one_swap_from_the_incumbent() -> None:
+    policy, p = Thompson(12, 3, seed=1), np.linspace(0.1, 0.9, 12)
+    first = policy.plan()
+    assert sorted(arm for subset, _ in first for arm in subset) == list(range(12))
+    rng, told = np.random.default_rng(1), 0
+    for turn in range(75):
+        plan = policy.plan()
+        assert plan.plays == (4 if turn == 0 else max(1, told // 10))
+        if turn:
+            assert len(plan) <= 256
+            assert all(len(set(subset) - set(policy.best())) <= 1 for subset, _ in plan)
+        told += plan.plays
+        earn(policy, mean_of(p), told, rng)
+
+
+# Linear memory.
+
+
+@pytest.mark.parametrize("n_arms", [1000, 20_000])
+def test_the_state_has_64_bytes_an_arm(n_arms: int) -> None:
+    policy, rng = Thompson(n_arms, 10, seed=1), np.random.default_rng(1)
+    for turn in range(6):
+        plan = policy.plan()
+        half = np.where(np.arange(len(plan)) % 2, plan.times, plan.times // 2)
+        for part in (half, plan.times - half):
+            if turn in (0, 1, 5) or n_arms < 20_000:
+                assert len(json.dumps(policy.state())) <= 64 * n_arms + 20_000
+            total = rng.binomial(part, 0.5).astype(float)
+            if part.any():
+                policy.tell_plan(Tally(part, total, total))
+    assert policy.turns == 6
+
+
+# Late rewards.
+
+
+def test_late_rewards_cost_what_the_delay_must_cost_and_little_more() -> None:
+    """Until the first reward comes, plays are random: delay times the mean gap. Then at most 1.3 times the regret."""
+    delay, late, prompt, must = 2000, [], [], []
+    for family, seed in itertools.product(("mean", "max"), range(3)):
+        problem, rng = Setting(family, 12, 3).problem(500 + seed), np.random.default_rng(seed)
+        gap = problem.gap(np.array([rng.permutation(12)[:3] for _ in range(2000)])).mean()
+        must.append(delay * float(gap))
+        late.append(simulate(Thompson(12, 3, seed=seed), problem, 40_000, seed=seed, delay=delay).regret)
+        prompt.append(simulate(Thompson(12, 3, seed=seed), problem, 40_000, seed=seed).regret)
+    assert np.mean(late) <= np.mean(must) + 1.3 * np.mean(prompt)
+
+
+def test_what_is_played_while_a_plan_is_out_is_drawn_too() -> None:
+    policy = Thompson(12, 3, seed=1)
+    for learned in (0, 2000):  # the same policy: each plan has draws of its own
+        earn(policy, mean_of(np.linspace(0.45, 0.55, 12)), learned, np.random.default_rng(1))
+        plan = policy.plan()
+        asked = [policy.ask() for _ in range(plan.plays + 300)][plan.plays :]
+        assert len(set(asked)) > 20
+        counts = np.bincount(np.ravel(asked), minlength=12)
+        if learned:
+            assert all(len(set(subset) - set(policy.best())) <= 1 for subset in asked)
+            assert policy.best() in asked
+        else:  # every arm as often as every other
+            assert counts.max() - counts.min() <= 300 * 3 / 12 / 4
+        again = kofn.restore(kofn.save(policy))
+        assert [again.ask() for _ in range(plan.plays + 300)][plan.plays :] == asked
+    policy.tell(asked[0], 1.0)
+    assert policy.plays == policy.state()["learned"] + 1
+
+
+@contextmanager
+def overheard(policies: type[Thompson] = Thompson) -> Iterator[list[tuple[int, float, float]]]:
+    """What reaches `_learn`: of each plan, the plays, the rewards and the squares that were told."""
+    heard: list[tuple[int, float, float]] = []
+    learn = policies._learn
+
+    def listening(self: Thompson, plan: Plan, tally: Tally) -> None:
+        assert tally.count.tolist() == plan.times.tolist()
+        heard.append((int(tally.count.sum()), float(tally.total.sum()), float(tally.squares.sum())))
+        learn(self, plan, tally)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(policies, "_learn", listening)
+        yield heard
+
+
+WHAT = ["ask", "ask", "tell", "tell", "plan", "total", "other", "reload", "lose"]
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(st.data())
+def test_every_play_that_is_told_is_learned_once(data: st.DataObject) -> None:
+    """Asked for by many and told out of order, in parts of plans, as totals, unasked; with reloads in between."""
+    n_arms, k = data.draw(st.sampled_from([(4, 2), (40, 3)]))
+    policy: Policy = Thompson(n_arms, k, seed=data.draw(st.integers(0, 5)))
+    subsets = st.permutations(range(n_arms)).map(lambda arms: tuple(sorted(arms[:k])))
+    flying: list[Subset] = []
+    told = np.zeros(3)
+    with overheard() as heard:
+        for _ in range(data.draw(st.integers(1, 30))):
+            what = data.draw(st.sampled_from(WHAT))
+            reward = data.draw(st.sampled_from([0.0, 0.25, 0.5, 1.0]))
+            if what == "ask":
+                flying += [policy.ask() for _ in range(data.draw(st.integers(1, 20)))]
+            elif what == "tell":
+                for _ in range(data.draw(st.integers(0, len(flying)))):
+                    policy.tell(flying.pop(data.draw(st.integers(0, len(flying) - 1))), reward)
+                    told += 1, reward, reward**2
+            elif what == "plan":
+                times = policy.plan().times // data.draw(st.integers(1, 3))
+                policy.tell_plan(always(reward, times))
+                told += times.sum() * np.array([1, reward, reward**2])
+            elif what == "total":
+                n = data.draw(st.integers(1, 50))
+                policy.tell_total(data.draw(subsets), n, n * reward, n * reward**2)
+                told += n * np.array([1, reward, reward**2])
+            elif what == "other":
+                policy.tell(data.draw(subsets), reward)
+                told += 1, reward, reward**2
+            elif what == "reload":
+                policy = kofn.restore(json.loads(json.dumps(kofn.save(policy))))
+            else:
+                policy.release()
+            state = policy.state()
+            pending = np.array([[sum(state["told"][name]) for name in ("count", "total", "squares")]])
+            others = np.array([sums for _, *sums in state["others"]]).reshape(-1, 3)
+            known = np.array(heard).reshape(-1, 3).sum(axis=0) + pending[0] + others.sum(axis=0)
+            assert known == pytest.approx(told)
+            assert policy.plays == told[0] == state["learned"] + pending[0, 0] + others[:, 0].sum()
+            assert state["turns"] == len(heard)
+
+
+def test_plays_of_others_teach_as_much_as_its_own() -> None:
+    """A log of random subsets, told as totals before anything was asked for."""
+    p, rng = np.linspace(0.1, 0.9, 10), np.random.default_rng(1)
+    policy = Thompson(10, 2, seed=1)
+    for _ in range(400):
+        subset = tuple(sorted(rng.permutation(10)[:2].tolist()))
+        policy.tell_total(subset, 20, float(rng.binomial(20, p[list(subset)].mean())))
+    assert policy.plays == 8000
+    assert policy.best() == (8, 9)
+
+
+# Drift.
+
+
+def turning(half_life: int | None, seed: int) -> tuple[float, Subset]:
+    """What is earned in the 20,000 plays after a problem has turned round, and the best subset then."""
+    p, rng = np.linspace(0.1, 0.9, 10), np.random.default_rng(seed)
+    policy = Thompson(10, 2, seed=seed, half_life=half_life)
+    earn(policy, mean_of(p), 20_000, rng)
+    assert set(policy.best()) <= {7, 8, 9}
+    return earn(policy, mean_of(p[::-1]), 40_000, rng), policy.best()
+
+
+def test_a_half_life_finds_what_is_best_after_a_change() -> None:
+    """The best two earn 0.86, the old ones 0.14. Ten half-lives later it has found them; without one it mostly waits
+    for the old plays to be outweighed."""
+    for seed in range(3):
+        forgetful, best = turning(2000, seed)
+        assert best == (0, 1)
+        assert forgetful > 0.75
+        assert turning(None, seed)[0] < 0.5
+
+
+def test_plans_are_not_longer_than_a_tenth_of_the_half_life() -> None:
+    policy = Thompson(10, 2, seed=1, half_life=500)
+    sizes = []
+    for _ in range(80):
+        sizes.append(policy.plan().plays)
+        earn(policy, mean_of(np.linspace(0.1, 0.9, 10)), policy.plays + 1, np.random.default_rng(1))
+    assert max(sizes) == sizes[-1] == 50
+
+
+def test_a_half_life_forgets_half() -> None:
+    """After a half-life of plays, variances have doubled and the noise counts half, before what is new is learned."""
+    policy = Thompson(10, 2, seed=1, half_life=1000)
+    earn(policy, mean_of(np.linspace(0.1, 0.9, 10)), 3000, np.random.default_rng(1))
+    beliefs, noise = policy._beliefs, policy._noise
+    variance, varied, possible, level = beliefs.variance.copy(), noise.varied, noise.possible, beliefs.block[0, 0]
+    policy._forget(1.0)
+    assert beliefs.variance == pytest.approx(np.maximum(variance, np.minimum(2 * variance, beliefs.prior)))
+    assert beliefs.variance.sum() > 1.5 * variance.sum()
+    assert beliefs.block[0, 0] == pytest.approx(2 * level)
+    assert (noise.varied, noise.possible) == pytest.approx((varied / 2, possible / 2))
+
+
+def test_a_log_much_longer_than_the_half_life_can_be_told() -> None:
+    policy = Thompson(10, 2, seed=1, half_life=100)
+    policy.tell_total((0, 1), 300_000, 100_000.0)
+    earn(policy, mean_of(np.linspace(0.1, 0.9, 10)), 303_000, np.random.default_rng(1))
+    assert set(policy.best()) <= {7, 8, 9}
+
+
+@pytest.mark.parametrize("half_life", [0, -1, 1.5, "long", True])
+def test_what_is_no_half_life_is_refused(half_life: Any) -> None:
+    with pytest.raises(BadInput, match="half_life must be a whole number"):
+        Thompson(4, 2, half_life=half_life)
+
+
+# Insight.
+
+
+def test_insight_says_what_has_been_learned() -> None:
+    p = np.linspace(0.1, 0.9, 9)
+    policy = Thompson(9, 3, seed=1)
+    assert policy.insight() is None
+    earn(policy, mean_of(p), 300, np.random.default_rng(1))
+    early = policy.insight()
+    earn(policy, mean_of(p), 200_000, np.random.default_rng(1))
+    late = policy.insight()
+    assert early is not None
+    assert late is not None
+    assert early.sure < late.sure
+    assert 0.99 < late.sure <= 1.0
+    assert late.value == pytest.approx(0.8, abs=0.01)
+    assert late.low < late.value < late.high
+    assert late.high - late.low < 0.02 < early.high - early.low
+    assert ((late.lows <= late.effects) & (late.effects <= late.highs)).all()
+    assert np.argsort(late.effects)[-3:].tolist() == [6, 7, 8]
+    assert (late.effects[6:] > 0).all()
+    assert (late.effects[:6] < 0).all()
+    assert np.corrcoef(late.effects, p)[0, 1] > 0.9
+    # In place of one on the borderline of 0.65: a third of the difference.
+    assert late.effects[[5, 6]] == pytest.approx([-0.05 / 3, 0.05 / 3], abs=0.01)
+    assert late.lows[0] < (p[0] - 0.65) / 3 < late.highs[0]
+    again = kofn.restore(kofn.save(policy)).insight()
+    assert again is not None
+    assert again.to_dict() == late.to_dict()
+    assert json.dumps(late.to_dict()).count("effect") == 9
+
+
+def test_insight_in_the_users_units() -> None:
+    """To minimise, in a range from -10 to 30: an arm that lowers the reward has an effect below 0."""
+    p, rng = np.linspace(0.1, 0.9, 9), np.random.default_rng(1)
+    up, down = Thompson(9, 3, seed=1), Thompson(9, 3, seed=1, reward_range=(-10, 30), direction="minimize")
+    while up.plays < 20_000:
+        plan = up.plan()
+        total = rng.binomial(plan.times, mean_of(p)(plan.subsets)).astype(float)
+        up.tell_plan(Tally(plan.times, total, total))
+        ones, zeros = total, plan.times - total
+        down.tell_plan(Tally(plan.times, 30 * zeros - 10 * ones, 900 * zeros + 100 * ones))
+    one, two = up.insight(), down.insight()
+    assert one is not None
+    assert two is not None
+    assert down.best() == up.best() == (6, 7, 8)
+    assert (two.value, two.low, two.high) == pytest.approx((30 - 40 * one.value, 30 - 40 * one.high, 30 - 40 * one.low))
+    assert two.effects == pytest.approx(-40 * one.effects)
+    assert two.lows == pytest.approx(-40 * one.highs)
+    assert two.highs == pytest.approx(-40 * one.lows)
+    assert two.low < two.value < two.high
+    assert two.sure == one.sure
+
+
+def test_an_effect_is_what_the_best_subset_gains_by_the_arm_or_loses_without_it() -> None:
+    """Log odds of 1 with arm 0, which is worth 0.8; arms 1 and 2 are worth 0 and -1, so the borderline is at 0.4."""
+    policy = Thompson(3, 1, seed=1)
+    policy.tell_plan(Tally.of([[1.0], [0.0], [0.0]]))
+    beliefs = policy._beliefs
+    beliefs.incumbent, beliefs.level, beliefs.mean = np.array([0]), 1.0, np.array([0.8, 0.0, -1.0])
+    beliefs.variance = np.array([0.04, 0.01, 0.0225])
+    insight = policy.insight()
+    assert insight is not None
+
+    def chance(odds: float) -> float:
+        return 1 / (1 + math.exp(-odds))
+
+    assert insight.effects == pytest.approx(
+        [chance(1) - chance(0.6), chance(0.6) - chance(1), chance(-0.4) - chance(1)]
+    )
+    off = 1.96 * np.array([0.2, 0.1, 0.15])
+    for sign, ends in ((-1, insight.lows), (1, insight.highs)):
+        gains = np.array([0.4, -0.4, -1.4]) + sign * off
+        expected = [chance(1) - chance(1 - gains[0]), *(chance(1 + gain) - chance(1) for gain in gains[1:])]
+        assert ends == pytest.approx(expected, abs=1e-4)
+
+
+def test_sure_is_how_often_a_draw_keeps_the_incumbent() -> None:
+    """Two arms that differ by one standard deviation of their difference: 84 % of the draws say so."""
+    policy = Thompson(2, 1, seed=1)
+    policy.tell_plan(Tally.of([[1.0], [0.0]]))
+    beliefs = policy._beliefs
+    beliefs.block = np.diag([1.0, 0.5, 0.5])
+    beliefs.mean[:] = 0.0
+    beliefs.mean[beliefs.incumbent] = 1.0
+    insight = policy.insight()
+    assert insight is not None
+    assert insight.sure == pytest.approx(0.8413, abs=0.05)
+
+
+# Arms that come and go.
+
+
+def test_arms_that_stay_keep_what_is_known_of_them() -> None:
+    p = np.linspace(0.1, 0.9, 9)
+    policy = Thompson(9, 3, seed=1)
+    earn(policy, mean_of(p), 5000, np.random.default_rng(1))
+    before = policy.state()["beliefs"]
+    changed = policy.changed([0, 2, 3, 4, 6, 7, 8], new=2)
+    after = changed.state()["beliefs"]
+    kept = np.array(before["mean"])[[0, 2, 3, 4, 6, 7, 8]]
+    assert np.array(after["mean"])[:7] == pytest.approx(kept)
+    assert (changed.n_arms, changed.k, changed.plays) == (9, 3, policy.plays)
+    assert changed.best() == (4, 5, 6)
+    assert policy.state()["beliefs"] == before  # the old one is as it was
+    assert policy.best() == (6, 7, 8)
+    kofn.restore(json.loads(json.dumps(kofn.save(changed))))
+
+
+@pytest.mark.parametrize("n_arms", [9, 40])
+def test_a_new_arm_that_is_the_best_is_found(n_arms: int) -> None:
+    p, rng = np.linspace(0.1, 0.7, n_arms), np.random.default_rng(1)
+    policy = Thompson(n_arms, 3, seed=1)
+    earn(policy, mean_of(p), 20_000, rng)
+    changed = policy.changed(range(1, n_arms), new=1)
+    earn(changed, mean_of([*p[1:], 0.95]), 40_000, rng)
+    assert n_arms - 1 in changed.best()
+
+
+def test_when_an_incumbents_arm_is_retired_the_next_takes_its_seat() -> None:
+    policy = Thompson(9, 3, seed=1)
+    earn(policy, mean_of(np.linspace(0.1, 0.9, 9)), 50_000, np.random.default_rng(1))
+    assert policy.best() == (6, 7, 8)
+    assert policy.changed([0, 1, 2, 3, 4, 5, 6, 8]).best() == (5, 6, 7)
+    value = policy.insight().value  # type: ignore[union-attr]
+    assert policy.changed([0, 1, 2, 3, 4, 5, 6, 8]).insight().value == pytest.approx(value - 0.2 / 3, abs=0.03)  # type: ignore[union-attr]
+
+
+def test_a_change_in_the_middle_of_a_plan_loses_nothing() -> None:
+    rng = np.random.default_rng(1)
+    policy = Thompson(9, 3, seed=1)
+    earn(policy, mean_of(np.linspace(0.1, 0.9, 9)), 1000, rng)
+    times = policy.plan().times // 2
+    policy.tell_plan(always(0.5, times))
+    policy.tell((0, 1, 2), 0.0)
+    with overheard() as heard:
+        changed = policy.changed(range(9), new=1)
+    assert [n for n, _, _ in heard] == [times.sum() + 1]
+    assert [total for _, total, _ in heard] == [times.sum() / 2]
+    assert changed.plays == policy.plays == changed.state()["learned"]
+    assert changed.turns == policy.turns + 1
+    assert policy.state()["told"]["count"] == times[times > 0].tolist()  # the old one still waits for the rest
+
+
+def test_a_change_before_anything_is_told() -> None:
+    policy = Thompson(9, 3, seed=1).changed(range(4), new=2)
+    assert policy.n_arms == 6
+    assert sorted(arm for subset, _ in policy.plan() for arm in subset) == list(range(6))
+    earn(policy, mean_of(np.linspace(0.1, 0.9, 6)), 3000, np.random.default_rng(1))
+    assert policy.best() == (3, 4, 5)
+
+
+@pytest.mark.parametrize(("keep", "new"), [([0, 1, 2], 0), ([0, 0, 1, 2], 1), ([9, 1, 2, 3], 0), (range(9), -1)])
+def test_a_change_that_leaves_no_choice_is_refused(keep: Any, new: int) -> None:
+    with pytest.raises(BadInput):
+        Thompson(9, 3, seed=1).changed(keep, new)
+
+
+# To keep.
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("learned", 1.5),
+        ("learned", 0),
+        ("noise", [1.0, 1.0]),
+        ("noise", [1.0, 0.0, 1.0]),
+        ("noise", [1.0, 1.0, math.nan]),
+        ("beliefs", None),
+        ("beliefs", {}),
+        ("others", None),
+        ("others", [[[0, 1, 2], 1, 2.0, 4.0]]),
+        ("others", [[[0, 1, 2], 1, 0.5, 0.25]] * 2),
+        ("others", [[[0, 1, 2], 10**6, 0.5, 0.25]]),
+    ],
+)
+def test_a_state_that_no_plays_make_is_refused(name: str, value: Any) -> None:
+    policy = Thompson(9, 3, seed=1)
+    earn(policy, mean_of(np.linspace(0.1, 0.9, 9)), 500)
+    before = policy.state()
+    with pytest.raises(BadRecord):
+        policy.load({**before, name: value})
+    assert policy.state() == before
