@@ -4,13 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test test-slow benchmark docs clean
+.PHONY: help demo serve test test-slow benchmark docs clean
 
 help:  ## the commands of this file
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 16
 
 demo: $(INSTALLED)  ## the paper's main figure and a table, in under a minute
 	$(BIN)/kofn paper max-12 --out out
+
+serve: $(INSTALLED)  ## the service and its dashboard, with campaigns that fill themselves
+	$(BIN)/kofn serve --demo
 
 test: $(INSTALLED)  ## ruff, mypy --strict and all tests
 	$(BIN)/ruff check .
@@ -24,6 +27,8 @@ test-slow: $(INSTALLED)  ## the longer statistical tests
 benchmark: $(INSTALLED)  ## speed and memory, as ratios within one run
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/campaign.py
+	$(BIN)/python benchmarks/service.py
 
 docs: $(INSTALLED)  ## regenerate the pages that are made: the CLI reference, the policies, the errors
 	$(BIN)/python docs/generate.py

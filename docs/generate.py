@@ -29,8 +29,15 @@ def main() -> None:
 
 def page() -> str:
     """The whole page: `kofn` itself, then its commands by name."""
-    commands = [section(f"kofn {name}", command) for name, command in sorted(cli.commands.items())]
-    return "\n".join([OPENING, section("kofn", cli), *commands])
+    return "\n".join([OPENING, *sections("kofn", cli)])
+
+
+def sections(path: str, command: click.Command) -> Iterator[str]:
+    """The section of a command, and those of its own commands after it."""
+    yield section(path, command)
+    if isinstance(command, click.Group):
+        for name, each in sorted(command.commands.items()):
+            yield from sections(f"{path} {name}", each)
 
 
 def section(path: str, command: click.Command) -> str:

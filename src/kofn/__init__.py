@@ -5,11 +5,15 @@ imported when first used, so that the command line answers at once.
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kofn import problems as problems
     from kofn import theory as theory
+    from kofn.campaigns import Campaign as Campaign
+    from kofn.client import AsyncClient as AsyncClient
+    from kofn.client import Client as Client
     from kofn.core import *  # noqa: F403
     from kofn.experiments.compare import *  # noqa: F403
     from kofn.policies import *  # noqa: F403
@@ -26,12 +30,20 @@ __version__ = "0.1.0"
 _MODULES = ("core", "policies", "regret", "simulation", "experiments.compare")
 _PROBLEMS = ("ArctanExponential", "Bernoulli", "Beta", "Empirical", "Problem")
 _NAMESPACES = ("problems", "theory")
+_OPTIONAL = {  # promised where the library that it needs is installed
+    "AsyncClient": ("client", "httpx"),
+    "Campaign": ("campaigns", "sqlalchemy"),
+    "Client": ("client", "httpx"),
+}
 
 
 def __getattr__(name: str) -> Any:
     if name == "__all__":
         promised = [each for module in _MODULES for each in import_module(f"kofn.{module}").__all__]
-        return sorted(["__version__", *promised, *_PROBLEMS, *_NAMESPACES])
+        optional = [each for each, (_, library) in _OPTIONAL.items() if find_spec(library)]
+        return sorted(["__version__", *promised, *_PROBLEMS, *_NAMESPACES, *optional])
+    if name in _OPTIONAL:
+        return getattr(import_module(f"kofn.{_OPTIONAL[name][0]}"), name)
     if name in _NAMESPACES:
         return import_module(f"kofn.{name}")
     if name in _PROBLEMS:

@@ -11,9 +11,11 @@ from typing import Any
 import click
 
 from kofn import __version__
+from kofn.cli.campaigns import campaign
 from kofn.cli.experiments import compare, suite
 from kofn.cli.options import AS_JSON, PICTURE, PROBLEMS, SEED, WORKERS, Count, setting
 from kofn.cli.output import echo_json, new_table, order_lines, pairs, panel_table, picture, progress_bar, show
+from kofn.cli.serve import serve, token
 
 
 @click.group(
@@ -230,7 +232,7 @@ def completion(shell: str) -> None:
     click.echo(kind(cli, {}, "kofn", "_KOFN_COMPLETE").source())
 
 
-for command in (compare, suite):
+for command in (campaign, compare, serve, suite, token):
     cli.add_command(command)
 
 

@@ -6,6 +6,15 @@
     │   ├── BadTally        told of plays that the plan does not want
     │   └── BadRecord       a saved state of another policy, shape or version
     ├── TooManySubsets      a policy over all C(N, K) subsets that would not fit in memory
+    ├── CampaignError       what a campaign or its store cannot do
+    │   ├── NoSuchCampaign  the store has no campaign of that name
+    │   ├── CampaignExists  the store has one already
+    │   ├── UnknownDecision not a decision of this campaign
+    │   ├── Conflict        told before, and otherwise
+    │   ├── NotRunning      paused or finished
+    │   ├── StoreError      a store that cannot be reached, or is of a newer kofn
+    │   ├── NotAllowed      a service that refuses the token, or what it is used for
+    │   └── Unreachable     a service that does not answer, or is out of order
     └── MissingExtra        an optional library is not installed (also an ImportError)
 
     ShortHorizonWarning     a horizon in which nothing can be learned (a UserWarning)
@@ -38,6 +47,42 @@ class BadRecord(BadInput):
 
 class TooManySubsets(KofnError):
     """A policy over all C(N, K) subsets that would not fit in memory."""
+
+
+class CampaignError(KofnError):
+    """What a campaign or its store cannot do."""
+
+
+class NoSuchCampaign(CampaignError):
+    """The store has no campaign of that name."""
+
+
+class CampaignExists(CampaignError):
+    """The store has a campaign of that name already."""
+
+
+class UnknownDecision(CampaignError):
+    """Not a decision of this campaign."""
+
+
+class Conflict(CampaignError):
+    """Told before, and otherwise: a decision has one reward."""
+
+
+class NotRunning(CampaignError):
+    """The campaign is paused or finished."""
+
+
+class StoreError(CampaignError):
+    """A store that cannot be reached, or was made by a newer kofn."""
+
+
+class NotAllowed(CampaignError):
+    """A service refuses the token, or what it is used for."""
+
+
+class Unreachable(CampaignError):
+    """A service does not answer, or is out of order."""
 
 
 class MissingExtra(KofnError, ImportError):

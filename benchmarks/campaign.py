@@ -1,0 +1,83 @@
+"""Decide and reward, pairs per second in one process: `python benchmarks/campaign.py`.
+
+For N = 24 and N = 10,000 and several batch sizes: SQLite as it comes (synchronous=full: what is acknowledged is on the
+disk), SQLite with synchronous=normal, and a PostgreSQL server that is started for it (with fsync). Each case plays a
+new campaign for some seconds, so that at N = 10,000 the frequent learning of the first plans is in the numbers.
+"""
+
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads that wait for each other cost more than they give here
+
+from kofn import Campaign
+
+SIZES = (24, 10_000)
+BATCHES = (1, 10, 100, 1000)
+
+
+def pairs_per_second(store: str, n_arms: int, batch: int, seconds: float) -> float:
+    """How many decisions are made and rewarded per second, `batch` at a time."""
+    name = f"n{n_arms}-b{batch}"
+    campaign = Campaign.create(name, [f"arm {i}" for i in range(n_arms)], 5, seed=1, store=store)
+    rng = random.Random(1)
+    best = 5 * n_arms
+    pairs, begun = 0, time.perf_counter()
+    while (taken := time.perf_counter() - begun) < seconds:
+        decisions = campaign.decide(batch)
+        campaign.rewards([(each.id, float(rng.random() < sum(each.subset) / best)) for each in decisions])
+        pairs += batch
+    assert campaign.summary().rewards == pairs
+    return pairs / taken
+
+
+def disk_syncs_per_second(folder: Path, seconds: float) -> float:
+    """How often this disk can be waited for: the bound of single calls, which wait twice per pair."""
+    file = os.open(folder / "sync", os.O_WRONLY | os.O_CREAT)
+    syncs, begun = 0, time.perf_counter()
+    while (taken := time.perf_counter() - begun) < seconds:
+        os.write(file, b"x" * 4096)
+        os.fdatasync(file)
+        syncs += 1
+    os.close(file)
+    return syncs / taken
+
+
+def measure(
+    stores: dict[str, str], sizes: tuple[int, ...] = SIZES, batches: tuple[int, ...] = BATCHES, seconds: float = 3.0
+) -> dict[str, float]:
+    return {
+        f"{kind}, N = {n_arms:,}, batches of {batch:,} [pairs/s]": pairs_per_second(store, n_arms, batch, seconds)
+        for kind, store in stores.items()
+        for n_arms in sizes
+        for batch in batches
+    }
+
+
+def main() -> None:
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from tests import postgres
+
+    with tempfile.TemporaryDirectory() as folder, postgres.server(durable=True) as server:
+        result = {"disk syncs per second": disk_syncs_per_second(Path(folder), 1.0)}
+        stores = {
+            "SQLite": f"sqlite:///{folder}/full.db",
+            "SQLite, synchronous=normal": f"sqlite:///{folder}/normal.db?synchronous=normal",
+            "PostgreSQL": server,
+        }
+        result |= measure(stores)
+        Campaign.open("n24-b1", store=server).store.close()
+    if "--json" in sys.argv:
+        print(json.dumps(result, indent=2))
+    else:
+        for name, value in result.items():
+            print(f"{name:<60} {value:>10,.0f}")
+
+
+if __name__ == "__main__":
+    main()

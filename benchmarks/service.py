@@ -1,0 +1,193 @@
+"""The service over HTTP: how fast it is, and what it costs in learning. `python benchmarks/service.py [--json]`.
+
+Load: some clients decide and reward in batches of 10, for SQLite (synchronous=full) and a PostgreSQL server that is
+started for it (with fsync), N = 24 and N = 10,000, one process and two; server and clients share the machine. Learning:
+8 workers play a problem through HTTP, their rewards delayed at random; its exact regret, and that of the same policy in
+one loop. `load` or `learning` as an argument runs one of the two.
+"""
+
+import heapq
+import json
+import os
+import random
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import kofn
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+BATCH, CLIENTS = 10, 4
+WORKERS, DELAY = 8, 0.25
+"""Workers of the learning, and the seconds that a reward takes on average."""
+
+
+@contextmanager
+def served(store: str, workers: int = 1) -> Iterator[str]:
+    from tests.service_tools import Served
+
+    with Served(store, "--workers", str(workers)) as running:
+        yield running.url
+        running.stop()
+
+
+# Load.
+
+
+def hammer(url: str, name: str, n_arms: int, until: float, seconds: list[float]) -> None:
+    """Decide and reward until the time is over, and note how long each request took."""
+    rng = random.Random(id(seconds))
+    with kofn.Client(url) as client:
+        campaign = client.campaign(name)
+        while time.perf_counter() < until:
+            begun = time.perf_counter()
+            decisions = campaign.decide(BATCH)
+            between = time.perf_counter()
+            campaign.rewards(
+                [(each.id, float(rng.random() < sum(map(int, each.arms)) / 5 / n_arms)) for each in decisions]
+            )
+            seconds += [between - begun, time.perf_counter() - between]
+
+
+def load(url: str, n_arms: int, duration: float) -> dict[str, float]:
+    """Pairs per second, and the 99th percentile of a request."""
+    name = f"n{n_arms}-{time.time_ns()}"
+    with kofn.Client(url) as client:
+        client.create(name, [str(i) for i in range(n_arms)], 5, seed=1)
+        taken: list[list[float]] = [[] for _ in range(CLIENTS)]
+        until = time.perf_counter() + duration
+        threads = [threading.Thread(target=hammer, args=(url, name, n_arms, until, each)) for each in taken]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        told = client.campaign(name).summary()["rewards"]
+        client.campaign(name).delete()
+    assert told == sum(map(len, taken)) // 2 * BATCH, "a client failed: this is not the load that was meant"
+    requests = np.concatenate([np.array(each) for each in taken])
+    pairs = len(requests) / 2 * BATCH / duration
+    return {
+        "pairs/s": pairs,
+        "median ms": 1e3 * float(np.median(requests)),
+        "p99 ms": 1e3 * float(np.quantile(requests, 0.99)),
+    }
+
+
+def loads(stores: dict[str, str], duration: float = 5.0) -> dict[str, dict[str, float]]:
+    found = {}
+    for kind, store in stores.items():
+        for workers in (1, 2):
+            with served(store, workers) as url:
+                for n_arms in (24, 10_000):
+                    found[f"{kind}, N = {n_arms:,}, {workers} process(es)"] = load(url, n_arms, duration)
+    return found
+
+
+# Learning.
+
+
+def problem_of(seed: int) -> kofn.Problem:
+    return kofn.Problem(kofn.Bernoulli(np.random.default_rng(seed).uniform(0.1, 0.9, 12)), "mean", 3)
+
+
+class Crowd:
+    """Workers that play one campaign, each reward told when it is due."""
+
+    def __init__(self, url: str, problem: kofn.Problem, name: str, horizon: int, seed: int) -> None:
+        self._url, self._problem, self._name, self._left = url, problem, name, horizon
+        self._lock, self.regret = threading.Lock(), 0.0
+        self._seeds = np.random.SeedSequence(seed).spawn(WORKERS)
+
+    def run(self) -> float:
+        threads = [threading.Thread(target=self._work, args=(seed,)) for seed in self._seeds]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return self.regret
+
+    def _take(self, most: int) -> int:
+        with self._lock:
+            count = min(most, self._left)
+            self._left -= count
+            return count
+
+    def _work(self, seed: np.random.SeedSequence) -> None:
+        rng = np.random.default_rng(seed)
+        due: list[tuple[float, str, float]] = []
+        with kofn.Client(self._url) as client:
+            campaign = client.campaign(self._name)
+            while (count := self._take(5)) or due:
+                for each in campaign.decide(count) if count else []:
+                    subset = tuple(sorted(map(int, each.arms)))
+                    gap = self._problem.gap([subset]).item()
+                    with self._lock:
+                        self.regret += gap
+                    reward = self._problem.play([subset], [1], rng).total.item()
+                    heapq.heappush(due, (time.monotonic() + rng.exponential(DELAY), each.id, reward))
+                now: dict[str, float] = {}
+                while due and due[0][0] <= time.monotonic():
+                    _, id, reward = heapq.heappop(due)
+                    now[id] = reward
+                if now:
+                    campaign.rewards(now)
+                elif not count:
+                    time.sleep(0.01)
+
+
+def learning(url: str, horizon: int = 20_000, runs: int = 10) -> dict[str, float]:
+    """The mean regret through HTTP and in one loop, on the same problems, and their ratio with its standard error."""
+    remote, alone = np.zeros(runs), np.zeros(runs)
+    for seed in range(runs):
+        problem = problem_of(seed)
+        with kofn.Client(url) as client:
+            campaign = client.create(f"learn-{seed}", [str(i) for i in range(problem.n_arms)], problem.k, seed=seed)
+            remote[seed] = Crowd(url, problem, campaign.name, horizon, seed).run()
+            said = campaign.summary()
+            assert said["plays"] == said["rewards"] == horizon, "a worker failed: this regret is not of all plays"
+        alone[seed] = np.mean([in_one_loop(problem, horizon, 100 * seed + again) for again in range(10)])
+    ratio = remote.mean() / alone.mean()
+    error = np.std(remote - ratio * alone, ddof=1) / np.sqrt(runs) / alone.mean()  # problems differ; pairs differ less
+    return {
+        "regret through HTTP": float(remote.mean()),
+        "regret in one loop": float(alone.mean()),
+        "ratio": float(ratio),
+        "its standard error": float(error),
+        "runs": runs,
+    }
+
+
+def in_one_loop(problem: kofn.Problem, horizon: int, seed: int) -> float:
+    policy = kofn.make_policy("thompson", problem.n_arms, problem.k, seed=seed)
+    return kofn.simulate(policy, problem, horizon, np.random.default_rng(seed + 1)).regret
+
+
+def main() -> None:
+    from tests import postgres
+
+    busy = os.getloadavg()[0]  # others on the machine take their share of what is measured
+    result: dict[str, Any] = {"the machine, before": {"cores": os.cpu_count(), "load average": busy}}
+    chosen = {each for each in sys.argv[1:] if not each.startswith("--")} or {"load", "learning"}
+    with tempfile.TemporaryDirectory() as folder, postgres.server(durable=True) as server:
+        if "load" in chosen:
+            result |= loads({"SQLite": f"sqlite:///{folder}/shop.db", "PostgreSQL": server})
+        if "learning" in chosen:
+            with served(f"sqlite:///{folder}/learn.db") as url:
+                result["8 workers, late rewards"] = learning(url)
+    if "--json" in sys.argv:
+        print(json.dumps(result, indent=2))
+    else:
+        for name, numbers in result.items():
+            print(f"{name:<45}", "   ".join(f"{key} {value:,.2f}" for key, value in numbers.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,127 @@
+"""`kofn serve` and `kofn token`: campaigns over HTTP, and who may use them."""
+
+from __future__ import annotations
+
+import click
+
+from kofn.cli.campaigns import STORE
+from kofn.cli.options import AS_JSON, Count
+from kofn.cli.output import echo_json, new_table, show
+
+MIB = 1024 * 1024
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", help="The address to listen on; without it, only this machine can ask.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: one that is free.")
+@click.option("--workers", type=Count(), default=1, show_default=True, help="Processes that answer.")
+@click.option("--demo", is_flag=True, help="Campaigns that fill themselves, in a store that is thrown away.")
+@click.option("--max-body", type=Count(), default=8, show_default=True, help="MiB of a request.")
+@click.option("--max-import", type=Count(), default=256, show_default=True, help="MiB of a campaign to import.")
+@click.option("--max-batch", type=Count(), default=10_000, show_default=True, help="Decisions or rewards of a request.")
+@click.option("--access-log", is_flag=True, help="A line on stderr for every request.")
+@STORE
+def serve(
+    host: str,
+    port: int,
+    workers: int,
+    demo: bool,
+    max_body: int,
+    max_import: int,
+    max_batch: int,
+    access_log: bool,
+    store: str | None,
+) -> None:
+    """Serve the campaigns of a store over HTTP, with a dashboard at /.
+
+    This machine needs no token while there is none; any other address does not start without one. Ctrl-C or SIGTERM
+    stops it, and what has been answered is kept.
+
+    \b
+    kofn serve --demo                                    look at it
+    kofn serve --store sqlite:///shop.db                 for this machine
+    kofn token create shop --store postgresql://db/shop
+    kofn serve --host 0.0.0.0 --workers 4 --store postgresql://db/shop
+    """
+    import os
+    from contextlib import ExitStack
+    from dataclasses import replace
+    from tempfile import TemporaryDirectory
+
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: threads on matrices this small only wait
+    from kofn.service.server import bound, check_safe
+    from kofn.service.server import serve as run
+    from kofn.service.settings import Settings, is_loopback
+
+    settings = Settings(store, is_loopback(host), max_body * MIB, max_import * MIB, max_batch)
+    with ExitStack() as stack:
+        if demo and store is None:
+            folder = stack.enter_context(TemporaryDirectory(prefix="kofn-demo-"))
+            settings = replace(settings, store=f"sqlite:///{folder}/demo.db?synchronous=normal")
+        check_safe(host, settings)
+        place = stack.enter_context(bound(host, port))
+        shown = f"[{host}]" if ":" in host else host
+        click.echo(f"kofn serves at http://{shown}:{place.getsockname()[1]}/ (Ctrl-C stops it)", err=True)
+        run(place, settings, workers=workers, demo=demo, access=access_log)
+
+
+@click.group()
+def token() -> None:
+    """Make and revoke the tokens with which others use `kofn serve`.
+
+    \b
+    kofn token create dashboard --scope read
+    kofn token create shop --campaign front-page
+    kofn token revoke 2
+    """
+
+
+@token.command()
+@click.argument("name")
+@click.option("--scope", type=click.Choice(["read", "full"]), default="full", show_default=True, help="What it may do.")
+@click.option("--campaign", metavar="NAME", help="The only campaign that it is for; all without it.")
+@STORE
+@AS_JSON
+def create(name: str, scope: str, campaign: str | None, store: str | None, as_json: bool) -> None:
+    """Make a token for NAME, and print it. It is shown this once: the store keeps a hash of it."""
+    from kofn.campaigns import store_at
+    from kofn.service.tokens import create_token
+
+    made, known = create_token(store_at(store), name, "read" if scope == "read" else "full", campaign)
+    if as_json:
+        echo_json({"token": made} | known.to_dict())
+    else:
+        click.echo(made)
+        where = f"the campaign {campaign}" if campaign else "all campaigns"
+        click.echo(f"token {known.id} for {name}: {scope}, {where}. It is not shown again.", err=True)
+
+
+@token.command("list")
+@STORE
+@AS_JSON
+def list_(store: str | None, as_json: bool) -> None:
+    """List the tokens of a store, without what is secret."""
+    from kofn.campaigns import store_at
+    from kofn.service.tokens import tokens
+
+    found = tokens(store_at(store))
+    if as_json:
+        echo_json([each.to_dict() for each in found])
+        return
+    table = new_table("", "token", "name", "scope", "campaign", "created", "last used")
+    for each in found:
+        times = (f"{at:%Y-%m-%d %H:%M}" if at else "never" for at in (each.created, each.used))
+        table.add_row(str(each.id), each.name, each.scope, each.campaign or "all", *times)
+    show(table)
+
+
+@token.command()
+@click.argument("number", type=Count())
+@STORE
+def revoke(number: int, store: str | None) -> None:
+    """Revoke the token with this NUMBER. Running services refuse it within seconds."""
+    from kofn.campaigns import store_at
+    from kofn.service.tokens import revoke_token
+
+    known = revoke_token(store_at(store), number)
+    click.echo(f"revoked token {known.id} of {known.name}")

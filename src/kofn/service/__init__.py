@@ -1,0 +1,15 @@
+"""The service: campaigns over HTTP, with a page to look at. `kofn serve` starts it."""
+
+from kofn.core import MissingExtra
+
+try:
+    import fastapi as _fastapi  # noqa: F401
+    import prometheus_client as _prometheus_client  # noqa: F401
+    import uvicorn as _uvicorn  # noqa: F401
+except ImportError as missing:
+    raise MissingExtra(missing.name or "fastapi", "serve") from missing
+
+from kofn.service.app import make_app
+from kofn.service.settings import Settings
+
+__all__ = ["Settings", "make_app"]

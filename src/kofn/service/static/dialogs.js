@@ -1,0 +1,192 @@
+// Dialogs that ask, the field for a token, the list of shortcuts, and short messages.
+
+import { Problem, setToken } from "./api.js";
+import { h, icon, say } from "./dom.js";
+
+/** A dialog with a form. `done(data)` may throw: then the dialog stays, and says why. Gives the dialog. */
+export function form({ title, intro, fields = [], submit, danger = false, done, wide = false }) {
+  const wrong = h("p", { class: "wrong", role: "alert", hidden: true });
+  const go = h("button", { class: `button ${danger ? "danger" : "primary"}`, type: "submit" }, submit);
+  const leave = () => dialog.close();
+  const body = h(
+    "form",
+    { method: "dialog", novalidate: true, on: { submit: send } },
+    h(
+      "div",
+      { class: "dialog-head" },
+      h("h2", { id: "dialog-title" }, title),
+      h(
+        "button",
+        { class: "button icon-only ghost", type: "button", "aria-label": "Close", on: { click: leave } },
+        icon("close"),
+      ),
+    ),
+    intro && h("p", { class: "dialog-intro" }, intro),
+    wrong,
+    ...fields,
+    h(
+      "div",
+      { class: "dialog-foot" },
+      h("button", { class: "button", type: "button", on: { click: leave } }, "Cancel"),
+      go,
+    ),
+  );
+  const dialog = h(
+    "dialog",
+    { class: wide ? "wide" : "", "aria-labelledby": "dialog-title", on: { close: () => dialog.remove() } },
+    body,
+  );
+
+  async function send(event) {
+    event.preventDefault();
+    if (go.disabled) return;
+    wrong.hidden = true;
+    go.disabled = true;
+    try {
+      await done(new FormData(body));
+      dialog.close();
+    } catch (why) {
+      if (!(why instanceof Problem)) throw why;
+      say(wrong, why.message);
+      wrong.hidden = false;
+      (why.field ? body.elements[why.field] : wrong).focus?.();
+      wrong.scrollIntoView({ block: "nearest" });
+    } finally {
+      go.disabled = false;
+    }
+  }
+
+  dialog.addEventListener("click", (event) => {
+    if (event.target === dialog) leave();
+  });
+  document.body.append(dialog);
+  dialog.showModal();
+  dialog.querySelector("[autofocus]")?.focus();
+  return dialog;
+}
+
+let made = 0;
+
+/** A field with its label and a hint that screen readers read too. */
+export function field(label, input, hint) {
+  made += 1;
+  input.id = `field-${made}`;
+  const under = hint ? h("span", { class: "hint", id: `hint-${made}` }, hint) : null;
+  if (under) input.setAttribute("aria-describedby", under.id);
+  return h("div", { class: "field" }, h("label", { for: input.id }, label), input, under);
+}
+
+/** A page in place of the others: the service wants a token. */
+export function login(said, again) {
+  const input = h("input", {
+    name: "token",
+    type: "password",
+    autocomplete: "current-password",
+    required: true,
+    spellcheck: "false",
+  });
+  const wrong = h("p", { class: "wrong", role: "alert", hidden: !said }, said ?? "");
+  const element = h(
+    "form",
+    {
+      class: "login panel",
+      on: {
+        submit: (event) => {
+          event.preventDefault();
+          if (input.value.trim()) {
+            setToken(input.value.trim());
+            again();
+          }
+        },
+      },
+    },
+    h(
+      "div",
+      { class: "empty-art", "aria-hidden": "true" },
+      h("img", { src: "mark.svg", alt: "", width: "48", height: "48" }),
+    ),
+    h("h1", {}, "Sign in"),
+    h(
+      "p",
+      { class: "quiet" },
+      "This service asks for a token. One is made by ",
+      h("code", {}, "kofn token create"),
+      ".",
+    ),
+    wrong,
+    field("Token", input, "It is kept in this tab only, until you close it."),
+    h("button", { class: "button primary wide", type: "submit" }, "Sign in"),
+  );
+  queueMicrotask(() => input.focus());
+  return element;
+}
+
+/** A message that goes by itself; errors stay longer. */
+export function toast(text, bad = false) {
+  const element = h(
+    "div",
+    { class: `toast ${bad ? "is-bad" : ""}`, role: bad ? "alert" : false },
+    icon(bad ? "warn" : "check"),
+    h("span", {}, text),
+  );
+  const all = document.getElementById("toasts");
+  all.append(element);
+  while (all.children.length > 3) all.firstElementChild.remove();
+  setTimeout(() => element.remove(), bad ? 9000 : 4000);
+}
+
+export const SHORTCUTS = [
+  ["n", "New campaign"],
+  ["/", "Filter the list or the arms"],
+  ["j  k", "Next and previous campaign"],
+  ["Enter", "Open it"],
+  ["c", "All campaigns"],
+  ["p", "Pause or resume"],
+  ["a", "Add an arm"],
+  ["t", "Light or dark"],
+  ["?", "This list"],
+  ["Esc", "Close a dialog, leave the chart"],
+];
+
+export function shortcuts() {
+  const dialog = h(
+    "dialog",
+    {
+      "aria-labelledby": "keys-title",
+      on: {
+        close: () => dialog.remove(),
+        click: (event) => {
+          if (event.target === dialog) dialog.close();
+        },
+      },
+    },
+    h(
+      "div",
+      { class: "dialog-head" },
+      h("h2", { id: "keys-title" }, "Shortcuts"),
+      h(
+        "button",
+        { class: "button icon-only ghost", type: "button", "aria-label": "Close", on: { click: () => dialog.close() } },
+        icon("close"),
+      ),
+    ),
+    h(
+      "dl",
+      { class: "keys" },
+      SHORTCUTS.map(([keys, what]) =>
+        h(
+          "div",
+          {},
+          h(
+            "dt",
+            {},
+            keys.split("  ").map((key) => h("kbd", {}, key)),
+          ),
+          h("dd", {}, what),
+        ),
+      ),
+    ),
+  );
+  document.body.append(dialog);
+  dialog.showModal();
+}

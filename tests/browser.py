@@ -1,0 +1,85 @@
+"""A headless Chromium for the tests of the dashboard, installed if there is none, and a server to look at."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+from tests.installing import debian, found_or_installed
+
+PROGRAMS = "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
+
+MISSING = (
+    "the tests of the dashboard need Chromium, found none, and could not install one: {why}. Install it (Debian and "
+    "Ubuntu: apt-get install chromium; elsewhere: python -m playwright install chromium), or name it in KOFN_CHROMIUM"
+)
+
+QUIET = (
+    *("--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"),
+    *("--no-first-run", "--disable-quic", "--no-sandbox"),  # its sandbox does not run as root; all pages are our own
+)
+"""Options with which Chromium asks for nothing but the page."""
+
+
+def chromium() -> str:
+    """The path of a Chromium, installed first if there is none, or RuntimeError that says how to get it."""
+    playwrights = [sys.executable, "-m", "playwright", "install", "--with-deps", "chromium"]
+    return found_or_installed("chromium", _found, [*debian("chromium"), playwrights], MISSING)
+
+
+def _found() -> str | None:
+    if named := os.environ.get("KOFN_CHROMIUM"):
+        return named
+    return next((path for name in PROGRAMS if (path := shutil.which(name))), None) or _playwrights_own()
+
+
+def _playwrights_own() -> str | None:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        path = playwright.chromium.executable_path
+    return path if Path(path).exists() else None
+
+
+def _wait_for(address: str, patience: float = 30.0) -> None:
+    until = time.monotonic() + patience
+    while True:
+        try:
+            urlopen(address, timeout=patience).close()
+            return
+        except URLError as why:
+            if time.monotonic() > until:
+                raise RuntimeError(f"{address} does not answer: {why}") from why
+            time.sleep(0.05)
+
+
+@contextmanager
+def served(store: str, *options: str) -> Iterator[str]:
+    """The address of `kofn serve` over that store, in a process of its own."""
+    run = [sys.executable, "-c", "import kofn.cli; kofn.cli.main()"]
+    command = [*run, "serve", "--port", "0", "--store", store, *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            said = process.stderr.readline()
+            found = re.search(r"http://\S+/", said)
+            if not found:
+                raise RuntimeError(f"kofn serve did not start: {said}{process.stderr.read()}")
+            _wait_for(f"{found[0]}health")
+            yield found[0]
+        finally:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()

@@ -1,0 +1,77 @@
+"""A PostgreSQL server of our own: made in a folder, started on a free port, stopped and removed at the end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.installing import debian, found_or_installed
+
+MISSING = (
+    "the tests need the programs of a PostgreSQL server, initdb and pg_ctl, found none, and could not install them: "
+    "{why}. Install them (Debian and Ubuntu: apt-get install postgresql; macOS: brew install postgresql), or name "
+    "their folder in KOFN_POSTGRES_BIN"
+)
+
+
+def programs() -> Path:
+    """The folder of initdb and pg_ctl, installed first if there is none, or RuntimeError that says how to get them."""
+    return found_or_installed("postgres", _found, debian("postgresql"), MISSING)
+
+
+def _found() -> Path | None:
+    places = [Path(os.environ["KOFN_POSTGRES_BIN"])] if "KOFN_POSTGRES_BIN" in os.environ else []
+    places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    places += [Path(found).parent for found in [shutil.which("pg_ctl")] if found]
+    return next((place for place in places if (place / "initdb").exists() and (place / "pg_ctl").exists()), None)
+
+
+def _as_user(folder: Path) -> list[str]:
+    """What makes a command run as somebody else, for a server refuses to run as root."""
+    if os.geteuid() != 0:
+        return []
+    import pwd
+
+    user = next(name for name in ("postgres", "nobody") if name in {each.pw_name for each in pwd.getpwall()})
+    owner = pwd.getpwnam(user)
+    os.chown(folder, owner.pw_uid, owner.pw_gid)
+    return ["setpriv", f"--reuid={owner.pw_uid}", f"--regid={owner.pw_gid}", "--clear-groups"]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def server(*, durable: bool = False) -> Iterator[str]:
+    """The URL of a running server's database. It waits for the disk if it is durable: the tests kill clients only."""
+    where = programs()
+    folder = Path(tempfile.mkdtemp(prefix="kofn-postgres-"))
+    user, port, data = _as_user(folder), _free_port(), folder / "data"
+
+    def call(program: str, *arguments: str) -> None:
+        command = [*user, str(where / program), *arguments]
+        environment = {"PATH": os.environ.get("PATH", ""), "LC_ALL": "C", "HOME": str(folder)}
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+        if done.returncode:
+            log = folder / "log"
+            raise RuntimeError(f"{program}: {done.stderr}{done.stdout}{log.read_text() if log.exists() else ''}")
+
+    try:
+        call("initdb", "-D", str(data), "-U", "kofn", "-A", "trust", "-E", "UTF8")
+        options = f"-p {port} -h 127.0.0.1 -k {folder} -c max_connections=200 -c fsync={'on' if durable else 'off'}"
+        call("pg_ctl", "start", "-w", "-t", "60", "-D", str(data), "-l", str(folder / "log"), "-o", options)
+        try:
+            yield f"postgresql://kofn@127.0.0.1:{port}/postgres"
+        finally:
+            call("pg_ctl", "stop", "-w", "-m", "immediate", "-D", str(data))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

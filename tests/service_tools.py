@@ -1,0 +1,117 @@
+"""What the tests of the service share: one in a thread of this process, and one in a process that can be killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import uvicorn
+
+from kofn.service import Settings, make_app
+from kofn.service.server import bound
+
+HERE = "http://127.0.0.1"
+NAMES = list("abcdefgh")
+NEW = {"name": "front", "arms": NAMES, "k": 3, "reward_range": [0, 12], "seed": 7}
+
+
+@contextmanager
+def service(store: str, **settings: Any) -> Iterator[httpx.Client]:
+    """A service in a thread, and a client of it without a token."""
+    app = make_app(Settings(store=store, **{"loopback": True} | settings))
+    place = bound("127.0.0.1", 0)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none", server_header=False))
+    thread = threading.Thread(target=server.run, args=([place],), daemon=True)
+    thread.start()
+    try:
+        with httpx.Client(base_url=f"{HERE}:{place.getsockname()[1]}", timeout=60) as client:
+            while not server.started:
+                assert thread.is_alive(), "the service did not start"
+                time.sleep(0.005)
+            yield client
+    finally:
+        app.state.desk.live.stop()
+        server.should_exit = True
+        thread.join(30)
+        place.close()
+
+
+def problem(answer: httpx.Response, status: int, name: str) -> str:
+    """What an answer that is a problem says, after its shape has been checked."""
+    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json"), answer.text
+    body = answer.json()
+    assert body["type"] == f"urn:kofn:{name}"
+    assert body["status"] == status
+    assert body["title"]
+    return str(body["detail"])
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Served:
+    """`kofn serve` in a process of its own, on one port for all its lives."""
+
+    def __init__(self, store: str | None, *options: str) -> None:
+        self.port = free_port()
+        self.url = f"{HERE}:{self.port}"
+        self._command = [sys.executable, "-c", "from kofn.cli import main; main()", "serve", "--port", str(self.port)]
+        self._command += [*(("--store", store) if store else ()), *options]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        self._process = subprocess.Popen(self._command, stderr=subprocess.PIPE, start_new_session=True)
+        until = time.monotonic() + 60
+        while True:
+            try:
+                if httpx.get(f"{self.url}/health", timeout=5).is_success:
+                    return
+            except httpx.TransportError:
+                assert self._process.poll() is None, self.said()
+            assert time.monotonic() < until, "the service did not start within a minute"
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        """End it and its workers at once, as a crash would."""
+        assert self._process is not None
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(30)
+        self.said()
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Ask it to stop; its exit code."""
+        assert self._process is not None
+        self._process.send_signal(number)
+        return self._process.wait(60)
+
+    def said(self) -> str:
+        """What it wrote, after it has ended."""
+        assert self._process is not None
+        assert self._process.stderr is not None
+        with self._process.stderr as file:
+            return file.read().decode()
+
+    def __enter__(self) -> Served:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process is not None
+        if self._process.poll() is None:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(30)
+        assert self._process.stderr is not None
+        self._process.stderr.close()

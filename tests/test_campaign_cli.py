@@ -1,0 +1,163 @@
+"""`kofn campaign`: what each command prints, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kofn import Campaign
+from kofn.campaigns import campaigns
+from kofn.cli import cli, main
+
+Kofn = Callable[..., tuple[int, str, str]]
+CREATE = ["create", "front", "--k", "2", "--range", "-10", "40", "--seed", "1"]
+ARMS = [word for name in ("mug", "tray", "pan", "[red]pot[/]") for word in ("--arm", name)]
+
+
+@pytest.fixture
+def kofn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], sqlite_store: str) -> Kofn:
+    """`kofn campaign ARGV` through main: exit code, stdout, stderr."""
+    monkeypatch.setenv("KOFN_STORE", sqlite_store)
+
+    def call(*argv: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["kofn", "campaign", *argv])
+        with pytest.raises(SystemExit) as end:
+            main()
+        assert isinstance(end.value.code, int)
+        captured = capsys.readouterr()
+        return end.value.code, captured.out, captured.err
+
+    return call
+
+
+def read(answer: tuple[int, str, str]) -> Any:
+    assert (answer[0], answer[2]) == (0, "")
+    return json.loads(answer[1])
+
+
+def test_a_campaign_from_the_shell(kofn: Kofn, tmp_path: Path, sqlite_store: str) -> None:
+    code, out, err = kofn(*CREATE, *ARMS)
+    assert (code, err) == (0, "")
+    assert out == f"created front: 4 arms, 2 places, thompson, in {sqlite_store}\n"
+    code, out, _ = kofn("decide", "front")
+    id, *arms = out.rstrip("\n").split("\t")
+    assert len(arms) == 2
+    assert kofn("reward", "front", id, "-2.5") == (0, "accepted 1, repeated 0\n", "")
+    assert read(kofn("reward", "front", id, "-2.5", "--json")) == {"accepted": 0, "repeated": 1}
+    decisions = read(kofn("decide", "front", "--count", "30", "--json"))
+    assert len({each["id"] for each in decisions}) == 30
+    rewards = tmp_path / "rewards.csv"
+    rewards.write_text("id,reward\n" + "".join(f"{each['id']},{len(each['arms'])}\n" for each in decisions))
+    assert kofn("reward", "front", "--from", str(rewards))[1] == "accepted 30, repeated 0\n"
+    total = ["reward-total", "front", "10", "-5", "--arm", "mug", "--arm", "pan", "--key", "monday"]
+    assert kofn(*total)[1] == "accepted 10, repeated 0\n"
+    assert kofn(*total)[1] == "accepted 0, repeated 10\n"
+    assert Campaign.open("front", store=sqlite_store).summary().rewards == 41
+
+
+def test_arms_may_come_from_a_file(kofn: Kofn, tmp_path: Path) -> None:
+    (tmp_path / "goods.txt").write_text("mug\n\n tray \npan\n")
+    made = read(kofn(*CREATE, "--arms-from", str(tmp_path / "goods.txt"), "--json"))
+    assert (made["arms"], made["k"], made["reward_range"]) == (3, 2, [-10.0, 40.0])
+
+
+def test_what_is_known_is_shown(kofn: Kofn) -> None:
+    kofn(*CREATE, *ARMS)
+    assert "front" in kofn("show", "front")[1]
+    for _ in range(3):
+        for each in read(kofn("decide", "front", "--count", "40", "--json")):
+            kofn("reward", "front", each["id"], "30" if "pan" in each["arms"] else "3")
+    code, out, err = kofn("show", "front")
+    assert (code, err) == (0, "")
+    for words in ("running, thompson, N = 4, K = 2", "gain per play", "[red]pot[/]", "95 % low", "120 with a reward"):
+        assert words in out
+    known = read(kofn("show", "front", "--json"))
+    assert "pan" in known["best"]
+    assert known["summary"]["rewards"] == 120
+    assert len(kofn("show", "front", "--arms", "1")[1].splitlines()) < len(out.splitlines())
+    assert [each["name"] for each in read(kofn("list", "--json"))] == ["front"]
+    assert " front " in kofn("list")[1]
+
+
+def test_a_life_from_the_shell(kofn: Kofn, tmp_path: Path, sqlite_store: str) -> None:
+    kofn(*CREATE, *ARMS)
+    assert kofn("add-arm", "front", "lid")[1] == "front: added lid\n"
+    assert kofn("retire-arm", "front", "mug")[1] == "front: retired mug\n"
+    assert kofn("pause", "front")[1] == "front: paused\n"
+    assert kofn("decide", "front") == (2, "", "kofn: the campaign 'front' is paused: resume() it to decide again\n")
+    assert kofn("resume", "front")[1] == "front: running\n"
+    assert kofn("finish", "front")[1].startswith("front: finished; the best are ")
+    file = tmp_path / "front.json"
+    assert kofn("export", "front", "--out", str(file)) == (0, "", f"wrote {file}\n")
+    assert json.loads(kofn("export", "front")[1]) == json.loads(file.read_text())
+    assert kofn("import", str(file), "--name", "copy")[1] == "imported copy: 0 plays\n"
+    assert kofn("delete", "front", "--yes")[1] == "front: deleted\n"
+    assert [each.name for each in campaigns(sqlite_store)] == ["copy"]
+    assert kofn("import", str(file))[0] == 0
+
+
+def test_a_campaign_is_not_deleted_unasked(kofn: Kofn, monkeypatch: pytest.MonkeyPatch, sqlite_store: str) -> None:
+    import io
+
+    kofn(*CREATE, *ARMS)
+    monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
+    assert kofn("delete", "front")[0] == 130
+    assert len(campaigns(sqlite_store)) == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["show", "front"], "there is no campaign 'front' in"),
+        (["create", "x", "--arm", "a"], "k must be less than n_arms"),
+        (["create", "a/b", *ARMS], "a campaign's name"),
+        (["create", "x", *ARMS, "--k", "2", "--expire-after", "soon"], "'soon' is not a duration"),
+        (["create", "x", *ARMS, "--k", "2", "--policy", "cmab-sm"], "cmab-sm needs a horizon"),
+        (["create", "x", *ARMS, "--k", "2", "--store", "mysql://x/y"], "a store is on SQLite"),
+        (["reward", "front"], "give ID and VALUE"),
+        (["reward", "front", "id"], "give ID and VALUE"),
+        (["reward-total", "front", "10", "1"], "Missing option '--arm'"),
+        (["import", "missing.json"], "missing.json"),
+        (["nonsense"], "No such command 'nonsense'"),
+    ],
+)
+def test_what_is_wrong_is_one_line(kofn: Kofn, argv: list[str], says: str) -> None:
+    code, out, err = kofn(*argv)
+    assert (code, out) == (2, "")
+    assert says in err
+    assert err.count("\n") == 1
+
+
+def test_wrong_files_are_named(kofn: Kofn, tmp_path: Path) -> None:
+    kofn(*CREATE, *ARMS)
+    file = tmp_path / "wrong"
+    file.write_text("id,reward\nonly-one\n")
+    assert "line 2 is not ID,REWARD: only-one" in kofn("reward", "front", "--from", str(file))[2]
+    file.write_text("{]")
+    assert "is not the JSON of an exported campaign" in kofn("import", str(file))[2]
+    file.write_text("{}")
+    assert "Campaign.export()" in kofn("import", str(file))[2]
+
+
+def test_examples_in_the_help_parse() -> None:
+    group: Any = cli.commands["campaign"]
+    lines = [line.strip() for each in [group, *group.commands.values()] for line in (each.help or "").splitlines()]
+    examples = [line.split()[2:] for line in lines if line.startswith("kofn campaign ")]
+    assert len(examples) >= 10
+    for name, *arguments in examples:
+        known = {option for each in group.commands[name].params for option in each.opts}
+        assert {word for word in arguments if word.startswith("--")} <= known
+
+
+def test_a_policy_with_a_horizon_and_parameters(kofn: Kofn, sqlite_store: str) -> None:
+    made = ["create", "x", *ARMS, "--k", "2", "--policy", "cmab-sm", "--horizon", "1e6", "--set", "resolution=0.3"]
+    assert kofn(*made, "--minimize", "--expire-after", "12h", "--keep", "5")[0] == 0
+    exported = Campaign.open("x", store=sqlite_store).export()
+    assert exported["record"]["params"]["resolution"] == 0.3
+    settings = {name: exported["campaign"][name] for name in ("direction", "expire_after", "keep_decisions")}
+    assert settings == {"direction": "minimize", "expire_after": 43_200.0, "keep_decisions": 5}

@@ -1,0 +1,159 @@
+"""The store: its versions, its durability, and what it says when it cannot be used."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import inspect, text
+
+import kofn
+from kofn import Campaign
+from kofn.campaigns import Store, campaigns, schema, store_at
+from kofn.campaigns.schema import MIGRATIONS, TOKENS, VERSION
+from tests.campaign_tools import checked, create, play
+
+
+def version(store: Store) -> int:
+    with store.read() as connection:
+        return schema.version_of(connection)
+
+
+def test_an_older_store_is_brought_up_to_date(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(schema, "MIGRATIONS", MIGRATIONS[:1])
+        before = Store(store_url)
+        campaign = Campaign.create("front", list("abcdefgh"), 3, seed=7, reward_range=(0, 12), store=before)
+        play(campaign, 300, batch=20)
+        waiting = campaign.decide(5)
+        assert version(before) == 1
+        with before.read() as connection:
+            assert not inspect(connection).has_table(TOKENS.name)
+        known = campaign.insight()
+        before.close()
+    after = Store(store_url)
+    assert version(after) == len(MIGRATIONS) == 2
+    with after.read() as connection:
+        assert inspect(connection).has_table(TOKENS.name)
+        assert connection.execute(VERSION.select()).all() == [(2,)]
+    campaign = Campaign.open("front", store=after)
+    assert campaign.insight() == known
+    assert campaign.rewards({each.id: 1.0 for each in waiting}).accepted == 5
+    checked(campaign)
+
+
+def test_a_step_that_fails_leaves_the_store_as_it_was(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(connection: Any) -> None:
+        connection.execute(text("CREATE TABLE kofn_half (x INTEGER)"))
+        raise RuntimeError("the power failed")
+
+    create(store_url)
+    with monkeypatch.context() as newer:
+        newer.setattr(schema, "MIGRATIONS", [*MIGRATIONS, fails])
+        with pytest.raises(RuntimeError, match="the power failed"):
+            Store(store_url)
+    store = Store(store_url)
+    assert version(store) == len(MIGRATIONS)
+    with store.read() as connection:
+        assert not inspect(connection).has_table("kofn_half")
+    assert [each.name for each in campaigns(store)] == ["front"]
+
+
+def test_a_store_of_a_newer_kofn_is_left_alone(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as newer:
+        newer.setattr(schema, "MIGRATIONS", [*MIGRATIONS, lambda connection: None])
+        Store(store_url).close()
+    with pytest.raises(kofn.StoreError, match="has version 3, but this kofn knows up to 2: install a newer kofn"):
+        Store(store_url)
+
+
+def test_an_acknowledged_reward_is_on_the_disk(tmp_path: Path) -> None:
+    for query, level in (("", 2), ("?synchronous=normal", 1)):
+        store = Store(f"sqlite:///{tmp_path}/shop.db{query}")
+        with store.read() as connection:
+            assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == level
+            assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+            assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() >= 30_000  # type: ignore[operator]
+
+
+def test_a_failed_call_changes_nothing(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    campaign = create(store_url)
+    play(campaign, 200, batch=20)
+    decisions = campaign.decide(60)
+    before = campaign.export()
+
+    def fails(*_: Any) -> None:
+        raise RuntimeError("the power failed")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("kofn.campaigns.campaign.write_head", fails)  # the very last step, after learning
+        with pytest.raises(RuntimeError, match="the power failed"):
+            campaign.rewards({each.id: 6.0 for each in decisions})
+        with pytest.raises(RuntimeError, match="the power failed"):
+            campaign.decide(5)
+        with pytest.raises(RuntimeError, match="the power failed"):
+            campaign.add_arm("i")
+    assert campaign.export() == before
+    checked(campaign)
+    campaign.rewards({each.id: 6.0 for each in decisions})
+    checked(campaign)
+
+
+def test_a_store_that_cannot_be_reached_says_so(tmp_path: Path) -> None:
+    with pytest.raises(kofn.StoreError, match="there is no folder"):
+        store_at(f"sqlite:///{tmp_path}/nowhere/shop.db")
+    (tmp_path / "text.db").write_text("this is not a database, whatever its name says" * 100)
+    with pytest.raises(kofn.StoreError, match="not a database"):
+        store_at(f"sqlite:///{tmp_path}/text.db")
+    with pytest.raises(kofn.StoreError, match="says: ") as refused:
+        store_at("postgresql://kofn:secret@127.0.0.1:1/nothing")
+    assert "secret" not in str(refused.value)
+
+
+def test_a_store_that_is_busy_for_too_long_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kofn.campaigns.store.PATIENCE", 0.05)
+    campaign = create(f"sqlite:///{tmp_path}/shop.db")
+    other = sqlite3.connect(tmp_path / "shop.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(kofn.StoreError, match="database is locked"):
+        campaign.decide()
+    other.execute("COMMIT")
+    campaign.decide()
+    other.close()
+
+
+def test_one_store_per_url_and_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = store_at("sqlite:///shop.db")
+    assert store_at("sqlite:///shop.db") is first
+    assert store_at(first) is first
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    assert store_at("sqlite:///shop.db") is not first
+    create("sqlite:///shop.db", "second")
+    assert campaigns(first) == []
+
+
+def test_import_kofn_does_not_import_sqlalchemy() -> None:
+    program = "import sys, kofn, kofn.cli; kofn.Thompson; assert 'sqlalchemy' not in sys.modules; kofn.Campaign"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize(("library", "url"), [("sqlalchemy", "sqlite:///x.db"), ("psycopg", "postgresql://x/y")])
+def test_a_missing_library_is_named(library: str, url: str, tmp_path: Path) -> None:
+    program = f"""
+import sys
+sys.modules[{library!r}] = None
+import kofn
+assert ("Campaign" in kofn.__all__) == ({library!r} != "sqlalchemy")
+try:
+    kofn.Campaign.open("front", store={url!r})
+except kofn.MissingExtra as missing:
+    print(missing)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert done.stdout.strip().endswith(f"pip install 'kofn[{'store' if library == 'sqlalchemy' else 'postgres'}]'")

@@ -1,0 +1,257 @@
+"""The clients say what the campaign says, try again when that is harmless, and only then."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+import kofn
+from kofn.campaigns import Campaign, store_at
+from kofn.client import AsyncClient, AsyncRemoteCampaign, Client, RemoteCampaign, Rewarded, calls
+from kofn.service import guard
+from kofn.service.tokens import create_token
+from tests.campaign_tools import NAMES, checked, create
+from tests.service_tools import service
+
+
+@pytest.fixture
+def url(sqlite_store: str) -> Iterator[str]:
+    with service(sqlite_store) as http:
+        yield str(http.base_url)
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[Client]:
+    with Client(url) as made:
+        yield made
+
+
+def test_a_campaign_from_afar(client: Client, sqlite_store: str) -> None:
+    campaign = client.create(
+        "front", NAMES, 3, reward_range=(0, 12), seed=7, direction="maximize", expire_after=timedelta(hours=1)
+    )
+    decision = campaign.decide()
+    assert len(decision.arms) == 3
+    assert campaign.reward(decision.id, 2.5) == Rewarded(1, 0)
+    assert campaign.reward(decision.id, 2.5) == Rewarded(0, 1)
+    some = campaign.decide(4)
+    assert campaign.rewards({each.id: 1.0 for each in some[:2]}) == Rewarded(2, 0)
+    assert campaign.reward_total(["a", "b", "c"], 10, 30.0, 100.0, key="monday") == Rewarded(10, 0)
+    assert campaign.reward_total(["a", "b", "c"], 10, 30.0, 100.0, key="monday") == Rewarded(0, 10)
+    assert {each["id"] for each in campaign.open_decisions()} == {each.id for each in some[2:]}
+    here = Campaign.open("front", sqlite_store)
+    assert campaign.summary() == json.loads(json.dumps(here.summary().to_dict()))
+    assert campaign.best() == here.best()
+    assert campaign.insight()["summary"]["rewards"] == 13
+    assert len(campaign.insight(arms=2)["arms"]) == 2
+    assert campaign.history() == [each.to_dict() for each in here.history()]
+    assert campaign.events()[-1]["kind"] == "created"
+    assert [each["name"] for each in client.campaigns()] == ["front"]
+    checked(here)
+
+
+def test_a_campaign_is_changed_from_afar(client: Client, sqlite_store: str) -> None:
+    campaign = client.create("front", NAMES, 3)
+    campaign.add_arm("a/b c")
+    campaign.retire_arm("a/b c")
+    campaign.pause()
+    with pytest.raises(kofn.NotRunning, match="paused"):
+        campaign.decide()
+    campaign.resume()
+    copy = client.import_(campaign.export(), name="copy")
+    copy.finish()
+    assert Campaign.open("copy", sqlite_store).state == "finished"
+    copy.delete()
+    assert [each["name"] for each in client.campaigns()] == ["front"]
+    assert client.health()
+
+
+def test_errors_are_those_of_the_campaign(client: Client) -> None:
+    campaign = client.create("front", NAMES, 3)
+    id = campaign.decide().id
+    campaign.reward(id, 0.5)
+    wrong: dict[type[Exception], Callable[[], object]] = {
+        kofn.Conflict: lambda: campaign.reward(id, 0.25),
+        kofn.BadReward: lambda: campaign.reward(id, 3.0),
+        kofn.UnknownDecision: lambda: campaign.reward("1-0-00", 0.5),
+        kofn.NoSuchCampaign: lambda: client.campaign("back").decide(),
+        kofn.CampaignExists: lambda: client.create("front", NAMES, 3),
+        kofn.BadInput: lambda: campaign.add_arm("a"),
+    }
+    for error, call in wrong.items():
+        with pytest.raises(error) as caught:
+            call()
+        assert type(caught.value) is error
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "0.5", None, 10**400])
+def test_a_reward_that_json_cannot_carry_is_refused_here(client: Client, value: Any) -> None:
+    with pytest.raises(kofn.BadReward, match="one number"):
+        client.campaign("front").reward("1-0-00", value)
+
+
+def test_the_token_comes_from_the_environment(url: str, sqlite_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "MEMORY", 0.0)
+    create(sqlite_store)
+    token, _ = create_token(store_at(sqlite_store), "shop", "read")
+    with Client(url) as client, pytest.raises(kofn.NotAllowed, match="token is needed"):
+        client.campaigns()
+    monkeypatch.setenv("KOFN_TOKEN", token)
+    monkeypatch.setenv("KOFN_URL", url)
+    with Client() as client:
+        assert len(client.campaigns()) == 1
+        with pytest.raises(kofn.NotAllowed, match="read only"):
+            client.campaign("front").decide()
+
+
+def test_the_async_client_does_the_same(url: str) -> None:
+    async def work() -> None:
+        async with AsyncClient(url) as client:
+            campaign = await client.create("front", NAMES, 3)
+            some = await asyncio.gather(*(campaign.decide(5) for _ in range(4)))
+            told = [await campaign.rewards({each.id: 0.5 for each in batch}) for batch in some]
+            assert told == [Rewarded(5, 0)] * 4
+            assert (await campaign.reward((await campaign.decide()).id, 1.0)).accepted == 1
+            assert (await campaign.reward_total(["a", "b", "c"], 2, 1.0)).accepted == 2
+            assert (await campaign.summary())["rewards"] == 23
+            assert len(await campaign.best()) == 3
+            assert (await campaign.insight(arms=1))["arms"]
+            assert await campaign.history()
+            assert await campaign.events(1)
+            assert await campaign.open_decisions() == []
+            await campaign.add_arm("z")
+            await campaign.retire_arm("z")
+            await campaign.pause()
+            await campaign.resume()
+            copy = await client.import_(await campaign.export(), name="copy")
+            await copy.finish()
+            await copy.delete()
+            assert [each["name"] for each in await client.campaigns()] == ["front"]
+            assert await client.health()
+            with pytest.raises(kofn.NoSuchCampaign):
+                await client.campaign("back").decide()
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize(("one", "other"), [(Client, AsyncClient), (RemoteCampaign, AsyncRemoteCampaign)])
+def test_the_two_clients_are_alike(one: type, other: type) -> None:
+    def shape(kind: type) -> dict[str, Any]:
+        return {
+            name: list(inspect.signature(each).parameters)
+            for name, each in vars(kind).items()
+            if inspect.isfunction(each) and not name.startswith("_")
+        }
+
+    assert shape(one) == shape(other)
+
+
+# Trying again.
+
+Answer = Callable[[httpx.Request], httpx.Response]
+FINE = httpx.Response(200, json={"accepted": 1, "repeated": 0})
+
+
+def busy(_: httpx.Request) -> httpx.Response:
+    return httpx.Response(503, json={"type": "urn:kofn:store-error", "detail": "busy"}, headers={"Retry-After": "0"})
+
+
+def lost(request: httpx.Request) -> httpx.Response:
+    raise httpx.ReadError("the connection was lost", request=request)
+
+
+def closed(request: httpx.Request) -> httpx.Response:
+    raise httpx.ConnectError("connection refused", request=request)
+
+
+class Fake:
+    """A service that does these things in turn, then answers well; it counts what it was asked."""
+
+    def __init__(self, *first: Answer) -> None:
+        self.first, self.asked = list(first), 0
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked += 1
+        return self.first.pop(0)(request) if self.first else httpx.Response(200, json={"accepted": 1, "repeated": 0})
+
+
+@pytest.fixture(autouse=True)
+def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calls, "FIRST", 0.001)
+
+
+def test_rewards_are_told_until_they_are_taken() -> None:
+    fake = Fake(closed, lost, busy, lost)
+    with Client("http://kofn.test", transport=httpx.MockTransport(fake)) as client:
+        assert client.campaign("front").reward("1-0-00", 0.5).accepted == 1
+    assert fake.asked == 5
+
+
+def test_the_async_client_tries_again_too() -> None:
+    fake = Fake(closed, lost, busy)
+
+    async def work() -> Rewarded:
+        async with AsyncClient("http://kofn.test", transport=httpx.MockTransport(fake)) as client:
+            return await client.campaign("front").reward("1-0-00", 0.5)
+
+    assert asyncio.run(work()).accepted == 1
+    assert fake.asked == 4
+
+
+def test_what_is_not_harmless_twice_is_sent_once() -> None:
+    for trouble, asked in {closed: 2, lost: 1, busy: 1}.items():
+        fake = Fake(trouble)
+        with Client("http://kofn.test", transport=httpx.MockTransport(fake)) as client:
+            if trouble is closed:  # nothing was sent
+                client.campaign("front").add_arm("z")
+            else:
+                with pytest.raises(kofn.Unreachable):
+                    client.campaign("front").add_arm("z")
+        assert fake.asked == asked
+
+
+@pytest.mark.parametrize("trouble", [closed, lost, busy])
+def test_patience_ends(trouble: Answer) -> None:
+    fake = Fake(*[trouble] * 10_000)
+    with (
+        Client("http://kofn.test", patience=0.05, transport=httpx.MockTransport(fake)) as client,
+        pytest.raises(kofn.Unreachable),
+    ):
+        client.campaign("front").reward("1-0-00", 0.5)
+    assert fake.asked > 1
+
+
+def test_an_answer_that_is_no_answer_of_ours_is_said() -> None:
+    fake = Fake(lambda _: httpx.Response(500, text="<html>oops"), lambda _: httpx.Response(404, text="nginx"))
+    with Client("http://kofn.test", transport=httpx.MockTransport(fake)) as client:
+        with pytest.raises(kofn.Unreachable, match="500"):
+            client.campaigns()
+        with pytest.raises(kofn.BadInput, match="404"):
+            client.campaigns()
+
+
+def test_totals_get_a_key_of_their_own() -> None:
+    keys = []
+
+    def note(request: httpx.Request) -> httpx.Response:
+        keys.append(json.loads(request.content)["key"])
+        return lost(request) if len(keys) == 1 else FINE
+
+    with Client("http://kofn.test", transport=httpx.MockTransport(note)) as client:
+        client.campaign("front").reward_total(["a", "b", "c"], 2, 1.0)
+        client.campaign("front").reward_total(["a", "b", "c"], 2, 1.0)
+    assert keys[0] == keys[1] != keys[2]
+
+
+def test_pauses_grow_and_obey_the_service() -> None:
+    assert calls.pause(0, None) <= calls.FIRST
+    assert calls.pause(50, None) <= calls.LONGEST
+    assert calls.pause(0, httpx.Response(503, headers={"Retry-After": "2"})) == 2.0
+    assert calls.pause(0, httpx.Response(503, headers={"Retry-After": "soon"})) < 1.0

@@ -1,0 +1,308 @@
+"""Who may do what, and how much of it: tokens, tenants, limits, and names that try to be something else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from httpx import Client
+from sqlalchemy import select
+
+from kofn import BadInput, NoSuchCampaign
+from kofn.campaigns import Campaign, Store, store_at
+from kofn.campaigns.schema import TOKENS
+from kofn.service import guard
+from kofn.service.server import check_safe
+from kofn.service.settings import Settings
+from kofn.service.tokens import create_token, find_token, revoke_token, tokens
+from tests.campaign_tools import create
+from tests.service_tools import NEW, problem, service
+
+FRONT, BACK = "/api/campaigns/front", "/api/campaigns/back"
+
+
+@pytest.fixture
+def store(sqlite_store: str, monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A store with two campaigns, looked at anew by every request."""
+    monkeypatch.setattr(guard, "MEMORY", 0.0)
+    create(sqlite_store, "front")
+    create(sqlite_store, "back")
+    return store_at(sqlite_store)
+
+
+@pytest.fixture
+def api(store: Store, sqlite_store: str) -> Iterator[Client]:
+    with service(sqlite_store) as client:
+        yield client
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
+
+def as_(store: Store, *given: Any) -> dict[str, str]:
+    return bearer(create_token(store, "tests", *given)[0])
+
+
+# Tokens.
+
+
+def test_a_store_keeps_hashes_only(store: Store) -> None:
+    token, known = create_token(store, "shop", "read", "front")
+    assert token.startswith("kofn_")
+    assert len(token) > 40
+    with store.read() as connection:
+        row = connection.execute(select(TOKENS)).one()
+    assert token.removeprefix("kofn_") not in str(row)
+    assert (known.name, known.scope, known.campaign, known.used) == ("shop", "read", "front", None)
+    assert tokens(store) == [known] == [find_token(store, token)]
+    assert revoke_token(store, known.id) == known
+    assert find_token(store, token) is None
+    with pytest.raises(BadInput, match="no token with the number"):
+        revoke_token(store, known.id)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 101, "a\nb", 3])
+def test_a_token_says_who_uses_it(store: Store, name: Any) -> None:
+    with pytest.raises(BadInput, match="name"):
+        create_token(store, name)
+
+
+def test_a_token_is_for_a_campaign_that_exists(store: Store) -> None:
+    with pytest.raises(NoSuchCampaign):
+        create_token(store, "shop", "full", "side")
+    with pytest.raises(BadInput, match="read or full"):
+        create_token(store, "shop", "all")  # type: ignore[arg-type]
+
+
+def test_none_is_needed_until_there_is_one(api: Client, store: Store) -> None:
+    assert api.get(FRONT).status_code == 200
+    _, known = create_token(store, "shop")
+    assert api.get(FRONT).headers["www-authenticate"] == "Bearer"
+    problem(api.get("/api/campaigns"), 401, "unauthorized")
+    problem(api.get("/metrics"), 401, "unauthorized")
+    assert api.get("/health").status_code == 200
+    revoke_token(store, known.id)
+    assert api.get(FRONT).status_code == 200
+
+
+def test_a_public_service_needs_one_always(store: Store, sqlite_store: str) -> None:
+    with service(sqlite_store, loopback=False) as client:
+        problem(client.get(FRONT), 401, "unauthorized")
+        assert client.get(FRONT, headers=as_(store)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "given", ["", "Bearer", "Basic a2VrOmtlaw==", "Bearer kofn_nonsense", "Bearer \xff\xfe", "' OR 1=1 --"]
+)
+def test_a_wrong_token_is_refused(api: Client, store: Store, given: str) -> None:
+    create_token(store, "shop")
+    answer = api.get(FRONT, headers={b"Authorization": given.encode("latin-1")})
+    problem(answer, 401, "unauthorized")
+
+
+def test_a_revoked_token_is_refused(api: Client, store: Store) -> None:
+    create_token(store, "other")
+    token, known = create_token(store, "shop")
+    assert api.get(FRONT, headers=bearer(token)).status_code == 200
+    assert next(each for each in tokens(store) if each.id == known.id).used is not None
+    revoke_token(store, known.id)
+    problem(api.get(FRONT, headers=bearer(token)), 401, "unauthorized")
+
+
+def test_tokens_are_remembered_for_seconds_only(
+    store: Store, sqlite_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "MEMORY", 1000.0)
+    headers = as_(store)
+    with service(sqlite_store) as client:
+        assert client.get(FRONT, headers=headers).status_code == 200
+        revoke_token(store, tokens(store)[0].id)
+        assert client.get(FRONT, headers=headers).status_code == 200
+        monkeypatch.setattr(guard, "MEMORY", 0.0)
+        problem(client.get(FRONT, headers=headers), 401, "unauthorized")
+    assert guard.MEMORY < 10
+
+
+def routes(client: Client) -> Iterator[tuple[str, str]]:
+    """Every operation of the API on the campaign `front`."""
+    for path, methods in client.get("/api/openapi.json").json()["paths"].items():
+        if path.startswith("/api"):
+            for method in methods:
+                yield method.upper(), path.replace("{name}", "front").replace("{arm}", "a")
+
+
+def test_a_reading_token_changes_nothing(api: Client, store: Store) -> None:
+    reader = as_(store, "read")
+    before = Campaign.open("front", store).summary()
+    seen = 0
+    for method, path in routes(api):
+        if method != "GET":
+            problem(api.request(method, path, headers=reader), 403, "forbidden")
+            seen += 1
+        elif path.endswith("/export"):  # it has what ids are proved with
+            problem(api.get(path, headers=reader), 403, "forbidden")
+        elif not path.endswith("/stream"):
+            assert api.get(path, headers=reader).status_code == 200, path
+    assert seen == 11
+    assert Campaign.open("front", store).summary() == before
+
+
+def test_a_token_of_one_campaign_opens_no_other(api: Client, store: Store) -> None:
+    theirs = as_(store, "full", "back")
+    for method, path in routes(api):
+        if "front" in path or method != "GET":
+            answer = api.request(method, path, headers=theirs)
+            assert "'back' only" in problem(answer, 403, "forbidden")
+    problem(api.get("/api/campaigns/nowhere", headers=theirs), 403, "forbidden")
+    problem(api.get("/metrics", headers=theirs), 403, "forbidden")
+    assert [each["name"] for each in api.get("/api/campaigns", headers=theirs).json()["campaigns"]] == ["back"]
+    assert api.get("/api/session", headers=theirs).json()["campaign"] == "back"
+    assert api.post(f"{BACK}/decisions", json={}, headers=theirs).status_code == 200
+
+
+def test_a_decision_of_another_tenant_is_unknown(api: Client, store: Store) -> None:
+    id = Campaign.open("front", store).decide().id
+    told = {"rewards": [{"id": id, "reward": 1.0}]}
+    theirs = as_(store, "full", "back")
+    problem(api.post(f"{BACK}/rewards", json=told, headers=theirs), 422, "unknown-decision")
+    problem(api.post(f"{FRONT}/rewards", json=told, headers=theirs), 403, "forbidden")
+    assert Campaign.open("front", store).summary().rewards == 0
+
+
+def test_a_stream_of_all_shows_a_tenant_their_own(api: Client, store: Store) -> None:
+    with api.stream("GET", "/api/stream", headers=as_(store, "read", "back")) as answer:
+        lines = answer.iter_lines()
+        assert next(lines) == "retry: 2000"
+        data = next(line for line in lines if line.startswith("data:"))
+    assert json.loads(data.removeprefix("data:"))["name"] == "back"
+
+
+def test_a_deleted_campaign_takes_its_tokens_along(api: Client, store: Store) -> None:
+    theirs, ours = as_(store, "full", "back"), as_(store)
+    assert api.delete(BACK, headers=ours).status_code == 204
+    api.post("/api/campaigns", json=NEW | {"name": "back"}, headers=ours)
+    problem(api.get(BACK, headers=theirs), 401, "unauthorized")
+
+
+# Without a token, only this machine; and not for the pages of others in its browser.
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "kofn.example.com"},
+        {"Host": "attacker.example:8000"},
+        {"Origin": "https://attacker.example"},
+        {"Origin": "null"},
+        {"X-Forwarded-For": "203.0.113.9"},
+        {"Forwarded": "for=203.0.113.9"},
+    ],
+)
+def test_a_page_of_others_gets_nothing(api: Client, store: Store, headers: dict[str, str]) -> None:
+    problem(api.post(f"{FRONT}/pause", headers=headers), 401, "unauthorized")
+    problem(api.get(FRONT, headers=headers), 401, "unauthorized")
+    assert api.get(FRONT, headers=headers | as_(store)).status_code == 200
+
+
+def test_our_own_page_may_ask(api: Client) -> None:
+    origin = str(api.base_url).rstrip("/")
+    assert api.post(f"{FRONT}/pause", headers={"Origin": origin}).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "kofn.example.com"])
+def test_no_public_address_without_a_token(store: Store, sqlite_store: str, host: str) -> None:
+    settings = Settings(store=sqlite_store)
+    with pytest.raises(BadInput, match="kofn token create"):
+        check_safe(host, settings)
+    check_safe("127.0.0.1", settings)
+    check_safe("::1", settings)
+    create_token(store, "shop")
+    check_safe(host, settings)
+
+
+# Limits.
+
+
+def test_bodies_are_limited(store: Store, sqlite_store: str) -> None:
+    with service(sqlite_store, max_body=1000, max_import=3000) as client:
+        big = json.dumps({"name": "a" * 2000}).encode()
+        headers = {"Content-Type": "application/json"}
+        assert "1,000 bytes" in problem(
+            client.post(f"{FRONT}/arms", content=big, headers=headers), 413, "body-too-large"
+        )
+        pieces = iter([big[:900], big[900:]])
+        problem(client.post(f"{FRONT}/arms", content=pieces, headers=headers), 413, "body-too-large")
+        problem(client.post("/api/import", content=big, headers=headers), 422, "malformed-request")
+        problem(client.post("/api/import", content=big * 2, headers=headers), 413, "body-too-large")
+        assert client.post(f"{FRONT}/arms", json={"name": "z"}).status_code == 201
+
+
+def test_a_stranger_cannot_make_it_read_a_body(store: Store, sqlite_store: str) -> None:
+    read = []
+
+    def body() -> Iterator[bytes]:
+        for _ in range(100):
+            read.append(1)
+            yield b" " * 65536
+
+    with service(sqlite_store, loopback=False) as client:
+        try:
+            problem(client.post("/api/import", content=body()), 401, "unauthorized")
+        except httpx.TransportError:  # it has closed the connection before all was sent
+            assert len(read) < 100
+
+
+def test_batches_are_limited(store: Store, sqlite_store: str) -> None:
+    with service(sqlite_store, max_batch=5) as client:
+        assert "5 decisions" in problem(client.post(f"{FRONT}/decisions", json={"count": 6}), 422, "bad-input")
+        decisions = client.post(f"{FRONT}/decisions", json={"count": 5}).json()["decisions"]
+        told = [{"id": each["id"], "reward": 1.0} for each in decisions]
+        problem(client.post(f"{FRONT}/rewards", json={"rewards": [*told, told[0]]}), 422, "bad-input")
+        assert client.post(f"{FRONT}/rewards", json={"rewards": told}).json()["accepted"] == 5
+
+
+def test_live_views_are_limited(store: Store, sqlite_store: str) -> None:
+    with service(sqlite_store, max_streams=1) as client:
+        with client.stream("GET", f"{FRONT}/stream") as first:
+            lines = first.iter_lines()
+            assert next(lines) == "retry: 2000"
+            with client.stream("GET", f"{FRONT}/stream") as second:
+                assert second.status_code == 503
+                second.read()
+            problem(second, 503, "too-many-streams")
+        for _ in range(100):
+            with client.stream("GET", f"{FRONT}/stream") as again:
+                if again.status_code == 200:
+                    return
+        pytest.fail("the place of the first viewer was not given back")
+
+
+# Names that try to be something else.
+
+SQL = "x'); DROP TABLE kofn_campaigns; --"
+SCRIPT = "<script>alert(1)</script>"
+
+
+@pytest.mark.parametrize("name", [SQL, SCRIPT, "../../etc/passwd", "a/b", "a\x00b", "a\nb", "", " ", "%00", "\u202e"])
+def test_campaigns_have_plain_names(api: Client, name: str) -> None:
+    problem(api.post("/api/campaigns", json=NEW | {"name": name}), 422, "bad-input")
+    assert api.get(f"/api/campaigns/{httpx.QueryParams({'n': name})}"[:200]).status_code in (404, 422)
+    assert api.get("/api/campaigns").json()["count"] == 2
+
+
+def test_an_arm_may_be_called_anything_and_stays_a_name(api: Client, store: Store) -> None:
+    arms = [SQL, SCRIPT, "'", '"', "{{7*7}}", "%s", "../..", "\u2603 snow"]
+    made = api.post("/api/campaigns", json=NEW | {"name": "odd", "arms": arms})
+    assert made.status_code == 201, made.text
+    answer = api.get("/api/campaigns/odd/insight")
+    assert {each["name"] for each in answer.json()["arms"]} == set(arms)
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "default-src 'self'" in answer.headers["content-security-policy"]
+    for arm in arms[:3]:
+        assert api.delete("/api/campaigns/odd/arms/" + "".join(f"%{b:02X}" for b in arm.encode())).status_code == 200
+    assert Campaign.open("odd", store).arms == arms[3:]

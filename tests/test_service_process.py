@@ -1,0 +1,172 @@
+"""The service as a process: stopped or killed it loses nothing, and it may have many workers."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import threading
+import time
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import select
+
+import kofn
+from kofn import Campaign
+from kofn.campaigns.ids import read_id
+from kofn.campaigns.schema import REWARDS
+from tests.campaign_tools import NAMES, checked, create, noise
+from tests.service_tools import Served
+
+
+def value_of(decision: Any) -> float:
+    """The reward of a decision: eighths, so that sums are exact in any order. It follows from the id."""
+    return round(8 * 12 * (sum(map(NAMES.index, decision.arms)) / 21 + noise(decision.id)) / 1.2) / 8
+
+
+class Visitors:
+    """Threads that decide and tell without end, and remember what was acknowledged."""
+
+    def __init__(self, url: str, threads: int = 3, token: str | None = None) -> None:
+        self.acknowledged: dict[str, float] = {}
+        self.failed: list[BaseException] = []
+        self._url, self._token = url, token
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._work, args=(seed,), daemon=True) for seed in range(threads)]
+
+    def _work(self, seed: int) -> None:
+        rng = random.Random(seed)
+        try:
+            with kofn.Client(self._url, self._token, timeout=20, patience=90) as client:
+                campaign = client.campaign("front")
+                waiting: list[Any] = []
+                while not self._stop.is_set():
+                    waiting += campaign.decide(rng.randint(1, 20))
+                    rng.shuffle(waiting)
+                    now = {each.id: value_of(each) for each in (waiting.pop() for _ in range(len(waiting) // 2 + 1))}
+                    told = campaign.rewards(now)
+                    assert told.accepted + told.repeated == len(now)
+                    self.acknowledged |= now
+        except BaseException as why:
+            self.failed.append(why)
+
+    def __enter__(self) -> Visitors:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(120)
+        assert self.failed == []
+
+
+def all_there(campaign: Campaign, acknowledged: dict[str, float]) -> None:
+    """Every acknowledged reward is in the store once, and the state is the one that the log leads to."""
+    with campaign.store.read() as connection:
+        rows = connection.execute(select(REWARDS)).all()
+    kept = {(row.first, row.place): row.value for row in rows}
+    assert len(kept) == len(rows) == campaign.summary().rewards
+    for id, value in acknowledged.items():
+        assert kept[read_id(campaign._secret, id)[:2]] == value
+    checked(campaign)
+
+
+def crash(store: str, kills: int) -> None:
+    campaign = create(store)
+    served, rng = Served(store), random.Random(kills)
+    served.start()
+    try:
+        with Visitors(served.url) as visitors:
+            for _ in range(kills):
+                before, until = len(visitors.acknowledged), time.monotonic() + 90
+                while len(visitors.acknowledged) == before and not visitors.failed:
+                    assert time.monotonic() < until, "nothing was acknowledged for a minute and a half"
+                    time.sleep(0.005)
+                time.sleep(rng.uniform(0, 0.3))
+                served.kill()
+                served.start()
+        assert len(visitors.acknowledged) > 10 * kills
+        all_there(campaign, visitors.acknowledged)
+    finally:
+        served.__exit__()
+
+
+def test_killed_at_random_moments_it_loses_nothing(store_url: str) -> None:
+    crash(store_url, kills=3)
+
+
+@pytest.mark.slow
+def test_killed_a_hundred_times_it_loses_nothing(store_url: str) -> None:
+    crash(store_url, kills=100)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_asked_to_stop_it_answers_what_has_begun(sqlite_store: str, workers: int) -> None:
+    campaign = create(sqlite_store)
+    with Served(sqlite_store, "--workers", str(workers)) as served:
+        with Visitors(served.url) as visitors:
+            while len(visitors.acknowledged) < 200 and not visitors.failed:
+                time.sleep(0.01)
+            code = served.stop()
+            served.said()
+            served.start()  # or the visitors would wait in vain
+        assert code in (0, -signal.SIGTERM)
+        all_there(campaign, visitors.acknowledged)
+
+
+def test_live_views_do_not_keep_it_from_stopping(sqlite_store: str) -> None:
+    create(sqlite_store)
+    with Served(sqlite_store) as served, httpx.stream("GET", f"{served.url}/api/campaigns/front/stream") as answer:
+        lines = answer.iter_lines()
+        assert next(lines) == "retry: 2000"
+        begun = time.monotonic()
+        served.stop()
+        assert time.monotonic() - begun < 5
+        list(lines)
+
+
+def test_a_live_view_is_told_of_changes(store_url: str) -> None:
+    campaign = create(store_url)
+    with Served(store_url) as served, httpx.stream("GET", f"{served.url}/api/campaigns/front/stream") as answer:
+        lines = answer.iter_lines()
+        seen = (json.loads(line.removeprefix("data:")) for line in lines if line.startswith("data:"))
+        assert next(seen)["plays"] == 0
+        campaign.decide(5)  # by another process
+        assert next(seen)["plays"] == 5
+        campaign.delete()
+        assert next(seen) == {"name": "front"}
+
+
+def test_workers_share_the_work_and_the_numbers(postgres_store: str) -> None:
+    campaign = create(postgres_store)
+    with Served(postgres_store, "--workers", "2") as served:
+        with Visitors(served.url) as visitors:
+            while len(visitors.acknowledged) < 300 and not visitors.failed:
+                time.sleep(0.01)
+        lines = httpx.get(f"{served.url}/metrics").text.splitlines()
+        told = next(float(line.split()[-1]) for line in lines if line.startswith("kofn_decisions_total"))
+        assert told == campaign.summary().plays
+    all_there(campaign, visitors.acknowledged)
+
+
+def test_the_demo_fills_itself_and_learns() -> None:
+    with Served(None, "--demo") as served:
+        until = time.monotonic() + 60
+        while True:
+            insight = httpx.get(f"{served.url}/api/campaigns/front-page/insight").json()
+            if insight["learned"] > 3 and insight["summary"]["rewards"] > 200:
+                break
+            assert time.monotonic() < until, "the demo learned nothing within a minute"
+            time.sleep(0.2)
+        assert len(httpx.get(f"{served.url}/api/campaigns").json()["campaigns"]) == 3
+        served.stop()
+
+
+def test_a_public_address_needs_a_token(sqlite_store: str) -> None:
+    served = Served(sqlite_store, "--host", "0.0.0.0")
+    with pytest.raises(AssertionError, match="kofn token create"):
+        served.start()
