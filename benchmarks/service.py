@@ -3,7 +3,8 @@
 Load: some clients decide and reward in batches of 10, for SQLite (synchronous=full) and a PostgreSQL server that is
 started for it (with fsync), N = 24 and N = 10,000, one process and two; server and clients share the machine. Learning:
 8 workers play a problem through HTTP, their rewards delayed at random; its exact regret, and that of the same policy in
-one loop. `load` or `learning` as an argument runs one of the two.
+one loop, with rewards at once and with each as many plays late as they were here on average. `load` or `learning` as an
+argument runs one of the two.
 """
 
 import heapq
@@ -103,6 +104,7 @@ class Crowd:
 
     def __init__(self, url: str, problem: kofn.Problem, name: str, horizon: int, seed: int) -> None:
         self._url, self._problem, self._name, self._left = url, problem, name, horizon
+        self._horizon, self._late = horizon, 0
         self._lock, self.regret = threading.Lock(), 0.0
         self._seeds = np.random.SeedSequence(seed).spawn(WORKERS)
 
@@ -114,6 +116,11 @@ class Crowd:
             thread.join()
         return self.regret
 
+    @property
+    def lateness(self) -> int:
+        """Plays that were decided between a decision and its reward, on average."""
+        return round(self._late / self._horizon)
+
     def _take(self, most: int) -> int:
         with self._lock:
             count = min(most, self._left)
@@ -122,7 +129,7 @@ class Crowd:
 
     def _work(self, seed: np.random.SeedSequence) -> None:
         rng = np.random.default_rng(seed)
-        due: list[tuple[float, str, float]] = []
+        due: list[tuple[float, str, float, int]] = []
         with kofn.Client(self._url) as client:
             campaign = client.campaign(self._name)
             while (count := self._take(5)) or due:
@@ -132,11 +139,13 @@ class Crowd:
                     with self._lock:
                         self.regret += gap
                     reward = self._problem.play([subset], [1], rng).total.item()
-                    heapq.heappush(due, (time.monotonic() + rng.exponential(DELAY), each.id, reward))
+                    heapq.heappush(due, (time.monotonic() + rng.exponential(DELAY), each.id, reward, self._left))
                 now: dict[str, float] = {}
                 while due and due[0][0] <= time.monotonic():
-                    _, id, reward = heapq.heappop(due)
+                    _, id, reward, left = heapq.heappop(due)
                     now[id] = reward
+                    with self._lock:
+                        self._late += left - self._left
                 if now:
                     campaign.rewards(now)
                 elif not count:
@@ -145,29 +154,36 @@ class Crowd:
 
 def learning(url: str, horizon: int = 20_000, runs: int = 10) -> dict[str, float]:
     """The mean regret through HTTP and in one loop, on the same problems, and their ratio with its standard error."""
-    remote, alone = np.zeros(runs), np.zeros(runs)
+    remote, alone, late, lateness = np.zeros((4, runs))
     for seed in range(runs):
         problem = problem_of(seed)
         with kofn.Client(url) as client:
             campaign = client.create(f"learn-{seed}", [str(i) for i in range(problem.n_arms)], problem.k, seed=seed)
-            remote[seed] = Crowd(url, problem, campaign.name, horizon, seed).run()
+            crowd = Crowd(url, problem, campaign.name, horizon, seed)
+            remote[seed] = crowd.run()
             said = campaign.summary()
             assert said["plays"] == said["rewards"] == horizon, "a worker failed: this regret is not of all plays"
-        alone[seed] = np.mean([in_one_loop(problem, horizon, 100 * seed + again) for again in range(10)])
+        lateness[seed] = crowd.lateness
+        alone[seed], late[seed] = (
+            np.mean([in_one_loop(problem, horizon, 100 * seed + again, delay) for again in range(10)])
+            for delay in (0, crowd.lateness)
+        )
     ratio = remote.mean() / alone.mean()
     error = np.std(remote - ratio * alone, ddof=1) / np.sqrt(runs) / alone.mean()  # problems differ; pairs differ less
     return {
         "regret through HTTP": float(remote.mean()),
-        "regret in one loop": float(alone.mean()),
+        "in one loop": float(alone.mean()),
+        "in one loop, as late": float(late.mean()),
+        "plays late": float(lateness.mean()),
         "ratio": float(ratio),
         "its standard error": float(error),
         "runs": runs,
     }
 
 
-def in_one_loop(problem: kofn.Problem, horizon: int, seed: int) -> float:
+def in_one_loop(problem: kofn.Problem, horizon: int, seed: int, delay: int) -> float:
     policy = kofn.make_policy("thompson", problem.n_arms, problem.k, seed=seed)
-    return kofn.simulate(policy, problem, horizon, np.random.default_rng(seed + 1)).regret
+    return kofn.simulate(policy, problem, horizon, np.random.default_rng(seed + 1), delay=delay).regret
 
 
 def main() -> None:
