@@ -15,12 +15,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from kofn.campaigns import store_at
 from kofn.service.demo import Demo
 from kofn.service.tokens import create_token
-from tests.browser import QUIET, chromium, served
+from tests.browser import headless, served
 
 IMAGES = Path(__file__).parent / "images"
 OUT = Path("out/screens")
@@ -105,8 +105,7 @@ def first(browser: Browser, address: str, name: str) -> None:
 
 def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium(), args=list(QUIET))
+    with tempfile.TemporaryDirectory() as folder, headless() as browser:
         urls = {name: f"sqlite:///{folder}/{name}.db" for name in ("demo", "empty", "locked")}
         fill(urls["demo"])
         create_token(store_at(urls["locked"]), "somebody")
@@ -116,7 +115,6 @@ def main() -> None:
         for store, name in (("empty", "empty"), ("locked", "login")):
             with served(urls[store]) as address:
                 first(browser, address, name)
-        browser.close()
     print(f"wrote {len(os.listdir(OUT))} pictures to {OUT}/ and {len(SHOWN)} to {IMAGES.name}/")
 
 

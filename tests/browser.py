@@ -15,6 +15,8 @@ from pathlib import Path
 from urllib.error import URLError
 from urllib.request import urlopen
 
+from playwright.sync_api import Browser, sync_playwright
+
 from tests.installing import debian, found_or_installed
 
 PROGRAMS = "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
@@ -31,8 +33,18 @@ QUIET = (
 """Options with which Chromium asks for nothing but the page."""
 
 
-def chromium() -> str:
-    """The path of a Chromium, installed first if there is none, or RuntimeError that says how to get it."""
+@contextmanager
+def headless() -> Iterator[Browser]:
+    """A headless Chromium, installed first if there is none."""
+    path = _chromium()  # asks Playwright for its own, so it comes before Playwright is started
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=path, args=list(QUIET))
+        yield started
+        started.close()
+
+
+def _chromium() -> str:
+    """The path of a Chromium, or RuntimeError that says how to get it."""
     playwrights = [sys.executable, "-m", "playwright", "install", "--with-deps", "chromium"]
     return found_or_installed("chromium", _found, [*debian("chromium"), playwrights], MISSING)
 
@@ -44,8 +56,6 @@ def _found() -> str | None:
 
 
 def _playwrights_own() -> str | None:
-    from playwright.sync_api import sync_playwright
-
     with sync_playwright() as playwright:
         path = playwright.chromium.executable_path
     return path if Path(path).exists() else None

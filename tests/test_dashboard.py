@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, Response, Route, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, Response, Route, expect
 
 from kofn.campaigns import Campaign, store_at
 from kofn.service.tokens import create_token
-from tests.browser import QUIET, chromium, served
+from tests.browser import headless, served
 from tests.campaign_tools import rewards_for
 
 STRICT = (
@@ -38,10 +38,8 @@ NASTY = [
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """A Chromium. It lives no longer than this file: its event loop would be in the way of other tests."""
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=chromium(), args=list(QUIET))
+    with headless() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture
