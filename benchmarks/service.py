@@ -27,7 +27,7 @@ import kofn
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 BATCH, CLIENTS = 10, 4
-WORKERS, DELAY = 8, 0.25
+WORKERS, DELAYS = 8, (0.1, 0.25)
 """Workers of the learning, and the seconds that a reward takes on average."""
 
 
@@ -102,9 +102,9 @@ def problem_of(seed: int) -> kofn.Problem:
 class Crowd:
     """Workers that play one campaign, each reward told when it is due."""
 
-    def __init__(self, url: str, problem: kofn.Problem, name: str, horizon: int, seed: int) -> None:
+    def __init__(self, url: str, problem: kofn.Problem, name: str, horizon: int, seed: int, delay: float) -> None:
         self._url, self._problem, self._name, self._left = url, problem, name, horizon
-        self._horizon, self._late = horizon, 0
+        self._horizon, self._late, self._delay = horizon, 0, delay
         self._lock, self.regret = threading.Lock(), 0.0
         self._seeds = np.random.SeedSequence(seed).spawn(WORKERS)
 
@@ -139,7 +139,7 @@ class Crowd:
                     with self._lock:
                         self.regret += gap
                     reward = self._problem.play([subset], [1], rng).total.item()
-                    heapq.heappush(due, (time.monotonic() + rng.exponential(DELAY), each.id, reward, self._left))
+                    heapq.heappush(due, (time.monotonic() + rng.exponential(self._delay), each.id, reward, self._left))
                 now: dict[str, float] = {}
                 while due and due[0][0] <= time.monotonic():
                     _, id, reward, left = heapq.heappop(due)
@@ -152,21 +152,23 @@ class Crowd:
                     time.sleep(0.01)
 
 
-def learning(url: str, horizon: int = 20_000, runs: int = 10) -> dict[str, float]:
+def learning(url: str, delay: float, horizon: int = 20_000, runs: int = 10) -> dict[str, float]:
     """The mean regret through HTTP and in one loop, on the same problems, and their ratio with its standard error."""
     remote, alone, late, lateness = np.zeros((4, runs))
     for seed in range(runs):
         problem = problem_of(seed)
         with kofn.Client(url) as client:
-            campaign = client.create(f"learn-{seed}", [str(i) for i in range(problem.n_arms)], problem.k, seed=seed)
-            crowd = Crowd(url, problem, campaign.name, horizon, seed)
+            campaign = client.create(
+                f"learn-{seed}-{delay}", [str(i) for i in range(problem.n_arms)], problem.k, seed=seed
+            )
+            crowd = Crowd(url, problem, campaign.name, horizon, seed, delay)
             remote[seed] = crowd.run()
             said = campaign.summary()
             assert said["plays"] == said["rewards"] == horizon, "a worker failed: this regret is not of all plays"
         lateness[seed] = crowd.lateness
         alone[seed], late[seed] = (
-            np.mean([in_one_loop(problem, horizon, 100 * seed + again, delay) for again in range(10)])
-            for delay in (0, crowd.lateness)
+            np.mean([in_one_loop(problem, horizon, 100 * seed + again, plays) for again in range(10)])
+            for plays in (0, crowd.lateness)
         )
     ratio = remote.mean() / alone.mean()
     error = np.std(remote - ratio * alone, ddof=1) / np.sqrt(runs) / alone.mean()  # problems differ; pairs differ less
@@ -197,7 +199,8 @@ def main() -> None:
             result |= loads({"SQLite": f"sqlite:///{folder}/shop.db", "PostgreSQL": server})
         if "learning" in chosen:
             with served(f"sqlite:///{folder}/learn.db") as url:
-                result["8 workers, late rewards"] = learning(url)
+                for delay in DELAYS:
+                    result[f"{WORKERS} workers, rewards {delay} s late on average"] = learning(url, delay)
     if "--json" in sys.argv:
         print(json.dumps(result, indent=2))
     else:
