@@ -3,8 +3,8 @@
 Load: some clients decide and reward in batches of 10, for SQLite (synchronous=full) and a PostgreSQL server that is
 started for it (with fsync), N = 24 and N = 10,000, one process and two; server and clients share the machine. Learning:
 8 workers play a problem through HTTP, their rewards delayed at random; its exact regret, and that of the same policy in
-one loop, with rewards at once and with each as many plays late as they were here on average. `load` or `learning` as an
-argument runs one of the two.
+one loop, with rewards at once and with each as many plays late as they were here on average. Page: the
+dashboard of a campaign with a million decisions, in Chromium. `load`, `learning` or `page` as an argument runs one.
 """
 
 import heapq
@@ -188,12 +188,34 @@ def in_one_loop(problem: kofn.Problem, horizon: int, seed: int, delay: int) -> f
     return kofn.simulate(policy, problem, horizon, np.random.default_rng(seed + 1), delay=delay).regret
 
 
+# The page.
+
+
+def page_of(store: str, plays: int = 1_000_000) -> dict[str, float]:
+    """Until the dashboard of a large campaign stands, at best and at worst of five times; and what it loads."""
+    from tests.browser import fill, headless, weighed
+
+    fill(
+        kofn.Campaign.create("large", [f"arm {i}" for i in range(24)], 5, seed=1, store=store, reward_range=(0, 12)),
+        plays,
+    )
+    with served(store) as url, headless() as browser:
+        seen = [weighed(browser.new_page(), f"{url}/#/large") for _ in range(5)]
+    times = [taken for taken, _ in seen]
+    return {
+        "decisions": plays,
+        "ms, best": min(times),
+        "ms, worst": max(times),
+        "kB": max(size for _, size in seen) / 1e3,
+    }
+
+
 def main() -> None:
     from tests import postgres
 
     busy = os.getloadavg()[0]  # others on the machine take their share of what is measured
     result: dict[str, Any] = {"the machine, before": {"cores": os.cpu_count(), "load average": busy}}
-    chosen = {each for each in sys.argv[1:] if not each.startswith("--")} or {"load", "learning"}
+    chosen = {each for each in sys.argv[1:] if not each.startswith("--")} or {"load", "learning", "page"}
     with tempfile.TemporaryDirectory() as folder, postgres.server(durable=True) as server:
         if "load" in chosen:
             result |= loads({"SQLite": f"sqlite:///{folder}/shop.db", "PostgreSQL": server})
@@ -201,6 +223,8 @@ def main() -> None:
             with served(f"sqlite:///{folder}/learn.db") as url:
                 for delay in DELAYS:
                     result[f"{WORKERS} workers, rewards {delay} s late on average"] = learning(url, delay)
+        if "page" in chosen:
+            result["the dashboard"] = page_of(f"sqlite:///{folder}/page.db?synchronous=normal")
     if "--json" in sys.argv:
         print(json.dumps(result, indent=2))
     else:

@@ -12,11 +12,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
+from kofn.campaigns import Campaign
 from tests.installing import debian, found_or_installed
 
 PROGRAMS = "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
@@ -93,3 +95,27 @@ def served(store: str, *options: str) -> Iterator[str]:
                 process.wait(20)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+def fill(campaign: Campaign, plays: int) -> None:
+    """Decide and reward so many plays."""
+    while (left := plays - campaign.summary().plays) > 0:
+        decisions = campaign.decide(min(left, 10_000))
+        campaign.rewards([(each.id, (index % 97) / 8.1) for index, each in enumerate(decisions)])
+
+
+def weighed(page: Page, where: str) -> tuple[float, int]:
+    """Milliseconds until the chart of a campaign stands, and bytes that came before, not compressed."""
+    sizes: dict[str, int] = {}
+    network = page.context.new_cdp_session(page)
+    network.send("Network.enable")
+
+    def came(data: dict[str, Any]) -> None:
+        sizes[data["requestId"]] = sizes.get(data["requestId"], 0) + data["dataLength"]
+
+    network.on("Network.dataReceived", came)
+    page.goto(where)
+    page.wait_for_selector(".plot path.recent", state="attached")  # a flat line has no height
+    took = float(page.evaluate("performance.now()"))
+    page.close()
+    return took, sum(sizes.values())

@@ -10,7 +10,7 @@ import pytest
 from scipy.special import expit, logit
 
 from kofn.core import BadInput, Subset
-from kofn.policies.beliefs import CONTENDERS, Beliefs
+from kofn.policies.beliefs import CONTENDERS, Beliefs, _parts
 
 Rows = tuple[Any, Any, Any]
 """Subsets, mean rewards, weights."""
@@ -356,6 +356,34 @@ def test_draws_swap_the_weakest_for_the_strongest(n_arms: int, k: int) -> None:
     for subset in {*ours, *theirs}:
         one, two = ours.count(subset) / draws, theirs.count(subset) / draws
         assert abs(one - two) <= 5 * math.sqrt((one + two) / draws)
+
+
+def test_arms_that_are_alike_are_drawn_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As often as one by one: within 5 standard errors for each group's share, and for each arm's within its group."""
+    draws, beliefs = 40_000, learned(60, 3, plans=2)
+    alone = np.setdiff1d(np.arange(60), [*beliefs.contenders, *beliefs.incumbent])
+    beliefs.mean[alone], beliefs.variance[alone] = 1.6, 0.9
+    beliefs.mean[alone[:4]], beliefs.variance[alone[4:9]] = 1.9, 0.7  # three groups, of 4, of 5 and of the rest
+    shares = []
+    for many in (2**15, 0):
+        monkeypatch.setattr("kofn.policies.beliefs.MANY", many)
+        rows = beliefs.swaps(draws, np.random.default_rng(many + 1))
+        shares.append(np.bincount(rows.ravel(), minlength=60) / draws)
+    one, two = shares
+    assert all(one[arms].sum() > 0.01 for arms in (alone[:4], alone[4:9], alone[9:]))
+    for arms in (*np.arange(60)[:, None], alone[:4], alone[4:9], alone[9:]):
+        a, b = one[arms].sum(), two[arms].sum()
+        assert abs(a - b) <= 5 * math.sqrt((a + b) / draws)
+
+
+@pytest.mark.parametrize(("rows", "k"), [(1, 3), (256, 3), (700, 100), (700, 1000), (5, 10**6)])
+def test_rows_are_learned_in_blocks_of_bounded_size(rows: int, k: int) -> None:
+    """All rows, none twice; as many at once as bring so few arms that the matrix is bounded."""
+    parts = list(_parts(np.broadcast_to(np.int64(0), (rows, k))))
+    sizes = [len(range(*part.indices(rows))) for part in parts]
+    assert sum(sizes) == rows
+    assert [part.start for part in parts] == np.cumsum([0, *sizes[:-1]]).tolist()
+    assert max(sizes) == min(rows, 256 if k <= 128 else math.isqrt(2**23 // k))
 
 
 def test_draws_of_many_arms_are_bounded_in_memory() -> None:

@@ -9,13 +9,13 @@ these that the reward of a subset does not say who earned it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from scipy.special import expit, logit
+from scipy.special import expit, logit, ndtri
 
 from kofn.core import BadRecord, FloatArray, IntArray, finite_numbers, subset_of, whole_numbers
 from kofn.policies.drawn import top_subset
@@ -27,10 +27,16 @@ SEATED = 8
 """Arms of the incumbent that are always contenders: a swap between contenders needs one of them."""
 
 ROWS = 256
-"""Rows learned at once; more of them are learned block after block."""
+"""Rows learned at once, at the most; more of them are learned block after block."""
+
+LARGEST = 2**23
+"""Numbers in the matrix of the rows learned at once, so that subsets of a thousand arms fit too."""
 
 CELLS = 2**20
 """Numbers drawn at once."""
+
+MANY = 2**15
+"""Arms from which on those that are alike are drawn together: of a million, most have never been told apart."""
 
 DOUBT = 0.5
 """When the level climbs by one, variances grow by e to this: effects are not the same at every level. In a mean of two,
@@ -69,8 +75,8 @@ class Beliefs:
     def predict(self, subsets: IntArray) -> tuple[FloatArray, FloatArray]:
         """The mean reward of each subset, and how sure that is, as a variance."""
         values, variances = [], []
-        for start in range(0, len(subsets), ROWS):
-            x, arms = self._design(subsets[start : start + ROWS])
+        for part in _parts(subsets):
+            x, arms = self._design(subsets[part])
             value = expit(x @ self._means(arms))
             spread = np.einsum("ra,ar->r", x, self._covariances(x, arms))
             values.append(value)
@@ -85,8 +91,7 @@ class Beliefs:
         once, each play counts in part: the sum of their effects is only roughly what they are worth together.
         """
         self._contend()
-        for start in range(0, len(subsets), ROWS):
-            part = slice(start, start + ROWS)
+        for part in _parts(subsets):
             x, arms = self._design(subsets[part])
             others = 1 + np.flatnonzero(~np.isin(arms, self.contenders))
             mixed = x[:, others].any(axis=1)
@@ -150,15 +155,34 @@ class Beliefs:
             extreme = _Extreme(draws)
             extreme.see(sign * together[:, chosen], self.contenders[chosen])
             others = np.flatnonzero(side & alone)
-            for start in range(0, len(others), width := max(1, CELLS // draws)):
-                arms = others[start : start + width]
-                z = rng.standard_normal((draws, len(arms)))
-                extreme.see(sign * (self.mean[arms] + z * np.sqrt(self.variance[arms])), arms)
+            if len(others) > MANY:
+                self._see_alike(extreme, sign, others, rng)
+            else:
+                for start in range(0, len(others), width := max(1, CELLS // draws)):
+                    arms = others[start : start + width]
+                    z = rng.standard_normal((draws, len(arms)))
+                    extreme.see(sign * (self.mean[arms] + z * np.sqrt(self.variance[arms])), arms)
             found.append(extreme)
         weakest, strongest = found
         better = strongest.value > -weakest.value
         leaves = (self.incumbent == weakest.arm[:, None]) & better[:, None]
         return np.sort(np.where(leaves, strongest.arm[:, None], self.incumbent), axis=1)
+
+    def _see_alike(self, extreme: _Extreme, sign: float, others: IntArray, rng: np.random.Generator) -> None:
+        """The same for very many arms: of m that are alike only the strongest matters, and one draw gives it.
+
+        The largest of m uniform numbers is the m-th root of one; whose it is, is anybody's turn.
+        """
+        order = others[np.lexsort((self.variance[others], self.mean[others]))]
+        mean, spread = self.mean[order], np.sqrt(self.variance[order])
+        first = np.flatnonzero(np.concatenate([[True], (np.diff(mean) != 0) | (np.diff(spread) != 0)]))
+        sizes = np.diff(np.append(first, len(order)))
+        draws = len(extreme.value)
+        for start in range(0, len(first), width := max(1, CELLS // draws)):
+            part = slice(start, start + width)
+            z = -ndtri(-np.expm1(np.log1p(-rng.random((draws, len(first[part])))) / sizes[part]))
+            turn = (rng.random((draws, 1)) * sizes[part]).astype(np.int64)
+            extreme.see(sign * mean[first[part]] + z * spread[first[part]], order[first[part] + turn])
 
     # The filter.
 
@@ -315,14 +339,21 @@ class _Extreme:
         self.arm = np.full(draws, -1)
 
     def see(self, values: FloatArray, arms: IntArray) -> None:
-        """Look at more arms, a column each."""
-        if not len(arms):
+        """Look at more arms, a column each; whose a column is may differ from draw to draw."""
+        if not arms.size:
             return
-        column = values.argmax(axis=1)
-        largest = values[np.arange(len(values)), column]
+        each, column = np.arange(len(values)), values.argmax(axis=1)
+        largest = values[each, column]
         higher = largest > self.value
         self.value[higher] = largest[higher]
-        self.arm[higher] = arms[column[higher]]
+        self.arm[higher] = np.broadcast_to(arms, values.shape)[each, column][higher]
+
+
+def _parts(subsets: IntArray) -> Iterator[slice]:
+    """Rows to be learned at once: each brings arms of its own, so that the matrix grows with their square."""
+    rows, k = subsets.shape
+    step = min(ROWS, max(1, math.isqrt(LARGEST // k)))
+    return (slice(start, start + step) for start in range(0, rows, step))
 
 
 def _symmetric(matrix: FloatArray) -> FloatArray:

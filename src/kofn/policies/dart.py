@@ -40,7 +40,10 @@ PART = 20
 """A plan takes this part of the time elapsed at the most; half as many plans would cost some 4 % more regret."""
 
 MOST_CELLS = 2**20
-"""Arms shuffled for one plan, at the most."""
+"""Arms shuffled for one plan of few different subsets, at the most."""
+
+LARGEST = 2**22
+"""Arms of one plan of many different subsets, at the most, unless one sweep has more: memory stays linear in N."""
 
 
 @register
@@ -114,7 +117,7 @@ class DART(Randomised):
         arms, places = len(self._marks.undecided), self._marks.places
         blocks = -(-arms // places)
         until = min(self._t // PART, self._round_ends(self._r, arms, places) + 1 - self._t)  # (a)
-        most = (MOST_CELLS if few else max(self.n_arms, FEWEST_ROWS) * places) // (blocks * places)
+        most = (MOST_CELLS if few else min(LARGEST, max(self.n_arms, FEWEST_ROWS) * places)) // (blocks * places)
         return max(1, min(-(-until // blocks), most))
 
     def _learn(self, plan: Plan, tally: Tally) -> None:
