@@ -364,6 +364,7 @@ def test_arms_that_are_alike_are_drawn_together(monkeypatch: pytest.MonkeyPatch)
     alone = np.setdiff1d(np.arange(60), [*beliefs.contenders, *beliefs.incumbent])
     beliefs.mean[alone], beliefs.variance[alone] = 1.6, 0.9
     beliefs.mean[alone[:4]], beliefs.variance[alone[4:9]] = 1.9, 0.7  # three groups, of 4, of 5 and of the rest
+    beliefs.mean[alone[-1]] = 1.8  # and one arm that is like no other
     shares = []
     for many in (2**15, 0):
         monkeypatch.setattr("kofn.policies.beliefs.MANY", many)

@@ -155,18 +155,20 @@ class Beliefs:
             extreme = _Extreme(draws)
             extreme.see(sign * together[:, chosen], self.contenders[chosen])
             others = np.flatnonzero(side & alone)
-            if len(others) > MANY:
-                self._see_alike(extreme, sign, others, rng)
-            else:
-                for start in range(0, len(others), width := max(1, CELLS // draws)):
-                    arms = others[start : start + width]
-                    z = rng.standard_normal((draws, len(arms)))
-                    extreme.see(sign * (self.mean[arms] + z * np.sqrt(self.variance[arms])), arms)
+            see = self._see_alike if len(others) > MANY else self._see_each
+            see(extreme, sign, others, rng)
             found.append(extreme)
         weakest, strongest = found
         better = strongest.value > -weakest.value
         leaves = (self.incumbent == weakest.arm[:, None]) & better[:, None]
         return np.sort(np.where(leaves, strongest.arm[:, None], self.incumbent), axis=1)
+
+    def _see_each(self, extreme: _Extreme, sign: float, others: IntArray, rng: np.random.Generator) -> None:
+        draws = len(extreme.value)
+        for start in range(0, len(others), width := max(1, CELLS // draws)):
+            arms = others[start : start + width]
+            z = rng.standard_normal((draws, len(arms)))
+            extreme.see(sign * (self.mean[arms] + z * np.sqrt(self.variance[arms])), arms)
 
     def _see_alike(self, extreme: _Extreme, sign: float, others: IntArray, rng: np.random.Generator) -> None:
         """The same for very many arms: of m that are alike only the strongest matters, and one draw gives it.
@@ -177,7 +179,8 @@ class Beliefs:
         mean, spread = self.mean[order], np.sqrt(self.variance[order])
         first = np.flatnonzero(np.concatenate([[True], (np.diff(mean) != 0) | (np.diff(spread) != 0)]))
         sizes = np.diff(np.append(first, len(order)))
-        draws = len(extreme.value)
+        self._see_each(extreme, sign, order[first[sizes == 1]], rng)
+        first, sizes, draws = first[sizes > 1], sizes[sizes > 1], len(extreme.value)
         for start in range(0, len(first), width := max(1, CELLS // draws)):
             part = slice(start, start + width)
             z = -ndtri(-np.expm1(np.log1p(-rng.random((draws, len(first[part])))) / sizes[part]))

@@ -128,8 +128,8 @@ class DART(Randomised):
         rows = plan.subsets[self._marks.mark[plan.subsets] == UNDECIDED].reshape(
             -1, places
         )  # (b) accepted arms learn nothing
-        np.add.at(self._count, rows, tally.count[:, None])
-        np.add.at(self._total, rows, tally.total[:, None] / f)
+        for sums, told in ((self._count, tally.count), (self._total, tally.total / f)):
+            sums += np.bincount(rows.ravel(), np.repeat(told, places), self.n_arms).astype(sums.dtype)
         self._t += plan.plays
         if self._r:  # (c) in round 0 nothing can be told apart
             self._marks.decide(self._means(), 2 * 2.0**-self._r)  # (d) C alone is ranked

@@ -1,0 +1,105 @@
+"""How time and memory grow with N, K and T, and a million arms: `python benchmarks/growth.py [thompson dart cmab-sm]`.
+
+Policies that claim memory linear in N, on a mean of Bernoulli arms. Each case runs in a process of its own, so that its
+peak is its own; the slope of a row of cases is the exponent of its growth, from the first to the last. CMAB-SM has
+resolution 0.05 (the printed one explores nothing here); DART plays another subset with every play until it has decided,
+so that its cost grows with T, and its horizons stay at 10^8. `--only large` runs one group of the cases.
+"""
+
+import argparse
+import json
+import math
+import resource
+import subprocess
+import sys
+import time
+import warnings
+from typing import Any
+
+import numpy as np
+
+import kofn
+
+PARAMS: dict[str, dict[str, Any]] = {"thompson": {"seed": 1}, "dart": {"seed": 1}, "cmab-sm": {"resolution": 0.05}}
+
+Case = tuple[int, int, int]
+"""N, K and T."""
+
+GROUPS: dict[str, list[Case]] = {
+    "N": [(n, 10, 10**7) for n in (10**3, 10**4, 10**5, 10**6)],
+    "K": [(10**4, k, 10**7) for k in (10, 100, 1000)],
+    "T": [(10**3, 10, t) for t in (10**6, 10**8, 10**10, 10**12)],
+    "large": [(10**6, 100, 10**8)],
+}
+FARTHEST = {"dart": 10**8}
+"""Horizons beyond which a policy cannot be simulated in a sensible time."""
+
+
+def measure(policy: str, n_arms: int, k: int, horizon: int) -> dict[str, float]:
+    """Time and peak memory of a run, and how large the state is then."""
+    warnings.simplefilter("ignore", kofn.ShortHorizonWarning)
+    problem = kofn.Problem(kofn.Bernoulli(np.random.default_rng(n_arms).random(n_arms)), "mean", k)
+    player = kofn.make_policy(policy, n_arms=n_arms, k=k, horizon=horizon, **PARAMS[policy])
+    start = time.perf_counter()
+    run = kofn.simulate(player, problem, horizon, seed=1)
+    seconds = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    state = len(json.dumps(kofn.save(player)))
+    return {
+        "seconds": seconds,
+        "rows": run.decisions,
+        "peak": peak / 1024,
+        "per arm": state / n_arms,
+        "regret": run.regret / horizon,
+    }
+
+
+def in_its_own_process(policy: str, case: Case) -> dict[str, float]:
+    command = [sys.executable, __file__, policy, "--case", *map(str, case)]
+    found: dict[str, float] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    return found
+
+
+def slope(cases: list[Case], values: list[float]) -> float:
+    """The exponent of growth between the first and the last case of a row."""
+    grown = math.prod(after / before for before, after in zip(cases[0], cases[-1], strict=True))
+    return math.log(values[-1] / values[0]) / math.log(grown)
+
+
+def report(policy: str, groups: list[str]) -> None:
+    print(f"\n{policy}\n\n| N | K | T | seconds | rows played | peak [MiB] | state per arm [B] | regret per play |")
+    print("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    slopes = []
+    for group in groups:
+        cases = [case for case in GROUPS[group] if case[2] <= FARTHEST.get(policy, case[2])]
+        found = []
+        for n_arms, k, horizon in cases:
+            said = in_its_own_process(policy, (n_arms, k, horizon))
+            found.append(said)
+            print(
+                f"| {n_arms:,} | {k:,} | 10^{math.log10(horizon):.0f} | {said['seconds']:,.1f} | {said['rows']:,} "
+                f"| {said['peak']:,.0f} | {said['per arm']:.0f} | {said['regret']:.4f} |",
+                flush=True,
+            )
+        if len(cases) > 1:
+            seconds, rows, peak = (slope(cases, [each[what] for each in found]) for what in ("seconds", "rows", "peak"))
+            slopes.append(f"{group}: time {seconds:.2f}, rows {rows:.2f}, peak memory {peak:.2f}")
+    for each in slopes:
+        print(f"\nexponent of growth with {each}")
+
+
+def main() -> None:
+    asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    asked.add_argument("policies", nargs="*", choices=list(PARAMS), default=list(PARAMS))
+    asked.add_argument("--only", choices=list(GROUPS), action="append")
+    asked.add_argument("--case", nargs=3, type=int, help=argparse.SUPPRESS)
+    given = asked.parse_args()
+    if given.case:
+        print(json.dumps(measure(given.policies[0], *given.case)))
+    else:
+        for policy in given.policies:
+            report(policy, given.only or list(GROUPS))
+
+
+if __name__ == "__main__":
+    main()
