@@ -29,8 +29,8 @@ PUBLIC = {
         __version__ compare make_policy policy_named problems register restore save simulate simulate_many theory
     """,
     "kofn.problems": """
-        ArctanExponential Arms Bernoulli Beta Check Correlated Empirical Finding Problem Reward as_reward by_name
-        cross_selling maximum mean minimum threshold utility
+        ArctanExponential Arms Bernoulli Beta Check Correlated Empirical Finding Graph Influence Problem Reward
+        as_reward by_name cross_selling maximum mean minimum threshold utility
     """,
     "kofn.theory": """
         Budget Schedule YEAR actions affordable_resolution bounds_cross_at budget default_resolution doubling_loss

@@ -9,7 +9,12 @@
 from kofn.problems.arms import ArctanExponential, Bernoulli, Beta, Correlated, Empirical
 from kofn.problems.check import Check, Finding
 from kofn.problems.family import Arms
+from kofn.problems.graph import Graph
+from kofn.problems.influence import Influence
+from kofn.problems.interactions import Interactions
+from kofn.problems.latencies import Lognormal, Pareto, storage
 from kofn.problems.problem import Problem
+from kofn.problems.recommendations import Recommendations
 from kofn.problems.rewards import Reward, as_reward, by_name, cross_selling, maximum, mean, minimum, threshold, utility
 
 __all__ = [
@@ -21,7 +26,13 @@ __all__ = [
     "Correlated",
     "Empirical",
     "Finding",
+    "Graph",
+    "Influence",
+    "Interactions",
+    "Lognormal",
+    "Pareto",
     "Problem",
+    "Recommendations",
     "Reward",
     "as_reward",
     "by_name",
@@ -29,6 +40,7 @@ __all__ = [
     "maximum",
     "mean",
     "minimum",
+    "storage",
     "threshold",
     "utility",
 ]
