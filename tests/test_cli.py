@@ -710,9 +710,11 @@ def test_narrow_terminals(argv: list[str], tmp_path: Path) -> None:
 
 def test_the_names_of_problems_in_the_help_are_those_of_the_families() -> None:
     from kofn.cli import options
+    from kofn.experiments.applications import APPLICATIONS
     from kofn.experiments.settings import FAMILIES
 
     assert all(name in options.PROBLEMS for name in FAMILIES)
+    assert options.APPLICATIONS.startswith(", ".join(APPLICATIONS).replace(", catalogue", " or catalogue"))
 
 
 def test_people_get_a_picture_and_programs_do_not(answer: Kofn) -> None:

@@ -12,7 +12,7 @@ import click
 
 from kofn import __version__
 from kofn.cli.experiments import compare, suite
-from kofn.cli.options import AS_JSON, PICTURE, PROBLEMS, SEED, WORKERS, Count, setting
+from kofn.cli.options import APPLICATIONS, AS_JSON, PICTURE, PROBLEMS, SEED, WORKERS, Count, setting
 from kofn.cli.output import echo_json, new_table, order_lines, pairs, panel_table, picture, progress_bar, show
 
 
@@ -86,7 +86,7 @@ def paper(
 
 @cli.command()
 @click.argument("policy", default="thompson")
-@click.option("--problem", default="max", show_default=True, help=f"{PROBLEMS}, on random arms.")
+@click.option("--problem", default="max", show_default=True, help=f"{PROBLEMS}, on random arms; {APPLICATIONS}.")
 @click.option("--arms", type=Count(), default=24, show_default=True, help="N, the number of arms.")
 @click.option("--k", type=Count(), default=5, show_default=True, help="K, the size of a subset.")
 @click.option("--horizon", type=Count(), default=10**6, show_default=True, help="Plays of the run.")

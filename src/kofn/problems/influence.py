@@ -9,7 +9,7 @@ subset is K rows of bits and a count, and all subsets are valued with the same l
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable
 from functools import cached_property
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from kofn.problems.cascade import Model, Walker, Words, walker_of
 from kofn.problems.check import DOMINANCE, INCREASING, SYMMETRIC, Finding
 from kofn.problems.expectation import Estimated, in_blocks
 from kofn.problems.graph import Graph, as_graph
-from kofn.problems.laws import Sums
+from kofn.problems.laws import Sums, in_turn
 from kofn.problems.problem import MOST_SUBSETS_BY_MONTE_CARLO
 from kofn.problems.simulated import Simulated
 from kofn.subsets import subset_blocks
@@ -124,19 +124,11 @@ class Cascades:
     def play(self, subsets: IntArray, times: NDArray[np.int64], rng: np.random.Generator) -> Sums:
         """The sums of n drawn rewards per row."""
         total, squares = np.zeros(len(subsets)), np.zeros(len(subsets))
-        for row in _in_turn(times, self._walker.lanes):
+        for row in in_turn(times, self._walker.lanes):
             share = self._walker.reached(self._node[subsets[row]], rng) / self._walker.graph.n_nodes
             total += np.bincount(row, share, len(subsets))
             squares += np.bincount(row, share * share, len(subsets))
         return total, squares
-
-
-def _in_turn(times: NDArray[np.int64], size: int) -> Iterator[IntArray]:
-    """The row of each play, `size` plays at a time."""
-    ends = np.cumsum(times)
-    plays = int(ends[-1]) if len(ends) else 0
-    for start in range(0, plays, size):
-        yield np.searchsorted(ends, np.arange(start, min(start + size, plays)), "right")
 
 
 class SourceSets(Estimated):

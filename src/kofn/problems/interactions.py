@@ -14,10 +14,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kofn.core import BadInput, FloatArray, IntArray
+from kofn.problems.arms import with_absent
 from kofn.problems.check import DOMINANCE, INCREASING, SYMMETRIC, Finding, dominance
 from kofn.problems.expectation import in_blocks
-from kofn.problems.family import CELLS, Arms
-from kofn.problems.laws import Sums
+from kofn.problems.family import CELLS, Arms, Support
+from kofn.problems.laws import MOST_OUTCOMES, Law, Outcomes, Sums, in_turn
+from kofn.problems.rewards import mean
 from kofn.problems.simulated import Simulated
 
 
@@ -45,15 +47,17 @@ class Interactions(Simulated):
         return f"Interactions({self.arms!r}, k={self.k})"
 
     @cached_property
-    def _padded(self) -> FloatArray:
-        """The matrix with a row and a column of zeros: arm N is an empty place."""
-        return np.pad(self.worth, (0, 1))
+    def _together(self) -> _Together:
+        return _Together(with_absent(self.arms, 0.0), np.pad(self.worth, (0, 1)))  # arm N is an empty place
 
-    def _make_law(self) -> _Law:
-        return _Law(self.arms, self._padded)
+    def _make_law(self) -> Law:
+        support = self._together.arms.support
+        if support is not None and support[0].shape[1] ** self.k <= MOST_OUTCOMES:
+            return _Outcomes(self._together, self.k, support)
+        return self._together
 
-    def _make_expectation(self) -> _Value:
-        return _Value(self.arms, self._padded)
+    def _make_expectation(self) -> _Together:
+        return self._together
 
     def _assumptions(self) -> tuple[Finding, ...]:
         alike = bool((self.worth == self.worth[0, 0]).all())
@@ -71,52 +75,53 @@ class Interactions(Simulated):
         )
 
 
-class _Law:
-    """Every play is drawn: what the K arms pay, and what that is worth together."""
+class _Together:
+    """What arms are worth together: every play is drawn, values are exact."""
 
-    def __init__(self, arms: Arms, padded: FloatArray) -> None:
-        self._arms, self._padded = arms, padded
+    def __init__(self, arms: Arms, worth: FloatArray) -> None:
+        self.arms, self.worth = arms, worth
+        self._mean, self._second = arms.mean, arms.second_moment
 
     def play(self, subsets: IntArray, times: NDArray[np.int64], rng: np.random.Generator) -> Sums:
         """The sums of n drawn rewards per row."""
         total, squares = np.zeros(len(subsets)), np.zeros(len(subsets))
-        for row, subset in enumerate(subsets):
-            worth, absent = _upper(self._padded, subset), subset == self._arms.n_arms
-            at = np.where(absent, 0, subset)
-            size = max(1, CELLS // len(subset))
-            for start in range(0, int(times[row]), size):
-                plays = min(size, int(times[row]) - start)
-                x = self._arms.draw(np.broadcast_to(at, (plays, len(at))), rng)
-                paid = ((x @ worth) * x).sum(axis=1)
-                total[row] += paid.sum()
-                squares[row] += paid @ paid
+        for row in in_turn(times, max(1, CELLS // subsets.shape[1] ** 2)):
+            arms = subsets[row]
+            paid = self.pay(arms, self.arms.draw(arms, rng))
+            total += np.bincount(row, paid, len(subsets))
+            squares += np.bincount(row, paid * paid, len(subsets))
         return total, squares
 
-
-class _Value:
-    """The exact expected reward: independent arms have E X_i X_j = E X_i E X_j."""
-
-    def __init__(self, arms: Arms, padded: FloatArray) -> None:
-        self._mean, self._second = np.append(arms.mean, 0.0), np.append(arms.second_moment, 0.0)
-        self._padded = padded
+    def pay(self, subsets: IntArray, x: FloatArray) -> FloatArray:
+        """What arms that paid x earn together: over pairs, half of the square and half of the diagonal."""
+        k = subsets.shape[-1]
+        worth = self.worth[subsets[..., :, None], subsets[..., None, :]]
+        every = np.einsum("...i,...ij,...j->...", x, worth, x)
+        own = (self.worth[subsets, subsets] * x * x).sum(axis=-1)
+        return np.asarray((every + own) / (k * (k + 1)))
 
     def value(self, subsets: IntArray) -> FloatArray:
-        """The expected reward of each row."""
+        """The expected reward of each row: independent arms have E X_i X_j = E X_i E X_j."""
         return in_blocks(self._rows, subsets, subsets.shape[1] ** 2)
 
     def _rows(self, subsets: IntArray) -> FloatArray:
-        k = subsets.shape[1]
-        first, second = self._mean[subsets], self._second[subsets]
-        own = self._padded[subsets, subsets]
-        every = np.einsum("mi,mij,mj->m", first, self._padded[subsets[:, :, None], subsets[:, None, :]], first)
-        pairs = (every - (own * first * first).sum(axis=1)) / 2
-        return np.asarray(2 * ((own * second).sum(axis=1) + pairs) / (k * (k + 1)))
+        k, first = subsets.shape[1], self._mean[subsets]
+        extra = self._second[subsets] - first * first  # E X^2 in place of (E X)^2, on the diagonal
+        own = (self.worth[subsets, subsets] * extra).sum(axis=1)
+        return np.asarray(self.pay(subsets, first) + 2 * own / (k * (k + 1)))
 
 
-def _upper(padded: FloatArray, subset: IntArray) -> FloatArray:
-    """The weights of X_i X_j for i <= j, scaled; zeros below."""
-    k = len(subset)
-    return np.asarray(np.triu(padded[np.ix_(subset, subset)]) * 2 / (k * (k + 1)))
+class _Outcomes(Outcomes):
+    """The same for arms with few values: rows of many plays are one multinomial draw over all outcomes."""
+
+    def __init__(self, together: _Together, k: int, support: Support) -> None:
+        super().__init__(together.arms, mean, k, support)
+        self._together = together
+        self._drawn = together  # type: ignore[assignment]  # plays are drawn by our own law
+
+    def _pay(self, subsets: IntArray) -> FloatArray:
+        rows = np.broadcast_to(subsets[:, None, :], (len(subsets), *self._which.shape))
+        return self._together.pay(rows, self._values[subsets[:, None, :], self._which[None]])
 
 
 def _matrix(worth: ArrayLike, n_arms: int) -> FloatArray:

@@ -112,14 +112,14 @@ def best_in_order(attraction: FloatArray, examine: FloatArray) -> Subset:
     With m places left, an item is worth e p + (1 - p) times what follows it, or what follows if it is left out.
     """
     n_arms, k = len(attraction), len(examine)
-    worth = np.full(k + 1, -np.inf)  # of the items from i on, with m places to fill
-    worth[0] = 0.0
+    worth, places = np.zeros(k + 1), np.arange(1, k + 1)  # of the items from i on, with m places to fill
     taken = np.zeros((n_arms, k + 1), np.bool_)
     for i in range(n_arms - 1, -1, -1):
-        p = attraction[i]
-        take = examine[::-1] * p + (1 - p) * worth[:-1]
-        taken[i, 1:] = take >= worth[1:]
-        worth[1:] = np.maximum(take, worth[1:])
+        items, p = n_arms - i, attraction[i]
+        take = np.where(places <= items, examine[::-1] * p + (1 - p) * worth[:-1], -1.0)
+        leave = np.where(places < items, worth[1:], -1.0)  # all places are to be filled
+        taken[i, 1:] = take >= leave
+        worth[1:] = np.maximum(np.maximum(take, leave), 0.0)
     chosen, left = [], k
     for i in range(n_arms):
         if left and taken[i, left]:
