@@ -25,12 +25,14 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PUBLIC = {
     "kofn": """
         ArctanExponential BadInput BadRecord BadReward BadTally Band Bernoulli Beta Comparison Curve Empirical
-        Insight KofnError MissingExtra Plan Policy Problem Run ShortHorizonWarning Standing Tally TooManySubsets
-        __version__ compare make_policy policy_named problems register restore save simulate simulate_many theory
+        Insight KofnError MissingExtra Plan Policy Problem Replayed Run ShortHorizonWarning Standing Tally
+        ThinLogWarning TooManySubsets __version__ compare make_policy policy_named problems register replay restore
+        save simulate simulate_many theory
     """,
     "kofn.problems": """
-        ArctanExponential Arms Bernoulli Beta Check Correlated Empirical Finding Graph Influence Problem Reward
-        as_reward by_name cross_selling maximum mean minimum threshold utility
+        ArctanExponential Arms Bernoulli Beta Check Correlated Empirical Estimate Evaluation Finding Graph Influence
+        Interactions Log Lognormal Pareto Problem Recommendations Reward as_reward by_name cross_selling evaluate
+        evaluate_all maximum mean minimum storage threshold utility
     """,
     "kofn.theory": """
         Budget Schedule YEAR actions affordable_resolution bounds_cross_at budget default_resolution doubling_loss

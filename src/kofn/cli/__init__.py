@@ -14,6 +14,7 @@ from kofn import __version__
 from kofn.cli.experiments import compare, suite
 from kofn.cli.options import APPLICATIONS, AS_JSON, PICTURE, PROBLEMS, SEED, WORKERS, Count, setting
 from kofn.cli.output import echo_json, new_table, order_lines, pairs, panel_table, picture, progress_bar, show
+from kofn.cli.replay import replay
 
 
 @click.group(
@@ -29,6 +30,7 @@ def cli(context: click.Context) -> None:
     kofn run thompson --problem max --out run   one run, with a picture
     kofn compare thompson dart --problem max    which policy is best?
     kofn paper max-12                           a figure of the paper, again
+    kofn replay log.csv --uniform               what past decisions say
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
@@ -230,7 +232,7 @@ def completion(shell: str) -> None:
     click.echo(kind(cli, {}, "kofn", "_KOFN_COMPLETE").source())
 
 
-for command in (compare, suite):
+for command in (compare, replay, suite):
     cli.add_command(command)
 
 

@@ -26,6 +26,7 @@ from kofn.core.errors import (
     KofnError,
     MissingExtra,
     ShortHorizonWarning,
+    ThinLogWarning,
     TooManySubsets,
 )
 from kofn.core.insight import Insight
@@ -44,5 +45,6 @@ __all__ = [
     "Policy",
     "ShortHorizonWarning",
     "Tally",
+    "ThinLogWarning",
     "TooManySubsets",
 ]

@@ -13,6 +13,8 @@ from kofn.problems.graph import Graph
 from kofn.problems.influence import Influence
 from kofn.problems.interactions import Interactions
 from kofn.problems.latencies import Lognormal, Pareto, storage
+from kofn.problems.log import Log
+from kofn.problems.offpolicy import Estimate, Evaluation, evaluate, evaluate_all
 from kofn.problems.problem import Problem
 from kofn.problems.recommendations import Recommendations
 from kofn.problems.rewards import Reward, as_reward, by_name, cross_selling, maximum, mean, minimum, threshold, utility
@@ -25,10 +27,13 @@ __all__ = [
     "Check",
     "Correlated",
     "Empirical",
+    "Estimate",
+    "Evaluation",
     "Finding",
     "Graph",
     "Influence",
     "Interactions",
+    "Log",
     "Lognormal",
     "Pareto",
     "Problem",
@@ -37,6 +42,8 @@ __all__ = [
     "as_reward",
     "by_name",
     "cross_selling",
+    "evaluate",
+    "evaluate_all",
     "maximum",
     "mean",
     "minimum",
