@@ -31,6 +31,7 @@ Model: TypeAlias = Literal["cascade", "threshold"]
 _ALL = ~np.uint64(0)
 _TOUCHED = 0.1  # a drawn edge costs a frontier some ten times what it costs words
 _PILOTS = 256
+_TOSSES = 9  # of whole arrays; after them an eighth of the words have a coin that has not shown heads
 
 
 class Walker(ABC):
@@ -58,8 +59,8 @@ class Bits(Walker):
 
     @property
     def lanes(self) -> int:
-        """Words for some 64 thousand edges at once: what fits into a cache."""
-        return 64 * max(1, min(256, 2**16 // self.graph.n_edges))
+        """Some ten thousand words of live edges at once: what fits into a cache."""
+        return 64 * max(1, min(256, 10_000 // self.graph.n_edges))
 
     def reached(self, seeds: IntArray, rng: np.random.Generator) -> NDArray[np.int64]:
         """How many nodes are reached, by counting bits down the columns."""
@@ -256,19 +257,20 @@ def bernoulli_words(chances: FloatArray, width: int, rng: np.random.Generator) -
     """
     digits = _digits(chances)
     live, tossing = np.zeros((len(chances), width), np.uint64), np.full((len(chances), width), _ALL)
-    for toss in range(6):
-        coins = _coins(live.shape, rng)
+    for toss in range(_TOSSES):
+        tails = _coins(live.shape, rng)
         ones = -(digits >> np.uint64(63 - toss) & np.uint64(1))
-        live |= tossing & coins & ones[:, None]
-        tossing &= ~coins
+        if ones.any():
+            live |= (tossing & ~tails) & ones[:, None] if not ones.all() else tossing & ~tails
+        tossing &= tails
     where = np.flatnonzero(tossing)  # some few words have coins that are still to show heads
     flat, left, p = live.reshape(-1), tossing.reshape(-1)[where], digits[where // width]
-    for toss in range(6, 64):
+    for toss in range(_TOSSES, 64):
         if not where.size:
             break
-        coins = _coins(where.shape, rng)
-        flat[where] |= left & coins & -(p >> np.uint64(63 - toss) & np.uint64(1))
-        left &= ~coins
+        tails = _coins(where.shape, rng)
+        flat[where] |= left & ~tails & -(p >> np.uint64(63 - toss) & np.uint64(1))
+        left &= tails
         on = left != 0
         where, left, p = where[on], left[on], p[on]
     live[chances >= 1] = _ALL
