@@ -7,7 +7,7 @@ import argparse
 import random
 import time
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import kofn
 from benchmarks.thompson import line, table
 from kofn.plots import save_figure
 from kofn.problems import Graph, Influence
-from kofn.problems.cascade import Bits, Frontier
+from kofn.problems.cascade import Bits, Frontier, Walker
 
 POLICIES = ("thompson", "cmab-sm", "dart", "etcg")
 NODES, CANDIDATES = 10_000, 200
@@ -31,7 +31,7 @@ def karate(k: int = 5) -> Influence:
 
 @cache
 def large(k: int = 10) -> Influence:
-    return Influence(Graph.generated(NODES, 3, seed=1), k, probability=0.05)
+    return Influence(Graph.generated(NODES, 3, seed=1), k, probability=0.05, sets=2**18)
 
 
 @cache
@@ -66,6 +66,14 @@ def as_networkx(graph: Graph) -> Any:
     return made
 
 
+def plain_cascades(graph: Any, seeds: tuple[int, ...], p: float, rng: random.Random) -> int:
+    return sum(plain(graph, seeds, p, rng) > 0 for _ in range(100))
+
+
+def our_cascades(walker: Walker, rows: Any, rng: np.random.Generator) -> int:
+    return len(walker.reached(rows, rng))
+
+
 def rate(work: Callable[[], int], seconds: float) -> float:
     """Cascades per second; `work` says how many it did."""
     start, done = time.perf_counter(), 0
@@ -82,13 +90,11 @@ def speed(seed: int, runs: int, seconds: float = 3.0) -> None:
         theirs, rng = as_networkx(problem.graph), np.random.default_rng(seed)
         random_seeds = tuple(sorted(rng.choice(problem.n_arms, problem.k, replace=False).tolist()))
         for says, seeds in (("greedy", problem.greedy()), ("random", random_seeds)):
-            dice = random.Random(seed)
-            loop = rate(lambda s=seeds, d=dice, g=theirs, q=p: sum(plain(g, s, q, d) > 0 for _ in range(100)), seconds)
-            rates = {}
+            loop = rate(partial(plain_cascades, theirs, seeds, p, random.Random(seed)), seconds)
+            rates: dict[type[Walker], float] = {}
             for walker in (Bits, Frontier):
                 made = walker(problem.graph, problem.chances, "cascade")
-                rows = np.tile(seeds, (made.lanes, 1))
-                rates[walker] = rate(lambda m=made, r=rows, g=rng: len(m.reached(r, g)), seconds)
+                rates[walker] = rate(partial(our_cascades, made, np.tile(seeds, (made.lanes, 1)), rng), seconds)
             chosen = type(problem._walker)
             line(
                 name,
@@ -111,8 +117,9 @@ def regret(problem: Influence, horizon: int, runs: int, seed: int) -> kofn.Compa
     offline = float(problem.value([greedy])[0])
     rng = np.random.default_rng(seed)
     some = np.array([rng.choice(problem.n_arms, problem.k, replace=False) for _ in range(500)])
-    print(f"greedy reaches {offline:.4f} of the nodes, ± {problem.value_error:.4f};")
-    print(f"random seeds {float(problem.value(some).mean()):.4f}.")
+    error = (offline * (1 - offline) / problem.sets) ** 0.5
+    chance = float(problem.value(some).mean())
+    print(f"greedy reaches {offline:.4f} ± {error:.4f} of the nodes, random seeds {chance:.4f}.")
     print(f"Against `best`, which reaches {problem.optimum:.4f}:\n")
     table(
         "policy", "regret", "of greedy's reward", "its seeds in the end reach", "of greedy's", "explored", "s per run"
