@@ -76,6 +76,11 @@ def test_endless_patience_is_the_maximum_of_bernoulli_arms() -> None:
     np.testing.assert_allclose(ours.value([(1,), (0, 4)]), known.value([(1,), (0, 4)]), atol=1e-12)
 
 
+def test_a_subset_is_shown_in_the_order_of_numbers_however_it_is_written() -> None:
+    problem = Recommendations(P, 3, patience=0.3, order="number")
+    assert problem.value([(5, 0, 2)]) == problem.value([(0, 2, 5)])
+
+
 def test_no_patience_is_the_first_item_alone() -> None:
     assert Recommendations(P, 3, patience=0.0).value([(0, 1, 4)])[0] == 0.5
     assert Recommendations(P, 3, patience=0.0, order="number").value([(0, 1, 4)])[0] == 0.15

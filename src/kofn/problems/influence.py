@@ -26,7 +26,7 @@ from kofn.problems.problem import MOST_SUBSETS_BY_MONTE_CARLO
 from kofn.problems.simulated import Simulated
 from kofn.subsets import subset_blocks
 
-MOST_SETS, MOST_BYTES = 2**20, 2**27
+MOST_SETS, MOST_BYTES = 2**18, 2**27
 """Source sets behind a value: as many as this, or as fit into this memory."""
 _SEED = 20030824
 
@@ -92,7 +92,7 @@ class Influence(Simulated):
         return chooser.exchanged(chooser.greedy(self.k))
 
     def __repr__(self) -> str:
-        return f"Influence({self.graph!r}, k={self.k}, model={self.model!r})"
+        return f"Influence({self.graph.n_nodes:,} nodes, {self.graph.n_edges:,} edges, k={self.k}, {self.model})"
 
     @cached_property
     def _walker(self) -> Walker:

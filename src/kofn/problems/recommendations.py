@@ -117,9 +117,8 @@ def best_in_order(attraction: FloatArray, examine: FloatArray) -> Subset:
     for i in range(n_arms - 1, -1, -1):
         items, p = n_arms - i, attraction[i]
         take = np.where(places <= items, examine[::-1] * p + (1 - p) * worth[:-1], -1.0)
-        leave = np.where(places < items, worth[1:], -1.0)  # all places are to be filled
-        taken[i, 1:] = take >= leave
-        worth[1:] = np.maximum(np.maximum(take, leave), 0.0)
+        taken[i, 1:] = take >= worth[1:]  # too few items are worth 0, so that a list which can be filled wins
+        worth[1:] = np.maximum(take, worth[1:])
     chosen, left = [], k
     for i in range(n_arms):
         if left and taken[i, left]:
