@@ -304,6 +304,56 @@ SECTIONS: dict[str, list[Wrong]] = {
             "best=(0, 1) was given, but (4, 5) is better by 0.65: give the best one",
         ),
     ],
+    "Problems from applications": [
+        Wrong(
+            "an edge that is none",
+            "problems.Graph([(1, 2, 3, 4)])",
+            BadInput,
+            "an edge is (from, to) or (from, to, wei",
+        ),
+        Wrong(
+            "edges without probabilities",
+            "problems.Influence(problems.Graph.karate(), 5)",
+            BadInput,
+            "the edges of this graph have no weights: give probability=0.1, or 'in-degree'",
+        ),
+        Wrong(
+            "weights above 1",
+            "problems.Influence(problems.Graph.karate(), 5, model='threshold', probability=0.5)",
+            BadInput,
+            "in the threshold model the weights of the edges that end at a node add up to at most 1",
+        ),
+        Wrong(
+            "a latency without end",
+            "problems.Pareto([10, 20], 2.0, timeout=float('inf'))",
+            BadInput,
+            "timeout is the longest that anybody waits, a finite number above 0, not inf",
+        ),
+        Wrong(
+            "a matrix that does not fit",
+            "problems.Interactions(arms, np.ones((4, 4)), 2)",
+            BadInput,
+            "worth must be a symmetric 6 x 6 matrix of finite numbers, but one of shape (4, 4) came",
+        ),
+        Wrong(
+            "no user",
+            "problems.Recommendations([0.1, 0.2, 0.3], 2)",
+            BadInput,
+            "say how the user looks: patience=0.8, or examine=[...]",
+        ),
+        Wrong(
+            "a subset that was never logged",
+            "problems.evaluate(problems.Log.of(problem, 3, seed=1), (0, 1))",
+            BadInput,
+            "the log played (0, 1) never: it cannot say what it earns, with an error.",
+        ),
+        Wrong(
+            "a policy that does not fit the log",
+            "kofn.replay(kofn.Thompson(7, 2), problems.Log.of(problem, 100, seed=1))",
+            BadInput,
+            "the policy has n_arms=7, but the log has n_arms=6: make them equal",
+        ),
+    ],
     "Simulation and regret": [
         Wrong(
             "no plays", "kofn.simulate(policy, problem, 0)", BadInput, "horizon must be a whole number of at least 1"
@@ -420,6 +470,8 @@ SECTIONS: dict[str, list[Wrong]] = {
 
 COMMANDS = [
     WrongCommand("unknown command", "figures", "No such command 'figures'."),
+    WrongCommand("no log", "replay nowhere.csv", "nowhere.csv: No such file or directory"),
+    WrongCommand("no such problem size", "run --problem karate", "the karate club has 34 people, but 24 arms were"),
     WrongCommand("unknown option", "run --steps 5", "No such option '--steps'."),
     WrongCommand("missing option", "budget --arms 30", "Missing option '--k'."),
     WrongCommand("missing value", "budget --arms", "Option '--arms' requires an argument."),

@@ -27,7 +27,7 @@ WROTE = "wrote out/{0}.png, out/{0}.svg\n"
 KOFN = [sys.executable, "-c", "from kofn.cli import main; main()"]
 RUN = ["run", "cmab-sm", "--arms", "6", "--k", "2", "--set", "resolution=0.2"]
 SMALL = ["paper", "max-12", "--horizon", "500", "--runs", "2", "--workers", "1"]
-COMMANDS = ["budget", "campaign", "compare", "completion", "paper", "policies", "run", "serve", "suite", "token"]
+COMMANDS = "budget campaign compare completion paper policies replay run serve suite token".split()
 FEW = ["--arms", "6", "--k", "2", "--horizon", "1000", "--runs", "2", "--workers", "1"]
 
 Kofn = Callable[..., tuple[int, str, str]]
@@ -710,9 +710,11 @@ def test_narrow_terminals(argv: list[str], tmp_path: Path) -> None:
 
 def test_the_names_of_problems_in_the_help_are_those_of_the_families() -> None:
     from kofn.cli import options
+    from kofn.experiments.applications import APPLICATIONS
     from kofn.experiments.settings import FAMILIES
 
     assert all(name in options.PROBLEMS for name in FAMILIES)
+    assert options.APPLICATIONS.startswith(", ".join(APPLICATIONS).replace(", catalogue", " or catalogue"))
 
 
 def test_people_get_a_picture_and_programs_do_not(answer: Kofn) -> None:

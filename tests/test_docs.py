@@ -26,13 +26,14 @@ PUBLIC = {
     "kofn": """
         ArctanExponential AsyncClient BadInput BadRecord BadReward BadTally Band Bernoulli Beta Campaign
         CampaignError CampaignExists Client Comparison Conflict Curve Empirical Insight KofnError MissingExtra
-        NoSuchCampaign NotAllowed NotRunning Plan Policy Problem Run ShortHorizonWarning Standing StoreError Tally
-        TooManySubsets UnknownDecision Unreachable __version__ compare make_policy policy_named problems register
-        restore save simulate simulate_many theory
+        NoSuchCampaign NotAllowed NotRunning Plan Policy Problem Replayed Run ShortHorizonWarning Standing
+        StoreError Tally ThinLogWarning TooManySubsets UnknownDecision Unreachable __version__ compare make_policy
+        policy_named problems register replay restore save simulate simulate_many theory
     """,
     "kofn.problems": """
-        ArctanExponential Arms Bernoulli Beta Check Correlated Empirical Finding Problem Reward as_reward by_name
-        cross_selling maximum mean minimum threshold utility
+        ArctanExponential Arms Bernoulli Beta Check Correlated Empirical Estimate Evaluation Finding Graph Influence
+        Interactions Log Lognormal Pareto Problem Recommendations Reward as_reward by_name cross_selling evaluate
+        evaluate_all maximum mean minimum storage threshold utility
     """,
     "kofn.theory": """
         Budget Schedule YEAR actions affordable_resolution bounds_cross_at budget default_resolution doubling_loss

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from kofn.problems import Empirical as Empirical
     from kofn.problems import Problem as Problem
     from kofn.regret import *  # noqa: F403
+    from kofn.replays import *  # noqa: F403
     from kofn.simulation import *  # noqa: F403
 
 __version__ = "0.1.0"
 
-_MODULES = ("core", "policies", "regret", "simulation", "experiments.compare")
+_MODULES = ("core", "policies", "regret", "simulation", "replays", "experiments.compare")
 _PROBLEMS = ("ArctanExponential", "Bernoulli", "Beta", "Empirical", "Problem")
 _NAMESPACES = ("problems", "theory")
 _OPTIONAL = {  # promised where the library that it needs is installed

@@ -13,8 +13,9 @@ import click
 from kofn import __version__
 from kofn.cli.campaigns import campaign
 from kofn.cli.experiments import compare, suite
-from kofn.cli.options import AS_JSON, PICTURE, PROBLEMS, SEED, WORKERS, Count, setting
+from kofn.cli.options import APPLICATIONS, AS_JSON, PICTURE, PROBLEMS, SEED, WORKERS, Count, setting
 from kofn.cli.output import echo_json, new_table, order_lines, pairs, panel_table, picture, progress_bar, show
+from kofn.cli.replay import replay
 from kofn.cli.serve import serve, token
 
 
@@ -31,6 +32,7 @@ def cli(context: click.Context) -> None:
     kofn run thompson --problem max --out run   one run, with a picture
     kofn compare thompson dart --problem max    which policy is best?
     kofn paper max-12                           a figure of the paper, again
+    kofn replay log.csv --uniform               what past decisions say
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
@@ -88,7 +90,7 @@ def paper(
 
 @cli.command()
 @click.argument("policy", default="thompson")
-@click.option("--problem", default="max", show_default=True, help=f"{PROBLEMS}, on random arms.")
+@click.option("--problem", default="max", show_default=True, help=f"{PROBLEMS}, on random arms; {APPLICATIONS}.")
 @click.option("--arms", type=Count(), default=24, show_default=True, help="N, the number of arms.")
 @click.option("--k", type=Count(), default=5, show_default=True, help="K, the size of a subset.")
 @click.option("--horizon", type=Count(), default=10**6, show_default=True, help="Plays of the run.")
@@ -232,7 +234,7 @@ def completion(shell: str) -> None:
     click.echo(kind(cli, {}, "kofn", "_KOFN_COMPLETE").source())
 
 
-for command in (campaign, compare, serve, suite, token):
+for command in (campaign, compare, replay, serve, suite, token):
     cli.add_command(command)
 
 

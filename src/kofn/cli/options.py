@@ -40,6 +40,9 @@ PICTURE = click.option(
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
 WORKERS = click.option("--workers", type=Count(), help="Processes to use; all cores by default.")
 PROBLEMS = "mean, max, min, cross-selling, close, rare, dominant, equal, likely-min, threshold or correlated"
+APPLICATIONS = (
+    "karate, influence, influence-threshold, storage, interactions, recommendations or catalogue, of the applications"
+)
 TAKEN = {"name": "the argument POLICY", "n_arms": "--arms", "k": "--k", "horizon": "--horizon", "seed": "--seed"}
 SEED = click.option(
     "--seed", type=Count(least=0), default=2021, show_default=True, help="The same seed gives the same numbers."

@@ -10,6 +10,7 @@ from kofn.core.checks import FloatArray as FloatArray
 from kofn.core.checks import IntArray as IntArray
 from kofn.core.checks import Seed as Seed
 from kofn.core.checks import Subset as Subset
+from kofn.core.checks import check_range as check_range
 from kofn.core.checks import check_sizes as check_sizes
 from kofn.core.checks import finite_numbers as finite_numbers
 from kofn.core.checks import generator as generator
@@ -32,6 +33,7 @@ from kofn.core.errors import (
     NotRunning,
     ShortHorizonWarning,
     StoreError,
+    ThinLogWarning,
     TooManySubsets,
     UnknownDecision,
     Unreachable,
@@ -59,6 +61,7 @@ __all__ = [
     "ShortHorizonWarning",
     "StoreError",
     "Tally",
+    "ThinLogWarning",
     "TooManySubsets",
     "UnknownDecision",
     "Unreachable",

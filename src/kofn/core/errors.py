@@ -18,8 +18,9 @@
     └── MissingExtra        an optional library is not installed (also an ImportError)
 
     ShortHorizonWarning     a horizon in which nothing can be learned (a UserWarning)
+    ThinLogWarning          a log that says little of what it was asked (a UserWarning)
 
-Whoever catches KofnError catches them all; the warning is none of them.
+Whoever catches KofnError catches them all; the warnings are none of them.
 """
 
 from __future__ import annotations
@@ -98,3 +99,7 @@ class MissingExtra(KofnError, ImportError):
 
 class ShortHorizonWarning(UserWarning):
     """A horizon in which nothing can be learned."""
+
+
+class ThinLogWarning(UserWarning):
+    """A log that says little of what it was asked."""

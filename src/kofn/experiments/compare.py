@@ -240,6 +240,8 @@ def policy_for(
     """The policy of that name for this problem, told what it needs to be told."""
     told: dict[str, Any] = {"n_arms": problem.n_arms, "k": problem.k, "direction": problem.direction}
     told |= {"horizon": horizon, "seed": seed}
+    if problem.reward_range != (0.0, 1.0):
+        told["reward_range"] = problem.reward_range
     if "best" in policy_named(name).needs:
         told["best"] = problem.best
     return make_policy(name, **told | params)

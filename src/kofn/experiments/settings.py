@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kofn.core import BadInput, Seed, check_sizes, generator
+from kofn.experiments.applications import APPLICATIONS, Application
 from kofn.problems import ArctanExponential, Arms, Bernoulli, Correlated, Problem
 
 
@@ -55,6 +56,10 @@ class Family:
     reward: str
     absent: float | None = 0.0  # what an empty place pays, if that makes sense
 
+    def problem(self, n_arms: int, k: int, rng: np.random.Generator) -> Problem:
+        """A random instance."""
+        return Problem(self.arms(n_arms, rng), self.reward, k, absent=self.absent)
+
 
 FAMILIES = {
     family.name: family
@@ -86,12 +91,13 @@ FAMILIES = {
 }
 
 
-def family_named(name: str) -> Family:
-    """The family of that name."""
+def family_named(name: str) -> Family | Application:
+    """The family or application of that name."""
+    known: dict[str, Family | Application] = {**FAMILIES, **APPLICATIONS}
     try:
-        return FAMILIES[name]
+        return known[name]
     except (KeyError, TypeError):
-        raise BadInput(f"there is no problem {name!r}; there are: {', '.join(FAMILIES)}") from None
+        raise BadInput(f"there is no problem {name!r}; there are: {', '.join(known)}") from None
 
 
 @dataclass(frozen=True)
@@ -121,5 +127,4 @@ class Setting:
 
     def problem(self, seed: Seed) -> Problem:
         """A random instance."""
-        family = family_named(self.family)
-        return Problem(family.arms(self.n_arms, generator(seed)), family.reward, self.k, absent=family.absent)
+        return family_named(self.family).problem(self.n_arms, self.k, generator(seed))

@@ -85,7 +85,7 @@ def check_problem(problem: Problem) -> Check:
             _symmetric(problem.arms, problem.reward, problem.k),
             _increasing(problem.arms, problem.reward, problem.k),
             _increasing_on_average(problem),
-            _dominance(problem.arms),
+            Finding(DOMINANCE, *dominance(problem.arms)),
         )
     )
 
@@ -208,14 +208,15 @@ def _weaker_first(arms: Arms, groups: IntArray) -> IntArray:
     return np.asarray(turned[ahead != 0])
 
 
-def _dominance(arms: Arms) -> Finding:
+def dominance(arms: Arms) -> tuple[bool, str]:
+    """Whether every two arms are ordered, and how that is known or which are not."""
     order, crosses, equal = arms.ordering
     if crosses.any():
-        return Finding(DOMINANCE, False, _crossing(arms, *_neighbours(order, crosses)))
+        return False, _crossing(arms, *_neighbours(order, crosses))
     if equal.any():
         i, j = _neighbours(order, equal)
-        return Finding(DOMINANCE, False, f"arms {i} and {j} are equal")
-    return Finding(DOMINANCE, True, "every two arms")
+        return False, f"arms {i} and {j} are equal"
+    return True, "every two arms"
 
 
 def _neighbours(order: IntArray, where: NDArray[np.bool_]) -> tuple[int, int]:

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
 from typing import Protocol
@@ -200,7 +201,19 @@ class StepProduct(_Product):
         return float(x[-1]) - inside if self.largest else float(x[0]) + inside
 
 
-class MonteCarlo:
+class Estimated(ABC):
+    """Expected rewards that are only known by chance, with their errors."""
+
+    @abstractmethod
+    def value(self, subsets: IntArray) -> FloatArray:
+        """The estimate of each row: the same whenever it is asked for."""
+
+    @abstractmethod
+    def errors(self, subsets: IntArray) -> FloatArray:
+        """The standard error of each row's value."""
+
+
+class MonteCarlo(Estimated):
     """The mean of many plays. Each arm has its own fixed draws, the same in every subset: less noise in differences."""
 
     def __init__(self, arms: Arms, reward: Reward) -> None:

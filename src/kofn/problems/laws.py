@@ -9,6 +9,7 @@ Three of them, the cheapest that fits is taken (`law_of`):
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Protocol
 
@@ -284,3 +285,11 @@ class Draws:
             total[first : last + 1] += np.bincount(row, rewards, last + 1 - first)
             squares[first : last + 1] += np.bincount(row, rewards * rewards, last + 1 - first)
         return total, squares
+
+
+def in_turn(times: NDArray[np.int64], size: int) -> Iterator[IntArray]:
+    """The row of each play, `size` plays at a time."""
+    ends = np.cumsum(times)
+    plays = int(ends[-1]) if len(ends) else 0
+    for start in range(0, plays, size):
+        yield np.searchsorted(ends, np.arange(start, min(start + size, plays)), "right")

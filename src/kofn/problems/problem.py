@@ -10,10 +10,22 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kofn.core import BadInput, Direction, FloatArray, IntArray, Seed, Subset, Tally, check_sizes, generator, subset_of
+from kofn.core import (
+    BadInput,
+    Direction,
+    FloatArray,
+    IntArray,
+    Seed,
+    Subset,
+    Tally,
+    check_range,
+    check_sizes,
+    generator,
+    subset_of,
+)
 from kofn.problems.arms import with_absent
 from kofn.problems.check import Check, check_problem
-from kofn.problems.expectation import Expectation, MonteCarlo, expectation_of
+from kofn.problems.expectation import Estimated, Expectation, expectation_of
 from kofn.problems.family import Arms
 from kofn.problems.laws import Counts, Law, arm_totals, law_of
 from kofn.problems.rewards import Reward, RewardFunction, as_reward, cross_selling, mean
@@ -45,6 +57,8 @@ class Problem:
 
     >>> Problem(Bernoulli([0.1, 0.5, 0.3, 0.2]), "mean", k=2, absent=0.0).value([(1,), (1, 2)])
     array([0.25, 0.4 ])
+
+    `reward_range` is for rewards outside of [0, 1], such as milliseconds: policies made by name are told of it.
     """
 
     def __init__(
@@ -56,17 +70,31 @@ class Problem:
         direction: Direction = "maximize",
         best: Iterable[int] | None = None,
         absent: float | None = None,
+        reward_range: tuple[float, float] = (0.0, 1.0),
     ) -> None:
         if not isinstance(arms, Arms):
             raise BadInput(f"arms must be Arms, for instance kofn.problems.Bernoulli([0.2, 0.7, 0.4]), not {arms!r}")
-        if direction not in ("maximize", "minimize"):
-            raise BadInput(f"direction must be 'maximize' or 'minimize', not {direction!r}")
-        self.arms, self.reward, self.direction = arms, as_reward(reward), direction
-        self.n_arms, self.k = check_sizes(arms.n_arms, k)
-        self._given = None if best is None else subset_of(best, self.n_arms, self.k)
+        self._sized(arms.n_arms, k, direction, best, reward_range)
+        self.arms, self.reward = arms, as_reward(reward)
         self.absent = None if absent is None else _absent(absent, arms)
         self._places = arms if self.absent is None else with_absent(arms, self.absent)  # arm N is an empty place
         _try_out(self.reward, arms, self.k)
+
+    def _sized(
+        self,
+        n_arms: int,
+        k: int,
+        direction: Direction,
+        best: Iterable[int] | None,
+        reward_range: tuple[float, float],
+    ) -> None:
+        """Take what every problem has, whatever its rewards come from."""
+        if direction not in ("maximize", "minimize"):
+            raise BadInput(f"direction must be 'maximize' or 'minimize', not {direction!r}")
+        self.direction: Direction = direction
+        self.n_arms, self.k = check_sizes(n_arms, k)
+        self.reward_range = check_range(reward_range)
+        self._given = None if best is None else subset_of(best, self.n_arms, self.k)
 
     # To play.
 
@@ -93,8 +121,11 @@ class Problem:
         if live.size:
             tally.total[live], tally.squares[live] = self._law.play(rows[live], count[live], rng)
             if tally.arms is not None:
-                tally.arms[live] = arm_totals(self._places, rows[live], count[live], rng)
+                tally.arms[live] = self._arm_totals(rows[live], count[live], rng)
         return tally
+
+    def _arm_totals(self, rows: IntArray, count: NDArray[np.int64], rng: np.random.Generator) -> FloatArray:
+        return arm_totals(self._places, rows, count, rng)
 
     # To know.
 
@@ -131,7 +162,7 @@ class Problem:
     @cached_property
     def value_error(self) -> float:
         """0.0 when values are exact, else the largest Monte Carlo standard error among 32 arbitrary subsets."""
-        if not isinstance(self._expectation, MonteCarlo):
+        if not isinstance(self._expectation, Estimated):
             return 0.0
         rng = np.random.default_rng(0)
         some = np.array([rng.choice(self.n_arms, self.k, replace=False) for _ in range(32)])
@@ -181,7 +212,7 @@ class Problem:
     def _search(self) -> Subset:
         """The best of all subsets, by trying them."""
         subsets = math.comb(self.n_arms, self.k)
-        exact = not isinstance(self._expectation, MonteCarlo)
+        exact = not isinstance(self._expectation, Estimated)
         most = MOST_SUBSETS if exact else MOST_SUBSETS_BY_MONTE_CARLO
         if subsets > most:
             raise BadInput(

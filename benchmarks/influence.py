@@ -1,0 +1,184 @@
+"""What docs/influence.md claims, as tables: `python -m benchmarks.influence speed`; `--help` names the others.
+
+The real graph is the karate club (34 nodes); the generated one has 10,000, by preferential attachment.
+"""
+
+import argparse
+import random
+import time
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+
+import kofn
+from benchmarks.thompson import line, table
+from kofn.experiments.compare import Contenders
+from kofn.plots import save_figure
+from kofn.problems import Graph, Influence
+from kofn.problems.cascade import Bits, Frontier, Walker
+
+POLICIES: Contenders = {
+    "thompson": "thompson",
+    "cmab-sm (printed)": "cmab-sm",
+    "cmab-sm (figures)": ("cmab-sm", {"schedule": "figures"}),
+    "dart": "dart",
+    "etcg": "etcg",
+}
+"""With the printed constants CMAB-SM needs longer horizons than these to start; the paper's own figures used others."""
+NODES, CANDIDATES = 10_000, 200
+
+
+@cache
+def karate(k: int = 5) -> Influence:
+    return Influence(Graph.karate(), k, probability=0.1)
+
+
+@cache
+def large(k: int = 10) -> Influence:
+    return Influence(Graph.generated(NODES, 3, seed=1), k, probability=0.05, sets=2**18)
+
+
+@cache
+def preselected(k: int = 10) -> Influence:
+    """The same graph; only the nodes of highest degree may be seeds, which anybody can see beforehand."""
+    graph = large().graph
+    best = np.argsort(-graph.in_degree, kind="stable")[:CANDIDATES]
+    return Influence(graph, k, probability=0.05, candidates=best.tolist())
+
+
+# speed
+
+
+def plain(graph: Any, seeds: tuple[int, ...], p: float, rng: random.Random) -> int:
+    """One independent cascade on a networkx graph, as one writes it down."""
+    reached, last = set(seeds), list(seeds)
+    while last:
+        new = []
+        for node in last:
+            for other in graph[node]:
+                if other not in reached and rng.random() < p:
+                    reached.add(other)
+                    new.append(other)
+        last = new
+    return len(reached)
+
+
+def as_networkx(graph: Graph) -> Any:
+    made = nx.Graph()
+    made.add_nodes_from(range(graph.n_nodes))
+    made.add_edges_from(zip(graph.source.tolist(), graph.target.tolist(), strict=True))
+    return made
+
+
+def plain_cascades(graph: Any, seeds: tuple[int, ...], p: float, rng: random.Random) -> int:
+    return sum(plain(graph, seeds, p, rng) > 0 for _ in range(100))
+
+
+def our_cascades(walker: Walker, rows: Any, rng: np.random.Generator) -> int:
+    return len(walker.reached(rows, rng))
+
+
+def rate(work: Callable[[], int], seconds: float) -> float:
+    """Cascades per second; `work` says how many it did."""
+    start, done = time.perf_counter(), 0
+    while (elapsed := time.perf_counter() - start) < seconds:
+        done += work()
+    return done / elapsed
+
+
+def speed(seed: int, runs: int, seconds: float = 3.0) -> None:
+    """Cascades per second, of both walkers and of a plain loop, in one run."""
+    del runs
+    table("graph", "seeds", "reached", "networkx loop", "64 in a word", "lists", "chosen", "chosen / loop")
+    for name, problem, p in (("karate", karate(), 0.1), ("10,000 nodes", large(), 0.05)):
+        theirs, rng = as_networkx(problem.graph), np.random.default_rng(seed)
+        random_seeds = tuple(sorted(rng.choice(problem.n_arms, problem.k, replace=False).tolist()))
+        for says, seeds in (("greedy", problem.greedy()), ("random", random_seeds)):
+            loop = rate(partial(plain_cascades, theirs, seeds, p, random.Random(seed)), seconds)
+            rates: dict[type[Walker], float] = {}
+            for walker in (Bits, Frontier):
+                made = walker(problem.graph, problem.chances, "cascade")
+                rates[walker] = rate(partial(our_cascades, made, np.tile(seeds, (made.lanes, 1)), rng), seconds)
+            chosen = type(problem._walker)
+            line(
+                name,
+                says,
+                f"{float(problem.value([seeds])[0]):.2%}",
+                f"{loop:,.0f}/s",
+                f"{rates[Bits]:,.0f}/s",
+                f"{rates[Frontier]:,.0f}/s",
+                "words" if chosen is Bits else "lists",
+                f"{rates[chosen] / loop:,.0f}",
+            )
+
+
+# regret
+
+
+def regret(problem: Influence, horizon: int, runs: int, seed: int) -> kofn.Comparison:
+    """Four policies against what greedy finds offline, with the graph known."""
+    greedy, result = problem.greedy(), kofn.compare(POLICIES, problem, horizon, runs, seed, workers=1)
+    offline = float(problem.value([greedy])[0])
+    rng = np.random.default_rng(seed)
+    some = np.array([rng.choice(problem.n_arms, problem.k, replace=False) for _ in range(500)])
+    error = (offline * (1 - offline) / problem.sets) ** 0.5
+    chance = float(problem.value(some).mean())
+    print(f"greedy reaches {offline:.4f} ± {error:.4f} of the nodes, random seeds {chance:.4f}.")
+    print(f"Against `best`, which reaches {problem.optimum:.4f}:\n")
+    table(
+        "policy", "regret", "of greedy's reward", "its seeds in the end reach", "of greedy's", "explored", "s per run"
+    )
+    for standing in result.ranked:
+        finals = [trial.run.final for trial in standing.trials]
+        reach = float(problem.value(finals).mean())
+        line(
+            standing.name,
+            f"{standing.finals.mean():,.0f}",
+            f"{1 - standing.finals.mean() / (horizon * offline):.1%}",
+            f"{reach:.4f}",
+            f"{reach / offline:.1%}",
+            f"{np.mean([trial.run.exploration for trial in standing.trials]):,.0f}",
+            f"{np.mean([trial.seconds for trial in standing.trials]):,.1f}",
+        )
+    return result
+
+
+def on_karate(seed: int, runs: int, horizon: int = 10**6, picture: Path | None = None) -> None:
+    """N = 34, K = 5."""
+    result = regret(karate(), horizon, runs, seed)
+    if picture is not None:
+        save_figure(result.plot(), picture)
+
+
+def on_candidates(seed: int, runs: int, horizon: int = 10**5) -> None:
+    """N = 200 of 10,000 nodes, K = 10."""
+    everywhere = float(preselected().value([preselected().greedy()])[0]) / float(large().value([large().greedy()])[0])
+    print(f"Of what greedy reaches with all nodes, it reaches {everywhere:.1%} with these {CANDIDATES}.")
+    regret(preselected(), horizon, runs, seed)
+
+
+def on_large(seed: int, runs: int, horizon: int = 10**6) -> None:
+    """N = 10,000, K = 10."""
+    regret(large(), horizon, runs, seed)
+
+
+TABLES: dict[str, Callable[..., None]] = {
+    "speed": speed,
+    "karate": on_karate,
+    "candidates": on_candidates,
+    "large": on_large,
+}
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", choices=TABLES)
+    parser.add_argument("--seed", type=int, default=77)
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--picture", type=Path, help="where the curves of `karate` are drawn")
+    args = parser.parse_args()
+    more = {"picture": args.picture} if args.table == "karate" else {}
+    TABLES[args.table](args.seed, args.runs, **more)

@@ -1,0 +1,73 @@
+"""Problems from the applications that the paper names, by name: random instances, as those of `settings`.
+
+They are not part of the suite, whose results are kept from version to version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from kofn.core import BadInput
+from kofn.problems import Bernoulli, Graph, Influence, Interactions, Pareto, Problem, Recommendations, storage
+
+
+@dataclass(frozen=True)
+class Application:
+    """Problems of one kind, made from N, K and a generator."""
+
+    name: str
+    says: str
+    problem: Callable[[int, int, np.random.Generator], Problem]
+
+
+def _karate(n_arms: int, k: int, rng: np.random.Generator) -> Problem:
+    del rng  # there is one karate club
+    if n_arms != 34:
+        raise BadInput(f"the karate club has 34 people, but {n_arms} arms were asked for: say --arms 34")
+    return Influence(Graph.karate(), k, probability=0.1)
+
+
+def _influence(n_arms: int, k: int, rng: np.random.Generator) -> Problem:
+    return Influence(Graph.generated(n_arms, min(3, n_arms - 1), rng), k, probability=0.1)
+
+
+def _threshold(n_arms: int, k: int, rng: np.random.Generator) -> Problem:
+    graph = Graph.generated(n_arms, min(3, n_arms - 1), rng)
+    return Influence(graph, k, model="threshold", probability="in-degree")
+
+
+def _storage(n_arms: int, k: int, rng: np.random.Generator) -> Problem:
+    fastest, tail = rng.uniform(10, 60, n_arms), rng.uniform(1.2, 4.0, n_arms)
+    return storage(Pareto(fastest, tail, timeout=1_000.0), k)
+
+
+def _interactions(n_arms: int, k: int, rng: np.random.Generator) -> Problem:
+    worth = np.triu(rng.uniform(-0.5, 1.0, (n_arms, n_arms)), 1)
+    worth += worth.T
+    np.fill_diagonal(worth, 1.0)
+    return Interactions(Bernoulli(rng.random(n_arms)), worth, k)
+
+
+def _recommendations(n_arms: int, k: int, rng: np.random.Generator) -> Problem:
+    return Recommendations(rng.uniform(0, 0.5, n_arms), k, patience=0.8)
+
+
+def _catalogue(n_arms: int, k: int, rng: np.random.Generator) -> Problem:
+    return Recommendations(rng.uniform(0, 0.5, n_arms), k, patience=0.8, order="number")
+
+
+APPLICATIONS = {
+    each.name: each
+    for each in (
+        Application("karate", "independent cascades in the karate club, 0.1 an edge", _karate),
+        Application("influence", "independent cascades in a generated graph, 0.1 an edge", _influence),
+        Application("influence-threshold", "linear thresholds in a generated graph, 1 / in-degree", _threshold),
+        Application("storage", "the slowest of K servers with Pareto latencies, in ms up to 1,000", _storage),
+        Application("interactions", "cross-selling with a random matrix, -0.5 to 1 a pair", _interactions),
+        Application("recommendations", "the first useful item of a sorted list, patience 0.8", _recommendations),
+        Application("catalogue", "the same in a fixed order", _catalogue),
+    )
+}
