@@ -27,7 +27,19 @@ WROTE = "wrote out/{0}.png, out/{0}.svg\n"
 KOFN = [sys.executable, "-c", "from kofn.cli import main; main()"]
 RUN = ["run", "cmab-sm", "--arms", "6", "--k", "2", "--set", "resolution=0.2"]
 SMALL = ["paper", "max-12", "--horizon", "500", "--runs", "2", "--workers", "1"]
-COMMANDS = "budget campaign compare completion paper policies replay run serve suite token".split()
+COMMANDS = [
+    "budget",
+    "campaign",
+    "compare",
+    "completion",
+    "paper",
+    "policies",
+    "replay",
+    "run",
+    "serve",
+    "suite",
+    "token",
+]
 FEW = ["--arms", "6", "--k", "2", "--horizon", "1000", "--runs", "2", "--workers", "1"]
 
 Kofn = Callable[..., tuple[int, str, str]]
