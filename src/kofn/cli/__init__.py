@@ -116,7 +116,7 @@ def run(
     """
     import numpy as np
 
-    from kofn.experiments.compare import policy_for
+    from kofn.experiments.contenders import policy_for
     from kofn.experiments.settings import Setting
     from kofn.simulation import simulate
 

@@ -12,7 +12,7 @@ from kofn.cli.options import AS_JSON, PICTURE, SEED, WORKERS, Count
 from kofn.cli.output import comparison_table, echo_json, new_table, picture, progress_bar, show
 
 if TYPE_CHECKING:
-    from kofn.experiments.compare import Instances
+    from kofn.experiments.contenders import Instances
 
 
 @click.command()

@@ -6,6 +6,7 @@
     │   ├── BadTally        told of plays that the plan does not want
     │   └── BadRecord       a saved state of another policy, shape or version
     ├── TooManySubsets      a policy over all C(N, K) subsets that would not fit in memory
+    ├── BadBackend          runs that cannot be done where they were to be: no cluster, other versions, workers lost
     └── MissingExtra        an optional library is not installed (also an ImportError)
 
     ShortHorizonWarning     a horizon in which nothing can be learned (a UserWarning)
@@ -38,6 +39,10 @@ class BadRecord(BadInput):
 
 class TooManySubsets(KofnError):
     """A policy over all C(N, K) subsets that would not fit in memory."""
+
+
+class BadBackend(KofnError):
+    """Runs cannot be done where they were to be: no cluster there, workers of other versions, or lost too often."""
 
 
 class MissingExtra(KofnError, ImportError):
