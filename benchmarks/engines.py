@@ -54,7 +54,7 @@ def dask() -> Iterator[Spread]:
     from distributed import Client, LocalCluster
 
     with (
-        LocalCluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster) as client,
     ):
         yield lambda function, n: client.gather(client.map(function, range(n), pure=False))
@@ -66,7 +66,7 @@ def dask_joblib() -> Iterator[Spread]:
     from distributed import Client, LocalCluster
 
     with (
-        LocalCluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster),
         joblib.parallel_config("dask"),
     ):

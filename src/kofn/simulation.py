@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
-from kofn.backends import Backend, spread
+from kofn.backends import Backend, Progress, gathered
 from kofn.core import BadInput, Policy, Seed, Subset, generator, whole
 from kofn.problems import Problem
 from kofn.regret import Curve
 
 __all__ = ["Run", "simulate", "simulate_many"]
-
-Progress: TypeAlias = Callable[[int, int], None]
-"""Called with how much is done and of how much, now and then."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,12 +182,7 @@ def simulate_many(
         raise BadInput(f"policy must make a policy from a seed, as lambda seed: CMABSM(24, 5, 10**6), not {policy!r}")
     seeds = np.random.SeedSequence(whole("seed", seed, least=0)).spawn(runs)
     tasks = [(policy, problem, horizon, each, realised) for each in seeds]
-    done: dict[int, Run] = {}
-    for number, run in spread(_one, tasks, backend=backend, workers=workers):
-        done[number] = run
-        if progress:
-            progress(len(done), runs)
-    return [done[number] for number in range(runs)]
+    return gathered(_one, tasks, backend=backend, workers=workers, progress=progress)
 
 
 def _one(

@@ -19,6 +19,8 @@ Backend: TypeAlias = "str | Client"
 """`local`, `dask` (a cluster on this machine), `dask:ADDRESS` (one that is there), or a `distributed.Client`."""
 
 Task: TypeAlias = tuple[Any, ...]
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with how much is done and of how much, now and then."""
 
 
 def spread(
@@ -31,6 +33,23 @@ def spread(
     """
     check_backend(backend, workers)
     return _results(function, tasks, backend, workers) if tasks else iter(())
+
+
+def gathered(
+    function: Callable[..., Any],
+    tasks: Sequence[Task],
+    *,
+    backend: Backend = "local",
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> list[Any]:
+    """The function's results for all tasks, in their order."""
+    done: dict[int, Any] = {}
+    for number, result in spread(function, tasks, backend=backend, workers=workers):
+        done[number] = result
+        if progress:
+            progress(len(done), len(tasks))
+    return [done[number] for number in range(len(tasks))]
 
 
 def check_backend(backend: Backend, workers: int | None = None) -> None:

@@ -44,7 +44,7 @@ def connected(backend: str, workers: int | None = None) -> Iterator[Client]:
         LocalCluster(
             n_workers=workers or os.cpu_count() or 1,
             threads_per_worker=1,
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",  # any free port: another cluster may have the usual one
             silence_logs=logging.CRITICAL,
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
@@ -110,7 +110,7 @@ def on_cluster(function: Callable[..., Any], tasks: Sequence[Task], client: Clie
         raise BadBackend(f"a worker has no {why.name}: install kofn {facts()['kofn']} on all workers") from why
     finally:
         with suppress(Exception):  # the cluster may have gone
-            client.cancel([future for future in flying.futures])
+            client.cancel(list(flying.futures))
 
 
 class Batches:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kofn.backends import Backend
+from kofn.backends import Backend, Progress
 from kofn.core import BadInput, KofnError, MissingExtra, whole
 from kofn.experiments.contenders import (
     Contender,
@@ -27,7 +27,6 @@ from kofn.experiments.contenders import (
 from kofn.experiments.store import Store, as_store
 from kofn.experiments.sweep import sweep
 from kofn.regret import Band
-from kofn.simulation import Progress
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from kofn.backends import Backend
+from kofn.backends import Backend, Progress
 from kofn.core import BadInput, whole
 from kofn.experiments.contenders import Contender, contenders_for
 from kofn.experiments.published import published
@@ -22,7 +22,7 @@ from kofn.experiments.settings import Setting
 from kofn.experiments.store import Store, as_store
 from kofn.experiments.sweep import sweep
 from kofn.regret import Band, Curve
-from kofn.simulation import Progress, Run
+from kofn.simulation import Run
 
 
 @dataclass(frozen=True)

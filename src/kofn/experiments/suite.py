@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from kofn.backends import Backend
+from kofn.backends import Backend, Progress
 from kofn.core import BadInput, KofnError, Policy, whole
 from kofn.experiments.compare import Standing, standing
 from kofn.experiments.contenders import Entry, contenders_for
@@ -22,7 +22,6 @@ from kofn.experiments.settings import Setting
 from kofn.experiments.store import Store
 from kofn.experiments.sweep import sweep
 from kofn.policies.registry import POLICIES, policy_named
-from kofn.simulation import Progress
 
 BEYOND = ("close", "rare", "dominant", "equal", "min", "likely-min", "threshold", "correlated")
 SUITE: tuple[Setting, ...] = (

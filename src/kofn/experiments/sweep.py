@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kofn.backends import Backend, check_backend, spread
+from kofn.backends import Backend, Progress, check_backend, spread
 from kofn.experiments.contenders import Contender, Entry, Trial
 from kofn.experiments.store import Store
-from kofn.simulation import Progress
 
 
 def sweep(
