@@ -1,7 +1,8 @@
-"""What a sweep costs on each engine: `python benchmarks/engines.py local|dask|dask-joblib|ray|ray-joblib`.
+"""What a sweep costs on each engine: `python benchmarks/engines.py dask`, or all without a name.
 
 Each engine does the same runs of the same contenders with two local workers, in a process of its own, and loses a
-worker on the way. Ray is not an extra of kofn: install it to repeat the comparison of docs/sweeps.md.
+worker on the way; `kofn-local` and `kofn-dask` are kofn's own backends. Ray is not an extra of kofn: install it to
+repeat the comparison of docs/sweeps.md.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 from kofn import make_policy, simulate
 from kofn.experiments.settings import Setting
 
-WORKERS, RUNS, SHORT = 2, 1000, 2000
+WORKERS, RUNS, SHORT = 2, 400, 2000
 Spread = Callable[[Callable[[int], Any], int], list[Any]]
 
 
@@ -30,7 +31,7 @@ def one_run(index: int) -> float:
     for_problem, for_policy, for_plays = np.random.SeedSequence(7, spawn_key=(index,)).spawn(3)
     problem = Setting("max", 24, 5).problem(for_problem)
     policy = make_policy("shared-credit", 24, 5, seed=for_policy)
-    return simulate(policy, problem, 10_000, np.random.default_rng(for_plays)).regret
+    return simulate(policy, problem, 2_000, np.random.default_rng(for_plays)).regret
 
 
 def nothing(index: int) -> int:
@@ -47,6 +48,21 @@ def local() -> Iterator[Spread]:
     import joblib
 
     yield lambda function, n: list(joblib.Parallel(WORKERS)(joblib.delayed(function)(i) for i in range(n)))
+
+
+@contextmanager
+def kofn_dask() -> Iterator[Spread]:
+    from kofn.backends import gathered, opened
+
+    with opened("dask", WORKERS) as (client, _):
+        yield lambda function, n: gathered(function, [(i,) for i in range(n)], backend=client)
+
+
+@contextmanager
+def kofn_local() -> Iterator[Spread]:
+    from kofn.backends import gathered
+
+    yield lambda function, n: gathered(function, [(i,) for i in range(n)], workers=WORKERS)
 
 
 @contextmanager
@@ -99,12 +115,20 @@ def ray_joblib() -> Iterator[Spread]:
         engine.shutdown()
 
 
-ENGINES = {"local": local, "dask": dask, "dask-joblib": dask_joblib, "ray": ray, "ray-joblib": ray_joblib}
+ENGINES = {
+    "local": local,
+    "dask": dask,
+    "dask-joblib": dask_joblib,
+    "ray": ray,
+    "ray-joblib": ray_joblib,
+    "kofn-local": kofn_local,
+    "kofn-dask": kofn_dask,
+}
 
 
 def measured(engine: str) -> dict[str, Any]:
     """All numbers of one engine."""
-    found: dict[str, Any] = {"engine": engine, "threads before": threads()}
+    found: dict[str, Any] = {"engine": engine}
     start = time.perf_counter()
     with ENGINES[engine]() as spread:
         spread(nothing, WORKERS)
@@ -128,7 +152,7 @@ def timed(spread: Spread, function: Callable[[int], Any], n: int) -> tuple[float
 def bereaved(spread: Spread, victim: int) -> dict[str, Any]:
     """The same runs, with a worker killed after a second."""
     if (child := os.fork()) == 0:
-        time.sleep(1)
+        time.sleep(0.5)
         os.kill(victim, signal.SIGKILL)
         os._exit(0)
     try:
@@ -145,10 +169,6 @@ def bereaved(spread: Spread, victim: int) -> dict[str, Any]:
 def digest(results: list[float]) -> str:
     """The same for results that are the same to the last digit."""
     return hashlib.sha256(json.dumps(results).encode()).hexdigest()[:12]
-
-
-def threads() -> str:
-    return os.environ.get("OMP_NUM_THREADS", "unset")
 
 
 def descendants(pid: int) -> list[int]:

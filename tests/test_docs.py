@@ -24,9 +24,10 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 PUBLIC = {
     "kofn": """
-        ArctanExponential BadInput BadRecord BadReward BadTally Band Bernoulli Beta Comparison Curve Empirical
-        Insight KofnError MissingExtra Plan Policy Problem Run ShortHorizonWarning Standing Tally TooManySubsets
-        __version__ compare make_policy policy_named problems register restore save simulate simulate_many theory
+        ArctanExponential BadBackend BadInput BadRecord BadReward BadTally Band Bernoulli Beta Comparison Curve
+        Empirical Insight KofnError MissingExtra Plan Policy Problem Run ShortHorizonWarning Standing Tally
+        TooManySubsets __version__ compare make_policy policy_named problems register restore save simulate
+        simulate_many theory
     """,
     "kofn.problems": """
         ArctanExponential Arms Bernoulli Beta Check Correlated Empirical Finding Problem Reward as_reward by_name

@@ -6,8 +6,8 @@ on when, so that the results are the same everywhere, and a lost one is computed
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 from kofn.core import BadInput, whole
@@ -25,14 +25,14 @@ Progress: TypeAlias = Callable[[int, int], None]
 
 def spread(
     function: Callable[..., Any], tasks: Sequence[Task], *, backend: Backend = "local", workers: int | None = None
-) -> Iterator[tuple[int, Any]]:
+) -> Generator[tuple[int, Any], None, None]:
     """The number of each task with the function's result for it, as they come.
 
     `workers` are the processes to use on this machine; all cores by default. A worker that is lost costs nothing but
     time: what it had not finished is computed again.
     """
     check_backend(backend, workers)
-    return _results(function, tasks, backend, workers) if tasks else iter(())
+    return _results(function, tasks, backend, workers)
 
 
 def gathered(
@@ -86,16 +86,20 @@ def opened(backend: Backend, workers: int | None = None) -> Iterator[tuple[Backe
 
 def _results(
     function: Callable[..., Any], tasks: Sequence[Task], backend: Backend, workers: int | None
-) -> Iterator[tuple[int, Any]]:
+) -> Generator[tuple[int, Any], None, None]:
+    if not tasks:
+        return
     with opened(backend, workers) as (ready, processes):
         if isinstance(ready, str):
             from kofn.backends.local import on_this_machine
 
-            yield from on_this_machine(function, tasks, processes)
+            results = on_this_machine(function, tasks, processes)
         else:
             from kofn.backends.cluster import on_cluster
 
-            yield from on_cluster(function, tasks, ready)
+            results = on_cluster(function, tasks, ready)
+        with closing(results):
+            yield from results
 
 
 def _is_client(backend: object) -> TypeGuard[Client]:

@@ -10,7 +10,7 @@ import itertools
 import logging
 import os
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,8 @@ SECONDS = 10
 """How long a scheduler and the first worker may take to answer."""
 BATCH_SECONDS, LARGEST_BATCH = 0.25, 64
 """A batch is to take about so long: a task costs the scheduler milliseconds, and results are to come often."""
+DEAF = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+"""Ctrl-C reaches all processes of a terminal: workers here leave it to the one that started them."""
 AHEAD = 3
 """Batches out for each thread of the cluster, so that none waits for the next."""
 
@@ -46,6 +48,7 @@ def connected(backend: str, workers: int | None = None) -> Iterator[Client]:
             threads_per_worker=1,
             dashboard_address="127.0.0.1:0",  # any free port: another cluster may have the usual one
             silence_logs=logging.CRITICAL,
+            preload=[DEAF],
         ) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
@@ -74,7 +77,9 @@ def _quiet() -> Iterator[None]:
         log.setLevel(before)
 
 
-def on_cluster(function: Callable[..., Any], tasks: Sequence[Task], client: Client) -> Iterator[tuple[int, Any]]:
+def on_cluster(
+    function: Callable[..., Any], tasks: Sequence[Task], client: Client
+) -> Generator[tuple[int, Any], None, None]:
     """The number and the result of each task, as they come; a lost worker's batches are done by another."""
     from distributed import KilledWorker, as_completed
     from distributed.client import FutureCancelledError

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from typing import Any
 
 from kofn.backends import Task
@@ -16,14 +18,15 @@ LOSSES = 3
 
 def on_this_machine(
     function: Callable[..., Any], tasks: Sequence[Task], workers: int | None = None
-) -> Iterator[tuple[int, Any]]:
+) -> Generator[tuple[int, Any], None, None]:
     """The number and the result of each task, as they come; with one worker, in this process."""
     left = dict(enumerate(tasks))
     for _ in range(LOSSES + 1):
         try:
-            for number, result in _attempt(function, left, workers or os.cpu_count() or 1):
-                del left[number]
-                yield number, result
+            with closing(_attempt(function, left, workers or os.cpu_count() or 1)) as results:
+                for number, result in results:
+                    del left[number]
+                    yield number, result
         except BrokenProcessPool:
             continue
         return
@@ -32,12 +35,21 @@ def on_this_machine(
     )
 
 
-def _attempt(function: Callable[..., Any], left: dict[int, Task], workers: int) -> Iterator[tuple[int, Any]]:
+def _attempt(
+    function: Callable[..., Any], left: dict[int, Task], workers: int
+) -> Generator[tuple[int, Any], None, None]:
     import joblib
 
     calls = [joblib.delayed(_numbered)(number, function, task) for number, task in left.items()]
     parallel = joblib.Parallel(min(workers, len(calls)), return_as="generator_unordered", max_nbytes=None)
-    yield from parallel(calls)
+    results = parallel(calls)
+    try:
+        for each in results:  # noqa: UP028  # `yield from` would close them first, with joblib's warning
+            yield each
+    finally:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            results.close()
 
 
 def _numbered(number: int, function: Callable[..., Any], task: Task) -> tuple[int, Any]:

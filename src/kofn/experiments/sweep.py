@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 
 from kofn.backends import Backend, Progress, check_backend, spread
 from kofn.experiments.contenders import Contender, Entry, Trial
@@ -41,17 +42,18 @@ def _sweep(
     if progress and done:
         progress(done, of)
     tasks = [(entries[index].contender, run) for index, run in missing]
-    for number, trial in spread(play, tasks, backend=backend, workers=workers):
-        index, run = missing[number]
-        found[index][run] = trial
-        if store:
-            store.add(entries[index].key, run, trial)
-        done += 1
-        if progress:
-            progress(done, of)
-        while first < len(found) and len(found[first]) == runs:
-            yield _taken(found[first], runs)
-            first += 1
+    with closing(spread(play, tasks, backend=backend, workers=workers)) as results:
+        for number, trial in results:
+            index, run = missing[number]
+            found[index][run] = trial
+            if store:
+                store.add(entries[index].key, run, trial)
+            done += 1
+            if progress:
+                progress(done, of)
+            while first < len(found) and len(found[first]) == runs:
+                yield _taken(found[first], runs)
+                first += 1
     for trials in found[first:]:
         yield _taken(trials, runs)
 
