@@ -1,8 +1,7 @@
 """What a sweep costs on each engine: `python benchmarks/engines.py dask`, or all without a name.
 
-Each engine does the same runs of the same contenders with two local workers, in a process of its own, and loses a
-worker on the way; `kofn-local` and `kofn-dask` are kofn's own backends. Ray is not an extra of kofn: install it to
-repeat the comparison of docs/sweeps.md.
+Each engine does the same runs with two local workers, and again with one of them killed on the way; `kofn-local` and
+`kofn-dask` are kofn's own backends. Ray is not an extra of kofn: install it to repeat the comparison of docs/sweeps.md.
 """
 
 from __future__ import annotations
@@ -127,14 +126,19 @@ ENGINES = {
 
 
 def measured(engine: str) -> dict[str, Any]:
-    """All numbers of one engine."""
+    """All numbers of one engine. Seconds of the processors say more than those of the clock on a machine in use."""
     found: dict[str, Any] = {"engine": engine}
-    start = time.perf_counter()
+    start, before = time.perf_counter(), processor_seconds()
     with ENGINES[engine]() as spread:
         spread(nothing, WORKERS)
         found["s to the first result"] = time.perf_counter() - start
+        found["processor s of these"] = processor_seconds() - before
+        before = processor_seconds()
         found["ms per empty task"] = 1000 * timed(spread, nothing, SHORT)[0] / SHORT
+        found["processor ms of these"] = 1000 * (processor_seconds() - before) / SHORT
+        before = processor_seconds()
         found["s for the runs"], results = timed(spread, one_run, RUNS)
+        found["processor s of these "] = processor_seconds() - before
         found["MB of all processes"] = sum(map(megabytes, descendants(os.getpid())))
         found["processes"] = len(descendants(os.getpid()))
         found["digest"] = digest(results)
@@ -178,6 +182,15 @@ def descendants(pid: int) -> list[int]:
         for task in Path(f"/proc/{parent}/task").glob("*/children"):
             found += map(int, task.read_text().split())
     return found
+
+
+def processor_seconds() -> float:
+    """What this process and all that it has started have used."""
+    ticks = 0
+    for pid in descendants(os.getpid()):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += sum(map(int, fields[11:15]))  # its own in user and system mode, and its ended children's
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def megabytes(pid: int) -> float:

@@ -153,6 +153,18 @@ def test_more_runs_of_the_same_are_added(tmp_path: Path, done: list[tuple[str, i
     assert len(done) == 2  # of the last, which has no store
 
 
+def test_runs_beyond_those_asked_for_are_not_counted(tmp_path: Path, done: list[tuple[str, int]]) -> None:
+    asked: dict[str, Any] = {"horizon": 200, "workers": 1}
+    whole = compare(["uniform"], SETTING, runs=3, **asked)
+    compare(["uniform"], SETTING, runs=6, **asked, store=tmp_path)
+    (path,) = tmp_path.rglob("*.jsonl")
+    head, first, *_, last = path.read_text().splitlines()
+    path.write_text("\n".join([head, last, first, ""]))  # as they may have come before a stop
+    done.clear()
+    assert numbers(compare(["uniform"], SETTING, runs=3, **asked, store=tmp_path)) == numbers(whole)
+    assert done == [("uniform", 1), ("uniform", 2)]
+
+
 def test_what_has_only_the_same_name_is_not_taken_for_it(tmp_path: Path) -> None:
     def problem(*p: float) -> Problem:
         return Problem(Bernoulli(p), "mean", k=2)

@@ -11,7 +11,7 @@ import logging
 import os
 import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from kofn.backends import Task
@@ -38,21 +38,18 @@ def connected(backend: str, workers: int | None = None) -> Iterator[Client]:
         from distributed import Client, LocalCluster
     except ImportError as missing:
         raise MissingExtra("dask.distributed", "dask") from missing
-    if address := backend.partition(":")[2]:
-        with _quiet(), _client(Client, address) as client:
-            yield client
-        return
-    with (
-        LocalCluster(
+    with _quiet(), ExitStack() as stack:
+        if address := backend.partition(":")[2]:
+            yield stack.enter_context(_client(Client, address))
+            return
+        here = LocalCluster(
             n_workers=workers or os.cpu_count() or 1,
             threads_per_worker=1,
             dashboard_address="127.0.0.1:0",  # any free port: another cluster may have the usual one
             silence_logs=logging.CRITICAL,
             preload=[DEAF],
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
+        )
+        yield stack.enter_context(Client(stack.enter_context(here), set_as_default=False))
 
 
 def _client(kind: type[Client], address: str) -> Client:
@@ -67,14 +64,16 @@ def _client(kind: type[Client], address: str) -> Client:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without Dask's log of what is said here in our own words."""
-    log = logging.getLogger("distributed")
-    before = log.level
-    log.setLevel(logging.CRITICAL)
+    """Without what Dask logs of a loss: it is made good, or said in our own words."""
+    logs = [logging.getLogger(name) for name in ("asyncio", "distributed", "tornado.application")]
+    before = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        log.setLevel(before)
+        for log, level in zip(logs, before, strict=True):
+            log.setLevel(level)
 
 
 def on_cluster(
