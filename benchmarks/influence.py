@@ -16,7 +16,7 @@ import numpy as np
 
 import kofn
 from benchmarks.thompson import line, table
-from kofn.experiments.compare import Contenders
+from kofn.experiments.contenders import Contenders
 from kofn.plots import save_figure
 from kofn.problems import Graph, Influence
 from kofn.problems.cascade import Bits, Frontier, Walker

@@ -12,11 +12,12 @@ import numpy as np
 
 import kofn
 from benchmarks.grid import SKETCHES
+from kofn.backends import gathered
 from kofn.experiments.published import published
 from kofn.experiments.settings import Setting
-from kofn.experiments.suite import SUITE, Store, run_suite
+from kofn.experiments.store import Store
+from kofn.experiments.suite import SUITE, run_suite
 from kofn.policies import beliefs
-from kofn.simulation import spread
 
 RIVALS = ("linear-thompson", "shared-credit", "glm-max", "dart", "cmab-sm", "slots", "etcg")
 """Those that are the best in any setting of docs/leaderboard.md, and the paper's own; the others are far behind."""
@@ -133,7 +134,7 @@ def delay(seed: int, runs: int, late: int = 10_000, horizon: int = 10**6) -> Non
     for name in ("mean", "max", "cross-selling", "likely-min"):
         setting = Setting(name, 24, 5)
         tasks = [(setting, seed, run, horizon, each) for each in (0, late) for run in range(runs)]
-        found = np.array(list(spread(_late, tasks))).reshape(2, runs).mean(axis=1)
+        found = np.array(gathered(_late, tasks)).reshape(2, runs).mean(axis=1)
         blind = float(np.mean([_blind(setting, seed, run, late) for run in range(runs)]))
         rest = (found[1] - blind) / found[0]
         line(setting.name, f"{found[0]:,.0f}", f"{found[1]:,.0f}", f"{blind:,.0f}", f"{rest:.2f}")
@@ -165,8 +166,8 @@ def drift(seed: int, runs: int, span: int = 100_000, spans: int = 5) -> None:
     setting = Setting("mean", 24, 5)
     uniform = np.mean([_blind(setting, seed, run, span * spans) for run in range(runs)])
     for half_life in (None, 2_000, 5_000, 10_000, 20_000, 50_000):
-        found = spread(_drifting, [(half_life, seed, run, span, spans) for run in range(runs)])
-        line(half_life or "none", f"{np.mean(list(found)):,.0f}", f"{uniform:,.0f}")
+        found = gathered(_drifting, [(half_life, seed, run, span, spans) for run in range(runs)])
+        line(half_life or "none", f"{np.mean(found):,.0f}", f"{uniform:,.0f}")
 
 
 # the guard
@@ -182,7 +183,7 @@ def guard(seed: int, runs: int, horizon: int = 10**6) -> None:
     table("growth of variances per climb of 1", "mean regret", "median", "the worst three")
     setting = Setting("mean", 45, 4)
     for doubt, says in ((0.0, "none"), (0.5, "e^(1/2)")):
-        found = sorted(spread(_guarded, [(doubt, setting, seed, run, horizon) for run in range(runs)]))
+        found = sorted(gathered(_guarded, [(doubt, setting, seed, run, horizon) for run in range(runs)]))
         line(
             says,
             f"{np.mean(found):,.0f}",

@@ -441,6 +441,24 @@ SECTIONS: dict[str, list[Wrong]] = {
             "etcg plays fewer than K arms, and this problem does not say what these earn: say what an empty place",
         ),
         Wrong("no runs", "kofn.compare(['dart'], problem, 1000, runs=0)", BadInput, "runs must be a whole number of"),
+        Wrong(
+            "unknown backend",
+            "kofn.compare(['dart'], problem, 1000, backend='spark')",
+            BadInput,
+            "a backend is 'local', 'dask', the address of a cluster as in 'dask:tcp://10.0.0.1:8786', or a distributed",
+        ),
+        Wrong(
+            "workers for a cluster that has its own",
+            "kofn.compare(['dart'], problem, 1000, backend='dask:tcp://10.0.0.1:8786', workers=2)",
+            BadInput,
+            "a cluster that is running has its own workers, but workers=2 was given: leave it out",
+        ),
+        Wrong(
+            "a store that is no folder",
+            "kofn.compare(['dart'], problem, 1000, store=7)",
+            BadInput,
+            "a store is a folder, such as 'sweep', not 7",
+        ),
     ],
     "Theory": [
         Wrong(

@@ -480,11 +480,13 @@ THREE = [*TINY, "--policy", "dart", "--policy", "uniform", "--policy", "etcg"]
 def test_suite_runs_stores_and_writes_its_page(answer: Kofn, tmp_path: Path) -> None:
     code, out, err = answer(*THREE, "--page", "docs/board.md")
     assert (code, err) == (0, "wrote docs/board.md\n")
-    files = sorted(str(path.relative_to(tmp_path / "suite" / kofn.__version__)) for path in tmp_path.rglob("*.json"))
-    assert files == [
-        f"{setting}/{policy}.json"
-        for setting in ("min/N12-K3", "rare/N12-K3")
-        for policy in ("dart", "etcg", "uniform")
+    files = [path.relative_to(tmp_path / "suite" / kofn.__version__) for path in tmp_path.rglob("*.jsonl")]
+    assert sorted(str(path).rpartition("-")[0] for path in files) == [
+        "min/N12-K3/dart",
+        "min/N12-K3/uniform",
+        "rare/N12-K3/dart",
+        "rare/N12-K3/etcg",
+        "rare/N12-K3/uniform",
     ]
     page = (tmp_path / "docs/board.md").read_text()
     command = re.findall(r"^Made by `kofn (.*)`\.$", page, re.MULTILINE)
@@ -516,10 +518,11 @@ def test_suite_shows_what_was_asked_for_and_not_what_else_is_stored(answer: Kofn
 def test_suite_against_another_version(answer: Kofn, tmp_path: Path) -> None:
     answer(*THREE)
     (tmp_path / "suite" / kofn.__version__).rename(tmp_path / "suite" / "0.0.9")
-    path = tmp_path / "suite/0.0.9/rare/N12-K3/dart.json"
-    earlier = json.loads(path.read_text())
-    earlier["row"]["regret"] = 12345.0
-    path.write_text(json.dumps(earlier))
+    (path,) = tmp_path.glob("suite/0.0.9/rare/N12-K3/dart-*.jsonl")
+    head, *lines = map(json.loads, path.read_text().splitlines())
+    for line in lines:
+        line["regret"][-1] = 12345.0
+    path.write_text("".join(json.dumps(line) + "\n" for line in [head, *lines]))
     code, out, err = answer(*THREE, "--against", "0.0.9", "--page", "board.md")
     assert (code, err) == (0, "wrote board.md\n")
     assert "regret: 0.0.9 and this version" in out
@@ -529,8 +532,8 @@ def test_suite_against_another_version(answer: Kofn, tmp_path: Path) -> None:
     assert said[0]["before"] == 12345
     assert [(each["setting"], each["policy"]) for each in said] == [
         ("rare/N12-K3", "dart"),
-        ("rare/N12-K3", "etcg"),
         ("rare/N12-K3", "uniform"),
+        ("rare/N12-K3", "etcg"),
         ("min/N12-K3", "dart"),
         ("min/N12-K3", "uniform"),
     ]

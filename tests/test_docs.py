@@ -24,7 +24,7 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 PUBLIC = {
     "kofn": """
-        ArctanExponential AsyncClient BadInput BadRecord BadReward BadTally Band Bernoulli Beta Campaign
+        ArctanExponential AsyncClient BadBackend BadInput BadRecord BadReward BadTally Band Bernoulli Beta Campaign
         CampaignError CampaignExists Client Comparison Conflict Curve Empirical Insight KofnError MissingExtra
         NoSuchCampaign NotAllowed NotRunning Plan Policy Problem Replayed Run ShortHorizonWarning Standing
         StoreError Tally ThinLogWarning TooManySubsets UnknownDecision Unreachable __version__ compare make_policy

@@ -4,6 +4,7 @@ import csv
 import json
 from collections import Counter
 from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,6 @@ import pytest
 from kofn import ArctanExponential, BadInput, Bernoulli, Curve, Problem, Run, ShortHorizonWarning, make_policy
 from kofn.experiments.paper import (
     FIGURES,
-    SCHEDULES,
     Cell,
     Dominance,
     Line,
@@ -302,7 +302,9 @@ def test_all_policies_play_the_same_instances(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(Setting, "problem", problem)
     run_panel(Panel("max-12", "", "max", 12, (2,), 3, (2,)), horizon=100, workers=1)
-    assert made == made[:3] * 5  # three runs of each of five lines
+    tried, played = made[:5], made[5:]
+    assert tried == played[:1] * 5  # each of five lines is tried out on the first instance
+    assert played == played[:3] * 5  # and has three runs
     assert len(set(made)) == 3
 
 
@@ -359,14 +361,16 @@ def test_a_million_plays_have_a_ratio() -> None:
         assert at_980_000 <= cell.final
 
 
-def test_a_line_makes_its_policy_without_a_note() -> None:
-    setting = Setting("mean", 45, 2)
-    for schedule in SCHEDULES:  # warnings are errors here
-        policy = Line("cmab-sm", schedule, "cmab-sm").make(setting, 1_000, np.random.SeedSequence(1))
-        assert policy.params["schedule"] == schedule
-        assert policy.params["horizon"] == 1_000
-    assert "schedule" not in Line("csar", None, "csar").make(setting, 1_000, np.random.SeedSequence(1)).params
-    assert Line("csar", None, "csar").name == "csar"
+def test_a_line_plays_with_its_schedule_and_without_a_note(tmp_path: Path) -> None:
+    panel = Panel("mean-45", "", "mean", 45, (2,), 1, ())
+    run_panel(panel, horizon=1_000, workers=1, store=tmp_path)  # warnings are errors here
+    files = {path.stem.rpartition("-")[0]: path for path in tmp_path.rglob("*.jsonl")}
+    assert set(files) == {"cmab-sm-figures", "cmab-sm-printed", "csar", "thompson"}
+    heads = {name: json.loads(path.read_text().splitlines()[0]) for name, path in files.items()}
+    assert {head["policy"] for head in heads.values()} == {"cmab-sm", "csar", "thompson"}
+    assert heads["cmab-sm-figures"]["digest"] != heads["cmab-sm-printed"]["digest"]
+    assert Line("cmab-sm", "printed").params == {"schedule": "printed"}
+    assert (Line("csar").params, Line("csar").name) == ({}, "csar")
     with pytest.warns(ShortHorizonWarning):
         make_policy("cmab-sm", 45, 2, horizon=1_000)
 

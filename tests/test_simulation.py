@@ -3,7 +3,6 @@
 import math
 import random
 import statistics
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -13,7 +12,7 @@ import pytest
 import kofn
 from kofn import CMABSM, BadInput, Bernoulli, Plan, Policy, Problem, Run, Tally
 from kofn.core import Direction, Subset
-from kofn.simulation import simulate, simulate_many, spread
+from kofn.simulation import simulate, simulate_many
 
 P = [0.9, 0.6, 0.5, 0.2]
 Rows = list[tuple[Subset, int]]
@@ -294,15 +293,6 @@ def test_runs_are_the_same_on_any_number_of_workers() -> None:
     more = simulate_many(noisy, SIX, 5_000, 9, seed=11, workers=1)
     assert told(more)[:7] == told(one)  # a run does not depend on how many follow
     assert told(simulate_many(noisy, SIX, 5_000, 7, seed=12, workers=1)) != told(one)
-
-
-def slowly(x: int) -> int:
-    time.sleep(0.05 * (4 - x))
-    return x
-
-
-def test_results_keep_the_order_of_their_tasks() -> None:
-    assert list(spread(slowly, [(x,) for x in range(4)], workers=2)) == [0, 1, 2, 3]
 
 
 def test_lambdas_work_on_two_workers() -> None:

@@ -1,6 +1,5 @@
 """The suite: a fixed list of settings, results that are kept whole, and a page that says what they say."""
 
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -9,10 +8,11 @@ import pytest
 
 import kofn
 from kofn import BadInput
-from kofn.experiments import suite
-from kofn.experiments.compare import compare
+from kofn.experiments import suite, sweep
+from kofn.experiments.contenders import Contender, Trial
 from kofn.experiments.settings import FAMILIES, Setting
-from kofn.experiments.suite import SUITE, Leaderboard, Store, as_markdown, run_suite, settings_named, versus
+from kofn.experiments.store import Store
+from kofn.experiments.suite import SUITE, Leaderboard, as_markdown, run_suite, settings_named, versus
 from kofn.policies.registry import POLICIES
 
 NAMES = """
@@ -56,15 +56,16 @@ def test_settings_by_name_and_by_family() -> None:
 
 
 @pytest.fixture
-def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
-    """The comparisons that are really run."""
-    made: list[tuple[str, str]] = []
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
+    """The runs that are really done."""
+    made: list[tuple[str, str, int]] = []
 
-    def counted(policies: list[str], setting: Setting, *rest: Any, **options: Any) -> Any:
-        made.append((setting.name, policies[0]))
-        return compare(policies, setting, *rest, **options)
+    def counted(contender: Contender, run: int) -> Trial:
+        assert isinstance(contender.problem, Setting)
+        made.append((contender.problem.name, contender.label, run))
+        return contender.play(run)
 
-    monkeypatch.setattr(suite, "compare", counted)
+    monkeypatch.setattr(sweep, "play", counted)
     return made
 
 
@@ -72,47 +73,54 @@ def run(store: Store, policies: tuple[str, ...] = ("uniform", "oracle", "etcg"),
     return list(run_suite(store, settings=[MIN, RARE], policies=policies, **SMALL | options))
 
 
-def test_what_is_in_the_store_is_not_run_again(tmp_path: Path, calls: list[tuple[str, str]]) -> None:
+def test_what_is_in_the_store_is_not_run_again(tmp_path: Path, calls: list[tuple[str, str, int]]) -> None:
     store = Store(tmp_path)
     first = run(store)
     pairs = [(setting, policy) for setting in ("min/N12-K3", "rare/N12-K3") for policy in ("uniform", "oracle", "etcg")]
-    assert calls == pairs
     assert [(each["setting"], each["policy"]) for each in first] == pairs
+    played = [(*pair, number) for pair in pairs if pair != ("min/N12-K3", "etcg") for number in range(2)]
+    assert calls == played
     assert run(store) == first
-    assert calls == pairs  # nothing more
-    (tmp_path / kofn.__version__ / "rare/N12-K3/uniform.json").unlink()
+    assert calls == played  # nothing more
+    (path,) = tmp_path.glob(f"{kofn.__version__}/rare/N12-K3/uniform-*.jsonl")
+    path.unlink()
     again = run(store)
-    assert calls == [*pairs, ("rare/N12-K3", "uniform")]
+    assert calls == [*played, ("rare/N12-K3", "uniform", 0), ("rare/N12-K3", "uniform", 1)]
     assert again[3]["finals"] == first[3]["finals"]  # the same seed
 
 
-@pytest.mark.parametrize("other", [{"runs": 1}, {"seed": 4}, {"horizon": 100}])
-def test_what_was_asked_otherwise_is_run_again(
-    other: dict[str, Any], tmp_path: Path, calls: list[tuple[str, str]]
+@pytest.mark.parametrize(
+    ("other", "more"), [({"runs": 1}, 0), ({"runs": 3}, 5), ({"seed": 4}, 10), ({"horizon": 9}, 10)]
+)
+def test_what_was_asked_otherwise_is_run_and_what_was_there_stays(
+    other: dict[str, Any], more: int, tmp_path: Path, calls: list[tuple[str, str, int]]
 ) -> None:
     store = Store(tmp_path)
-    run(store)
+    before = run(store)
     calls.clear()
     (name, value), found = *other.items(), run(store, **other)
-    assert len(calls) == 6
+    assert len(calls) == more  # of more runs, only those are done that are not there
     assert {each[name] for each in found} == {value}
     assert run(store, **other) == found
-    assert len(calls) == 6
+    assert run(store) == before
+    assert len(calls) == more
 
 
-def test_a_suite_that_is_stopped_goes_on_where_it_was(tmp_path: Path, calls: list[tuple[str, str]]) -> None:
+def test_a_suite_that_is_stopped_goes_on_where_it_was(tmp_path: Path, calls: list[tuple[str, str, int]]) -> None:
+    whole = run(Store(tmp_path / "whole"), ("uniform", "oracle"))
+    calls.clear()
     results = run_suite(Store(tmp_path), settings=[MIN, RARE], policies=["uniform", "oracle"], **SMALL)
     next(results)
     next(results)
     del results
-    assert len(calls) == 2
-    run(Store(tmp_path), ("uniform", "oracle"))
     assert len(calls) == 4
+    again = run(Store(tmp_path), ("uniform", "oracle"))
+    assert len(calls) == 8
+    assert [each["finals"] for each in again] == [each["finals"] for each in whole]
 
 
 def test_a_result_has_what_was_asked_its_row_and_its_runs(tmp_path: Path) -> None:
     uniform, _, etcg, *_ = run(Store(tmp_path))
-    assert json.loads((tmp_path / kofn.__version__ / "min/N12-K3/uniform.json").read_text()) == uniform
     assert {key: uniform[key] for key in ("setting", "policy", "horizon", "runs", "seed")} == {
         "setting": "min/N12-K3",
         "policy": "uniform",
@@ -125,36 +133,20 @@ def test_a_result_has_what_was_asked_its_row_and_its_runs(tmp_path: Path) -> Non
     )
     assert uniform["finals"] == [run.regret for run in runs]
     assert uniform["row"]["regret"] == pytest.approx(sum(uniform["finals"]) / 2)
-    assert etcg["skipped"].startswith("etcg plays fewer than K arms")  # what cannot play is kept with its reason
+    assert etcg["skipped"].startswith("etcg plays fewer than K arms")  # what cannot play comes with its reason
     assert "row" not in etcg
 
 
-def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(tmp_path)
-    first = result(MIN.name, "uniform", 5.0)
-    store.write(MIN, "uniform", first)
-    write_text = Path.write_text
-
-    def torn(path: Path, text: str) -> int:
-        write_text(path, text[: len(text) // 2])
-        raise OSError("no space left on device")
-
-    monkeypatch.setattr(Path, "write_text", torn)
-    with pytest.raises(OSError, match="no space left"):
-        store.write(MIN, "uniform", result(MIN.name, "uniform", 6.0))
-    with pytest.raises(OSError, match="no space left"):
-        store.write(MIN, "oracle", result(MIN.name, "oracle", 0.0))
-    monkeypatch.undo()
-    assert store.read(MIN, "uniform") == first
-    assert store.read(MIN, "oracle") is None
-    last = result(MIN.name, "oracle", 0.0)
-    store.write(MIN, "oracle", last)  # what was left behind is in nobody's way
-    assert store.read(MIN, "oracle") == last
+def test_progress_counts_runs_from_what_is_in_the_store(tmp_path: Path) -> None:
+    heard: list[tuple[int, int]] = []
+    run(Store(tmp_path), ("uniform",), runs=1)
+    run(Store(tmp_path), ("uniform",), progress=lambda *at: heard.append(at))
+    assert heard == [(2, 4), (3, 4), (4, 4)]
 
 
 @pytest.mark.parametrize("other", [{"runs": 0}, {"horizon": 1.5}, {"seed": -1}, {"policies": ["nope"]}])
 def test_wrong_input_is_refused_before_anything_runs(
-    other: dict[str, Any], tmp_path: Path, calls: list[tuple[str, str]]
+    other: dict[str, Any], tmp_path: Path, calls: list[tuple[str, str, int]]
 ) -> None:
     with pytest.raises(BadInput):
         run(Store(tmp_path), **other)
@@ -163,13 +155,13 @@ def test_wrong_input_is_refused_before_anything_runs(
 
 
 def test_all_policies_play_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suite, "_result", lambda *_: {"skipped": "not here"})
+    monkeypatch.setattr(suite, "_tried", lambda *_: "not here")
     found = list(run_suite(Store(tmp_path), settings=[MIN]))
     assert [each["policy"] for each in found] == sorted(POLICIES)
     assert (found[0]["horizon"], found[0]["runs"], found[0]["seed"]) == (10**6, 10, 2021)
 
 
-def test_what_would_take_too_long_is_not_tried(tmp_path: Path, calls: list[tuple[str, str]]) -> None:
+def test_what_would_take_too_long_is_not_tried(tmp_path: Path, calls: list[tuple[str, str, int]]) -> None:
     large, many = Setting("mean", 1_000, 10), Setting("mean", 45, 8)
     assert math.comb(45, 8) > suite.MOST_SUBSETS > math.comb(45, 4)
     names = ["improved-ucb", "linear-thompson", "uniform"]
@@ -177,7 +169,11 @@ def test_what_would_take_too_long_is_not_tried(tmp_path: Path, calls: list[tuple
     quadratic = "with more than 500 arms, the suite runs only policies whose memory is linear in N"
     subsets = "with more than 200,000 subsets, the suite runs no policy that keeps something of each"
     assert [each.get("skipped") for each in found] == [quadratic, quadratic, None, subsets, None, None]
-    assert calls == [("mean/N1000-K10", "uniform"), ("mean/N45-K8", "linear-thompson"), ("mean/N45-K8", "uniform")]
+    assert [each[:2] for each in calls] == [
+        ("mean/N1000-K10", "uniform"),
+        ("mean/N45-K8", "linear-thompson"),
+        ("mean/N45-K8", "uniform"),
+    ]
 
 
 # Two versions.
@@ -191,23 +187,23 @@ def result(setting: str, policy: str, regret: float | None, **asked: int) -> dic
 
 def test_two_versions_side_by_side(tmp_path: Path) -> None:
     before, now = Store(tmp_path, "0.0.9"), Store(tmp_path)
-    for store, uniform, dart, etcg in ((before, 100.0, 50.0, 7.0), (now, 100.0, 40.0, None)):
-        for policy, regret in (("uniform", uniform), ("dart", dart), ("etcg", etcg)):
-            store.write(MIN, policy, result(MIN.name, policy, regret))
-    now.write(RARE, "dart", result(RARE.name, "dart", 3.0))  # only here
-    before.write(MIN, "oracle", result(MIN.name, "oracle", 0.0))
-    now.write(MIN, "oracle", result(MIN.name, "oracle", 0.0, seed=1))  # not the same runs
+    then = run(before, ("uniform", "oracle"))
+    found = run(now, ("uniform", "etcg"))
     assert now.versions == ["0.0.9", kofn.__version__]
-    assert versus(now, "0.0.9") == [
-        {"setting": "min/N12-K3", "policy": "dart", "before": 50.0, "after": 40.0},
-        {"setting": "min/N12-K3", "policy": "uniform", "before": 100.0, "after": 100.0},
+    regret = [each["row"]["regret"] for each in (then[0], then[2])]
+    assert versus(found, now.of_version("0.0.9")) == [
+        {"setting": "min/N12-K3", "policy": "uniform", "before": regret[0], "after": regret[0]},
+        {"setting": "rare/N12-K3", "policy": "uniform", "before": regret[1], "after": regret[1]},
     ]
-    with pytest.raises(BadInput, match=r"0\.0\.9 and .* have no result of the same horizon, runs, seed in "):
-        versus(now, "0.0.9", [RARE])
+    for other in ({"seed": 4}, {"horizon": 100}, {"runs": 3}):  # not the same runs
+        with pytest.raises(BadInput, match=r"there are no such runs of version 0\.0\.9 in .*: run its suite first"):
+            versus(run(now, ("uniform",), **other), before)
+    fewer = versus(run(now, ("uniform",), runs=1), before)
+    assert fewer[0]["before"] == fewer[0]["after"] == then[0]["finals"][0]
     with pytest.raises(BadInput, match=r"has no results of version '0\.0\.8'; it has: 0\.0\.9, "):
-        versus(now, "0.0.8")
+        now.of_version("0.0.8")
     with pytest.raises(BadInput, match="it has: none"):
-        versus(Store(tmp_path / "empty"), "0.0.9")
+        Store(tmp_path / "empty").of_version("0.0.9")
 
 
 # The leaderboard, from results made by hand.
@@ -259,24 +255,3 @@ def test_the_page() -> None:
         "## equal",
     ]
     assert page.endswith("|\n")
-
-
-def test_a_leaderboard_of_the_store(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    with pytest.raises(BadInput, match=r"there are no results of kofn .* in .*: run `kofn suite` first"):
-        Leaderboard.of(store)
-    found = run(store, ("oracle", "uniform"))
-    assert list(Leaderboard.of(store).results) == [found[2], found[3], found[0], found[1]]  # as in the suite
-    assert Leaderboard.of(store, [RARE]).settings == ["rare/N12-K3"]
-    store.write(MIN, "uniform", found[0] | {"policy": "uniform", "runs": 7})
-    with pytest.raises(BadInput, match=r"the results in .* are of different horizon, runs, seed: "):
-        Leaderboard.of(store)
-
-
-@pytest.mark.parametrize("text", ["{bad", "[]", "{}", '{"policy": "oracle", "horizon": 1, "runs": 1, "seed": 1}'])
-def test_a_file_that_is_no_result_is_refused_by_name(text: str, tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.write(MIN, "uniform", result(MIN.name, "uniform", 5.0))
-    store.path(MIN, "uniform").write_text(text)
-    with pytest.raises(BadInput, match=r"uniform.json is not a result that `kofn suite` wrote: delete it"):
-        store.read(MIN, "uniform")

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
+from kofn.backends import Backend, Progress, gathered
 from kofn.core import BadInput, Policy, Seed, Subset, generator, whole
 from kofn.problems import Problem
 from kofn.regret import Curve
 
 __all__ = ["Run", "simulate", "simulate_many"]
-
-Progress: TypeAlias = Callable[[int, int], None]
-"""Called with how much is done and of how much, now and then."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,37 +168,21 @@ def simulate_many(
     seed: int = 0,
     *,
     realised: bool = False,
+    backend: Backend = "local",
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> list[Run]:
     """Many runs over all cores; each has its own seeds, so that the result is the same on any number of workers.
 
-    `policy` makes the policy of a run from a seed; `problem` is one problem for all runs, or makes one for each.
+    `policy` makes the policy of a run from a seed; `problem` is one problem for all runs, or makes one for each. With
+    `backend="dask:ADDRESS"` the runs are done by the workers of a cluster.
     """
     runs = whole("runs", runs)
     if isinstance(policy, Policy) or not callable(policy):
         raise BadInput(f"policy must make a policy from a seed, as lambda seed: CMABSM(24, 5, 10**6), not {policy!r}")
     seeds = np.random.SeedSequence(whole("seed", seed, least=0)).spawn(runs)
     tasks = [(policy, problem, horizon, each, realised) for each in seeds]
-    return list(spread(_one, tasks, workers=workers, progress=progress))
-
-
-def spread(
-    function: Callable[..., Any],
-    tasks: list[tuple[Any, ...]],
-    *,
-    workers: int | None = None,
-    progress: Progress | None = None,
-) -> Iterator[Any]:
-    """The function's results for all tasks, in their order, computed on all cores (or on `workers` of them)."""
-    import joblib
-
-    workers = whole("workers", os.cpu_count() or 1 if workers is None else workers)
-    parallel = joblib.Parallel(n_jobs=min(workers, len(tasks)), return_as="generator", max_nbytes=None)
-    for done, result in enumerate(parallel(joblib.delayed(function)(*task) for task in tasks), start=1):
-        if progress:
-            progress(done, len(tasks))
-        yield result
+    return gathered(_one, tasks, backend=backend, workers=workers, progress=progress)
 
 
 def _one(

@@ -13,8 +13,18 @@ import click
 from kofn import __version__
 from kofn.cli.campaigns import campaign
 from kofn.cli.experiments import compare, suite
-from kofn.cli.options import APPLICATIONS, AS_JSON, PICTURE, PROBLEMS, SEED, WORKERS, Count, setting
-from kofn.cli.output import echo_json, new_table, order_lines, pairs, panel_table, picture, progress_bar, show
+from kofn.cli.options import APPLICATIONS, AS_JSON, BACKEND, PICTURE, PROBLEMS, SEED, STORE, WORKERS, Count, setting
+from kofn.cli.output import (
+    echo_json,
+    new_table,
+    order_lines,
+    pairs,
+    panel_table,
+    picture,
+    progress_bar,
+    resumable,
+    show,
+)
 from kofn.cli.replay import replay
 from kofn.cli.serve import serve, token
 
@@ -44,7 +54,9 @@ def cli(context: click.Context) -> None:
 @click.option("--runs", type=Count(), help="Runs of each policy; the paper's number (30 or 25) by default.")
 @click.option("--horizon", type=Count(), default=10**6, show_default=True, help="Plays of each run.")
 @SEED
+@BACKEND
 @WORKERS
+@STORE
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
@@ -54,7 +66,15 @@ def cli(context: click.Context) -> None:
 )
 @AS_JSON
 def paper(
-    name: str | None, runs: int | None, horizon: int, seed: int, workers: int | None, out: Path, as_json: bool
+    name: str | None,
+    runs: int | None,
+    horizon: int,
+    seed: int,
+    backend: str,
+    workers: int | None,
+    store: Path | None,
+    out: Path,
+    as_json: bool,
 ) -> None:
     """Run the figures of the paper again: pictures (PNG, SVG), numbers (JSON) and a table.
 
@@ -65,25 +85,28 @@ def paper(
     kofn paper                     all figures, with the paper's 10^6 plays and 30 runs
     kofn paper mean --runs 5       a quick look at one of them
     """
+    from kofn.backends import opened
     from kofn.experiments.paper import Dominance, figures_named, run_panel
     from kofn.plots import draw_dominance, draw_panel, save_figure
 
     results = []
     figures = figures_named(name)
     out.mkdir(parents=True, exist_ok=True)
-    for figure in figures:
-        if isinstance(figure, Dominance):
-            files = save_figure(draw_dominance(figure), out / figure.name)
-        else:
-            with progress_bar(figure.says) as progress:
-                result = run_panel(figure, horizon=horizon, runs=runs, seed=seed, workers=workers, progress=progress)
-            numbers = result.to_dict()
-            (out / f"{figure.name}.json").write_text(json.dumps(numbers, indent=1) + "\n")
-            files = [*save_figure(draw_panel(result), out / figure.name), out / f"{figure.name}.json"]
-            results.append(numbers)
-            if not as_json:
-                show(panel_table(result), *order_lines(result))
-        click.echo(f"wrote {', '.join(map(str, files))}", err=as_json)
+    asked: dict[str, Any] = {"horizon": horizon, "runs": runs, "seed": seed, "store": store}
+    with resumable(store), opened(backend, workers) as (ready, processes):
+        for figure in figures:
+            if isinstance(figure, Dominance):
+                files = save_figure(draw_dominance(figure), out / figure.name)
+            else:
+                with progress_bar(figure.says) as progress:
+                    result = run_panel(figure, **asked, backend=ready, workers=processes, progress=progress)
+                numbers = result.to_dict()
+                (out / f"{figure.name}.json").write_text(json.dumps(numbers, indent=1) + "\n")
+                files = [*save_figure(draw_panel(result), out / figure.name), out / f"{figure.name}.json"]
+                results.append(numbers)
+                if not as_json:
+                    show(panel_table(result), *order_lines(result))
+            click.echo(f"wrote {', '.join(map(str, files))}", err=as_json)
     if as_json:
         echo_json(results)
 
@@ -120,7 +143,7 @@ def run(
     """
     import numpy as np
 
-    from kofn.experiments.compare import policy_for
+    from kofn.experiments.contenders import policy_for
     from kofn.experiments.settings import Setting
     from kofn.simulation import simulate
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kofn.cli.options import AS_JSON, PICTURE, SEED, WORKERS, Count
-from kofn.cli.output import comparison_table, echo_json, new_table, picture, progress_bar, show
+from kofn.cli.options import AS_JSON, BACKEND, PICTURE, SEED, STORE, WORKERS, Count
+from kofn.cli.output import comparison_table, echo_json, new_table, picture, progress_bar, resumable, show
 
 if TYPE_CHECKING:
-    from kofn.experiments.compare import Instances
+    from kofn.experiments.contenders import Instances
 
 
 @click.command()
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 @click.option("--horizon", type=Count(), default=10**6, show_default=True, help="Plays of each run.")
 @click.option("--runs", type=Count(), default=30, show_default=True, help="Runs of each policy.")
 @SEED
+@BACKEND
 @WORKERS
+@STORE
 @PICTURE
 @click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values instead of a table.")
 @AS_JSON
@@ -35,7 +37,9 @@ def compare(
     horizon: int,
     runs: int,
     seed: int,
+    backend: str,
     workers: int | None,
+    store: Path | None,
     out: Path | None,
     as_csv: bool,
     as_json: bool,
@@ -49,6 +53,7 @@ def compare(
     kofn compare cmab-sm dart csar --problem mean --arms 45 --k 4 --out mean
     kofn compare --problem max --runs 5
     kofn compare cmab-sm shared-credit --problem shop.py --csv
+    kofn compare --runs 1000 --store sweep --backend dask:tcp://10.0.0.1:8786
     """
     from kofn.experiments.compare import compare as compare_policies
     from kofn.policies.registry import POLICIES
@@ -57,14 +62,16 @@ def compare(
         from kofn.plots import picture_files, save_figure
 
         picture_files(out)  # what cannot be drawn is said before anything is played
-    with progress_bar(f"{len(policies) or len(POLICIES)} policies") as progress:
+    with resumable(store), progress_bar(f"{len(policies) or len(POLICIES)} policies") as progress:
         result = compare_policies(
             policies or sorted(POLICIES),
             _problem(problem, arms, k),
             horizon,
             runs,
             seed,
+            backend=backend,
             workers=workers,
+            store=store,
             progress=progress,
             skip=not policies,
         )
@@ -103,9 +110,10 @@ def _problem(name: str, arms: int, k: int) -> Instances:
 @click.option("--horizon", type=Count(), default=10**6, show_default=True, help="Plays of each run.")
 @click.option("--runs", type=Count(), default=10, show_default=True, help="Runs of each policy on each setting.")
 @SEED
+@BACKEND
 @WORKERS
 @click.option(
-    "--store", type=click.Path(path_type=Path), default=Path("suite"), show_default=True, help="Folder of the results."
+    "--store", type=click.Path(path_type=Path), default=Path("suite"), show_default=True, help="Folder of the runs."
 )
 @click.option("--list", "only_list", is_flag=True, help="List the settings, and run nothing.")
 @click.option("--page", type=click.Path(path_type=Path), help="Write the leaderboard there, as Markdown.")
@@ -117,6 +125,7 @@ def suite(
     horizon: int,
     runs: int,
     seed: int,
+    backend: str,
     workers: int | None,
     store: Path,
     only_list: bool,
@@ -124,7 +133,8 @@ def suite(
     against: str | None,
     as_json: bool,
 ) -> None:
-    """Run the suite: a fixed set of problems that every policy plays. What is in the store already is not run again.
+    """Run the suite: a fixed set of problems that every policy plays. What is in the store is not run
+    again: stopped, the same command goes on.
 
     SETTINGS are names such as max/N24-K5, or families such as max; all without any.
 
@@ -133,26 +143,28 @@ def suite(
     kofn suite max rare --runs 3
     kofn suite --page leaderboard.md
     """
-    from kofn.experiments.suite import Leaderboard, Store, as_markdown, run_suite, settings_named, versus
-    from kofn.policies.registry import POLICIES
+    from kofn.experiments.store import Store
+    from kofn.experiments.suite import Leaderboard, as_markdown, run_suite, settings_named, versus
 
     chosen = settings_named(settings)
     if only_list:
         click.echo("\n".join(setting.name for setting in chosen))
         return
     kept = Store(store)
-    if against:
-        kept.of_version(against)  # what is missing is said before anything is played
-    with progress_bar("suite") as progress:
-        todo = len(chosen) * (len(policies) or len(POLICIES))
+    earlier = kept.of_version(against) if against else None  # what is missing is said before anything is played
+    with resumable(store), progress_bar("suite") as progress:
         results = run_suite(
-            kept, settings=chosen, policies=policies or None, horizon=horizon, runs=runs, seed=seed, workers=workers
+            kept,
+            settings=chosen,
+            policies=policies or None,
+            horizon=horizon,
+            runs=runs,
+            seed=seed,
+            backend=backend,
+            workers=workers,
+            progress=progress,
         )
-        found = []
-        for done, result in enumerate(results, start=1):
-            found.append(result)
-            progress(done, todo)
-    board = Leaderboard(tuple(found))
+        board = Leaderboard(tuple(results))
     if page:
         page.parent.mkdir(parents=True, exist_ok=True)
         words = ["kofn suite", *settings, *(f"--policy {name}" for name in policies)]
@@ -160,8 +172,8 @@ def suite(
         options = f"--runs {runs} --horizon {horizon} --seed {seed} --page {page}"
         page.write_text(as_markdown(board, " ".join([*words, options])))
         click.echo(f"wrote {page}", err=True)
-    if against:
-        rows = versus(kept, against, chosen)
+    if earlier:
+        rows = versus(board.results, earlier)
         if as_json:
             echo_json(rows)
             return

@@ -38,7 +38,18 @@ PICTURE = click.option(
     help="Write the picture to OUT.png and OUT.svg; into the folder out by default, but not beside JSON or CSV.",
 )
 AS_JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables.")
-WORKERS = click.option("--workers", type=Count(), help="Processes to use; all cores by default.")
+WORKERS = click.option("--workers", type=Count(), help="Processes to use on this machine; all cores by default.")
+BACKEND = click.option(
+    "--backend",
+    default="local",
+    show_default=True,
+    help="Where runs are done: local, dask, or dask:ADDRESS of a running cluster, such as dask:tcp://10.0.0.1:8786.",
+)
+STORE = click.option(
+    "--store",
+    type=click.Path(path_type=Path),
+    help="Keep the runs in this folder as they come: what is there is not done again.",
+)
 PROBLEMS = "mean, max, min, cross-selling, close, rare, dominant, equal, likely-min, threshold or correlated"
 APPLICATIONS = (
     "karate, influence, influence-threshold, storage, interactions, recommendations or catalogue, of the applications"

@@ -119,8 +119,27 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
         transient=True,
         disable=not sys.stderr.isatty(),  # console.is_terminal is true of a file, too, with FORCE_COLOR
     ) as bar:
-        task = bar.add_task(title)
-        yield lambda done, of: bar.update(task, completed=done, total=of)
+        waiting = bar.add_task(title)
+        tasks: list[Any] = []
+
+        def progress(done: int, of: int) -> None:
+            if not tasks:  # a task of its own from here: what a store had at the start says nothing of the speed
+                bar.remove_task(waiting)
+                tasks.append(bar.add_task(title, total=of, completed=done))
+            bar.update(tasks[0], completed=done, total=of)
+
+        yield progress
+
+
+@contextmanager
+def resumable(store: Path | None) -> Iterator[None]:
+    """A block that, stopped or failed, says on stderr that what has been done is not lost."""
+    try:
+        yield
+    except BaseException as why:
+        if store is not None and store.is_dir() and not isinstance(why, SystemExit | GeneratorExit):
+            click.echo(f"kofn: the runs done so far are in {store}: the same command goes on from there", err=True)
+        raise
 
 
 def comparison_table(result: Comparison) -> Table:

@@ -19,6 +19,7 @@ from kofn.core.checks import subset_of as subset_of
 from kofn.core.checks import whole as whole
 from kofn.core.checks import whole_numbers as whole_numbers
 from kofn.core.errors import (
+    BadBackend,
     BadInput,
     BadRecord,
     BadReward,
@@ -43,6 +44,7 @@ from kofn.core.plan import Plan, Tally
 from kofn.core.policy import Policy
 
 __all__ = [
+    "BadBackend",
     "BadInput",
     "BadRecord",
     "BadReward",

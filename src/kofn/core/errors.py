@@ -6,6 +6,7 @@
     │   ├── BadTally        told of plays that the plan does not want
     │   └── BadRecord       a saved state of another policy, shape or version
     ├── TooManySubsets      a policy over all C(N, K) subsets that would not fit in memory
+    ├── BadBackend          runs that cannot be done where they were to be: no cluster, other versions, workers lost
     ├── CampaignError       what a campaign or its store cannot do
     │   ├── NoSuchCampaign  the store has no campaign of that name
     │   ├── CampaignExists  the store has one already
@@ -84,6 +85,10 @@ class NotAllowed(CampaignError):
 
 class Unreachable(CampaignError):
     """A service does not answer, or is out of order."""
+
+
+class BadBackend(KofnError):
+    """Runs cannot be done where they were to be: no cluster there, workers of other versions, or lost too often."""
 
 
 class MissingExtra(KofnError, ImportError):

@@ -4,40 +4,34 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-import time
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kofn.core import BadInput, KofnError, MissingExtra, Policy, ShortHorizonWarning, whole
-from kofn.experiments.settings import Setting
-from kofn.policies import make_policy, policy_named, register
-from kofn.problems import Problem
+from kofn.backends import Backend, Progress
+from kofn.core import BadInput, KofnError, MissingExtra, whole
+from kofn.experiments.contenders import (
+    Contender,
+    Contenders,
+    Entry,
+    Instances,
+    Trial,
+    contenders_for,
+    instance_of,
+    title,
+)
+from kofn.experiments.store import Store, as_store
+from kofn.experiments.sweep import sweep
 from kofn.regret import Band
-from kofn.simulation import Progress, Run, simulate, spread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 __all__ = ["Comparison", "Standing", "compare"]
-
-Factory: TypeAlias = Callable[[np.random.SeedSequence], Policy]
-Instances: TypeAlias = Problem | Setting | Callable[[np.random.SeedSequence], Problem]
-Contenders: TypeAlias = Sequence[str] | Mapping[str, str | tuple[str, Mapping[str, Any]] | Factory]
-
-
-@dataclass(frozen=True, eq=False)
-class Trial:
-    """One run, and what it took."""
-
-    run: Run
-    seconds: float
-    state_bytes: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,7 +163,9 @@ def compare(
     runs: int = 30,
     seed: int = 2021,
     *,
+    backend: Backend = "local",
     workers: int | None = None,
+    store: Store | Path | str | None = None,
     progress: Progress | None = None,
     skip: bool = False,
 ) -> Comparison:
@@ -178,126 +174,42 @@ def compare(
     `policies` are names, or a mapping from a label to a name, to `(name, parameters)`, or to a function that makes a
     policy from a seed. `problem` is one problem, a `Setting`, or a function that makes a problem from a seed, for a
     fresh one in each run. A policy that cannot play the problem is an error, or with `skip=True` left out and said so.
+    With `backend="dask:ADDRESS"` the runs are done by the workers of a cluster; with a `store`, a folder, they are
+    kept as they come, and not done again.
 
-    >>> from kofn import Bernoulli
+    >>> from kofn import Bernoulli, Problem
     >>> problem = Problem(Bernoulli([0.9, 0.8, 0.3, 0.2]), "mean", k=2)
     >>> result = compare(["uniform", "dart"], problem, horizon=10_000, runs=2, workers=1)
     >>> [standing.name for standing in result.ranked]
     ['dart', 'uniform']
     """
-    runs, horizon = whole("runs", runs), whole("horizon", horizon)
-    seeds = np.random.SeedSequence(whole("seed", seed, least=0)).spawn(runs)
-    makers = _contenders(policies)
-    first, played, skipped = _instance(problem, _parts(seeds[0])[0]), {}, {}
-    for name, make in makers.items():
+    runs, horizon, seed = whole("runs", runs), whole("horizon", horizon), whole("seed", seed, least=0)
+    kept = as_store(store)
+    entries, skipped = _entries(contenders_for(policies, problem, horizon, seed), kept=kept is not None, skip=skip)
+    if not entries:
+        raise BadInput(f"no policy can play this problem: {skipped or 'none was named'}")
+    trials = sweep(entries, runs, backend=backend, workers=workers, store=kept, progress=progress)
+    standings = tuple(map(standing, entries, trials))
+    return Comparison(title(problem), horizon, runs, seed, standings, skipped)
+
+
+def standing(entry: Entry, trials: Iterable[Trial]) -> Standing:
+    """How an entry stands after these trials."""
+    return Standing(entry.contender.label, entry.policy.name, "arms" in entry.policy.needs, tuple(trials))
+
+
+def _entries(contenders: list[Contender], *, kept: bool, skip: bool) -> tuple[list[Entry], dict[str, str]]:
+    """Who can play, and why others cannot; all on the same first instance."""
+    entries: list[Entry] = []
+    skipped: dict[str, str] = {}
+    first = None
+    for contender in contenders:
+        if first is None:
+            first = instance_of(contender.problem, contender.seeds(0)[0])
         try:
-            played[name] = type(_first(make, first, horizon, _parts(seeds[0])[1]))
+            entries.append(contender.tried(first, kept=kept))
         except KofnError as why:
             if not skip:
                 raise
-            skipped[name] = str(why)
-    if not played:
-        raise BadInput(f"no policy can play this problem: {skipped or 'none was named'}")
-    tasks = [(makers[name], problem, horizon, each, run == 0) for name in played for run, each in enumerate(seeds)]
-    trials = list(spread(_trial, tasks, workers=workers, progress=progress))
-    standings = [
-        Standing(name, policy.name, "arms" in policy.needs, tuple(trials[i * runs : (i + 1) * runs]))
-        for i, (name, policy) in enumerate(played.items())
-    ]
-    return Comparison(_title(problem), horizon, runs, seed, tuple(standings), skipped)
-
-
-Maker: TypeAlias = Callable[[Problem, int, np.random.SeedSequence], Policy]
-
-
-def _contenders(policies: Contenders) -> dict[str, Maker]:
-    if isinstance(policies, Mapping):
-        return {str(label): _maker(what) for label, what in policies.items()}
-    if isinstance(policies, str) or not isinstance(policies, Iterable):
-        raise BadInput(f"policies are a list of names, such as ['cmab-sm', 'dart'], not {policies!r}")
-    return {name: partial(_by_name, policy_named(name), {}) for name in policies}
-
-
-def _maker(what: Any) -> Maker:
-    name, params = what if isinstance(what, tuple) and len(what) == 2 else (what, {})
-    if isinstance(name, str) and isinstance(params, Mapping):
-        return partial(_by_name, policy_named(name), dict(params))
-    if callable(what) and not isinstance(what, type):
-        return partial(_by_factory, what)
-    raise BadInput(f"a policy is a name, (name, parameters), or a function that makes one from a seed, not {what!r}")
-
-
-def _by_name(
-    policy: type[Policy], params: dict[str, Any], problem: Problem, horizon: int, seed: np.random.SeedSequence
-) -> Policy:
-    register(policy)  # a worker does not know yet what a program has registered
-    return policy_for(policy.name, params, problem, horizon, seed)
-
-
-def policy_for(
-    name: str, params: dict[str, Any], problem: Problem, horizon: int, seed: np.random.SeedSequence
-) -> Policy:
-    """The policy of that name for this problem, told what it needs to be told."""
-    told: dict[str, Any] = {"n_arms": problem.n_arms, "k": problem.k, "direction": problem.direction}
-    told |= {"horizon": horizon, "seed": seed}
-    if problem.reward_range != (0.0, 1.0):
-        told["reward_range"] = problem.reward_range
-    if "best" in policy_named(name).needs:
-        told["best"] = problem.best
-    return make_policy(name, **told | params)
-
-
-def _by_factory(factory: Factory, problem: Problem, horizon: int, seed: np.random.SeedSequence) -> Policy:
-    del problem, horizon
-    return factory(seed)
-
-
-def _instance(problem: Instances, seed: np.random.SeedSequence) -> Problem:
-    if isinstance(problem, Problem):
-        return problem
-    made: object = problem
-    if isinstance(problem, Setting):
-        made = problem.problem(seed)
-    elif callable(problem):
-        try:
-            made = problem(seed)
-        except KofnError:
-            raise
-        except Exception as why:
-            raise BadInput(f"{_title(problem)}(seed) makes no problem: {type(why).__name__}: {why}") from why
-    if not isinstance(made, Problem):
-        raise BadInput(f"a problem is a Problem, a Setting, or a function that makes one from a seed, not {made!r}")
-    return made
-
-
-def _parts(seed: np.random.SeedSequence) -> list[np.random.SeedSequence]:
-    """The seeds of a run's problem, policy and plays: the same however often they are asked for."""
-    return np.random.SeedSequence(seed.entropy, spawn_key=seed.spawn_key).spawn(3)
-
-
-def _first(make: Maker, instance: Problem, horizon: int, seed: np.random.SeedSequence) -> Policy:
-    """Make the policy and let it play its first plan, in part: what cannot work is found out before anything runs."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ShortHorizonWarning)
-        policy = make(instance, horizon, seed)
-    simulate(policy, instance, min(2, horizon), seed=0)
-    return policy
-
-
-def _trial(make: Maker, problem: Instances, horizon: int, seed: np.random.SeedSequence, measured: bool) -> Trial:
-    for_problem, for_policy, for_plays = _parts(seed)
-    instance = _instance(problem, for_problem)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ShortHorizonWarning)
-        policy = make(instance, horizon, for_policy)
-    _ = instance.optimum  # worked out once for all policies, not on the first one's clock
-    start = time.perf_counter()
-    run = simulate(policy, instance, horizon, np.random.default_rng(for_plays))
-    seconds = time.perf_counter() - start
-    return Trial(run, seconds, len(json.dumps(policy.state())) if measured else 0)
-
-
-def _title(problem: Instances) -> str:
-    if isinstance(problem, Setting):
-        return problem.name
-    return repr(problem) if isinstance(problem, Problem) else getattr(problem, "__name__", "problem")
+            skipped[contender.label] = str(why)
+    return entries, skipped

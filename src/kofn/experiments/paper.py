@@ -7,20 +7,22 @@ realised regret.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kofn.core import BadInput, Policy, ShortHorizonWarning, whole
+from kofn.backends import Backend, Progress
+from kofn.core import BadInput, whole
+from kofn.experiments.contenders import Contender, contenders_for
 from kofn.experiments.published import published
 from kofn.experiments.settings import Setting
-from kofn.policies import make_policy
+from kofn.experiments.store import Store, as_store
+from kofn.experiments.sweep import sweep
 from kofn.regret import Band, Curve
-from kofn.simulation import Progress, Run, simulate_many
+from kofn.simulation import Run
 
 
 @dataclass(frozen=True)
@@ -36,12 +38,10 @@ class Line:
         """What the legend says."""
         return f"{self.policy} ({self.schedule})" if self.schedule else self.policy
 
-    def make(self, setting: Setting, horizon: int, seed: np.random.SeedSequence) -> Policy:
-        """The policy for one run."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ShortHorizonWarning)  # the printed schedule explores nothing at N = 45
-            params = {"schedule": self.schedule} if self.schedule else {}
-            return make_policy(self.policy, setting.n_arms, setting.k, horizon=horizon, seed=seed, **params)
+    @property
+    def params(self) -> dict[str, Any]:
+        """What the policy is told beyond the setting."""
+        return {"schedule": self.schedule} if self.schedule else {}
 
 
 SCHEDULES = ("figures", "printed")
@@ -211,29 +211,26 @@ def run_panel(
     horizon: int = 10**6,
     runs: int | None = None,
     seed: int = 2021,
+    backend: Backend = "local",
     workers: int | None = None,
+    store: Store | Path | str | None = None,
     progress: Progress | None = None,
 ) -> PanelResult:
     """Run a figure again; `progress` is told of the runs done, of all runs of the figure."""
     runs = whole("runs", panel.runs if runs is None else runs)
-    horizon = whole("horizon", horizon, least=2)
+    horizon, seed = whole("horizon", horizon, least=2), whole("seed", seed, least=0)
+    kept = as_store(store)
     todo = [(k, line) for k in panel.ks for line in panel.lines(k)]
+    entries = [_contender(panel, k, line, horizon, seed).tried(kept=kept is not None) for k, line in todo]
+    trials = sweep(entries, runs, backend=backend, workers=workers, store=kept, progress=progress)
     cells = []
-    for index, (k, line) in enumerate(todo):
-        setting = Setting(panel.family, panel.n_arms, k)
-        each = simulate_many(
-            partial(line.make, setting, horizon),
-            setting.problem,
-            horizon,
-            runs,
-            seed,
-            workers=workers,
-            progress=None if progress is None else partial(_shifted, progress, index * runs, len(todo) * runs),
-        )
+    for (k, line), each in zip(todo, trials, strict=True):
         printed = published().get((panel.family, panel.n_arms, k, line.published))
-        cells.append(Cell.of(k, line, each, printed))
+        cells.append(Cell.of(k, line, [trial.run for trial in each], printed))
     return PanelResult(panel, horizon, runs, seed, tuple(cells))
 
 
-def _shifted(progress: Progress, before: int, of: int, done: int, _: int) -> None:
-    progress(before + done, of)
+def _contender(panel: Panel, k: int, line: Line, horizon: int, seed: int) -> Contender:
+    policies = {line.name: (line.policy, line.params)}
+    (contender,) = contenders_for(policies, Setting(panel.family, panel.n_arms, k), horizon, seed)
+    return contender

@@ -1,24 +1,26 @@
-"""The suite: a fixed set of settings that every policy plays, with results that are kept.
+"""The suite: a fixed set of settings that every policy plays, with runs that are kept.
 
-A result is a small JSON file, `store/<version>/<setting>/<policy>.json`: a suite that was stopped goes on where it
-was, and two versions can be laid side by side.
+A suite that was stopped goes on where it was, and two versions can be laid side by side.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from kofn import __version__
+import numpy as np
+
+from kofn.backends import Backend, Progress
 from kofn.core import BadInput, KofnError, Policy, whole
-from kofn.experiments.compare import compare
+from kofn.experiments.compare import Standing, standing
+from kofn.experiments.contenders import Entry, contenders_for
 from kofn.experiments.paper import KS
 from kofn.experiments.settings import Setting
+from kofn.experiments.store import Store
+from kofn.experiments.sweep import sweep
 from kofn.policies.registry import POLICIES, policy_named
 
 BEYOND = ("close", "rare", "dominant", "equal", "min", "likely-min", "threshold", "correlated")
@@ -30,7 +32,6 @@ SUITE: tuple[Setting, ...] = (
 FLOOR_AND_CEILING = ("uniform", "oracle")
 MOST_ARMS, MOST_SUBSETS = 500, 200_000
 """Of policies that keep a number for each pair of arms, or for each subset: beyond, they take too long for a suite."""
-ASKED = ("horizon", "runs", "seed")
 
 
 def settings_named(names: Sequence[str]) -> list[Setting]:
@@ -42,51 +43,6 @@ def settings_named(names: Sequence[str]) -> list[Setting]:
     return found
 
 
-@dataclass(frozen=True)
-class Store:
-    """Where results are kept."""
-
-    folder: Path
-    version: str = __version__
-
-    def path(self, setting: Setting, policy: str) -> Path:
-        """The file of one result."""
-        return self.folder / self.version / setting.name / f"{policy}.json"
-
-    def read(self, setting: Setting, policy: str) -> dict[str, Any] | None:
-        """The result, if it is there."""
-        path = self.path(setting, policy)
-        if not path.exists():
-            return None
-        try:
-            result: dict[str, Any] = json.loads(path.read_text())
-            if result["policy"] != policy or not {"horizon", "runs", "seed"} <= result.keys():
-                raise ValueError(policy)
-        except (ValueError, KeyError, TypeError):
-            raise BadInput(f"{path} is not a result that `kofn suite` wrote: delete it to run it again") from None
-        return result
-
-    def write(self, setting: Setting, policy: str, result: dict[str, Any]) -> None:
-        """Keep a result; a file is there whole or not at all."""
-        path = self.path(setting, policy)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft = path.with_suffix(".draft")
-        draft.write_text(json.dumps(result) + "\n")
-        draft.replace(path)
-
-    @property
-    def versions(self) -> list[str]:
-        """The versions that have results."""
-        return sorted(each.name for each in self.folder.iterdir() if each.is_dir()) if self.folder.is_dir() else []
-
-    def of_version(self, version: str) -> Store:
-        """The same store, for the results of another version."""
-        if version not in self.versions:
-            there = ", ".join(self.versions) or "none"
-            raise BadInput(f"{self.folder} has no results of version {version!r}; it has: {there}")
-        return Store(self.folder, version)
-
-
 def run_suite(
     store: Store,
     *,
@@ -95,32 +51,37 @@ def run_suite(
     horizon: int = 10**6,
     runs: int = 10,
     seed: int = 2021,
+    backend: Backend = "local",
     workers: int | None = None,
+    progress: Progress | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Run what is not in the store yet, a result at a time; what a policy cannot play is kept with its reason."""
+    """Run what is not in the store yet, a result at a time; what a policy cannot play comes with its reason."""
     horizon, runs = whole("horizon", horizon), whole("runs", runs)
     asked = {"horizon": horizon, "runs": runs, "seed": whole("seed", seed, least=0)}
     names = sorted(POLICIES) if policies is None else list(policies)
     for name in names:
         policy_named(name)
-    for setting in settings:
-        for name in names:
-            result = store.read(setting, name)
-            if result is None or {key: result[key] for key in asked} != asked:
-                result = {"setting": setting.name, "policy": name, **asked, **_result(setting, name, asked, workers)}
-                store.write(setting, name, result)
-            yield result
+    tried = [(setting, name, _tried(setting, name, asked)) for setting in settings for name in names]
+    entries = [each for _, _, each in tried if isinstance(each, Entry)]
+    trials = sweep(entries, runs, backend=backend, workers=workers, store=store, progress=progress)
+    for setting, name, each in tried:
+        result = {"skipped": each} if isinstance(each, str) else _result(standing(each, next(trials)))
+        yield {"setting": setting.name, "policy": name, **asked, **result}
 
 
-def _result(setting: Setting, name: str, asked: dict[str, int], workers: int | None) -> dict[str, Any]:
+def _tried(setting: Setting, name: str, asked: dict[str, int]) -> Entry | str:
+    """The policy as it enters this setting, or why it does not."""
     if reason := _too_long(setting, policy_named(name)):
-        return {"skipped": reason}
+        return reason
     try:
-        found = compare([name], setting, asked["horizon"], asked["runs"], asked["seed"], workers=workers)
+        (contender,) = contenders_for([name], setting, asked["horizon"], asked["seed"])
+        return contender.tried(kept=True)
     except KofnError as why:
-        return {"skipped": str(why)}
-    row = found.rows[0]
-    return {"row": row, "finals": found.standings[0].finals.tolist()}
+        return str(why)
+
+
+def _result(found: Standing) -> dict[str, Any]:
+    return {"row": found.to_dict(), "finals": found.finals.tolist()}
 
 
 def _too_long(setting: Setting, policy: type[Policy]) -> str | None:
@@ -136,17 +97,6 @@ class Leaderboard:
     """The stored results, laid out for reading."""
 
     results: tuple[dict[str, Any], ...]
-
-    @classmethod
-    def of(cls, store: Store, settings: Iterable[Setting] = SUITE) -> Leaderboard:
-        """What the store has of these settings."""
-        found = [store.read(setting, name) for setting in settings for name in sorted(POLICIES)]
-        results = tuple(each for each in found if each is not None)
-        if not results:
-            raise BadInput(f"there are no results of kofn {store.version} in {store.folder}: run `kofn suite` first")
-        if len(asked := {tuple(each[key] for key in ASKED) for each in results}) > 1:
-            raise BadInput(f"the results in {store.folder} are of different {', '.join(ASKED)}: {sorted(asked)}")
-        return cls(results)
 
     def regret(self, setting: str) -> dict[str, float]:
         """Mean regret of each policy that played this setting."""
@@ -242,16 +192,15 @@ def _family_table(board: Leaderboard, family: str) -> Iterator[str]:
         yield f"| `{policy}` | {' | '.join(shown)} |"
 
 
-def versus(store: Store, other: str, settings: Iterable[Setting] = SUITE) -> list[dict[str, Any]]:
-    """The regret in this version of kofn and in another, wherever both have the same horizon, runs and seed."""
-    earlier = store.of_version(other)
+def versus(results: Iterable[dict[str, Any]], earlier: Store) -> list[dict[str, Any]]:
+    """The regret of these results and in the store of another version, wherever that has all of the same runs."""
     rows = []
-    for setting in settings:
-        for name in sorted(POLICIES):
-            now, then = store.read(setting, name), earlier.read(setting, name)
-            if now and then and "row" in now and "row" in then and all(now[key] == then[key] for key in ASKED):
-                before, after = then["row"]["regret"], now["row"]["regret"]
-                rows.append({"setting": setting.name, "policy": name, "before": before, "after": after})
+    for now in results:
+        then = earlier.find(now["setting"], now["policy"], now["horizon"], now["seed"])
+        if "row" in now and then.keys() >= set(range(now["runs"])):
+            before = float(np.mean([then[run].run.regret for run in range(now["runs"])]))
+            after = now["row"]["regret"]
+            rows.append({"setting": now["setting"], "policy": now["policy"], "before": before, "after": after})
     if not rows:
-        raise BadInput(f"{other} and {store.version} have no result of the same {', '.join(ASKED)} in {store.folder}")
+        raise BadInput(f"there are no such runs of version {earlier.version} in {earlier.folder}: run its suite first")
     return rows

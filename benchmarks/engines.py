@@ -1,0 +1,205 @@
+"""What a sweep costs on each engine: `python benchmarks/engines.py dask`, or all without a name.
+
+Each engine does the same runs with two local workers, and again with one of them killed on the way; `kofn-local` and
+`kofn-dask` are kofn's own backends. Ray is not an extra of kofn: install it to repeat the comparison of docs/sweeps.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kofn import make_policy, simulate
+from kofn.experiments.settings import Setting
+
+WORKERS, RUNS, SHORT = 2, 400, 2000
+Spread = Callable[[Callable[[int], Any], int], list[Any]]
+
+
+def one_run(index: int) -> float:
+    for_problem, for_policy, for_plays = np.random.SeedSequence(7, spawn_key=(index,)).spawn(3)
+    problem = Setting("max", 24, 5).problem(for_problem)
+    policy = make_policy("shared-credit", 24, 5, seed=for_policy)
+    return simulate(policy, problem, 2_000, np.random.default_rng(for_plays)).regret
+
+
+def nothing(index: int) -> int:
+    return index
+
+
+def own_pid(index: int) -> int:
+    time.sleep(0.05)
+    return os.getpid()
+
+
+@contextmanager
+def local() -> Iterator[Spread]:
+    import joblib
+
+    yield lambda function, n: list(joblib.Parallel(WORKERS)(joblib.delayed(function)(i) for i in range(n)))
+
+
+@contextmanager
+def kofn_dask() -> Iterator[Spread]:
+    from kofn.backends import gathered, opened
+
+    with opened("dask", WORKERS) as (client, _):
+        yield lambda function, n: gathered(function, [(i,) for i in range(n)], backend=client)
+
+
+@contextmanager
+def kofn_local() -> Iterator[Spread]:
+    from kofn.backends import gathered
+
+    yield lambda function, n: gathered(function, [(i,) for i in range(n)], workers=WORKERS)
+
+
+@contextmanager
+def dask() -> Iterator[Spread]:
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster) as client,
+    ):
+        yield lambda function, n: client.gather(client.map(function, range(n), pure=False))
+
+
+@contextmanager
+def dask_joblib() -> Iterator[Spread]:
+    import joblib
+    from distributed import Client, LocalCluster
+
+    with (
+        LocalCluster(n_workers=WORKERS, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
+        Client(cluster),
+        joblib.parallel_config("dask"),
+    ):
+        yield lambda function, n: list(joblib.Parallel()(joblib.delayed(function)(i) for i in range(n)))
+
+
+@contextmanager
+def ray() -> Iterator[Spread]:
+    import ray as engine
+
+    engine.init(num_cpus=WORKERS, include_dashboard=False, log_to_driver=False)
+    try:
+        yield lambda function, n: engine.get([engine.remote(max_retries=3)(function).remote(i) for i in range(n)])
+    finally:
+        engine.shutdown()
+
+
+@contextmanager
+def ray_joblib() -> Iterator[Spread]:
+    import joblib
+    import ray as engine
+    from ray.util.joblib import register_ray
+
+    engine.init(num_cpus=WORKERS, include_dashboard=False, log_to_driver=False)
+    register_ray()
+    try:
+        with joblib.parallel_config("ray", n_jobs=WORKERS):
+            yield lambda function, n: list(joblib.Parallel()(joblib.delayed(function)(i) for i in range(n)))
+    finally:
+        engine.shutdown()
+
+
+ENGINES = {
+    "local": local,
+    "dask": dask,
+    "dask-joblib": dask_joblib,
+    "ray": ray,
+    "ray-joblib": ray_joblib,
+    "kofn-local": kofn_local,
+    "kofn-dask": kofn_dask,
+}
+
+
+def measured(engine: str) -> dict[str, Any]:
+    """All numbers of one engine. Seconds of the processors say more than those of the clock on a machine in use."""
+    found: dict[str, Any] = {"engine": engine}
+    start, before = time.perf_counter(), processor_seconds()
+    with ENGINES[engine]() as spread:
+        spread(nothing, WORKERS)
+        found["s to the first result"] = time.perf_counter() - start
+        found["processor s of these"] = processor_seconds() - before
+        before = processor_seconds()
+        found["ms per empty task"] = 1000 * timed(spread, nothing, SHORT)[0] / SHORT
+        found["processor ms of these"] = 1000 * (processor_seconds() - before) / SHORT
+        before = processor_seconds()
+        found["s for the runs"], results = timed(spread, one_run, RUNS)
+        found["processor s of these "] = processor_seconds() - before
+        found["MB of all processes"] = sum(map(megabytes, descendants(os.getpid())))
+        found["processes"] = len(descendants(os.getpid()))
+        found["digest"] = digest(results)
+        pids = spread(own_pid, 20)
+        found |= bereaved(spread, pids[0])
+    return found
+
+
+def timed(spread: Spread, function: Callable[[int], Any], n: int) -> tuple[float, list[Any]]:
+    start = time.perf_counter()
+    results = spread(function, n)
+    return time.perf_counter() - start, results
+
+
+def bereaved(spread: Spread, victim: int) -> dict[str, Any]:
+    """The same runs, with a worker killed after a second."""
+    if (child := os.fork()) == 0:
+        time.sleep(0.5)
+        os.kill(victim, signal.SIGKILL)
+        os._exit(0)
+    try:
+        signal.alarm(240)
+        seconds, results = timed(spread, one_run, RUNS)
+    except BaseException as why:
+        return {"a worker killed": f"{type(why).__name__}: {str(why)[:120]}"}
+    finally:
+        signal.alarm(0)
+        os.waitpid(child, 0)
+    return {"a worker killed": f"done in {seconds:.1f} s", "digest after": digest(results)}
+
+
+def digest(results: list[float]) -> str:
+    """The same for results that are the same to the last digit."""
+    return hashlib.sha256(json.dumps(results).encode()).hexdigest()[:12]
+
+
+def descendants(pid: int) -> list[int]:
+    """The process and all that it has started."""
+    found = [pid]
+    for parent in found:
+        for task in Path(f"/proc/{parent}/task").glob("*/children"):
+            found += map(int, task.read_text().split())
+    return found
+
+
+def processor_seconds() -> float:
+    """What this process and all that it has started have used."""
+    ticks = 0
+    for pid in descendants(os.getpid()):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += sum(map(int, fields[11:15]))  # its own in user and system mode, and its ended children's
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def megabytes(pid: int) -> float:
+    """Memory that is the process's own, with its share of what is shared."""
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return int(text.partition("Pss:")[2].split()[0]) / 1024
+
+
+if __name__ == "__main__":
+    for each in sys.argv[1:] or ENGINES:
+        for name, value in measured(each).items():
+            print(f"{name:24} {value:.2f}" if isinstance(value, float) else f"{name:24} {value}")
