@@ -3,7 +3,7 @@
 Policies that claim memory linear in N, on a mean of Bernoulli arms. Each case runs in a process of its own, so that its
 peak is its own; the slope of a row of cases is the exponent of its growth, from the first to the last. CMAB-SM has
 resolution 0.05 (the printed one explores nothing here); DART plays another subset with every play until it has decided,
-so that its cost grows with T, and its horizons stay at 10^8. `--only large` runs one group of the cases.
+so that its cost grows with T, and its growth with T is measured up to 10^7. `--only large` runs one group of the cases.
 """
 
 import argparse
@@ -26,13 +26,13 @@ Case = tuple[int, int, int]
 """N, K and T."""
 
 GROUPS: dict[str, list[Case]] = {
-    "N": [(n, 10, 10**7) for n in (10**3, 10**4, 10**5, 10**6)],
-    "K": [(10**4, k, 10**7) for k in (10, 100, 1000)],
-    "T": [(10**3, 10, t) for t in (10**6, 10**8, 10**10, 10**12)],
+    "N": [(n, 10, 10**6) for n in (10**3, 10**4, 10**5, 10**6)],
+    "K": [(10**4, k, 10**6) for k in (10, 100, 1000)],
+    "T": [(10**3, 10, t) for t in (10**6, 10**7, 10**8, 10**10, 10**12)],
     "large": [(10**6, 100, 10**8)],
 }
-FARTHEST = {"dart": 10**8}
-"""Horizons beyond which a policy cannot be simulated in a sensible time."""
+FARTHEST = {"dart": 10**7}
+"""Horizons beyond which the growth of a policy with T is not measured."""
 
 
 def measure(policy: str, n_arms: int, k: int, horizon: int) -> dict[str, float]:
@@ -71,7 +71,7 @@ def report(policy: str, groups: list[str]) -> None:
     print("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     slopes = []
     for group in groups:
-        cases = [case for case in GROUPS[group] if case[2] <= FARTHEST.get(policy, case[2])]
+        cases = [case for case in GROUPS[group] if group != "T" or case[2] <= FARTHEST.get(policy, case[2])]
         found = []
         for n_arms, k, horizon in cases:
             said = in_its_own_process(policy, (n_arms, k, horizon))
