@@ -92,9 +92,13 @@ def dask_joblib() -> Iterator[Spread]:
 def ray() -> Iterator[Spread]:
     import ray as engine
 
+    def spread(function: Callable[[int], Any], n: int) -> list[Any]:
+        task = engine.remote(max_retries=3)(function)  # once: each remote function is sent to the cluster anew
+        return list(engine.get([task.remote(i) for i in range(n)]))
+
     engine.init(num_cpus=WORKERS, include_dashboard=False, log_to_driver=False)
     try:
-        yield lambda function, n: engine.get([engine.remote(max_retries=3)(function).remote(i) for i in range(n)])
+        yield spread
     finally:
         engine.shutdown()
 
