@@ -251,7 +251,8 @@ class Optuna(OfList):
 
     def ask(self) -> Subset:
         self.trial = self.study.ask()
-        return self.subsets[self.trial.suggest_categorical("subset", self.numbers)]
+        number: int = self.trial.suggest_categorical("subset", self.numbers)
+        return self.subsets[number]
 
     def tell(self, subset: Subset, reward: float) -> None:
         self.study.tell(self.trial, reward)
