@@ -1,5 +1,6 @@
 """Backends: the same results everywhere, lost workers made good, and clear words for what cannot be reached."""
 
+import asyncio
 import os
 import signal
 import sys
@@ -194,6 +195,21 @@ def test_a_cluster_that_is_not_there_is_named_with_the_way_out(address: str, mon
     monkeypatch.setattr(cluster, "SECONDS", 1)
     with pytest.raises(BadBackend, match=rf"^there is no Dask scheduler at {address} \(.*\): start one with `dask sch"):
         gathered(square, [(1,)], backend=f"dask:{address}")
+
+
+def test_a_client_that_cannot_connect_is_not_even_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Left over, it would hang the next one whenever memory is cleared at the wrong moment."""
+    monkeypatch.setattr(cluster, "SECONDS", 1)
+    monkeypatch.setattr(distributed, "Client", lambda *_, **__: pytest.fail("a client was made"))
+    with pytest.raises(BadBackend, match="there is no Dask scheduler at"):
+        gathered(square, [(1,)], backend="dask:tcp://127.0.0.1:9")
+
+
+def test_a_cluster_by_its_address_also_where_a_loop_is_running(client: Any) -> None:
+    async def notebook() -> list[int]:
+        return gathered(square, [(1,), (2,)], backend=f"dask:{client.scheduler.address}")
+
+    assert asyncio.run(notebook()) == [1, 4]
 
 
 def test_a_cluster_without_workers_is_named_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,13 @@ lost the runs that need them fail. Here a batch carries all that it needs, and D
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import logging
 import os
 import uuid
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -54,12 +56,24 @@ def connected(backend: str, workers: int | None = None) -> Iterator[Client]:
 
 def _client(kind: type[Client], address: str) -> Client:
     try:
+        with ThreadPoolExecutor(1) as thread:  # of its own, for in a notebook a loop is running in this one
+            thread.submit(asyncio.run, _answers(address)).result()
         return kind(address, timeout=SECONDS, set_as_default=False)
     except (OSError, ValueError, TypeError) as why:
         raise BadBackend(
             f"there is no Dask scheduler at {address} ({_first_line(why)}): start one with `dask scheduler`, workers "
             "with `dask worker ADDRESS`, and give the address that it prints, such as dask:tcp://10.0.0.1:8786"
         ) from why
+
+
+async def _answers(address: str) -> None:
+    """Return when someone answers there. Without asking first, a client is left over that never connected; when memory
+    is cleared while another starts, it waits for a lock that this one holds, for ever."""
+    from distributed.comm import connect
+    from distributed.security import Security
+
+    comm = await connect(address, timeout=SECONDS, **Security().get_connection_args("client"))
+    comm.abort()
 
 
 @contextmanager
