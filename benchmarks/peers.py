@@ -163,7 +163,10 @@ def runners(loops: list[yardstick.Loop], disk: bool) -> Iterator[tuple[str, bool
 
 
 def far(loops: list[yardstick.Loop], setting: Setting) -> Iterator[dict[str, Any]]:
-    """Long runs: seconds of `kofn.simulate`, and of the compiled loops, from their speed over fewer plays."""
+    """Long runs: seconds of `kofn.simulate`, and of the compiled loops, from their speed over fewer plays.
+
+    UCB1 chooses nothing in its first round, so that only the plays after it count, and none if there are none.
+    """
     world = World.of(setting, 1, 1)
     counts = (10**7, 10**5 if len(world.subsets) < 1_000 else 5_000)
     speeds = [yardstick.speed(loop, world, plays) for loop, plays in zip(loops, counts, strict=False)]

@@ -35,8 +35,9 @@ HOW = """\
   explores by `--squarecb`, the best of eight of its options tried on two of these very instances, and better than its
   default. That each library learns an easy problem is a test (`tests/test_peers.py`).
 - **Few plays, many subsets.** With 42,504 subsets a list is not tried once in 10,000 plays: UCB is still on its first
-  round and Thompson sampling still draws from its prior, so that their regret is that of chance, and stays so. Below
-  100 plays everybody guesses, and no ratio of regret is given.
+  round and Thompson sampling still draws from its prior, so that their regret is that of chance. The
+  compiled loop's speed there is that of a first round, in which nothing is chosen. Below 100 plays everybody guesses,
+  and no ratio of regret is given.
 """
 
 FAR = """\
@@ -45,7 +46,7 @@ FAR = """\
 Two loops in machine code (Numba), one play at a time: one draws what the arms of one subset pay and chooses nothing,
 which is the least that such a loop can cost; the other is UCB1 over all subsets, with nothing around it.
 `kofn.simulate` does not go one play at a time. Seconds for a run of T plays, those of the loops from their speed over
-fewer plays:
+fewer plays (of UCB1 after its first round, in which it tries each subset once and chooses nothing):
 
 | setting | T | kofn, `thompson`, simulated [s] | draws alone [s] | UCB1 [s] | draws / kofn | UCB1 / kofn |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: |

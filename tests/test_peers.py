@@ -184,6 +184,14 @@ def test_the_page_has_the_ratios(small: peers.Found) -> None:
     assert few.split("|")[8].strip() == ""
 
 
+def test_a_loop_in_its_first_round_has_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "FAR", (10, 110))
+    monkeypatch.setattr(yardstick, "speed", lambda loop, world, plays: 10.0)
+    short, long = peers.far([yardstick.draw_loop, yardstick.ucb_loop], Setting("max", 5, 2))
+    assert (short["loops"], long["loops"]) == ([1.0, None], [11.0, 10.0])
+    assert "| max/N5-K2 | 10^1 |" in peers_page.far([short])
+
+
 def test_simulation_and_ask_and_tell_lose_alike() -> None:
     """The same policy on the same instances by two ways: means of 6 runs, each within a half of what is expected."""
     worlds = [World.of(Setting("mean", 8, 2), 1_000, seed) for seed in range(1, 7)]
