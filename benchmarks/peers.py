@@ -172,12 +172,9 @@ def far(loops: list[yardstick.Loop], setting: Setting) -> Iterator[dict[str, Any
     speeds = [yardstick.speed(loop, world, plays) for loop, plays in zip(loops, counts, strict=False)]
     for horizon in FAR:
         seconds = simulated(world, horizon, math.inf, ends=(horizon,)).seconds
-        yield {
-            "setting": setting.name,
-            "horizon": horizon,
-            "ours": seconds,
-            "loops": [horizon / each for each in speeds],
-        }
+        chosen = (horizon, horizon - len(world.subsets))
+        taken = [plays / each if plays > 0 else None for plays, each in zip(chosen, speeds, strict=False)]
+        yield {"setting": setting.name, "horizon": horizon, "ours": seconds, "loops": taken}
 
 
 def measure(horizon: int = HORIZON, runs: int = RUNS, budget: float = 1.0) -> Found:
