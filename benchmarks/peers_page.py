@@ -23,19 +23,21 @@ HOW = """\
   1]), a run for each of up to 5 seeds while a budget of seconds lasts. A library too slow for that has its first run
   cut, and **plays** says where. Regret is compared after as many plays of the same instances.
 - **plays/s** are plays per second of the processor, which other work on the machine hardly changes; where a disk is
-  waited for, of the clock. Making the object is not in it, nor is drawing rewards, except in the two rows that
-  simulate.
+  waited for, of the clock. Making the object and the first play (in which many make what they keep) are not in it,
+  nor is drawing rewards, except in the two rows that simulate.
 - **Ratios** are against `thompson` by `ask` and `tell` (on disk: against `Campaign`). Slower: how many times fewer
   plays per second. Regret: how many times more was lost. State: how many times more bytes bring the player back (its
   pickle, its saved model or its files; kofn: its JSON record) after the first run's plays. A list grows until all of
   its subsets have been played, so that a run cut short has a small one.
 - **Fairness.** Each library is used as its documentation says, with its defaults, and with Thompson sampling where it
   has it. Libraries that want rewards of 0 or 1 are told a coin of the reward's mean. Vowpal Wabbit's slates want a
-  pool of arms for every place: each place gets all, and an arm already placed is left out of the later ones. That
-  each of them finds the best subset of an easy problem is a test (`tests/test_peers.py`).
+  pool of arms for every place: each place gets all, and an arm already placed is left out of the later ones; it
+  explores by `--squarecb`, the best of eight of its options tried on two of these very instances, and better than its
+  default. That each library learns an easy problem is a test (`tests/test_peers.py`).
 - **Few plays, many subsets.** With 42,504 subsets a list is not tried once in 10,000 plays: UCB is still on its first
-  round and Thompson sampling still draws from its prior, so that their regret is that of chance, and stays so. Below
-  100 plays everybody guesses, and no ratio of regret is given.
+  round and Thompson sampling still draws from its prior, so that their regret is that of chance. The
+  compiled loop's speed there is that of a first round, in which nothing is chosen. Below 100 plays everybody guesses,
+  and no ratio of regret is given.
 """
 
 FAR = """\
@@ -44,7 +46,7 @@ FAR = """\
 Two loops in machine code (Numba), one play at a time: one draws what the arms of one subset pay and chooses nothing,
 which is the least that such a loop can cost; the other is UCB1 over all subsets, with nothing around it.
 `kofn.simulate` does not go one play at a time. Seconds for a run of T plays, those of the loops from their speed over
-fewer plays:
+fewer plays (of UCB1 after its first round, in which it tries each subset once and chooses nothing):
 
 | setting | T | kofn, `thompson`, simulated [s] | draws alone [s] | UCB1 [s] | draws / kofn | UCB1 / kofn |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: |

@@ -207,11 +207,12 @@ class Slates(Player):
     told those.
     """
 
-    label, needs, package = "Vowpal Wabbit, `--slates`", "vowpalwabbit", "vowpalwabbit"
+    label, needs, package = "Vowpal Wabbit, `--slates --squarecb`", "vowpalwabbit", "vowpalwabbit"
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        self.vw = importlib.import_module("vowpalwabbit").Workspace(f"--slates --quiet --random_seed {self.seed}")
+        options = f"--slates --squarecb --quiet --random_seed {self.seed}"
+        self.vw = importlib.import_module("vowpalwabbit").Workspace(options)
         self.actions = [f"slates action {place} | p{place}a{i}" for place in range(self.k) for i in range(self.n_arms)]
         self.question = ["slates shared |", *self.actions, *["slates slot |"] * self.k]
         self.drawn: list[tuple[int, float]] = []

@@ -133,7 +133,7 @@ def test_a_coin_keeps_the_mean() -> None:
 def test_a_slow_run_is_cut_and_not_repeated() -> None:
     worlds = [easy(50)] * 3
     cut = peers.play(Chance, worlds[0], 50, 0.0)
-    assert len(cut.regret) == 0
+    assert len(cut.regret) == 2  # the first is not timed
     short, whole = peers.Played(np.zeros(7), 1.0, 1), peers.Played(np.zeros(50), 1.0, 1)
     assert len(peers.runs_of(lambda *_: short, worlds, 50, 100.0)) == 1
     assert len(peers.runs_of(lambda *_: whole, worlds, 50, 100.0)) == 3
@@ -182,6 +182,14 @@ def test_the_page_has_the_ratios(small: peers.Found) -> None:
     assert "- optuna: `ImportError: gone`" in text
     (few,) = [line for line in text.splitlines() if "simulated |" in line and "| 99 |" in line]
     assert few.split("|")[8].strip() == ""
+
+
+def test_a_loop_in_its_first_round_has_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "FAR", (10, 110))
+    monkeypatch.setattr(yardstick, "speed", lambda loop, world, plays: 10.0)
+    short, long = peers.far([yardstick.draw_loop, yardstick.ucb_loop], Setting("max", 5, 2))
+    assert (short["loops"], long["loops"]) == ([1.0, None], [11.0, 10.0])
+    assert "| max/N5-K2 | 10^1 |" in peers_page.far([short])
 
 
 def test_simulation_and_ask_and_tell_lose_alike() -> None:
