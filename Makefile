@@ -27,6 +27,7 @@ test-slow: $(INSTALLED)  ## the longer statistical tests
 benchmark: $(INSTALLED)  ## speed and memory, as ratios within one run
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/memory.py
+	$(BIN)/python benchmarks/growth.py
 	$(BIN)/python benchmarks/campaign.py
 	$(BIN)/python benchmarks/service.py
 

@@ -221,6 +221,16 @@ def test_run_shows_what_it_found(answer: Kofn) -> None:
     assert said["final"] == said["best"]
 
 
+def test_run_says_what_part_of_the_range_was_lost(answer: Kofn) -> None:
+    """Milliseconds are no shares: of a range of 1,000 ms, uniform play of the slowest server loses less than all."""
+    argv = ["run", "uniform", "--problem", "storage", "--arms", "8", "--k", "2", "--horizon", "100"]
+    numbers = json.loads(answer(*argv, "--json")[1])
+    low, high = Setting("storage", 8, 2).problem(0).reward_range
+    said = re.search(r"\(([\d.]+)% of the reward range per play\)", answer(*argv)[1])
+    assert said
+    assert float(said[1]) == pytest.approx(numbers["regret"] / (high - low), abs=1e-4)  # percent, of 100 plays
+
+
 def test_run_names_the_best_when_it_was_missed(answer: Kofn) -> None:
     argv = ["run", "cmab-sm", "--arms", "6", "--k", "2", "--horizon", "100"]
     said = json.loads(answer(*argv, "--json")[1])

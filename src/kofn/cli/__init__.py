@@ -165,7 +165,8 @@ def run(
     if as_json:
         echo_json(numbers)
     else:
-        lost = f"{result.regret:,.1f} ({result.regret / horizon:.4%} of {horizon:,} plays)"
+        low, high = instance.reward_range
+        lost = f"{result.regret:,.1f} ({result.regret / horizon / (high - low):.4%} of the reward range per play)"
         rows = {
             "found": f"{result.final}{'' if result.optimal else f', but the best is {instance.best}'}",
             "optimal": "yes" if result.optimal else "no",
