@@ -1,10 +1,10 @@
 """The service over HTTP: how fast it is, and what it costs in learning. `python benchmarks/service.py [--json]`.
 
-Load: some clients decide and reward in batches of 10, for SQLite (synchronous=full) and a PostgreSQL server that is
-started for it (with fsync), N = 24 and N = 10,000, one process and two; server and clients share the machine. Learning:
-8 workers play a problem through HTTP, their rewards delayed at random; its exact regret, and that of the same policy in
-one loop, with rewards at once and with each as many plays late as they were here on average. Page: the
-dashboard of a campaign with a million decisions, in Chromium. `load`, `learning` or `page` as an argument runs one.
+Load: some clients decide and reward in batches of 10 (or `--batch=100`), for SQLite (synchronous=full) and a PostgreSQL
+server that is started for it (with fsync), N = 24 and N = 10,000, one process and two; server and clients share the
+machine. Learning: 8 workers play a problem through HTTP, their rewards delayed at random; its exact regret, and that of
+the same policy in one loop, with rewards at once and with each as many plays late as they were here on average. Page:
+the dashboard of a campaign with a million decisions, in Chromium. `load`, `learning` or `page` as an argument runs one.
 """
 
 import heapq
@@ -26,7 +26,7 @@ import kofn
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-BATCH, CLIENTS = 10, 4
+CLIENTS = 4
 WORKERS, DELAYS = 8, (0.1, 0.25)
 """Workers of the learning, and the seconds that a reward takes on average."""
 
@@ -43,14 +43,14 @@ def served(store: str, workers: int = 1) -> Iterator[str]:
 # Load.
 
 
-def hammer(url: str, name: str, n_arms: int, until: float, seconds: list[float]) -> None:
+def hammer(url: str, name: str, n_arms: int, batch: int, until: float, seconds: list[float]) -> None:
     """Decide and reward until the time is over, and note how long each request took."""
     rng = random.Random(id(seconds))
     with kofn.Client(url) as client:
         campaign = client.campaign(name)
         while time.perf_counter() < until:
             begun = time.perf_counter()
-            decisions = campaign.decide(BATCH)
+            decisions = campaign.decide(batch)
             between = time.perf_counter()
             campaign.rewards(
                 [(each.id, float(rng.random() < sum(map(int, each.arms)) / 5 / n_arms)) for each in decisions]
@@ -58,23 +58,23 @@ def hammer(url: str, name: str, n_arms: int, until: float, seconds: list[float])
             seconds += [between - begun, time.perf_counter() - between]
 
 
-def load(url: str, n_arms: int, duration: float) -> dict[str, float]:
+def load(url: str, n_arms: int, batch: int, duration: float) -> dict[str, float]:
     """Pairs per second, and the 99th percentile of a request."""
     name = f"n{n_arms}-{time.time_ns()}"
     with kofn.Client(url) as client:
         client.create(name, [str(i) for i in range(n_arms)], 5, seed=1)
         taken: list[list[float]] = [[] for _ in range(CLIENTS)]
         until = time.perf_counter() + duration
-        threads = [threading.Thread(target=hammer, args=(url, name, n_arms, until, each)) for each in taken]
+        threads = [threading.Thread(target=hammer, args=(url, name, n_arms, batch, until, each)) for each in taken]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         told = client.campaign(name).summary()["rewards"]
         client.campaign(name).delete()
-    assert told == sum(map(len, taken)) // 2 * BATCH, "a client failed: this is not the load that was meant"
+    assert told == sum(map(len, taken)) // 2 * batch, "a client failed: this is not the load that was meant"
     requests = np.concatenate([np.array(each) for each in taken])
-    pairs = len(requests) / 2 * BATCH / duration
+    pairs = len(requests) / 2 * batch / duration
     return {
         "pairs/s": pairs,
         "median ms": 1e3 * float(np.median(requests)),
@@ -82,13 +82,13 @@ def load(url: str, n_arms: int, duration: float) -> dict[str, float]:
     }
 
 
-def loads(stores: dict[str, str], duration: float = 5.0) -> dict[str, dict[str, float]]:
+def loads(stores: dict[str, str], batch: int, duration: float = 5.0) -> dict[str, dict[str, float]]:
     found = {}
     for kind, store in stores.items():
         for workers in (1, 2):
             with served(store, workers) as url:
                 for n_arms in (24, 10_000):
-                    found[f"{kind}, N = {n_arms:,}, {workers} process(es)"] = load(url, n_arms, duration)
+                    found[f"{kind}, N = {n_arms:,}, {workers} process(es)"] = load(url, n_arms, batch, duration)
     return found
 
 
@@ -218,7 +218,8 @@ def main() -> None:
     chosen = {each for each in sys.argv[1:] if not each.startswith("--")} or {"load", "learning", "page"}
     with tempfile.TemporaryDirectory() as folder, postgres.server(durable=True) as server:
         if "load" in chosen:
-            result |= loads({"SQLite": f"sqlite:///{folder}/shop.db", "PostgreSQL": server})
+            batch = next((int(each.partition("=")[2]) for each in sys.argv if each.startswith("--batch=")), 10)
+            result |= loads({"SQLite": f"sqlite:///{folder}/shop.db", "PostgreSQL": server}, batch)
         if "learning" in chosen:
             with served(f"sqlite:///{folder}/learn.db") as url:
                 for delay in DELAYS:
