@@ -8,6 +8,7 @@ is the best subset, which may differ from that of latencies that are never cut.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterable
 from functools import cached_property
 from typing import Any
@@ -32,6 +33,20 @@ class Latencies(Arms):
             raise BadInput(f"timeout is the longest that anybody waits, a finite number above 0, not {timeout!r}")
         self.n_arms, self.timeout = n_arms, float(timeout)
         self.low, self.high = 0.0, self.timeout
+
+    @cached_property
+    def mean(self) -> FloatArray:
+        """E min(Y, timeout)."""
+        return self._moment(1)
+
+    @cached_property
+    def second_moment(self) -> FloatArray:
+        """E min(Y, timeout)^2."""
+        return self._moment(2)
+
+    @abstractmethod
+    def _moment(self, power: int) -> FloatArray:
+        """E min(Y, timeout)^power."""
 
     @property
     def timeouts(self) -> FloatArray:
@@ -61,16 +76,6 @@ class Pareto(Latencies):
         """Numbers from fastest to timeout."""
         y = np.exp(rng.standard_exponential(arms.shape) / self.tail[arms])
         return np.minimum(y * self.fastest[arms], self.timeout)
-
-    @cached_property
-    def mean(self) -> FloatArray:
-        """E min(Y, timeout)."""
-        return self._moment(1)
-
-    @cached_property
-    def second_moment(self) -> FloatArray:
-        """E min(Y, timeout)^2."""
-        return self._moment(2)
 
     def _moment(self, power: int) -> FloatArray:
         # fastest^q + the integral of q y^(q-1) (fastest / y)^tail from fastest to timeout; by exprel, since q = tail
@@ -112,16 +117,6 @@ class Lognormal(Latencies):
         """Numbers from 0 to timeout."""
         y = np.exp(rng.standard_normal(arms.shape) * self.spread[arms])
         return np.minimum(y * self.median[arms], self.timeout)
-
-    @cached_property
-    def mean(self) -> FloatArray:
-        """E min(Y, timeout)."""
-        return self._moment(1)
-
-    @cached_property
-    def second_moment(self) -> FloatArray:
-        """E min(Y, timeout)^2."""
-        return self._moment(2)
 
     def _moment(self, power: int) -> FloatArray:
         z, shift = np.log(self.timeout / self.median) / self.spread, power * self.spread

@@ -25,18 +25,16 @@ export function chips(names, most = CHIPS) {
   return shown;
 }
 
+/** What shows the rest of a list; hidden until there is one. */
+function restButton(click) {
+  return h("button", { class: "button wide ghost", type: "button", hidden: true, on: { click } });
+}
+
 export function bestPanel() {
   const list = h("ol", { class: "best-list" });
-  const rest = h("button", {
-    class: "button wide ghost",
-    type: "button",
-    hidden: true,
-    on: {
-      click: () => {
-        all = true;
-        redraw();
-      },
-    },
+  const rest = restButton(() => {
+    all = true;
+    redraw();
   });
   const element = panel("best-set", "Best set now", list, rest);
   let names = [],
@@ -65,16 +63,9 @@ export function bestPanel() {
 export function tryingPanel() {
   const list = h("ul", { class: "rows" });
   const none = h("p", { class: "quiet" });
-  const rest = h("button", {
-    class: "button wide ghost",
-    type: "button",
-    hidden: true,
-    on: {
-      click: () => {
-        most = 20;
-        redraw();
-      },
-    },
+  const rest = restButton(() => {
+    most = 20;
+    redraw();
   });
   const element = panel("trying", "Being tried now", none, list, rest);
   let most = ROWS,
@@ -174,16 +165,9 @@ const SIGNS = {
 
 export function eventsPanel() {
   const list = h("ol", { class: "rows events-list" });
-  const rest = h("button", {
-    class: "button wide ghost",
-    type: "button",
-    hidden: true,
-    on: {
-      click: () => {
-        most = Infinity;
-        redraw();
-      },
-    },
+  const rest = restButton(() => {
+    most = Infinity;
+    redraw();
   });
   const element = panel("events", "Recent events", list, rest);
   let most = HAPPENED,
