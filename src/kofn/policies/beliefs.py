@@ -87,19 +87,16 @@ class Beliefs:
         """Take in the mean reward of each subset, worth so many plays of a Bernoulli arm; the best K become incumbent.
 
         A swap that involves others teaches of these alone: what contenders know of each other is too precise to be
-        mixed with what is kept without covariances, and would be counted again with every plan. Of several swaps at
-        once, each play counts in part: the sum of their effects is only roughly what they are worth together.
+        mixed with what is kept without covariances, and would be counted again with every plan.
         """
         self._contend()
         for part in _parts(subsets):
             x, arms = self._design(subsets[part])
             others = 1 + np.flatnonzero(~np.isin(arms, self.contenders))
             mixed = x[:, others].any(axis=1)
-            swaps = (x[:, 1:] > 0).sum(axis=1) if len(self.incumbent) else 1
-            near = weights[part] / np.maximum(swaps, 1)
             for rows, learners in ((~mixed, self._together(arms)), (mixed, others)):
                 if rows.any():
-                    self._condition(x[rows], arms, rewards[part][rows], near[rows], learners)
+                    self._condition(x[rows], arms, rewards[part][rows], weights[part][rows], learners)
         self._seat(np.array(top_subset(self.mean, subsets.shape[1])))
         self._anchor()
         if self.level > self.highest:
