@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.special import expit, logit
+from scipy.integrate import quad
+from scipy.special import expit, logit, ndtr, rel_entr
 
 from kofn.core import BadInput, Subset
 from kofn.policies.beliefs import CONTENDERS, Beliefs, _parts
@@ -280,6 +281,21 @@ def test_a_row_counts_in_full_whatever_it_swaps(n_arms: int, swaps: int) -> None
     assert 1 / now == pytest.approx(1 / spread + 6 * value * (1 - value), rel=1e-6)
 
 
+@pytest.mark.parametrize("n_arms", [12, 40])
+def test_what_is_known_of_a_swap_is_doubled_by_as_many_plays(n_arms: int) -> None:
+    beliefs = learned(n_arms)
+    beliefs.highest = 100.0  # no doubt here
+    beliefs._contend()
+    stranger = np.setdiff1d(beliefs.contenders, beliefs.incumbent)[0]
+    swap = np.sort(np.append(beliefs.incumbent[1:], stranger))[None, :]
+    value, known = beliefs.predict(swap)[0], beliefs.known(swap)
+    beliefs.block[0], beliefs.block[:, 0] = 0.0, 0.0  # the incumbent itself is known
+    held = beliefs.incumbent
+    beliefs.learn(swap, value, known)  # as expected: only variances shrink
+    assert (beliefs.incumbent == held).all()
+    assert beliefs.known(swap) == pytest.approx(2 * known, rel=1e-6)
+
+
 def test_widening_stops_at_the_prior() -> None:
     beliefs = learned(40)
     stranger = int(np.setdiff1d(np.arange(40), beliefs.contenders)[0])
@@ -334,14 +350,57 @@ def test_anchoring_leaves_differences_among_contenders_as_they_were(n_arms: int)
 # Draws.
 
 
+def stretched(beliefs: Beliefs) -> Any:
+    """For each arm, Wald's distance to where it is swapped in parts of the root of the likelihood ratio's."""
+    inside = set(beliefs.incumbent.tolist())
+    weakest = min(beliefs.mean[arm] for arm in inside)
+    strongest = max(beliefs.mean[arm] for arm in range(len(beliefs.mean)) if arm not in inside)
+    found = []
+    for arm, mean in enumerate(beliefs.mean):
+        below = mean - strongest if arm in inside else weakest - mean
+        if below < 0.01:  # as good as even
+            found.append(1.0)
+            continue
+        here, there = expit(beliefs.level - below), expit(beliefs.level)
+        information = 2 * (rel_entr(here, there) + rel_entr(1 - here, 1 - there))
+        found.append(math.sqrt(here * (1 - here) * below**2 / information))
+    return np.array(found)
+
+
+@pytest.mark.parametrize(
+    ("held", "n", "paid"), [(0.95, 10, 6), (0.95, 100, 80), (0.99, 30, 25), (0.999, 20, 17), (0.8, 20, 9), (0.3, 40, 4)]
+)
+def test_an_arm_with_bad_luck_comes_back_as_often_as_its_exact_posterior_says(held: float, n: int, paid: int) -> None:
+    """K = 1, an incumbent that is known, and one other arm: the chance that it is better, by an integral.
+
+    Within a factor of 2. A Gaussian at the mode would give up to 10^8 times too little, and too much of rare rewards.
+    """
+    level, prior = float(logit(held)), 9.0
+    variance, arms = np.array([1e-9, prior]), np.arange(2)
+    beliefs = Beliefs(arms[:1], level, 99.0, prior, np.zeros(2), variance, arms, np.diag([1e-9, *variance]))
+    beliefs.learn(np.array([[1]]), np.array([paid / n]), np.array([float(n)]))
+    apart = np.array([-1.0, 1.0])
+    away = (apart @ beliefs.mean) / math.sqrt(apart @ beliefs.block[1:, 1:] @ apart)
+    drawn, plain = ndtr(away / beliefs._stretch(np.array([True, False]))[1]), ndtr(away)
+
+    def density(effect: float) -> float:
+        odds = level + effect
+        return math.exp(n - effect**2 / 2 / prior - paid * np.logaddexp(0, -odds) - (n - paid) * np.logaddexp(0, odds))
+
+    better, worse = quad(density, 0, 40)[0], quad(density, -40, 0, points=[-5, -3, -2, -1])[0]
+    assert better / 2 < drawn * (better + worse) < 2 * better
+    assert plain * (better + worse) < better / 1.4 if held > 0.5 else plain * (better + worse) > 2 * better
+
+
 @pytest.mark.parametrize(("n_arms", "k"), [(6, 2), (38, 3)])
 def test_draws_swap_the_weakest_for_the_strongest(n_arms: int, k: int) -> None:
-    """As often as plain draws of all effects do: within 5 standard errors for every subset."""
+    """As often as draws of all effects do that are as wide: within 5 standard errors for every subset."""
     beliefs, draws = learned(n_arms, k, plans=2, seed=3), 20_000
     ours = [tuple(row) for row in beliefs.swaps(draws, np.random.default_rng(1)).tolist()]
     covariance = np.diag(beliefs.variance)
     covariance[np.ix_(beliefs.contenders, beliefs.contenders)] = beliefs.block[1:, 1:]
-    effects = np.random.default_rng(2).multivariate_normal(beliefs.mean, covariance, draws, method="eigh")
+    effects = np.random.default_rng(2).multivariate_normal(np.zeros(n_arms), covariance, draws, method="eigh")
+    effects = beliefs.mean + stretched(beliefs) * effects
     inside = beliefs.incumbent.tolist()
     outside = [arm for arm in range(n_arms) if arm not in inside]
     theirs: list[Subset] = []
@@ -409,6 +468,17 @@ def test_draws_do_not_depend_on_the_size_of_their_blocks_but_by_luck(monkeypatch
         beliefs.block *= 1e-6
         monkeypatch.setattr("kofn.policies.beliefs.CELLS", 100)
         assert beliefs.swaps(10, np.random.default_rng(1)).tolist() == [sorted([10, 30, arm])] * 10
+
+
+def test_draws_are_as_wide_as_their_variance_where_there_is_no_difference() -> None:
+    """And never nothing or without end, however high or low the odds are."""
+    beliefs = learned()
+    inside = np.isin(np.arange(12), beliefs.incumbent)
+    for level in (-60.0, -20.0, -1.0, 0.0, 3.0, 20.0, 60.0):
+        beliefs.level, beliefs.mean = level, np.where(inside, 1.0, 1.0 - 1e-9)
+        assert beliefs._stretch(inside) == pytest.approx(1.0, abs=1e-3)
+        beliefs.mean = np.where(inside, 1.0, 1.0 - np.linspace(0.0, 80.0, 12))
+        assert ((beliefs._stretch(inside) > 1e-6) & (beliefs._stretch(inside) < 5.0)).all()
 
 
 # Arms that come and go.

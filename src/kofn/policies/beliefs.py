@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit, logit, ndtri
 
@@ -47,6 +48,9 @@ STEPS, LONGEST, ALMOST = 25, 2.0, 1e-6
 
 TINY = 1e-12
 """What keeps a slope of the log odds, or the smallest variance of a block, above zero."""
+
+NEAR, FAR = 1e-3, 30.0
+"""Differences in log odds within which likelihood ratios are taken."""
 
 
 @dataclass
@@ -82,6 +86,17 @@ class Beliefs:
             values.append(value)
             variances.append(spread * (value * (1 - value)) ** 2)
         return np.concatenate(values), np.concatenate(variances)
+
+    def known(self, subsets: IntArray) -> FloatArray:
+        """What is known of each subset beside the incumbent, in plays of a Bernoulli arm."""
+        plays = []
+        for part in _parts(subsets):
+            x, arms = self._design(subsets[part])
+            value = expit(x @ self._means(arms))
+            x[:, 0] = 0.0
+            spread = np.einsum("ra,ar->r", x, self._covariances(x, arms))
+            plays.append(1 / np.maximum(spread * value * (1 - value), TINY * TINY))
+        return np.concatenate(plays)
 
     def learn(self, subsets: IntArray, rewards: FloatArray, weights: FloatArray) -> None:
         """Take in the mean reward of each subset, worth so many plays of a Bernoulli arm; the best K become incumbent.
@@ -144,8 +159,10 @@ class Beliefs:
         inside[self.incumbent] = True
         alone = np.ones(len(self.mean), bool)
         alone[self.contenders] = False
-        z = rng.standard_normal((draws, len(self.contenders)))
-        together = self.mean[self.contenders] + z @ _root(self.block[1:, 1:]).T
+        stretch = self._stretch(inside)
+        z = rng.standard_normal((draws, len(self.contenders))) @ _root(self.block[1:, 1:]).T
+        together = self.mean[self.contenders] + stretch[self.contenders] * z
+        spread = stretch * np.sqrt(self.variance)
         found = []
         for sign, side in ((-1.0, inside), (1.0, ~inside)):
             chosen = side[self.contenders]
@@ -153,36 +170,58 @@ class Beliefs:
             extreme.see(sign * together[:, chosen], self.contenders[chosen])
             others = np.flatnonzero(side & alone)
             see = self._see_alike if len(others) > MANY else self._see_each
-            see(extreme, sign, others, rng)
+            see(extreme, sign, others, spread, rng)
             found.append(extreme)
         weakest, strongest = found
         better = strongest.value > -weakest.value
         leaves = (self.incumbent == weakest.arm[:, None]) & better[:, None]
         return np.sort(np.where(leaves, strongest.arm[:, None], self.incumbent), axis=1)
 
-    def _see_each(self, extreme: _Extreme, sign: float, others: IntArray, rng: np.random.Generator) -> None:
+    def _stretch(self, inside: NDArray[np.bool_]) -> FloatArray:
+        """How much wider each arm is drawn than its variance says.
+
+        What counts in a draw is where an arm passes the one that it could be swapped with, at the incumbent's odds. A
+        Gaussian at the mode puts that too far away where odds are high, and too near where they are low. Here it is as
+        many standard deviations away as the root of the likelihood ratio says: of n plays, 2 n KL(value, incumbent's).
+        """
+        weakest, strongest = self.mean[inside].min(), self.mean[~inside].max()
+        below = np.clip(np.where(inside, self.mean - strongest, weakest - self.mean), NEAR, FAR)
+        odds = self.level - below
+        value, rest = expit(odds), expit(-odds)
+        apart = np.where(
+            odds > 0,
+            rest * below + np.log1p(rest * np.expm1(-below)),  # the same as the other, without rounding where odds
+            np.log1p(value * np.expm1(below)) - value * below,  # are high
+        )
+        return np.asarray(np.sqrt(value * rest / (2 * apart)) * below, float)
+
+    def _see_each(
+        self, extreme: _Extreme, sign: float, others: IntArray, spread: FloatArray, rng: np.random.Generator
+    ) -> None:
         draws = len(extreme.value)
         for start in range(0, len(others), width := max(1, CELLS // draws)):
             arms = others[start : start + width]
             z = rng.standard_normal((draws, len(arms)))
-            extreme.see(sign * (self.mean[arms] + z * np.sqrt(self.variance[arms])), arms)
+            extreme.see(sign * (self.mean[arms] + z * spread[arms]), arms)
 
-    def _see_alike(self, extreme: _Extreme, sign: float, others: IntArray, rng: np.random.Generator) -> None:
+    def _see_alike(
+        self, extreme: _Extreme, sign: float, others: IntArray, spread: FloatArray, rng: np.random.Generator
+    ) -> None:
         """The same for very many arms: of m that are alike only the strongest matters, and one draw gives it.
 
         The largest of m uniform numbers is the m-th root of one; whose it is, is anybody's turn.
         """
-        order = others[np.lexsort((self.variance[others], self.mean[others]))]
-        mean, spread = self.mean[order], np.sqrt(self.variance[order])
-        first = np.flatnonzero(np.concatenate([[True], (np.diff(mean) != 0) | (np.diff(spread) != 0)]))
+        order = others[np.lexsort((spread[others], self.mean[others]))]
+        mean, wide = self.mean[order], spread[order]
+        first = np.flatnonzero(np.concatenate([[True], (np.diff(mean) != 0) | (np.diff(wide) != 0)]))
         sizes = np.diff(np.append(first, len(order)))
-        self._see_each(extreme, sign, order[first[sizes == 1]], rng)
+        self._see_each(extreme, sign, order[first[sizes == 1]], spread, rng)
         first, sizes, draws = first[sizes > 1], sizes[sizes > 1], len(extreme.value)
         for start in range(0, len(first), width := max(1, CELLS // draws)):
             part = slice(start, start + width)
             z = -ndtri(-np.expm1(np.log1p(-rng.random((draws, len(first[part])))) / sizes[part]))
             turn = (rng.random((draws, 1)) * sizes[part]).astype(np.int64)
-            extreme.see(sign * mean[first[part]] + z * spread[first[part]], order[first[part] + turn])
+            extreme.see(sign * mean[first[part]] + z * wide[first[part]], order[first[part] + turn])
 
     # The filter.
 

@@ -41,6 +41,6 @@ class Noise:
         self.possible += float(possible.sum())
         binomial = np.maximum(value * (1 - value), 1e-4)
         trust = (1 + n * doubt / (phi * binomial)) ** -2.0  # what was doubtful says little of the noise
-        self.varied += float(trust @ np.minimum(n * (mean - value) ** 2, 4 * binomial))
+        self.varied += float(trust @ np.minimum(n * (mean - value) ** 2, 4 * binomial + 1 / n))
         self.possible += float(trust @ binomial)
         return (within + FIRM * self.dispersion) / (possible + FIRM)

@@ -1,8 +1,9 @@
 """Our own: Thompson sampling, one swap at a time, in linear memory. The default.
 
 A draw of all effects from the posterior (`beliefs.py`) swaps the incumbent's weakest arm for the strongest other, if
-that is better in this draw. A plan is up to 256 such draws, played for a tenth of the time elapsed. No horizon, no
-knob: the noise and the scale of the effects are learned. docs/thompson.md has the reasons, and what was measured.
+that is better in this draw. A plan is up to 256 such draws, played for a tenth of the time elapsed, but at most for as
+long as doubles what is known of a swap. No horizon, no knob: the noise and the scale of the effects are learned.
+docs/thompson.md has the reasons, and what was measured.
 """
 
 from __future__ import annotations
@@ -159,8 +160,22 @@ class Thompson(Randomised):
         plays = tenth(min(self._learned, self._params["half_life"] or self._learned))
         random = self._random(plays)
         rest = plays - len(random)
-        plan = plan_of(self._mended(self._beliefs.swaps(min(DRAWS, rest), rng)), rest)
-        return Plan(np.concatenate([plan.subsets, random]), np.append(plan.times, np.ones(len(random), np.int64)))
+        plan = self._looks(plan_of(self._beliefs.swaps(min(DRAWS, rest), rng), rest))
+        subsets = np.concatenate([self._mended(plan.subsets), random])
+        return Plan(subsets, np.append(plan.times, np.ones(len(random), np.int64)))
+
+    def _looks(self, plan: Plan) -> Plan:
+        """Draws are frozen for the whole plan: what would do more than double what is known of a swap is not played.
+
+        One draw of 256 would give an arm with ten plays thousands, long after it had proved to be a bad one. The
+        incumbent has them instead.
+        """
+        incumbent = self._beliefs.incumbent
+        most = np.ceil(self._noise.dispersion * self._beliefs.known(plan.subsets))
+        times = np.minimum(plan.times, np.maximum(1, most)).astype(np.int64)
+        times[(plan.subsets == incumbent).all(axis=1)] = 0
+        subsets, times = np.vstack([plan.subsets, incumbent]), np.append(times, plan.plays - times.sum())
+        return Plan(subsets[times > 0], times[times > 0])
 
     def _random(self, plays: int) -> IntArray:
         """The random subsets of a plan of so many plays, the last rows of it."""
@@ -178,8 +193,10 @@ class Thompson(Randomised):
             return self.best()
         if self._spares[0] != self.turns:
             rng = self._rng(SPARES)
-            rows = -(-DRAWS * self.k // self.n_arms)
-            new = self._beliefs.swaps(DRAWS, rng) if self._learned else sweeps(self.n_arms, self.k, rows, rng).subsets
+            if self._learned:
+                new = self._beliefs.swaps(DRAWS, rng)
+            else:
+                new = sweeps(self.n_arms, self.k, -(-DRAWS * self.k // self.n_arms), rng).subsets
             self._spares = self.turns, new
         spares = self._spares[1]
         return tuple(spares[spared % len(spares)].tolist())
