@@ -4,7 +4,7 @@ Instances are those of the suite's settings with the given seed, which was not u
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import numpy as np
 import kofn
 from benchmarks.grid import SKETCHES
 from kofn.backends import gathered
+from kofn.experiments.contenders import contenders_for
 from kofn.experiments.published import published
 from kofn.experiments.settings import Setting
 from kofn.experiments.store import Store
@@ -60,13 +61,20 @@ def published_of(setting: Setting) -> float | None:
     return min(finals, default=None)
 
 
-def regret(seed: int, runs: int, store: str) -> None:
-    """Thompson against the sketch, the paper and the best of all rivals, on every setting up to N = 45."""
-    found: dict[str, dict[str, list[float]]] = {setting.name: {} for setting in SMALL}
-    results = run_suite(Store(Path(store)), settings=SMALL, policies=["thompson", *RIVALS], runs=runs, seed=seed)
-    for result in results:
+def finals_of(
+    settings: Sequence[Setting], policies: Sequence[str], seed: int, runs: int, store: str
+) -> dict[str, dict[str, list[float]]]:
+    """The regret of each run, by setting and policy."""
+    found: dict[str, dict[str, list[float]]] = {setting.name: {} for setting in settings}
+    for result in run_suite(Store(Path(store)), settings=settings, policies=policies, runs=runs, seed=seed):
         if "finals" in result:
             found[result["setting"]][result["policy"]] = result["finals"]
+    return found
+
+
+def regret(seed: int, runs: int, store: str) -> None:
+    """Thompson against the sketch, the paper and the best of all rivals, on every setting up to N = 45."""
+    found = finals_of(SMALL, ["thompson", *RIVALS], seed, runs, store)
     table("setting", "thompson", "worst / mean", "/ O(N) sketch", "/ published", "best rival", "its regret", "ratio")
     within = []
     for setting in SMALL:
@@ -89,6 +97,36 @@ def regret(seed: int, runs: int, store: str) -> None:
         f"\nOf the {len(within)} settings of the paper's grid: at most 1.5 times the best rival in "
         f"{sum(each <= 1.5 for each in within)}, at most {max(within):.2f} times in all."
     )
+    grid = [found[setting.name] for setting in SMALL if setting.family in GRID]
+    over = {name: sum(max(of[name]) > 5 * np.mean(of[name]) for of in grid) for name in ("thompson", *RIVALS[:3])}
+    print("Worst run over 5 means:", ", ".join(f"{name} in {count}" for name, count in over.items()) + ".")
+
+
+# the worst runs
+
+
+def _again(setting: Setting, seed: int, run: int, number: int, horizon: int) -> float:
+    """The regret on the instance of a run of the suite, with other luck."""
+    (contender,) = contenders_for(["thompson"], setting, horizon, seed)
+    for_policy, for_plays = np.random.SeedSequence([seed, run, number]).spawn(2)
+    policy = kofn.Thompson(setting.n_arms, setting.k, seed=for_policy)
+    problem = setting.problem(contender.seeds(run)[0])
+    return kofn.simulate(policy, problem, horizon, np.random.default_rng(for_plays)).regret
+
+
+def tails(seed: int, runs: int, store: str, times: int = 20, horizon: int = 10**6) -> None:
+    """The settings of the paper's grid whose worst run is over 5 means: was it luck, or the instance?"""
+    grid = [setting for setting in SMALL if setting.family in GRID]
+    found = finals_of(grid, ["thompson"], seed, runs, store)
+    table("setting", "mean", "worst / mean", f"the same instance {times} times more: mean / mean", "least", "most")
+    for setting in grid:
+        ours = found[setting.name]["thompson"]
+        mean, run = float(np.mean(ours)), int(np.argmax(ours))
+        if ours[run] > 5 * mean:
+            tasks = [(setting, seed, run, number, horizon) for number in range(times)]
+            again = np.array(gathered(_again, tasks))
+            cells = (ours[run], again.mean(), again.min(), again.max())
+            line(setting.name, f"{mean:,.0f}", *(f"{cell / mean:.1f}" for cell in cells))
 
 
 # anytime
@@ -227,6 +265,7 @@ def guarantee(seed: int, runs: int, horizon: int = 10**6) -> None:
 
 TABLES: dict[str, Callable[..., None]] = {
     "regret": regret,
+    "tails": tails,
     "anytime": anytime,
     "delay": delay,
     "drift": drift,
@@ -239,7 +278,7 @@ if __name__ == "__main__":
     parser.add_argument("table", choices=TABLES)
     parser.add_argument("--seed", type=int, default=77)
     parser.add_argument("--runs", type=int, default=30)
-    parser.add_argument("--store", default="suite-30", help="where the results of `regret` are kept")
+    parser.add_argument("--store", default="suite-30", help="where the results of `regret` and `tails` are kept")
     args = parser.parse_args()
-    more = {"store": args.store} if args.table == "regret" else {}
+    more = {"store": args.store} if args.table in ("regret", "tails") else {}
     TABLES[args.table](args.seed, args.runs, **more)
