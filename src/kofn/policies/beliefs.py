@@ -78,25 +78,13 @@ class Beliefs:
 
     def predict(self, subsets: IntArray) -> tuple[FloatArray, FloatArray]:
         """The mean reward of each subset, and how sure that is, as a variance."""
-        values, variances = [], []
-        for part in _parts(subsets):
-            x, arms = self._design(subsets[part])
-            value = expit(x @ self._means(arms))
-            spread = np.einsum("ra,ar->r", x, self._covariances(x, arms))
-            values.append(value)
-            variances.append(spread * (value * (1 - value)) ** 2)
-        return np.concatenate(values), np.concatenate(variances)
+        value, spread = self._rewards(subsets, alone=True)
+        return value, spread * (value * (1 - value)) ** 2
 
     def known(self, subsets: IntArray) -> FloatArray:
         """What is known of each subset beside the incumbent, in plays of a Bernoulli arm."""
-        plays = []
-        for part in _parts(subsets):
-            x, arms = self._design(subsets[part])
-            value = expit(x @ self._means(arms))
-            x[:, 0] = 0.0
-            spread = np.einsum("ra,ar->r", x, self._covariances(x, arms))
-            plays.append(1 / np.maximum(spread * value * (1 - value), TINY * TINY))
-        return np.concatenate(plays)
+        value, spread = self._rewards(subsets, alone=False)
+        return np.asarray(1 / np.maximum(spread * value * (1 - value), TINY * TINY), float)
 
     def learn(self, subsets: IntArray, rewards: FloatArray, weights: FloatArray) -> None:
         """Take in the mean reward of each subset, worth so many plays of a Bernoulli arm; the best K become incumbent.
@@ -256,6 +244,16 @@ class Beliefs:
         together = self._together(arms)
         covariances[together] = self.block @ x[:, together].T
         return covariances
+
+    def _rewards(self, subsets: IntArray, *, alone: bool) -> tuple[FloatArray, FloatArray]:
+        """The mean reward of each subset, and the variance of its log odds, alone or beside the incumbent's."""
+        values, spreads = [], []
+        for part in _parts(subsets):
+            x, arms = self._design(subsets[part])
+            values.append(expit(x @ self._means(arms)))
+            x[:, 0] = float(alone)
+            spreads.append(np.einsum("ra,ar->r", x, self._covariances(x, arms)))
+        return np.concatenate(values), np.concatenate(spreads)
 
     def _condition(
         self, x: FloatArray, arms: IntArray, rewards: FloatArray, weights: FloatArray, learners: IntArray
