@@ -367,6 +367,18 @@ def stretched(beliefs: Beliefs) -> Any:
     return np.array(found)
 
 
+def test_of_many_arms_only_what_has_been_played_is_drawn_wider() -> None:
+    """An arm that has its prior is drawn as that says, one that is known as the likelihood ratio says."""
+    beliefs = learned(80)
+    beliefs.level, beliefs.mean = 3.0, -np.linspace(0.1, 3.0, 80)
+    beliefs.incumbent, inside = np.arange(3), np.arange(80) < 3
+    beliefs.variance = np.where(np.arange(80) % 2, 1e-9, beliefs.prior)
+    wide = beliefs._stretch(inside)
+    assert wide[6::2] == pytest.approx(1.0)
+    assert wide[7::2] == pytest.approx(stretched(beliefs)[7::2], rel=1e-6)
+    assert (wide[7::2] > 1).all()
+
+
 @pytest.mark.parametrize(
     ("held", "n", "paid"), [(0.95, 10, 6), (0.95, 100, 80), (0.99, 30, 25), (0.999, 20, 17), (0.8, 20, 9), (0.3, 40, 4)]
 )

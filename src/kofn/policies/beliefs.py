@@ -36,6 +36,9 @@ LARGEST = 2**23
 CELLS = 2**20
 """Numbers drawn at once."""
 
+FEW = 64
+"""Arms that are soon all known. Of more, most have little more than their prior, which is Gaussian."""
+
 MANY = 2**15
 """Arms from which on those that are alike are drawn together: of a million, most have never been told apart."""
 
@@ -171,6 +174,8 @@ class Beliefs:
         What counts in a draw is where an arm passes the one that it could be swapped with, at the incumbent's odds. A
         Gaussian at the mode puts that too far away where odds are high, and too near where they are low. Here it is as
         many standard deviations away as the root of the likelihood ratio says: of n plays, 2 n KL(value, incumbent's).
+        Of many arms, only as far as they have been played: drawn wider than their prior, the strongest of a hundred
+        thousand would nearly always be one that is not known.
         """
         weakest, strongest = self.mean[inside].min(), self.mean[~inside].max()
         below = np.clip(np.where(inside, self.mean - strongest, weakest - self.mean), NEAR, FAR)
@@ -181,7 +186,9 @@ class Beliefs:
             rest * below + np.log1p(rest * np.expm1(-below)),  # the same as the other, without rounding where odds
             np.log1p(value * np.expm1(below)) - value * below,  # are high
         )
-        return np.asarray(np.sqrt(value * rest / (2 * apart)) * below, float)
+        stretch = np.sqrt(value * rest / (2 * apart)) * below
+        played = 1.0 if len(self.mean) <= FEW else np.clip(1 - self.variance / self.prior, 0.0, 1.0)
+        return np.asarray(stretch**played, float)
 
     def _see_each(
         self, extreme: _Extreme, sign: float, others: IntArray, spread: FloatArray, rng: np.random.Generator
