@@ -203,10 +203,7 @@ def test_a_store_that_cannot_be_is_refused_before_anything_runs(done: list[tuple
 
 # The command, stopped from outside.
 
-RUNS = 50
-"""So many that, after the first few, a signal finds most of them not done, on a busy machine too."""
-
-COMMAND = ["compare", "dart", "uniform", "--arms", "6", "--k", "2", "--horizon", "2000", "--runs", str(RUNS), "--json"]
+COMMAND = ["compare", "dart", "uniform", "--arms", "6", "--k", "2", "--horizon", "2000", "--runs", "20", "--json"]
 
 
 def kept(folder: Path) -> int:
@@ -214,8 +211,13 @@ def kept(folder: Path) -> int:
 
 
 def stopped(how: signal.Signals, folder: Path, *options: str) -> tuple[int, str]:
-    """The command's exit code and last words when it is sent the signal after the first runs."""
-    argv = [sys.executable, "-c", "from kofn.cli import main; main()", *COMMAND, "--store", str(folder), *options]
+    """The command's exit code and last words when it is sent the signal after the first runs.
+
+    Where tests run in the background of a shell, an interrupt is ignored unless one listens to it.
+    """
+    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{listen}; from kofn.cli import main; main()"
+    argv = [sys.executable, "-c", code, *COMMAND, "--store", str(folder), *options]
     with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         end = time.monotonic() + 60
         while kept(folder) < 5 and process.poll() is None and time.monotonic() < end:
@@ -241,16 +243,17 @@ def test_a_command_that_is_stopped_goes_on_where_it_was(
     folder = tmp_path / "sweep"
     code, said = stopped(how, folder, *options)
     there = kept(folder)
-    assert 5 <= there < 2 * RUNS
+    assert 5 <= there < 40
     if how == signal.SIGINT:
         assert code == 130
         go_on = f"kofn: the runs done so far are in {folder}: the same command goes on from there"
-        assert said.split("\n") == [go_on, "", "kofn: stopped", ""]
+        assert said.endswith(f"{go_on}\n\nkofn: stopped\n")  # a worker may have had its say before
+        assert "Traceback" not in said
     argv = [sys.executable, "-c", "from kofn.cli import main; main()", *COMMAND]
     again = subprocess.run(
         [*argv, "--store", str(folder), "--workers", "2"], capture_output=True, text=True, check=True
     )
     assert again.stderr == ""
-    whole = compare(["dart", "uniform"], SETTING, 2_000, RUNS, workers=1).to_dict()
+    whole = compare(["dart", "uniform"], SETTING, 2_000, 20, workers=1).to_dict()
     assert without_seconds(json.loads(again.stdout)) == without_seconds(whole)
-    assert kept(folder) == 2 * RUNS
+    assert kept(folder) == 40
