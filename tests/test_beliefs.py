@@ -11,7 +11,7 @@ from scipy.integrate import quad
 from scipy.special import expit, logit, ndtr, rel_entr
 
 from kofn.core import BadInput, Subset
-from kofn.policies.beliefs import CONTENDERS, Beliefs, _parts
+from kofn.policies.beliefs import CONTENDERS, SEATED, Beliefs, _different, _parts
 
 Rows = tuple[Any, Any, Any]
 """Subsets, mean rewards, weights."""
@@ -106,7 +106,7 @@ def told_at_random(rng: np.random.Generator, n_arms: int, k: int, rows: int, nea
     return np.array(subsets), rewards, rng.integers(1, 40, rows) / rng.choice([1.0, 0.2])
 
 
-@pytest.mark.parametrize(("n_arms", "k"), [(2, 1), (5, 2), (12, 3), (12, 11), (32, 5)])
+@pytest.mark.parametrize(("n_arms", "k"), [(2, 1), (5, 2), (12, 3), (12, 11), (64, 5)])
 @pytest.mark.parametrize("seed", [0, 1])
 def test_equal_to_the_dense_posterior_of_few_arms(n_arms: int, k: int, seed: int) -> None:
     rng = np.random.default_rng([seed, n_arms])
@@ -144,14 +144,14 @@ def test_only_differences_of_effects_matter() -> None:
         for each in (beliefs, shifted):
             each.learn(*plan)
     assert beliefs.mean - beliefs.mean[0] == pytest.approx(shifted.mean - shifted.mean[0], abs=1e-6)
-    assert beliefs.block == pytest.approx(shifted.block, abs=1e-6)  # anchored: the unknown shift is gone
+    assert beliefs.block == pytest.approx(shifted.block, abs=1e-6)  # centred: the unknown shift is gone
 
 
 class Stated:
     """The approximation for many arms as it is stated, on a dense covariance that is mostly zeros."""
 
-    def __init__(self, n_arms: int, k: int, value: float, variance: float) -> None:
-        self.n_arms, self.k, self.prior = n_arms, k, variance
+    def __init__(self, n_arms: int, k: int, seats: int, value: float, variance: float) -> None:
+        self.n_arms, self.k, self.seats, self.prior = n_arms, k, seats, variance
         self.mean = np.array([logit(value)] + [0.0] * n_arms)
         self.covariance = np.diag([k * variance] + [variance] * n_arms)
         self.incumbent: set[int] = set()
@@ -172,7 +172,9 @@ class Stated:
         far = [
             abs(effects[arm] - boundary) / math.sqrt(self.covariance[1 + arm, 1 + arm]) for arm in range(self.n_arms)
         ]
-        self.contenders = sorted(sorted(range(self.n_arms), key=lambda arm: far[arm])[:CONTENDERS])
+        surely = sorted(inside, key=lambda arm: far[arm])[:SEATED]
+        rest = sorted(set(range(self.n_arms)) - set(surely), key=lambda arm: far[arm])
+        self.contenders = sorted((surely + rest)[: self.seats])
         self.covariance = self.keep(self.covariance)
 
     def row(self, subset: list[int]) -> Any:
@@ -203,7 +205,6 @@ class Stated:
                 else:
                     self.mean, self.covariance = mean, covariance
         self.seat()
-        self.anchor()
         if self.mean[0] > self.highest:
             self.doubt(math.exp(0.5 * (self.mean[0] - self.highest)))
             self.highest = self.mean[0]
@@ -217,43 +218,34 @@ class Stated:
         self.mean, self.covariance = into @ self.mean, self.keep(into @ self.covariance @ into.T)
         self.incumbent = new
 
-    def anchor(self) -> None:
-        """Contenders from their average, whose variance is everybody else's."""
-        if not self.contenders:
-            return
-        inside = [1 + arm for arm in self.contenders]
-        average = np.zeros(self.n_arms + 1)
-        average[inside] = 1 / len(inside)
-        shared = average @ self.covariance @ average
-        centre = np.eye(self.n_arms + 1)
-        centre[inside] -= average
-        self.covariance = centre @ self.covariance @ centre.T
-        for arm in set(range(self.n_arms)) - set(self.contenders):
-            self.covariance[1 + arm, 1 + arm] += shared
-
     def doubt(self, factor: float) -> None:
         grow = [math.sqrt(factor)]
         grow += [math.sqrt(min(factor, max(1.0, self.prior / v))) for v in np.diag(self.covariance)[1:]]
         self.covariance = self.covariance * np.outer(grow, grow)
 
 
-@pytest.mark.parametrize(("n_arms", "k"), [(33, 1), (40, 3), (50, 20)])
+@pytest.mark.parametrize(
+    ("n_arms", "k", "seats"), [(65, 1, 64), (80, 3, 64), (90, 20, 64), (100, 30, 42), (99, 60, 21)]
+)
 @pytest.mark.parametrize("seed", [0, 1])
-def test_equal_to_the_stated_approximation_for_many_arms(n_arms: int, k: int, seed: int) -> None:
+def test_equal_to_the_stated_approximation_for_many_arms(n_arms: int, k: int, seats: int, seed: int) -> None:
+    """Contenders are 64, and where more than two arms are swapped at once (a tenth of K) 128 by so many."""
     rng = np.random.default_rng([seed, n_arms])
-    beliefs, stated = Beliefs.at_first(n_arms, k, 0.4, 0.7), Stated(n_arms, k, 0.4, 0.7)
+    beliefs, stated = Beliefs.at_first(n_arms, k, 0.4, 0.7), Stated(n_arms, k, seats, 0.4, 0.7)
+    beliefs.mean = rng.normal(0.0, 0.01, n_arms)  # no two alike
+    stated.mean[1:] = beliefs.mean
     for rows in (30, 20, 60, 270, 40):
         plan = told_at_random(rng, n_arms, k, rows, beliefs.incumbent)
         beliefs.learn(*plan)
         stated.learn(*plan)
         assert set(beliefs.incumbent.tolist()) == stated.incumbent
         assert beliefs.contenders.tolist() == stated.contenders
-        assert beliefs.level == pytest.approx(stated.mean[0], abs=1e-4)
-        assert beliefs.mean == pytest.approx(stated.mean[1:], abs=1e-4)
+        assert beliefs.level == pytest.approx(stated.mean[0], rel=5e-3, abs=1e-4)
+        assert beliefs.mean == pytest.approx(stated.mean[1:], rel=5e-3, abs=1e-4)
         assert beliefs.variance == pytest.approx(np.diag(stated.covariance)[1:], rel=1e-4)
         together = [0] + [1 + arm for arm in stated.contenders]
         assert beliefs.block == pytest.approx(stated.covariance[np.ix_(together, together)], rel=1e-6, abs=1e-5)
-    assert len(stated.contenders) == CONTENDERS
+    assert len(stated.contenders) == seats
 
 
 def learned(n_arms: int = 12, k: int = 3, plans: int = 2, seed: int = 0) -> Beliefs:
@@ -264,7 +256,7 @@ def learned(n_arms: int = 12, k: int = 3, plans: int = 2, seed: int = 0) -> Beli
     return beliefs
 
 
-@pytest.mark.parametrize("n_arms", [12, 40])
+@pytest.mark.parametrize("n_arms", [12, 80])
 @pytest.mark.parametrize("swaps", [0, 1, 2, 3])
 def test_a_row_counts_in_full_whatever_it_swaps(n_arms: int, swaps: int) -> None:
     """6 plays teach as much as 6 of a Bernoulli arm: checked on what the row itself earns."""
@@ -281,7 +273,7 @@ def test_a_row_counts_in_full_whatever_it_swaps(n_arms: int, swaps: int) -> None
     assert 1 / now == pytest.approx(1 / spread + 6 * value * (1 - value), rel=1e-6)
 
 
-@pytest.mark.parametrize("n_arms", [12, 40])
+@pytest.mark.parametrize("n_arms", [12, 80])
 def test_what_is_known_of_a_swap_is_doubled_by_as_many_plays(n_arms: int) -> None:
     beliefs = learned(n_arms)
     beliefs.highest = 100.0  # no doubt here
@@ -297,12 +289,12 @@ def test_what_is_known_of_a_swap_is_doubled_by_as_many_plays(n_arms: int) -> Non
 
 
 def test_widening_stops_at_the_prior() -> None:
-    beliefs = learned(40)
-    stranger = int(np.setdiff1d(np.arange(40), beliefs.contenders)[0])
+    beliefs = learned(80)
+    stranger = int(np.setdiff1d(np.arange(80), beliefs.contenders)[0])
     beliefs.variance[stranger] = 0.4 * beliefs.prior
     variance, block = beliefs.variance.copy(), beliefs.block.copy()
     beliefs.widen(4.0)
-    for arm in range(40):
+    for arm in range(80):
         assert beliefs.variance[arm] == pytest.approx(max(variance[arm], min(4.0 * variance[arm], beliefs.prior)))
     assert (beliefs.variance > 1.01 * variance).any()
     assert beliefs.variance[stranger] == pytest.approx(beliefs.prior)
@@ -331,20 +323,31 @@ def test_a_level_that_climbs_brings_doubt_and_one_that_falls_brings_none() -> No
         assert beliefs.highest == max(start, beliefs.level)
 
 
-@pytest.mark.parametrize("n_arms", [12, 40])
-def test_anchoring_leaves_differences_among_contenders_as_they_were(n_arms: int) -> None:
-    beliefs = learned(n_arms)
+def test_centring_leaves_differences_as_they_were() -> None:
+    beliefs = learned()
     beliefs.block[1:, 1:] += 2.5  # all of them shift together
-    beliefs.variance[beliefs.contenders] += 2.5
-    before, mean, variance = beliefs.block.copy(), beliefs.mean.copy(), beliefs.variance.copy()
-    beliefs._anchor()
-    apart = differences(len(beliefs.contenders))
+    beliefs.variance += 2.5
+    before, mean = beliefs.block.copy(), beliefs.mean.copy()
+    beliefs._centre()
+    apart = differences(12)
     assert apart @ beliefs.block @ apart.T == pytest.approx(apart @ before @ apart.T, abs=1e-12)
     assert beliefs.mean.tolist() == mean.tolist()
     assert beliefs.block[:, 1:].sum(axis=1) == pytest.approx(0.0, abs=1e-12)
-    assert beliefs.variance[beliefs.contenders] == pytest.approx(beliefs.block.diagonal()[1:])
-    others = np.setdiff1d(np.arange(n_arms), beliefs.contenders)
-    assert beliefs.variance[others] == pytest.approx(variance[others] + before[1:, 1:].mean())
+    assert beliefs.variance == pytest.approx(beliefs.block.diagonal()[1:])
+
+
+def test_arms_that_nobody_looks_at_stay_as_unknown_as_they_were() -> None:
+    """However often the contenders change: what is not played grows neither more nor less certain."""
+    rng, beliefs = np.random.default_rng(2), learned(300)
+    idle = np.setdiff1d(np.arange(300), beliefs.incumbent)[:50]
+    beliefs.mean[idle] = -9.0
+    before = beliefs.variance[idle]
+    beliefs.highest = 100.0  # no doubt here
+    for _ in range(20):
+        busy = np.setdiff1d(rng.permutation(300), idle)[:30]
+        rows = [np.sort(np.append(beliefs.incumbent[1:], arm)) for arm in np.setdiff1d(busy, beliefs.incumbent)]
+        beliefs.learn(np.array(rows), rng.random(len(rows)), np.full(len(rows), 5.0))
+    assert beliefs.variance[idle] == pytest.approx(before)
 
 
 # Draws.
@@ -404,7 +407,7 @@ def test_an_arm_with_bad_luck_comes_back_as_often_as_its_exact_posterior_says(he
     assert plain * (better + worse) < better / 1.4 if held > 0.5 else plain * (better + worse) > 2 * better
 
 
-@pytest.mark.parametrize(("n_arms", "k"), [(6, 2), (38, 3)])
+@pytest.mark.parametrize(("n_arms", "k"), [(6, 2), (70, 3)])
 def test_draws_swap_the_weakest_for_the_strongest(n_arms: int, k: int) -> None:
     """As often as draws of all effects do that are as wide: within 5 standard errors for every subset."""
     beliefs, draws = learned(n_arms, k, plans=2, seed=3), 20_000
@@ -426,21 +429,61 @@ def test_draws_swap_the_weakest_for_the_strongest(n_arms: int, k: int) -> None:
         assert abs(one - two) <= 5 * math.sqrt((one + two) / draws)
 
 
-def test_arms_that_are_alike_are_drawn_together(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("n_arms", "k", "most"), [(60, 20, 2), (40, 30, 3), (32, 30, 2)])
+def test_draws_of_large_subsets_swap_one_arm_in_ten(n_arms: int, k: int, most: int) -> None:
+    """The weakest for the strongest, the next for the next, where better: each arm as often as in draws of all effects.
+
+    Within 5 standard errors; never more swaps than there are arms to come in.
+    """
+    beliefs, draws = learned(n_arms, k, plans=2, seed=3), 10_000
+    rng, inside = np.random.default_rng(2), np.isin(np.arange(n_arms), beliefs.incumbent)
+    beliefs.mean = np.where(inside, 1.2, -1.2) * np.sqrt(beliefs.variance.mean())
+    rows = beliefs.swaps(draws, np.random.default_rng(1))
+    covariance = np.diag(beliefs.variance)
+    covariance[np.ix_(beliefs.contenders, beliefs.contenders)] = beliefs.block[1:, 1:]
+    effects = rng.multivariate_normal(np.zeros(n_arms), covariance, draws, method="eigh")
+    effects = beliefs.mean + stretched(beliefs) * effects
+    theirs = np.zeros(n_arms)
+    for draw in effects:
+        leave = sorted(np.flatnonzero(inside), key=lambda arm: draw[arm])[:most]
+        come = sorted(np.flatnonzero(~inside), key=lambda arm: -draw[arm])[:most]
+        swapped = [(out, into) for out, into in zip(leave, come, strict=True) if draw[into] > draw[out]]
+        theirs += inside
+        theirs[[out for out, _ in swapped]] -= 1
+        theirs[[into for _, into in swapped]] += 1
+    ours = np.bincount(rows.ravel(), minlength=n_arms)
+    changed = (~np.isin(rows, beliefs.incumbent)).sum(axis=1)
+    assert set(changed.tolist()) == set(range(most + 1))
+    assert all(len(set(row)) == k for row in rows[:100].tolist())
+    assert (np.abs(ours - theirs) <= 5 * np.sqrt(np.minimum(ours + theirs, 2 * draws - ours - theirs)) + 1).all()
+
+
+def test_whose_turn_it_is_is_anybodys_and_never_the_same_twice() -> None:
+    """Each ordered triple of five, within 5 standard errors."""
+    turns = _different(np.random.default_rng(1).random((60_000, 1, 3)), np.array([[5, 4, 3]]))
+    found, times = np.unique(turns[:, 0], axis=0, return_counts=True)
+    assert len(found) == 60
+    assert (np.abs(times - 1000) < 5 * math.sqrt(1000)).all()
+
+
+@pytest.mark.parametrize("k", [3, 40])
+def test_arms_that_are_alike_are_drawn_together(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As often as one by one: within 5 standard errors for each group's share, and for each arm's within its group."""
-    draws, beliefs = 40_000, learned(60, 3, plans=2)
-    alone = np.setdiff1d(np.arange(60), [*beliefs.contenders, *beliefs.incumbent])
-    beliefs.mean[alone], beliefs.variance[alone] = 1.6, 0.9
-    beliefs.mean[alone[:4]], beliefs.variance[alone[4:9]] = 1.9, 0.7  # three groups, of 4, of 5 and of the rest
-    beliefs.mean[alone[-1]] = 1.8  # and one arm that is like no other
+    draws, beliefs = 40_000, learned(150, k, plans=2)
+    alone = np.setdiff1d(np.arange(150), [*beliefs.contenders, *beliefs.incumbent])
+    weakest = beliefs.mean[beliefs.incumbent].min()
+    beliefs.mean[alone], beliefs.variance[alone] = weakest - 1.5, 0.9
+    beliefs.mean[alone[:4]] = weakest - 1.2
+    beliefs.variance[alone[4:9]] = 1.2  # three groups, of 4, of 5 and of the rest
+    beliefs.mean[alone[-1]] = weakest - 1.3  # and one arm that is like no other
     shares = []
     for many in (2**15, 0):
         monkeypatch.setattr("kofn.policies.beliefs.MANY", many)
         rows = beliefs.swaps(draws, np.random.default_rng(many + 1))
-        shares.append(np.bincount(rows.ravel(), minlength=60) / draws)
+        shares.append(np.bincount(rows.ravel(), minlength=150) / draws)
     one, two = shares
     assert all(one[arms].sum() > 0.01 for arms in (alone[:4], alone[4:9], alone[9:]))
-    for arms in (*np.arange(60)[:, None], alone[:4], alone[4:9], alone[9:]):
+    for arms in (*np.arange(150)[:, None], alone[:4], alone[4:9], alone[9:]):
         a, b = one[arms].sum(), two[arms].sum()
         assert abs(a - b) <= 5 * math.sqrt((a + b) / draws)
 
@@ -496,7 +539,7 @@ def test_draws_are_as_wide_as_their_variance_where_there_is_no_difference() -> N
 # Arms that come and go.
 
 
-@pytest.mark.parametrize("n_arms", [12, 40])
+@pytest.mark.parametrize("n_arms", [12, 80])
 def test_kept_arms_keep_their_differences(n_arms: int) -> None:
     beliefs, old = learned(n_arms), learned(n_arms)
     keep = np.setdiff1d(np.arange(n_arms), [1, old.incumbent[0], 7])
@@ -517,7 +560,7 @@ def test_kept_arms_keep_their_differences(n_arms: int) -> None:
         assert after[1] == pytest.approx(before[1])
 
 
-@pytest.mark.parametrize(("before", "keep", "new"), [(30, 30, 10), (40, 20, 2), (40, 20, 30), (12, 4, 0), (12, 3, 1)])
+@pytest.mark.parametrize(("before", "keep", "new"), [(60, 60, 20), (80, 40, 4), (80, 40, 60), (12, 4, 0), (12, 3, 1)])
 def test_the_number_of_contenders_follows_the_number_of_arms(before: int, keep: int, new: int) -> None:
     beliefs = learned(before, 3)
     beliefs.change(np.arange(before - keep, before), new)
@@ -532,14 +575,26 @@ def test_the_number_of_contenders_follows_the_number_of_arms(before: int, keep: 
 # To keep.
 
 
-@pytest.mark.parametrize("n_arms", [12, 40])
+@pytest.mark.parametrize("n_arms", [12, 80])
 @pytest.mark.parametrize("plans", [0, 1, 2])
 def test_beliefs_are_kept_to_the_last_digit(n_arms: int, plans: int) -> None:
-    """Of more than 32 arms there are no contenders after the first plan, for there was no boundary before it."""
+    """Of more than 64 arms there are no contenders after the first plan, for there was no boundary before it."""
     beliefs = learned(n_arms, plans=plans)
     again = Beliefs.load(json.loads(json.dumps(beliefs.state())), n_arms, 3 if plans else 0)
     assert again.state() == beliefs.state()
     assert np.array_equal(again.block, beliefs.block)
+
+
+def test_old_records_have_fewer_contenders() -> None:
+    """They are read, and have as many as others after the next plan."""
+    beliefs = learned(80)
+    held = np.sort(np.argsort(np.abs(beliefs.mean - beliefs.boundary))[:32])
+    rows = np.concatenate([[0], 1 + np.searchsorted(beliefs.contenders, held[np.isin(held, beliefs.contenders)])])
+    beliefs.contenders, beliefs.block = held[np.isin(held, beliefs.contenders)], beliefs.block[np.ix_(rows, rows)]
+    again = Beliefs.load(json.loads(json.dumps(beliefs.state())), 80, 3)
+    assert again.swaps(10, np.random.default_rng(1)).shape == (10, 3)
+    again.learn(*told_at_random(np.random.default_rng(1), 80, 3, 20))
+    assert len(again.contenders) == CONTENDERS
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from scipy.special import expit, logit, ndtri
 from kofn.core import BadRecord, FloatArray, IntArray, finite_numbers, subset_of, whole_numbers
 from kofn.policies.drawn import top_subset
 
-CONTENDERS = 32
-"""Arms with covariances: 33 * 34 / 2 numbers, whatever N is."""
+CONTENDERS = 64
+"""Arms with covariances at the most: 65 * 66 / 2 numbers, whatever N is."""
 
 SEATED = 8
 """Arms of the incumbent that are always contenders: a swap between contenders needs one of them."""
@@ -36,8 +36,8 @@ LARGEST = 2**23
 CELLS = 2**20
 """Numbers drawn at once."""
 
-FEW = 64
-"""Arms that are soon all known. Of more, most have little more than their prior, which is Gaussian."""
+ONE_IN = 10
+"""A draw swaps one arm of the incumbent, or one in so many: beside a hundred others, one arm is lost in the noise."""
 
 MANY = 2**15
 """Arms from which on those that are alike are drawn together: of a million, most have never been told apart."""
@@ -54,6 +54,16 @@ TINY = 1e-12
 
 NEAR, FAR = 1e-3, 30.0
 """Differences in log odds within which likelihood ratios are taken."""
+
+
+def at_once(k: int) -> int:
+    """Arms of an incumbent of k that one draw swaps at the most."""
+    return max(1, k // ONE_IN)
+
+
+def seats(k: int) -> int:
+    """Contenders for an incumbent of k: where many arms are swapped at once, few swaps are among contenders alone."""
+    return min(CONTENDERS, max(SEATED, 2 * CONTENDERS // at_once(k)))
 
 
 @dataclass
@@ -73,7 +83,7 @@ class Beliefs:
     def at_first(cls, n_arms: int, k: int, value: float, variance: float) -> Beliefs:
         """All arms are alike and nobody is incumbent: any subset earns `value`, each arm shifts it by this variance."""
         level, nobody = float(logit(value)), np.empty(0, np.int64)
-        contenders = np.arange(n_arms) if n_arms <= CONTENDERS else nobody
+        contenders = np.arange(n_arms) if n_arms <= seats(k) else nobody
         block = np.diag(np.full(len(contenders) + 1, variance))
         block[0, 0] *= k
         variances = np.full(n_arms, variance)
@@ -104,7 +114,7 @@ class Beliefs:
                 if rows.any():
                     self._condition(x[rows], arms, rewards[part][rows], weights[part][rows], learners)
         self._seat(np.array(top_subset(self.mean, subsets.shape[1])))
-        self._anchor()
+        self._centre()
         if self.level > self.highest:
             self.widen(math.exp(DOUBT * (self.level - self.highest)))
             self.highest = self.level
@@ -142,7 +152,7 @@ class Beliefs:
         self.block = self.block * np.outer(scale, scale)
 
     def swaps(self, draws: int, rng: np.random.Generator) -> IntArray:
-        """For each draw of all effects, the incumbent with its weakest arm swapped for the strongest other, if better.
+        """For each draw of all effects, the incumbent with its weakest swapped for the strongest others, where better.
 
         Arms are drawn block by block, and only the extremes are kept: memory does not grow with draws * N.
         """
@@ -154,19 +164,21 @@ class Beliefs:
         z = rng.standard_normal((draws, len(self.contenders))) @ _root(self.block[1:, 1:]).T
         together = self.mean[self.contenders] + stretch[self.contenders] * z
         spread = stretch * np.sqrt(self.variance)
+        most = min(at_once(len(self.incumbent)), len(self.mean) - len(self.incumbent))
         found = []
         for sign, side in ((-1.0, inside), (1.0, ~inside)):
             chosen = side[self.contenders]
-            extreme = _Extreme(draws)
-            extreme.see(sign * together[:, chosen], self.contenders[chosen])
+            extremes = _Extremes(draws, most)
+            extremes.see(sign * together[:, chosen], self.contenders[chosen])
             others = np.flatnonzero(side & alone)
             see = self._see_alike if len(others) > MANY else self._see_each
-            see(extreme, sign, others, spread, rng)
-            found.append(extreme)
+            see(extremes, sign, others, spread, rng)
+            found.append(extremes)
         weakest, strongest = found
-        better = strongest.value > -weakest.value
-        leaves = (self.incumbent == weakest.arm[:, None]) & better[:, None]
-        return np.sort(np.where(leaves, strongest.arm[:, None], self.incumbent), axis=1)
+        arms = np.where(strongest.value > -weakest.value, strongest.arm, weakest.arm)
+        subsets = np.tile(self.incumbent, (draws, 1))
+        np.put_along_axis(subsets, np.searchsorted(self.incumbent, weakest.arm), arms, axis=1)
+        return np.sort(subsets, axis=1)
 
     def _stretch(self, inside: NDArray[np.bool_]) -> FloatArray:
         """How much wider each arm is drawn than its variance says.
@@ -174,8 +186,8 @@ class Beliefs:
         What counts in a draw is where an arm passes the one that it could be swapped with, at the incumbent's odds. A
         Gaussian at the mode puts that too far away where odds are high, and too near where they are low. Here it is as
         many standard deviations away as the root of the likelihood ratio says: of n plays, 2 n KL(value, incumbent's).
-        Of many arms, only as far as they have been played: drawn wider than their prior, the strongest of a hundred
-        thousand would nearly always be one that is not known.
+        If not all arms are contenders, only as far as they have been played: drawn wider than their prior, the
+        strongest of a hundred thousand would nearly always be one that is not known.
         """
         weakest, strongest = self.mean[inside].min(), self.mean[~inside].max()
         below = np.clip(np.where(inside, self.mean - strongest, weakest - self.mean), NEAR, FAR)
@@ -187,36 +199,43 @@ class Beliefs:
             np.log1p(value * np.expm1(below)) - value * below,  # are high
         )
         stretch = np.sqrt(value * rest / (2 * apart)) * below
-        played = 1.0 if len(self.mean) <= FEW else np.clip(1 - self.variance / self.prior, 0.0, 1.0)
+        many = len(self.contenders) < len(self.mean)
+        played = np.clip(1 - self.variance / self.prior, 0.0, 1.0) if many else 1.0
         return np.asarray(stretch**played, float)
 
     def _see_each(
-        self, extreme: _Extreme, sign: float, others: IntArray, spread: FloatArray, rng: np.random.Generator
+        self, extremes: _Extremes, sign: float, others: IntArray, spread: FloatArray, rng: np.random.Generator
     ) -> None:
-        draws = len(extreme.value)
+        draws = len(extremes.value)
         for start in range(0, len(others), width := max(1, CELLS // draws)):
             arms = others[start : start + width]
             z = rng.standard_normal((draws, len(arms)))
-            extreme.see(sign * (self.mean[arms] + z * spread[arms]), arms)
+            extremes.see(sign * (self.mean[arms] + z * spread[arms]), arms)
 
     def _see_alike(
-        self, extreme: _Extreme, sign: float, others: IntArray, spread: FloatArray, rng: np.random.Generator
+        self, extremes: _Extremes, sign: float, others: IntArray, spread: FloatArray, rng: np.random.Generator
     ) -> None:
-        """The same for very many arms: of m that are alike only the strongest matters, and one draw gives it.
+        """The same for very many arms: of n that are alike only the few strongest matter, and few draws give them.
 
-        The largest of m uniform numbers is the m-th root of one; whose it is, is anybody's turn.
+        The largest of n uniform numbers is the n-th root of one, the next is that times the root of the next degree,
+        and so on; whose they are, is anybody's turn.
         """
         order = others[np.lexsort((spread[others], self.mean[others]))]
         mean, wide = self.mean[order], spread[order]
         first = np.flatnonzero(np.concatenate([[True], (np.diff(mean) != 0) | (np.diff(wide) != 0)]))
         sizes = np.diff(np.append(first, len(order)))
-        self._see_each(extreme, sign, order[first[sizes == 1]], spread, rng)
-        first, sizes, draws = first[sizes > 1], sizes[sizes > 1], len(extreme.value)
-        for start in range(0, len(first), width := max(1, CELLS // draws)):
+        draws, most = extremes.value.shape
+        few = np.repeat(sizes <= most, sizes)
+        self._see_each(extremes, sign, order[few], spread, rng)
+        first, sizes = first[sizes > most], sizes[sizes > most]
+        for start in range(0, len(first), width := max(1, CELLS // (draws * most))):
             part = slice(start, start + width)
-            z = -ndtri(-np.expm1(np.log1p(-rng.random((draws, len(first[part])))) / sizes[part]))
-            turn = (rng.random((draws, 1)) * sizes[part]).astype(np.int64)
-            extreme.see(sign * mean[first[part]] + z * wide[first[part]], order[first[part] + turn])
+            left = sizes[part, None] - np.arange(most)
+            uniform = rng.random((draws, *left.shape))
+            z = -ndtri(-np.expm1((np.log1p(-uniform) / left).cumsum(axis=2)))
+            turn = _different(rng.random(uniform.shape), left)
+            value = sign * mean[first[part], None] + z * wide[first[part], None]
+            extremes.see(value.reshape(draws, -1), order[first[part, None] + turn].reshape(draws, -1))
 
     # The filter.
 
@@ -305,26 +324,26 @@ class Beliefs:
         self.block[0, 0] += apart
         self.incumbent = incumbent
 
-    def _anchor(self) -> None:
-        """Measure effects from the contenders' average: what shifts all of them alike is the others' uncertainty."""
-        if not len(self.contenders):
+    def _centre(self) -> None:
+        """Measure effects from their average, if all arms are contenders: what shifts all of them alike is nothing."""
+        if len(self.contenders) < len(self.mean):
             return
         centre = np.eye(len(self.block))
         centre[1:, 1:] -= 1 / len(self.contenders)
-        self.variance += float(self.block[1:, 1:].mean())
         self.block = _symmetric(centre @ self.block @ centre)
-        self.variance[self.contenders] = np.maximum(self.block.diagonal()[1:], TINY)
+        self.variance = np.maximum(self.block.diagonal()[1:], TINY)
 
     def _contend(self) -> None:
         """Choose the contenders anew: the arms with the fewest standard deviations to the boundary."""
         if not len(self.incumbent) or len(self.contenders) == len(self.mean):
             return
         nearest = np.arange(len(self.mean))
-        if len(self.mean) > CONTENDERS:
+        most = seats(len(self.incumbent))
+        if len(self.mean) > most:
             distance = np.abs(self.mean - self.boundary) / np.sqrt(self.variance)
             inside = distance[self.incumbent]
             distance[self.incumbent[np.argsort(inside)[:SEATED]]] = -1.0
-            nearest = np.sort(np.argpartition(distance, CONTENDERS)[:CONTENDERS])
+            nearest = np.sort(np.argpartition(distance, most)[:most])
         _, new, old = np.intersect1d(nearest, self.contenders, assume_unique=True, return_indices=True)
         new, old = np.concatenate([[0], 1 + new]), np.concatenate([[0], 1 + old])
         block = np.diag(np.concatenate([self.block[0, :1], self.variance[nearest]]))
@@ -355,10 +374,9 @@ class Beliefs:
         contenders = whole_numbers("contenders", state["contenders"])
         mean, variance, triangle = (finite_numbers(name, state[name]) for name in ("mean", "variance", "block"))
         level, highest, prior = (float(finite_numbers(name, state[name])) for name in ("level", "highest", "prior"))
-        some = n_arms <= CONTENDERS or (k and len(contenders))  # many arms have no boundary before the second plan
-        size = min(CONTENDERS, n_arms) if some else 0
-        if not (contenders.shape == (size,) and (np.diff(contenders) > 0).all() and (contenders < n_arms).all()):
-            raise BadRecord(f"its contenders are not {size} different arms, sorted")
+        size = len(contenders)  # none of many arms before the second plan, and fewer in old records
+        if size > CONTENDERS or not ((np.diff(contenders) > 0).all() and (contenders < n_arms).all()):
+            raise BadRecord(f"its contenders are not at most {CONTENDERS} different arms, sorted")
         if not (mean.shape == variance.shape == (n_arms,) and (variance > 0).all() and prior > 0):
             raise BadRecord(
                 f"it does not have a mean and a variance above 0 for each of {n_arms} arms, and before them"
@@ -375,22 +393,36 @@ class Beliefs:
         return cls(incumbent, level, highest, prior, mean, variance, contenders, block)
 
 
-class _Extreme:
-    """The largest value of each draw so far, and whose it is."""
+class _Extremes:
+    """The largest values of each draw so far, the largest first, and whose they are."""
 
-    def __init__(self, draws: int) -> None:
-        self.value = np.full(draws, -np.inf)
-        self.arm = np.full(draws, -1)
+    def __init__(self, draws: int, most: int) -> None:
+        self.value = np.full((draws, most), -np.inf)
+        self.arm = np.full((draws, most), -1)
 
     def see(self, values: FloatArray, arms: IntArray) -> None:
         """Look at more arms, a column each; whose a column is may differ from draw to draw."""
         if not arms.size:
             return
-        each, column = np.arange(len(values)), values.argmax(axis=1)
-        largest = values[each, column]
-        higher = largest > self.value
-        self.value[higher] = largest[higher]
-        self.arm[higher] = np.broadcast_to(arms, values.shape)[each, column][higher]
+        most = self.value.shape[1]
+        if most == 1:
+            column = values.argmax(axis=1)[:, None]
+        else:
+            column = np.argpartition(-values, min(most, values.shape[1]) - 1, axis=1)[:, :most]
+        arms = np.broadcast_to(arms, values.shape)
+        value = np.hstack([self.value, np.take_along_axis(values, column, axis=1)])
+        arm = np.hstack([self.arm, np.take_along_axis(arms, column, axis=1)])
+        order = np.argsort(-value, axis=1, kind="stable")[:, :most]
+        self.value, self.arm = (np.take_along_axis(kept, order, axis=1) for kept in (value, arm))
+
+
+def _different(uniform: FloatArray, left: IntArray) -> IntArray:
+    """Different whole numbers along the last axis, each from as many as are left when those before it are gone."""
+    turn = (uniform * left).astype(np.int64)
+    for last in range(1, turn.shape[-1]):
+        for earlier in np.moveaxis(np.sort(turn[..., :last], axis=-1), -1, 0):
+            turn[..., last] += turn[..., last] >= earlier
+    return turn
 
 
 def _parts(subsets: IntArray) -> Iterator[slice]:

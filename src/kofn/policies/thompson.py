@@ -1,8 +1,9 @@
-"""Our own: Thompson sampling, one swap at a time, in linear memory. The default.
+"""Our own: Thompson sampling, a swap at a time, in linear memory. The default.
 
 A draw of all effects from the posterior (`beliefs.py`) swaps the incumbent's weakest arm for the strongest other, if
-that is better in this draw. A plan is up to 256 such draws, played for a tenth of the time elapsed, but at most for as
-long as doubles what is known of a swap. No horizon, no knob: the noise and the scale of the effects are learned.
+that is better in this draw; of an incumbent of 20 arms or more, one arm in ten. A plan is up to 256 such draws, played
+for a tenth of the time elapsed, but at most for as long as doubles what is known of a swap. No horizon, no knob: the
+noise and the scale of the effects are learned.
 docs/thompson.md has the reasons, and what was measured.
 """
 
@@ -30,7 +31,7 @@ from kofn.core import (
     subset_of,
     whole,
 )
-from kofn.policies.beliefs import Beliefs
+from kofn.policies.beliefs import Beliefs, at_once
 from kofn.policies.certificate import Certificate, random_plays
 from kofn.policies.drawn import plan_of, tenth
 from kofn.policies.linear_model import sweeps
@@ -160,7 +161,10 @@ class Thompson(Randomised):
         plays = tenth(min(self._learned, self._params["half_life"] or self._learned))
         random = self._random(plays)
         rest = plays - len(random)
-        plan = self._looks(plan_of(self._beliefs.swaps(min(DRAWS, rest), rng), rest))
+        draws = self._beliefs.swaps(min(DRAWS, rest), rng)
+        if at_once(self.k) > 1:
+            draws[0] = self._beliefs.incumbent  # its value is not learned from swaps of many arms at once
+        plan = self._looks(plan_of(draws, rest))
         subsets = np.concatenate([self._mended(plan.subsets), random])
         return Plan(subsets, np.append(plan.times, np.ones(len(random), np.int64)))
 
@@ -227,7 +231,7 @@ class Thompson(Randomised):
         value = (total + 0.5) / (n + 1)
         binomial = value * (1 - value)
         squared = float(tally.squares.sum()) - 2 * value * total + n * value * value
-        variance = (squared + binomial) / (n + 1)
+        variance = (squared + binomial / at_once(self.k)) / (n + 1)  # many arms together vary less
         self._beliefs = Beliefs.at_first(self.n_arms, self.k, value, variance / self.k / binomial**2)
         self._noise = Noise(1.0, 1.0, LEAST * min(1.0, variance / binomial))
 
