@@ -530,3 +530,44 @@ def test_a_state_that_no_plays_make_is_refused(name: str, value: Any) -> None:
     with pytest.raises(BadRecord):
         policy.load({**before, name: value})
     assert policy.state() == before
+
+
+# Large subsets.
+
+
+@pytest.mark.parametrize(("k", "most"), [(19, 1), (20, 2), (50, 5)])
+def test_draws_of_large_subsets_swap_up_to_a_tenth_of_the_arms_while_one_alone_is_lost_in_the_noise(
+    k: int, most: int
+) -> None:
+    """At first as many as that, and one when a draw is played so often that it is enough; the incumbent is played too.
+
+    A mean of K Bernoulli arms: one alone changes it by 1 / K, beside a noise of 1 / (2 sqrt K), and K plays tell.
+    """
+    policy = Thompson(200, k, seed=1)
+    problem, rng, swapped = (
+        kofn.Problem(kofn.Bernoulli(np.linspace(0, 1, 200)), "mean", k),
+        np.random.default_rng(1),
+        [],
+    )
+    while policy.plays < 10**6:
+        plan = policy.plan()
+        held = policy.best()
+        if policy.plays > 200:
+            swapped.append((policy.plays, max(len(set(subset) - set(held)) for subset in plan.subsets.tolist())))
+            assert k < 20 or list(held) in plan.subsets.tolist()
+        policy.tell_plan(problem.play(plan.subsets, plan.times, rng))
+    assert max(number for plays, number in swapped if plays < 10**4) == most
+    assert max(number for plays, number in swapped if plays > 5 * 10**5) <= 1
+
+
+def test_many_arms_of_which_many_are_chosen() -> None:
+    """50 of 500: after 10^5 plays, less than an eighth of what random subsets lose.
+
+    Chosen beforehand: an arm costs 4 K plays or so to learn (the test above), which is 10^5 for all if each play told
+    of one arm alone, and a tenth of the time if it tells of five and more.
+    """
+    p = np.random.default_rng(5).random(500)
+    problem = Problem(Bernoulli(p), "mean", 50)
+    run = simulate(Thompson(500, 50, seed=5), problem, 10**5, seed=5)
+    random = problem.optimum - p.mean()
+    assert run.regret < random * 10**5 / 8

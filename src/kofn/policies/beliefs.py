@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
-from scipy.special import expit, logit, ndtri
+from scipy.special import expit, log_ndtr, logit, ndtri
 
 from kofn.core import BadRecord, FloatArray, IntArray, finite_numbers, subset_of, whole_numbers
 from kofn.policies.drawn import top_subset
@@ -99,6 +99,12 @@ class Beliefs:
         value, spread = self._rewards(subsets, alone=False)
         return np.asarray(1 / np.maximum(spread * value * (1 - value), TINY * TINY), float)
 
+    @property
+    def unknown(self) -> float:
+        """Plays of a Bernoulli arm that would tell as much of a swap of two arms as was known of it at first."""
+        value = float(expit(self.level))
+        return 1 / max(2 * self.prior * value * (1 - value), TINY * TINY)
+
     def learn(self, subsets: IntArray, rewards: FloatArray, weights: FloatArray) -> None:
         """Take in the mean reward of each subset, worth so many plays of a Bernoulli arm; the best K become incumbent.
 
@@ -151,8 +157,10 @@ class Beliefs:
         scale = np.concatenate([[np.sqrt(factor)], by[self.contenders]])
         self.block = self.block * np.outer(scale, scale)
 
-    def swaps(self, draws: int, rng: np.random.Generator) -> IntArray:
-        """For each draw of all effects, the incumbent with its weakest swapped for the strongest others, where better.
+    def swaps(self, draws: int, rng: np.random.Generator, most: int = 1) -> IntArray:
+        """For each draw of all effects, the incumbent with its weakest swapped for the strongest other, if better.
+
+        And the next for the next, up to `most` of them.
 
         Arms are drawn block by block, and only the extremes are kept: memory does not grow with draws * N.
         """
@@ -164,7 +172,7 @@ class Beliefs:
         z = rng.standard_normal((draws, len(self.contenders))) @ _root(self.block[1:, 1:]).T
         together = self.mean[self.contenders] + stretch[self.contenders] * z
         spread = stretch * np.sqrt(self.variance)
-        most = min(at_once(len(self.incumbent)), len(self.mean) - len(self.incumbent))
+        most = min(most, len(self.mean) - len(self.incumbent))
         found = []
         for sign, side in ((-1.0, inside), (1.0, ~inside)):
             chosen = side[self.contenders]
@@ -218,24 +226,29 @@ class Beliefs:
         """The same for very many arms: of n that are alike only the few strongest matter, and few draws give them.
 
         The largest of n uniform numbers is the n-th root of one, the next is that times the root of the next degree,
-        and so on; whose they are, is anybody's turn.
+        and so on; whose they are, is anybody's turn. The strongest of all are in the groups with the strongest first.
         """
         order = others[np.lexsort((spread[others], self.mean[others]))]
         mean, wide = self.mean[order], spread[order]
         first = np.flatnonzero(np.concatenate([[True], (np.diff(mean) != 0) | (np.diff(wide) != 0)]))
         sizes = np.diff(np.append(first, len(order)))
         draws, most = extremes.value.shape
-        few = np.repeat(sizes <= most, sizes)
-        self._see_each(extremes, sign, order[few], spread, rng)
+        self._see_each(extremes, sign, order[np.repeat(sizes <= most, sizes)], spread, rng)
         first, sizes = first[sizes > most], sizes[sizes > most]
-        for start in range(0, len(first), width := max(1, CELLS // (draws * most))):
+        groups = _Extremes(draws, min(most, len(first)))
+        for start in range(0, len(first), width := max(1, CELLS // draws)):
             part = slice(start, start + width)
-            left = sizes[part, None] - np.arange(most)
-            uniform = rng.random((draws, *left.shape))
-            z = -ndtri(-np.expm1((np.log1p(-uniform) / left).cumsum(axis=2)))
-            turn = _different(rng.random(uniform.shape), left)
-            value = sign * mean[first[part], None] + z * wide[first[part], None]
-            extremes.see(value.reshape(draws, -1), order[first[part, None] + turn].reshape(draws, -1))
+            z = -ndtri(-np.expm1(np.log1p(-rng.random((draws, len(first[part])))) / sizes[part]))
+            groups.see(sign * mean[first[part]] + z * wide[first[part]], np.arange(len(first))[part])
+        if len(first):
+            middle, width = sign * mean[first[groups.arm]], wide[first[groups.arm]]
+            left = sizes[groups.arm][..., None] - np.arange(most)
+            largest = log_ndtr((groups.value - middle) / width)[..., None]
+            smaller = np.log1p(-rng.random((*groups.arm.shape, most - 1))) / left[..., 1:]
+            z = -ndtri(-np.expm1(np.concatenate([largest, smaller], axis=2).cumsum(axis=2)))
+            turn = _different(rng.random(left.shape), left)
+            arms = order[first[groups.arm][..., None] + turn]
+            extremes.see((middle[..., None] + z * width[..., None]).reshape(draws, -1), arms.reshape(draws, -1))
 
     # The filter.
 

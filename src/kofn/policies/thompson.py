@@ -10,6 +10,7 @@ docs/thompson.md has the reasons, and what was measured.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -41,6 +42,9 @@ from kofn.policies.registry import register
 
 DRAWS = 256
 """Draws of one plan at the most."""
+
+WELL = 4.0
+"""An arm is known well when so many times as much has been learned of it as was known at first."""
 
 SPARES = 1
 """The purpose of the generator that draws what is played while a plan is out."""
@@ -161,12 +165,18 @@ class Thompson(Randomised):
         plays = tenth(min(self._learned, self._params["half_life"] or self._learned))
         random = self._random(plays)
         rest = plays - len(random)
-        draws = self._beliefs.swaps(min(DRAWS, rest), rng)
+        draws = min(DRAWS, rest)
+        swaps = self._beliefs.swaps(draws, rng, self._at_once(rest / draws))
         if at_once(self.k) > 1:
-            draws[0] = self._beliefs.incumbent  # its value is not learned from swaps of many arms at once
-        plan = self._looks(plan_of(draws, rest))
+            swaps[0] = self._beliefs.incumbent  # its value is not learned from swaps of many arms at once
+        plan = self._looks(plan_of(swaps, rest))
         subsets = np.concatenate([self._mended(plan.subsets), random])
         return Plan(subsets, np.append(plan.times, np.ones(len(random), np.int64)))
+
+    def _at_once(self, plays: float) -> int:
+        """How many arms to swap in a draw that is played so often: one, if that is enough to know it well."""
+        needed = WELL * self._noise.dispersion * self._beliefs.unknown
+        return min(at_once(self.k), math.ceil(needed / plays))
 
     def _looks(self, plan: Plan) -> Plan:
         """Draws are frozen for the whole plan: what would do more than double what is known of a swap is not played.
