@@ -241,14 +241,14 @@ class Beliefs:
             z = -ndtri(-np.expm1(np.log1p(-rng.random((draws, len(first[part])))) / sizes[part]))
             groups.see(sign * mean[first[part]] + z * wide[first[part]], np.arange(len(first))[part])
         if len(first):
-            middle, width = sign * mean[first[groups.arm]], wide[first[groups.arm]]
+            middle, scale = sign * mean[first[groups.arm]], wide[first[groups.arm]]
             left = sizes[groups.arm][..., None] - np.arange(most)
-            largest = log_ndtr((groups.value - middle) / width)[..., None]
+            largest = log_ndtr((groups.value - middle) / scale)[..., None]
             smaller = np.log1p(-rng.random((*groups.arm.shape, most - 1))) / left[..., 1:]
             z = -ndtri(-np.expm1(np.concatenate([largest, smaller], axis=2).cumsum(axis=2)))
             turn = _different(rng.random(left.shape), left)
             arms = order[first[groups.arm][..., None] + turn]
-            extremes.see((middle[..., None] + z * width[..., None]).reshape(draws, -1), arms.reshape(draws, -1))
+            extremes.see((middle[..., None] + z * scale[..., None]).reshape(draws, -1), arms.reshape(draws, -1))
 
     # The filter.
 
