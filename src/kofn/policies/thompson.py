@@ -1,7 +1,7 @@
 """Our own: Thompson sampling, a swap at a time, in linear memory. The default.
 
 A draw of all effects from the posterior (`beliefs.py`) swaps the incumbent's weakest arm for the strongest other, if
-that is better in this draw; of an incumbent of 20 arms or more, one arm in ten. A plan is up to 256 such draws, played
+that is better in this draw; of 20 arms or more, up to one in ten. A plan is up to 256 such draws, played
 for a tenth of the time elapsed, but at most for as long as doubles what is known of a swap. No horizon, no knob: the
 noise and the scale of the effects are learned.
 docs/thompson.md has the reasons, and what was measured.
