@@ -32,8 +32,8 @@ benchmark: $(INSTALLED)  ## speed and memory, as ratios within one run
 	$(BIN)/python benchmarks/service.py
 
 docs: $(INSTALLED)  ## regenerate the pages that are made: the CLI reference, the policies, the errors
-	$(BIN)/python docs/generate.py
-	$(BIN)/python -m tests.bad_input > docs/errors.md
+	$(BIN)/python -m tools.generate_docs
+	$(BIN)/python -m tests.bad_input > docs/reference/errors.md
 
 clean:  ## remove the virtual environment and everything generated
 	rm -rf $(VENV) out build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -1,7 +1,8 @@
 """What a sweep costs on each engine: `python benchmarks/engines.py dask`, or all without a name.
 
 Each engine does the same runs with two local workers, and again with one of them killed on the way; `kofn-local` and
-`kofn-dask` are kofn's own backends. Ray is not an extra of kofn: install it to repeat the comparison of docs/sweeps.md.
+`kofn-dask` are kofn's own backends. Ray is not an extra of kofn: install it to repeat the comparison
+of docs/guides/sweeps.md.
 """
 
 from __future__ import annotations

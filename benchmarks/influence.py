@@ -1,4 +1,4 @@
-"""What docs/influence.md claims, as tables: `python -m benchmarks.influence speed`; `--help` names the others.
+"""What docs/guides/influence.md claims, as tables: `python -m benchmarks.influence speed`; `--help` names the others.
 
 The real graph is the karate club (34 nodes); the generated one has 10,000, by preferential attachment.
 """
@@ -19,7 +19,7 @@ from benchmarks.thompson import line, table
 from kofn.experiments.contenders import Contenders
 from kofn.plots import save_figure
 from kofn.problems import Graph, Influence
-from kofn.problems.cascade import Bits, Frontier, Walker
+from kofn.problems.applications.cascade import Bits, Frontier, Walker
 
 POLICIES: Contenders = {
     "thompson": "thompson",

@@ -1,4 +1,6 @@
-"""kofn beside the libraries that people would use instead: `python -m benchmarks.peers --page docs/benchmarks.md`.
+"""kofn beside the libraries that people would use instead.
+
+`python -m benchmarks.peers --page docs/background/benchmarks.md` writes the page.
 
 The same problems and the same luck for all, in one run on one machine. Those that are not installed (extra `bench`) are
 left out and named. `--quick` is for a look: a tenth of the plays, and a second for each.

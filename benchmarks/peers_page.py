@@ -13,7 +13,7 @@ the list, or force the problem into something near it. This page lets them do th
 work beside them: the same random instances and the same luck (which arms pay in which play is drawn beforehand), in
 one run on one machine.
 
-Made by `python -m benchmarks.peers --page docs/benchmarks.md` with the extra `bench`; {about}
+Made by `python -m benchmarks.peers --page docs/background/benchmarks.md` with the extra `bench`; {about}
 """
 
 HOW = """\

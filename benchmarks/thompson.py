@@ -1,4 +1,4 @@
-"""What docs/thompson.md claims, as tables: `python -m benchmarks.thompson regret`; `--help` names the others.
+"""The tables of docs/reference/policies/thompson.md: `python -m benchmarks.thompson regret`; `--help` names the others.
 
 Instances are those of the suite's settings with the given seed, which was not used for tuning (1000 to 6100 were).
 """
@@ -14,15 +14,15 @@ from scipy.special import kl_div
 import kofn
 from benchmarks.grid import SKETCHES
 from kofn.backends import gathered
+from kofn.experiments.archive import Store
 from kofn.experiments.contenders import contenders_for
 from kofn.experiments.published import published
 from kofn.experiments.settings import Setting
-from kofn.experiments.store import Store
 from kofn.experiments.suite import SUITE, run_suite
-from kofn.policies import beliefs
+from kofn.policies.thompson import posterior
 
 RIVALS = ("linear-thompson", "shared-credit", "glm-max", "dart", "cmab-sm", "slots", "etcg")
-"""Those that are the best in any setting of docs/leaderboard.md, and the paper's own; the others are far behind."""
+"""The policies that win any setting of docs/background/leaderboard.md, and the paper's own."""
 
 SMALL = tuple(setting for setting in SUITE if setting.n_arms < 1000)
 GRID = ("mean", "max", "cross-selling")
@@ -243,7 +243,7 @@ def drift(seed: int, runs: int, span: int = 100_000, spans: int = 5) -> None:
 
 
 def _guarded(doubt: float, setting: Setting, seed: int, run: int, horizon: int) -> float:
-    beliefs.DOUBT = doubt
+    posterior.DOUBT = doubt
     return _late(setting, seed, run, horizon, 0)
 
 

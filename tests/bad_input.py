@@ -1,4 +1,4 @@
-"""Wrong calls and what kofn answers, as data: `python -m tests.bad_input > docs/errors.md` writes them down.
+"""Wrong calls and what kofn answers, as data: `python -m tests.bad_input > docs/reference/errors.md` writes them down.
 
 A call is the text of one Python expression, evaluated after `SETUP`, or the arguments of the command line, run in a
 folder that holds one file, `taken`.
@@ -23,7 +23,7 @@ from kofn import BadInput, BadRecord, BadReward, BadTally, KofnError, TooManySub
 SETUP = """\
 import numpy as np
 import kofn
-from kofn import problems, theory
+from kofn import logs, problems, rewards, theory
 
 policy = kofn.CMABSM(n_arms=6, k=2, horizon=1_000_000)
 latency = kofn.CMABSM(6, 2, 1_000_000, reward_range=(0, 250), direction="minimize")
@@ -287,7 +287,7 @@ SECTIONS: dict[str, list[Wrong]] = {
             "a reward takes an array whose last axis is K=2 and gives one number per play",
         ),
         Wrong(
-            "no function", "problems.utility(2)", BadInput, "utility takes a function of the sum, for instance np.sqrt"
+            "no function", "rewards.utility(2)", BadInput, "utility takes a function of the sum, for instance np.sqrt"
         ),
         Wrong("a subset too large", "problem.value([(0, 1, 2)])", BadInput, "a subset has 2 arms, but rows of 3 came"),
         Wrong(
@@ -343,13 +343,13 @@ SECTIONS: dict[str, list[Wrong]] = {
         ),
         Wrong(
             "a subset that was never logged",
-            "problems.evaluate(problems.Log.of(problem, 3, seed=1), (0, 1))",
+            "logs.evaluate(logs.Log.of(problem, 3, seed=1), (0, 1))",
             BadInput,
             "the log played (0, 1) never: it cannot say what it earns, with an error.",
         ),
         Wrong(
             "a policy that does not fit the log",
-            "kofn.replay(kofn.Thompson(7, 2), problems.Log.of(problem, 100, seed=1))",
+            "kofn.replay(kofn.Thompson(7, 2), logs.Log.of(problem, 100, seed=1))",
             BadInput,
             "the policy has n_arms=7, but the log has n_arms=6: make them equal",
         ),
@@ -614,7 +614,7 @@ def _lines() -> Iterator[str]:
     yield from (
         "# What kofn says to wrong input",
         "",
-        "<!-- Written by `python -m tests.bad_input > docs/errors.md`; a test compares. -->",
+        "<!-- Written by `python -m tests.bad_input > docs/reference/errors.md`; a test compares. -->",
         "",
         f"{calls} wrong calls and {len(COMMANDS)} wrong commands, with the message each gets. Every error is a",
         "`kofn.KofnError`; what was called is as it was before. The calls are made after",

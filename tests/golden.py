@@ -1,8 +1,8 @@
 """Reference results of every policy: simulations, ask/tell with late rewards, and a campaign.
 
-`python -m tests.golden write` stores them in tests/data/golden.json; `python -m tests.golden check` compares the present
-code with that file, digit by digit. Write the file anew only when a change of results is intended, and say so in the
-changelog. Records are compared by the numbers in them, so that a field may be renamed.
+`python -m tests.golden write` stores them in tests/data/golden.json; `python -m tests.golden check` compares the
+present code with that file, digit by digit. Write the file anew only when a change of results is intended, and say so
+in the changelog. Records are compared by the numbers in them, so that a field may be renamed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/adding-a-policy.md is true: its four pieces, put into a copy of the repository, are all that a policy needs."""
+"""docs/guides/adding-a-policy.md is true: its four pieces, in a copy of the repository, are all that a policy needs."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PAGE = (ROOT / "docs" / "adding-a-policy.md").read_text()
+PAGE = (ROOT / "docs/guides/adding-a-policy.md").read_text()
 NAME = "explore-then-commit"
 MODULE = "explore_then_commit"
 
@@ -40,13 +40,13 @@ def kofn(tree: Path, *argv: str) -> str:
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the repository with the policy of the page in it."""
     copy = tmp_path_factory.mktemp("repository")
-    for folder in ("src", "tests", "docs", "examples"):
+    for folder in ("src", "tests", "tools", "docs", "examples"):
         shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     for file in ("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "Makefile"):
         shutil.copy(ROOT / file, copy / file)
     (copy / f"src/kofn/policies/{MODULE}.py").write_text(piece("python"))
     (copy / f"tests/test_{MODULE}.py").write_text(piece("py"))
-    (copy / f"docs/{NAME}.md").write_text(piece("markdown"))
+    (copy / f"docs/reference/policies/{NAME}.md").write_text(piece("markdown"))
     lines = piece("diff").splitlines()
     before = "\n".join(line[1:] for line in lines if line.startswith(" "))
     after = "\n".join(line[1:] for line in lines)
@@ -55,7 +55,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert init.read_text().count(before) == 1
     init.write_text(init.read_text().replace(before, after))
     for line in re.findall(r"^\t\$\(BIN\)/python (.*)$", (copy / "Makefile").read_text(), re.MULTILINE):
-        if "docs/" in line:  # what `make docs` does
+        if "docs" in line:  # what `make docs` does
             command, _, page = line.partition(" > ")
             printed = run(copy, *command.split())
             if page:
@@ -79,7 +79,7 @@ def test_the_contract_finds_it_and_it_passes_its_own_test(tree: Path) -> None:
 def test_the_docs_find_it(tree: Path) -> None:
     known = f"{NAME} or index or public or up_to_date or lead"
     run(tree, "-m", "pytest", "-p", "no:cacheprovider", "-k", known, "tests/test_docs.py", "tests/test_bad_input.py")
-    assert f"[`{NAME}`]({NAME}.md)" in (tree / "docs/policies.md").read_text()
+    assert f"[`{NAME}`]({NAME}.md)" in (tree / "docs/reference/policies/index.md").read_text()
 
 
 def test_it_is_clean(tree: Path) -> None:

@@ -12,7 +12,7 @@ from kofn import KofnError, Policy
 from tests.bad_input import COMMANDS, SECTIONS, Wrong, WrongCommand, command, markdown, prepared, refusal
 
 CALLS = [(title, wrong) for title, wrongs in SECTIONS.items() for wrong in wrongs]
-PAGE = Path(__file__).parent.parent / "docs" / "errors.md"
+PAGE = Path(__file__).parent.parent / "docs" / "reference" / "errors.md"
 
 
 def seen(names: dict[str, Any]) -> dict[str, Any]:
@@ -68,4 +68,4 @@ def test_the_table_would_notice_a_call_that_works() -> None:
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert PAGE.read_text() == markdown(), "run: python -m tests.bad_input > docs/errors.md"
+    assert PAGE.read_text() == markdown(), "run: python -m tests.bad_input > docs/reference/errors.md"

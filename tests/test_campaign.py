@@ -62,9 +62,9 @@ def test_it_learns_and_says_what_it_knows(store_url: str) -> None:
     assert insight.low is not None
     assert insight.high is not None
     assert insight.low < 12 * (18 / 21 + 0.1) / 1.2 < insight.high
-    assert insight.sure is not None
-    assert insight.sure > 0.9
-    assert insight.learned > 10
+    assert insight.probability_best is not None
+    assert insight.probability_best > 0.9
+    assert insight.updates > 10
     assert [arm.name for arm in insight.arms] == NAMES
     assert [arm.best for arm in insight.arms] == [False] * 5 + [True] * 3
     assert sum(arm.plays for arm in insight.arms) == 3 * 2_000
@@ -75,7 +75,7 @@ def test_it_learns_and_says_what_it_knows(store_url: str) -> None:
         assert arm.high is not None
         assert arm.low <= arm.effect <= arm.high
     assert insight.summary.rewards == 2_000
-    assert insight.trying
+    assert insight.plan
     checked(campaign)
 
 
@@ -190,7 +190,7 @@ def test_a_policy_that_learns_from_its_plan_only_counts_the_rest(store_url: str)
     assert campaign.summary().rewards == 30
     checked(campaign)
     campaign.rewards(rewards_for(first))
-    assert campaign.insight().learned >= 1
+    assert campaign.insight().updates >= 1
     assert sum(arm.plays for arm in campaign.insight().arms) == 3 * (plan.plays + 30)
     checked(campaign)
 

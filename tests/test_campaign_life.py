@@ -63,7 +63,7 @@ def test_what_expires_is_wanted_again(store_url: str) -> None:
     assert sorted(each.subset for each in second) == sorted(each.subset for each in first[10:])
     checked(campaign)
     campaign.rewards(rewards_for(second))
-    assert campaign.insight().learned == 1
+    assert campaign.insight().updates == 1
     checked(campaign)
 
 
@@ -287,8 +287,8 @@ def test_the_history_grows_coarser_not_longer(
     campaign.reward_total(NAMES[:3], 10, 50.0)
     points = campaign.history()
     assert most // 4 < len(points) <= most
-    assert sum(point.plays for point in points) == most + 40 == points[-1].all_plays
-    assert points[-1].rewards == points[-1].all_rewards == 11
+    assert sum(point.plays for point in points) == most + 40 == points[-1].total_plays
+    assert points[-1].rewards == points[-1].total_rewards == 11
     assert points[-1].mean == points[-1].average == pytest.approx(53 / 11)
     assert points[0].mean is None
     assert all(one.until <= two.at for one, two in pairwise(points))
@@ -334,7 +334,7 @@ def test_an_imported_campaign_goes_on_where_it_was(store_url: str, sqlite_store:
     checked(copy)
     assert copy.insight().arms == campaign.insight().arms
     assert copy.history() == campaign.history()
-    assert [event.says for event in copy.events()][1:] == [event.says for event in campaign.events()]
+    assert [event.message for event in copy.events()][1:] == [event.message for event in campaign.events()]
     waiting = campaign.open_decisions(1_000)
     assert copy.open_decisions(1_000) == waiting
     for each in (campaign, copy):

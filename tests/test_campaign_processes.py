@@ -38,7 +38,7 @@ def test_processes_learn_together(store_url: str) -> None:
     run(open_and_play, [(store_url, seed, 60) for seed in range(4)])
     campaign = Campaign.open("front", store=store_url)
     assert campaign.best() == list("fgh")
-    assert campaign.insight().learned > 10
+    assert campaign.insight().updates > 10
     checked(campaign)
 
 

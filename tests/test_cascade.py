@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 from kofn.problems import Graph
-from kofn.problems.cascade import Bits, Frontier, Model, Walker, bernoulli_words, walker_of
+from kofn.problems.applications.cascade import Bits, Frontier, Model, Walker, bernoulli_words, walker_of
 
 EDGES = [(0, 1, 0.5), (1, 2, 0.3), (0, 2, 0.4), (2, 3, 0.6), (3, 0, 0.2), (4, 3, 0.35), (1, 4, 0.9)]
 TINY = Graph(EDGES, directed=True)  # at most 0.95 of weight ends at any node, so it is a threshold graph, too

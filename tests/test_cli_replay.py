@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kofn.problems import Bernoulli, Log, Problem, evaluate
+from kofn.logs import Log, evaluate
+from kofn.problems import Bernoulli, Problem
 from tests.test_cli import Kofn, answer  # noqa: F401
 
 PROBLEM = Problem(Bernoulli([0.2, 0.5, 0.8, 0.1]), "mean", 2)

@@ -15,7 +15,7 @@ import pytest
 import kofn
 from kofn.campaigns import Campaign, store_at
 from kofn.client import AsyncClient, AsyncRemoteCampaign, Client, RemoteCampaign, Rewarded, calls
-from kofn.service import guard
+from kofn.service import auth
 from kofn.service.tokens import create_token
 from tests.campaign_tools import NAMES, checked, create
 from tests.service_tools import service
@@ -98,7 +98,7 @@ def test_a_reward_that_json_cannot_carry_is_refused_here(client: Client, value: 
 
 
 def test_the_token_comes_from_the_environment(url: str, sqlite_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "MEMORY", 0.0)
+    monkeypatch.setattr(auth, "MEMORY", 0.0)
     create(sqlite_store)
     token, _ = create_token(store_at(sqlite_store), "shop", "read")
     with Client(url) as client, pytest.raises(kofn.NotAllowed, match="token is needed"):

@@ -1,6 +1,6 @@
 """CMAB-SM: one test for each place where the paper leaves a choice, and traces to learn from.
 
-The letters are those in the margin of `cmab_sm.py` and in docs/cmab-sm.md.
+The letters are those in the margin of `cmab_sm.py` and in docs/reference/policies/cmab-sm.md.
 """
 
 import itertools

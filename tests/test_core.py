@@ -466,10 +466,10 @@ def test_what_is_told_is_copied() -> None:
 class Open(Scripted):
     """Learns from any play, and hands out something of its own while a plan is out."""
 
-    learns_any = True
+    accepts_unplanned = True
 
-    def spare(self, spared: int) -> Subset:
-        return [C, D, (1, 3)][spared % 3]
+    def filler(self, index: int) -> Subset:
+        return [C, D, (1, 3)][index % 3]
 
 
 def open_minded(*script: Rows, **options: Any) -> Open:
@@ -502,7 +502,7 @@ def test_a_plan_may_be_told_in_full_after_others() -> None:
 
 
 def test_a_plan_ends_early_when_too_many_subsets_were_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kofn.core.progress.MOST_OTHERS", 2)
+    monkeypatch.setattr("kofn.core.open_plan.MOST_OTHERS", 2)
     policy = open_minded([(A, 99)], [(B, 1)])
     policy.tell(C, 1.0)
     policy.tell(C, 0.0)

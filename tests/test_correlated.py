@@ -8,9 +8,10 @@ import pytest
 from scipy import stats
 
 from kofn import BadInput, Problem
-from kofn.problems import Bernoulli, Correlated, Reward, threshold, utility
+from kofn.problems import Bernoulli, Correlated
 from kofn.problems.expectation import JointMonteCarlo
-from kofn.problems.laws import CorrelatedCounts, Counts, Draws
+from kofn.problems.sampling import CorrelatedCounts, Counts, Draws
+from kofn.rewards import Reward, threshold, utility
 
 P = np.array([0.15, 0.5, 0.3, 0.8, 0.05, 0.6])
 REWARDS = ["mean", "maximum", "minimum", "cross-selling", "threshold"]

@@ -18,7 +18,7 @@ from kofn.cli import cli
 from kofn.policies.registry import POLICIES
 
 ROOT = Path(__file__).parents[1]
-DOCS = sorted((ROOT / "docs").glob("*.md"))
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -27,14 +27,15 @@ PUBLIC = {
         ArctanExponential AsyncClient BadBackend BadInput BadRecord BadReward BadTally Band Bernoulli Beta Campaign
         CampaignError CampaignExists Client Comparison Conflict Curve Empirical Insight KofnError MissingExtra
         NoSuchCampaign NotAllowed NotRunning Plan Policy Problem Replayed Run ShortHorizonWarning Standing
-        StoreError Tally ThinLogWarning TooManySubsets UnknownDecision Unreachable __version__ compare make_policy
-        policy_named problems register replay restore save simulate simulate_many theory
+        StoreError Tally ThinLogWarning TooManySubsets UnknownDecision Unreachable __version__ compare logs make_policy
+        policy_named problems register replay restore rewards save simulate simulate_many theory
     """,
     "kofn.problems": """
-        ArctanExponential Arms Bernoulli Beta Check Correlated Empirical Estimate Evaluation Finding Graph Influence
-        Interactions Log Lognormal Pareto Problem Recommendations Reward as_reward by_name cross_selling evaluate
-        evaluate_all maximum mean minimum storage threshold utility
+        ArctanExponential Arms Bernoulli Beta Check Correlated Empirical Finding Graph Influence Interactions Lognormal
+        Pareto Problem Recommendations storage
     """,
+    "kofn.logs": "Estimate Evaluation Log Replayed evaluate evaluate_all replay",
+    "kofn.rewards": "Reward as_reward by_name cross_selling maximum mean minimum threshold utility",
     "kofn.theory": """
         Budget Schedule YEAR actions affordable_resolution bounds_cross_at budget default_resolution doubling_loss
         error_probability exploitation_regret_bound exploration_bound group_bound groups horizon_for log_subsets
@@ -111,7 +112,7 @@ def test_every_example_is_run() -> None:
     assert {name for name, _ in names} == {path.stem for path in (ROOT / "examples").glob("*.py")}
 
 
-@pytest.mark.parametrize("page", ["getting-started", "theory"])
+@pytest.mark.parametrize("page", ["tutorial/getting-started", "background/theory"])
 def test_quoted_verdicts_are_those_of_the_budget(page: str) -> None:
     verdicts = [kofn.theory.budget(12, 3, 10**5).verdict, kofn.theory.budget(30, 15, 10**6).verdict]
     quote = " ".join(re.findall(r"^> (.*)$", (ROOT / "docs" / f"{page}.md").read_text(), re.MULTILINE))
@@ -162,7 +163,7 @@ def test_make_targets_exist(page: Path) -> None:
 
 
 def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "tools" / "generate_docs.py")
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -171,15 +172,15 @@ def generator() -> ModuleType:
 
 
 def test_the_cli_reference_is_up_to_date() -> None:
-    assert (ROOT / "docs" / "cli.md").read_text() == generator().page(), "run: make docs"
+    assert (ROOT / "docs/reference/cli.md").read_text() == generator().page(), "run: make docs"
 
 
 def test_the_list_of_policies_is_up_to_date() -> None:
-    assert (ROOT / "docs" / "policies.md").read_text() == generator().policies_page(), "run: make docs"
+    assert (ROOT / "docs/reference/policies/index.md").read_text() == generator().policies_page(), "run: make docs"
 
 
 def test_the_cli_reference_has_every_command_and_option() -> None:
-    text = (ROOT / "docs" / "cli.md").read_text()
+    text = (ROOT / "docs/reference/cli.md").read_text()
     for name, command in cli.commands.items():
         section = text.partition(f"## kofn {name}\n")[2].partition("\n## ")[0]
         assert section
@@ -208,14 +209,18 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_every_page_is_in_the_index() -> None:
-    index = (ROOT / "docs" / "index.md").read_text() + (ROOT / "docs" / "policies.md").read_text()
-    assert [page.name for page in DOCS if page.name != "index.md" and f"({page.name}" not in index] == []
+    linked = {
+        (page.parent / target).resolve()
+        for page in (ROOT / "docs/index.md", ROOT / "docs/reference/policies/index.md")
+        for target in re.findall(r"\]\(([^)#]+)", page.read_text())
+    }
+    assert [name_of(page) for page in DOCS if page.name != "index.md" and page not in linked] == []
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
 def test_every_policy_has_its_page(name: str) -> None:
-    page = ROOT / "docs" / f"{name}.md"
-    assert page.is_file(), f"docs/{name}.md is missing: what the policy does, and the table below"
+    page = ROOT / "docs/reference/policies" / f"{name}.md"
+    assert page.is_file(), f"{name_of(page)} is missing: what the policy does, and the table below"
     text = page.read_text()
     assert f"`{name}`" in text
     assert f"kofn.{POLICIES[name].__name__}(" in text
@@ -226,7 +231,7 @@ def test_every_policy_has_its_page(name: str) -> None:
 def test_every_choice_in_the_margin_is_explained() -> None:
     source = (ROOT / "src/kofn/policies/cmab_sm.py").read_text()
     marked = set(re.findall(r"\(([a-z])\)", " ".join(re.findall(r"#.*", source))))
-    rows = re.findall(r"^\| \(([a-z])\) \|", (ROOT / "docs/cmab-sm.md").read_text(), re.MULTILINE)
+    rows = re.findall(r"^\| \(([a-z])\) \|", (ROOT / "docs/reference/policies/cmab-sm.md").read_text(), re.MULTILINE)
     assert marked
     assert sorted(marked) == rows
 
@@ -257,7 +262,7 @@ def test_public_names_are_a_decision(name: str) -> None:
     assert sorted(set(module.__all__) - set(policies)) == PUBLIC[name].split()
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/getting-started.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/tutorial/getting-started.md"])
 def test_extras_are_those_of_the_project(page: str) -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     named = set(re.findall(r'"(?:kofn|\.)\[(\w+)\]"', (ROOT / page).read_text()))

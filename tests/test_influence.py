@@ -17,7 +17,7 @@ from scipy import stats
 import kofn
 from kofn import BadInput
 from kofn.problems import Graph, Influence
-from kofn.problems.cascade import Bits, Frontier
+from kofn.problems.applications.cascade import Bits, Frontier
 from tests.test_cascade import EDGES, MODELS, TINY, each_model, exact
 
 STARS = Graph(

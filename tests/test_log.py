@@ -10,7 +10,8 @@ import pytest
 
 import kofn
 from kofn import BadInput
-from kofn.problems import Bernoulli, Log, Problem
+from kofn.logs import Log
+from kofn.problems import Bernoulli, Problem
 
 PROBLEM = Problem(Bernoulli([0.2, 0.5, 0.8, 0.1]), "mean", 2)
 

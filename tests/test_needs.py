@@ -14,7 +14,7 @@ from kofn.core import Direction, Subset
 from kofn.experiments.settings import Setting
 from kofn.problems import ArctanExponential, Arms, Bernoulli, Beta, Empirical
 from kofn.problems.expectation import MonteCarlo
-from kofn.problems.laws import Counts, Draws, Outcomes
+from kofn.problems.sampling import Counts, Draws, Outcomes
 
 P = np.array([0.15, 0.5, 0.3, 0.8, 0.05, 0.6])
 PADDED = np.array([[0, 1, 2], [1, 3, -1], [5, -1, -1], [-1, -1, -1]])
@@ -135,7 +135,7 @@ def test_a_plan_gives_subsets_without_their_empty_places() -> None:
 
 
 def test_a_huge_plan_finds_a_shorter_subset_that_was_not_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kofn.core.progress.MOST_INDEXED", 0)
+    monkeypatch.setattr("kofn.core.open_plan.MOST_INDEXED", 0)
     policy = ETCG(5, 3, 10**4, m=2)
     policy.tell((4,), 0.5)
     assert policy.plan().times.tolist() == [2, 2, 2, 2, 1]

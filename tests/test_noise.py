@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kofn import Tally
-from kofn.policies.noise import FIRM, LEAST, Noise
+from kofn.policies.thompson.noise import FIRM, LEAST, Noise
 
 DOUBTFUL = np.array([1e9])
 """So unsure of what was expected that how far off it was says nothing."""

@@ -21,24 +21,11 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 from kofn.core import BadInput, Tally
-from kofn.problems import (
-    ArctanExponential,
-    Arms,
-    Bernoulli,
-    Beta,
-    Correlated,
-    Empirical,
-    Problem,
-    Reward,
-    cross_selling,
-    maximum,
-    mean,
-    minimum,
-    utility,
-)
+from kofn.problems import ArctanExponential, Arms, Bernoulli, Beta, Correlated, Empirical, Problem
+from kofn.problems.arms import CELLS
 from kofn.problems.expectation import KRONROD_COARSE, KRONROD_FINE, KRONROD_NODES, CurveProduct, MonteCarlo
-from kofn.problems.family import CELLS
-from kofn.problems.laws import MANY, Counts, Draws, Outcomes, poisson_binomial
+from kofn.problems.sampling import MANY, Counts, Draws, Outcomes, poisson_binomial
+from kofn.rewards import Reward, cross_selling, maximum, mean, minimum, utility
 
 P = np.array([0.15, 0.5, 0.3, 0.8, 0.05, 0.6])
 SUBSETS = np.array([[0, 1, 2], [1, 3, 5], [0, 4, 5]])
@@ -267,7 +254,7 @@ def test_no_play_is_lost_between_blocks(times: list[int], cells: int) -> None:
     law = Draws(Empirical([[float(i)] for i in range(10)]), mean)
     rows = np.arange(len(times))[:, None] + np.arange(2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("kofn.problems.laws.CELLS", cells)
+        patch.setattr("kofn.problems.sampling.CELLS", cells)
         total, squares = law.play(rows, np.array(times), np.random.default_rng(0))
     assert total == pytest.approx((np.arange(len(times)) + 0.5) * times)
     assert squares == pytest.approx((np.arange(len(times)) + 0.5) ** 2 * times)

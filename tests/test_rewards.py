@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kofn.core import BadInput
-from kofn.problems import Reward, as_reward, by_name, cross_selling, maximum, mean, minimum, utility
+from kofn.rewards import Reward, as_reward, by_name, cross_selling, maximum, mean, minimum, utility
 
 NOTHING: Any = None
 

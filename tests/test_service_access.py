@@ -14,7 +14,7 @@ from sqlalchemy import select
 from kofn import BadInput, NoSuchCampaign
 from kofn.campaigns import Campaign, Store, store_at
 from kofn.campaigns.schema import TOKENS
-from kofn.service import guard
+from kofn.service import auth
 from kofn.service.server import check_safe
 from kofn.service.settings import Settings
 from kofn.service.tokens import create_token, find_token, revoke_token, tokens
@@ -27,7 +27,7 @@ FRONT, BACK = "/api/campaigns/front", "/api/campaigns/back"
 @pytest.fixture
 def store(sqlite_store: str, monkeypatch: pytest.MonkeyPatch) -> Store:
     """A store with two campaigns, looked at anew by every request."""
-    monkeypatch.setattr(guard, "MEMORY", 0.0)
+    monkeypatch.setattr(auth, "MEMORY", 0.0)
     create(sqlite_store, "front")
     create(sqlite_store, "back")
     return store_at(sqlite_store)
@@ -116,15 +116,15 @@ def test_a_revoked_token_is_refused(api: Client, store: Store) -> None:
 def test_tokens_are_remembered_for_seconds_only(
     store: Store, sqlite_store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guard, "MEMORY", 1000.0)
+    monkeypatch.setattr(auth, "MEMORY", 1000.0)
     headers = as_(store)
     with service(sqlite_store) as client:
         assert client.get(FRONT, headers=headers).status_code == 200
         revoke_token(store, tokens(store)[0].id)
         assert client.get(FRONT, headers=headers).status_code == 200
-        monkeypatch.setattr(guard, "MEMORY", 0.0)
+        monkeypatch.setattr(auth, "MEMORY", 0.0)
         problem(client.get(FRONT, headers=headers), 401, "unauthorized")
-    assert guard.MEMORY < 10
+    assert auth.MEMORY < 10
 
 
 def routes(client: Client) -> Iterator[tuple[str, str]]:

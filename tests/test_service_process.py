@@ -158,7 +158,7 @@ def test_the_demo_fills_itself_and_learns() -> None:
         until = time.monotonic() + 60
         while True:
             insight = httpx.get(f"{served.url}/api/campaigns/front-page/insight").json()
-            if insight["learned"] > 3 and insight["summary"]["rewards"] > 200:
+            if insight["updates"] > 3 and insight["summary"]["rewards"] > 200:
                 break
             assert time.monotonic() < until, "the demo learned nothing within a minute"
             time.sleep(0.2)

@@ -9,9 +9,9 @@ import pytest
 
 import kofn
 from kofn import BadInput, Bernoulli, Problem
+from kofn.experiments.archive import Store, as_store
 from kofn.experiments.contenders import Trial, contenders_for
 from kofn.experiments.settings import Setting
-from kofn.experiments.store import Store, as_store
 
 SETTING = Setting("cross-selling", n_arms=6, k=2)
 KEY = {"problem": "max/N6-K2", "label": "mine", "policy": "dart", "horizon": 300, "seed": 1, "digest": "abc"}

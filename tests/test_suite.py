@@ -9,9 +9,9 @@ import pytest
 import kofn
 from kofn import BadInput
 from kofn.experiments import suite, sweep
+from kofn.experiments.archive import Store
 from kofn.experiments.contenders import Contender, Trial
 from kofn.experiments.settings import FAMILIES, Setting
-from kofn.experiments.store import Store
 from kofn.experiments.suite import SUITE, Leaderboard, as_markdown, run_suite, settings_named, versus
 from kofn.policies.registry import POLICIES
 

@@ -15,10 +15,10 @@ import pytest
 from kofn import BadInput, Bernoulli, Comparison, Problem, compare
 from kofn.backends import opened
 from kofn.experiments import sweep
+from kofn.experiments.archive import Store
 from kofn.experiments.contenders import Contender, Trial
 from kofn.experiments.paper import Panel, run_panel
 from kofn.experiments.settings import Setting
-from kofn.experiments.store import Store
 from kofn.experiments.suite import run_suite
 
 SETTING = Setting("max", n_arms=6, k=2)

@@ -17,8 +17,8 @@ import kofn
 from kofn import DART, BadInput, BadRecord, Bernoulli, Plan, Policy, Problem, Tally, Thompson, simulate
 from kofn.core import Subset
 from kofn.experiments.settings import Setting
-from kofn.policies.beliefs import Beliefs
-from kofn.policies.noise import Noise
+from kofn.policies.thompson.noise import Noise
+from kofn.policies.thompson.posterior import Beliefs
 
 Values = Callable[[Any], Any]
 """The mean reward of each row of subsets."""
@@ -359,8 +359,8 @@ def test_insight_says_what_has_been_learned() -> None:
     late = policy.insight()
     assert early is not None
     assert late is not None
-    assert early.sure < late.sure
-    assert 0.99 < late.sure <= 1.0
+    assert early.probability_best < late.probability_best
+    assert 0.99 < late.probability_best <= 1.0
     assert late.value == pytest.approx(0.8, abs=0.01)
     assert late.low < late.value < late.high
     assert late.high - late.low < 0.02 < early.high - early.low
@@ -397,7 +397,7 @@ def test_insight_in_the_users_units() -> None:
     assert two.lows == pytest.approx(-40 * one.highs)
     assert two.highs == pytest.approx(-40 * one.lows)
     assert two.low < two.value < two.high
-    assert two.sure == one.sure
+    assert two.probability_best == one.probability_best
 
 
 def test_an_effect_is_what_the_best_subset_gains_by_the_arm_or_loses_without_it() -> None:
@@ -433,7 +433,7 @@ def test_sure_is_how_often_a_draw_keeps_the_incumbent() -> None:
     beliefs.mean[beliefs.incumbent] = 1.0
     insight = policy.insight()
     assert insight is not None
-    assert insight.sure == pytest.approx(0.8413, abs=0.05)
+    assert insight.probability_best == pytest.approx(0.8413, abs=0.05)
 
 
 # Arms that come and go.
@@ -444,7 +444,7 @@ def test_arms_that_stay_keep_what_is_known_of_them() -> None:
     policy = Thompson(9, 3, seed=1)
     earn(policy, mean_of(p), 5000, np.random.default_rng(1))
     before = policy.state()["beliefs"]
-    changed = policy.changed([0, 2, 3, 4, 6, 7, 8], new=2)
+    changed = policy.with_arms([0, 2, 3, 4, 6, 7, 8], added=2)
     after = changed.state()["beliefs"]
     kept = np.array(before["mean"])[[0, 2, 3, 4, 6, 7, 8]]
     assert np.array(after["mean"])[:7] == pytest.approx(kept)
@@ -460,7 +460,7 @@ def test_a_new_arm_that_is_the_best_is_found(n_arms: int) -> None:
     p, rng = np.linspace(0.1, 0.7, n_arms), np.random.default_rng(1)
     policy = Thompson(n_arms, 3, seed=1)
     earn(policy, mean_of(p), 20_000, rng)
-    changed = policy.changed(range(1, n_arms), new=1)
+    changed = policy.with_arms(range(1, n_arms), added=1)
     earn(changed, mean_of([*p[1:], 0.95]), 40_000, rng)
     assert n_arms - 1 in changed.best()
 
@@ -469,9 +469,9 @@ def test_when_an_incumbents_arm_is_retired_the_next_takes_its_seat() -> None:
     policy = Thompson(9, 3, seed=1)
     earn(policy, mean_of(np.linspace(0.1, 0.9, 9)), 50_000, np.random.default_rng(1))
     assert policy.best() == (6, 7, 8)
-    assert policy.changed([0, 1, 2, 3, 4, 5, 6, 8]).best() == (5, 6, 7)
+    assert policy.with_arms([0, 1, 2, 3, 4, 5, 6, 8]).best() == (5, 6, 7)
     value = policy.insight().value  # type: ignore[union-attr]
-    assert policy.changed([0, 1, 2, 3, 4, 5, 6, 8]).insight().value == pytest.approx(value - 0.2 / 3, abs=0.03)  # type: ignore[union-attr]
+    assert policy.with_arms([0, 1, 2, 3, 4, 5, 6, 8]).insight().value == pytest.approx(value - 0.2 / 3, abs=0.03)  # type: ignore[union-attr]
 
 
 def test_a_change_in_the_middle_of_a_plan_loses_nothing() -> None:
@@ -482,7 +482,7 @@ def test_a_change_in_the_middle_of_a_plan_loses_nothing() -> None:
     policy.tell_plan(always(0.5, times))
     policy.tell((0, 1, 2), 0.0)
     with overheard() as heard:
-        changed = policy.changed(range(9), new=1)
+        changed = policy.with_arms(range(9), added=1)
     assert [n for n, _, _ in heard] == [times.sum() + 1]
     assert [total for _, total, _ in heard] == [times.sum() / 2]
     assert changed.plays == policy.plays == changed.state()["learned"]
@@ -491,7 +491,7 @@ def test_a_change_in_the_middle_of_a_plan_loses_nothing() -> None:
 
 
 def test_a_change_before_anything_is_told() -> None:
-    policy = Thompson(9, 3, seed=1).changed(range(4), new=2)
+    policy = Thompson(9, 3, seed=1).with_arms(range(4), added=2)
     assert policy.n_arms == 6
     assert sorted(arm for subset, _ in policy.plan() for arm in subset) == list(range(6))
     earn(policy, mean_of(np.linspace(0.1, 0.9, 6)), 3000, np.random.default_rng(1))
@@ -501,7 +501,7 @@ def test_a_change_before_anything_is_told() -> None:
 @pytest.mark.parametrize(("keep", "new"), [([0, 1, 2], 0), ([0, 0, 1, 2], 1), ([9, 1, 2, 3], 0), (range(9), -1)])
 def test_a_change_that_leaves_no_choice_is_refused(keep: Any, new: int) -> None:
     with pytest.raises(BadInput):
-        Thompson(9, 3, seed=1).changed(keep, new)
+        Thompson(9, 3, seed=1).with_arms(keep, new)
 
 
 # To keep.

@@ -7,7 +7,7 @@ import numpy as np
 from scipy import stats
 
 from kofn import Bernoulli, Plan, Problem, Tally, Uniform, simulate
-from kofn.policies.drawn import MOST_ROWS, draws_for, plan_of, shares, tenth, top_k
+from kofn.policies.batching import MOST_ROWS, draws_for, plan_of, shares, tenth, top_k
 
 
 def earning(plan: Plan, reward: float) -> Tally:

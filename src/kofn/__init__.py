@@ -9,28 +9,30 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kofn import logs as logs
     from kofn import problems as problems
+    from kofn import rewards as rewards
     from kofn import theory as theory
     from kofn.campaigns import Campaign as Campaign
     from kofn.client import AsyncClient as AsyncClient
     from kofn.client import Client as Client
     from kofn.core import *  # noqa: F403
+    from kofn.curves import *  # noqa: F403
     from kofn.experiments.compare import *  # noqa: F403
+    from kofn.logs.replay import *  # noqa: F403
     from kofn.policies import *  # noqa: F403
     from kofn.problems import ArctanExponential as ArctanExponential
     from kofn.problems import Bernoulli as Bernoulli
     from kofn.problems import Beta as Beta
     from kofn.problems import Empirical as Empirical
     from kofn.problems import Problem as Problem
-    from kofn.regret import *  # noqa: F403
-    from kofn.replays import *  # noqa: F403
     from kofn.simulation import *  # noqa: F403
 
 __version__ = "0.1.0"
 
-_MODULES = ("core", "policies", "regret", "simulation", "replays", "experiments.compare")
+_MODULES = ("core", "policies", "curves", "simulation", "logs.replay", "experiments.compare")
 _PROBLEMS = ("ArctanExponential", "Bernoulli", "Beta", "Empirical", "Problem")
-_NAMESPACES = ("problems", "theory")
+_NAMESPACES = ("logs", "problems", "rewards", "theory")
 _OPTIONAL = {  # promised where the library that it needs is installed
     "AsyncClient": ("client", "httpx"),
     "Campaign": ("campaigns", "sqlalchemy"),

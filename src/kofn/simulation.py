@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kofn.backends import Backend, Progress, gathered
 from kofn.core import BadInput, Policy, Seed, Subset, generator, whole
+from kofn.curves import Curve
 from kofn.problems import Problem
-from kofn.regret import Curve
 
 __all__ = ["Run", "simulate", "simulate_many"]
 
@@ -50,6 +50,23 @@ class Run:
             "regret": self.regret,
             "realised_regret": None if self.realised is None else self.realised.final,
         }
+
+
+class RunSeeds(NamedTuple):
+    """The seeds of one run, one for each source of randomness."""
+
+    problem: np.random.SeedSequence
+    policy: np.random.SeedSequence
+    plays: np.random.SeedSequence
+
+
+def run_seeds(seed: int, run: int) -> RunSeeds:
+    """Return the seeds of run number `run`: the same for every policy, and independent of how many runs there are.
+
+    Comparisons, the suite, the paper's figures, `simulate_many` and `kofn run` all take their seeds from here, so that
+    any run can be repeated alone.
+    """
+    return RunSeeds(*np.random.SeedSequence(seed, spawn_key=(run,)).spawn(3))
 
 
 def simulate(
@@ -180,8 +197,8 @@ def simulate_many(
     runs = whole("runs", runs)
     if isinstance(policy, Policy) or not callable(policy):
         raise BadInput(f"policy must make a policy from a seed, as lambda seed: CMABSM(24, 5, 10**6), not {policy!r}")
-    seeds = np.random.SeedSequence(whole("seed", seed, least=0)).spawn(runs)
-    tasks = [(policy, problem, horizon, each, realised) for each in seeds]
+    seed = whole("seed", seed, least=0)
+    tasks = [(policy, problem, horizon, run_seeds(seed, run), realised) for run in range(runs)]
     return gathered(_one, tasks, backend=backend, workers=workers, progress=progress)
 
 
@@ -189,12 +206,11 @@ def _one(
     policy: Callable[[np.random.SeedSequence], Policy],
     problem: Problem | Callable[[np.random.SeedSequence], Problem],
     horizon: int,
-    seed: np.random.SeedSequence,
+    seeds: RunSeeds,
     realised: bool,
 ) -> Run:
-    for_problem, for_policy, for_plays = seed.spawn(3)
-    made = problem(for_problem) if callable(problem) else problem
-    return simulate(policy(for_policy), made, horizon, np.random.default_rng(for_plays), realised=realised)
+    made = problem(seeds.problem) if callable(problem) else problem
+    return simulate(policy(seeds.policy), made, horizon, np.random.default_rng(seeds.plays), realised=realised)
 
 
 def _lost(problem: Problem, plays: int, earned: float, rng: np.random.Generator) -> float:

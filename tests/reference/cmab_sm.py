@@ -1,7 +1,8 @@
 """CMAB-SM as generators, an action at a time, in the paper's order: the oracle for the shipped one.
 
 `yield action, n` plays an action n times; what comes back is the sum of the n rewards. Written from the appendix's
-Algorithms 4 (SORT) and 5 (MERGE) with the choices of docs/cmab-sm.md, without a look at the shipped code's shape.
+Algorithms 4 (SORT) and 5 (MERGE) with the choices of docs/reference/policies/cmab-sm.md, without a look at
+the shipped code's shape.
 """
 
 import math

@@ -8,18 +8,18 @@ except ImportError as missing:
     raise MissingExtra("SQLAlchemy", "store") from missing
 
 from kofn.campaigns.campaign import Campaign, campaigns
-from kofn.campaigns.results import (
+from kofn.campaigns.store import Store, store_at
+from kofn.responses import (
     ArmInsight,
     CampaignInsight,
     Decision,
     Event,
     OpenDecision,
+    PlannedSubset,
     Point,
     Rewarded,
     Summary,
-    Trying,
 )
-from kofn.campaigns.store import Store, store_at
 
 __all__ = [
     "ArmInsight",
@@ -28,11 +28,11 @@ __all__ = [
     "Decision",
     "Event",
     "OpenDecision",
+    "PlannedSubset",
     "Point",
     "Rewarded",
     "Store",
     "Summary",
-    "Trying",
     "campaigns",
     "store_at",
 ]

@@ -49,7 +49,7 @@ def _change(
     rows = told_rows(connection, head)
     policy = copy.deepcopy(base.policy)
     feed(policy, base.roster, rows)
-    policy = policy.changed(keep, new)
+    policy = policy.with_arms(keep, new)
     played = np.concatenate([played_by(base, rows), np.zeros(new, np.int64)])
     fresh = Base(head.step + 1, roster, policy, played)
     changes = json.loads(connection.execute(select(ROSTERS.c.changes).where(ours)).scalar_one())

@@ -18,13 +18,13 @@ from kofn.campaigns.ids import shown
 from kofn.campaigns.insight import insight, open_decisions
 from kofn.campaigns.learning import due_to_learn, learn
 from kofn.campaigns.names import arm_names, campaign_name, is_campaign_name
-from kofn.campaigns.results import CampaignInsight, Decision, Event, OpenDecision, Point, Rewarded, Summary
 from kofn.campaigns.rewarding import Rewards, read_batch, take_in
 from kofn.campaigns.schema import CAMPAIGNS, OF_CAMPAIGN, TOKENS
 from kofn.campaigns.store import Store, store_at
 from kofn.campaigns.totals import take_total
 from kofn.campaigns.upkeep import compact, expire
 from kofn.core import BadInput, CampaignExists, Direction, NoSuchCampaign, NotRunning, Seed, check_sizes, whole
+from kofn.responses import CampaignInsight, Decision, Event, OpenDecision, Point, Rewarded, Summary
 
 MOST_AT_ONCE = 1_000_000
 """Decisions of one call."""

@@ -13,11 +13,11 @@ from sqlalchemy import Connection, bindparam, select
 from kofn.campaigns.head import Base, Head, Roster, read_base, read_roster, subset_from, subset_text
 from kofn.campaigns.history import happened
 from kofn.campaigns.ids import write_id
-from kofn.campaigns.results import Decision, moment
 from kofn.campaigns.schema import PLANS, RUNS
 from kofn.campaigns.store import Store
 from kofn.campaigns.upkeep import expire
 from kofn.core import NotRunning
+from kofn.responses import Decision, moment
 
 SPARE = -1
 """The row of a run that is not of the plan."""
@@ -114,7 +114,7 @@ def share_out(free: Sequence[int], count: int) -> list[int]:
 
 def _spares(base: Base, head: Head, count: int) -> list[Run]:
     """What the policy makes of the time while all of its plan is out: draws of its own, or the best subset."""
-    wanted = Counter(base.policy.spare(head.spared + i) for i in range(count))
+    wanted = Counter(base.policy.filler(head.spared + i) for i in range(count))
     head.spared += count
     return [Run(SPARE, subset_text(base.roster.outside(subset)), n) for subset, n in wanted.items()]
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, bindparam, select
 
-from kofn.campaigns.results import Summary, moment
 from kofn.campaigns.schema import CAMPAIGNS, ROSTERS, STATES
 from kofn.campaigns.store import Store
-from kofn.core import Insight, NoSuchCampaign, Policy, Subset
+from kofn.core import Direction, Insight, NoSuchCampaign, Policy, Subset
 from kofn.policies.registry import restore, save
+from kofn.responses import State, Summary, moment
 
 
 @dataclass
@@ -81,12 +81,12 @@ class Head:
         """The campaign at a glance."""
         return Summary(
             name=self.name,
-            state=self.state,
+            state=cast(State, self.state),
             policy=self.policy,
             arms=self.n_arms,
             k=self.k,
             reward_range=(self.low, self.high),
-            direction=self.direction,
+            direction=cast(Direction, self.direction),
             plays=self.decided + self.totalled,
             rewards=self.rewards,
             mean=self.mean,

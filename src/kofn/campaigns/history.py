@@ -8,9 +8,9 @@ from collections import defaultdict
 from sqlalchemy import Connection, bindparam, select
 
 from kofn.campaigns.head import Head
-from kofn.campaigns.results import Event, Point, moment
 from kofn.campaigns.schema import BUCKETS, EVENTS
 from kofn.core import whole
+from kofn.responses import Event, Point, moment
 
 MOST_POINTS = 2000
 """Slots at the most; then they are made twice as wide."""
@@ -98,8 +98,8 @@ def points_of(connection: Connection, head: Head, most: int) -> list[Point]:
                 plays=d,
                 rewards=r,
                 mean=t / r if r else None,
-                all_plays=plays,
-                all_rewards=rewards,
+                total_plays=plays,
+                total_rewards=rewards,
                 average=total / rewards if rewards else None,
             )
         )

@@ -9,10 +9,10 @@ from sqlalchemy import Connection, select
 from kofn.campaigns.head import Base, Head, read_base, read_roster, subset_from
 from kofn.campaigns.ids import write_id
 from kofn.campaigns.learning import played_by, told_rows
-from kofn.campaigns.results import ArmInsight, CampaignInsight, OpenDecision, Trying, moment
 from kofn.campaigns.schema import PLANS, REWARDS, RUNS
 from kofn.campaigns.store import Store
 from kofn.core import Insight, whole
+from kofn.responses import ArmInsight, CampaignInsight, OpenDecision, PlannedSubset, moment
 
 MOST_TRYING = 20
 """Rows of the plan that are shown, those with most plays."""
@@ -33,10 +33,10 @@ def insight(store: Store, connection: Connection, head: Head) -> CampaignInsight
         high=known.high if known else None,
         average=head.mean,
         gain=gain,
-        sure=known.sure if known else None,
-        learned=base.policy.turns,
+        probability_best=known.probability_best if known else None,
+        updates=base.policy.turns,
         arms=list(_arms(connection, head, base, known, set(best))),
-        trying=_trying(connection, head, base),
+        plan=_plan(connection, head, base),
     )
 
 
@@ -62,12 +62,12 @@ def _arms(
         yield ArmInsight(roster.names[arm], None, None, None, plays=played[arm], best=False, retired=True)
 
 
-def _trying(connection: Connection, head: Head, base: Base) -> list[Trying]:
+def _plan(connection: Connection, head: Head, base: Base) -> list[PlannedSubset]:
     columns = PLANS.c.subset, PLANS.c.times, PLANS.c.out, PLANS.c["count"]
     rows = select(*columns).where(PLANS.c.campaign == head.id, PLANS.c.times > 0)
     rows = rows.order_by(PLANS.c.times.desc(), PLANS.c.row).limit(MOST_TRYING)
     return [
-        Trying(base.roster.called(subset_from(subset)), times - count, out, count)
+        PlannedSubset(base.roster.called(subset_from(subset)), times - count, out, count)
         for subset, times, out, count in connection.execute(rows)
     ]
 

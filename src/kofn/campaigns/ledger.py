@@ -116,7 +116,7 @@ class Ledger:
     def _other(self, subset: str) -> Line:
         """The row of plays that are not wanted."""
         base = read_base(self.store, self.connection, self.head)
-        learns = base.policy.learns_any and base.roster.inside(subset_from(subset)) is not None
+        learns = base.policy.accepts_unplanned and base.roster.inside(subset_from(subset)) is not None
         times = 0 if learns else UNLEARNED
         for line in self._of.get(subset, ()):
             if line.times == times and line.row >= self.head.rows:

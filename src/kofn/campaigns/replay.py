@@ -62,6 +62,6 @@ def _add(sums: Sums, step: int, row: int, more: tuple[str, int, float, float]) -
 def _changed(policy: Policy, roster: Roster, change: dict[str, int]) -> tuple[Policy, Roster]:
     active = roster.active
     if "added" in change:
-        return policy.changed(list(range(len(active))), 1), Roster(0, roster.names, [*active, change["added"]])
+        return policy.with_arms(list(range(len(active))), 1), Roster(0, roster.names, [*active, change["added"]])
     keep = [index for index, arm in enumerate(active) if arm != change["retired"]]
-    return policy.changed(keep), Roster(0, roster.names, [active[index] for index in keep])
+    return policy.with_arms(keep), Roster(0, roster.names, [active[index] for index in keep])

@@ -13,11 +13,11 @@ from kofn.campaigns.head import Head
 from kofn.campaigns.history import happened
 from kofn.campaigns.ids import Place, read_id, shown
 from kofn.campaigns.ledger import Ledger, chunks
-from kofn.campaigns.results import Rewarded
 from kofn.campaigns.schema import REWARDS, RUNS
 from kofn.campaigns.store import Store
 from kofn.core import BadInput, BadReward, Conflict, UnknownDecision
 from kofn.core.plan import ROUNDING
+from kofn.responses import Rewarded
 
 Rewards = Mapping[str, float] | Iterable[tuple[str, float]]
 

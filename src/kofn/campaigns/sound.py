@@ -133,7 +133,7 @@ def _check_plan(head: Head, base: Base, rows: Rows) -> None:
             out[run["row"]] += run["open"] if run["due"] is not None else 0
     begin_plan(head, base)
     for row in plan[len(wanted) :]:
-        learns = base.policy.learns_any and base.roster.inside(subset_from(row["subset"])) is not None
+        learns = base.policy.accepts_unplanned and base.roster.inside(subset_from(row["subset"])) is not None
         _check(row["times"] in ((0, -1) if learns else (-1,)), "its plan has rows that are not its policy's")
     for row in plan:
         row["out"] = out[row["row"]]

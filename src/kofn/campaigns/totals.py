@@ -42,7 +42,7 @@ def take_total(
             return False
         raise Conflict(f"a total of {before[1]} plays was told under the key {key!r} before, and it was another")
     ledger = Ledger(store, connection, head)
-    if not base.policy.learns_any and ledger.wanting(text, count) is None:
+    if not base.policy.accepts_unplanned and ledger.wanting(text, count) is None:
         raise BadTally(f"{base.policy.name} learns from its plan only, and that does not want {count} plays of {arms}")
     row = ledger.take(text, count, total, squares)
     ledger.write()

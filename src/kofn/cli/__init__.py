@@ -118,6 +118,9 @@ def paper(
 @click.option("--k", type=Count(), default=5, show_default=True, help="K, the size of a subset.")
 @click.option("--horizon", type=Count(), default=10**6, show_default=True, help="Plays of the run.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the policy; repeatable.")
+@click.option(
+    "--run", "number", type=Count(least=0), default=0, show_default=True, help="Repeat this run of `kofn compare`."
+)
 @click.option("--realised", is_flag=True, help="Play the best subset beside it, and show the realised regret too.")
 @SEED
 @PICTURE
@@ -129,6 +132,7 @@ def run(
     k: int,
     horizon: int,
     settings: tuple[str, ...],
+    number: int,
     realised: bool,
     seed: int,
     out: Path | None,
@@ -145,11 +149,11 @@ def run(
 
     from kofn.experiments.contenders import policy_for
     from kofn.experiments.settings import Setting
-    from kofn.simulation import simulate
+    from kofn.simulation import run_seeds, simulate
 
     if out := picture(out, "run", for_people=not as_json):
         from kofn.plots import draw_run, save_figure  # what is missing is said before anything is played
-    for_problem, for_policy, for_plays = np.random.SeedSequence(seed).spawn(3)
+    for_problem, for_policy, for_plays = run_seeds(seed, number)
     instance = Setting(problem, arms, k).problem(for_problem)
     params = dict(setting(each) for each in settings)
     player = policy_for(policy, params, instance, horizon, for_policy)

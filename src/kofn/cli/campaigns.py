@@ -165,7 +165,7 @@ def _facts(known: CampaignInsight) -> Any:
     rows = {
         "state": f"{at.state}, {at.policy}, N = {at.arms:,}, K = {at.k:,}",
         "best": escape(", ".join(known.best)),
-        "sure": None if known.sure is None else f"{known.sure:.0%}",
+        "sure": None if known.probability_best is None else f"{known.probability_best:.0%}",
         "its reward, estimated": worth,
         "average so far": None if known.average is None else f"{known.average:.4g}",
         "gain per play": None if known.gain is None else f"{known.gain:+.4g}",

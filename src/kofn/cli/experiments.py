@@ -143,7 +143,7 @@ def suite(
     kofn suite max rare --runs 3
     kofn suite --page leaderboard.md
     """
-    from kofn.experiments.store import Store
+    from kofn.experiments.archive import Store
     from kofn.experiments.suite import Leaderboard, as_markdown, run_suite, settings_named, versus
 
     chosen = settings_named(settings)

@@ -13,8 +13,8 @@ from kofn.cli.output import echo_json, new_table, pairs, show
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from kofn.problems import Evaluation, Log
-    from kofn.replays import Replayed
+    from kofn.logs import Evaluation, Log
+    from kofn.logs.replay import Replayed
 
 
 @click.command()
@@ -50,7 +50,7 @@ def replay(
     kofn replay log.csv --subset "1 4 8"                one of them
     kofn replay log.csv --uniform --policy thompson     a policy in the place of the one that decided
     """
-    from kofn.problems import Log, evaluate, evaluate_all
+    from kofn.logs import Log, evaluate, evaluate_all
 
     past = Log.read(log, uniform=uniform, n_arms=arms)
     if policy is not None:
@@ -72,8 +72,8 @@ def replay(
 
 
 def _walked(policy: str, params: dict[str, Any], log: Log, minimize: bool, seed: int) -> Replayed:
+    from kofn.logs.replay import replay as replay_log
     from kofn.policies import make_policy
-    from kofn.replays import replay as replay_log
 
     low, high = min(0.0, float(log.rewards.min())), max(1.0, float(log.rewards.max()))
     told: dict[str, Any] = {"horizon": len(log), "seed": seed, "direction": "minimize" if minimize else "maximize"}

@@ -7,7 +7,17 @@ try:
 except ImportError as missing:
     raise MissingExtra("httpx", "client") from missing
 
-from kofn.client.answers import ArmInsight, Decision, Event, Insight, OpenDecision, Point, Rewarded, Summary, Trying
+from kofn.client.answers import (
+    ArmInsight,
+    Decision,
+    Event,
+    Insight,
+    OpenDecision,
+    PlannedSubset,
+    Point,
+    Rewarded,
+    Summary,
+)
 from kofn.client.asynchronous import AsyncClient, AsyncRemoteCampaign
 from kofn.client.synchronous import Client, RemoteCampaign
 
@@ -20,9 +30,9 @@ __all__ = [
     "Event",
     "Insight",
     "OpenDecision",
+    "PlannedSubset",
     "Point",
     "RemoteCampaign",
     "Rewarded",
     "Summary",
-    "Trying",
 ]

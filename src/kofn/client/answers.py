@@ -53,13 +53,13 @@ class ArmInsight(TypedDict):
     retired: bool
 
 
-class Trying(TypedDict):
+class PlannedSubset(TypedDict):
     """A subset of the plan: plays still wanted, of those out, and told."""
 
     arms: list[str]
-    wanted: int
+    remaining: int
     in_flight: int
-    told: int
+    observed: int
 
 
 class Insight(TypedDict):
@@ -72,10 +72,10 @@ class Insight(TypedDict):
     high: float | None
     average: float | None
     gain: float | None
-    sure: float | None
-    learned: int
+    probability_best: float | None
+    updates: int
     arms: list[ArmInsight]
-    trying: list[Trying]
+    plan: list[PlannedSubset]
 
 
 class Point(TypedDict):
@@ -86,8 +86,8 @@ class Point(TypedDict):
     plays: int
     rewards: int
     mean: float | None
-    all_plays: int
-    all_rewards: int
+    total_plays: int
+    total_rewards: int
     average: float | None
 
 
@@ -97,7 +97,7 @@ class Event(TypedDict):
     number: int
     at: str
     kind: str
-    says: str
+    message: str
 
 
 class OpenDecision(TypedDict):

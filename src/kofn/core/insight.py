@@ -12,8 +12,8 @@ from kofn.core.checks import FloatArray
 class Insight:
     """The estimated reward of the best subset, and what each arm is worth; `low` and `high` hold 95 % of the belief.
 
-    An arm's effect is what the best subset's reward changes by having it in place of an arm on the borderline. `sure`
-    is the probability that `best()` is the best subset. All rewards are in the user's range.
+    An arm's effect is what the best subset's reward changes by having it in place of an arm on the borderline.
+    `probability_best` is the probability that `best()` is the best subset. All rewards are in the user's range.
     """
 
     value: float
@@ -22,7 +22,7 @@ class Insight:
     effects: FloatArray
     lows: FloatArray
     highs: FloatArray
-    sure: float
+    probability_best: float
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
@@ -30,7 +30,7 @@ class Insight:
             "value": self.value,
             "low": self.low,
             "high": self.high,
-            "sure": self.sure,
+            "probability_best": self.probability_best,
             "arms": [
                 {"effect": effect, "low": low, "high": high}
                 for effect, low, high in zip(

@@ -22,8 +22,8 @@ from kofn.core.checks import (
 )
 from kofn.core.errors import BadInput, BadRecord, BadReward, BadTally, ShortHorizonWarning
 from kofn.core.insight import Insight
+from kofn.core.open_plan import Progress
 from kofn.core.plan import ROUNDING, Plan, Tally, check_tally
-from kofn.core.progress import Progress
 
 
 class Policy(ABC):
@@ -41,7 +41,7 @@ class Policy(ABC):
     linear_memory: ClassVar[bool] = True
     keeps_subsets: ClassVar[bool] = False  # something for each of the C(N, K)
     consistent: ClassVar[bool] = True  # without noise, it ends in the best subset
-    learns_any: bool = False  # from plays of any subset, planned or not
+    accepts_unplanned: bool = False  # from plays of any subset, planned or not
     needs: ClassVar[frozenset[str]] = frozenset()
     """What it needs beyond one reward per play: "best" (to be told the best subset, as best=), "arms" (to see what each
     arm earned) or "fewer" (to play fewer than K arms)."""
@@ -80,14 +80,14 @@ class Policy(ABC):
         """What it has learned of the best subset and of each arm, if it can say."""
         return None
 
-    def spare(self, spared: int) -> Subset:
-        """What to play while all of the plan is out, for the time after `spared` such plays."""
-        del spared
+    def filler(self, index: int) -> Subset:
+        """Return the subset to play while the whole plan is in flight; `index` counts such plays of this plan."""
+        del index
         return self.best()
 
-    def changed(self, keep: Sequence[int], new: int = 0) -> Self:
-        """The policy with only these arms kept, numbered anew from the lowest up, and `new` others after them."""
-        del keep, new
+    def with_arms(self, keep: Sequence[int], added: int = 0) -> Self:
+        """The policy with only these arms kept, numbered anew from the lowest up, and `added` new ones after them."""
+        del keep, added
         raise BadInput(f"{self.name} is for a fixed set of arms: for arms that come and go, take thompson")
 
     @abstractmethod
@@ -96,7 +96,7 @@ class Policy(ABC):
 
     @abstractmethod
     def _learn(self, plan: Plan, tally: Tally) -> None:
-        """Take in what all plays of `plan` earned, in [0, 1]; those of other subsets too, if it `learns_any`."""
+        """Take in what all plays of `plan` earned, in [0, 1]; those of other subsets too, if it `accepts_unplanned`."""
 
     @abstractmethod
     def _state(self) -> dict[str, Any]:
@@ -122,13 +122,13 @@ class Policy(ABC):
     def ask(self) -> Subset:
         """The next subset to play. Many may be asked for before the first is told; when all of the plan is out, it is
         `best()`, or what else the policy makes of the time, so that nobody ever waits."""
-        return self._now.hand_out() or self._now.extra(self.spare(self._now.spared))
+        return self._now.hand_out() or self._now.extra(self.filler(self._now.spared))
 
     def tell(self, subset: Iterable[SupportsIndex], reward: float, arms: Iterable[float] | None = None) -> None:
         """Tell what one play of `subset` earned; and each of its arms, in the same order, to a policy that sees them.
 
-        The rewards of single arms have the same range and direction as the subset's. A policy that `learns_any` may be
-        told of plays that nobody asked for.
+        The rewards of single arms have the same range and direction as the subset's. A policy that
+        `accepts_unplanned` also learns from plays that nobody asked for.
         """
         now = self._now
         shown = None
@@ -142,7 +142,7 @@ class Policy(ABC):
             now.take_one(row, value, shown)
         else:
             was_out = now.extra_back(subset)
-            if self.learns_any:
+            if self.accepts_unplanned:
                 now.take_other(subset, 1, value, value * value)
             elif not was_out:
                 raise BadTally(now.refusal(subset))
@@ -155,7 +155,7 @@ class Policy(ABC):
     ) -> None:
         """Tell what `count` plays of one subset earned together, and the total of their squares, if it is known.
 
-        For logs that hold sums. They may be plays of the plan, or, if the policy `learns_any`, of any subset.
+        For logs that hold sums. They may be plays of the plan, or, if the policy `accepts_unplanned`, of any subset.
         """
         subset, count = self._subset(subset), whole("count", count)
         low, high = self.reward_range
@@ -170,7 +170,7 @@ class Policy(ABC):
                 getattr(whole_plan, name)[row] = getattr(tally, name)[0]
             self.tell_plan(whole_plan)
             return
-        if not self.learns_any:
+        if not self.accepts_unplanned:
             raise BadTally(self._now.refusal(subset))
         tally = self._inside(tally, Plan.one(subset, count))
         self._now.take_other(subset, count, float(tally.total[0]), float(tally.squares[0]))
@@ -212,7 +212,7 @@ class Policy(ABC):
             "turns": self.turns,
             "told": {name: each.tolist() for name, each in told.items()},
         }
-        if self.learns_any:
+        if self.accepts_unplanned:
             record["others"] = [[list(subset), *sums] for subset, sums in self._now.others.items()]
         return {**record, **self._state()}
 
@@ -227,7 +227,7 @@ class Policy(ABC):
             fresh._load(state)
             fresh._begin()
             fresh._load_told(state["told"])
-            if self.learns_any:
+            if self.accepts_unplanned:
                 fresh._load_others(state["others"])
         except (BadInput, KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as why:
             reason = f"{why.args[0]!r} is missing" if isinstance(why, KeyError) else str(why)

@@ -14,6 +14,8 @@ import numpy as np
 
 from kofn.backends import Backend, Progress
 from kofn.core import BadInput, KofnError, MissingExtra, whole
+from kofn.curves import Band
+from kofn.experiments.archive import Store, as_store
 from kofn.experiments.contenders import (
     Contender,
     Contenders,
@@ -24,9 +26,7 @@ from kofn.experiments.contenders import (
     instance_of,
     title,
 )
-from kofn.experiments.store import Store, as_store
 from kofn.experiments.sweep import sweep
-from kofn.regret import Band
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

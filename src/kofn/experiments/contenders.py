@@ -17,7 +17,7 @@ from kofn.core import BadInput, KofnError, Policy, ShortHorizonWarning
 from kofn.experiments.settings import Setting
 from kofn.policies import make_policy, policy_named, register, save
 from kofn.problems import Problem
-from kofn.simulation import Run, simulate
+from kofn.simulation import Run, RunSeeds, run_seeds, simulate
 
 Factory: TypeAlias = Callable[[np.random.SeedSequence], Policy]
 Instances: TypeAlias = Problem | Setting | Callable[[np.random.SeedSequence], Problem]
@@ -44,9 +44,9 @@ class Contender:
     horizon: int
     seed: int
 
-    def seeds(self, run: int) -> list[np.random.SeedSequence]:
-        """The seeds of a run's problem, policy and plays: the same for all contenders, however many runs follow."""
-        return np.random.SeedSequence(self.seed, spawn_key=(run,)).spawn(3)
+    def seeds(self, run: int) -> RunSeeds:
+        """Return the seeds of a run: the same for all contenders."""
+        return run_seeds(self.seed, run)
 
     def play(self, run: int) -> Trial:
         """The run of that number. The state is measured at the end of the first."""

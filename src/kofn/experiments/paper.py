@@ -16,12 +16,12 @@ import numpy as np
 
 from kofn.backends import Backend, Progress
 from kofn.core import BadInput, whole
+from kofn.curves import Band, Curve
+from kofn.experiments.archive import Store, as_store
 from kofn.experiments.contenders import Contender, contenders_for
 from kofn.experiments.published import published
 from kofn.experiments.settings import Setting
-from kofn.experiments.store import Store, as_store
 from kofn.experiments.sweep import sweep
-from kofn.regret import Band, Curve
 from kofn.simulation import Run
 
 

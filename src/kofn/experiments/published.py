@@ -8,7 +8,7 @@ from importlib.resources import files
 
 import numpy as np
 
-from kofn.regret import Curve
+from kofn.curves import Curve
 
 
 @cache

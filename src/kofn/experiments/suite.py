@@ -15,11 +15,11 @@ import numpy as np
 
 from kofn.backends import Backend, Progress
 from kofn.core import BadInput, KofnError, Policy, whole
+from kofn.experiments.archive import Store
 from kofn.experiments.compare import Standing, standing
 from kofn.experiments.contenders import Entry, contenders_for
 from kofn.experiments.paper import KS
 from kofn.experiments.settings import Setting
-from kofn.experiments.store import Store
 from kofn.experiments.sweep import sweep
 from kofn.policies.registry import POLICIES, policy_named
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 from kofn.backends import Backend, Progress, check_backend, spread
+from kofn.experiments.archive import Store
 from kofn.experiments.contenders import Contender, Entry, Trial
-from kofn.experiments.store import Store
 
 
 def sweep(

@@ -1,7 +1,7 @@
 """CMAB-SM: sort groups of K+1 arms, merge them, play the best K (Agarwal, Aggarwal, Quinn, Umrawal, ALT 2021).
 
 Line numbers in the margin are those of Algorithm 1 (CMAB-SM), 2 (SORT) and 3 (MERGE) in the paper's main text. Where
-the paper contradicts itself the choice is marked (a) to (f) and explained in docs/cmab-sm.md.
+the paper contradicts itself the choice is marked (a) to (f) and explained in docs/reference/policies/cmab-sm.md.
 
 Each phase is a dataclass whose fields are the pseudo-code's variables, and its `advance` is the loop, except that where
 the paper plays actions it returns them. Called again it walks to the same place, because its guards ask "has this been
@@ -60,7 +60,7 @@ class CMABSM(Policy):
 
     The groups are the arms in order; `seed` shuffles them first. `resolution` is the paper's lambda, the smallest gap
     worth resolving; by default the printed (256 N log(2NT) / T)^(1/3). `schedule="figures"` explores as long as the
-    paper's figures show, not as its text says (docs/paper.md).
+    paper's figures show, not as its text says (docs/background/paper.md).
     """
 
     name = "cmab-sm"

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kofn.core import BadRecord, FloatArray, Plan, Policy, Subset, Tally, finite_numbers, whole_numbers
-from kofn.policies.drawn import tenth, top_subset
+from kofn.policies.batching import tenth, top_subset
 
 STEPS = 32
 """Moves of the confidence bounds within one plan at the most."""

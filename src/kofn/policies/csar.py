@@ -1,7 +1,7 @@
 """CSAR: estimate single arms from the plays of a Hadamard matrix, accept and reject (Rejwan & Mansour, ALT 2020).
 
 For rewards that are linear in the arms only (a mean, a sum). Choices are marked (a) to (c) and explained in
-docs/csar.md.
+docs/reference/policies/csar.md.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from kofn.core import (
     finite_numbers,
     whole,
 )
+from kofn.policies.elimination import ACCEPTED, Marks
 from kofn.policies.hadamard import hadamard, largest_order
-from kofn.policies.marks import ACCEPTED, Marks
 from kofn.policies.registry import register
 
 LARGEST_ORDER = 512

@@ -3,7 +3,7 @@
 A sweep shuffles the undecided arms C, cuts them into blocks of k' = K - |A|, and plays the accepted arms A with each
 block once. In a random block the averages of two arms differ by f = (|C| - k') / (|C| - 1) times the effect of
 exchanging one for the other, so each arm averages reward / f. Departures are marked (a) to (d) and explained in
-docs/dart.md.
+docs/reference/policies/dart.md.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from kofn.core import (
     whole,
     whole_numbers,
 )
-from kofn.policies.marks import UNDECIDED, Marks
+from kofn.policies.elimination import UNDECIDED, Marks
 from kofn.policies.randomised import Randomised
 from kofn.policies.registry import register
 

@@ -27,7 +27,7 @@ from kofn.core import (
     whole,
     whole_numbers,
 )
-from kofn.policies.drawn import top_subset
+from kofn.policies.batching import top_subset
 from kofn.policies.registry import register
 
 MOST_CELLS = 2**22

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_solve, solve_triangular
 
 from kofn.core import BadRecord, Direction, FloatArray, Plan, Seed, Subset, Tally, finite_numbers, whole
-from kofn.policies.drawn import plan_of, tenth, top_k, top_subset
+from kofn.policies.batching import plan_of, tenth, top_k, top_subset
 from kofn.policies.linear_model import Quadratic, factor, indicators, sweeps
 from kofn.policies.randomised import Randomised
 from kofn.policies.registry import register

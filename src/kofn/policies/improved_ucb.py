@@ -28,7 +28,7 @@ from kofn.core import (
 )
 from kofn.policies.registry import register
 from kofn.subsets import all_subsets
-from kofn.theory.checked import some_plays
+from kofn.theory.arguments import some_plays
 
 Form: TypeAlias = Literal["printed", "figures"]
 FACTOR: dict[Form, int] = {"printed": 2, "figures": 1}
@@ -43,7 +43,8 @@ class ImprovedUCB(Policy):
     >>> len(policy.plan()), policy.plan().plays
     (66, 1848)
 
-    `schedule="figures"` plays half as often for the same radius, as the CMAB-SM paper seems to do (docs/paper.md).
+    `schedule="figures"` plays half as often for the same radius, as the CMAB-SM paper seems to do
+    (docs/background/paper.md).
     """
 
     name = "improved-ucb"

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from kofn.core import BadInput, BadRecord, FloatArray, IntArray, Plan, finite_numbers
-from kofn.policies.drawn import plan_of
+from kofn.policies.batching import plan_of
 from kofn.subsets import MOST_BYTES
 
 MOST_ARMS = math.isqrt(MOST_BYTES // (4 * 8))

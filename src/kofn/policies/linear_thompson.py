@@ -1,9 +1,9 @@
 """Thompson sampling on a linear surrogate, with the full posterior (Agrawal & Goyal, ICML 2013).
 
 The reward of a subset is taken for the sum of its arms' weights plus noise. Weights are drawn from their posterior, and
-the K highest are played. Departures, each with its reason in docs/linear-thompson.md: the posterior is frozen for a
-plan of a tenth of the plays so far; the noise is learned, and a plan's plays count by its precision; the prior comes
-from the first plan.
+the K highest are played. Departures, with their reasons in docs/reference/policies/linear-thompson.md: the posterior is
+frozen for a plan of a tenth of the plays so far; the noise is learned, and a plan's plays count by its precision; the
+prior comes from the first plan.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from scipy.linalg import solve_triangular
 
 from kofn.core import BadRecord, Direction, Plan, Seed, Subset, Tally, finite_numbers, whole
-from kofn.policies.drawn import plan_of, tenth, top_k, top_subset
+from kofn.policies.batching import plan_of, tenth, top_k, top_subset
 from kofn.policies.linear_model import Quadratic, factor, indicators, sweeps
 from kofn.policies.randomised import Randomised
 from kofn.policies.registry import register

@@ -14,7 +14,7 @@ import numpy as np
 from scipy.linalg import cho_solve
 
 from kofn.core import BadInput, BadRecord, Direction, FloatArray, Plan, Policy, Subset, Tally
-from kofn.policies.drawn import top_subset
+from kofn.policies.batching import top_subset
 from kofn.policies.linear_model import Quadratic, factor, indicators, number_above_zero
 from kofn.policies.registry import register
 from kofn.subsets import all_subsets

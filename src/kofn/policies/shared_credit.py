@@ -6,8 +6,8 @@ Two policies over the same two numbers per arm: Beta Thompson sampling, and UCB.
 from __future__ import annotations
 
 from kofn.core import Direction, Plan, Seed
+from kofn.policies.batching import draws_for, plan_of, tenth, top_k
 from kofn.policies.credit import Credit, Credited, optimistic_plan
-from kofn.policies.drawn import draws_for, plan_of, tenth, top_k
 from kofn.policies.randomised import Randomised
 from kofn.policies.registry import register
 

@@ -27,7 +27,7 @@ from kofn.core import (
     finite_numbers,
     whole_numbers,
 )
-from kofn.policies.drawn import shares, tenth
+from kofn.policies.batching import shares, tenth
 from kofn.policies.randomised import Randomised
 from kofn.policies.registry import register
 from kofn.subsets import all_subsets

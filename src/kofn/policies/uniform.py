@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kofn.core import Direction, Plan, Seed
+from kofn.policies.batching import draws_for, plan_of, tenth, top_k
 from kofn.policies.credit import Credit, Credited
-from kofn.policies.drawn import draws_for, plan_of, tenth, top_k
 from kofn.policies.randomised import Randomised
 from kofn.policies.registry import register
 

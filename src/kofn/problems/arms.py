@@ -1,361 +1,140 @@
-"""Arms: N random rewards of one family, as one object.
-
-All curves (`cdf`, `survival`) have a row per arm. `survival` is P(X >= x), with >=, as in the paper's definition of
-dominance.
-"""
+"""What a family of arms must know, and what follows from it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
+from itertools import pairwise
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from kofn.core import BadInput, FloatArray, IntArray
-from kofn.problems.family import Arms, Ordering, Support, blocks, column, numbers, require
 
-_MOST_VALUES = 64
+Support: TypeAlias = tuple[FloatArray, FloatArray]
+"""Values and probabilities, a row per arm; short rows are padded with probability 0."""
 
-
-class _OneParameter(Arms):
-    """A family in which the larger parameter dominates."""
-
-    _parameter: FloatArray
-
-    @cached_property
-    def ordering(self) -> Ordering:
-        order = np.argsort(self._parameter, kind="stable")
-        equal = np.diff(self._parameter[order]) == 0
-        return Ordering(order, np.zeros_like(equal), equal)
-
-    def crossing(self, i: int, j: int) -> tuple[float, float] | None:
-        return None
+CELLS = 2**20
+"""Numbers in a block of work: what bounds the memory of everything here."""
 
 
-class Bernoulli(_OneParameter):
-    """Arms that pay 1 with probability p, else 0.
+class Ordering(NamedTuple):
+    """The arms, weakest first, and what is true of each two neighbours: dominance is transitive, so it is enough."""
 
-    >>> arms = Bernoulli([0.2, 0.7])
-    >>> arms.survival([0.0, 0.5, 1.0])
-    array([[1. , 0.2, 0.2],
-           [1. , 0.7, 0.7]])
-    """
+    order: IntArray
+    crosses: NDArray[np.bool_]
+    equal: NDArray[np.bool_]
 
-    def __init__(self, p: ArrayLike) -> None:
-        self.p = self._parameter = numbers("p", p)
-        require("p", self.p, (self.p >= 0) & (self.p <= 1), "probabilities from 0 to 1")
-        self.n_arms = self.p.size
 
+class Arms(ABC):
+    """N arms of one family. A family has `draw`, the moments and the curves; the rest follows from these."""
+
+    continuous: ClassVar[bool] = False
+    independent: bool = True  # what one arm pays says nothing of the others
+    n_arms: int
+    low: float = 0.0
+    high: float = 1.0
+
+    @abstractmethod
     def draw(self, arms: IntArray, rng: np.random.Generator) -> FloatArray:
-        """Ones and zeros."""
-        return (rng.random(arms.shape) < self.p[arms]).astype(np.float64)
+        """Independent rewards in the shape of `arms`, each of the arm that is named there."""
 
     @property
+    @abstractmethod
     def mean(self) -> FloatArray:
-        """The probabilities p."""
-        return self.p
+        """E X of each arm."""
 
     @property
+    @abstractmethod
     def second_moment(self) -> FloatArray:
-        """Again p: a one squared is a one."""
-        return self.p
+        """E X^2 of each arm."""
 
+    @abstractmethod
     def cdf(self, x: ArrayLike, arms: IntArray | None = None) -> FloatArray:
-        """0 below zero, 1 - p below one, then 1."""
-        x, p = column(x, self.p, arms)
-        return np.where(x < 0, 0.0, np.where(x < 1, 1 - p, 1.0))
+        """P(X <= x): a row per arm, of all or of the given ones, in the shape of `x`."""
 
+    @abstractmethod
     def survival(self, x: ArrayLike, arms: IntArray | None = None) -> FloatArray:
-        """1 up to zero, p up to one, then 0."""
-        x, p = column(x, self.p, arms)
-        return np.where(x <= 0, 1.0, np.where(x <= 1, p, 0.0))
-
-    @property
-    def support(self) -> Support:
-        """Zero and one."""
-        return np.broadcast_to([0.0, 1.0], (self.n_arms, 2)), np.stack([1 - self.p, self.p], axis=1)
-
-
-class Correlated(Bernoulli):
-    """Bernoulli arms that share their luck: in a share `together` of the plays, one random number decides for all.
-
-    In those plays, whenever an arm pays, every better arm pays too.
-
-    >>> Correlated([0.2, 0.7], together=0.5).mean
-    array([0.2, 0.7])
-    """
-
-    independent = False
-
-    def __init__(self, p: ArrayLike, together: float) -> None:
-        super().__init__(p)
-        if not isinstance(together, int | float) or not 0 <= together <= 1:
-            raise BadInput(f"together is a share of the plays, from 0 to 1, not {together!r}")
-        self.together = float(together)
-
-    def draw(self, arms: IntArray, rng: np.random.Generator) -> FloatArray:
-        """Ones and zeros; the last axis holds the arms of one play."""
-        luck = rng.random(arms.shape)
-        shared = rng.random((*arms.shape[:-1], 1)) < self.together
-        return (np.where(shared, luck[..., :1], luck) < self.p[arms]).astype(np.float64)
-
-    @property
-    def support(self) -> None:  # type: ignore[override]
-        """None: the outcomes of several arms are no product."""
-        return None
-
-
-class ArctanExponential(_OneParameter):
-    """Arms X = (2/pi) arctan(Y) with Y exponential of mean `scale`: the paper's continuous arms.
-
-    The paper says "parameter", and that the larger one dominates: so it is the scale, not the rate.
-
-    >>> arms = ArctanExponential([0.5, 1.0, 2.0])
-    >>> arms.mean.round(4)
-    array([0.254 , 0.3956, 0.5478])
-    """
-
-    continuous = True
-
-    def __init__(self, scale: ArrayLike) -> None:
-        self.scale = self._parameter = numbers("scale", scale)
-        require("scale", self.scale, self.scale > 0, "means of exponentials, above 0")
-        self.n_arms = self.scale.size
-
-    def draw(self, arms: IntArray, rng: np.random.Generator) -> FloatArray:
-        """Numbers in [0, 1)."""
-        y = rng.standard_exponential(arms.shape)
-        y *= self.scale[arms]
-        x: FloatArray = np.arctan(y, out=y)
-        x *= 2 / np.pi
-        return x
-
-    @cached_property
-    def mean(self) -> FloatArray:
-        """E X, to some 1e-15."""
-        return self._moment(1)
-
-    @cached_property
-    def second_moment(self) -> FloatArray:
-        """E X^2, to some 1e-15."""
-        return self._moment(2)
-
-    def _moment(self, power: int) -> FloatArray:
-        # With Y = scale * e^u the integrand is analytic for |Im u| < pi/2 and falls off at both ends, so the trapezoid
-        # rule converges like exp(-pi^2 / h): at h = 1/8 nothing of its error is left in double precision.
-        h = 0.125
-        u = np.arange(-40, 4.5, h)
-        weights = h * np.exp(u - np.exp(u))
-        moments = np.empty(self.n_arms)
-        for part in blocks(self.n_arms, u.size):
-            moments[part] = (2 / np.pi * np.arctan(self.scale[part, None] * np.exp(u))) ** power @ weights
-        return moments
-
-    def cdf(self, x: ArrayLike, arms: IntArray | None = None) -> FloatArray:
-        """1 - exp(-tan(pi x / 2) / scale) in [0, 1)."""
-        return self._curve(x, arms, lambda y: -np.expm1(-y), 0.0, 1.0)
-
-    def survival(self, x: ArrayLike, arms: IntArray | None = None) -> FloatArray:
-        """exp(-tan(pi x / 2) / scale) in [0, 1)."""
-        return self._curve(x, arms, lambda y: np.exp(-y), 1.0, 0.0)
-
-    def _curve(self, x: ArrayLike, arms: IntArray | None, inside: Any, before: float, after: float) -> FloatArray:
-        x, scale = column(x, self.scale, arms)
-        with np.errstate(over="ignore"):  # far out in the tail of a small scale
-            y = np.tan(np.pi / 2 * np.clip(x, 0, 1)) / scale
-        return np.where(x <= 0, before, np.where(x >= 1, after, inside(y)))
-
-
-class Beta(Arms):
-    """Arms with Beta(a, b) rewards in [0, 1]; a number stands for all arms.
-
-    >>> arms = Beta([1, 2, 3], 2)
-    >>> arms.mean
-    array([0.33333333, 0.5       , 0.6       ])
-
-    One arm dominates another exactly if its a is no less and its b no more: a decides near 0, b near 1.
-    """
-
-    continuous = True
-
-    def __init__(self, a: ArrayLike, b: ArrayLike) -> None:
-        try:
-            both = np.broadcast_arrays(np.atleast_1d(a), np.atleast_1d(b))
-        except ValueError:
-            raise BadInput(f"a and b need one number per arm, but {np.size(a)} and {np.size(b)} came") from None
-        self.a, self.b = numbers("a", both[0]), numbers("b", both[1])
-        require("a", self.a, self.a > 0, "numbers above 0")
-        require("b", self.b, self.b > 0, "numbers above 0")
-        self.n_arms = self.a.size
-
-    def draw(self, arms: IntArray, rng: np.random.Generator) -> FloatArray:
-        """Numbers in [0, 1]."""
-        return rng.beta(self.a[arms], self.b[arms])
-
-    @cached_property
-    def mean(self) -> FloatArray:
-        """a / (a + b)."""
-        return np.asarray(self.a / (self.a + self.b))
-
-    @cached_property
-    def second_moment(self) -> FloatArray:
-        """a (a + 1) / ((a + b) (a + b + 1))."""
-        return np.asarray(self.mean * (self.a + 1) / (self.a + self.b + 1))
-
-    def cdf(self, x: ArrayLike, arms: IntArray | None = None) -> FloatArray:
-        """The regularised incomplete beta function."""
-        x, a, b = column(x, self.a, arms, self.b)
-        return np.asarray(special.betainc(a, b, np.clip(x, 0, 1)))
-
-    def survival(self, x: ArrayLike, arms: IntArray | None = None) -> FloatArray:
-        """Its complement."""
-        x, a, b = column(x, self.a, arms, self.b)
-        return np.asarray(special.betaincc(a, b, np.clip(x, 0, 1)))
-
-    @cached_property
-    def ordering(self) -> Ordering:
-        """The arms by a, then by falling b."""
-        order = np.lexsort((-self.b, self.a))
-        up, more = np.diff(self.a[order]), np.diff(self.b[order])
-        return Ordering(order, more > 0, (up == 0) & (more == 0))
-
-    def crossing(self, i: int, j: int) -> tuple[float, float] | None:
-        """Two x where the order of the arms differs, if there are."""
-        if (self.a[i] - self.a[j]) * (self.b[i] - self.b[j]) <= 0:
-            return None
-        return self._signs(i, j)[1]
-
-    def _points(self, i: int, j: int) -> FloatArray:
-        near = np.logspace(-15, -2, 200)  # the order may flip close to an end only
-        return np.concatenate([near, np.linspace(0.01, 0.99, 981), 1 - near[::-1]])
-
-
-class Empirical(Arms):
-    """Arms that draw from samples, each with equal probability; any real numbers.
-
-    >>> arms = Empirical([[0.1, 0.4], [0.2, 0.2, 0.5]])
-    >>> arms.mean, arms.high
-    (array([0.25, 0.3 ]), 0.5)
-    """
-
-    def __init__(self, samples: Sequence[ArrayLike] | NDArray[Any]) -> None:
-        if isinstance(samples, str) or not isinstance(samples, Sequence | np.ndarray) or not len(samples):
-            raise BadInput(f"Empirical takes a list of samples, one array per arm, not {samples!r}")
-        self.samples = [np.sort(numbers(f"samples[{i}]", each)) for i, each in enumerate(samples)]
-        self.n_arms = len(self.samples)
-        self._sizes = np.array([each.size for each in self.samples])
-        self._starts = np.cumsum(self._sizes) - self._sizes
-        self._all = np.concatenate(self.samples)
-        self.low, self.high = float(self._all.min()), float(self._all.max())
-
-    def draw(self, arms: IntArray, rng: np.random.Generator) -> FloatArray:
-        """Samples, with replacement."""
-        return np.asarray(self._all[self._starts[arms] + rng.integers(0, self._sizes[arms])])
-
-    @cached_property
-    def mean(self) -> FloatArray:
-        """The mean of each arm's samples."""
-        return np.array([each.mean() for each in self.samples])
-
-    @cached_property
-    def second_moment(self) -> FloatArray:
-        """The mean of each arm's squared samples."""
-        return np.array([(each * each).mean() for each in self.samples])
-
-    def cdf(self, x: ArrayLike, arms: IntArray | None = None) -> FloatArray:
-        """The share of samples up to x."""
-        return np.stack([np.searchsorted(each, x, "right") / each.size for each in self._chosen(arms)])
-
-    def survival(self, x: ArrayLike, arms: IntArray | None = None) -> FloatArray:
-        """The share of samples from x on."""
-        return np.stack([(each.size - np.searchsorted(each, x, "left")) / each.size for each in self._chosen(arms)])
-
-    def _chosen(self, arms: IntArray | None) -> list[FloatArray]:
-        return self.samples if arms is None else [self.samples[i] for i in arms.tolist()]
-
-    @cached_property
-    def support(self) -> Support | None:
-        """The different samples of each arm, if no arm has more than 64."""
-        found = []
-        for each in self.samples:
-            found.append(np.unique(each, return_counts=True))
-            if found[-1][0].size > _MOST_VALUES:
-                return None
-        width = max(values.size for values, _ in found)
-        values = np.stack([np.pad(each, (0, width - each.size), mode="edge") for each, _ in found])
-        shares = np.stack([np.pad(counts / counts.sum(), (0, width - counts.size)) for _, counts in found])
-        return values, shares
-
-    def points(self, arms: IntArray | None = None) -> FloatArray:
-        """All different samples of the given arms, sorted: their curves are constant in between."""
-        return np.unique(self._all if arms is None else np.concatenate(self._chosen(arms)))
-
-    def _points(self, i: int, j: int) -> FloatArray:
-        return self.points(np.array([i, j]))
-
-
-def with_absent(arms: Arms, absent: float) -> Arms:
-    """The arms and one more, arm N, that always pays `absent`: it stands for an empty place."""
-    if isinstance(arms, Correlated) and absent in (0.0, 1.0):
-        return Correlated(np.append(arms.p, absent), arms.together)
-    if isinstance(arms, Bernoulli) and absent in (0.0, 1.0):
-        return Bernoulli(np.append(arms.p, absent))
-    if isinstance(arms, Empirical):
-        return Empirical([*arms.samples, [absent]])
-    return _ContinuousWithAbsent(arms, absent) if arms.continuous else _WithAbsent(arms, absent)
-
-
-class _WithAbsent(Arms):
-    """Arms of any family, and one more that always pays the same."""
-
-    def __init__(self, arms: Arms, absent: float) -> None:
-        self._arms, self._absent = arms, absent
-        self.n_arms, self.low, self.high = arms.n_arms + 1, arms.low, arms.high
-        self.independent = arms.independent
-
-    def _present(self, arms: IntArray) -> IntArray:
-        """Any arm in the place of the absent one."""
-        return np.minimum(arms, self.n_arms - 2)
-
-    def draw(self, arms: IntArray, rng: np.random.Generator) -> FloatArray:
-        absent = arms == self.n_arms - 1
-        if not absent.any():
-            return self._arms.draw(arms, rng)
-        return np.where(absent, self._absent, self._arms.draw(self._present(arms), rng))
-
-    @cached_property
-    def mean(self) -> FloatArray:
-        return np.append(self._arms.mean, self._absent)
-
-    @cached_property
-    def second_moment(self) -> FloatArray:
-        return np.append(self._arms.second_moment, self._absent**2)
-
-    def cdf(self, x: ArrayLike, arms: IntArray | None = None) -> FloatArray:
-        return self._curve(self._arms.cdf, np.asarray(x) >= self._absent, x, arms)
-
-    def survival(self, x: ArrayLike, arms: IntArray | None = None) -> FloatArray:
-        return self._curve(self._arms.survival, np.asarray(x) <= self._absent, x, arms)
-
-    def _curve(self, curve: Any, step: NDArray[np.bool_], x: ArrayLike, arms: IntArray | None) -> FloatArray:
-        arms = np.arange(self.n_arms) if arms is None else np.asarray(arms)
-        curves: FloatArray = curve(x, self._present(arms))
-        curves[arms == self.n_arms - 1] = step
-        return curves
+        """P(X >= x): a row per arm, of all or of the given ones, in the shape of `x`."""
 
     @property
     def support(self) -> Support | None:
-        if (support := self._arms.support) is None:
+        """The values of each arm and their probabilities, where these are few."""
+        return None
+
+    @cached_property
+    def ordering(self) -> Ordering:
+        """The arms by mean, and which neighbours cross or are equal."""
+        order = np.argsort(self.mean, kind="stable")
+        signs = [self._signs(i, j)[0] for i, j in pairwise(order.tolist())]
+        crosses = [above and below for above, below in signs]
+        equal = [not above and not below for above, below in signs]
+        return Ordering(order, np.array(crosses, np.bool_), np.array(equal, np.bool_))
+
+    @property
+    def strength(self) -> FloatArray | None:
+        """A number per arm, larger for the arm that dominates and equal for equal arms; None if some two cross."""
+        order, crosses, equal = self.ordering
+        if crosses.any():
             return None
-        values, shares = support
-        always = np.eye(1, values.shape[1])
-        return np.vstack([values, np.full_like(always, self._absent)]), np.vstack([shares, always])
+        ranks = np.zeros(self.n_arms)
+        ranks[order[1:]] = np.cumsum(~equal)
+        return ranks
+
+    def crossing(self, i: int, j: int) -> tuple[float, float] | None:
+        """An x where P(X_i >= x) is larger and one where P(X_j >= x) is, if both exist: neither arm dominates."""
+        (above, below), (x, y) = self._signs(i, j)
+        return (x, y) if above and below else None
+
+    def _signs(self, i: int, j: int) -> tuple[tuple[bool, bool], tuple[float, float]]:
+        x = self._points(i, j)
+        first, second = self.survival(x, np.array([i, j]))
+        ahead = first - second
+        here, there = int(np.argmax(ahead)), int(np.argmin(ahead))
+        noise = 1e-12 if self.continuous else 0.0
+        return (bool(ahead[here] > noise), bool(ahead[there] < -noise)), (float(x[here]), float(x[there]))
+
+    def _points(self, i: int, j: int) -> FloatArray:
+        """Where the survival of two arms is compared."""
+        return np.linspace(self.low, self.high, 1025)
+
+    def __len__(self) -> int:
+        return self.n_arms
+
+    def __repr__(self) -> str:
+        return f"<{self.n_arms} {type(self).__name__} arms>"
 
 
-class _ContinuousWithAbsent(_WithAbsent):
-    """The same for arms whose curves have no jumps; that of the one arm more has one, which quadrature closes in on."""
+def blocks(rows: int, width: int) -> Iterator[slice]:
+    """Slices that cover `rows` rows, each of about a million cells when a row has `width`."""
+    size = max(1, CELLS // max(1, width))
+    return (slice(start, min(start + size, rows)) for start in range(0, rows, size))
 
-    continuous = True
+
+def numbers(name: str, values: ArrayLike) -> FloatArray:
+    """A read-only copy of one finite number per entry."""
+    try:
+        array = np.array(values, np.float64)
+    except (TypeError, ValueError):
+        raise BadInput(f"{name} must be a list of numbers, not {values!r}") from None
+    if array.ndim != 1 or not array.size:
+        raise BadInput(f"{name} must be a list of at least one number, but an array of shape {array.shape} came")
+    require(name, array, np.isfinite(array), "finite numbers")
+    array.flags.writeable = False
+    return array
+
+
+def require(name: str, values: FloatArray, fine: NDArray[np.bool_], what: str) -> None:
+    """BadInput that names the first value that is not fine."""
+    if not fine.all():
+        worst = int(np.argmin(fine))
+        raise BadInput(f"{name} must be {what}, but {name}[{worst}] is {values[worst]:g}")
+
+
+def column(x: ArrayLike, first: FloatArray, arms: IntArray | None, *more: FloatArray) -> tuple[FloatArray, ...]:
+    """x and the parameters of the chosen arms, shaped so that the arms come first."""
+    x = np.asarray(x, np.float64)
+    chosen = [each if arms is None else each[arms] for each in (first, *more)]
+    return (x, *(each.reshape(-1, *[1] * x.ndim) for each in chosen))

@@ -21,10 +21,10 @@ from typing import Protocol
 import numpy as np
 
 from kofn.core import FloatArray, IntArray
-from kofn.problems.arms import Empirical
-from kofn.problems.family import CELLS, Arms, blocks
-from kofn.problems.laws import CorrelatedCounts, Counts, Law, Outcomes
-from kofn.problems.rewards import Reward, cross_selling, maximum, mean, minimum
+from kofn.problems.arms import CELLS, Arms, blocks
+from kofn.problems.distributions import Empirical
+from kofn.problems.sampling import CorrelatedCounts, Counts, Law, Outcomes
+from kofn.rewards import Reward, cross_selling, maximum, mean, minimum
 
 MONTE_CARLO_PLAYS = 2**16
 _SEED = 20210316  # of all Monte Carlo values, so that they are the same everywhere and always

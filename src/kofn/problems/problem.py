@@ -23,12 +23,12 @@ from kofn.core import (
     generator,
     subset_of,
 )
-from kofn.problems.arms import with_absent
-from kofn.problems.check import Check, check_problem
+from kofn.problems.arms import Arms
+from kofn.problems.assumptions import Check, check_problem
+from kofn.problems.distributions import with_absent
 from kofn.problems.expectation import Estimated, Expectation, expectation_of
-from kofn.problems.family import Arms
-from kofn.problems.laws import Counts, Law, arm_totals, law_of
-from kofn.problems.rewards import Reward, RewardFunction, as_reward, cross_selling, mean
+from kofn.problems.sampling import Counts, Law, arm_totals, law_of
+from kofn.rewards import Reward, RewardFunction, as_reward, cross_selling, mean
 from kofn.subsets import subset_blocks
 
 Subsets: TypeAlias = IntArray | Sequence[int] | Sequence[Sequence[int]] | Iterable[Iterable[int]]
@@ -42,7 +42,8 @@ _SLACK = 1e-9
 class Problem:
     """N arms, K of them at a time, and what these K earn together.
 
-    >>> from kofn.problems import Bernoulli, maximum
+    >>> from kofn.problems import Bernoulli
+    >>> from kofn.rewards import maximum
     >>> problem = Problem(Bernoulli([0.1, 0.5, 0.3, 0.2]), maximum, k=2)
     >>> problem.best, problem.optimum
     ((1, 2), 0.65)

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kofn.core import BadInput, Direction, FloatArray, IntArray
-from kofn.problems.check import Check, Finding
+from kofn.problems.arm_order import one_order
+from kofn.problems.assumptions import Check, Finding
 from kofn.problems.expectation import Expectation
-from kofn.problems.laws import Law
-from kofn.problems.order import one_order
 from kofn.problems.problem import Problem
+from kofn.problems.sampling import Law
 
 
 class Simulated(Problem):

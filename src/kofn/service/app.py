@@ -18,10 +18,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from kofn import __version__
 from kofn.campaigns import store_at
 from kofn.service import models
-from kofn.service.desk import Desk
-from kofn.service.guard import Doorman
+from kofn.service.auth import Doorman
+from kofn.service.context import Desk
+from kofn.service.errors import handle_problems
 from kofn.service.metrics import Measured
-from kofn.service.problems import handle_problems
 from kofn.service.routes import around, router
 from kofn.service.settings import Settings
 from kofn.service.tokens import any_token

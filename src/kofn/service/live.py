@@ -15,7 +15,7 @@ from starlette.concurrency import run_in_threadpool
 
 from kofn.campaigns import Store, campaigns
 from kofn.core import KofnError
-from kofn.service.problems import Problem
+from kofn.service.errors import Problem
 
 EVERY = 0.5
 """Seconds between two looks."""

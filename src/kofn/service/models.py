@@ -183,13 +183,13 @@ class ArmInsight(BaseModel):
     retired: bool
 
 
-class Trying(BaseModel):
+class PlannedSubset(BaseModel):
     """A subset of the plan: plays still wanted, of those out, and told."""
 
     arms: list[str]
-    wanted: int
+    remaining: int
     in_flight: int
-    told: int
+    observed: int
 
 
 class Insight(BaseModel):
@@ -202,10 +202,10 @@ class Insight(BaseModel):
     high: float | None
     average: float | None
     gain: float | None
-    sure: float | None
-    learned: int
+    probability_best: float | None
+    updates: int
     arms: list[ArmInsight]
-    trying: list[Trying]
+    plan: list[PlannedSubset]
 
 
 class Point(BaseModel):
@@ -216,8 +216,8 @@ class Point(BaseModel):
     plays: int
     rewards: int
     mean: float | None
-    all_plays: int
-    all_rewards: int
+    total_plays: int
+    total_rewards: int
     average: float | None
 
 
@@ -233,7 +233,7 @@ class Event(BaseModel):
     number: int
     at: datetime
     kind: str
-    says: str
+    message: str
 
 
 class Events(BaseModel):

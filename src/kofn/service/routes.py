@@ -14,9 +14,9 @@ from kofn import __version__
 from kofn.campaigns import ArmInsight, Campaign, CampaignInsight, campaigns
 from kofn.core import BadInput
 from kofn.service import models
-from kofn.service.desk import Desk
-from kofn.service.guard import Access, Guarded
-from kofn.service.problems import Problem
+from kofn.service.auth import Access, Guarded
+from kofn.service.context import Desk
+from kofn.service.errors import Problem
 
 PROBLEMS: dict[int | str, dict[str, Any]] = {
     400: {"description": "The body is not JSON."},

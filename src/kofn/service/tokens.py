@@ -11,9 +11,9 @@ from typing import Any, Literal
 from sqlalchemy import func, select
 
 from kofn.campaigns import Campaign, Store
-from kofn.campaigns.results import Answer, moment
 from kofn.campaigns.schema import TOKENS
 from kofn.core import BadInput
+from kofn.responses import Response, moment
 
 Scope = Literal["read", "full"]
 PREFIX = "kofn_"
@@ -23,7 +23,7 @@ _COLUMNS = [TOKENS.c[name] for name in ("id", "name", "scope", "campaign", "crea
 
 
 @dataclass(frozen=True)
-class Token(Answer):
+class Token(Response):
     """What is known of a token; not the token itself. `campaign` is the only one it is for, None for all."""
 
     id: int

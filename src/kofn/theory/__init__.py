@@ -2,7 +2,8 @@
 
 N, K, T are `n_arms`, `k`, `horizon`; lambda is `resolution`; Delta_r and n_r are `radius[r]` and `plays[r]`; U is
 `lipschitz`, the constant of Corollary 2, at least 1 and seldom known. Lemma and section names are the paper's (Agarwal,
-Aggarwal, Quinn, Umrawal, ALT 2021). docs/theory.md says what each number promises, and where the paper's do not agree.
+Aggarwal, Quinn, Umrawal, ALT 2021). docs/background/theory.md says what each number promises, and where
+the paper's numbers do not agree.
 """
 
 from kofn.theory.bounds import (

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from kofn.core import BadInput
 from kofn.theory import schedule
-from kofn.theory.checked import a_number, a_resolution, a_slope, some_arms, some_plays, some_sizes
+from kofn.theory.arguments import a_number, a_resolution, a_slope, some_arms, some_plays, some_sizes
 from kofn.theory.schedule import horizon_for
 
 

@@ -6,6 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kofn.theory.arguments import a_slope
 from kofn.theory.bounds import (
     bounds_cross_at,
     doubling_loss,
@@ -19,7 +20,6 @@ from kofn.theory.bounds import (
     ucb_regret_bound,
     ucb_wins_from,
 )
-from kofn.theory.checked import a_slope
 from kofn.theory.schedule import Schedule, affordable_resolution, groups, shortest_useful_horizon
 
 YEAR = 365.25 * 24 * 3600

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from kofn.core import BadInput
-from kofn.theory.checked import FINEST, LONGEST, a_number, a_resolution, some_arms, some_plays, some_sizes
+from kofn.theory.arguments import FINEST, LONGEST, a_number, a_resolution, some_arms, some_plays, some_sizes
 
 Form: TypeAlias = Literal["printed", "figures", "follow-up"]
 
@@ -62,8 +62,8 @@ class Schedule:
 
     SORT has rounds 1 to `rounds`, those whose radius is above the resolution, and MERGE 1 to `merge_rounds`; the tables
     go one further on either side. The `printed` form is the paper's text. The `figures` form is what reproduces its
-    figures (docs/paper.md): fewer plays a round, more rounds, and MERGE goes one deeper than SORT. The `follow-up` form
-    has lambda without the 256 and the n_r of the proofs: it fits the curves of the authors' later work.
+    figures (docs/background/paper.md): fewer plays a round, more rounds, and MERGE goes one deeper than SORT. The
+    `follow-up` form has lambda without the 256, and the n_r of the proofs: it fits the authors' later curves.
     """
 
     n_arms: int

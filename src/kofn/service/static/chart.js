@@ -115,7 +115,7 @@ function tipped(here, range) {
     line("recent", "Recent mean", reward(here.recent, range)),
     line("band", "95% within", `${reward(here.low, range)} – ${reward(here.high, range)}`),
     line("average", "Average so far", reward(here.average, range)),
-    line("", "Rewards so far", exact(here.all_rewards)),
+    line("", "Rewards so far", exact(here.total_rewards)),
   ];
 }
 
@@ -123,7 +123,7 @@ function draw(svg, width, height, data, by) {
   const { series, insight, range } = data;
   const narrow = width < 520;
   const box = { left: narrow ? 40 : 52, right: width - (narrow ? 12 : 84), top: 14, bottom: height - AXIS - BARS - 10 };
-  const value = by === "time" ? ({ time }) => time : ({ all_rewards }) => all_rewards;
+  const value = by === "time" ? ({ time }) => time : ({ total_rewards }) => total_rewards;
   const over = [by === "time" ? Date.parse(data.points[0].at) : 0, value(series.at(-1))];
   const x = scale(over, [box.left, box.right]);
   const y = scale(bounds(series, insight, range), [box.bottom, box.top]);
@@ -226,7 +226,7 @@ function bars(points, box, x, by, height) {
     many = Math.max(1, Math.floor((box.right - box.left) / width));
   const sums = new Array(many).fill(0);
   for (const point of points) {
-    const where = by === "time" ? Date.parse(point.at) : point.all_rewards;
+    const where = by === "time" ? Date.parse(point.at) : point.total_rewards;
     const slot = Math.floor((x(where) - box.left) / width);
     sums[Math.max(0, Math.min(many - 1, slot))] += point.plays;
   }
@@ -299,9 +299,9 @@ export function sparkline(points, range, label) {
   });
   if (series.length < 2) return svg;
   const values = series.map(({ recent: mean }) => mean);
-  const x = scale([0, series.at(-1).all_rewards], [2, 118]);
+  const x = scale([0, series.at(-1).total_rewards], [2, 118]);
   const y = scale([Math.min(...values), Math.max(...values)], [28, 4]);
-  const xs = series.map(({ all_rewards }) => x(all_rewards));
+  const xs = series.map(({ total_rewards }) => x(total_rewards));
   const line = path(series, xs, (each) => y(each.recent) || 16);
   svg.append(
     s("path", { class: "spark-area", d: `${line}L${fix(xs.at(-1))} 32L${fix(xs[0])} 32Z` }),

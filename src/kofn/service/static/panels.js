@@ -72,8 +72,8 @@ export function tryingPanel() {
     insight = null;
 
   function redraw() {
-    const { trying, summary } = insight;
-    keyed(list, trying.slice(0, most), {
+    const { plan, summary } = insight;
+    keyed(list, plan.slice(0, most), {
       key: ({ arms }) => arms.join("\n"),
       create: ({ arms }) =>
         h(
@@ -85,14 +85,14 @@ export function tryingPanel() {
         ),
       update: fillTry,
     });
-    none.hidden = trying.length > 0;
+    none.hidden = plan.length > 0;
     say(
       none,
       summary.state === "finished" ? "Nothing: the campaign is finished." : "Nothing is planned at the moment.",
     );
-    rest.hidden = trying.length <= most;
-    say(rest, `Show ${trying.length - most} more`);
-    counted(element, trying.length ? plural(trying.length, "subset") : "");
+    rest.hidden = plan.length <= most;
+    say(rest, `Show ${plan.length - most} more`);
+    counted(element, plan.length ? plural(plan.length, "subset") : "");
   }
   return {
     element,
@@ -103,7 +103,7 @@ export function tryingPanel() {
   };
 }
 
-function fillTry(element, { wanted, in_flight: out, told }) {
+function fillTry(element, { remaining: wanted, in_flight: out, observed: told }) {
   const all = Math.max(1, wanted + told);
   setVars(element.querySelector(".meter"), { "--told": told / all, "--out": Math.min(out, wanted) / all });
   say(
@@ -178,12 +178,12 @@ export function eventsPanel() {
     say(rest, `Show ${events.length - HAPPENED} earlier`);
     keyed(list, events.slice(0, most), {
       key: ({ number }) => number,
-      create: ({ at, kind, says }) =>
+      create: ({ at, kind, message }) =>
         h(
           "li",
           { class: `event ${kind === "learned" ? "is-learned" : ""}` },
           h("span", { class: "event-sign" }, icon(SIGNS[kind] ?? "check")),
-          h("div", {}, h("b", {}, kind === "learned" ? "New best set" : sentence(kind)), says && h("p", {}, says)),
+          h("div", {}, h("b", {}, kind === "learned" ? "New best set" : sentence(kind)), message && h("p", {}, message)),
           since(at),
         ),
     });

@@ -29,7 +29,7 @@ export function recent(points, [least, most]) {
       recent: mean,
       low: mean - error,
       high: mean + error,
-      full: point.all_rewards >= enough,
+      full: point.total_rewards >= enough,
     };
   });
   const sound = found.filter(({ full }) => full); // before that a mean of a few plays goes up and down

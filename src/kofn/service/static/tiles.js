@@ -39,7 +39,7 @@ export function tiles() {
     [sure, earns, gain, plays].map((each) => each.element),
   );
 
-  function update({ summary, value, low, high, average, gain: gained, sure: share }) {
+  function update({ summary, value, low, high, average, gain: gained, probability_best: share }) {
     const range = summary.reward_range;
     say(sure.value, percent(share, 1));
     say(sure.under, sureness(share, summary));

@@ -1,0 +1,195 @@
+"""What campaigns return: frozen values, the same in this process, over HTTP and from the clients.
+
+Each class is declared here and nowhere else. `to_dict` gives plain values for JSON, and `from_dict` reads them back.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Hashable
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, Literal, Self, Union, cast, get_args, get_origin, get_type_hints
+
+from kofn.core import Direction, Subset
+
+State = Literal["running", "paused", "finished"]
+
+
+def moment(seconds: float) -> datetime:
+    """Return a time of the store, in seconds since 1970, as a datetime in UTC."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+class Response:
+    """Base class of all responses: conversion to and from plain values."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON; times as ISO 8601."""
+        return {name: _plain(value) for name, value in asdict(self).items()}  # type: ignore[call-overload]
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Self:
+        """Return the response that `to_dict` described. Unknown fields are ignored: a newer service may send more."""
+        return cls(**{name: _read(kind, values[name]) for name, kind in _field_types(cast(Hashable, cls)).items()})
+
+
+@cache
+def _field_types(cls: Any) -> dict[str, Any]:
+    hints = get_type_hints(cls)
+    return {each.name: hints[each.name] for each in fields(cls)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def _read(kind: Any, value: Any) -> Any:
+    """Return a plain value as the type that a field has."""
+    origin = get_origin(kind)
+    if value is None:
+        return None
+    if origin in (Union, types.UnionType):
+        kind = next(each for each in get_args(kind) if each is not type(None))
+        return _read(kind, value)
+    if origin is list:
+        return [_read(get_args(kind)[0], each) for each in value]
+    if origin is tuple:
+        return tuple(value)
+    if kind is datetime:
+        return datetime.fromisoformat(value)
+    return kind.from_dict(value) if isinstance(kind, type) and issubclass(kind, Response) else value
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(Response):
+    """One play handed out: show these arms, and report the reward under this id.
+
+    `subset` has the arms by number. An arm keeps its number when others are retired; a new arm gets the next number.
+    """
+
+    id: str
+    arms: list[str]
+    subset: Subset
+    at: datetime
+
+
+@dataclass(frozen=True)
+class OpenDecision(Decision):
+    """A decision without a reward. After it has expired its plays are planned again, but its reward still counts."""
+
+    expired: bool
+
+
+@dataclass(frozen=True)
+class Rewarded(Response):
+    """How many rewards of a batch were new, and how many had been recorded before."""
+
+    accepted: int
+    repeated: int
+
+
+@dataclass(frozen=True)
+class Summary(Response):
+    """A campaign at a glance.
+
+    `plays` counts decisions and plays reported as totals, `rewards` those with a known reward, and `mean` is their
+    average reward. `version` grows with every change.
+    """
+
+    name: str
+    state: State
+    policy: str
+    arms: int
+    k: int
+    reward_range: tuple[float, float]
+    direction: Direction
+    plays: int
+    rewards: int
+    mean: float | None
+    in_flight: int
+    expired: int
+    created: datetime
+    changed: datetime
+    version: int
+
+
+@dataclass(frozen=True)
+class ArmInsight(Response):
+    """One arm: its effect on the reward of the best subset, compared with a borderline arm, and a 95 % interval.
+
+    Effects are in the unit of the reward, so with direction="minimize" a good arm has a negative effect. The effect is
+    None while the policy has no estimate, and for retired arms.
+    """
+
+    name: str
+    effect: float | None
+    low: float | None
+    high: float | None
+    plays: int
+    best: bool
+    retired: bool
+
+
+@dataclass(frozen=True)
+class PlannedSubset(Response):
+    """One row of the current plan: plays of this subset that remain, are in flight, and are observed."""
+
+    arms: list[str]
+    remaining: int
+    in_flight: int
+    observed: int
+
+
+@dataclass(frozen=True)
+class CampaignInsight(Response):
+    """What a campaign has learned.
+
+    `value` is the estimated reward of the best subset, `average` the mean reward of all plays so far, and `gain` the
+    improvement of the first over the second: what learning is worth per play from here on. `probability_best` is the
+    probability that the best subset is right. `updates` counts how often the policy has learned.
+    """
+
+    summary: Summary
+    best: list[str]
+    value: float | None
+    low: float | None
+    high: float | None
+    average: float | None
+    gain: float | None
+    probability_best: float | None
+    updates: int
+    arms: list[ArmInsight]
+    plan: list[PlannedSubset]
+
+
+@dataclass(frozen=True)
+class Point(Response):
+    """Plays and rewards between `at` and `until`, and in total up to `until`.
+
+    `mean` is the mean reward of the interval, None without rewards; `average` that of all time up to `until`.
+    """
+
+    at: datetime
+    until: datetime
+    plays: int
+    rewards: int
+    mean: float | None
+    total_plays: int
+    total_rewards: int
+    average: float | None
+
+
+@dataclass(frozen=True)
+class Event(Response):
+    """Something that happened to a campaign: created, paused, learned, arm added..."""
+
+    number: int
+    at: datetime
+    kind: str
+    message: str
