@@ -50,7 +50,7 @@ WITH_LARGE = ("thompson", "cmab-sm", "dart", "shared-credit", "linear-thompson")
 
 def results() -> dict[str, Any]:
     """All of them, by name."""
-    return {"simulations": _simulations(), "ask_tell": _ask_tell(), "campaigns": _campaigns()}
+    return {name: part() for name, part in PARTS.items()}
 
 
 def _simulations() -> dict[str, Any]:
@@ -148,6 +148,9 @@ def _campaign(policy: str, url: str) -> dict[str, Any]:
         "counts": [summary.plays, summary.rewards, summary.in_flight, summary.expired],
         "mean": summary.mean,
     }
+
+
+PARTS = {"simulations": _simulations, "ask_tell": _ask_tell, "campaigns": _campaigns}
 
 
 def _leaves(value: Any) -> Iterator[Any]:
