@@ -1,9 +1,9 @@
-"""kofn beside the libraries that people would use instead.
+"""Compare kofn with the libraries that people would use instead.
 
 `python -m benchmarks.peers --page docs/background/benchmarks.md` writes the page.
 
-The same problems and the same luck for all, in one run on one machine. Those that are not installed (extra `bench`) are
-left out and named. `--quick` is for a look: a tenth of the plays, and a second for each.
+All players get the same problems and the same outcomes, in one run on one machine. Libraries that are not installed
+(extra `bench`) are skipped and listed. `--quick` makes a tenth of the plays, with a tenth of the time limit.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from kofn.core import FloatArray, Subset
 from kofn.experiments.settings import Setting
 
 HORIZON, RUNS = 10_000, 5
-SETTINGS = {  # and the seconds that each player may take
+SETTINGS = {  # the time limit of each player, in seconds
     Setting("max", 12, 3): 18.0,
     Setting("mean", 12, 3): 18.0,
     Setting("max", 24, 5): 4.0,
     Setting("mean", 24, 5): 4.0,
 }
 DISK = 0.5
-"""Of that, players on disk have this part, since a few hundred plays tell their speed."""
+"""The share of the time limit that players on disk get: a few hundred plays are enough to measure their speed."""
 ON_DISK_TOO = ("max/N12-K3", "max/N24-K5")
 FAR = (10**4, 10**6, 10**8)
-"""Plays of the runs that are only simulated."""
+"""The numbers of plays of the simulated long runs."""
 
 
 @dataclass
 class Row:
-    """What one player did in one setting: means over its runs, all of them as long as `plays`."""
+    """The results of one player in one setting: means over its runs, each of `plays` plays."""
 
     player: str
     setting: str
@@ -60,13 +60,13 @@ class Row:
     per_second: float
     regret: float
     beside: float
-    """The regret of kofn's `thompson`, asked and told, after as many plays of the same instances."""
+    """The regret of kofn's `thompson` by `ask` and `tell`, after the same number of plays of the same instances."""
     size: int
 
 
 @dataclass
 class Played:
-    """One run: regret after each play, the seconds, the bytes."""
+    """One run: the regret after each play, the seconds it took, and the bytes of its state."""
 
     regret: FloatArray
     seconds: float
@@ -75,7 +75,7 @@ class Played:
 
 @dataclass
 class Found:
-    """All that was measured."""
+    """All measurements."""
 
     rows: list[Row] = field(default_factory=list)
     far: list[dict[str, Any]] = field(default_factory=list)
@@ -84,12 +84,12 @@ class Found:
 
 
 def play(kind: type[Player], world: World, horizon: int, limit: float) -> Played:
-    """The player's run, cut after `limit` seconds of the clock; two plays at the least.
+    """Run one player, for at most `limit` seconds of wall-clock time but at least two plays.
 
-    The first play is not timed: many libraries make what they keep for each subset when they are first asked.
+    The first play is not timed, because many libraries allocate their state for each subset in it.
 
-    The seconds returned are those of the processor, which other work on the machine does not lengthen, except for
-    players that wait for a disk.
+    The seconds returned are processor time, which is not affected by other work on the machine. For players that wait
+    for a disk they are wall-clock time.
     """
     player = kind(world)
     clock = time.perf_counter if player.disk else time.process_time
@@ -109,7 +109,7 @@ def play(kind: type[Player], world: World, horizon: int, limit: float) -> Played
 
 
 def simulated(world: World, horizon: int, _: float, ends: Sequence[int] | None = None) -> Played:
-    """The same policy by `kofn.simulate`, which draws its own rewards, a plan at a time."""
+    """Run the same policy by `kofn.simulate`, which draws its own rewards, one plan at a time."""
     policy = kofn.Thompson(world.problem.n_arms, world.problem.k, seed=world.seed)
     begun = time.process_time()
     run = kofn.simulate(policy, world.problem, horizon, seed=world.seed)
@@ -118,7 +118,7 @@ def simulated(world: World, horizon: int, _: float, ends: Sequence[int] | None =
 
 
 def looped(loop: yardstick.Loop, world: World, horizon: int, _: float) -> Played:
-    """The bare loop; a count and a mean for each subset is all that it keeps."""
+    """Run the bare loop, whose state is a count and a mean for each subset."""
     numbers, seconds = yardstick.timed(loop, world, horizon)
     return Played(world.regret([world.subsets[i] for i in numbers.tolist()]), seconds, 16 * len(world.subsets))
 
@@ -127,7 +127,7 @@ Runner = Callable[[World, int, float], Played]
 
 
 def runs_of(runner: Runner, worlds: list[World], horizon: int, budget: float) -> list[Played]:
-    """A run in each world while the budget lasts; only a first run that is too slow is cut."""
+    """Make one run in each world within the budget of seconds; only a slow first run is cut."""
     found: list[Played] = []
     begun = time.perf_counter()
     for world in worlds:
@@ -155,7 +155,7 @@ def row(label: str, setting: Setting, disk: bool, found: list[Played], ours: lis
 
 
 def runners(loops: list[yardstick.Loop], disk: bool) -> Iterator[tuple[str, bool, Runner]]:
-    """All that can play here: label, whether on disk, how."""
+    """Yield every player that is installed: its label, whether it is on disk, and its runner."""
     for kind in IN_MEMORY + (ON_DISK if disk else []):
         if missing(kind.needs) is None:
             yield kind.label, kind.disk, partial(play, kind)
@@ -165,9 +165,9 @@ def runners(loops: list[yardstick.Loop], disk: bool) -> Iterator[tuple[str, bool
 
 
 def far(loops: list[yardstick.Loop], setting: Setting) -> Iterator[dict[str, Any]]:
-    """Long runs: seconds of `kofn.simulate`, and of the compiled loops, from their speed over fewer plays.
+    """Yield the seconds of long runs: measured for `kofn.simulate`, extrapolated for the compiled loops.
 
-    UCB1 chooses nothing in its first round, so that only the plays after it count, and none if there are none.
+    UCB1 chooses nothing in its first round, so only the plays after it count. A shorter run has no time.
     """
     world = World.of(setting, 1, 1)
     counts = (10**7, 10**5 if len(world.subsets) < 1_000 else 5_000)
@@ -180,7 +180,7 @@ def far(loops: list[yardstick.Loop], setting: Setting) -> Iterator[dict[str, Any
 
 
 def measure(horizon: int = HORIZON, runs: int = RUNS, budget: float = 1.0) -> Found:
-    """All rows; `budget` stretches or shortens the seconds of each."""
+    """Measure all players in all settings; `budget` multiplies the time limits."""
     found = Found(left_out={kind.package: why for kind in IN_MEMORY + ON_DISK if (why := missing(kind.needs))})
     if why := missing("numba"):
         found.left_out["numba"] = why
@@ -199,7 +199,7 @@ def measure(horizon: int = HORIZON, runs: int = RUNS, budget: float = 1.0) -> Fo
         for label, disk, runner in runners(loops[-1:], setting.name in ON_DISK_TOO):
             limit = seconds * budget * (DISK if disk else 1.0) if ours else math.inf
             result = runs_of(runner, worlds, horizon, limit)
-            ours = ours or result  # thompson, asked and told, comes first and plays all worlds
+            ours = ours or result  # thompson by ask and tell comes first and plays all worlds
             found.rows.append(row(label, setting, disk, result, ours))
             print(f"{setting.name:12} {label:38} {found.rows[-1].per_second:12,.0f} plays/s", flush=True)
         found.far += far(loops, setting)
@@ -213,10 +213,10 @@ def main() -> None:
     asked.add_argument("--json", type=Path, help="write the numbers")
     asked.add_argument("--quick", action="store_true")
     given = asked.parse_args()
-    warnings.simplefilter("ignore")  # those of the peers: none is ours to mend
+    warnings.simplefilter("ignore")  # warnings of the other libraries
     found = measure(HORIZON // 10, 2, 0.1) if given.quick else measure()
     for package, why in found.left_out.items():
-        print(f"left out: {package} ({why})")
+        print(f"skipped: {package} ({why})")
     if given.json:
         given.json.write_text(json.dumps(asdict(found), indent=2) + "\n")
     text = page(asdict(found))

@@ -1,4 +1,4 @@
-"""The page of the peers: tables of ratios from what `peers.py` measured."""
+"""Write the benchmark page: tables of ratios from the measurements of `peers.py`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import platform
 from typing import Any
 
 INTRO = """\
-# Beside the libraries that people would use instead
+# Beside other libraries
 
 None of the libraries below chooses K of N from one reward. Their users list all subsets and let a bandit choose from
-the list, or force the problem into something near it. This page lets them do that, and kofn's `thompson` the same
-work beside them: the same random instances and the same luck (which arms pay in which play is drawn beforehand), in
-one run on one machine.
+the list, or use a similar problem type. On this page they do that, and kofn's `thompson` does the same work: all play
+the same random instances with the same outcomes (which arms pay in which play is drawn beforehand), in one run on one
+machine.
 
 Made by `python -m benchmarks.peers --page docs/background/benchmarks.md` with the extra `bench`; {about}
 """
@@ -19,52 +19,53 @@ Made by `python -m benchmarks.peers --page docs/background/benchmarks.md` with t
 HOW = """\
 ## How to read it
 
-- **Work.** {horizon:,} plays of a random instance ([`max` and `mean`](compare.md): Bernoulli arms, p uniform in [0,
-  1]), a run for each of up to 5 seeds while a budget of seconds lasts. A library too slow for that has its first run
-  cut, and **plays** says where. Regret is compared after as many plays of the same instances.
-- **plays/s** are plays per second of the processor, which other work on the machine hardly changes; where a disk is
-  waited for, of the clock. Making the object and the first play (in which many make what they keep) are not in it,
-  nor is drawing rewards, except in the two rows that simulate.
-- **Ratios** are against `thompson` by `ask` and `tell` (on disk: against `Campaign`). Slower: how many times fewer
-  plays per second. Regret: how many times more was lost. State: how many times more bytes bring the player back (its
-  pickle, its saved model or its files; kofn: its JSON record) after the first run's plays. A list grows until all of
-  its subsets have been played, so that a run cut short has a small one.
-- **Fairness.** Each library is used as its documentation says, with its defaults, and with Thompson sampling where it
-  has it. Libraries that want rewards of 0 or 1 are told a coin of the reward's mean. Vowpal Wabbit's slates want a
-  pool of arms for every place: each place gets all, and an arm already placed is left out of the later ones; it
-  explores by `--squarecb`, the best of eight of its options tried on two of these very instances, and better than its
-  default. That each library learns an easy problem is a test (`tests/test_peers.py`).
-- **Few plays, many subsets.** With 42,504 subsets a list is not tried once in 10,000 plays: UCB is still on its first
-  round and Thompson sampling still draws from its prior, so that their regret is that of chance. The
-  compiled loop's speed there is that of a first round, in which nothing is chosen. Below 100 plays everybody guesses,
-  and no ratio of regret is given.
+- **Work.** {horizon:,} plays of a random instance ([`max` and `mean`](../guides/compare.md): Bernoulli arms,
+  p uniform in [0, 1]), one run for each of up to 5 seeds within a budget of seconds. If a library is too slow for one
+  run, its first run is cut; **plays** shows where. Regret is compared after the same number of plays of the same
+  instances.
+- **plays/s** is plays per second of processor time, which other work on the machine hardly changes; for players on
+  disk, of wall-clock time. It excludes making the object, the first play (in which many libraries allocate their
+  state) and drawing rewards, except in the two rows that simulate.
+- **Ratios** are relative to `thompson` by `ask` and `tell` (on disk: to `Campaign`). Slower: how many times fewer plays
+  per second. Regret: how many times more was lost. State: how many times more bytes are needed to restore the player
+  (its pickle, its saved model or its files; kofn: its JSON record) after the plays of the first run. A list grows until
+  all of its subsets have been played, so a run that was cut short has a small one.
+- **Fairness.** Each library is used as documented, with its defaults, and with Thompson sampling if it has it.
+  Libraries that need rewards of 0 or 1 get a coin with the reward's mean. Vowpal Wabbit's slates need a pool of arms
+  for every place: each place gets all arms, and an arm that has a place is left out of the later ones. It explores by
+  `--squarecb`, the best of eight of its options tried on two of these very instances, and better than its default.
+  A test checks that each library learns an easy problem (`tests/test_peers.py`).
+- **Few plays, many subsets.** With 42,504 subsets, 10,000 plays do not try each subset once: UCB is still in its first
+  round and Thompson sampling still draws from its prior, so their regret is that of random subsets. The speed of the
+  compiled loop there is that of a first round, in which nothing is chosen. Below 100 plays every player guesses, and no
+  ratio of regret is given.
 """
 
 FAR = """\
 ## Long runs, and the physical yardstick
 
-Two loops in machine code (Numba), one play at a time: one draws what the arms of one subset pay and chooses nothing,
-which is the least that such a loop can cost; the other is UCB1 over all subsets, with nothing around it.
-`kofn.simulate` does not go one play at a time. Seconds for a run of T plays, those of the loops from their speed over
-fewer plays (of UCB1 after its first round, in which it tries each subset once and chooses nothing):
+Two loops in machine code (Numba) make one play at a time. The first draws what the arms of one subset pay and chooses
+nothing: this is the least that such a loop can cost. The second is UCB1 over all subsets, with nothing around it.
+`kofn.simulate` does not go play by play. The table shows seconds for a run of T plays. Those of the loops are
+extrapolated from fewer plays (for UCB1, after its first round, in which it tries each subset once and chooses nothing):
 
 | setting | T | kofn, `thompson`, simulated [s] | draws alone [s] | UCB1 [s] | draws / kofn | UCB1 / kofn |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: |
 """
 
 FEWEST = 100
-"""Plays below which regret says nothing of a player."""
+"""The number of plays below which no ratio of regret is printed."""
 
-BANDITPYLIB = "`No matching distribution found for banditpylib` (the installer's words, Python 3.11)"
+BANDITPYLIB = "`No matching distribution found for banditpylib` (message of the installer, Python 3.11)"
 
 
 def number(value: float) -> str:
-    """Two figures or more, with commas."""
+    """Format a number with at least two digits, and commas."""
     return f"{value:,.0f}" if value >= 9.95 else f"{value:,.1f}" if value >= 0.95 else f"{value:.2g}"
 
 
 def size(value: float) -> str:
-    """Bytes, for people."""
+    """Format a number of bytes with a unit."""
     for unit, units in (("MB", 1e6), ("kB", 1e3)):
         if value >= units:
             return f"{number(value / units)} {unit}"
@@ -76,7 +77,7 @@ def power(horizon: int) -> str:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """One setting; the first row is the one that the others are compared with."""
+    """Return the table of one setting; ratios are relative to the first row."""
     first = rows[0]
     text = (
         "| | plays/s | slower | plays | runs | regret | `thompson` there | regret ratio | state | state ratio |\n"
@@ -117,17 +118,17 @@ def left_out(reasons: dict[str, str]) -> str:
 
 
 def page(found: dict[str, Any]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     about = found["about"]
     versions = ", ".join(f"{package} {which}" for package, which in about["versions"].items())
     said = (
-        f"it took {about['minutes']:.1f} minutes on {about['cores']} cores that other work kept busy (load "
+        f"it took {about['minutes']:.1f} minutes on {about['cores']} cores shared with other work (load "
         f"{about['load before']:.0f} before, {about['load after']:.0f} after).\n"
         f"Python {platform.python_version()}, {versions}."
     )
     return (
         f"{INTRO.format(about=said)}\n## In memory\n\n{sections(found['rows'], disk=False)}"
-        f"## On disk\n\n`ask` and `tell`, each on the disk when it returns.\n\n{sections(found['rows'], disk=True)}"
+        f"## On disk\n\nEvery `ask` and `tell` is on the disk when it returns.\n\n{sections(found['rows'], disk=True)}"
         f"{HOW.format(horizon=about['horizon'])}\n{far(found['far'])}\n"
         f"## Left out\n\n{left_out(found['left_out'])}"
     )

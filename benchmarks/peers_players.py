@@ -1,7 +1,7 @@
-"""The libraries that people would use instead, each as its documentation says, behind one `ask` and `tell`.
+"""The libraries that people would use instead, used as documented, behind one `ask` and `tell`.
 
-A class for each. Those that know nothing of K of N choose from the list of all subsets; those that want rewards of 0 or
-1 are told a coin that falls on 1 with the reward's probability, which keeps every mean.
+Each library has a class. Libraries that do not support K of N choose from the list of all subsets. Libraries that need
+rewards of 0 or 1 get a coin that is 1 with the reward as its probability, which preserves every mean.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from kofn.core import Subset
 
 
 class Player(ABC):
-    """Asked for a subset, told its reward."""
+    """A player: returns a subset from `ask` and learns from its reward in `tell`."""
 
     label: ClassVar[str]
     needs: ClassVar[str]
-    """The module without which it cannot play."""
+    """The module that it imports."""
     package: ClassVar[str]
     disk: ClassVar[bool] = False
-    """Whether what it was told is on the disk: it waits for that, so that its time is the clock's."""
+    """Whether every reward is written to disk before `tell` returns. Its time is then wall-clock time."""
 
     def __init__(self, world: World) -> None:
         self.subsets = world.subsets
@@ -44,39 +44,39 @@ class Player(ABC):
 
     @abstractmethod
     def ask(self) -> Subset:
-        """The next subset to play."""
+        """Return the next subset to play."""
 
     @abstractmethod
     def tell(self, subset: Subset, reward: float) -> None:
-        """Take in what the subset just asked for has earned."""
+        """Learn from the reward of the last subset that `ask` returned."""
 
     @abstractmethod
     def size(self) -> int:
-        """Bytes that bring the player back."""
+        """Return the number of bytes needed to restore the player."""
 
     def close(self) -> None:
-        """Let go of files."""
+        """Close files."""
         return
 
     def coin(self, reward: float) -> int:
-        """The reward as 0 or 1, with the same mean."""
+        """Return 0 or 1, with the reward as the probability of 1."""
         return int(reward) if reward in (0.0, 1.0) else int(self.rng.random() < reward)
 
 
 @cache
 def missing(needs: str) -> str | None:
-    """Why the module cannot be used here, in one line, or None if it can."""
+    """Return one line that says why the module cannot be imported, or None if it can."""
     try:
-        with redirect_stdout(StringIO()):  # some greet
+        with redirect_stdout(StringIO()):  # some print a greeting
             importlib.import_module(needs)
-    except Exception as why:  # an old library may fail in any way
+    except Exception as why:  # an old library may fail with any exception
         line = str(why).splitlines()[0] if str(why) else ""
         return f"{type(why).__name__}: {re.sub(r' [(][^)]*/[^)]*[)]', '', line)}"
     return None
 
 
 def installed(package: str) -> str:
-    """The version that is installed."""
+    """Return the installed version of a package."""
     try:
         return version(package)
     except PackageNotFoundError:
@@ -101,7 +101,7 @@ class Thompson(Player):
 
 
 class OfList(Player):
-    """Chooses from the list of all subsets, by number."""
+    """A player that chooses from the list of all subsets, by index."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -149,7 +149,7 @@ class MABWiser(OfList):
         self.fitted = False
 
     def ask(self) -> Subset:
-        self.number = self.mab.predict() if self.fitted else self.rng.choice(self.numbers)  # it predicts once it is fit
+        self.number = self.mab.predict() if self.fitted else self.rng.choice(self.numbers)  # predict needs fit
         return self.subsets[self.number]
 
     def tell(self, subset: Subset, reward: float) -> None:
@@ -185,7 +185,7 @@ class SMPyBandits(OfList):
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
-        np.random.seed(self.seed)  # noqa: NPY002, it draws from there and takes no seed
+        np.random.seed(self.seed)  # noqa: NPY002, it uses the global generator and takes no seed
         self.policy = importlib.import_module("SMPyBandits.Policies").Thompson(len(self.subsets))
         self.policy.startGame()
 
@@ -201,10 +201,10 @@ class SMPyBandits(OfList):
 
 
 class Slates(Player):
-    """Vowpal Wabbit wants a pool of its own for every place: each place has all arms.
+    """Vowpal Wabbit's slates, which need a pool of arms for every place: each place gets all arms.
 
-    An arm that stands at an earlier place is left out of the later ones, whose probabilities are rescaled, and it is
-    told those.
+    An arm that has a place is left out of the later places. Their probabilities are rescaled, and the rescaled ones are
+    passed to `learn`.
     """
 
     label, needs, package = "Vowpal Wabbit, `--slates --squarecb`", "vowpalwabbit", "vowpalwabbit"
@@ -263,7 +263,7 @@ class Optuna(OfList):
 
 
 def on_disk(folder: str) -> int:
-    """Bytes of all files there."""
+    """Return the total size of all files in a folder, in bytes."""
     return sum(path.stat().st_size for path in Path(folder).iterdir())
 
 
@@ -300,7 +300,7 @@ class Campaign(Player):
         self.campaign.reward(self.decision.id, reward)
 
     def size(self) -> int:
-        self.campaign.store.close()  # the log of writes goes into the file
+        self.campaign.store.close()  # merges the write-ahead log into the file
         return on_disk(self.folder.name)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What the peers play: a random instance whose luck is drawn beforehand, so that all of them see the same."""
+"""A random instance whose outcomes are drawn beforehand, so that all players see the same."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from kofn.experiments.settings import Setting
 
 @dataclass(frozen=True)
 class World:
-    """One instance of a setting, and which arms pay in each play.
+    """One instance of a setting, with the arms that pay in each play.
 
-    `subsets` is the list that players without K of N choose from, in an order that says nothing. Outcomes are bits, so
-    that a reward costs a tenth of a microsecond and the player is what is measured.
+    `subsets` is the list that players without K of N choose from, in random order. Outcomes are bits: computing a
+    reward takes a tenth of a microsecond, so the time measured is that of the player.
     """
 
     problem: kofn.Problem
@@ -30,11 +30,11 @@ class World:
 
     @classmethod
     def of(cls, setting: Setting, horizon: int, seed: int) -> Self:
-        """The instance of that seed, with so many plays."""
+        """Draw the instance of a seed, with outcomes for `horizon` plays."""
         for_problem, for_plays, for_order = np.random.SeedSequence(seed).spawn(3)
         problem = setting.problem(for_problem)
         if not isinstance(problem.arms, kofn.Bernoulli):
-            raise kofn.BadInput(f"the peers play Bernoulli arms, for instance those of 'max', not {setting.name}")
+            raise kofn.BadInput(f"the peers play Bernoulli arms, such as those of 'max'; got {setting.name}")
         p = np.asarray(problem.arms.p, float)
         subsets = list(combinations(range(setting.n_arms), setting.k))
         order = np.random.default_rng(for_order).permutation(len(subsets))
@@ -45,16 +45,16 @@ class World:
 
     @property
     def counts(self) -> bool:
-        """Whether the reward is the share of the arms that pay, rather than whether one does."""
+        """Whether the reward is the share of arms that pay (mean) or whether any pays (maximum)."""
         return self.problem.reward.name == "mean"
 
     def reward(self, play: int, subset: Subset) -> float:
-        """What the subset earns in that play."""
+        """Return the reward of the subset in that play."""
         paying = self.outcomes[play] & self.masks[subset]
         return paying.bit_count() / len(subset) if self.counts else float(paying != 0)
 
     def regret(self, played: list[Subset]) -> FloatArray:
-        """The expected regret after 1, 2, ... of these plays."""
+        """Return the expected regret after 1, 2, ... of these plays."""
         different = sorted(set(played))
         gaps = dict(zip(different, self.problem.gap(np.array(different)).tolist(), strict=True))
         return np.cumsum([gaps[subset] for subset in played])

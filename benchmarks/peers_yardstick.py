@@ -1,4 +1,4 @@
-"""The physical yardstick: UCB1 over the list of all subsets as a bare loop, compiled by Numba where it is installed."""
+"""The physical yardstick: UCB1 over all subsets as a bare loop, compiled by Numba if it is installed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Loop = Callable[[FloatArray, IntArray, int, bool, np.random.Generator], IntArray
 
 
 def ucb_loop(p: FloatArray, subsets: IntArray, plays: int, counts: bool, rng: np.random.Generator) -> IntArray:
-    """The numbers of the subsets that UCB1 plays, rewards drawn on the way."""
+    """Run UCB1 with drawn rewards; return the index of the subset of each play."""
     size, k = subsets.shape
     n, mean, chosen = np.zeros(size), np.zeros(size), np.empty(plays, np.int64)
     for t in range(plays):
         best = t
-        if t >= size:  # each has been tried once
+        if t >= size:  # every subset has been played once
             best, highest, wide = 0, -1.0, 2 * math.log(t)
             for i in range(size):
                 bound = mean[i] + math.sqrt(wide / n[i])
@@ -40,7 +40,7 @@ def ucb_loop(p: FloatArray, subsets: IntArray, plays: int, counts: bool, rng: np
 
 
 def draw_loop(p: FloatArray, subsets: IntArray, plays: int, counts: bool, rng: np.random.Generator) -> IntArray:
-    """The number of arms that pay in plays of the first subset: what drawing costs when nobody chooses."""
+    """Draw plays of the first subset without choosing; return the number of arms that paid."""
     paid = np.zeros(1, np.int64)
     for _ in range(plays):
         for j in range(subsets.shape[1]):
@@ -50,7 +50,7 @@ def draw_loop(p: FloatArray, subsets: IntArray, plays: int, counts: bool, rng: n
 
 
 def compiled(loop: Loop) -> Loop:
-    """The loop as machine code."""
+    """Compile the loop to machine code."""
     numba: Any = importlib.import_module("numba")
     made: Loop = numba.njit(loop)
     made(np.full(3, 0.5), np.array([[0, 1], [0, 2], [1, 2]]), 10, True, np.random.default_rng(1))
@@ -58,16 +58,16 @@ def compiled(loop: Loop) -> Loop:
 
 
 def timed(loop: Loop, world: World, plays: int) -> tuple[IntArray, float]:
-    """What the loop says of so many plays, and the seconds of the processor that it took."""
+    """Run the loop for a number of plays; return its result and the processor time in seconds."""
     rng = np.random.default_rng(np.random.SeedSequence(world.seed).spawn(4)[3])
-    p, subsets = np.array(world.p), np.array(world.subsets)  # copies: the code is for arrays that may be written
+    p, subsets = np.array(world.p), np.array(world.subsets)  # copies, because the code is compiled for writable arrays
     begun = time.process_time()
     said = loop(p, subsets, plays, world.counts, rng)
     return said, time.process_time() - begun
 
 
 def speed(loop: Loop, world: World, plays: int) -> float:
-    """Plays per second once every subset has been tried; the first round needs no choice."""
+    """Return plays per second after the first round, in which nothing is chosen."""
     first = len(world.subsets)
     longer, shorter = (min(timed(loop, world, first + more)[1] for _ in range(3)) for more in (plays, 0))
     return plays / (longer - shorter)

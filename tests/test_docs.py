@@ -20,6 +20,7 @@ from kofn.policies.registry import POLICIES
 ROOT = Path(__file__).parents[1]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS]
+PAPERS = ("https://doi.org/", "https://arxiv.org/abs/", "https://proceedings.mlr.press/")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 PUBLIC = {
@@ -112,7 +113,7 @@ def test_every_example_is_run() -> None:
     assert {name for name, _ in names} == {path.stem for path in (ROOT / "examples").glob("*.py")}
 
 
-@pytest.mark.parametrize("page", ["tutorial/getting-started", "background/theory"])
+@pytest.mark.parametrize("page", ["background/theory"])
 def test_quoted_verdicts_are_those_of_the_budget(page: str) -> None:
     verdicts = [kofn.theory.budget(12, 3, 10**5).verdict, kofn.theory.budget(30, 15, 10**6).verdict]
     quote = " ".join(re.findall(r"^> (.*)$", (ROOT / "docs" / f"{page}.md").read_text(), re.MULTILINE))
@@ -199,7 +200,9 @@ def slug(heading: str) -> str:
 @each_page
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)]+)\)", prose(page)):
-        assert not target.startswith("http"), "no link of ours leads outside"
+        if target.startswith(PAPERS):
+            continue
+        assert not target.startswith("http"), "links outside lead to papers only"
         path, _, anchor = target.partition("#")
         file = (page.parent / path).resolve() if path else page
         assert file.is_file(), target
@@ -281,5 +284,5 @@ def test_no_host_and_no_machine_is_named(page: Path) -> None:
 
 @each_page
 def test_nothing_is_left_to_fill_in(page: Path) -> None:
-    assert re.findall(r"TODO|FIXME|XXX|\b[A-Z]+_[A-Z]+\b", re.sub(r"UPDATE_MEAN|KOFN_STORE", "", prose(page))) == []
+    assert re.findall(r"TODO|FIXME|XXX|\b[A-Z]+_[A-Z]+\b", re.sub(r"UPDATE_MEAN|KOFN_\w+", "", prose(page))) == []
     assert page.read_text().count("```") % 2 == 0
