@@ -4,6 +4,7 @@
 """
 
 import inspect
+from collections import Counter
 from collections.abc import Iterator
 from importlib.util import find_spec
 from itertools import count
@@ -22,13 +23,33 @@ LIBRARIES = {"test_dashboard.py": "playwright", "test_service_schema.py": "schem
 """Files that import a library of the extra `dev` which the oldest supported versions are tested without."""
 
 LONG = 1.0
-"""Seconds: a test that takes longer is listed in tests/data/long-tests.txt, and left out by `make check`."""
+"""Seconds: a test function that takes longer, with all its parameters, is left out by `make check`. After a change run
+`pytest -n auto --write-long-tests` on a quiet machine, which writes the list."""
 
-LONG_TESTS = frozenset((Path(__file__).parent / "data" / "long-tests.txt").read_text().split())
+LONG_TESTS_FILE = Path(__file__).parent / "data" / "long-tests.txt"
+LONG_TESTS = frozenset(LONG_TESTS_FILE.read_text().split())
 
 collect_ignore = [file for file, library in LIBRARIES.items() if not find_spec(library) and not require_all()]
 
 STARTS_PROCESSES = {"subprocess", "Popen", "Process", "multiprocessing"}
+
+
+_durations: Counter[str] = Counter()
+"""Seconds of each test function, over all its parameters."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--write-long-tests", action="store_true", help="write tests/data/long-tests.txt from this run")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _durations[report.nodeid.rpartition("/")[2].partition("[")[0]] += report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.getoption("--write-long-tests") and not hasattr(session.config, "workerinput"):
+        long = sorted(name for name, seconds in _durations.items() if seconds > LONG and name.startswith("test_"))
+        LONG_TESTS_FILE.write_text("\n".join(long) + "\n")
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -70,9 +91,9 @@ def _names_in(function: Any, seen: set[Any] | None = None) -> set[str]:
     seen.add(function)
     if inspect.isclass(function):
         return set().union(*(_names_in(each, seen) for each in vars(function).values() if inspect.isfunction(each)))
-    found = _names_of(function.__code__) if inspect.isfunction(function) else set()
-    helpers = [function.__globals__[name] for name in found if callable(function.__globals__.get(name))] if found else []
-    return found.union(*(_names_in(each, seen) for each in helpers if inspect.isfunction(each) or inspect.isclass(each)))
+    found = _names_of(function.__code__)
+    called = [function.__globals__.get(name) for name in found]
+    return found.union(*(_names_in(each, seen) for each in called if inspect.isfunction(each) or inspect.isclass(each)))
 
 
 def _names_of(code: CodeType) -> set[str]:

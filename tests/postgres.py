@@ -51,7 +51,7 @@ def _free_port() -> int:
 
 @contextmanager
 def server(*, durable: bool = False) -> Iterator[str]:
-    """Start a server and give the URL of its database. A durable one waits for the disk; the tests kill only clients."""
+    """Start a server and give the URL of its database. A durable one waits for the disk."""
     where = programs()
     folder = Path(tempfile.mkdtemp(prefix="kofn-postgres-"))
     user, port, data = _as_user(folder), _free_port(), folder / "data"

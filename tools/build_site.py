@@ -53,8 +53,8 @@ def copy_pages(to: Path) -> None:
     for picture in ROOT.glob("docs/images/*"):
         shutil.copy(picture, made(to / picture.relative_to(ROOT)))
     for program in sorted(ROOT.glob("examples/*.py")):
-        name = program.relative_to(ROOT)
-        write(to / f"{name}.md", as_page(str(name), program.read_text(encoding="utf-8"), "python"))
+        title = program.relative_to(ROOT).as_posix()
+        write(to / f"{title}.md", as_page(title, program.read_text(encoding="utf-8"), "python"))
     for name, language in AS_CODE.items():
         write(to / f"{name}.md", as_page(name, (ROOT / name).read_text(encoding="utf-8"), language))
 
