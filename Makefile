@@ -1,28 +1,50 @@
-# Two commands do everything on a fresh machine: `make demo` and `make test`.
+# `make demo` shows what kofn does, `make check` is for every edit, `make test` is everything.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALLED := $(VENV)/.installed
+DEMO := $(VENV)/.installed-demo
+INSTALLED := $(VENV)/.installed-dev
+OLDEST := .venv-oldest
+EVERYWHERE := not browser and not postgres and not cluster and not process and not slow
+PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo serve test test-slow benchmark docs clean
+.PHONY: help demo serve check test test-slow test-oldest test-sdist benchmark docs clean
 
 help:  ## the commands of this file
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 16
 
-demo: $(INSTALLED)  ## the paper's main figure and a table, in under a minute
+demo: $(DEMO)  ## the paper's main figure and a table
 	$(BIN)/kofn paper max-12 --out out
 
-serve: $(INSTALLED)  ## the service and its dashboard, with campaigns that fill themselves
+serve: $(INSTALLED)  ## the service and its dashboard, with demo campaigns that fill themselves
 	$(BIN)/kofn serve --demo
 
-test: $(INSTALLED)  ## ruff, mypy --strict and all tests
+check: $(INSTALLED)  ## for every edit: ruff, mypy --strict, and the tests that are fast and need no other programs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n auto -m "not slow"
+	$(BIN)/pytest -n auto -m "$(EVERYWHERE) and not long"
+
+test: $(INSTALLED)  ## everything: ruff, mypy --strict and all tests; a missing program is an error
+	PYTHON=$(BIN)/python scripts/install-test-system.sh
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	KOFN_REQUIRE_ALL=1 $(BIN)/pytest -n auto --dist worksteal -m "not slow"
 
 test-slow: $(INSTALLED)  ## the longer statistical tests
 	$(BIN)/pytest -n auto -m slow
+
+test-oldest:  ## the core tests with the oldest versions that pyproject.toml allows, on Python 3.11
+	python3.11 -m venv $(OLDEST)
+	$(OLDEST)/bin/pip install --quiet --constraint constraints-oldest.txt --editable ".[all,test]"
+	$(OLDEST)/bin/pytest -n auto -m "$(EVERYWHERE) and not long"
+
+test-sdist: $(INSTALLED)  ## build the sdist and run the tests from the unpacked archive
+	rm -rf build/sdist
+	$(BIN)/python -m build --sdist --outdir build/sdist
+	tar -C build/sdist -xzf build/sdist/kofn-*.tar.gz
+	cd build/sdist/kofn-*/ && PYTHONPATH=src $(abspath $(BIN))/pytest -p no:cacheprovider -n auto -m "$(EVERYWHERE) and not long"
 
 benchmark: $(INSTALLED)  ## speed and memory, as ratios within one run
 	$(BIN)/python benchmarks/speed.py
@@ -31,14 +53,20 @@ benchmark: $(INSTALLED)  ## speed and memory, as ratios within one run
 	$(BIN)/python benchmarks/campaign.py
 	$(BIN)/python benchmarks/service.py
 
-docs: $(INSTALLED)  ## regenerate the pages that are made: the CLI reference, the policies, the errors
+docs: $(INSTALLED)  ## regenerate the pages that are made from code, and build the site into build/site; warnings are errors
 	$(BIN)/python -m tools.generate_docs
 	$(BIN)/python -m tests.bad_input > docs/reference/errors.md
+	$(BIN)/python tools/build_site.py
 
-clean:  ## remove the virtual environment and everything generated
-	rm -rf $(VENV) out build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache
+clean:  ## remove the virtual environments and everything generated
+	rm -rf $(VENV) $(OLDEST) out build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(DEMO): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --constraint constraints.txt --editable ".[plots]"
+	@touch $@
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[dev]"
-	@touch $@
+	$(PIP) --constraint constraints.txt --editable ".[dev]"
+	@touch $@ $(DEMO)

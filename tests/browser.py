@@ -1,4 +1,4 @@
-"""A headless Chromium for the tests of the dashboard, installed if there is none, and a server to look at."""
+"""A headless Chromium for the tests of the dashboard, and a server to look at."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from urllib.request import urlopen
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from kofn.campaigns import Campaign
-from tests.installing import debian, found_or_installed
+from tests.system import missing
 
 PROGRAMS = "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
 
 MISSING = (
-    "the tests of the dashboard need Chromium, found none, and could not install one: {why}. Install it (Debian and "
-    "Ubuntu: apt-get install chromium; elsewhere: python -m playwright install chromium), or name it in KOFN_CHROMIUM"
+    "Chromium was not found. Run scripts/install-test-system.sh, install it yourself (Debian and Ubuntu: chromium; "
+    "elsewhere: python -m playwright install chromium), or set KOFN_CHROMIUM to its path"
 )
 
 QUIET = (
@@ -37,18 +37,12 @@ QUIET = (
 
 @contextmanager
 def headless() -> Iterator[Browser]:
-    """A headless Chromium, installed first if there is none."""
-    path = _chromium()  # asks Playwright for its own, so it comes before Playwright is started
+    """Start a headless Chromium; without one, skip the test or raise RuntimeError."""
+    path = _found() or missing(MISSING)  # asks Playwright for its own, so it comes before Playwright is started
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=path, args=list(QUIET))
         yield started
         started.close()
-
-
-def _chromium() -> str:
-    """The path of a Chromium, or RuntimeError that says how to get it."""
-    playwrights = [sys.executable, "-m", "playwright", "install", "--with-deps", "chromium"]
-    return found_or_installed("chromium", _found, [*debian("chromium"), playwrights], MISSING)
 
 
 def _found() -> str | None:

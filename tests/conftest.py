@@ -1,20 +1,109 @@
-"""What several test files share: stores to keep campaigns in."""
+"""Stores to keep campaigns in, and the markers of tests that need more than Python libraries.
 
+`pytest -m "not browser and not postgres and not cluster and not process"` runs what needs nothing else.
+"""
+
+import inspect
+from collections import Counter
 from collections.abc import Iterator
+from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import pytest
 
 from tests import postgres
+from tests.system import require_all
 
 _names = count()
+
+LIBRARIES = {"test_dashboard.py": "playwright", "test_service_schema.py": "schemathesis"}
+"""Files that import a library of the extra `dev` which the oldest supported versions are tested without."""
+
+LONG = 1.0
+"""Seconds: a test function that takes longer, with all its parameters, is left out by `make check`. After a change run
+`pytest -n auto --write-long-tests` on a quiet machine, which writes the list."""
+
+LONG_TESTS_FILE = Path(__file__).parent / "data" / "long-tests.txt"
+LONG_TESTS = frozenset(LONG_TESTS_FILE.read_text().split())
+
+collect_ignore = [file for file, library in LIBRARIES.items() if not find_spec(library) and not require_all()]
+
+STARTS_PROCESSES = {"subprocess", "Popen", "Process", "multiprocessing"}
+
+
+_durations: Counter[str] = Counter()
+"""Seconds of each test function, over all its parameters."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--write-long-tests", action="store_true", help="write tests/data/long-tests.txt from this run")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _durations[report.nodeid.rpartition("/")[2].partition("[")[0]] += report.duration
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.getoption("--write-long-tests") and not hasattr(session.config, "workerinput"):
+        long = sorted(name for name, seconds in _durations.items() if seconds > LONG and name.startswith("test_"))
+        LONG_TESTS_FILE.write_text("\n".join(long) + "\n")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    for file in collect_ignore:
+        terminalreporter.write_line(f"not collected: {file}, because {LIBRARIES[file]} is not installed")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if isinstance(item, pytest.Function):
+            for marker in _markers(item):
+                item.add_marker(marker)
+
+
+def _markers(item: pytest.Function) -> Iterator[str]:
+    """Yield what a test needs, found in its fixtures, its parameters and the code that it calls."""
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    names = _names_in(item.function)
+    if "browser" in item.fixturenames:
+        yield "browser"
+    if "postgres_url" in item.fixturenames or params.get("store_url") == "postgres":
+        yield "postgres"
+    if ("client" in item.fixturenames and "opened" in vars(item.module)) or any(
+        "dask" in value for value in params.values() if isinstance(value, tuple)
+    ):
+        yield "cluster"
+    if names & STARTS_PROCESSES:
+        yield "process"
+    if f"{item.path.name}::{item.originalname}" in LONG_TESTS:
+        yield "long"
+
+
+def _names_in(function: Any, seen: set[Any] | None = None) -> set[str]:
+    """Return the names that a function of the tests uses, and those of the helpers in tests/ that it calls."""
+    seen = set() if seen is None else seen
+    function = inspect.unwrap(function)
+    if function in seen or not (getattr(function, "__module__", None) or "").startswith("tests."):
+        return set()
+    seen.add(function)
+    if inspect.isclass(function):
+        return set().union(*(_names_in(each, seen) for each in vars(function).values() if inspect.isfunction(each)))
+    found = _names_of(function.__code__)
+    called = [function.__globals__.get(name) for name in found]
+    return found.union(*(_names_in(each, seen) for each in called if inspect.isfunction(each) or inspect.isclass(each)))
+
+
+def _names_of(code: CodeType) -> set[str]:
+    """Return the names in a function's code and in the functions inside it."""
+    return set(code.co_names).union(*(_names_of(each) for each in code.co_consts if isinstance(each, CodeType)))
 
 
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
-    """The URL of a real PostgreSQL server, started for these tests. Without its programs they fail, and say so."""
+    """The URL of a real PostgreSQL server, started for these tests."""
     with postgres.server() as url:
         yield url
 

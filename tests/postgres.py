@@ -1,4 +1,4 @@
-"""A PostgreSQL server of our own: made in a folder, started on a free port, stopped and removed at the end."""
+"""A temporary PostgreSQL server: made in a folder, started on a free port, stopped and removed at the end."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.installing import debian, found_or_installed
+from tests.system import missing
 
 MISSING = (
-    "the tests need the programs of a PostgreSQL server, initdb and pg_ctl, found none, and could not install them: "
-    "{why}. Install them (Debian and Ubuntu: apt-get install postgresql; macOS: brew install postgresql), or name "
-    "their folder in KOFN_POSTGRES_BIN"
+    "PostgreSQL's server programs initdb and pg_ctl were not found. Run scripts/install-test-system.sh, install them "
+    "yourself (Debian and Ubuntu: postgresql; macOS: brew install postgresql), or set KOFN_POSTGRES_BIN to their folder"
 )
 
 
 def programs() -> Path:
-    """The folder of initdb and pg_ctl, installed first if there is none, or RuntimeError that says how to get them."""
-    return found_or_installed("postgres", _found, debian("postgresql"), MISSING)
+    """Return the folder of initdb and pg_ctl; without one, skip the test or raise RuntimeError."""
+    return _found() or missing(MISSING)
 
 
 def _found() -> Path | None:
@@ -33,7 +32,7 @@ def _found() -> Path | None:
 
 
 def _as_user(folder: Path) -> list[str]:
-    """What makes a command run as somebody else, for a server refuses to run as root."""
+    """Return a command prefix that changes the user, because the server refuses to run as root."""
     if os.geteuid() != 0:
         return []
     import pwd
@@ -52,7 +51,7 @@ def _free_port() -> int:
 
 @contextmanager
 def server(*, durable: bool = False) -> Iterator[str]:
-    """The URL of a running server's database. It waits for the disk if it is durable: the tests kill clients only."""
+    """Start a server and give the URL of its database. A durable one waits for the disk."""
     where = programs()
     folder = Path(tempfile.mkdtemp(prefix="kofn-postgres-"))
     user, port, data = _as_user(folder), _free_port(), folder / "data"

@@ -42,8 +42,14 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy = tmp_path_factory.mktemp("repository")
     for folder in ("src", "tests", "tools", "docs", "examples"):
         shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    for file in ("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "Makefile"):
-        shutil.copy(ROOT / file, copy / file)
+    for file in (
+        *ROOT.glob("*.md"),
+        ROOT / "pyproject.toml",
+        ROOT / "LICENSE",
+        ROOT / "Makefile",
+        ROOT / "CITATION.cff",
+    ):
+        shutil.copy(file, copy / file.name)
     (copy / f"src/kofn/policies/{MODULE}.py").write_text(piece("python"))
     (copy / f"tests/test_{MODULE}.py").write_text(piece("py"))
     (copy / f"docs/reference/policies/{NAME}.md").write_text(piece("markdown"))

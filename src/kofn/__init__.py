@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kofn.problems import Problem as Problem
     from kofn.simulation import *  # noqa: F403
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _MODULES = ("core", "policies", "curves", "simulation", "logs.replay", "experiments.compare")
 _PROBLEMS = ("ArctanExponential", "Bernoulli", "Beta", "Empirical", "Problem")

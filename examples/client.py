@@ -1,0 +1,45 @@
+"""The Python client of `kofn serve`. The service runs in a thread here; usually it is another machine."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from tempfile import TemporaryDirectory
+
+import uvicorn
+
+import kofn
+from kofn.service import Settings, make_app
+
+SERVERS = ["ash", "birch", "cedar", "elm", "fir", "oak"]
+
+
+@contextmanager
+def service(store: str) -> Iterator[str]:
+    """Run the service on a free port of this machine and give its address."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    app = make_app(Settings(store=store, loopback=True))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+    thread = threading.Thread(target=server.run, args=([listener],))
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
+        listener.close()
+
+
+def main() -> None:
+    """Create a campaign over HTTP, decide and reward."""
+    with TemporaryDirectory() as folder, service(f"sqlite:///{folder}/fleet.db") as url, kofn.Client(url) as client:
+        campaign = client.create("fleet", arms=SERVERS, k=2, reward_range=(0, 100), direction="minimize", seed=1)
+        for _ in range(10):
+            decisions = campaign.decide(20)
+            rewards = {each.id: 10.0 * sum(map(SERVERS.index, each.arms)) for each in decisions}  # milliseconds
+            campaign.rewards(rewards)
+        print(f"fastest servers: {', '.join(sorted(campaign.best()))}")
+
+
+if __name__ == "__main__":
+    main()
