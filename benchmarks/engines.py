@@ -52,17 +52,17 @@ def local() -> Iterator[Spread]:
 
 @contextmanager
 def kofn_dask() -> Iterator[Spread]:
-    from kofn.backends import gathered, opened
+    from kofn.backends import compute, open_backend
 
-    with opened("dask", WORKERS) as (client, _):
-        yield lambda function, n: gathered(function, [(i,) for i in range(n)], backend=client)
+    with open_backend("dask", WORKERS) as (client, _):
+        yield lambda function, n: compute(function, [(i,) for i in range(n)], backend=client)
 
 
 @contextmanager
 def kofn_local() -> Iterator[Spread]:
-    from kofn.backends import gathered
+    from kofn.backends import compute
 
-    yield lambda function, n: gathered(function, [(i,) for i in range(n)], workers=WORKERS)
+    yield lambda function, n: compute(function, [(i,) for i in range(n)], workers=WORKERS)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from benchmarks.thompson import line, table
 from kofn.experiments.contenders import Contenders
 from kofn.plots import save_figure
 from kofn.problems import Graph, Influence
-from kofn.problems.applications.cascade import Bits, Frontier, Walker
+from kofn.problems.applications.cascade import BitCascades, CascadeSimulator, FrontierCascades
 
 POLICIES: Contenders = {
     "thompson": "thompson",
@@ -39,7 +39,7 @@ def karate(k: int = 5) -> Influence:
 
 @cache
 def large(k: int = 10) -> Influence:
-    return Influence(Graph.generated(NODES, 3, seed=1), k, probability=0.05, sets=2**18)
+    return Influence(Graph.generated(NODES, 3, seed=1), k, probability=0.05, source_sets=2**18)
 
 
 @cache
@@ -78,7 +78,7 @@ def plain_cascades(graph: Any, seeds: tuple[int, ...], p: float, rng: random.Ran
     return sum(plain(graph, seeds, p, rng) > 0 for _ in range(100))
 
 
-def our_cascades(walker: Walker, rows: Any, rng: np.random.Generator) -> int:
+def our_cascades(walker: CascadeSimulator, rows: Any, rng: np.random.Generator) -> int:
     return len(walker.reached(rows, rng))
 
 
@@ -99,19 +99,19 @@ def speed(seed: int, runs: int, seconds: float = 3.0) -> None:
         random_seeds = tuple(sorted(rng.choice(problem.n_arms, problem.k, replace=False).tolist()))
         for says, seeds in (("greedy", problem.greedy()), ("random", random_seeds)):
             loop = rate(partial(plain_cascades, theirs, seeds, p, random.Random(seed)), seconds)
-            rates: dict[type[Walker], float] = {}
-            for walker in (Bits, Frontier):
-                made = walker(problem.graph, problem.chances, "cascade")
+            rates: dict[type[CascadeSimulator], float] = {}
+            for walker in (BitCascades, FrontierCascades):
+                made = walker(problem.graph, problem.probabilities, "cascade")
                 rates[walker] = rate(partial(our_cascades, made, np.tile(seeds, (made.lanes, 1)), rng), seconds)
-            chosen = type(problem._walker)
+            chosen = type(problem._simulator)
             line(
                 name,
                 says,
                 f"{float(problem.value([seeds])[0]):.2%}",
                 f"{loop:,.0f}/s",
-                f"{rates[Bits]:,.0f}/s",
-                f"{rates[Frontier]:,.0f}/s",
-                "words" if chosen is Bits else "lists",
+                f"{rates[BitCascades]:,.0f}/s",
+                f"{rates[FrontierCascades]:,.0f}/s",
+                "words" if chosen is BitCascades else "lists",
                 f"{rates[chosen] / loop:,.0f}",
             )
 
@@ -125,7 +125,7 @@ def regret(problem: Influence, horizon: int, runs: int, seed: int) -> kofn.Compa
     offline = float(problem.value([greedy])[0])
     rng = np.random.default_rng(seed)
     some = np.array([rng.choice(problem.n_arms, problem.k, replace=False) for _ in range(500)])
-    error = (offline * (1 - offline) / problem.sets) ** 0.5
+    error = (offline * (1 - offline) / problem.source_sets) ** 0.5
     chance = float(problem.value(some).mean())
     print(f"greedy reaches {offline:.4f} ± {error:.4f} of the nodes, random seeds {chance:.4f}.")
     print(f"Against `best`, which reaches {problem.optimum:.4f}:\n")

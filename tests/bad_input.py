@@ -262,17 +262,17 @@ SECTIONS: dict[str, list[Wrong]] = {
             "more than always",
             "problems.Correlated([0.2, 0.7], together=2)",
             BadInput,
-            "together is a share of the plays, from 0 to 1, not 2",
+            "together must be a fraction of the plays, from 0 to 1, not 2",
         ),
         Wrong("no Arms", "kofn.Problem([0.1, 0.5], 'mean', 1)", BadInput, "arms must be Arms, for instance "),
         Wrong(
             "all arms", "kofn.Problem(arms, 'mean', k=6)", BadInput, "k must be less than n_arms, but k=6 and n_arms=6"
         ),
         Wrong(
-            "unknown reward", "kofn.Problem(arms, 'median', 2)", BadInput, "there is no reward 'median': the names are"
+            "unknown reward", "kofn.Problem(arms, 'median', 2)", BadInput, "there is no reward 'median'; the names are"
         ),
         Wrong(
-            "a number as reward", "kofn.Problem(arms, 1.0, 2)", BadInput, "a reward is a function of an array whose la"
+            "a number as reward", "kofn.Problem(arms, 1.0, 2)", BadInput, "reward must be a function of an array whose la"
         ),
         Wrong(
             "a reward of the wrong shape",
@@ -287,7 +287,7 @@ SECTIONS: dict[str, list[Wrong]] = {
             "a reward takes an array whose last axis is K=2 and gives one number per play",
         ),
         Wrong(
-            "no function", "rewards.utility(2)", BadInput, "utility takes a function of the sum, for instance np.sqrt"
+            "no function", "rewards.utility(2)", BadInput, "fn must be a function of the sum, for instance np.sqrt"
         ),
         Wrong("a subset too large", "problem.value([(0, 1, 2)])", BadInput, "a subset has 2 arms, but rows of 3 came"),
         Wrong(
@@ -327,7 +327,7 @@ SECTIONS: dict[str, list[Wrong]] = {
             "a latency without end",
             "problems.Pareto([10, 20], 2.0, timeout=float('inf'))",
             BadInput,
-            "timeout is the longest that anybody waits, a finite number above 0, not inf",
+            "timeout must be a finite number above 0, a finite number above 0, not inf",
         ),
         Wrong(
             "a matrix that does not fit",
@@ -339,17 +339,17 @@ SECTIONS: dict[str, list[Wrong]] = {
             "no user",
             "problems.Recommendations([0.1, 0.2, 0.3], 2)",
             BadInput,
-            "say how the user looks: patience=0.8, or examine=[...]",
+            "give either patience=0.8, or examine=: patience=0.8, or examine=[...]",
         ),
         Wrong(
             "a subset that was never logged",
-            "logs.evaluate(logs.Log.of(problem, 3, seed=1), (0, 1))",
+            "logs.evaluate(logs.Log.simulate(problem, 3, seed=1), (0, 1))",
             BadInput,
             "the log played (0, 1) never: it cannot say what it earns, with an error.",
         ),
         Wrong(
             "a policy that does not fit the log",
-            "kofn.replay(kofn.Thompson(7, 2), logs.Log.of(problem, 100, seed=1))",
+            "kofn.replay(kofn.Thompson(7, 2), logs.Log.simulate(problem, 100, seed=1))",
             BadInput,
             "the policy has n_arms=7, but the log has n_arms=6: make them equal",
         ),
@@ -376,7 +376,7 @@ SECTIONS: dict[str, list[Wrong]] = {
             "a policy that has played",
             "kofn.simulate(used, problem, 10)",
             BadInput,
-            "the policy has been told of plays before (1): simulate a new one",
+            "the policy has already observed (1): simulate a new one",
         ),
         Wrong(
             "a wrong seed", "kofn.simulate(policy, problem, 10, seed='1')", BadInput, "seed must be an int, a SeedSequ"
@@ -385,7 +385,7 @@ SECTIONS: dict[str, list[Wrong]] = {
             "one policy for many runs",
             "kofn.simulate_many(policy, problem, 10, runs=3)",
             BadInput,
-            "policy must make a policy from a seed, as lambda seed: ",
+            "policy must be a function of a seed, as lambda seed: ",
         ),
         Wrong(
             "no runs",
@@ -403,7 +403,7 @@ SECTIONS: dict[str, list[Wrong]] = {
             "past the end", "run.regret_at(2_000_000)", BadInput, "the run has 1,000,000 plays, but its regret after 2"
         ),
         Wrong("a band of nothing", "kofn.Band.over([])", BadInput, "a band needs at least one curve"),
-        Wrong("95 %", "kofn.Band.over([run.curve], level=95)", BadInput, "level is a probability such as 0.95, not 95"),
+        Wrong("95 %", "kofn.Band.over([run.curve], level=95)", BadInput, "level must be a probability such as 0.95, not 95"),
     ],
     "Comparing": [
         Wrong(
@@ -445,7 +445,7 @@ SECTIONS: dict[str, list[Wrong]] = {
             "unknown backend",
             "kofn.compare(['dart'], problem, 1000, backend='spark')",
             BadInput,
-            "a backend is 'local', 'dask', the address of a cluster as in 'dask:tcp://10.0.0.1:8786', or a distributed",
+            "backend must be 'local', 'dask', the address of a cluster as in 'dask:tcp://10.0.0.1:8786', or a distributed",
         ),
         Wrong(
             "workers for a cluster that has its own",

@@ -48,10 +48,10 @@ def draw_interactions() -> Figure:
     assert isinstance(problem, Interactions)
     figure = Figure(figsize=(5.8, 4.8), layout="constrained")
     ax = figure.subplots()
-    shown = ax.imshow(problem.worth, cmap="RdBu", vmin=-1, vmax=1)
+    shown = ax.imshow(problem.weights, cmap="RdBu", vmin=-1, vmax=1)
     rows = np.array([(i, j) for i in problem.best for j in problem.best])
     ax.scatter(rows[:, 1], rows[:, 0], s=42, facecolors="none", edgecolors="black", lw=1.3)
-    figure.colorbar(shown, label="worth together")
+    figure.colorbar(shown, label="weight of the pair")
     ax.set(xlabel="product", ylabel="product", title=f"24 products; circles: pairs of the best five, {problem.best}")
     ax.title.set_fontsize(10)
     return figure
@@ -83,7 +83,7 @@ def draw_recommendations() -> Figure:
 def draw_replay() -> Figure:
     """What a log of 5,000 random decisions says of each subset, and the truth."""
     problem = Problem(Bernoulli([0.1, 0.5, 0.3, 0.2, 0.4, 0.6]), "maximum", k=2)
-    found = evaluate_all(Log.of(problem, plays=5_000, seed=1))
+    found = evaluate_all(Log.simulate(problem, plays=5_000, seed=1))
     truth = problem.value([each.subset for each in found])
     at = np.arange(len(found))
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")
