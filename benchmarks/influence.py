@@ -1,6 +1,6 @@
-"""What docs/guides/influence.md claims, as tables: `python -m benchmarks.influence speed`; `--help` names the others.
+"""The tables of docs/guides/influence.md: `python -m benchmarks.influence speed`; `--help` lists the others.
 
-The real graph is the karate club (34 nodes); the generated one has 10,000, by preferential attachment.
+The real graph is the karate club (34 nodes). The generated one has 10,000 nodes, by preferential attachment.
 """
 
 import argparse
@@ -28,7 +28,7 @@ POLICIES: Contenders = {
     "dart": "dart",
     "etcg": "etcg",
 }
-"""With the printed constants CMAB-SM needs longer horizons than these to start; the paper's own figures used others."""
+"""With its printed constants, CMAB-SM needs longer horizons than these; the paper's figures used others."""
 NODES, CANDIDATES = 10_000, 200
 
 
@@ -44,7 +44,7 @@ def large(k: int = 10) -> Influence:
 
 @cache
 def preselected(k: int = 10) -> Influence:
-    """The same graph; only the nodes of highest degree may be seeds, which anybody can see beforehand."""
+    """The same graph, with only the nodes of highest degree as candidates; degrees are known beforehand."""
     graph = large().graph
     best = np.argsort(-graph.in_degree, kind="stable")[:CANDIDATES]
     return Influence(graph, k, probability=0.05, candidates=best.tolist())
@@ -54,7 +54,7 @@ def preselected(k: int = 10) -> Influence:
 
 
 def plain(graph: Any, seeds: tuple[int, ...], p: float, rng: random.Random) -> int:
-    """One independent cascade on a networkx graph, as one writes it down."""
+    """Simulate one independent cascade on a networkx graph, by a plain loop."""
     reached, last = set(seeds), list(seeds)
     while last:
         new = []
@@ -83,7 +83,7 @@ def our_cascades(walker: CascadeSimulator, rows: Any, rng: np.random.Generator) 
 
 
 def rate(work: Callable[[], int], seconds: float) -> float:
-    """Cascades per second; `work` says how many it did."""
+    """Return cascades per second; `work` returns how many it simulated."""
     start, done = time.perf_counter(), 0
     while (elapsed := time.perf_counter() - start) < seconds:
         done += work()
@@ -91,13 +91,13 @@ def rate(work: Callable[[], int], seconds: float) -> float:
 
 
 def speed(seed: int, runs: int, seconds: float = 3.0) -> None:
-    """Cascades per second, of both walkers and of a plain loop, in one run."""
+    """Print cascades per second, of both implementations and of a plain loop."""
     del runs
     table("graph", "seeds", "reached", "networkx loop", "64 in a word", "lists", "chosen", "chosen / loop")
     for name, problem, p in (("karate", karate(), 0.1), ("10,000 nodes", large(), 0.05)):
         theirs, rng = as_networkx(problem.graph), np.random.default_rng(seed)
         random_seeds = tuple(sorted(rng.choice(problem.n_arms, problem.k, replace=False).tolist()))
-        for says, seeds in (("greedy", problem.greedy()), ("random", random_seeds)):
+        for kind, seeds in (("greedy", problem.greedy()), ("random", random_seeds)):
             loop = rate(partial(plain_cascades, theirs, seeds, p, random.Random(seed)), seconds)
             rates: dict[type[CascadeSimulator], float] = {}
             for walker in (BitCascades, FrontierCascades):
@@ -106,7 +106,7 @@ def speed(seed: int, runs: int, seconds: float = 3.0) -> None:
             chosen = type(problem._simulator)
             line(
                 name,
-                says,
+                kind,
                 f"{float(problem.value([seeds])[0]):.2%}",
                 f"{loop:,.0f}/s",
                 f"{rates[BitCascades]:,.0f}/s",
@@ -120,7 +120,7 @@ def speed(seed: int, runs: int, seconds: float = 3.0) -> None:
 
 
 def regret(problem: Influence, horizon: int, runs: int, seed: int) -> kofn.Comparison:
-    """Four policies against what greedy finds offline, with the graph known."""
+    """Compare the policies with the greedy choice, which knows the graph."""
     greedy, result = problem.greedy(), kofn.compare(POLICIES, problem, horizon, runs, seed, workers=1)
     offline = float(problem.value([greedy])[0])
     rng = np.random.default_rng(seed)

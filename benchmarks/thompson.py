@@ -37,7 +37,7 @@ def table(*heads: str) -> None:
     line(*["---", *["---:"] * (len(heads) - 1)])
 
 
-def instance(setting: Setting, seed: int, run: int) -> tuple[kofn.Problem, list[np.random.SeedSequence]]:
+def instance(setting: Setting, seed: int, run: int) -> tuple[kofn.problems.AbstractProblem, list[np.random.SeedSequence]]:
     """The problem of one run, and the seeds of its policy and its plays."""
     for_problem, *others = np.random.SeedSequence([seed, run]).spawn(3)
     return setting.problem(for_problem), others

@@ -42,7 +42,7 @@ def test_policies_meet_the_same_problems_with_the_same_seeds() -> None:
     problems: list[tuple[int, ...]] = []
     seeds: dict[str, list[tuple[int, ...]]] = {"first": [], "second": []}
 
-    def problem(seed: np.random.SeedSequence) -> Problem:
+    def problem(seed: np.random.SeedSequence) -> kofn.problems.AbstractProblem:
         problems.append(tuple(seed.generate_state(4).tolist()))
         return SETTING.problem(seed)
 

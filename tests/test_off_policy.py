@@ -248,5 +248,5 @@ def test_a_used_policy_and_a_log_without_its_subset_are_refused() -> None:
     with pytest.raises(BadInput, match="has already observed"):
         kofn.replay(used, log)
     only = Log(SUBSETS[[0, 0]], np.ones(2), np.full(2, 1 / 6), 4)
-    with pytest.raises(BadInput, match=r"the log never played \(0, 2\) as always wants"):
+    with pytest.raises(BadInput, match=r"the log has no play of \(0, 2\), which always asks for first"):
         kofn.replay(_Always(4, 2), only)

@@ -19,13 +19,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("log", type=click.Path(path_type=Path, dir_okay=False))
-@click.option(
-    "--subset",
-    "subsets",
-    multiple=True,
-    metavar="ARMS",
-    help='Estimate what this subset earns, as "1 4 8"; repeatable.',
-)
+@click.option("--subset", "subsets", multiple=True, metavar="ARMS", help='Evaluate this subset: "1 4 8"; repeatable.')
 @click.option("--uniform", is_flag=True, help="All subsets were equally likely.")
 @click.option("--arms", type=Count(), help="N, the number of arms, if the last ones were never played.")
 @click.option("--top", type=Count(), default=10, show_default=True, help="Subsets to show if no --subset is given.")
@@ -74,24 +68,19 @@ def replay(
     if as_json:
         echo_json([{**each.to_dict(), "interval": list(each.dr.interval(of=of)), "of": of} for each in found])
         return
-    show(
-        _table(found, past, of),
-        f"The intervals hold for all {of:,} subsets at once, with 95 % confidence." if of > 1 else "",
-    )
+    note = f"The intervals hold for all {of:,} subsets at once, with 95 % confidence." if of > 1 else ""
+    show(_table(found, past, of), note)
 
 
 def _replayed(policy: str, params: dict[str, Any], log: Log, minimize: bool, seed: int) -> Replayed:
     from kofn.logs.replay import replay as replay_log
     from kofn.policies import make_policy
 
-    low, high = min(0.0, float(log.rewards.min())), max(1.0, float(log.rewards.max()))
-    params_of_log: dict[str, Any] = {
-        "horizon": len(log),
-        "seed": seed,
-        "direction": "minimize" if minimize else "maximize",
-    }
-    params_of_log |= {} if (low, high) == (0.0, 1.0) else {"reward_range": (low, high)}
-    return replay_log(make_policy(policy, **{"n_arms": log.n_arms, "k": log.k} | params_of_log | params), log, seed)
+    defaults: dict[str, Any] = {"n_arms": log.n_arms, "k": log.k, "horizon": len(log), "seed": seed}
+    defaults["direction"] = "minimize" if minimize else "maximize"
+    if log.reward_range != (0.0, 1.0):
+        defaults["reward_range"] = log.reward_range
+    return replay_log(make_policy(policy, **defaults | params), log, seed)
 
 
 def _replay_table(result: Replayed, log: Log) -> Table:
