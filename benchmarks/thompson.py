@@ -20,6 +20,7 @@ from kofn.experiments.published import published
 from kofn.experiments.settings import Setting
 from kofn.experiments.suite import SUITE, run_suite
 from kofn.policies.thompson import posterior
+from kofn.problems import AbstractProblem
 
 RIVALS = ("linear-thompson", "shared-credit", "glm-max", "dart", "cmab-sm", "slots", "etcg")
 """The policies that win any setting of docs/background/leaderboard.md, and the paper's own."""
@@ -37,7 +38,7 @@ def table(*heads: str) -> None:
     line(*["---", *["---:"] * (len(heads) - 1)])
 
 
-def instance(setting: Setting, seed: int, run: int) -> tuple[kofn.problems.AbstractProblem, list[np.random.SeedSequence]]:
+def instance(setting: Setting, seed: int, run: int) -> tuple[AbstractProblem, list[np.random.SeedSequence]]:
     """The problem of one run, and the seeds of its policy and its plays."""
     for_problem, *others = np.random.SeedSequence([seed, run]).spawn(3)
     return setting.problem(for_problem), others

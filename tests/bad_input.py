@@ -403,7 +403,7 @@ SECTIONS: dict[str, list[Wrong]] = {
             "past the end", "run.regret_at(2_000_000)", BadInput, "the run has 1,000,000 plays, but its regret after 2"
         ),
         Wrong("a band of nothing", "kofn.Band.over([])", BadInput, "a band needs at least one curve"),
-        Wrong("95 %", "kofn.Band.over([run.curve], level=95)", BadInput, "level must be a probability such as 0.95, not"),
+        Wrong("95 %", "kofn.Band.over([run.curve], level=95)", BadInput, "level must be a probability such as 0.95"),
     ],
     "Comparing": [
         Wrong(

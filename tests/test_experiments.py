@@ -22,7 +22,7 @@ from kofn.experiments.paper import (
 )
 from kofn.experiments.published import published
 from kofn.experiments.settings import FAMILIES, Setting, family_named
-from kofn.problems import Correlated
+from kofn.problems import AbstractProblem, Correlated
 
 # Settings.
 
