@@ -1,8 +1,8 @@
-"""What a sweep costs on each engine: `python benchmarks/engines.py dask`, or all without a name.
+"""Measure what a sweep costs on each engine: `python benchmarks/engines.py dask`, or all engines without a name.
 
-Each engine does the same runs with two local workers, and again with one of them killed on the way; `kofn-local` and
-`kofn-dask` are kofn's own backends. Ray is not an extra of kofn: install it to repeat the comparison
-of docs/guides/sweeps.md.
+Each engine computes the same runs with two local workers, and again while one of them is killed. `kofn-local` and
+`kofn-dask` are kofn's own backends. Ray is not an extra of kofn: install it to repeat the comparison of
+docs/guides/sweeps.md.
 """
 
 from __future__ import annotations
@@ -18,20 +18,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from kofn import make_policy, simulate
 from kofn.experiments.settings import Setting
+from kofn.simulation import run_seeds
 
 WORKERS, RUNS, SHORT = 2, 400, 2000
-Spread = Callable[[Callable[[int], Any], int], list[Any]]
+Engine = Callable[[Callable[[int], Any], int], list[Any]]
 
 
 def one_run(index: int) -> float:
-    for_problem, for_policy, for_plays = np.random.SeedSequence(7, spawn_key=(index,)).spawn(3)
-    problem = Setting("max", 24, 5).problem(for_problem)
-    policy = make_policy("shared-credit", 24, 5, seed=for_policy)
-    return simulate(policy, problem, 2_000, np.random.default_rng(for_plays)).regret
+    seeds = run_seeds(7, index)
+    problem = Setting("max", 24, 5).problem(seeds.problem)
+    policy = make_policy("shared-credit", 24, 5, seed=seeds.policy)
+    return simulate(policy, problem, 2_000, seeds.plays).regret
 
 
 def nothing(index: int) -> int:
@@ -44,29 +43,29 @@ def own_pid(index: int) -> int:
 
 
 @contextmanager
-def local() -> Iterator[Spread]:
+def local() -> Iterator[Engine]:
     import joblib
 
     yield lambda function, n: list(joblib.Parallel(WORKERS)(joblib.delayed(function)(i) for i in range(n)))
 
 
 @contextmanager
-def kofn_dask() -> Iterator[Spread]:
-    from kofn.backends import gathered, opened
+def kofn_dask() -> Iterator[Engine]:
+    from kofn.backends import compute, open_backend
 
-    with opened("dask", WORKERS) as (client, _):
-        yield lambda function, n: gathered(function, [(i,) for i in range(n)], backend=client)
-
-
-@contextmanager
-def kofn_local() -> Iterator[Spread]:
-    from kofn.backends import gathered
-
-    yield lambda function, n: gathered(function, [(i,) for i in range(n)], workers=WORKERS)
+    with open_backend("dask", WORKERS) as (client, _):
+        yield lambda function, n: compute(function, [(i,) for i in range(n)], backend=client)
 
 
 @contextmanager
-def dask() -> Iterator[Spread]:
+def kofn_local() -> Iterator[Engine]:
+    from kofn.backends import compute
+
+    yield lambda function, n: compute(function, [(i,) for i in range(n)], workers=WORKERS)
+
+
+@contextmanager
+def dask() -> Iterator[Engine]:
     from distributed import Client, LocalCluster
 
     with (
@@ -77,7 +76,7 @@ def dask() -> Iterator[Spread]:
 
 
 @contextmanager
-def dask_joblib() -> Iterator[Spread]:
+def dask_joblib() -> Iterator[Engine]:
     import joblib
     from distributed import Client, LocalCluster
 
@@ -90,22 +89,22 @@ def dask_joblib() -> Iterator[Spread]:
 
 
 @contextmanager
-def ray() -> Iterator[Spread]:
+def ray() -> Iterator[Engine]:
     import ray as engine
 
-    def spread(function: Callable[[int], Any], n: int) -> list[Any]:
-        task = engine.remote(max_retries=3)(function)  # once: each remote function is sent to the cluster anew
+    def run_on(function: Callable[[int], Any], n: int) -> list[Any]:
+        task = engine.remote(max_retries=3)(function)  # once: each remote function is sent to the cluster again
         return list(engine.get([task.remote(i) for i in range(n)]))
 
     engine.init(num_cpus=WORKERS, include_dashboard=False, log_to_driver=False)
     try:
-        yield spread
+        yield run_on
     finally:
         engine.shutdown()
 
 
 @contextmanager
-def ray_joblib() -> Iterator[Spread]:
+def ray_joblib() -> Iterator[Engine]:
     import joblib
     import ray as engine
     from ray.util.joblib import register_ray
@@ -131,42 +130,42 @@ ENGINES = {
 
 
 def measured(engine: str) -> dict[str, Any]:
-    """All numbers of one engine. Seconds of the processors say more than those of the clock on a machine in use."""
+    """Measure one engine. On a busy machine, processor seconds say more than wall-clock seconds."""
     found: dict[str, Any] = {"engine": engine}
     start, before = time.perf_counter(), processor_seconds()
-    with ENGINES[engine]() as spread:
-        spread(nothing, WORKERS)
+    with ENGINES[engine]() as run_on:
+        run_on(nothing, WORKERS)
         found["s to the first result"] = time.perf_counter() - start
         found["processor s of these"] = processor_seconds() - before
         before = processor_seconds()
-        found["ms per empty task"] = 1000 * timed(spread, nothing, SHORT)[0] / SHORT
+        found["ms per empty task"] = 1000 * timed(run_on, nothing, SHORT)[0] / SHORT
         found["processor ms of these"] = 1000 * (processor_seconds() - before) / SHORT
         before = processor_seconds()
-        found["s for the runs"], results = timed(spread, one_run, RUNS)
+        found["s for the runs"], results = timed(run_on, one_run, RUNS)
         found["processor s of these "] = processor_seconds() - before
         found["MB of all processes"] = sum(map(megabytes, descendants(os.getpid())))
         found["processes"] = len(descendants(os.getpid()))
         found["digest"] = digest(results)
-        pids = spread(own_pid, 20)
-        found |= bereaved(spread, pids[0])
+        pids = run_on(own_pid, 20)
+        found |= with_a_killed_worker(run_on, pids[0])
     return found
 
 
-def timed(spread: Spread, function: Callable[[int], Any], n: int) -> tuple[float, list[Any]]:
+def timed(run_on: Engine, function: Callable[[int], Any], n: int) -> tuple[float, list[Any]]:
     start = time.perf_counter()
-    results = spread(function, n)
+    results = run_on(function, n)
     return time.perf_counter() - start, results
 
 
-def bereaved(spread: Spread, victim: int) -> dict[str, Any]:
-    """The same runs, with a worker killed after a second."""
+def with_a_killed_worker(run_on: Engine, victim: int) -> dict[str, Any]:
+    """Compute the same runs again, and kill a worker after half a second."""
     if (child := os.fork()) == 0:
         time.sleep(0.5)
         os.kill(victim, signal.SIGKILL)
         os._exit(0)
     try:
         signal.alarm(240)
-        seconds, results = timed(spread, one_run, RUNS)
+        seconds, results = timed(run_on, one_run, RUNS)
     except BaseException as why:
         return {"a worker killed": f"{type(why).__name__}: {str(why)[:120]}"}
     finally:
@@ -176,12 +175,12 @@ def bereaved(spread: Spread, victim: int) -> dict[str, Any]:
 
 
 def digest(results: list[float]) -> str:
-    """The same for results that are the same to the last digit."""
+    """Return a digest that is equal for results that are equal to the last digit."""
     return hashlib.sha256(json.dumps(results).encode()).hexdigest()[:12]
 
 
 def descendants(pid: int) -> list[int]:
-    """The process and all that it has started."""
+    """Return the process and all its descendants."""
     found = [pid]
     for parent in found:
         for task in Path(f"/proc/{parent}/task").glob("*/children"):
@@ -190,16 +189,16 @@ def descendants(pid: int) -> list[int]:
 
 
 def processor_seconds() -> float:
-    """What this process and all that it has started have used."""
+    """Return the processor seconds of this process and all its descendants."""
     ticks = 0
     for pid in descendants(os.getpid()):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        ticks += sum(map(int, fields[11:15]))  # its own in user and system mode, and its ended children's
+        ticks += sum(map(int, fields[11:15]))  # its own user and system time, and that of its ended children
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def megabytes(pid: int) -> float:
-    """Memory that is the process's own, with its share of what is shared."""
+    """Return the memory of the process in MB, with its part of what is shared."""
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     return int(text.partition("Pss:")[2].split()[0]) / 1024
 

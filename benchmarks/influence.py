@@ -1,6 +1,6 @@
-"""What docs/guides/influence.md claims, as tables: `python -m benchmarks.influence speed`; `--help` names the others.
+"""The tables of docs/guides/influence.md: `python -m benchmarks.influence speed`; `--help` lists the others.
 
-The real graph is the karate club (34 nodes); the generated one has 10,000, by preferential attachment.
+The real graph is the karate club (34 nodes). The generated one has 10,000 nodes, by preferential attachment.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from benchmarks.thompson import line, table
 from kofn.experiments.contenders import Contenders
 from kofn.plots import save_figure
 from kofn.problems import Graph, Influence
-from kofn.problems.applications.cascade import Bits, Frontier, Walker
+from kofn.problems.applications.cascade import BitCascades, CascadeSimulator, FrontierCascades
 
 POLICIES: Contenders = {
     "thompson": "thompson",
@@ -28,7 +28,7 @@ POLICIES: Contenders = {
     "dart": "dart",
     "etcg": "etcg",
 }
-"""With the printed constants CMAB-SM needs longer horizons than these to start; the paper's own figures used others."""
+"""With its printed constants, CMAB-SM needs longer horizons than these; the paper's figures used others."""
 NODES, CANDIDATES = 10_000, 200
 
 
@@ -39,12 +39,12 @@ def karate(k: int = 5) -> Influence:
 
 @cache
 def large(k: int = 10) -> Influence:
-    return Influence(Graph.generated(NODES, 3, seed=1), k, probability=0.05, sets=2**18)
+    return Influence(Graph.generated(NODES, 3, seed=1), k, probability=0.05, source_sets=2**18)
 
 
 @cache
 def preselected(k: int = 10) -> Influence:
-    """The same graph; only the nodes of highest degree may be seeds, which anybody can see beforehand."""
+    """The same graph, with only the nodes of highest degree as candidates; degrees are known beforehand."""
     graph = large().graph
     best = np.argsort(-graph.in_degree, kind="stable")[:CANDIDATES]
     return Influence(graph, k, probability=0.05, candidates=best.tolist())
@@ -54,7 +54,7 @@ def preselected(k: int = 10) -> Influence:
 
 
 def plain(graph: Any, seeds: tuple[int, ...], p: float, rng: random.Random) -> int:
-    """One independent cascade on a networkx graph, as one writes it down."""
+    """Simulate one independent cascade on a networkx graph, by a plain loop."""
     reached, last = set(seeds), list(seeds)
     while last:
         new = []
@@ -78,12 +78,12 @@ def plain_cascades(graph: Any, seeds: tuple[int, ...], p: float, rng: random.Ran
     return sum(plain(graph, seeds, p, rng) > 0 for _ in range(100))
 
 
-def our_cascades(walker: Walker, rows: Any, rng: np.random.Generator) -> int:
+def our_cascades(walker: CascadeSimulator, rows: Any, rng: np.random.Generator) -> int:
     return len(walker.reached(rows, rng))
 
 
 def rate(work: Callable[[], int], seconds: float) -> float:
-    """Cascades per second; `work` says how many it did."""
+    """Return cascades per second; `work` returns how many it simulated."""
     start, done = time.perf_counter(), 0
     while (elapsed := time.perf_counter() - start) < seconds:
         done += work()
@@ -91,27 +91,27 @@ def rate(work: Callable[[], int], seconds: float) -> float:
 
 
 def speed(seed: int, runs: int, seconds: float = 3.0) -> None:
-    """Cascades per second, of both walkers and of a plain loop, in one run."""
+    """Print cascades per second, of both implementations and of a plain loop."""
     del runs
     table("graph", "seeds", "reached", "networkx loop", "64 in a word", "lists", "chosen", "chosen / loop")
     for name, problem, p in (("karate", karate(), 0.1), ("10,000 nodes", large(), 0.05)):
         theirs, rng = as_networkx(problem.graph), np.random.default_rng(seed)
         random_seeds = tuple(sorted(rng.choice(problem.n_arms, problem.k, replace=False).tolist()))
-        for says, seeds in (("greedy", problem.greedy()), ("random", random_seeds)):
+        for kind, seeds in (("greedy", problem.greedy()), ("random", random_seeds)):
             loop = rate(partial(plain_cascades, theirs, seeds, p, random.Random(seed)), seconds)
-            rates: dict[type[Walker], float] = {}
-            for walker in (Bits, Frontier):
-                made = walker(problem.graph, problem.chances, "cascade")
+            rates: dict[type[CascadeSimulator], float] = {}
+            for walker in (BitCascades, FrontierCascades):
+                made = walker(problem.graph, problem.probabilities, "cascade")
                 rates[walker] = rate(partial(our_cascades, made, np.tile(seeds, (made.lanes, 1)), rng), seconds)
-            chosen = type(problem._walker)
+            chosen = type(problem._simulator)
             line(
                 name,
-                says,
+                kind,
                 f"{float(problem.value([seeds])[0]):.2%}",
                 f"{loop:,.0f}/s",
-                f"{rates[Bits]:,.0f}/s",
-                f"{rates[Frontier]:,.0f}/s",
-                "words" if chosen is Bits else "lists",
+                f"{rates[BitCascades]:,.0f}/s",
+                f"{rates[FrontierCascades]:,.0f}/s",
+                "words" if chosen is BitCascades else "lists",
                 f"{rates[chosen] / loop:,.0f}",
             )
 
@@ -120,12 +120,12 @@ def speed(seed: int, runs: int, seconds: float = 3.0) -> None:
 
 
 def regret(problem: Influence, horizon: int, runs: int, seed: int) -> kofn.Comparison:
-    """Four policies against what greedy finds offline, with the graph known."""
+    """Compare the policies with the greedy choice, which knows the graph."""
     greedy, result = problem.greedy(), kofn.compare(POLICIES, problem, horizon, runs, seed, workers=1)
     offline = float(problem.value([greedy])[0])
     rng = np.random.default_rng(seed)
     some = np.array([rng.choice(problem.n_arms, problem.k, replace=False) for _ in range(500)])
-    error = (offline * (1 - offline) / problem.sets) ** 0.5
+    error = (offline * (1 - offline) / problem.source_sets) ** 0.5
     chance = float(problem.value(some).mean())
     print(f"greedy reaches {offline:.4f} ± {error:.4f} of the nodes, random seeds {chance:.4f}.")
     print(f"Against `best`, which reaches {problem.optimum:.4f}:\n")

@@ -33,7 +33,7 @@ class World:
         """Draw the instance of a seed, with outcomes for `horizon` plays."""
         for_problem, for_plays, for_order = np.random.SeedSequence(seed).spawn(3)
         problem = setting.problem(for_problem)
-        if not isinstance(problem.arms, kofn.Bernoulli):
+        if not isinstance(problem, kofn.Problem) or not isinstance(problem.arms, kofn.Bernoulli):
             raise kofn.BadInput(f"the peers play Bernoulli arms, such as those of 'max'; got {setting.name}")
         p = np.asarray(problem.arms.p, float)
         subsets = list(combinations(range(setting.n_arms), setting.k))

@@ -13,13 +13,14 @@ from scipy.special import kl_div
 
 import kofn
 from benchmarks.grid import SKETCHES
-from kofn.backends import gathered
+from kofn.backends import compute
 from kofn.experiments.archive import Store
 from kofn.experiments.contenders import contenders_for
 from kofn.experiments.published import published
 from kofn.experiments.settings import Setting
 from kofn.experiments.suite import SUITE, run_suite
 from kofn.policies.thompson import posterior
+from kofn.problems import AbstractProblem
 
 RIVALS = ("linear-thompson", "shared-credit", "glm-max", "dart", "cmab-sm", "slots", "etcg")
 """The policies that win any setting of docs/background/leaderboard.md, and the paper's own."""
@@ -37,7 +38,7 @@ def table(*heads: str) -> None:
     line(*["---", *["---:"] * (len(heads) - 1)])
 
 
-def instance(setting: Setting, seed: int, run: int) -> tuple[kofn.Problem, list[np.random.SeedSequence]]:
+def instance(setting: Setting, seed: int, run: int) -> tuple[AbstractProblem, list[np.random.SeedSequence]]:
     """The problem of one run, and the seeds of its policy and its plays."""
     for_problem, *others = np.random.SeedSequence([seed, run]).spawn(3)
     return setting.problem(for_problem), others
@@ -125,7 +126,7 @@ def tails(seed: int, runs: int, store: str, times: int = 20, horizon: int = 10**
         mean, run = float(np.mean(ours)), int(np.argmax(ours))
         if ours[run] > 5 * mean:
             tasks = [(setting, seed, run, number, horizon) for number in range(times)]
-            again = np.array(gathered(_again, tasks))
+            again = np.array(compute(_again, tasks))
             cells = (ours[run], again.mean(), again.min(), again.max())
             line(setting.name, f"{mean:,.0f}", *(f"{cell / mean:.1f}" for cell in cells))
 
@@ -203,7 +204,7 @@ def delay(seed: int, runs: int, late: int = 10_000, horizon: int = 10**6) -> Non
     for name in ("mean", "max", "cross-selling", "likely-min"):
         setting = Setting(name, 24, 5)
         tasks = [(setting, seed, run, horizon, each) for each in (0, late) for run in range(runs)]
-        found = np.array(gathered(_late, tasks)).reshape(2, runs).mean(axis=1)
+        found = np.array(compute(_late, tasks)).reshape(2, runs).mean(axis=1)
         blind = float(np.mean([_blind(setting, seed, run, late) for run in range(runs)]))
         rest = (found[1] - blind) / found[0]
         line(setting.name, f"{found[0]:,.0f}", f"{found[1]:,.0f}", f"{blind:,.0f}", f"{rest:.2f}")
@@ -235,7 +236,7 @@ def drift(seed: int, runs: int, span: int = 100_000, spans: int = 5) -> None:
     setting = Setting("mean", 24, 5)
     uniform = np.mean([_blind(setting, seed, run, span * spans) for run in range(runs)])
     for half_life in (None, 2_000, 5_000, 10_000, 20_000, 50_000):
-        found = gathered(_drifting, [(half_life, seed, run, span, spans) for run in range(runs)])
+        found = compute(_drifting, [(half_life, seed, run, span, spans) for run in range(runs)])
         line(half_life or "none", f"{np.mean(found):,.0f}", f"{uniform:,.0f}")
 
 
@@ -252,7 +253,7 @@ def guard(seed: int, runs: int, horizon: int = 10**6) -> None:
     table("growth of variances per climb of 1", "mean regret", "median", "the worst three")
     setting = Setting("mean", 100, 2)
     for doubt, says in ((0.0, "none"), (0.5, "e^(1/2)")):
-        found = sorted(gathered(_guarded, [(doubt, setting, seed, run, horizon) for run in range(runs)]))
+        found = sorted(compute(_guarded, [(doubt, setting, seed, run, horizon) for run in range(runs)]))
         line(
             says,
             f"{np.mean(found):,.0f}",

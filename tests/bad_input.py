@@ -243,17 +243,17 @@ SECTIONS: dict[str, list[Wrong]] = {
     ],
     "Problems": [
         Wrong(
-            "a probability above 1", "kofn.Bernoulli([0.2, 1.2])", BadInput, "p must be probabilities from 0 to 1, but"
+            "a probability above 1", "kofn.Bernoulli([0.2, 1.2])", BadInput, "p must be probabilities from 0 to 1; p[1"
         ),
         Wrong(
-            "no arms", "kofn.Bernoulli([])", BadInput, "p must be a list of at least one number, but an array of shape"
+            "no arms", "kofn.Bernoulli([])", BadInput, "p must be a list of at least one number; got an array of shape"
         ),
         Wrong("arms as text", "kofn.Bernoulli('0.5')", BadInput, "p must be a list of at least one number"),
         Wrong(
             "a scale of 0", "kofn.ArctanExponential([1, 0])", BadInput, "scale must be means of exponentials, above 0"
         ),
         Wrong(
-            "unequal lengths", "kofn.Beta([1, 2], [1, 2, 3])", BadInput, "a and b need one number per arm, but 2 and 3"
+            "unequal lengths", "kofn.Beta([1, 2], [1, 2, 3])", BadInput, "a and b must have one number per arm; got 2 "
         ),
         Wrong(
             "an empty sample", "kofn.Empirical([[0.1], []])", BadInput, "samples[1] must be a list of at least one nu"
@@ -262,46 +262,44 @@ SECTIONS: dict[str, list[Wrong]] = {
             "more than always",
             "problems.Correlated([0.2, 0.7], together=2)",
             BadInput,
-            "together is a share of the plays, from 0 to 1, not 2",
+            "together must be a fraction of the plays, from 0 to 1, not 2",
         ),
         Wrong("no Arms", "kofn.Problem([0.1, 0.5], 'mean', 1)", BadInput, "arms must be Arms, for instance "),
         Wrong(
             "all arms", "kofn.Problem(arms, 'mean', k=6)", BadInput, "k must be less than n_arms, but k=6 and n_arms=6"
         ),
         Wrong(
-            "unknown reward", "kofn.Problem(arms, 'median', 2)", BadInput, "there is no reward 'median': the names are"
+            "unknown reward", "kofn.Problem(arms, 'median', 2)", BadInput, "there is no reward 'median'; the names are"
         ),
         Wrong(
-            "a number as reward", "kofn.Problem(arms, 1.0, 2)", BadInput, "a reward is a function of an array whose la"
+            "a number as reward", "kofn.Problem(arms, 1.0, 2)", BadInput, "reward must be a function of an array whose"
         ),
         Wrong(
             "a reward of the wrong shape",
             "kofn.Problem(arms, np.mean, 2)",
             BadInput,
-            "a reward takes an array whose last axis is K=2 and gives one number per play",
+            "a reward takes an array whose last axis is K=2 and returns one number per pl",
         ),
         Wrong(
             "a reward that fails",
             "kofn.Problem(arms, lambda x: x[..., 2], 2)",
             BadInput,
-            "a reward takes an array whose last axis is K=2 and gives one number per play",
+            "a reward takes an array whose last axis is K=2 and returns one number per pl",
+        ),
+        Wrong("no function", "rewards.utility(2)", BadInput, "fn must be a function of the sum, for instance np.sqrt"),
+        Wrong("a subset too large", "problem.value([(0, 1, 2)])", BadInput, "a subset has 2 arms; got rows of 3"),
+        Wrong(
+            "an arm too many", "problem.value([(0, 6)])", BadInput, "arms are numbered from 0 to 5; got row 0: (0, 6)"
         ),
         Wrong(
-            "no function", "rewards.utility(2)", BadInput, "utility takes a function of the sum, for instance np.sqrt"
+            "half a play", "problem.play([(0, 1)], [0.5], 1)", BadInput, "times must be whole numbers of plays; got f"
         ),
-        Wrong("a subset too large", "problem.value([(0, 1, 2)])", BadInput, "a subset has 2 arms, but rows of 3 came"),
-        Wrong(
-            "an arm too many", "problem.value([(0, 6)])", BadInput, "arms are numbered from 0 to 5, but row 0 is (0, 6)"
-        ),
-        Wrong(
-            "half a play", "problem.play([(0, 1)], [0.5], 1)", BadInput, "times are whole numbers of plays, but float"
-        ),
-        Wrong("times that do not fit", "problem.play([(0, 1)], [1, 2], 1)", BadInput, "times need one number per row"),
+        Wrong("times that do not fit", "problem.play([(0, 1)], [1, 2], 1)", BadInput, "times must have one number pe"),
         Wrong(
             "not the best",
             "kofn.Problem(arms, 'mean', 2, best=(0, 1)).gap([(4, 5)])",
             BadInput,
-            "best=(0, 1) was given, but (4, 5) is better by 0.65: give the best one",
+            "best=(0, 1) was given, but (4, 5) is better by 0.65: give the best sub",
         ),
     ],
     "Problems from applications": [
@@ -309,47 +307,47 @@ SECTIONS: dict[str, list[Wrong]] = {
             "an edge that is none",
             "problems.Graph([(1, 2, 3, 4)])",
             BadInput,
-            "an edge is (from, to) or (from, to, wei",
+            "an edge must be (from, to) or (from, to",
         ),
         Wrong(
             "edges without probabilities",
             "problems.Influence(problems.Graph.karate(), 5)",
             BadInput,
-            "the edges of this graph have no weights: give probability=0.1, or 'in-degree'",
+            "the edges of this graph have no weights: give probability=0.1 or probability=",
         ),
         Wrong(
             "weights above 1",
             "problems.Influence(problems.Graph.karate(), 5, model='threshold', probability=0.5)",
             BadInput,
-            "in the threshold model the weights of the edges that end at a node add up to at most 1",
+            "in the threshold model, the weights of the edges into a node must add up to at most 1;",
         ),
         Wrong(
             "a latency without end",
             "problems.Pareto([10, 20], 2.0, timeout=float('inf'))",
             BadInput,
-            "timeout is the longest that anybody waits, a finite number above 0, not inf",
+            "timeout must be a finite number above 0, not inf",
         ),
         Wrong(
             "a matrix that does not fit",
             "problems.Interactions(arms, np.ones((4, 4)), 2)",
             BadInput,
-            "worth must be a symmetric 6 x 6 matrix of finite numbers, but one of shape (4, 4) came",
+            "weights must be a symmetric 6 x 6 matrix of finite numbers; got shape (4, 4)",
         ),
         Wrong(
             "no user",
             "problems.Recommendations([0.1, 0.2, 0.3], 2)",
             BadInput,
-            "say how the user looks: patience=0.8, or examine=[...]",
+            "give either patience=0.8, or examine=[...]",
         ),
         Wrong(
             "a subset that was never logged",
-            "logs.evaluate(logs.Log.of(problem, 3, seed=1), (0, 1))",
+            "logs.evaluate(logs.Log.simulate(problem, 3, seed=1), (0, 1))",
             BadInput,
-            "the log played (0, 1) never: it cannot say what it earns, with an error.",
+            "the log has no play of (0, 1); an estimate with an error needs two. An a",
         ),
         Wrong(
             "a policy that does not fit the log",
-            "kofn.replay(kofn.Thompson(7, 2), logs.Log.of(problem, 100, seed=1))",
+            "kofn.replay(kofn.Thompson(7, 2), logs.Log.simulate(problem, 100, seed=1))",
             BadInput,
             "the policy has n_arms=7, but the log has n_arms=6: make them equal",
         ),
@@ -359,7 +357,7 @@ SECTIONS: dict[str, list[Wrong]] = {
             "no plays", "kofn.simulate(policy, problem, 0)", BadInput, "horizon must be a whole number of at least 1"
         ),
         Wrong("no policy", "kofn.simulate('cmab-sm', problem, 10)", BadInput, "policy must be a Policy, for instance "),
-        Wrong("no problem", "kofn.simulate(policy, arms, 10)", BadInput, "problem must be a Problem, for instance "),
+        Wrong("no problem", "kofn.simulate(policy, arms, 10)", BadInput, "problem must be a problem, for instance "),
         Wrong(
             "another number of arms",
             "kofn.simulate(kofn.CMABSM(7, 2, 1_000_000), problem, 10)",
@@ -376,7 +374,7 @@ SECTIONS: dict[str, list[Wrong]] = {
             "a policy that has played",
             "kofn.simulate(used, problem, 10)",
             BadInput,
-            "the policy has been told of plays before (1): simulate a new one",
+            "the policy has already observed 1 plays: simulate a new one",
         ),
         Wrong(
             "a wrong seed", "kofn.simulate(policy, problem, 10, seed='1')", BadInput, "seed must be an int, a SeedSequ"
@@ -385,7 +383,7 @@ SECTIONS: dict[str, list[Wrong]] = {
             "one policy for many runs",
             "kofn.simulate_many(policy, problem, 10, runs=3)",
             BadInput,
-            "policy must make a policy from a seed, as lambda seed: ",
+            "policy must be a function of a seed, as lambda seed: ",
         ),
         Wrong(
             "no runs",
@@ -400,10 +398,10 @@ SECTIONS: dict[str, list[Wrong]] = {
             "workers must be a whole number of at least 1, not 0",
         ),
         Wrong(
-            "past the end", "run.regret_at(2_000_000)", BadInput, "the run has 1,000,000 plays, but its regret after 2"
+            "past the end", "run.regret_at(2_000_000)", BadInput, "plays must be from 0 to 1,000,000, the length of th"
         ),
         Wrong("a band of nothing", "kofn.Band.over([])", BadInput, "a band needs at least one curve"),
-        Wrong("95 %", "kofn.Band.over([run.curve], level=95)", BadInput, "level is a probability such as 0.95, not 95"),
+        Wrong("95 %", "kofn.Band.over([run.curve], level=95)", BadInput, "level must be a probability such as 0.95"),
     ],
     "Comparing": [
         Wrong(
@@ -438,20 +436,20 @@ SECTIONS: dict[str, list[Wrong]] = {
             "a policy that cannot play it",
             "kofn.compare(['etcg'], problem, 1000)",
             BadInput,
-            "etcg plays fewer than K arms, and this problem does not say what these earn: say what an empty place",
+            "etcg plays fewer than K arms, and this problem does not define what they earn: give what an empty pl",
         ),
         Wrong("no runs", "kofn.compare(['dart'], problem, 1000, runs=0)", BadInput, "runs must be a whole number of"),
         Wrong(
             "unknown backend",
             "kofn.compare(['dart'], problem, 1000, backend='spark')",
             BadInput,
-            "a backend is 'local', 'dask', the address of a cluster as in 'dask:tcp://10.0.0.1:8786', or a distributed",
+            "backend must be 'local', 'dask', the address of a cluster such as 'dask:tcp://10.0.0.1:8786', or a ",
         ),
         Wrong(
             "workers for a cluster that has its own",
             "kofn.compare(['dart'], problem, 1000, backend='dask:tcp://10.0.0.1:8786', workers=2)",
             BadInput,
-            "a cluster that is running has its own workers, but workers=2 was given: leave it out",
+            "a running cluster has its own workers: leave out workers=2",
         ),
         Wrong(
             "a store that is no folder",

@@ -15,8 +15,8 @@ import pytest
 
 import kofn
 from kofn import BadBackend, BadInput, MissingExtra
-from kofn.backends import cluster, gathered, local, opened, spread, worker
-from kofn.backends.cluster import Batches, on_cluster
+from kofn.backends import cluster_worker, compute, compute_unordered, dask_cluster, local, open_backend
+from kofn.backends.dask_cluster import Batches, compute_on_cluster
 from kofn.experiments.settings import Setting
 
 distributed = pytest.importorskip("distributed")
@@ -25,7 +25,7 @@ SETTING = Setting("max", n_arms=6, k=2)
 
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
-    with opened("dask", workers=2) as (ready, workers):
+    with open_backend("dask", workers=2) as (ready, workers):
         assert workers is None
         yield ready
 
@@ -59,9 +59,9 @@ def always_killed(x: int) -> int:
 def test_results_come_in_the_order_of_their_tasks_or_as_they_come(client: Any) -> None:
     tasks = [(x,) for x in range(4)]
     for where in ({"workers": 2}, {"backend": client}, {"workers": 1}):
-        assert gathered(slowly, tasks, **where) == [0, 1, 2, 3]
-    assert [number for number, _ in spread(slowly, [(0,), (3,)], workers=2)] == [1, 0]
-    assert [number for number, _ in spread(slowly, [(0,), (3,)], backend=client)] == [1, 0]
+        assert compute(slowly, tasks, **where) == [0, 1, 2, 3]
+    assert [number for number, _ in compute_unordered(slowly, [(0,), (3,)], workers=2)] == [1, 0]
+    assert [number for number, _ in compute_unordered(slowly, [(0,), (3,)], backend=client)] == [1, 0]
 
 
 def test_runs_are_the_same_on_a_cluster(client: Any) -> None:
@@ -81,19 +81,19 @@ def test_an_error_in_a_run_comes_back_as_it_is(client: Any) -> None:
     with pytest.raises(BadInput, match="n_arms=6, but the problem has n_arms=7"):
         kofn.simulate_many(lambda _: kofn.Uniform(6, 2), Setting("max", 7, 2).problem, 100, 2, backend=client)
     with pytest.raises(ZeroDivisionError):
-        gathered(lambda x: 1 / x, [(1,), (0,)], backend=client)
-    assert gathered(square, [(3,)], backend=client) == [9]  # and the cluster is as it was
+        compute(lambda x: 1 / x, [(1,), (0,)], backend=client)
+    assert compute(square, [(3,)], backend=client) == [9]  # and the cluster is as it was
 
 
 def test_progress_is_told_of_each_task(client: Any) -> None:
     heard: list[tuple[int, int]] = []
-    gathered(square, [(x,) for x in range(5)], backend=client, progress=lambda *at: heard.append(at))
+    compute(square, [(x,) for x in range(5)], backend=client, progress=lambda *at: heard.append(at))
     assert heard == [(1, 5), (2, 5), (3, 5), (4, 5), (5, 5)]
 
 
 def test_without_tasks_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "connected", lambda *_: pytest.fail("a cluster was started"))
-    assert gathered(square, [], backend="dask") == []
+    monkeypatch.setattr(dask_cluster, "open_cluster", lambda *_: pytest.fail("a cluster was started"))
+    assert compute(square, [], backend="dask") == []
 
 
 # Lost workers.
@@ -102,16 +102,16 @@ def test_without_tasks_nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_a_lost_worker_had_is_done_again(tmp_path: Path, client: Any) -> None:
     for name, where in {"local": {"workers": 2}, "dask": {"backend": client}}.items():
         mark = tmp_path / name
-        assert gathered(once_killed, [(x, mark) for x in range(40)], **where) == list(range(40))
+        assert compute(once_killed, [(x, mark) for x in range(40)], **where) == list(range(40))
         assert mark.exists()
 
 
 def test_workers_that_are_lost_again_and_again_are_an_error(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "LOSSES", 1)
+    monkeypatch.setattr(local, "MOST_LOSSES", 1)
     with pytest.raises(BadBackend, match=r"worker processes were killed 2 times, .*: use fewer workers"):
-        gathered(always_killed, [(1,), (2,)], workers=2)
-    with pytest.raises(BadBackend, match="the same runs were with 4 workers that were lost, the last one tcp://"):
-        gathered(always_killed, [(1,)], backend=client)
+        compute(always_killed, [(1,), (2,)], workers=2)
+    with pytest.raises(BadBackend, match="4 workers were lost with the same runs, the last one tcp://"):
+        compute(always_killed, [(1,)], backend=client)
 
 
 def test_what_is_done_is_not_done_again_after_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +125,7 @@ def test_what_is_done_is_not_done_again_after_a_loss(monkeypatch: pytest.MonkeyP
             raise BrokenProcessPool
 
     monkeypatch.setattr(local, "_attempt", attempt)
-    assert list(local.on_this_machine(square, [(1,), (2,), (3,)])) == [(0, "done"), (1, "done"), (2, "done")]
+    assert list(local.compute_locally(square, [(1,), (2,), (3,)])) == [(0, "done"), (1, "done"), (2, "done")]
     assert attempts == [[0, 1, 2], [1, 2], [2]]
 
 
@@ -137,20 +137,20 @@ def test_batches_grow_when_tasks_are_quick_and_shrink_when_they_are_not() -> Non
     sizes = []
     for seconds in (0.001, 0.001, 0.001, 1.0, 0.25, 0.001):
         sizes.append(batches.size)
-        batches.learn(seconds, batches.size)
+        batches.record_duration(seconds, batches.size)
     assert sizes == [1, 2, 4, 8, 2, 2]
     for _ in range(9):
-        batches.learn(0.0, 1)
-    assert batches.size == cluster.LARGEST_BATCH
+        batches.record_duration(0.0, 1)
+    assert batches.size == dask_cluster.LARGEST_BATCH
 
 
 def test_batches_hold_all_tasks_once() -> None:
     batches, seen, numbers = Batches(square, [(x,) for x in range(50)]), [], []
     while batch := next(iter(batches), None):
         numbers.append(batch[0])
-        _, results = worker.do(worker.facts(), batch[1])
+        _, results = cluster_worker.compute_batch(cluster_worker.environment(), batch[1])
         seen += results
-        batches.learn(0.0, len(results))
+        batches.record_duration(0.0, len(results))
     assert seen == [(x, x * x) for x in range(50)]
     assert numbers == list(range(6))  # 1, 2, 4, 8, 16, 19
 
@@ -159,13 +159,13 @@ def test_batches_hold_all_tasks_once() -> None:
 
 
 WRONG: list[tuple[Any, int | None, str]] = [
-    ("spark", None, "a backend is 'local', 'dask', .*, not 'spark'"),
-    ("local:2", None, "a backend is 'local', .*, not 'local:2'"),
-    ("dask:", None, "a backend is 'local', .*, not 'dask:'"),
-    ("", None, "a backend is 'local', .*, not ''"),
-    (None, None, "a backend is 'local', .*, not None"),
-    (7, None, "a backend is 'local', .*, not 7"),
-    ("dask:tcp://10.0.0.1:8786", 2, "a cluster that is running has its own workers, but workers=2 was given"),
+    ("spark", None, "backend must be 'local', 'dask', .*, not 'spark'"),
+    ("local:2", None, "backend must be 'local', .*, not 'local:2'"),
+    ("dask:", None, "backend must be 'local', .*, not 'dask:'"),
+    ("", None, "backend must be 'local', .*, not ''"),
+    (None, None, "backend must be 'local', .*, not None"),
+    (7, None, "backend must be 'local', .*, not 7"),
+    ("dask:tcp://10.0.0.1:8786", 2, "a running cluster has its own workers: leave out workers=2"),
     ("dask", 0, "workers must be a whole number of at least 1, not 0"),
     ("local", 0, "workers must be a whole number of at least 1, not 0"),
 ]
@@ -174,46 +174,46 @@ WRONG: list[tuple[Any, int | None, str]] = [
 @pytest.mark.parametrize(("backend", "workers", "says"), WRONG)
 def test_what_is_no_backend_is_refused_before_anything_runs(backend: Any, workers: int | None, says: str) -> None:
     with pytest.raises(BadInput, match=f"^{says}"):
-        spread(square, [(1,)], backend=backend, workers=workers)
+        compute_unordered(square, [(1,)], backend=backend, workers=workers)
     with pytest.raises(BadInput, match=f"^{says}"):
         kofn.compare(["uniform"], SETTING, 10, runs=1, backend=backend, workers=workers)
 
 
 def test_a_client_has_its_own_workers(client: Any) -> None:
-    with pytest.raises(BadInput, match="a cluster that is running has its own workers, but workers=3 was given"):
-        spread(square, [(1,)], backend=client, workers=3)
+    with pytest.raises(BadInput, match="a running cluster has its own workers: leave out workers=3"):
+        compute_unordered(square, [(1,)], backend=client, workers=3)
 
 
 def test_without_dask_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(MissingExtra, match=r"dask.distributed is not installed: pip install 'kofn\[dask\]'"):
-        gathered(square, [(1,)], backend="dask")
+        compute(square, [(1,)], backend="dask")
 
 
 @pytest.mark.parametrize("address", ["tcp://127.0.0.1:9", "nowhere", "tcp://:x"])
 def test_a_cluster_that_is_not_there_is_named_with_the_way_out(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "SECONDS", 1)
+    monkeypatch.setattr(dask_cluster, "CONNECT_SECONDS", 1)
     with pytest.raises(BadBackend, match=rf"^there is no Dask scheduler at {address} \(.*\): start one with `dask sch"):
-        gathered(square, [(1,)], backend=f"dask:{address}")
+        compute(square, [(1,)], backend=f"dask:{address}")
 
 
 def test_a_client_that_cannot_connect_is_not_even_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """Left over, it would hang the next one whenever memory is cleared at the wrong moment."""
-    monkeypatch.setattr(cluster, "SECONDS", 1)
+    monkeypatch.setattr(dask_cluster, "CONNECT_SECONDS", 1)
     monkeypatch.setattr(distributed, "Client", lambda *_, **__: pytest.fail("a client was made"))
     with pytest.raises(BadBackend, match="there is no Dask scheduler at"):
-        gathered(square, [(1,)], backend="dask:tcp://127.0.0.1:9")
+        compute(square, [(1,)], backend="dask:tcp://127.0.0.1:9")
 
 
 def test_a_cluster_by_its_address_also_where_a_loop_is_running(client: Any) -> None:
     async def notebook() -> list[int]:
-        return gathered(square, [(1,), (2,)], backend=f"dask:{client.scheduler.address}")
+        return compute(square, [(1,), (2,)], backend=f"dask:{client.scheduler.address}")
 
     assert asyncio.run(notebook()) == [1, 4]
 
 
 def test_a_cluster_without_workers_is_named_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "SECONDS", 1)
+    monkeypatch.setattr(dask_cluster, "CONNECT_SECONDS", 1)
     with (
         distributed.LocalCluster(n_workers=0, processes=False, dashboard_address="127.0.0.1:0") as empty,
         distributed.Client(empty, set_as_default=False) as client,
@@ -221,21 +221,21 @@ def test_a_cluster_without_workers_is_named_with_the_way_out(monkeypatch: pytest
             BadBackend, match=r"the cluster at inproc://.* has no workers: start some with `dask worker inpr"
         ),
     ):
-        gathered(square, [(1,)], backend=client)
+        compute(square, [(1,)], backend=client)
 
 
 def test_workers_of_another_version_are_refused(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("kofn", "kofn's code", "numpy", "scipy"):
-        other = worker.facts() | {name: "0.0.9"}
-        monkeypatch.setattr(cluster, "facts", lambda other=other: other)
-        with pytest.raises(BadBackend, match=rf"may give other digits, for it has {name} \S+ and not 0\.0\.9: install"):
-            gathered(square, [(1,)], backend=client)
+        other = cluster_worker.environment() | {name: "0.0.9"}
+        monkeypatch.setattr(dask_cluster, "environment", lambda other=other: other)
+        with pytest.raises(BadBackend, match=rf"may give other digits: it has {name} \S+ instead of 0\.0\.9\. Install"):
+            compute(square, [(1,)], backend=client)
 
 
 def test_another_python_is_refused_before_anything_is_sent(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster, "facts", lambda: worker.facts() | {"python": "3.99"})
-    with pytest.raises(BadBackend, match=r"scheduler of the cluster at tcp://.* runs Python 3\.\d+, and this is 3\.99"):
-        list(on_cluster(square, [(1,)], client))
+    monkeypatch.setattr(dask_cluster, "environment", lambda: cluster_worker.environment() | {"python": "3.99"})
+    with pytest.raises(BadBackend, match=r"scheduler of the cluster at tcp://.* runs Python 3\.\d+, but this is 3\.99"):
+        list(compute_on_cluster(square, [(1,)], client))
 
 
 def test_a_module_that_only_this_machine_has_is_named(
@@ -246,7 +246,7 @@ def test_a_module_that_only_this_machine_has_is_named(
     import onlyhere  # type: ignore[import-not-found]
 
     with pytest.raises(BadBackend, match="has no module 'onlyhere': install it there, or define policies and problems"):
-        gathered(onlyhere.square, [(1,)], backend=client)
+        compute(onlyhere.square, [(1,)], backend=client)
 
 
 def test_workers_without_kofn_are_named_with_the_way_out(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -256,16 +256,16 @@ def test_workers_without_kofn_are_named_with_the_way_out(client: Any, monkeypatc
 
         return work
 
-    monkeypatch.setattr(cluster, "_by_value", without)
+    monkeypatch.setattr(dask_cluster, "_batch_function", without)
     with pytest.raises(BadBackend, match=rf"a worker has no kofn: install kofn {kofn.__version__} on all workers"):
-        gathered(square, [(1,)], backend=client)
+        compute(square, [(1,)], backend=client)
 
 
-def test_facts_are_the_same_however_often_and_change_with_the_code() -> None:
-    assert set(worker.facts()) == {"kofn", "kofn's code", "numpy", "scipy", "python"}
-    assert worker.facts()["numpy"] == np.__version__
-    assert worker.differences(worker.facts()) == ""
-    assert worker.differences({}).count(" and not None") == 5
+def test_the_environment_is_the_same_however_often_and_change_with_the_code() -> None:
+    assert set(cluster_worker.environment()) == {"kofn", "kofn's code", "numpy", "scipy", "python"}
+    assert cluster_worker.environment()["numpy"] == np.__version__
+    assert cluster_worker.environment_differences(cluster_worker.environment()) == ""
+    assert cluster_worker.environment_differences({}).count(" instead of None") == 5
 
 
 def test_kofn_starts_without_dask() -> None:

@@ -109,7 +109,7 @@ def test_the_plain_cascade_has_the_same_mean_as_ours() -> None:
 def test_policies_are_set_against_greedy(capsys: pytest.CaptureFixture[str]) -> None:
     influence = load("influence")
     stars = [(centre, 10 * centre + leaf) for centre in (1, 2, 3) for leaf in range(5)]
-    problem = kofn.problems.Influence(stars, 2, probability=0.5, sets=2**14)
+    problem = kofn.problems.Influence(stars, 2, probability=0.5, source_sets=2**14)
     influence.regret(problem, 2_000, 1, 1)
     shown = capsys.readouterr().out
     assert all(f"| {name} |" in shown for name in influence.POLICIES)

@@ -14,11 +14,18 @@ import pytest
 from scipy import stats
 
 from kofn.problems import Graph
-from kofn.problems.applications.cascade import Bits, Frontier, Model, Walker, bernoulli_words, walker_of
+from kofn.problems.applications.cascade import (
+    BitCascades,
+    CascadeSimulator,
+    FrontierCascades,
+    Model,
+    bernoulli_words,
+    choose_simulator,
+)
 
 EDGES = [(0, 1, 0.5), (1, 2, 0.3), (0, 2, 0.4), (2, 3, 0.6), (3, 0, 0.2), (4, 3, 0.35), (1, 4, 0.9)]
 TINY = Graph(EDGES, directed=True)  # at most 0.95 of weight ends at any node, so it is a threshold graph, too
-WALKERS = [Bits, Frontier]
+WALKERS = [BitCascades, FrontierCascades]
 MODELS: list[Model] = ["cascade", "threshold"]
 
 each_walker = pytest.mark.parametrize("walker", WALKERS)
@@ -62,11 +69,13 @@ def exact(model: Model, seeds: Any) -> Any:
 @each_model
 @pytest.mark.parametrize("seeds", [(0,), (3,), (1, 3), (2, 4)])
 def test_cascades_have_the_distribution_of_all_live_graphs(
-    walker: type[Walker], model: Model, seeds: tuple[int, ...]
+    walker: type[CascadeSimulator], model: Model, seeds: tuple[int, ...]
 ) -> None:
     pmf, plays = exact(model, seeds), 100_000
     assert pmf.sum() == pytest.approx(1)
-    found = walker(TINY, TINY.chances(None), model).reached(np.tile(seeds, (plays, 1)), np.random.default_rng(5))
+    found = walker(TINY, TINY.edge_probabilities(None), model).reached(
+        np.tile(seeds, (plays, 1)), np.random.default_rng(5)
+    )
     seen, possible = np.bincount(found, minlength=6), pmf > 1e-12
     assert seen[~possible].sum() == 0
     if possible.sum() > 1:
@@ -75,12 +84,12 @@ def test_cascades_have_the_distribution_of_all_live_graphs(
 
 @each_walker
 @each_model
-def test_sources_have_the_distribution_of_all_live_graphs(walker: type[Walker], model: Model) -> None:
+def test_sources_have_the_distribution_of_all_live_graphs(walker: type[CascadeSimulator], model: Model) -> None:
     """Which of the five nodes would have reached node 3: all 32 sets of them."""
     pmf, plays = np.zeros(32), 64 * 1500
     for share, edges in live_graphs(model):
         pmf[sum(1 << node for node in range(5) if 3 in reach(edges, [node]))] += share
-    words = walker(TINY, TINY.chances(None), model).sources(np.full(plays, 3), np.random.default_rng(6))
+    words = walker(TINY, TINY.edge_probabilities(None), model).source_sets(np.full(plays, 3), np.random.default_rng(6))
     bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
     seen, possible = np.bincount((bits * (1 << np.arange(5))[:, None]).sum(axis=0), minlength=32), pmf > 1e-12
     assert seen[~possible].sum() == 0
@@ -91,7 +100,7 @@ def test_words_walk_as_networkx_does() -> None:
     """The same live edges in both, cascade by cascade."""
     graph = Graph.karate()
     rng = np.random.default_rng(2)
-    walker = Bits(graph, graph.chances(0.2), "cascade")
+    walker = BitCascades(graph, graph.edge_probabilities(0.2), "cascade")
     live = walker._live(128, rng)
     seeds = rng.integers(34, size=(128, 3))
     words = walker._walk(walker._seeded(seeds), graph.source, *walker._by_target, live)
@@ -121,9 +130,9 @@ def literal_threshold(graph: Graph, chances: Any, seeds: Any, rng: np.random.Gen
 
 
 @each_walker
-def test_the_threshold_model_is_the_one_with_thresholds(walker: type[Walker]) -> None:
+def test_the_threshold_model_is_the_one_with_thresholds(walker: type[CascadeSimulator]) -> None:
     graph = Graph.generated(12, 2, seed=4)
-    chances = graph.chances("in-degree") * 0.8
+    chances = graph.edge_probabilities("in-degree") * 0.8
     rng = np.random.default_rng(8)
     literal = np.bincount([literal_threshold(graph, chances, (0, 7), rng) for _ in range(4_000)], minlength=13)
     ours = np.bincount(walker(graph, chances, "threshold").reached(np.tile((0, 7), (40_000, 1)), rng), minlength=13)
@@ -134,9 +143,11 @@ def test_the_threshold_model_is_the_one_with_thresholds(walker: type[Walker]) ->
 
 
 @each_walker
-def test_a_star_is_reached_from_its_middle_as_a_binomial(walker: type[Walker]) -> None:
+def test_a_star_is_reached_from_its_middle_as_a_binomial(walker: type[CascadeSimulator]) -> None:
     star = Graph([(0, leaf) for leaf in range(1, 9)], directed=True)
-    found = walker(star, star.chances(0.3), "cascade").reached(np.zeros((50_000, 1), int), np.random.default_rng(1))
+    found = walker(star, star.edge_probabilities(0.3), "cascade").reached(
+        np.zeros((50_000, 1), int), np.random.default_rng(1)
+    )
     expected = stats.binom.pmf(np.arange(9), 8, 0.3) * 50_000
     seen = np.bincount(found - 1, minlength=9)
     assert stats.chisquare([*seen[:6], seen[6:].sum()], [*expected[:6], expected[6:].sum()]).pvalue > 1e-7
@@ -144,19 +155,21 @@ def test_a_star_is_reached_from_its_middle_as_a_binomial(walker: type[Walker]) -
 
 @each_walker
 @each_model
-def test_sure_edges_reach_all_that_can_be_reached(walker: type[Walker], model: Model) -> None:
+def test_sure_edges_reach_all_that_can_be_reached(walker: type[CascadeSimulator], model: Model) -> None:
     path = Graph([(node, node + 1) for node in range(99)], directed=True)
     rng = np.random.default_rng(1)
     starts = rng.integers(100, size=(200, 1))
-    sure, never = (walker(path, path.chances(p), model).reached(starts, rng) for p in (1.0, 0.0))
+    sure, never = (walker(path, path.edge_probabilities(p), model).reached(starts, rng) for p in (1.0, 0.0))
     assert (sure == 100 - starts[:, 0]).all()
     assert (never == 1).all()
 
 
 @each_walker
 @each_model
-def test_empty_places_seed_nobody(walker: type[Walker], model: Model) -> None:
-    found = walker(TINY, TINY.chances(None), model).reached(np.array([[-1, -1], [2, -1]]), np.random.default_rng(1))
+def test_empty_places_seed_nobody(walker: type[CascadeSimulator], model: Model) -> None:
+    found = walker(TINY, TINY.edge_probabilities(None), model).reached(
+        np.array([[-1, -1], [2, -1]]), np.random.default_rng(1)
+    )
     assert found[0] == 0
     assert found[1] >= 1
 
@@ -183,15 +196,15 @@ def test_every_edge_has_its_own_chance() -> None:
 
 def test_the_walker_is_the_one_for_the_graph() -> None:
     karate, large = Graph.karate(), Graph.generated(3_000, 3, seed=1)
-    assert isinstance(walker_of(karate, karate.chances(0.1), "cascade", 5), Bits)
-    assert isinstance(walker_of(large, large.chances(0.03), "cascade", 5), Frontier)
-    assert isinstance(walker_of(large, large.chances(0.9), "cascade", 5), Bits)
+    assert isinstance(choose_simulator(karate, karate.edge_probabilities(0.1), "cascade", 5), BitCascades)
+    assert isinstance(choose_simulator(large, large.edge_probabilities(0.03), "cascade", 5), FrontierCascades)
+    assert isinstance(choose_simulator(large, large.edge_probabilities(0.9), "cascade", 5), BitCascades)
 
 
 @each_model
 def test_both_walkers_agree_on_a_larger_graph(model: Model) -> None:
     graph = Graph.generated(300, 2, seed=6)
-    chances = graph.chances("in-degree") * 0.7
+    chances = graph.edge_probabilities("in-degree") * 0.7
     found = [
         walker(graph, chances, model).reached(np.tile((0, 5, 9), (20_000, 1)), np.random.default_rng(7))
         for walker in WALKERS

@@ -17,7 +17,7 @@ PROBLEM = Problem(Bernoulli([0.2, 0.5, 0.8, 0.1]), "mean", 2)
 
 @pytest.fixture
 def log(tmp_path: Path) -> Log:
-    made = Log.of(PROBLEM, 3_000, seed=1)
+    made = Log.simulate(PROBLEM, 3_000, seed=1)
     made.write(tmp_path / "log.csv")
     (tmp_path / "plain.csv").write_text(
         re.sub(r",[^,\n]*$", "", (tmp_path / "log.csv").read_text(), flags=re.MULTILINE)
@@ -72,10 +72,10 @@ def test_a_policy_in_the_log(answer: Kofn) -> None:  # noqa: F811
     ("argv", "says"),
     [
         (["nowhere.csv"], "nowhere.csv"),
-        (["plain.csv"], "does not say with which probability subsets were chosen"),
+        (["plain.csv"], "the log has no propensities"),
         (["log.csv", "--subset", "1 9"], "the log has no arm '9'"),
         (["log.csv", "--subset", "1"], "a subset has 2 different arms"),
-        (["plain.csv", "--policy", "thompson"], "a replay needs a log of uniformly random choices"),
+        (["plain.csv", "--policy", "thompson"], "a replay needs propensities"),
         (["log.csv", "--policy", "etcg"], "etcg needs fewer"),
     ],
 )

@@ -42,7 +42,7 @@ def test_policies_meet_the_same_problems_with_the_same_seeds() -> None:
     problems: list[tuple[int, ...]] = []
     seeds: dict[str, list[tuple[int, ...]]] = {"first": [], "second": []}
 
-    def problem(seed: np.random.SeedSequence) -> Problem:
+    def problem(seed: np.random.SeedSequence) -> kofn.problems.AbstractProblem:
         problems.append(tuple(seed.generate_state(4).tolist()))
         return SETTING.problem(seed)
 
@@ -204,7 +204,7 @@ def test_what_cannot_play_is_an_error_or_left_out_with_its_reason() -> None:
 
 
 def test_nothing_is_run_when_one_policy_cannot_play(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kofn.experiments.sweep.spread", lambda *_, **__: pytest.fail("something was run"))
+    monkeypatch.setattr("kofn.experiments.sweep.compute_unordered", lambda *_, **__: pytest.fail("something was run"))
     with pytest.raises(BadInput, match="etcg plays fewer"):
         compare(["uniform", "etcg"], PROBLEM, 100, runs=1, workers=1)
 

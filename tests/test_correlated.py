@@ -10,7 +10,7 @@ from scipy import stats
 from kofn import BadInput, Problem
 from kofn.problems import Bernoulli, Correlated
 from kofn.problems.expectation import JointMonteCarlo
-from kofn.problems.sampling import CorrelatedCounts, Counts, Draws
+from kofn.problems.sampling import CorrelatedCountSampler, CountSampler, PlaySampler
 from kofn.rewards import Reward, threshold, utility
 
 P = np.array([0.15, 0.5, 0.3, 0.8, 0.05, 0.6])
@@ -78,7 +78,7 @@ def test_alone_an_arm_is_a_bernoulli_arm() -> None:
 @pytest.mark.parametrize("together", [0.0, 0.35, 1.0])
 def test_values_are_those_of_all_outcomes(reward: str, together: float) -> None:
     problem = Problem(Correlated(P, together), reward, k=3)
-    assert isinstance(problem._law, CorrelatedCounts)
+    assert isinstance(problem._sampler, CorrelatedCountSampler)
     assert problem.value_error == 0.0
     subsets = list(itertools.combinations(range(6), 3))
     expected = [brute_force(P[list(subset)], together, problem.reward) for subset in subsets]
@@ -107,11 +107,11 @@ def test_sums_of_many_plays_have_the_law_of_single_ones(reward: str) -> None:
     """Totals of 40 plays, 4,000 of them by the law and by draws: Kolmogorov-Smirnov, p-value above 1e-6."""
     arms, rows, times = Correlated(P, 0.9), np.tile([1, 2, 3], (4_000, 1)), np.full(4_000, 40)
     problem = Problem(arms, reward, k=3)
-    totals, squares = problem._law.play(rows, times, np.random.default_rng(1))
-    drawn = Draws(arms, problem.reward).play(rows, times, np.random.default_rng(2))
+    totals, squares = problem._sampler.play(rows, times, np.random.default_rng(1))
+    drawn = PlaySampler(arms, problem.reward).play(rows, times, np.random.default_rng(2))
     assert stats.ks_2samp(totals, drawn[0]).pvalue > 1e-6
     assert stats.ks_2samp(squares, drawn[1]).pvalue > 1e-6
-    independent = Problem(Bernoulli(P), reward, k=3)._law.play(rows, times, np.random.default_rng(3))[0]
+    independent = Problem(Bernoulli(P), reward, k=3)._sampler.play(rows, times, np.random.default_rng(3))[0]
     assert stats.ks_2samp(totals, independent).pvalue < 1e-6  # luck that is shared is not the same law
 
 
@@ -137,7 +137,7 @@ def weighted(x: Any) -> Any:
 def test_any_other_reward_is_drawn_and_valued_together() -> None:
     """Values within 5 standard errors of all outcomes: drawn arm by arm, they would be off by a tenth."""
     problem = Problem(Correlated(P, 0.7), weighted, k=3)
-    assert isinstance(problem._law, Draws)
+    assert isinstance(problem._sampler, PlaySampler)
     assert isinstance(problem._expectation, JointMonteCarlo)
     for subset in [(0, 1, 2), (1, 3, 5), (2, 3, 4)]:
         exact = brute_force(P[list(subset)], 0.7, problem.reward)
@@ -167,7 +167,7 @@ def test_places_that_pay_something_keep_the_others_together() -> None:
 
 @pytest.mark.parametrize("together", [-0.1, 1.1, float("nan"), "0.5", None])
 def test_togetherness_is_a_share(together: Any) -> None:
-    with pytest.raises(BadInput, match="together is a share of the plays, from 0 to 1, not "):
+    with pytest.raises(BadInput, match="together must be a fraction of the plays, from 0 to 1, not "):
         Correlated(P, together)
 
 
@@ -182,7 +182,7 @@ def test_threshold_asks_for_half_of_the_arms(k: int, least: int) -> None:
 
 def test_a_threshold_is_valued_exactly_and_any_other_is_a_utility() -> None:
     problem = Problem(Bernoulli(P), "threshold", k=4)
-    assert isinstance(problem._law, Counts)
+    assert isinstance(problem._sampler, CountSampler)
     assert problem.best == (1, 2, 3, 5)
     assert problem.value([(0, 1, 3, 5)])[0] == pytest.approx(brute_force(P[[0, 1, 3, 5]], 0.0, threshold))
     two_of_three = Problem(Bernoulli(P), utility(lambda total: total >= 2, increasing=True), k=3)

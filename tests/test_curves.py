@@ -34,18 +34,18 @@ def test_a_curve_answers_for_many_at_once() -> None:
 
 @pytest.mark.parametrize("plays", [-1, 20.5, math.nan, math.inf, [0, 21]])
 def test_a_curve_does_not_guess_outside_its_run(plays: float) -> None:
-    with pytest.raises(BadInput, match=r"the run has 20 plays, but its regret after .* was asked for"):
+    with pytest.raises(BadInput, match=r"plays must be from 0 to 20, the length of the run; got "):
         BENT.at(plays)
 
 
 def test_the_first_wrong_number_of_plays_is_named() -> None:
-    with pytest.raises(BadInput, match="its regret after 1,234 was asked for"):
+    with pytest.raises(BadInput, match="the length of the run; got 1,234"):
         BENT.at([3, 1_234, 5_678])
 
 
 @pytest.mark.parametrize("plays", ["soon", [[1], [2, 3]], {}])
 def test_what_is_not_a_number_of_plays_is_refused(plays: object) -> None:
-    with pytest.raises(BadInput, match="plays are numbers from 0 to 20, not "):
+    with pytest.raises(BadInput, match="plays must be numbers from 0 to 20, not "):
         BENT.at(plays)  # type: ignore[arg-type]
 
 
@@ -129,7 +129,7 @@ def test_too_few_or_too_many_points_are_refused(points: int) -> None:
 
 @pytest.mark.parametrize("level", [0, 1, 0.0, 1.0, -0.5, 95, math.nan, "high", None])
 def test_a_level_is_a_probability(level: float) -> None:
-    with pytest.raises(BadInput, match=r"level is a probability such as 0\.95, not "):
+    with pytest.raises(BadInput, match=r"level must be a probability such as 0\.95, not "):
         Band.over(ends(1, 2), level=level)
 
 

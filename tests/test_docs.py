@@ -35,10 +35,10 @@ PUBLIC = {
         policy_named problems register replay restore rewards save simulate simulate_many theory
     """,
     "kofn.problems": """
-        ArctanExponential Arms Bernoulli Beta Check Correlated Empirical Finding Graph Influence Interactions Lognormal
-        Pareto Problem Recommendations storage
+        AbstractProblem ArctanExponential Arms Bernoulli Beta Check Correlated Empirical Finding Graph Influence
+        Interactions Lognormal Pareto Problem Recommendations storage
     """,
-    "kofn.logs": "Estimate Evaluation Log Replayed evaluate evaluate_all replay",
+    "kofn.logs": "Estimate Evaluation Log LoggedProblem Replayed evaluate evaluate_all replay",
     "kofn.rewards": "Reward as_reward by_name cross_selling maximum mean minimum threshold utility",
     "kofn.theory": """
         Budget Schedule YEAR actions affordable_resolution bounds_cross_at budget default_resolution doubling_loss

@@ -22,9 +22,15 @@ from kofn.experiments.paper import (
 )
 from kofn.experiments.published import published
 from kofn.experiments.settings import FAMILIES, Setting, family_named
-from kofn.problems import Correlated
+from kofn.problems import AbstractProblem, Correlated
 
 # Settings.
+
+
+def made(setting: Setting, seed: int) -> Problem:
+    problem = setting.problem(seed)
+    assert isinstance(problem, Problem)
+    return problem
 
 
 @pytest.mark.parametrize(
@@ -44,7 +50,7 @@ from kofn.problems import Correlated
     ],
 )
 def test_each_family_makes_its_problem(name: str, reward: str, arms: type) -> None:
-    problem = Setting(name, n_arms=30, k=4).problem(seed=1)
+    problem = made(Setting(name, n_arms=30, k=4), 1)
     assert isinstance(problem.arms, arms)
     assert problem.reward.name == reward
     assert (problem.n_arms, problem.k, problem.direction) == (30, 4, "maximize")
@@ -62,7 +68,7 @@ def test_no_family_is_forgotten_here() -> None:
     [("close", 0.45, 0.55), ("rare", 0.0, 0.02), ("likely-min", 0.5, 1.0), ("threshold", 0.0, 1.0)],
 )
 def test_arms_are_drawn_from_the_range_of_their_family(name: str, low: float, high: float) -> None:
-    p = Setting(name, 1_000, 2).problem(seed=1).arms.mean
+    p = made(Setting(name, 1_000, 2), 1).arms.mean
     assert low <= p.min() < low + 0.02 * (high - low)
     assert high - 0.02 * (high - low) < p.max() <= high
     assert p.mean() == pytest.approx((low + high) / 2, abs=0.05 * (high - low))  # 5 standard deviations
@@ -71,7 +77,7 @@ def test_arms_are_drawn_from_the_range_of_their_family(name: str, low: float, hi
 def test_one_arm_is_dominant() -> None:
     places = set()
     for seed in range(20):
-        p = Setting("dominant", 12, 3).problem(seed).arms.mean
+        p = made(Setting("dominant", 12, 3), seed).arms.mean
         (place,) = np.flatnonzero(p == 0.9)
         others = np.delete(p, place)
         assert 0.1 <= others.min() < others.max() <= 0.3
@@ -80,21 +86,21 @@ def test_one_arm_is_dominant() -> None:
 
 
 def test_equal_arms_have_nothing_to_lose() -> None:
-    problems = [Setting("equal", 12, 3).problem(seed) for seed in range(5)]
+    problems = [made(Setting("equal", 12, 3), seed) for seed in range(5)]
     assert all(problem.gap([(0, 5, 11)])[0] == 0 for problem in problems)
     assert len({float(problem.arms.mean[0]) for problem in problems}) == 5
 
 
 def test_correlated_arms_share_their_luck_in_half_of_the_plays() -> None:
-    arms = Setting("correlated", 12, 3).problem(seed=1).arms
+    arms = made(Setting("correlated", 12, 3), 1).arms
     assert isinstance(arms, Correlated)
     assert arms.together == 0.5
 
 
 def test_arms_are_drawn_as_the_paper_says() -> None:
     # Uniform: of 10,000 arms the mean is off by at most 4.5 / sqrt(12 * 10,000) = 0.013 of the width.
-    p = Setting("max", 10_000, 2).problem(seed=1).arms
-    scales = Setting("cross-selling", 10_000, 2).problem(seed=1).arms
+    p = made(Setting("max", 10_000, 2), 1).arms
+    scales = made(Setting("cross-selling", 10_000, 2), 1).arms
     assert isinstance(p, Bernoulli)
     assert isinstance(scales, ArctanExponential)
     assert p.p.mean() == pytest.approx(0.5, abs=0.013)
@@ -106,7 +112,7 @@ def test_arms_are_drawn_as_the_paper_says() -> None:
 @pytest.mark.parametrize("name", sorted(FAMILIES))
 def test_an_instance_is_made_again_by_its_seed(name: str) -> None:
     setting = Setting(name, 8, 3)
-    first, again, other = (setting.problem(seed) for seed in (5, 5, 6))
+    first, again, other = (made(setting, seed) for seed in (5, 5, 6))
     assert first.arms.mean.tolist() == again.arms.mean.tolist() != other.arms.mean.tolist()
 
 
@@ -296,7 +302,7 @@ def test_all_policies_play_the_same_instances(monkeypatch: pytest.MonkeyPatch) -
     made: list[float] = []
     original = Setting.problem
 
-    def problem(setting: Setting, seed: np.random.SeedSequence) -> Problem:
+    def problem(setting: Setting, seed: np.random.SeedSequence) -> AbstractProblem:
         made.append(original(setting, seed).optimum)
         return original(setting, seed)
 

@@ -38,7 +38,7 @@ def test_weights_come_with_the_edges() -> None:
     theirs.add_edge("c", "a", trust=0.7)
     graph, listed = Graph(theirs, weight="trust"), Graph([("a", "b", 0.3), ("c", "a", 0.7)], directed=True)
     for each in (graph, listed):
-        found = dict(zip(each.target.tolist(), each.chances(None).tolist(), strict=True))
+        found = dict(zip(each.target.tolist(), each.edge_probabilities(None).tolist(), strict=True))
         assert found == {each.nodes.index("b"): 0.3, each.nodes.index("a"): 0.7}
 
 
@@ -46,7 +46,7 @@ def test_edges_are_sorted_by_target_and_lead_to_others() -> None:
     graph = Graph([(3, 1), (0, 1), (2, 2), (1, 0)], directed=True)
     assert (np.diff(graph.target) >= 0).all()
     assert pairs(graph) == {(3, 1), (0, 1), (1, 0)}
-    assert graph.chances("in-degree").tolist() == [1 / graph.in_degree[t] for t in graph.target.tolist()]
+    assert graph.edge_probabilities("in-degree").tolist() == [1 / graph.in_degree[t] for t in graph.target.tolist()]
 
 
 @pytest.mark.parametrize(("nodes", "links"), [(2, 1), (50, 1), (500, 3), (2_000, 5)])
@@ -73,13 +73,13 @@ def test_a_generated_graph_has_hubs() -> None:
 @pytest.mark.parametrize(
     ("edges", "options", "says"),
     [
-        ([], {}, "a graph needs at least one edge"),
-        ([(1, 2, 3, 4)], {}, "an edge is"),
-        (["ab"], {}, "an edge is"),
-        ([5], {}, "an edge is"),
+        ([], {}, "a graph must have at least one edge"),
+        ([(1, 2, 3, 4)], {}, "an edge must be"),
+        (["ab"], {}, "an edge must be"),
+        ([5], {}, "an edge must be"),
         ([(0, 1, 0.5), (1, 2)], {}, "1 of 2 have none"),
-        ([(0, 1, "x")], {}, "the weight of an edge is a number"),
-        ([(0, 1)], {"weight": "trust"}, "weight= names an attribute"),
+        ([(0, 1, "x")], {}, "the weight of an edge must be a number"),
+        ([(0, 1)], {"weight": "trust"}, "weight= names an edge attribute"),
     ],
 )
 def test_edges_that_are_none_are_refused(edges: Any, options: Any, says: str) -> None:
@@ -91,17 +91,17 @@ def test_edges_that_are_none_are_refused(edges: Any, options: Any, says: str) ->
     ("probability", "says"),
     [
         (None, "have no weights"),
-        (1.5, "but 1.5 came"),
-        (-0.1, "but -0.1 came"),
+        (1.5, "must be from 0 to 1; got 1.5"),
+        (-0.1, "must be from 0 to 1; got -0.1"),
         ("degree", "not 'degree'"),
         (True, "not"),
     ],
 )
 def test_probabilities_that_are_none_are_refused(probability: Any, says: str) -> None:
     with pytest.raises(BadInput, match=says):
-        Graph.karate().chances(probability)
+        Graph.karate().edge_probabilities(probability)
 
 
 def test_too_many_links_are_refused() -> None:
-    with pytest.raises(BadInput, match="no room for 3 links"):
+    with pytest.raises(BadInput, match="links must be less than n_nodes; got links=3"):
         Graph.generated(3, 3)

@@ -17,7 +17,8 @@ from scipy import stats
 import kofn
 from kofn import BadInput
 from kofn.problems import Graph, Influence
-from kofn.problems.applications.cascade import Bits, Frontier
+from kofn.problems.applications.cascade import BitCascades, FrontierCascades
+from kofn.problems.expectation import best_subset
 from tests.test_cascade import EDGES, MODELS, TINY, each_model, exact
 
 STARS = Graph(
@@ -37,7 +38,7 @@ def test_values_are_those_of_all_live_graphs(model: Any) -> None:
     expected = np.array([share(model, row) for row in rows.tolist()])
     errors = problem._expectation.errors(rows)  # type: ignore[attr-defined]
     assert (np.abs(problem.value(rows) - expected) <= 5.3 * errors).all()
-    assert 0 < errors.max() <= 0.5 / problem.sets**0.5
+    assert 0 < errors.max() <= 0.5 / problem.source_sets**0.5
     assert problem.value_error <= errors.max() * 1.001
     assert problem.best == max(map(tuple, rows.tolist()), key=lambda row: share(model, row))
 
@@ -81,7 +82,7 @@ def test_fewer_seeds_can_be_valued_and_played() -> None:
 def test_sure_edges_have_known_values() -> None:
     problem = Influence(nx.path_graph(10), 1, probability=1.0)
     assert problem.value([(3,)])[0] == 1.0
-    never = Influence(nx.path_graph(10), 4, probability=0.0, sets=2**20)
+    never = Influence(nx.path_graph(10), 4, probability=0.0, source_sets=2**20)
     assert never.value([(0, 1, 2, 3)])[0] == pytest.approx(0.4, abs=5.3 * never.value_error)
     assert never.play([(0, 1, 2, 3)], [7], 1).total[0] == pytest.approx(7 * 0.4)
 
@@ -117,9 +118,9 @@ def test_exchanges_improve_on_greedy() -> None:
     greedy_first = graph.nodes.index(0)
     assert greedy_first in chooser.greedy(2)
     best = tuple(sorted((graph.nodes.index(1), graph.nodes.index(2))))
-    assert chooser.best(graph.n_nodes, 2) == best
+    assert best_subset(chooser.value, graph.n_nodes, 2) == best
     start = tuple(sorted((greedy_first, graph.nodes.index(20 + 10))))
-    improved = chooser.exchanged(start)
+    improved = chooser.improve(start)
     assert chooser.value(np.array([improved]))[0] >= chooser.value(np.array([chooser.greedy(2)]))[0]
 
 
@@ -161,7 +162,7 @@ def test_the_check_names_two_arms_whose_order_depends_on_the_company() -> None:
         "increasing on average": False,
         "dominance": False,
     }
-    assert "beside" in str(check)
+    assert "but worse by" in str(check)
 
 
 def test_without_edges_that_live_all_arms_are_alike() -> None:
@@ -178,9 +179,9 @@ def test_policies_find_the_centres(policy: str) -> None:
 
 
 def test_large_graphs_are_walked_by_lists_and_small_ones_by_words() -> None:
-    assert isinstance(Influence(Graph.karate(), 3, probability=0.1)._walker, Bits)
-    large = Influence(Graph.generated(10_000, seed=1), 10, probability=0.02, sets=4096)
-    assert isinstance(large._walker, Frontier)
+    assert isinstance(Influence(Graph.karate(), 3, probability=0.1)._simulator, BitCascades)
+    large = Influence(Graph.generated(10_000, seed=1), 10, probability=0.02, source_sets=4096)
+    assert isinstance(large._simulator, FrontierCascades)
     tally = large.play([tuple(range(10)), tuple(range(5_000, 5_010))], [2_000, 2_000], 1)
     errors = np.sqrt((tally.squares / 2_000 - (tally.total / 2_000) ** 2) / 2_000)
     values = large.value([tuple(range(10)), tuple(range(5_000, 5_010))])
@@ -193,10 +194,10 @@ def test_large_graphs_are_walked_by_lists_and_small_ones_by_words() -> None:
         (lambda: Influence(TINY, 5), "k must be less than n_arms"),
         (lambda: Influence(TINY, 2, model="linear"), "model must be 'cascade' or 'threshold', not 'linear'"),  # type: ignore[arg-type]
         (lambda: Influence(Graph.karate(), 2), "have no weights"),
-        (lambda: Influence(Graph.karate(), 2, model="threshold", probability=0.5), "add up to at most 1, but those of"),
+        (lambda: Influence(Graph.karate(), 2, model="threshold", probability=0.5), "add up to at most 1; those into"),
         (lambda: Influence(TINY, 1, candidates=[0, 0, 1]), "candidates must be different"),
         (lambda: Influence(TINY, 1, candidates=[0, 77]), "the graph has no node 77"),
-        (lambda: Influence(TINY, 2, sets=10), "sets must be a whole number of at least 64"),
+        (lambda: Influence(TINY, 2, source_sets=10), "sets must be a whole number of at least 64"),
         (lambda: Influence(TINY, 2).play([(0, 1)], [1], 1, arms=True), "leave out arms=True"),
         (lambda: Influence(TINY, 2).value([(0, 5)]), "arms are numbered from 0 to 4"),
     ],

@@ -120,11 +120,11 @@ def test_the_check_names_arms_that_depend_on_their_company() -> None:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: Interactions(Bernoulli(P), np.ones((4, 4)), 2), r"but one of shape \(4, 4\) came"),
-        (lambda: Interactions(Bernoulli(P), np.triu(np.ones((5, 5))), 2), "but it is not symmetric"),
-        (lambda: Interactions(Bernoulli(P), np.full((5, 5), np.nan), 2), "but it is not finite"),
-        (lambda: Interactions(Bernoulli(P), np.zeros((5, 5)), 2), "nothing but zeros"),
-        (lambda: Interactions(Bernoulli(P), "x", 2), "worth must be a symmetric 5 x 5 matrix"),
+        (lambda: Interactions(Bernoulli(P), np.ones((4, 4)), 2), r"got shape \(4, 4\)"),
+        (lambda: Interactions(Bernoulli(P), np.triu(np.ones((5, 5))), 2), "it is not symmetric"),
+        (lambda: Interactions(Bernoulli(P), np.full((5, 5), np.nan), 2), "it is not finite"),
+        (lambda: Interactions(Bernoulli(P), np.zeros((5, 5)), 2), "must not be all zeros"),
+        (lambda: Interactions(Bernoulli(P), "x", 2), "weights must be a symmetric 5 x 5 matrix"),
         (lambda: Interactions(Correlated(P, 0.5), np.ones((5, 5)), 2), "independently"),
         (lambda: Interactions(Empirical([[0, 2], [1, 3]]), np.ones((2, 2)), 1), "arms must pay from 0 to 1"),
         (lambda: Interactions(P, np.ones((5, 5)), 2), "arms must pay from 0 to 1"),  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ from kofn.core import Direction, Subset
 from kofn.experiments.settings import Setting
 from kofn.problems import ArctanExponential, Arms, Bernoulli, Beta, Empirical
 from kofn.problems.expectation import MonteCarlo
-from kofn.problems.sampling import Counts, Draws, Outcomes
+from kofn.problems.sampling import CountSampler, OutcomeSampler, PlaySampler
 
 P = np.array([0.15, 0.5, 0.3, 0.8, 0.05, 0.6])
 PADDED = np.array([[0, 1, 2], [1, 3, -1], [5, -1, -1], [-1, -1, -1]])
@@ -275,8 +275,8 @@ def test_full_rows_do_not_care_what_an_empty_place_pays(arms: Arms, reward: str)
     for n in (3, 5000):
         first, second = (problem.play(rows, [n, n], 4) for problem in (plain, other))
         np.testing.assert_allclose(first.total, second.total)
-    kinds: tuple[type, ...] = (Counts, Outcomes, Draws)
-    assert [isinstance(plain._law, kind) for kind in kinds] == [isinstance(other._law, kind) for kind in kinds]
+    kinds: tuple[type, ...] = (CountSampler, OutcomeSampler, PlaySampler)
+    assert [isinstance(plain._sampler, kind) for kind in kinds] == [isinstance(other._sampler, kind) for kind in kinds]
 
 
 def test_shorter_subsets_and_any_integers_are_welcome() -> None:
@@ -293,14 +293,14 @@ def test_shorter_subsets_and_any_integers_are_welcome() -> None:
 @pytest.mark.parametrize(
     ("absent", "subsets", "message"),
     [
-        (None, [[0, 1, -1]], r"row 0 is \(0, 1, -1\): to play fewer arms, say what an empty place \(-1\) pays"),
-        (None, [(0, 1)], "a subset has 3 arms, but rows of 2 came"),
-        (0.0, [[0, 1, -2]], r"arms are numbered from 0 to 5, but row 0 is \(0, 1, -2\)$"),
-        (0.0, [[0, 1, 6]], r"from 0 to 5, but row 0 is \(0, 1, 6\)$"),
+        (None, [[0, 1, -1]], r"row 0: \(0, 1, -1\). To play fewer arms, say what an empty place \(-1\) pays"),
+        (None, [(0, 1)], "a subset has 3 arms; got rows of 2"),
+        (0.0, [[0, 1, -2]], r"arms are numbered from 0 to 5; got row 0: \(0, 1, -2\)$"),
+        (0.0, [[0, 1, 6]], r"from 0 to 5; got row 0: \(0, 1, 6\)$"),
         (0.0, [(0, 0, -1)], "a subset has 3 different arms"),
         (0.0, [(0, 0)], "a subset has 3 different arms"),
-        (0.0, [(0, 1, 2, 3)], "a subset has 3 arms, but rows of 4 came"),
-        (0.0, np.array([[0, 1]]), "a subset has 3 arms, but rows of 2 came"),
+        (0.0, [(0, 1, 2, 3)], "a subset has 3 arms; got rows of 4"),
+        (0.0, np.array([[0, 1]]), "a subset has 3 arms; got rows of 2"),
     ],
 )
 def test_what_is_no_padded_row_is_refused(absent: float | None, subsets: Any, message: str) -> None:
@@ -313,7 +313,7 @@ def test_what_is_no_padded_row_is_refused(absent: float | None, subsets: Any, me
 
 @pytest.mark.parametrize("absent", [-0.1, 1.1, math.nan, "0", True, 1j])
 def test_what_no_arm_could_pay_is_refused(absent: Any) -> None:
-    with pytest.raises(BadInput, match="absent must be a number from 0 to 1, as an arm pays"):
+    with pytest.raises(BadInput, match="absent must be a number that an arm can pay, from 0 to 1"):
         Problem(Bernoulli(P), "mean", 3, absent=absent)
 
 
@@ -331,5 +331,5 @@ def test_a_need_that_a_problem_cannot_meet_is_named() -> None:
     class Blind(Problem):
         offers = frozenset({"best"})
 
-    with pytest.raises(BadInput, match="cucb needs arms, which this problem does not offer"):
+    with pytest.raises(BadInput, match="cucb needs arms, which this problem does not provide"):
         simulate(CUCB(6, 3), Blind(Bernoulli(P), "mean", 3), 100, seed=1)

@@ -82,7 +82,7 @@ def test_doubly_robust_is_right_with_a_wrong_model_and_better_than_weighting() -
     """The maximum is not additive; still there is no bias, and less noise than by inverse propensity."""
     problem = Problem(Bernoulli([0.6, 0.7, 0.9, 0.5]), "maximum", 2)
     truth = problem.value([(0, 1)])[0]
-    found = [evaluate(Log.of(problem, 1_000, seed), (0, 1)) for seed in range(LOGS)]
+    found = [evaluate(Log.simulate(problem, 1_000, seed), (0, 1)) for seed in range(LOGS)]
     dr, ips = (np.array([getattr(each, name).value for each in found]) for name in ("dr", "ips"))
     assert abs(dr.mean() - truth) < 5.3 * dr.std() / LOGS**0.5
     assert dr.std() < 0.7 * ips.std()
@@ -92,22 +92,22 @@ def test_wrong_propensities_are_noticed() -> None:
     log = skewed(5_000, 1)
     lying = Log(log.subsets, log.rewards, np.full(len(log), 1 / 6), 4)
     with pytest.warns(
-        ThinLogWarning, match=r"the propensities of \(0, 1\) do not fit the log: their weight should be 1"
+        ThinLogWarning, match=r"the propensities of \(0, 1\) do not match the log: the mean weight should be 1"
     ):
         evaluate(lying, (0, 1))
 
 
 def test_a_log_that_cannot_say_refuses() -> None:
-    log = Log.of(PROBLEM, 2_000, seed=1)
+    log = Log.simulate(PROBLEM, 2_000, seed=1)
     without = (log.subsets != (1, 2)).any(axis=1)
     assert log.propensity is not None
     less = Log(log.subsets[without], log.rewards[without], log.propensity[without], 4)
-    with pytest.raises(BadInput, match=r"the log played \(1, 2\) never: .* would guess 0\.\d+, and may be wrong"):
+    with pytest.raises(BadInput, match=r"the log has no play of \(1, 2\); .* predicts 0\.\d+, which may be wrong"):
         evaluate(less, (1, 2))
     one = Log(SUBSETS[[0, 3, 3]], np.ones(3), np.full(3, 1 / 6), 4)
-    with pytest.raises(BadInput, match=r"the log played \(0, 1\) once"):
+    with pytest.raises(BadInput, match=r"the log has one play of \(0, 1\)"):
         evaluate(one, (0, 1))
-    with pytest.raises(BadInput, match="the log played no subset twice"):
+    with pytest.raises(BadInput, match="the log has no subset with two plays"):
         evaluate_all(Log(SUBSETS[:3], np.ones(3), np.full(3, 1 / 6), 4))
     unknown = Log(log.subsets, log.rewards, None, 4)
     for ask in (
@@ -121,15 +121,15 @@ def test_a_log_that_cannot_say_refuses() -> None:
 
 def test_thin_logs_warn() -> None:
     few = Log(SUBSETS[[0, 0, 0, 1, 2]], np.array([0.0, 1.0, 0.5, 1, 1]), np.full(5, 1 / 6), 4)
-    with pytest.warns(ThinLogWarning, match="3 times only"):
+    with pytest.warns(ThinLogWarning, match="only 3 plays"):
         evaluate(few, (0, 1))
     same = Log(np.tile(SUBSETS, (20, 1)), np.zeros(120), np.full(120, 1 / 6), 4)
-    with pytest.warns(ThinLogWarning, match="earned the same"):
+    with pytest.warns(ThinLogWarning, match="have the same reward"):
         evaluate(same, (0, 1))
 
 
 def test_all_subsets_are_ranked_with_intervals_that_hold_at_once() -> None:
-    every = evaluate_all(Log.of(PROBLEM, 6_000, seed=1))
+    every = evaluate_all(Log.simulate(PROBLEM, 6_000, seed=1))
     assert len(every) == 6
     assert every[0].subset == (1, 2)
     assert [each.dr.value for each in every] == sorted((each.dr.value for each in every), reverse=True)
@@ -143,13 +143,13 @@ def test_all_subsets_are_ranked_with_intervals_that_hold_at_once() -> None:
 
 
 def test_a_policy_that_always_plays_one_subset_takes_all_of_its_plays() -> None:
-    log = Log.of(PROBLEM, 5_000, seed=3)
+    log = Log.simulate(PROBLEM, 5_000, seed=3)
     match = (log.subsets == (0, 2)).all(axis=1)
     found = kofn.replay(_Always(4, 2), log)
     assert found.plays == match.sum()
     assert found.mean == pytest.approx(log.rewards[match].mean())
     assert found.error == pytest.approx(log.rewards[match].std(ddof=1) / match.sum() ** 0.5)
-    assert found.waiting == (0, 2)
+    assert found.unmatched == (0, 2)
 
 
 class _Always(kofn.Policy):
@@ -182,7 +182,7 @@ def test_a_replayed_policy_earns_what_it_earns_live(logged: str) -> None:
     """The mean of the first 40 rewards, over 60 logs and 60 live runs: a z below 5.3."""
     live, replayed = [], []
     for seed in range(60):
-        log = Log.of(PROBLEM, 420, seed) if logged == "uniform" else skewed(1_600, seed)
+        log = Log.simulate(PROBLEM, 420, seed) if logged == "uniform" else skewed(1_600, seed)
         cut = _Remembering(4, 2, seed=seed)
         kofn.replay(cut, log, seed)
         assert len(cut.seen) >= 40
@@ -239,14 +239,14 @@ def test_without_rejection_a_skewed_log_would_starve_other_subsets() -> None:
 )
 def test_a_policy_that_does_not_fit_is_refused(make: Any, says: str) -> None:
     with pytest.raises(BadInput, match=says):
-        kofn.replay(make(), Log.of(PROBLEM, 100, seed=1))
+        kofn.replay(make(), Log.simulate(PROBLEM, 100, seed=1))
 
 
 def test_a_used_policy_and_a_log_without_its_subset_are_refused() -> None:
-    log, used = Log.of(PROBLEM, 100, seed=1), Thompson(4, 2)
+    log, used = Log.simulate(PROBLEM, 100, seed=1), Thompson(4, 2)
     used.tell((0, 1), 0.5)
-    with pytest.raises(BadInput, match="has been told of plays before"):
+    with pytest.raises(BadInput, match="has already observed"):
         kofn.replay(used, log)
     only = Log(SUBSETS[[0, 0]], np.ones(2), np.full(2, 1 / 6), 4)
-    with pytest.raises(BadInput, match=r"the log never played \(0, 2\) as always wants"):
+    with pytest.raises(BadInput, match=r"the log has no play of \(0, 2\), which always asks for first"):
         kofn.replay(_Always(4, 2), only)

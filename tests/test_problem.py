@@ -24,7 +24,7 @@ from kofn.core import BadInput, Tally
 from kofn.problems import ArctanExponential, Arms, Bernoulli, Beta, Correlated, Empirical, Problem
 from kofn.problems.arms import CELLS
 from kofn.problems.expectation import KRONROD_COARSE, KRONROD_FINE, KRONROD_NODES, CurveProduct, MonteCarlo
-from kofn.problems.sampling import MANY, Counts, Draws, Outcomes, poisson_binomial
+from kofn.problems.sampling import LARGE_K, CountSampler, OutcomeSampler, PlaySampler, poisson_binomial
 from kofn.rewards import Reward, cross_selling, maximum, mean, minimum, utility
 
 P = np.array([0.15, 0.5, 0.3, 0.8, 0.05, 0.6])
@@ -76,12 +76,12 @@ def test_bernoulli_values_are_enumeration(reward: Any) -> None:
 def test_laws_are_the_cheapest() -> None:
     arms = Bernoulli(P)
     for reward in BERNOULLI_REWARDS[:-1]:
-        assert isinstance(Problem(arms, reward, 3)._law, Counts)
-    assert isinstance(Problem(arms, weighted, 3)._law, Outcomes)
-    assert isinstance(Problem(Empirical([[0, 1, 2]] * 5), maximum, 3)._law, Outcomes)
-    assert isinstance(Problem(Beta(P, 1), maximum, 3)._law, Draws)
+        assert isinstance(Problem(arms, reward, 3)._sampler, CountSampler)
+    assert isinstance(Problem(arms, weighted, 3)._sampler, OutcomeSampler)
+    assert isinstance(Problem(Empirical([[0, 1, 2]] * 5), maximum, 3)._sampler, OutcomeSampler)
+    assert isinstance(Problem(Beta(P, 1), maximum, 3)._sampler, PlaySampler)
     wrong = Reward(weighted, "said to be symmetric", symmetric=True)
-    assert isinstance(Problem(arms, wrong, 3)._law, Outcomes)
+    assert isinstance(Problem(arms, wrong, 3)._sampler, OutcomeSampler)
 
 
 @pytest.mark.parametrize("k", [1, 2, 7, 40, 96, 97, 300])
@@ -90,7 +90,7 @@ def test_poisson_binomial(k: int) -> None:
     p = np.random.default_rng(k).random((2, k)) * 0.9
     pmf = poisson_binomial(p)
     same = poisson_binomial(np.full((1, k), 0.3))[0]
-    least = 1e-15 if k > MANY else 1e-300
+    least = 1e-15 if k > LARGE_K else 1e-300
     assert (pmf >= 0).all()
     np.testing.assert_allclose(same, stats.binom.pmf(np.arange(k + 1), k, 0.3), rtol=1e-9, atol=least)
     np.testing.assert_allclose(pmf.sum(axis=1), 1, rtol=1e-12)
@@ -112,8 +112,8 @@ def test_few_plays_of_many_arms_follow_the_exact_distribution(together: float) -
     times = np.where(np.arange(20_100) % 201 == 7, 10_000, 1)
     tally = problem.play(subsets, times, 5)
     single = times == 1
-    assert isinstance(problem._law, Counts)
-    pmf = problem._law._pmf(subsets[:1])[0]
+    assert isinstance(problem._sampler, CountSampler)
+    pmf = problem._sampler._pmf(subsets[:1])[0]
     counts = np.bincount(np.rint(tally.total[single] * 100).astype(int), minlength=101)
     np.testing.assert_allclose(tally.squares[single], tally.total[single] ** 2, atol=1e-12)
     place = np.where(pmf * single.sum() >= 5, np.arange(101), 101)  # what is rare is counted together
@@ -251,7 +251,7 @@ def test_a_trillion_plays() -> None:
 @given(times=st.lists(st.integers(1, 9), min_size=1, max_size=9), cells=st.integers(1, 20))
 def test_no_play_is_lost_between_blocks(times: list[int], cells: int) -> None:
     """Arms that always pay their own number: whatever the blocks, each row earns its own."""
-    law = Draws(Empirical([[float(i)] for i in range(10)]), mean)
+    law = PlaySampler(Empirical([[float(i)] for i in range(10)]), mean)
     rows = np.arange(len(times))[:, None] + np.arange(2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("kofn.problems.sampling.CELLS", cells)
@@ -260,7 +260,7 @@ def test_no_play_is_lost_between_blocks(times: list[int], cells: int) -> None:
     assert squares == pytest.approx((np.arange(len(times)) + 0.5) ** 2 * times)
 
 
-def test_rows_without_plays_reach_no_law() -> None:
+def test_rows_without_plays_reach_no_sampler() -> None:
     problem, seen = Problem(Bernoulli(P), mean, 3), []
 
     class Spy:
@@ -268,7 +268,7 @@ def test_rows_without_plays_reach_no_law() -> None:
             seen.append((subsets.tolist(), times.tolist()))
             return times * 1.0, times * 1.0
 
-    problem.__dict__["_law"] = Spy()
+    problem.__dict__["_sampler"] = Spy()
     assert problem.play(SUBSETS, [0, 4, 0], 0).total.tolist() == [0, 4, 0]
     assert problem.play(SUBSETS, [0, 0, 0], 0).count.tolist() == [0, 0, 0]
     assert seen == [([[1, 3, 5]], [4])]
@@ -423,7 +423,7 @@ def test_a_hundred_thousand_arms() -> None:
 
 def test_too_many_subsets_to_try() -> None:
     problem = Problem(Beta(np.linspace(1, 5, 30), np.linspace(1, 4, 30)), maximum, 15)
-    with pytest.raises(BadInput, match=r"the best of 155,117,520 subsets is not known beforehand.*give it as best="):
+    with pytest.raises(BadInput, match=r"there are 155,117,520 subsets.*give it as best="):
         _ = problem.best
     given = Problem(problem.arms, maximum, 15, best=range(15))
     assert given.best == tuple(range(15))
@@ -493,20 +493,20 @@ def test_blocks_bound_the_memory_of_values(arms: Arms, reward: Any, rows: int, k
 # Bad input.
 
 BAD_PLAYS: list[tuple[Any, Any, Any, str]] = [
-    ([(0, 1)], [1], 0, "a subset has 3 arms, but rows of 2 came"),
-    (np.array([[0, 1, 6]]), [1], 0, r"arms are numbered from 0 to 5, but row 0 is \(0, 1, 6\)"),
-    (np.array([[0, 1, 2], [0, -1, 2]]), [1, 1], 0, r"from 0 to 5, but row 1 is \(0, -1, 2\)"),
+    ([(0, 1)], [1], 0, "a subset has 3 arms; got rows of 2"),
+    (np.array([[0, 1, 6]]), [1], 0, r"arms are numbered from 0 to 5; got row 0: \(0, 1, 6\)"),
+    (np.array([[0, 1, 2], [0, -1, 2]]), [1, 1], 0, r"from 0 to 5; got row 1: \(0, -1, 2\)"),
     (np.array([[0, 1, -2]], np.int8), [1], 0, "from 0 to 5"),
-    ([(0, 1, 1)], [1], 0, r"a subset has 3 different arms, but \(0, 1, 1\) came"),
-    ([(0, 1, 2), (0, 1)], [1, 1], 0, r"subsets are an \(m, 3\) array of arms, .* rows of different lengths came"),
-    (np.array([[0.0, 1.0, 2.0]]), [1], 0, r"but float64 of shape \(1, 3\) came"),
-    (np.zeros((1, 1, 3), int), [1], 0, r"but int64 of shape \(1, 1, 3\) came"),
-    ("abc", [1], 0, r"subsets are an \(m, 3\) array"),
-    (7, [1], 0, r"subsets are an \(m, 3\) array of arms, or a list of subsets, not 7"),
-    (SUBSETS, [1, 2], 0, r"times need one number per row: shape \(3,\), but \(2,\) came"),
-    (SUBSETS, 5, 0, r"shape \(3,\), but \(\) came"),
-    (SUBSETS, [1, -4, 2], 0, "times must be at least 0, but row 1 has -4"),
-    (SUBSETS, [1.5, 1, 1], 0, "times are whole numbers of plays, but float64 came"),
+    ([(0, 1, 1)], [1], 0, r"a subset has 3 different arms; got \(0, 1, 1\)"),
+    ([(0, 1, 2), (0, 1)], [1, 1], 0, r"subsets must be an \(m, 3\) array of arms, .* got rows of different lengths"),
+    (np.array([[0.0, 1.0, 2.0]]), [1], 0, r"got float64 of shape \(1, 3\)"),
+    (np.zeros((1, 1, 3), int), [1], 0, r"got int64 of shape \(1, 1, 3\)"),
+    ("abc", [1], 0, r"subsets must be an \(m, 3\) array"),
+    (7, [1], 0, r"subsets must be an \(m, 3\) array of arms, or a list of subsets, not 7"),
+    (SUBSETS, [1, 2], 0, r"times must have one number per row, shape \(3,\); got \(2,\)"),
+    (SUBSETS, 5, 0, r"shape \(3,\); got \(\)"),
+    (SUBSETS, [1, -4, 2], 0, "times must be at least 0; row 1 has -4"),
+    (SUBSETS, [1.5, 1, 1], 0, "times must be whole numbers of plays; got float64"),
     (SUBSETS, [1, 1, 1], "dice", "seed must be an int, a SeedSequence or a Generator, not 'dice'"),
     (SUBSETS, [1, 1, 1], -1, "seed must be at least 0"),
 ]
@@ -541,10 +541,10 @@ def _loud(x: Any) -> Any:
         (lambda: Problem(Bernoulli(P), np.sum, 2), r"turned shape \(3, 2\) into \(\): reduce axis=-1 only"),
         (lambda: Problem(Bernoulli(P), lambda x: x, 2), r"turned shape \(3, 2\) into \(3, 2\)"),
         (lambda: Problem(Bernoulli(P), _loud, 2), "raised RuntimeError: no such thing"),
-        (lambda: Problem(Bernoulli(P), lambda x: x[..., 0] + np.nan, 2), "gave nan for an array of draws"),
+        (lambda: Problem(Bernoulli(P), lambda x: x[..., 0] + np.nan, 2), "returned nan for an array of draws"),
         (
             lambda: Problem(Bernoulli(P / 99), lambda x: np.where(x.sum(-1) == 2, np.inf, 0), 2).value((0, 1)),
-            "a reward is a finite number, but <reward <lambda>> gives inf if 2 arms pay",
+            "a reward must be a finite number; <reward <lambda>> gives inf if 2 arms pay",
         ),
     ],
 )

@@ -125,10 +125,10 @@ def test_a_policy_finds_the_list() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({}, "say how the user looks"),
-        ({"patience": 0.5, "examine": [1, 1]}, "say how the user looks"),
-        ({"patience": 1.5}, "patience is a probability from 0 to 1, not 1.5"),
-        ({"examine": [1.0]}, "examine needs 2 probabilities that do not rise"),
+        ({}, "give either patience=0.8, or examine="),
+        ({"patience": 0.5, "examine": [1, 1]}, "give either patience=0.8, or examine="),
+        ({"patience": 1.5}, "patience must be a probability from 0 to 1, not 1.5"),
+        ({"examine": [1.0]}, "examine must have 2 probabilities that do not rise"),
         ({"examine": [0.5, 0.6]}, "do not rise"),
         ({"examine": [1.5, 0.6]}, "examine must be probabilities"),
         ({"patience": 0.5, "order": "worst"}, "order must be 'best' or 'number', not 'worst'"),

@@ -71,14 +71,14 @@ def test_a_plain_callable_has_nothing_assumed() -> None:
     [
         (
             lambda: by_name("median"),
-            "no reward 'median': the names are mean, maximum, max, minimum, min, cross-selling",
+            "no reward 'median'; the names are mean, maximum, max, minimum, min, cross-selling",
         ),
         (lambda: as_reward("median"), "the names are"),
         (
             lambda: as_reward(NOTHING),
-            "a reward is a function of an array whose last axis is K, or one of mean, .*, not None",
+            "reward must be a function of an array whose last axis is K, or one of mean, .*, not None",
         ),
-        (lambda: utility(NOTHING), "utility takes a function of the sum, for instance np.sqrt, not None"),
+        (lambda: utility(NOTHING), "fn must be a function of the sum, for instance np.sqrt, not None"),
     ],
 )
 def test_bad_rewards(make: Any, message: str) -> None:

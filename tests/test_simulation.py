@@ -1,5 +1,6 @@
 """The loop: exact curves, what a run says of itself, and the same runs on any number of workers."""
 
+import json
 import math
 import random
 import statistics
@@ -8,10 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import kofn
 from kofn import CMABSM, BadInput, Bernoulli, Plan, Policy, Problem, Run, Tally
-from kofn.core import Direction, Subset
+from kofn.cli import cli
+from kofn.core import Direction, FloatArray, IntArray, Subset
+from kofn.experiments.settings import Setting
+from kofn.problems import AbstractProblem
 from kofn.simulation import simulate, simulate_many
 
 P = [0.9, 0.6, 0.5, 0.2]
@@ -412,9 +417,9 @@ def test_what_is_no_delay_is_refused(delay: Any) -> None:
 
 
 def test_what_cannot_be_late_is_refused() -> None:
-    with pytest.raises(BadInput, match="with a delay there is no realised regret"):
+    with pytest.raises(BadInput, match="with a delay, realised must be False"):
         simulate(Script(ROWS), mean_problem(), 10, delay=5, realised=True)
-    with pytest.raises(BadInput, match="may need nothing but rewards"):
+    with pytest.raises(BadInput, match="must need nothing but rewards"):
         simulate(kofn.CUCB(4, 2), mean_problem(), 10, delay=5)
 
 
@@ -457,7 +462,7 @@ def test_a_policy_that_does_not_fit_is_refused(policy: Policy, message: str) -> 
 def test_a_used_policy_is_refused() -> None:
     policy = Script(ROWS)
     policy.tell(A, 1)
-    with pytest.raises(BadInput, match=r"told of plays before \(1\)"):
+    with pytest.raises(BadInput, match=r"already observed 1 plays"):
         simulate(policy, mean_problem(), 10)
 
 
@@ -468,10 +473,61 @@ def test_an_error_in_a_run_comes_back_as_it_is(workers: int) -> None:
 
 
 def test_what_is_not_a_factory_is_refused() -> None:
-    with pytest.raises(BadInput, match="policy must make a policy from a seed"):
+    with pytest.raises(BadInput, match="policy must be a function of a seed"):
         simulate_many(Script(ROWS), mean_problem(), 10, 2)  # type: ignore[arg-type]
 
 
 def test_simulation_is_part_of_the_package() -> None:
     assert kofn.simulate is simulate
     assert kofn.simulate_many is simulate_many
+
+
+def test_any_run_of_a_comparison_is_repeated_by_kofn_run() -> None:
+    """The seeds of a run are split in one place: `kofn run --run 7` is run 7 of `kofn.compare`, to the last digit."""
+    compared = kofn.compare(["thompson", "uniform"], Setting("max", 6, 2), horizon=500, runs=8, seed=3, workers=1)
+    options = ["--problem", "max", "--arms", "6", "--k", "2", "--horizon", "500", "--seed", "3", "--json"]
+    for standing in compared.standings:
+        for run in (0, 7):
+            shown = CliRunner().invoke(cli, ["run", standing.name, *options, "--run", str(run)])
+            assert shown.exit_code == 0, shown.output
+            assert json.loads(shown.stdout)["regret"] == standing.finals[run]
+    assert len(set(compared.standings[0].finals)) > 1
+
+
+def test_simulate_many_takes_its_seeds_from_the_same_place() -> None:
+    setting = Setting("max", 6, 2)
+    compared = kofn.compare(["uniform"], setting, horizon=200, runs=3, seed=5, workers=1)
+    runs = simulate_many(lambda seed: kofn.Uniform(6, 2, seed=seed), setting.problem, 200, 3, seed=5, workers=1)
+    assert [run.regret for run in runs] == list(compared.standings[0].finals)
+
+
+def test_a_problem_of_ones_own_is_simulated_and_compared() -> None:
+    problem = CloseArms(n_arms=5, k=2)
+    assert problem.best == (0, 1)
+    assert simulate(kofn.Thompson(5, 2, seed=1), problem, 3_000, seed=1).regret < 0.05 * 3_000
+    compared = kofn.compare(["thompson", "uniform"], problem, horizon=500, runs=2, workers=1)
+    assert compared.ranked[0].name == "thompson"
+    assert problem.offers == {"best"}
+    assert str(problem.check()).startswith("increasing on average   no")
+    assert repr(problem) == "CloseArms(5 arms, k=2)"
+    with pytest.raises(TypeError, match="abstract"):
+        AbstractProblem(5, 2)  # type: ignore[abstract]
+
+
+class CloseArms(AbstractProblem):
+    """Neighbouring arms are better together, and no arm pays by itself."""
+
+    def make_sampler(self) -> "CloseArmsValues":
+        return CloseArmsValues()
+
+    def make_expectation(self) -> "CloseArmsValues":
+        return CloseArmsValues()
+
+
+class CloseArmsValues:
+    def value(self, subsets: IntArray) -> FloatArray:
+        return np.asarray(1 / np.ptp(subsets, axis=1))
+
+    def play(self, subsets: IntArray, times: Any, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        total = rng.binomial(times, self.value(subsets)).astype(np.float64)
+        return total, total

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kofn import BadInput, Bernoulli, Comparison, Problem, compare
-from kofn.backends import opened
+from kofn.backends import open_backend
 from kofn.experiments import sweep
 from kofn.experiments.archive import Store
 from kofn.experiments.contenders import Contender, Trial
@@ -28,7 +28,7 @@ POLICIES = ["dart", "shared-credit", "slots", "uniform"]
 @pytest.fixture(scope="module")
 def client() -> Iterator[Any]:
     pytest.importorskip("distributed")
-    with opened("dask", workers=2) as (ready, _):
+    with open_backend("dask", workers=2) as (ready, _):
         yield ready
 
 

@@ -22,7 +22,7 @@ ORDERS: tuple[Order, ...] = ("best", "number")
 
 
 def draw_storage() -> Figure:
-    """How likely each server takes longer than x, and which three are the best to ask."""
+    """Draw the survival functions of six servers, with the best three in colour."""
     servers = Pareto([10, 20, 15, 30, 12, 18], tail=[1.2, 4.0, 3.0, 6.0, 1.5, 2.5], timeout=1_000)
     best = storage(servers, k=3).best
     figure = Figure(figsize=(6.4, 4), layout="constrained")
@@ -43,22 +43,22 @@ def draw_storage() -> Figure:
 
 
 def draw_interactions() -> Figure:
-    """A matrix of what pairs are worth, with the best five products marked."""
+    """Draw the weights of all pairs, with the best five products marked."""
     problem = Setting("interactions", 24, 5).problem(1)
     assert isinstance(problem, Interactions)
     figure = Figure(figsize=(5.8, 4.8), layout="constrained")
     ax = figure.subplots()
-    shown = ax.imshow(problem.worth, cmap="RdBu", vmin=-1, vmax=1)
+    shown = ax.imshow(problem.weights, cmap="RdBu", vmin=-1, vmax=1)
     rows = np.array([(i, j) for i in problem.best for j in problem.best])
     ax.scatter(rows[:, 1], rows[:, 0], s=42, facecolors="none", edgecolors="black", lw=1.3)
-    figure.colorbar(shown, label="worth together")
+    figure.colorbar(shown, label="weight of the pair")
     ax.set(xlabel="product", ylabel="product", title=f"24 products; circles: pairs of the best five, {problem.best}")
     ax.title.set_fontsize(10)
     return figure
 
 
 def draw_recommendations() -> Figure:
-    """The best list as patience grows, by who makes the order."""
+    """Draw the value of the best list over patience, for both orders."""
     attraction = [0.3, 0.25, 0.3, 0.2, 0.3, 0.1, 0.25, 0.8, 0.1, 0.05, 0.15, 0.1]
     patience = np.linspace(0, 1, 101)
     lists = {order: [Recommendations(attraction, 4, patience=p, order=order) for p in patience] for order in ORDERS}
@@ -81,9 +81,9 @@ def draw_recommendations() -> Figure:
 
 
 def draw_replay() -> Figure:
-    """What a log of 5,000 random decisions says of each subset, and the truth."""
+    """Draw the estimates from a log of 5,000 random decisions, and the true values."""
     problem = Problem(Bernoulli([0.1, 0.5, 0.3, 0.2, 0.4, 0.6]), "maximum", k=2)
-    found = evaluate_all(Log.of(problem, plays=5_000, seed=1))
+    found = evaluate_all(Log.simulate(problem, plays=5_000, seed=1))
     truth = problem.value([each.subset for each in found])
     at = np.arange(len(found))
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")

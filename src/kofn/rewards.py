@@ -1,9 +1,9 @@
-"""Rewards: what a subset earns, as a function of what its K arms did.
+"""Rewards: what a subset earns, as a function of what its K arms paid.
 
-A reward takes an array whose last axis is K and gives one number per play. `Reward` wraps such a function with what is
-known of it, because what is known saves work: the best subset of a symmetric, increasing reward on arms that are
-ordered by dominance is simply the K strongest arms. Any callable will do; what is not known of it is found out where
-that is cheap, and never assumed.
+A reward takes an array whose last axis is K and returns one number per play. `Reward` wraps such a function with its
+known properties, which save work: the best subset of a symmetric, increasing reward of arms that are ordered by
+dominance is the K strongest arms. Any callable is accepted. Properties that are not declared are tested where that is
+cheap, and never assumed.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ RewardFunction: TypeAlias = Callable[[FloatArray], Any]
 
 @dataclass(frozen=True)
 class Reward:
-    """One number per play, with what is known of the function: True, False, or None for not known.
+    """A reward function with its name and properties: True, False, or None for not known.
 
     >>> second = Reward(lambda x: np.sort(x, axis=-1)[..., -2], "second best", symmetric=True, increasing=True)
     >>> second(np.array([[0.1, 0.7, 0.4], [0.0, 0.0, 1.0]]))
     array([0.4, 0. ])
 
-    `increasing` means that no reward falls when an arm does better; whether it rises strictly is for `Problem.check`.
+    `increasing` means that the reward never falls when an arm pays more. `Problem.check` tests if it rises strictly.
     """
 
     fn: RewardFunction
@@ -48,7 +48,7 @@ class Reward:
     increasing: bool | None = None
 
     def __call__(self, x: FloatArray) -> FloatArray:
-        """One reward per play: `x` without its last axis."""
+        """Return one reward per play: the shape of `x` without its last axis."""
         return np.asarray(self.fn(x), np.float64)
 
     def __repr__(self) -> str:
@@ -70,27 +70,26 @@ def _minimum(x: FloatArray) -> Any:
 def _cross_selling(x: FloatArray) -> Any:
     k = x.shape[-1]
     total = x.sum(axis=-1)
-    return (total * total + (x * x).sum(axis=-1)) / (
-        k * (k + 1)
-    )  # sum over j >= i: half of the square, half of the diagonal
+    # The sum over i <= j is half of (the sum over all pairs + the diagonal).
+    return (total * total + (x * x).sum(axis=-1)) / (k * (k + 1))
 
 
 mean = Reward(_mean, "mean", symmetric=True, increasing=True)
 """The average of the arms."""
 
 maximum = Reward(_maximum, "maximum", symmetric=True, increasing=True)
-"""The best of the arms: a list is useful when one of its items is."""
+"""The maximum of the arms: a list is useful if one of its items is."""
 
 minimum = Reward(_minimum, "minimum", symmetric=True, increasing=True)
-"""The worst of the arms: a job is done when its slowest part is."""
+"""The minimum of the arms: a chain is as strong as its weakest link."""
 
 cross_selling = Reward(_cross_selling, "cross-selling", symmetric=True)
-"""The paper's quadratic, 2 / (K (K+1)) times the sum of X_i X_j over i <= j. It increases where no arm is negative."""
+"""The paper's quadratic, 2 / (K (K+1)) times the sum of X_i X_j over i <= j. It increases if no arm is negative."""
 
 
 @dataclass(frozen=True)
 class _OfSum:
-    """A function of the sum; a class and not a closure, so that it pickles when `fn` does."""
+    """A function of the sum; a class instead of a closure, so that it can be pickled if `fn` can."""
 
     fn: Callable[[FloatArray], Any]
 
@@ -99,15 +98,15 @@ class _OfSum:
 
 
 def utility(fn: Callable[[FloatArray], Any], *, increasing: bool | None = None) -> Reward:
-    """The reward that is `fn` of the sum of the arms.
+    """Return the reward `fn(sum of the arms)`.
 
     >>> utility(np.sqrt)(np.array([1.0, 1.0, 2.0]))
     array(2.)
 
-    Say `increasing=True` if `fn` is: then the best subset of ordered arms is known without trying them all.
+    Pass `increasing=True` if `fn` is increasing: then the best subset of ordered arms needs no search.
     """
     if not callable(fn):
-        raise BadInput(f"utility takes a function of the sum, for instance np.sqrt, not {fn!r}")
+        raise BadInput(f"fn must be a function of the sum, for instance np.sqrt, not {fn!r}")
     return Reward(_OfSum(fn), f"utility {_name(fn)}", symmetric=True, increasing=increasing)
 
 
@@ -120,7 +119,7 @@ class _AtLeast:
 
 
 threshold = Reward(_AtLeast(0.5), "threshold", symmetric=True, increasing=True)
-"""1 if the arms pay at least half of what they could, else 0."""
+"""1 if the arms pay at least half of their maximum, else 0."""
 
 
 _NAMES = {
@@ -135,7 +134,7 @@ _NAMES = {
 
 
 def by_name(name: str) -> Reward:
-    """The built-in reward of this name.
+    """Return the built-in reward of this name.
 
     >>> by_name("max")
     <reward maximum>
@@ -143,18 +142,18 @@ def by_name(name: str) -> Reward:
     try:
         return _NAMES[name]
     except (KeyError, TypeError):
-        raise BadInput(f"there is no reward {name!r}: the names are {', '.join(_NAMES)}") from None
+        raise BadInput(f"there is no reward {name!r}; the names are {', '.join(_NAMES)}") from None
 
 
 def as_reward(reward: Reward | str | RewardFunction) -> Reward:
-    """`reward` itself, the built-in one of that name, or a plain callable wrapped with nothing assumed of it."""
+    """Return `reward` itself, the built-in reward of that name, or a callable wrapped without declared properties."""
     if isinstance(reward, Reward):
         return reward
     if isinstance(reward, str):
         return by_name(reward)
     if not callable(reward):
         raise BadInput(
-            f"a reward is a function of an array whose last axis is K, or one of {', '.join(_NAMES)}, not {reward!r}"
+            f"reward must be a function of an array whose last axis is K, or one of {', '.join(_NAMES)}, not {reward!r}"
         )
     return Reward(reward, _name(reward))
 

@@ -1,7 +1,7 @@
-"""Where runs are computed: in processes of this machine, or on the workers of a Dask cluster.
+"""Backends: where runs are computed, in processes of this machine or on the workers of a Dask cluster.
 
-A task is a function's arguments, and carries its own seed: what it gives depends neither on where it is computed nor
-on when, so that the results are the same everywhere, and a lost one is computed again.
+A task is the arguments of a function, its seed included. Its result depends neither on where nor on when it is
+computed, so results are the same on every backend, and a lost task can be computed again.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     from distributed import Client
 
 Backend: TypeAlias = "str | Client"
-"""`local`, `dask` (a cluster on this machine), `dask:ADDRESS` (one that is there), or a `distributed.Client`."""
+"""`local`, `dask` (starts a cluster on this machine), `dask:ADDRESS` (a running one), or a `distributed.Client`."""
 
 Task: TypeAlias = tuple[Any, ...]
 Progress: TypeAlias = Callable[[int, int], None]
-"""Called with how much is done and of how much, now and then."""
+"""A callback that reports progress: called with the number of items done and the total."""
 
 
-def spread(
+def compute_unordered(
     function: Callable[..., Any], tasks: Sequence[Task], *, backend: Backend = "local", workers: int | None = None
 ) -> Generator[tuple[int, Any], None, None]:
-    """The number of each task with the function's result for it, as they come.
+    """Yield the number of each task with its result, as tasks finish.
 
-    `workers` are the processes to use on this machine; all cores by default. A worker that is lost costs nothing but
-    time: what it had not finished is computed again.
+    `workers` is the number of processes on this machine, by default one per core. If a worker is lost, its unfinished
+    tasks are computed again.
     """
     check_backend(backend, workers)
     return _results(function, tasks, backend, workers)
 
 
-def gathered(
+def compute(
     function: Callable[..., Any],
     tasks: Sequence[Task],
     *,
@@ -43,9 +43,9 @@ def gathered(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> list[Any]:
-    """The function's results for all tasks, in their order."""
+    """Return the results of all tasks, in the order of the tasks."""
     done: dict[int, Any] = {}
-    for number, result in spread(function, tasks, backend=backend, workers=workers):
+    for number, result in compute_unordered(function, tasks, backend=backend, workers=workers):
         done[number] = result
         if progress:
             progress(len(done), len(tasks))
@@ -53,7 +53,7 @@ def gathered(
 
 
 def check_backend(backend: Backend, workers: int | None = None) -> None:
-    """Refuse a backend that there is not, and workers for a cluster that has its own."""
+    """Refuse an unknown backend, and `workers` for a running cluster."""
     if workers is not None:
         whole("workers", workers)
     if _is_client(backend):
@@ -64,23 +64,23 @@ def check_backend(backend: Backend, workers: int | None = None) -> None:
         kind = ""
     if kind not in ("local", "dask") or (kind == "local" and backend != "local") or backend == "dask:":
         raise BadInput(
-            f"a backend is 'local', 'dask', the address of a cluster as in 'dask:tcp://10.0.0.1:8786', or a "
+            f"backend must be 'local', 'dask', the address of a cluster such as 'dask:tcp://10.0.0.1:8786', or a "
             f"distributed.Client, not {backend!r}"
         )
     if address and workers is not None:
-        raise BadInput(f"a cluster that is running has its own workers, but workers={workers} was given: leave it out")
+        raise BadInput(f"a running cluster has its own workers: leave out workers={workers}")
 
 
 @contextmanager
-def opened(backend: Backend, workers: int | None = None) -> Iterator[tuple[Backend, int | None]]:
-    """The backend ready for several sweeps, with the workers to ask of it: a cluster is started or connected once."""
+def open_backend(backend: Backend, workers: int | None = None) -> Iterator[tuple[Backend, int | None]]:
+    """Start or connect the backend once, for several sweeps; yield it with the `workers` to pass on."""
     check_backend(backend, workers)
     if not isinstance(backend, str) or backend == "local":
         yield backend, workers
         return
-    from kofn.backends.cluster import connected
+    from kofn.backends.dask_cluster import open_cluster
 
-    with connected(backend, workers) as client:
+    with open_cluster(backend, workers) as client:
         yield client, None
 
 
@@ -89,21 +89,21 @@ def _results(
 ) -> Generator[tuple[int, Any], None, None]:
     if not tasks:
         return
-    with opened(backend, workers) as (ready, processes):
+    with open_backend(backend, workers) as (ready, processes):
         if isinstance(ready, str):
-            from kofn.backends.local import on_this_machine
+            from kofn.backends.local import compute_locally
 
-            results = on_this_machine(function, tasks, processes)
+            results = compute_locally(function, tasks, processes)
         else:
-            from kofn.backends.cluster import on_cluster
+            from kofn.backends.dask_cluster import compute_on_cluster
 
-            results = on_cluster(function, tasks, ready)
+            results = compute_on_cluster(function, tasks, ready)
         with closing(results):
             yield from results
 
 
 def _is_client(backend: object) -> TypeGuard[Client]:
-    """Whether it is a Dask client, without importing Dask to find out."""
+    """Return whether it is a Dask client, without importing Dask."""
     return any(
         f"{each.__module__}.{each.__qualname__}" == "distributed.client.Client" for each in type(backend).__mro__
     )

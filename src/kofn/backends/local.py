@@ -1,4 +1,4 @@
-"""Runs in processes of this machine, by joblib."""
+"""Computes tasks in processes of this machine, with joblib."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import Any
 from kofn.backends import Task
 from kofn.core import BadBackend
 
-LOSSES = 3
-"""How often processes may be lost before it is no accident; as many as Dask allows a task."""
+MOST_LOSSES = 3
+"""How often lost processes are replaced before it is an error; Dask allows a task the same number."""
 
 
-def on_this_machine(
+def compute_locally(
     function: Callable[..., Any], tasks: Sequence[Task], workers: int | None = None
 ) -> Generator[tuple[int, Any], None, None]:
-    """The number and the result of each task, as they come; with one worker, in this process."""
+    """Yield the number and the result of each task, as tasks finish; one worker means this process."""
     left = dict(enumerate(tasks))
-    for _ in range(LOSSES + 1):
+    for _ in range(MOST_LOSSES + 1):
         try:
-            with closing(_attempt(function, left, workers or os.cpu_count() or 1)) as results:
+            with closing(_compute_once(function, left, workers or os.cpu_count() or 1)) as results:
                 for number, result in results:
                     del left[number]
                     yield number, result
@@ -31,11 +31,11 @@ def on_this_machine(
             continue
         return
     raise BadBackend(
-        f"worker processes were killed {LOSSES + 1} times, as by a system that is out of memory: use fewer workers"
+        f"worker processes were killed {MOST_LOSSES + 1} times, perhaps for lack of memory: use fewer workers"
     )
 
 
-def _attempt(
+def _compute_once(
     function: Callable[..., Any], left: dict[int, Task], workers: int
 ) -> Generator[tuple[int, Any], None, None]:
     import joblib
@@ -44,7 +44,7 @@ def _attempt(
     parallel = joblib.Parallel(min(workers, len(calls)), return_as="generator_unordered", max_nbytes=None)
     results = parallel(calls)
     try:
-        for each in results:  # noqa: UP028  # `yield from` would close them first, with joblib's warning
+        for each in results:  # noqa: UP028  # `yield from` would close the generator first, with joblib's warning
             yield each
     finally:
         with warnings.catch_warnings():

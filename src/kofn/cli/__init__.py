@@ -85,7 +85,7 @@ def paper(
     kofn paper                     all figures, with the paper's 10^6 plays and 30 runs
     kofn paper mean --runs 5       a quick look at one of them
     """
-    from kofn.backends import opened
+    from kofn.backends import open_backend
     from kofn.experiments.paper import Dominance, figures_named, run_panel
     from kofn.plots import draw_dominance, draw_panel, save_figure
 
@@ -93,7 +93,7 @@ def paper(
     figures = figures_named(name)
     out.mkdir(parents=True, exist_ok=True)
     asked: dict[str, Any] = {"horizon": horizon, "runs": runs, "seed": seed, "store": store}
-    with resumable(store), opened(backend, workers) as (ready, processes):
+    with resumable(store), open_backend(backend, workers) as (ready, processes):
         for figure in figures:
             if isinstance(figure, Dominance):
                 files = save_figure(draw_dominance(figure), out / figure.name)

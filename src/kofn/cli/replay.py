@@ -1,4 +1,4 @@
-"""The command that reads a log: replay."""
+"""The command that evaluates a log: replay."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("log", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--subset", "subsets", multiple=True, metavar="ARMS", help='What would "1 4 8" earn? Repeatable.')
-@click.option("--uniform", is_flag=True, help="Every subset was as likely as any other.")
-@click.option("--arms", type=Count(), help="N, if the last arms were never played.")
-@click.option("--top", type=Count(), default=10, show_default=True, help="How many subsets to show, without --subset.")
-@click.option("--minimize", is_flag=True, help="Small rewards are better.")
-@click.option("--policy", help="Let this policy walk through the log.")
+@click.option("--subset", "subsets", multiple=True, metavar="ARMS", help='Evaluate this subset: "1 4 8"; repeatable.')
+@click.option("--uniform", is_flag=True, help="All subsets were equally likely.")
+@click.option("--arms", type=Count(), help="N, the number of arms, if the last ones were never played.")
+@click.option("--top", type=Count(), default=10, show_default=True, help="Subsets to show if no --subset is given.")
+@click.option("--minimize", is_flag=True, help="Smaller rewards are better.")
+@click.option("--policy", help="Replay this policy on the log.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the policy; repeatable.")
 @SEED
 @AS_JSON
@@ -40,60 +40,62 @@ def replay(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Say what a LOG of past decisions knows: what subsets would earn, and how a policy would have done.
+    """Evaluate a LOG of past decisions: estimate what subsets earn, or replay a policy on it.
 
-    LOG is a CSV with the columns subset (arms with spaces between), reward and, unless the choice was uniform,
-    propensity: the probability with which that subset was chosen.
+    LOG is a CSV file with the columns subset (arms separated by spaces), reward and, unless the choices were uniform,
+    propensity (the probability with which the subset was chosen).
 
     \b
-    kofn replay log.csv --uniform                       the best subsets, with their errors
-    kofn replay log.csv --subset "1 4 8"                one of them
-    kofn replay log.csv --uniform --policy thompson     a policy in the place of the one that decided
+    kofn replay log.csv --uniform                       the best subsets, with errors
+    kofn replay log.csv --subset "1 4 8"                one subset
+    kofn replay log.csv --uniform --policy thompson     what a policy would have earned
     """
     from kofn.logs import Log, evaluate, evaluate_all
 
     past = Log.read(log, uniform=uniform, n_arms=arms)
     if policy is not None:
-        walked = _walked(policy, dict(setting(each) for each in settings), past, minimize, seed)
+        result = _replayed(policy, dict(setting(each) for each in settings), past, minimize, seed)
         if as_json:
-            echo_json(walked.to_dict())
+            echo_json(result.to_dict())
         else:
-            show(_walk_table(walked, past))
+            show(_replay_table(result, past))
         return
     if subsets:
-        found, of = [evaluate(past, past.named(each.split())) for each in subsets], len(subsets)
+        found, of = [evaluate(past, past.subset_of_names(each.split())) for each in subsets], len(subsets)
     else:
         every = evaluate_all(past)
         found, of = (every[::-1] if minimize else every)[:top], len(every)
     if as_json:
         echo_json([{**each.to_dict(), "interval": list(each.dr.interval(of=of)), "of": of} for each in found])
         return
-    show(_table(found, past, of), f"Intervals hold for all {of:,} subsets at once, 95 times in 100." if of > 1 else "")
+    note = f"The intervals hold for all {of:,} subsets at once, with 95 % confidence." if of > 1 else ""
+    show(_table(found, past, of), note)
 
 
-def _walked(policy: str, params: dict[str, Any], log: Log, minimize: bool, seed: int) -> Replayed:
+def _replayed(policy: str, params: dict[str, Any], log: Log, minimize: bool, seed: int) -> Replayed:
     from kofn.logs.replay import replay as replay_log
     from kofn.policies import make_policy
 
-    low, high = min(0.0, float(log.rewards.min())), max(1.0, float(log.rewards.max()))
-    told: dict[str, Any] = {"horizon": len(log), "seed": seed, "direction": "minimize" if minimize else "maximize"}
-    told |= {} if (low, high) == (0.0, 1.0) else {"reward_range": (low, high)}
-    return replay_log(make_policy(policy, **{"n_arms": log.n_arms, "k": log.k} | told | params), log, seed)
+    defaults: dict[str, Any] = {"n_arms": log.n_arms, "k": log.k, "horizon": len(log), "seed": seed}
+    defaults["direction"] = "minimize" if minimize else "maximize"
+    if log.reward_range != (0.0, 1.0):
+        defaults["reward_range"] = log.reward_range
+    return replay_log(make_policy(policy, **defaults | params), log, seed)
 
 
-def _walk_table(walked: Replayed, log: Log) -> Table:
+def _replay_table(result: Replayed, log: Log) -> Table:
     rows = {
-        "taken": f"{walked.plays:,} of {walked.events:,} plays",
-        "earned on average": f"{walked.mean:.4g} ± {walked.error:.2g}",
-        "the log itself": f"{log.rewards.mean():.4g}",
-        "found": " ".join(map(log.name, walked.final)),
-        "ended waiting for": " ".join(map(log.name, walked.waiting)),
+        "used": f"{result.plays:,} of {result.events:,} plays",
+        "mean reward": f"{result.mean:.4g} ± {result.error:.2g}",
+        "mean reward of the log": f"{log.rewards.mean():.4g}",
+        "found": " ".join(map(log.name, result.final)),
+        "not in the rest of the log": " ".join(map(log.name, result.unmatched)),
     }
-    return pairs(f"{walked.policy} in the log", rows)
+    return pairs(f"{result.policy} replayed on the log", rows)
 
 
 def _table(found: list[Evaluation], log: Log, of: int) -> Table:
-    title = f"{log!r}, on average {log.rewards.mean():.4g}"[1:].replace(">", "")
+    title = f"{log!r}, mean reward {log.rewards.mean():.4g}"[1:].replace(">", "")
     table = new_table(
         title, "subset", "plays", "doubly robust", "95 % low", "high", "self-normalised", "inverse prop.", "weight"
     )

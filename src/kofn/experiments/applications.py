@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kofn.core import BadInput
-from kofn.problems import Bernoulli, Graph, Influence, Interactions, Pareto, Problem, Recommendations, storage
+from kofn.problems import AbstractProblem, Bernoulli, Graph, Influence, Interactions, Pareto, Recommendations, storage
 
 
 @dataclass(frozen=True)
@@ -20,42 +20,42 @@ class Application:
 
     name: str
     says: str
-    problem: Callable[[int, int, np.random.Generator], Problem]
+    problem: Callable[[int, int, np.random.Generator], AbstractProblem]
 
 
-def _karate(n_arms: int, k: int, rng: np.random.Generator) -> Problem:
+def _karate(n_arms: int, k: int, rng: np.random.Generator) -> AbstractProblem:
     del rng  # there is one karate club
     if n_arms != 34:
         raise BadInput(f"the karate club has 34 people, but {n_arms} arms were asked for: say --arms 34")
     return Influence(Graph.karate(), k, probability=0.1)
 
 
-def _influence(n_arms: int, k: int, rng: np.random.Generator) -> Problem:
+def _influence(n_arms: int, k: int, rng: np.random.Generator) -> AbstractProblem:
     return Influence(Graph.generated(n_arms, min(3, n_arms - 1), rng), k, probability=0.1)
 
 
-def _threshold(n_arms: int, k: int, rng: np.random.Generator) -> Problem:
+def _threshold(n_arms: int, k: int, rng: np.random.Generator) -> AbstractProblem:
     graph = Graph.generated(n_arms, min(3, n_arms - 1), rng)
     return Influence(graph, k, model="threshold", probability="in-degree")
 
 
-def _storage(n_arms: int, k: int, rng: np.random.Generator) -> Problem:
+def _storage(n_arms: int, k: int, rng: np.random.Generator) -> AbstractProblem:
     fastest, tail = rng.uniform(10, 60, n_arms), rng.uniform(1.2, 4.0, n_arms)
     return storage(Pareto(fastest, tail, timeout=1_000.0), k)
 
 
-def _interactions(n_arms: int, k: int, rng: np.random.Generator) -> Problem:
+def _interactions(n_arms: int, k: int, rng: np.random.Generator) -> AbstractProblem:
     worth = np.triu(rng.uniform(-0.5, 1.0, (n_arms, n_arms)), 1)
     worth += worth.T
     np.fill_diagonal(worth, 1.0)
     return Interactions(Bernoulli(rng.random(n_arms)), worth, k)
 
 
-def _recommendations(n_arms: int, k: int, rng: np.random.Generator) -> Problem:
+def _recommendations(n_arms: int, k: int, rng: np.random.Generator) -> AbstractProblem:
     return Recommendations(rng.uniform(0, 0.5, n_arms), k, patience=0.8)
 
 
-def _catalogue(n_arms: int, k: int, rng: np.random.Generator) -> Problem:
+def _catalogue(n_arms: int, k: int, rng: np.random.Generator) -> AbstractProblem:
     return Recommendations(rng.uniform(0, 0.5, n_arms), k, patience=0.8, order="number")
 
 

@@ -16,13 +16,13 @@ import numpy as np
 from kofn.core import BadInput, KofnError, Policy, ShortHorizonWarning
 from kofn.experiments.settings import Setting
 from kofn.policies import make_policy, policy_named, register, save
-from kofn.problems import Problem
+from kofn.problems import AbstractProblem
 from kofn.simulation import Run, RunSeeds, run_seeds, simulate
 
 Factory: TypeAlias = Callable[[np.random.SeedSequence], Policy]
-Instances: TypeAlias = Problem | Setting | Callable[[np.random.SeedSequence], Problem]
+Instances: TypeAlias = AbstractProblem | Setting | Callable[[np.random.SeedSequence], AbstractProblem]
 Contenders: TypeAlias = Sequence[str] | Mapping[str, str | tuple[str, Mapping[str, Any]] | Factory]
-Maker: TypeAlias = Callable[[Problem, int, np.random.SeedSequence], Policy]
+Maker: TypeAlias = Callable[[AbstractProblem, int, np.random.SeedSequence], Policy]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ class Contender:
         seconds = time.perf_counter() - start
         return Trial(played, seconds, len(json.dumps(policy.state())) if run == 0 else 0)
 
-    def tried(self, first: Problem | None = None, *, kept: bool = False) -> Entry:
+    def tried(self, first: AbstractProblem | None = None, *, kept: bool = False) -> Entry:
         """The contender after the first two plays of its first run: what cannot work is found out before anything runs.
 
         `first` is the problem of that run, where it has been made already; what is to be `kept` gets its digest.
@@ -71,7 +71,7 @@ class Contender:
         digest = _digest([save(policy), instance.optimum, list(instance.best)]) if kept else ""
         return Entry(self, type(policy), digest)
 
-    def _policy(self, instance: Problem, seed: np.random.SeedSequence) -> Policy:
+    def _policy(self, instance: AbstractProblem, seed: np.random.SeedSequence) -> Policy:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ShortHorizonWarning)
             return self.make(instance, self.horizon, seed)
@@ -127,14 +127,14 @@ def _maker(what: Any) -> Maker:
 
 
 def _by_name(
-    policy: type[Policy], params: dict[str, Any], problem: Problem, horizon: int, seed: np.random.SeedSequence
+    policy: type[Policy], params: dict[str, Any], problem: AbstractProblem, horizon: int, seed: np.random.SeedSequence
 ) -> Policy:
     register(policy)  # a worker does not know yet what a program has registered
     return policy_for(policy.name, params, problem, horizon, seed)
 
 
 def policy_for(
-    name: str, params: dict[str, Any], problem: Problem, horizon: int, seed: np.random.SeedSequence
+    name: str, params: dict[str, Any], problem: AbstractProblem, horizon: int, seed: np.random.SeedSequence
 ) -> Policy:
     """The policy of that name for this problem, told what it needs to be told."""
     told: dict[str, Any] = {"n_arms": problem.n_arms, "k": problem.k, "direction": problem.direction}
@@ -146,14 +146,14 @@ def policy_for(
     return make_policy(name, **told | params)
 
 
-def _by_factory(factory: Factory, problem: Problem, horizon: int, seed: np.random.SeedSequence) -> Policy:
+def _by_factory(factory: Factory, problem: AbstractProblem, horizon: int, seed: np.random.SeedSequence) -> Policy:
     del problem, horizon
     return factory(seed)
 
 
-def instance_of(problem: Instances, seed: np.random.SeedSequence) -> Problem:
+def instance_of(problem: Instances, seed: np.random.SeedSequence) -> AbstractProblem:
     """The problem itself, or the one that is made from the seed."""
-    if isinstance(problem, Problem):
+    if isinstance(problem, AbstractProblem):
         return problem
     made: object = problem
     if isinstance(problem, Setting):
@@ -165,7 +165,7 @@ def instance_of(problem: Instances, seed: np.random.SeedSequence) -> Problem:
             raise
         except Exception as why:
             raise BadInput(f"{title(problem)}(seed) makes no problem: {type(why).__name__}: {why}") from why
-    if not isinstance(made, Problem):
+    if not isinstance(made, AbstractProblem):
         raise BadInput(f"a problem is a Problem, a Setting, or a function that makes one from a seed, not {made!r}")
     return made
 
@@ -174,4 +174,4 @@ def title(problem: Instances) -> str:
     """What a problem is called in tables and files."""
     if isinstance(problem, Setting):
         return problem.name
-    return repr(problem) if isinstance(problem, Problem) else getattr(problem, "__name__", "problem")
+    return repr(problem) if isinstance(problem, AbstractProblem) else getattr(problem, "__name__", "problem")

@@ -9,7 +9,7 @@ import numpy as np
 
 from kofn.core import BadInput, Seed, check_sizes, generator
 from kofn.experiments.applications import APPLICATIONS, Application
-from kofn.problems import ArctanExponential, Arms, Bernoulli, Correlated, Problem
+from kofn.problems import AbstractProblem, ArctanExponential, Arms, Bernoulli, Correlated, Problem
 
 
 def _bernoulli(n_arms: int, rng: np.random.Generator) -> Arms:
@@ -125,6 +125,6 @@ class Setting:
         """A name that says it all, for tables and files."""
         return f"{self.family}/N{self.n_arms}-K{self.k}"
 
-    def problem(self, seed: Seed) -> Problem:
+    def problem(self, seed: Seed) -> AbstractProblem:
         """A random instance."""
         return family_named(self.family).problem(self.n_arms, self.k, generator(seed))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 
-from kofn.backends import Backend, Progress, check_backend, spread
+from kofn.backends import Backend, Progress, check_backend, compute_unordered
 from kofn.experiments.archive import Store
 from kofn.experiments.contenders import Contender, Entry, Trial
 
@@ -42,7 +42,7 @@ def _sweep(
     if progress and done:
         progress(done, of)
     tasks = [(entries[index].contender, run) for index, run in missing]
-    with closing(spread(play, tasks, backend=backend, workers=workers)) as results:
+    with closing(compute_unordered(play, tasks, backend=backend, workers=workers)) as results:
         for number, trial in results:
             index, run = missing[number]
             found[index][run] = trial

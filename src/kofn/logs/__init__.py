@@ -1,7 +1,8 @@
-"""Logs of past decisions: what a subset would have earned (off-policy evaluation), and replay of a policy."""
+"""Logs of past decisions: off-policy evaluation of subsets, and replay of policies."""
 
 from kofn.logs.log import Log
+from kofn.logs.logged_problem import LoggedProblem
 from kofn.logs.off_policy import Estimate, Evaluation, evaluate, evaluate_all
 from kofn.logs.replay import Replayed, replay
 
-__all__ = ["Estimate", "Evaluation", "Log", "Replayed", "evaluate", "evaluate_all", "replay"]
+__all__ = ["Estimate", "Evaluation", "Log", "LoggedProblem", "Replayed", "evaluate", "evaluate_all", "replay"]

@@ -1,14 +1,14 @@
-"""What a subset would earn if it were always played, from a log of other choices; with standard errors.
+"""Off-policy evaluation: what a subset would earn if it were always played, with standard errors.
 
-Play t of the log earned r_t, and its subset was chosen with probability p_t. Of a subset S:
+Play t of the log earned r_t, and its subset was chosen with probability p_t. The estimates for a subset S are:
 
 - inverse propensity: the mean of 1[S_t = S] r_t / p_t. Unbiased.
-- self-normalised: the same divided by the mean of 1[S_t = S] / p_t, which is 1 on average. Little bias, less noise.
-- doubly robust: q(S) plus the mean of 1[S_t = S] (r_t - q(S)) / p_t, with a model q (every arm adds its own part).
-  Unbiased if the propensities are right, whatever the model; good if the model is good. The model that a play is
-  compared with was fitted without that half of the log in which the play is.
+- self-normalised: the same, divided by the mean of 1[S_t = S] / p_t, which is 1 on average. Little bias, less noise.
+- doubly robust: q(S) plus the mean of 1[S_t = S] (r_t - q(S)) / p_t, with an additive model q of the arms. Unbiased
+  for any model if the propensities are right; the better the model, the less noise. Each half of the log is compared
+  with a model that was fitted to the other half.
 
-All three need plays of S itself. Where there is none, nothing honest can be said, and nothing is.
+All three need plays of S. Without any, there is no estimate.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ from kofn.core import BadInput, FloatArray, Subset, ThinLogWarning, subset_of
 from kofn.logs.log import Log
 
 FEWEST = 10
-"""Plays of a subset below which a standard error is a guess itself."""
+"""Plays of a subset below which its standard error is unreliable and a warning is given."""
 _RIDGE = 1.0
+"""Penalty of the additive model, in plays. A larger one pulls every arm's effect closer to 0."""
 _FOLDS = 2
+"""Parts of the log, each evaluated with a model that is fitted to the others."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +41,14 @@ class Estimate:
     error: float
 
     def interval(self, level: float = 0.95, of: int = 1) -> tuple[float, float]:
-        """Where the value lies with that probability; of so many estimates, all of them at once."""
+        """Return a confidence interval; with `of=n`, n such intervals hold at once (Bonferroni)."""
         reach = float(special.ndtri(1 - (1 - level) / (2 * of))) * self.error
         return self.value - reach, self.value + reach
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a log says of one subset. `weight` is 1 on average if the propensities are right, known to its error."""
+    """The estimates for one subset. `weight` is 1 to within its error if the propensities are right."""
 
     subset: Subset
     plays: int
@@ -62,10 +64,10 @@ class Evaluation:
 
 
 def evaluate(log: Log, subset: Iterable[int]) -> Evaluation:
-    """What always playing `subset` would earn, or BadInput if the log cannot say.
+    """Return estimates of what always playing `subset` would earn; BadInput if the log has fewer than two plays of it.
 
     >>> from kofn.problems import Bernoulli, Problem
-    >>> log = Log.of(Problem(Bernoulli([0.2, 0.5, 0.8, 0.1]), "mean", k=2), plays=6_000, seed=1)
+    >>> log = Log.simulate(Problem(Bernoulli([0.2, 0.5, 0.8, 0.1]), "mean", k=2), plays=6_000, seed=1)
     >>> found = evaluate(log, (1, 2))
     >>> found.plays, round(found.dr.value, 2), round(found.dr.error, 3)   # the truth is 0.65
     (1020, 0.65, 0.01)
@@ -77,8 +79,8 @@ def evaluate(log: Log, subset: Iterable[int]) -> Evaluation:
     if plays < 2:
         guess = float(np.mean([model @ _features(subset, log.n_arms) for model in sums.models]))
         raise BadInput(
-            f"the log played {_named(log, subset)} {'once' if plays else 'never'}: it cannot say what it earns, with "
-            f"an error. A model in which every arm adds its own part would guess {guess:.4g}, and may be wrong"
+            f"the log has {'one play' if plays else 'no play'} of {_names(log, subset)}; an estimate with an error "
+            f"needs two. An additive model of the arms predicts {guess:.4g}, which may be wrong"
         )
     found = sums.evaluation(int(match[0]))
     _warn(log, found)
@@ -86,25 +88,25 @@ def evaluate(log: Log, subset: Iterable[int]) -> Evaluation:
 
 
 def evaluate_all(log: Log) -> list[Evaluation]:
-    """What the log says of every subset that it played at least twice, by doubly robust value, largest first.
+    """Return the estimates for every subset with at least two plays, the largest doubly robust value first.
 
-    The largest of many estimates is too large: intervals must hold for all of them at once (`Estimate.interval`).
+    The largest of many estimates is biased upwards: use intervals that hold for all of them (`Estimate.interval`).
     """
     sums = _Sums(log)
     found = [sums.evaluation(int(row)) for row in np.flatnonzero(log.groups.plays >= 2)]
     if not found:
-        raise BadInput("the log played no subset twice: it says nothing of any of them, with an error")
+        raise BadInput("the log has no subset with two plays, so no estimate has an error: a longer log is needed")
     return sorted(found, key=lambda each: -each.dr.value)
 
 
 class _Sums:
-    """Sums over the plays of each subset in each half of the log, from which all estimates follow."""
+    """Sums over the plays of each subset in each half of the log; all estimates are computed from them."""
 
     def __init__(self, log: Log) -> None:
         if log.propensity is None:
             raise BadInput(
-                "the log does not say with which probability subsets were chosen: give it a column of propensities, or "
-                "say uniform=True if all subsets were as likely"
+                "the log has no propensities: give it a column with the probability of each choice, or pass "
+                "uniform=True if all subsets were equally likely"
             )
         self._log = log
         fold = np.arange(len(log)) % _FOLDS
@@ -112,7 +114,7 @@ class _Sums:
         self.models = [_fitted(log, fold != each) for each in range(_FOLDS)]
         cell, weight, r = log.groups.which * _FOLDS + fold, 1 / log.propensity, log.rewards
         size = len(log.groups.subsets) * _FOLDS
-        # Of each subset and fold: the sums of w, w r, w^2, w^2 r, w^2 r^2.
+        # For each subset and fold, the sums of w, w r, w^2, w^2 r, w^2 r^2.
         sums = [np.bincount(cell, weight**i * r**j, size) for i, j in ((1, 0), (1, 1), (2, 0), (2, 1), (2, 2))]
         self._sums = np.stack(sums).reshape(5, -1, _FOLDS)
 
@@ -123,7 +125,7 @@ class _Sums:
         n, features = self._n, _features(tuple(arms.tolist()), log.n_arms)
         total = float(n.sum())
         q = np.array([model @ features for model in self.models])
-        gain = wr - q * w  # the sum of w (r - q), and below of its squares
+        gain = wr - q * w  # the sum of w (r - q); below, of its squares
         squares = wwrr - 2 * q * wwr + q * q * ww
         ratio = float(wr.sum() / w.sum())
         spread = float((wwrr - 2 * ratio * wwr + ratio**2 * ww).sum())
@@ -138,20 +140,20 @@ class _Sums:
 
 
 def _mean(total: float, squares: float, n: float) -> Estimate:
-    """The mean of n terms with this total and these squares."""
+    """Return the mean of n terms with this total and total of squares, and its standard error."""
     mean = float(total / n)
     return Estimate(mean, math.sqrt(max(float(squares) / n - mean**2, 0.0) / max(n - 1, 1)))
 
 
 def _in_folds(q: FloatArray, gain: FloatArray, squares: FloatArray, n: FloatArray) -> Estimate:
-    """The mean of q + w (r - q) over all plays; its variance within the folds, whose models are given."""
+    """Return the mean of q + w (r - q) over all plays; the error is from the variance within folds."""
     shares = n / n.sum()
     variance = np.maximum(squares / n - (gain / n) ** 2, 0.0) / np.maximum(n - 1, 1)
     return Estimate(float(shares @ (q + gain / n)), float(np.sqrt(shares**2 @ variance)))
 
 
 def _fitted(log: Log, used: Any) -> FloatArray:
-    """The model in which every arm adds its own part, by ridge regression on part of the log."""
+    """Fit an additive model of the arms to part of the log, by ridge regression."""
     subsets, rewards = log.subsets[used], log.rewards[used]
     if not len(rewards):
         return np.zeros(log.n_arms + 1)
@@ -162,7 +164,7 @@ def _fitted(log: Log, used: Any) -> FloatArray:
             np.add.at(counts, (subsets[:, i], subsets[:, j]), 1.0)
     share = log.k / log.n_arms
     seen = counts.diagonal()
-    # Features are 1[arm is in it] - K/N, centred, so that the penalty pulls towards the mean of all.
+    # Features are 1[arm is in the subset] - K/N, centred, so that the penalty shrinks towards the overall mean.
     centred = counts - share * (seen[:, None] + seen[None, :]) + share**2 * len(rewards)
     pull = (
         np.bincount(subsets.ravel(), np.repeat(rewards - middle, log.k), log.n_arms) - share * (rewards - middle).sum()
@@ -178,19 +180,19 @@ def _features(subset: Subset, n_arms: int) -> FloatArray:
     return features
 
 
-def _named(log: Log, subset: Subset) -> str:
+def _names(log: Log, subset: Subset) -> str:
     return f"({', '.join(map(log.name, subset))})"
 
 
 def _warn(log: Log, found: Evaluation) -> None:
-    named = _named(log, found.subset)
+    named = _names(log, found.subset)
     if found.plays < FEWEST:
-        _thin(f"the log played {named} {found.plays} times only: its error is a guess")
+        _thin(f"the log has only {found.plays} plays of {named}: the standard error is unreliable")
     elif found.snips.error == 0:
-        _thin(f"all {found.plays} plays of {named} earned the same: an error of 0 says nothing")
+        _thin(f"all {found.plays} plays of {named} have the same reward: the error of 0 is not meaningful")
     if abs(found.weight.value - 1) > 6 * max(found.weight.error, 1e-12) and found.plays >= FEWEST:
         _thin(
-            f"the propensities of {named} do not fit the log: their weight should be 1, and is "
+            f"the propensities of {named} do not match the log: the mean weight should be 1, but is "
             f"{found.weight.value:.3g} ± {found.weight.error:.2g}"
         )
 

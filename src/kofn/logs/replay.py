@@ -1,9 +1,9 @@
-"""Replay: let a policy walk through a log, as if it had made the decisions.
+"""Replay: run a policy on a log, as if it had made the decisions (Li, Chu, Langford and Wang, 2011).
 
-It asks for a subset; plays of the log are passed over until one is of that subset; that one's reward it is told (Li,
-Chu, Langford and Wang, 2011). If the log was made by uniformly random choice, what it earns has the distribution of
-what it would have earned. If subsets were chosen with other, known probabilities, a play is taken only with probability
-p_min / p, which makes the log uniform again. Either way, and for any policy, rewards must not depend on time.
+The policy asks for a subset. Logged plays are skipped until one has that subset, and the policy is told its reward. If
+the log's choices were uniformly random, the rewards have the distribution that the policy would have seen. If they were
+made with other, known probabilities p, a play is used with probability p_min / p, which makes the log uniform again. In
+both cases rewards must not depend on time.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = ["Replayed", "replay"]
 
 @dataclass(frozen=True)
 class Replayed:
-    """What a policy earned in a log: `plays` of the `events` were taken, with this mean.
+    """The result of a replay: `plays` of the `events` in the log were used, with this mean reward.
 
-    `error` is the standard error of the mean as an estimate of what the subsets it played earn on average: it does not
-    say how much another run of the policy would differ. `waiting` is the subset that did not come any more.
+    `error` is the standard error of the mean for the subsets that were played. It does not include how much another
+    run of the policy would differ. `unmatched` is the subset that the policy asked for when the log ended.
     """
 
     policy: str
@@ -35,59 +35,59 @@ class Replayed:
     mean: float
     error: float
     final: Subset
-    waiting: Subset
+    unmatched: Subset
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON."""
-        return {**vars(self), "final": list(self.final), "waiting": list(self.waiting)}
+        return {**vars(self), "final": list(self.final), "unmatched": list(self.unmatched)}
 
 
 def replay(policy: Policy, log: Log, seed: Seed = None) -> Replayed:
-    """Let the policy walk through the log, and tell it what it would have seen.
+    """Run the policy on the log, and tell it the rewards that it would have seen.
 
     >>> from kofn import Bernoulli, Problem, Thompson
-    >>> log = Log.of(Problem(Bernoulli([0.2, 0.5, 0.8, 0.1]), "mean", k=2), plays=20_000, seed=1)
+    >>> log = Log.simulate(Problem(Bernoulli([0.2, 0.5, 0.8, 0.1]), "mean", k=2), plays=20_000, seed=1)
     >>> found = replay(Thompson(4, 2, seed=1), log)
     >>> found.final, 3_000 < found.plays < 3_700, round(found.mean, 1)
     ((1, 2), True, 0.6)
 
-    Of N arms and K, one play in C(N, K) is taken: it takes a log that is that much longer than the run.
+    One logged play in C(N, K) is used, so the log must be that much longer than the replay.
     """
     _check_fit(policy, log)
     rng, positions = generator(seed), _positions(log)
     rewards, propensity = log.rewards.tolist(), np.asarray(log.propensity)
-    chance = None if np.ptp(propensity) == 0 else propensity.min() / propensity
+    keep = None if np.ptp(propensity) == 0 else propensity.min() / propensity
     at, earned = 0, []
     while True:
-        wanted = policy.ask()
-        found = _next(positions.get(wanted, []), at, chance, rng)
+        asked = policy.ask()
+        found = _next(positions.get(asked, []), at, keep, rng)
         if found is None:
             break
-        policy.tell(wanted, rewards[found])
+        policy.tell(asked, rewards[found])
         earned.append(rewards[found])
         at = found + 1
     if not earned:
         raise BadInput(
-            f"the log never played {wanted} as {policy.name} wants: nothing can be replayed. One play in C(N, K) is "
-            f"taken of a uniform log, and this one has {len(log):,} plays"
+            f"the log has no play of {asked}, which {policy.name} asks for first: nothing can be replayed. One play in "
+            f"C(N, K) of a uniform log is used, and this log has {len(log):,} plays"
         )
     paid = np.array(earned)
     error = float(paid.std(ddof=1) / len(paid) ** 0.5) if len(paid) > 1 else float("inf")
-    return Replayed(policy.name, len(paid), len(log), float(paid.mean()), error, policy.best(), wanted)
+    return Replayed(policy.name, len(paid), len(log), float(paid.mean()), error, policy.best(), asked)
 
 
 def _positions(log: Log) -> dict[Subset, list[int]]:
-    """Where in the log each subset is."""
+    """Return the positions of each subset in the log."""
     found: dict[Subset, list[int]] = defaultdict(list)
     for at, arms in enumerate(log.subsets.tolist()):
         found[tuple(arms)].append(at)
     return found
 
 
-def _next(positions: list[int], at: int, chance: Any, rng: np.random.Generator) -> int | None:
-    """The first play from `at` on that is taken."""
+def _next(positions: list[int], at: int, keep: Any, rng: np.random.Generator) -> int | None:
+    """Return the first play from `at` on that is used, kept with its probability `keep`."""
     for number in range(bisect_left(positions, at), len(positions)):
-        if chance is None or rng.random() < chance[positions[number]]:
+        if keep is None or rng.random() < keep[positions[number]]:
             return positions[number]
     return None
 
@@ -95,8 +95,8 @@ def _next(positions: list[int], at: int, chance: Any, rng: np.random.Generator) 
 def _check_fit(policy: Policy, log: Log) -> None:
     if log.propensity is None:
         raise BadInput(
-            "a replay needs a log of uniformly random choices, or one that says with which probability each was made: "
-            "read it with uniform=True, or give it a column of propensities"
+            "a replay needs propensities: give the log a column with the probability of each choice, or read it with "
+            "uniform=True if all subsets were equally likely"
         )
     for what in ("n_arms", "k"):
         ours, theirs = getattr(policy, what), getattr(log, what)
@@ -105,4 +105,4 @@ def _check_fit(policy: Policy, log: Log) -> None:
     if policy.needs:
         raise BadInput(f"{policy.name} needs {', '.join(sorted(policy.needs))}, which a log does not have")
     if policy.plays:
-        raise BadInput(f"the policy has been told of plays before ({policy.plays:,}): replay a new one")
+        raise BadInput(f"the policy has already observed {policy.plays:,} plays: replay a new one")

@@ -1,11 +1,12 @@
-"""Problems: arms, a reward function and K. Something to learn, whose answer is known.
+"""Problems: arms, a reward function and K. Something to learn whose answer is known.
 
 >>> from kofn import problems
 >>> problem = problems.Problem(problems.Bernoulli([0.1, 0.5, 0.3]), "mean", k=2)
 >>> problem.best
 (1, 2)
 
-The reward functions are in `kofn.rewards`, logs of past decisions in `kofn.logs`.
+To write a problem of your own, subclass `AbstractProblem`. Reward functions are in `kofn.rewards`, logs of past
+decisions in `kofn.logs`.
 """
 
 from kofn.problems.applications.graph import Graph
@@ -15,10 +16,12 @@ from kofn.problems.applications.recommendations import Recommendations
 from kofn.problems.applications.storage import Lognormal, Pareto, storage
 from kofn.problems.arms import Arms
 from kofn.problems.assumptions import Check, Finding
+from kofn.problems.base import AbstractProblem
 from kofn.problems.distributions import ArctanExponential, Bernoulli, Beta, Correlated, Empirical
 from kofn.problems.problem import Problem
 
 __all__ = [
+    "AbstractProblem",
     "ArctanExponential",
     "Arms",
     "Bernoulli",

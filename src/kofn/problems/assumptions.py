@@ -1,8 +1,7 @@
 """Which of the paper's assumptions a problem meets, with a counterexample for each that it does not.
 
-Everything is tried out where all cases are few (0/1 vectors of Bernoulli arms, small N and K); else a fixed number of
-cases is drawn with a fixed seed, and the report says so. Dominance is compared between neighbours only: it is
-transitive.
+All cases are tried if they are few (0/1 vectors of Bernoulli arms, small N and K). Otherwise a fixed number of cases is
+drawn with a fixed seed, and the report says so. Dominance is checked between neighbours only: it is transitive.
 """
 
 from __future__ import annotations
@@ -25,9 +24,12 @@ if TYPE_CHECKING:
     from kofn.problems.problem import Problem
 
 _TRIES = 10_000
+"""Random cases per assumption. More of them find rarer counterexamples."""
 _MOST_SWAPS = 20_000
+"""Limit on the replacements of an arm that are tried in full; above it, random ones are tried."""
 _SEED = 3
 _SAME = 1e-12
+"""Differences up to this are rounding, relative to the value."""
 
 SYMMETRIC = "symmetric"
 INCREASING = "strictly increasing"
@@ -37,7 +39,7 @@ DOMINANCE = "dominance"
 
 @dataclass(frozen=True)
 class Finding:
-    """Whether one assumption holds, and how that is known or what contradicts it."""
+    """Whether one assumption holds, with the evidence for it or a counterexample."""
 
     assumption: str
     holds: bool
@@ -46,7 +48,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Check:
-    """What a problem meets of the paper's assumptions; true if it meets what CMAB-SM needs.
+    """Which of the paper's assumptions a problem meets; true if it meets those that CMAB-SM needs.
 
     >>> from kofn.problems import Bernoulli, Problem
     >>> from kofn.rewards import maximum
@@ -59,8 +61,8 @@ class Check:
     >>> bool(check), check.holds["strictly increasing"]
     (True, False)
 
-    The sorting of the paper needs the reward to be symmetric, the arms to be ordered, and the *expected* reward to rise
-    with a better arm. That the reward itself rises strictly is sufficient for this, and more than a maximum can offer.
+    The paper's sorting needs a symmetric reward, ordered arms, and an *expected* reward that rises with a better arm. A
+    reward that rises strictly is sufficient for this, but not necessary: a maximum rises only weakly.
     """
 
     findings: tuple[Finding, ...]
@@ -80,7 +82,7 @@ class Check:
 
 
 def check_problem(problem: Problem) -> Check:
-    """The four findings."""
+    """Check the four assumptions."""
     return Check(
         (
             _symmetric(problem.arms, problem.reward, problem.k),
@@ -94,17 +96,17 @@ def check_problem(problem: Problem) -> Check:
 def _symmetric(arms: Arms, reward: Reward, k: int) -> Finding:
     if reward in (mean, maximum, minimum, cross_selling):
         return Finding(SYMMETRIC, True, "by definition")
-    x, turned, every = _permutations(arms, k)
-    paid, again = reward(x), reward(turned)
+    x, permuted, every = _permutations(arms, k)
+    paid, again = reward(x), reward(permuted)
     differs = np.abs(paid - again) > _SAME * np.maximum(1, np.abs(paid))
     if differs.any():
         at = int(np.argmax(differs))
-        return Finding(SYMMETRIC, False, f"{_call(x[at], paid[at])} but {_call(turned[at], again[at])}")
+        return Finding(SYMMETRIC, False, f"{_call(x[at], paid[at])} but {_call(permuted[at], again[at])}")
     return Finding(SYMMETRIC, True, _extent(len(x), every, "permutations of rewards"))
 
 
 def _permutations(arms: Arms, k: int) -> tuple[FloatArray, FloatArray, bool]:
-    """Vectors and permutations of them; for few Bernoulli arms, every vector beside its sorted self."""
+    """Return vectors, a permutation of each (sorted, if all 0/1 vectors are tried), and whether these are all cases."""
     if isinstance(arms, Bernoulli) and 2**k <= MOST_OUTCOMES:
         x = outcomes(2, k).astype(np.float64)
         return x, np.sort(x, axis=1), True
@@ -130,7 +132,7 @@ def _increasing(arms: Arms, reward: Reward, k: int) -> Finding:
 
 
 def _raises(arms: Arms, k: int) -> tuple[FloatArray, FloatArray, bool]:
-    """Vectors, and the same with one entry larger."""
+    """Return vectors, the same vectors with one entry larger, and whether these are all cases."""
     if isinstance(arms, Bernoulli) and 2**k <= MOST_OUTCOMES:
         cases = outcomes(2, k).astype(np.float64)
         row, place = np.nonzero(cases == 0)
@@ -148,19 +150,19 @@ def _raises(arms: Arms, k: int) -> tuple[FloatArray, FloatArray, bool]:
 
 
 def _some_rewards(arms: Arms, k: int, rng: np.random.Generator) -> FloatArray:
-    """Rewards of random arms, each place on its own."""
+    """Draw rewards of random arms, independently for each place."""
     tries = min(_TRIES, max(16, 2**22 // k))
     return arms.draw(rng.integers(arms.n_arms, size=(tries, k)), rng)
 
 
 def _increasing_on_average(problem: Problem) -> Finding:
-    """Whether a better arm in any place gives a better expected reward."""
+    """Return whether a better arm in any place gives a better expected reward."""
     groups, every = _swaps(problem)
     groups = _weaker_first(problem.arms, groups)
     if not len(groups):
         return Finding(EXPECTED, True, "no arm dominates another: nothing to compare")
     weak, strong = np.delete(groups, 1, axis=1), np.delete(groups, 0, axis=1)
-    if not every:  # a place of its own for each try, in case places matter
+    if not every:  # rotate the places from try to try, in case they matter
         places = (np.arange(problem.k) + np.arange(len(groups))[:, None]) % problem.k
         weak, strong = np.take_along_axis(weak, places, axis=1), np.take_along_axis(strong, places, axis=1)
     low, high = problem.value(weak), problem.value(strong)
@@ -177,23 +179,23 @@ def _increasing_on_average(problem: Problem) -> Finding:
 
 
 def _swaps(problem: Problem) -> tuple[IntArray, bool]:
-    """Rows of K+1 arms: the first two are each to be played with all the others."""
+    """Return rows of K+1 arms (each of the first two is played with the others), and whether these are all cases."""
     n_arms, k = problem.n_arms, problem.k
-    by_chance = bool(problem.value_error)
-    if math.comb(n_arms, k + 1) * math.comb(k + 1, 2) <= _MOST_SWAPS and problem.reward.symmetric and not by_chance:
+    sampled = bool(problem.value_error)
+    if math.comb(n_arms, k + 1) * math.comb(k + 1, 2) <= _MOST_SWAPS and problem.reward.symmetric and not sampled:
         rows = [
             (i, j, *(arm for arm in group if arm not in (i, j)))
             for group in combinations(range(n_arms), k + 1)
             for i, j in combinations(group, 2)
         ]
         return np.array(rows), True
-    tries = 100 if by_chance else min(_TRIES, max(16, 2**22 // max(n_arms, k * k)))
+    tries = 100 if sampled else min(_TRIES, max(16, 2**22 // max(n_arms, k * k)))
     rng = np.random.default_rng(_SEED)
     return np.argsort(rng.random((tries, n_arms)), axis=1)[:, : k + 1], False
 
 
 def _weaker_first(arms: Arms, groups: IntArray) -> IntArray:
-    """The groups whose first two arms are ordered by dominance, the weaker one first."""
+    """Return the groups whose first two arms are ordered by dominance, the weaker one first."""
     i, j = groups[:, 0], groups[:, 1]
     strength = arms.strength
     if strength is not None:
@@ -204,13 +206,13 @@ def _weaker_first(arms: Arms, groups: IntArray) -> IntArray:
         crossing = [arms.crossing(a, b) is not None for a, b in zip(i.tolist(), j.tolist(), strict=True)]
         ahead = arms.mean[j] - arms.mean[i]
         ahead[np.array(crossing) | (np.abs(ahead) <= _SAME)] = 0
-    turned = groups.copy()
-    turned[ahead < 0, :2] = groups[ahead < 0, 1::-1]
-    return np.asarray(turned[ahead != 0])
+    ordered = groups.copy()
+    ordered[ahead < 0, :2] = groups[ahead < 0, 1::-1]
+    return np.asarray(ordered[ahead != 0])
 
 
 def dominance(arms: Arms) -> tuple[bool, str]:
-    """Whether every two arms are ordered, and how that is known or which are not."""
+    """Return whether every two arms are ordered, with the evidence or a pair that is not."""
     order, crosses, equal = arms.ordering
     if crosses.any():
         return False, _crossing(arms, *_neighbours(order, crosses))
@@ -227,7 +229,7 @@ def _neighbours(order: IntArray, where: NDArray[np.bool_]) -> tuple[int, int]:
 
 
 def _crossing(arms: Arms, i: int, j: int) -> str:
-    """Where arm i is ahead and where arm j is."""
+    """Describe where arm i is ahead and where arm j is."""
     points = arms.crossing(i, j) or (arms.low, arms.high)
     curves = arms.survival(np.array(points), np.array([i, j]))
     here, there = (f"P(X >= {x:.4g}) is {a:.4g} and {b:.4g}" for x, a, b in zip(points, *curves, strict=True))
@@ -239,7 +241,7 @@ def _extent(cases: int, every: bool, what: str) -> str:
 
 
 def _call(x: FloatArray, paid: float) -> str:
-    return f"f{_vector(x)} = {paid + 0.0:.4g}"  # no minus before a zero
+    return f"f{_vector(x)} = {paid + 0.0:.4g}"  # + 0.0 turns -0 into 0
 
 
 def _mean(subset: IntArray, value: float) -> str:
@@ -247,6 +249,6 @@ def _mean(subset: IntArray, value: float) -> str:
 
 
 def _vector(x: NDArray[np.floating] | IntArray) -> str:
-    """Few numbers of a long vector are enough to read."""
+    """Format a vector; of a long one, the first eight numbers."""
     shown = [f"{each:.4g}" for each in x[:8].tolist()]
     return f"({', '.join(shown)}{', ...' if len(x) > 8 else ''})"

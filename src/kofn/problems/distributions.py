@@ -1,7 +1,6 @@
-"""Arms: N random rewards of one family, as one object.
+"""Distributions of arms: N random rewards of one distribution, as one object.
 
-All curves (`cdf`, `survival`) have a row per arm. `survival` is P(X >= x), with >=, as in the paper's definition of
-dominance.
+`cdf` and `survival` return a row per arm. `survival` is P(X >= x), with >=, as in the paper's definition of dominance.
 """
 
 from __future__ import annotations
@@ -15,13 +14,24 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from kofn.core import BadInput, FloatArray, IntArray
-from kofn.problems.arms import Arms, Ordering, Support, blocks, column, numbers, require
+from kofn.problems.arms import (
+    Arms,
+    ArmsByMoments,
+    Ordering,
+    Support,
+    blocks,
+    column,
+    numbers,
+    require,
+    two_parameters,
+)
 
 _MOST_VALUES = 64
+"""Limit on the distinct samples of an arm whose outcomes are enumerated; above it, every play is drawn."""
 
 
 class _OneParameter(Arms):
-    """A family in which the larger parameter dominates."""
+    """Arms with one parameter each; the arm with the larger one dominates."""
 
     _parameter: FloatArray
 
@@ -50,7 +60,7 @@ class Bernoulli(_OneParameter):
         self.n_arms = self.p.size
 
     def draw(self, arms: IntArray, rng: np.random.Generator) -> FloatArray:
-        """Ones and zeros."""
+        """Draw ones and zeros."""
         return (rng.random(arms.shape) < self.p[arms]).astype(np.float64)
 
     @property
@@ -60,29 +70,29 @@ class Bernoulli(_OneParameter):
 
     @property
     def second_moment(self) -> FloatArray:
-        """Again p: a one squared is a one."""
+        """The probabilities p: 1 squared is 1."""
         return self.p
 
     def cdf(self, x: ArrayLike, arms: IntArray | None = None) -> FloatArray:
-        """0 below zero, 1 - p below one, then 1."""
+        """Return P(X <= x): 0 below 0, 1 - p below 1, then 1."""
         x, p = column(x, self.p, arms)
         return np.where(x < 0, 0.0, np.where(x < 1, 1 - p, 1.0))
 
     def survival(self, x: ArrayLike, arms: IntArray | None = None) -> FloatArray:
-        """1 up to zero, p up to one, then 0."""
+        """Return P(X >= x): 1 up to 0, p up to 1, then 0."""
         x, p = column(x, self.p, arms)
         return np.where(x <= 0, 1.0, np.where(x <= 1, p, 0.0))
 
     @property
     def support(self) -> Support:
-        """Zero and one."""
+        """The values 0 and 1 with their probabilities."""
         return np.broadcast_to([0.0, 1.0], (self.n_arms, 2)), np.stack([1 - self.p, self.p], axis=1)
 
 
 class Correlated(Bernoulli):
-    """Bernoulli arms that share their luck: in a share `together` of the plays, one random number decides for all.
+    """Correlated Bernoulli arms: in a fraction `together` of the plays, one random number decides for all arms.
 
-    In those plays, whenever an arm pays, every better arm pays too.
+    In those plays, whenever an arm pays, every arm with a higher p pays too.
 
     >>> Correlated([0.2, 0.7], together=0.5).mean
     array([0.2, 0.7])
@@ -93,25 +103,25 @@ class Correlated(Bernoulli):
     def __init__(self, p: ArrayLike, together: float) -> None:
         super().__init__(p)
         if not isinstance(together, int | float) or not 0 <= together <= 1:
-            raise BadInput(f"together is a share of the plays, from 0 to 1, not {together!r}")
+            raise BadInput(f"together must be a fraction of the plays, from 0 to 1, not {together!r}")
         self.together = float(together)
 
     def draw(self, arms: IntArray, rng: np.random.Generator) -> FloatArray:
-        """Ones and zeros; the last axis holds the arms of one play."""
-        luck = rng.random(arms.shape)
+        """Draw ones and zeros; the last axis holds the arms of one play."""
+        u = rng.random(arms.shape)
         shared = rng.random((*arms.shape[:-1], 1)) < self.together
-        return (np.where(shared, luck[..., :1], luck) < self.p[arms]).astype(np.float64)
+        return (np.where(shared, u[..., :1], u) < self.p[arms]).astype(np.float64)
 
     @property
     def support(self) -> None:  # type: ignore[override]
-        """None: the outcomes of several arms are no product."""
+        """None: the probability of an outcome of several arms is not a product."""
         return None
 
 
-class ArctanExponential(_OneParameter):
+class ArctanExponential(_OneParameter, ArmsByMoments):
     """Arms X = (2/pi) arctan(Y) with Y exponential of mean `scale`: the paper's continuous arms.
 
-    The paper says "parameter", and that the larger one dominates: so it is the scale, not the rate.
+    The paper calls it the "parameter" and says that the larger one dominates, so it is the scale, not the rate.
 
     >>> arms = ArctanExponential([0.5, 1.0, 2.0])
     >>> arms.mean.round(4)
@@ -126,26 +136,16 @@ class ArctanExponential(_OneParameter):
         self.n_arms = self.scale.size
 
     def draw(self, arms: IntArray, rng: np.random.Generator) -> FloatArray:
-        """Numbers in [0, 1)."""
+        """Draw numbers in [0, 1)."""
         y = rng.standard_exponential(arms.shape)
         y *= self.scale[arms]
         x: FloatArray = np.arctan(y, out=y)
         x *= 2 / np.pi
         return x
 
-    @cached_property
-    def mean(self) -> FloatArray:
-        """E X, to some 1e-15."""
-        return self._moment(1)
-
-    @cached_property
-    def second_moment(self) -> FloatArray:
-        """E X^2, to some 1e-15."""
-        return self._moment(2)
-
     def _moment(self, power: int) -> FloatArray:
-        # With Y = scale * e^u the integrand is analytic for |Im u| < pi/2 and falls off at both ends, so the trapezoid
-        # rule converges like exp(-pi^2 / h): at h = 1/8 nothing of its error is left in double precision.
+        # With Y = scale * e^u the integrand is analytic for |Im u| < pi/2 and decays at both ends, so the error of the
+        # trapezoid rule is of order exp(-pi^2 / h): below double precision at h = 1/8.
         h = 0.125
         u = np.arange(-40, 4.5, h)
         weights = h * np.exp(u - np.exp(u))
@@ -155,11 +155,11 @@ class ArctanExponential(_OneParameter):
         return moments
 
     def cdf(self, x: ArrayLike, arms: IntArray | None = None) -> FloatArray:
-        """1 - exp(-tan(pi x / 2) / scale) in [0, 1)."""
+        """Return P(X <= x): 1 - exp(-tan(pi x / 2) / scale) in [0, 1)."""
         return self._curve(x, arms, lambda y: -np.expm1(-y), 0.0, 1.0)
 
     def survival(self, x: ArrayLike, arms: IntArray | None = None) -> FloatArray:
-        """exp(-tan(pi x / 2) / scale) in [0, 1)."""
+        """Return P(X >= x): exp(-tan(pi x / 2) / scale) in [0, 1)."""
         return self._curve(x, arms, lambda y: np.exp(-y), 1.0, 0.0)
 
     def _curve(self, x: ArrayLike, arms: IntArray | None, inside: Any, before: float, after: float) -> FloatArray:
@@ -170,29 +170,26 @@ class ArctanExponential(_OneParameter):
 
 
 class Beta(Arms):
-    """Arms with Beta(a, b) rewards in [0, 1]; a number stands for all arms.
+    """Arms with Beta(a, b) rewards in [0, 1]; a single number applies to all arms.
 
     >>> arms = Beta([1, 2, 3], 2)
     >>> arms.mean
     array([0.33333333, 0.5       , 0.6       ])
 
-    One arm dominates another exactly if its a is no less and its b no more: a decides near 0, b near 1.
+    One arm dominates another exactly if its a is at least as large and its b at most as large: a decides near 0, b near
+    1.
     """
 
     continuous = True
 
     def __init__(self, a: ArrayLike, b: ArrayLike) -> None:
-        try:
-            both = np.broadcast_arrays(np.atleast_1d(a), np.atleast_1d(b))
-        except ValueError:
-            raise BadInput(f"a and b need one number per arm, but {np.size(a)} and {np.size(b)} came") from None
-        self.a, self.b = numbers("a", both[0]), numbers("b", both[1])
+        self.a, self.b = two_parameters("a", a, "b", b)
         require("a", self.a, self.a > 0, "numbers above 0")
         require("b", self.b, self.b > 0, "numbers above 0")
         self.n_arms = self.a.size
 
     def draw(self, arms: IntArray, rng: np.random.Generator) -> FloatArray:
-        """Numbers in [0, 1]."""
+        """Draw numbers in [0, 1]."""
         return rng.beta(self.a[arms], self.b[arms])
 
     @cached_property
@@ -206,35 +203,35 @@ class Beta(Arms):
         return np.asarray(self.mean * (self.a + 1) / (self.a + self.b + 1))
 
     def cdf(self, x: ArrayLike, arms: IntArray | None = None) -> FloatArray:
-        """The regularised incomplete beta function."""
+        """Return P(X <= x): the regularised incomplete beta function."""
         x, a, b = column(x, self.a, arms, self.b)
         return np.asarray(special.betainc(a, b, np.clip(x, 0, 1)))
 
     def survival(self, x: ArrayLike, arms: IntArray | None = None) -> FloatArray:
-        """Its complement."""
+        """Return P(X >= x): the complement of `cdf`."""
         x, a, b = column(x, self.a, arms, self.b)
         return np.asarray(special.betaincc(a, b, np.clip(x, 0, 1)))
 
     @cached_property
     def ordering(self) -> Ordering:
-        """The arms by a, then by falling b."""
+        """The arms by increasing a, then by decreasing b."""
         order = np.lexsort((-self.b, self.a))
         up, more = np.diff(self.a[order]), np.diff(self.b[order])
         return Ordering(order, more > 0, (up == 0) & (more == 0))
 
     def crossing(self, i: int, j: int) -> tuple[float, float] | None:
-        """Two x where the order of the arms differs, if there are."""
+        """Return two x at which the order of the arms differs, or None."""
         if (self.a[i] - self.a[j]) * (self.b[i] - self.b[j]) <= 0:
             return None
         return self._signs(i, j)[1]
 
     def _points(self, i: int, j: int) -> FloatArray:
-        near = np.logspace(-15, -2, 200)  # the order may flip close to an end only
+        near = np.logspace(-15, -2, 200)  # the order may flip very close to an end
         return np.concatenate([near, np.linspace(0.01, 0.99, 981), 1 - near[::-1]])
 
 
 class Empirical(Arms):
-    """Arms that draw from samples, each with equal probability; any real numbers.
+    """Arms that draw from given samples, each with equal probability; any real numbers.
 
     >>> arms = Empirical([[0.1, 0.4], [0.2, 0.2, 0.5]])
     >>> arms.mean, arms.high
@@ -243,7 +240,7 @@ class Empirical(Arms):
 
     def __init__(self, samples: Sequence[ArrayLike] | NDArray[Any]) -> None:
         if isinstance(samples, str) or not isinstance(samples, Sequence | np.ndarray) or not len(samples):
-            raise BadInput(f"Empirical takes a list of samples, one array per arm, not {samples!r}")
+            raise BadInput(f"samples must be a list with one array of numbers per arm, not {samples!r}")
         self.samples = [np.sort(numbers(f"samples[{i}]", each)) for i, each in enumerate(samples)]
         self.n_arms = len(self.samples)
         self._sizes = np.array([each.size for each in self.samples])
@@ -252,7 +249,7 @@ class Empirical(Arms):
         self.low, self.high = float(self._all.min()), float(self._all.max())
 
     def draw(self, arms: IntArray, rng: np.random.Generator) -> FloatArray:
-        """Samples, with replacement."""
+        """Draw samples with replacement."""
         return np.asarray(self._all[self._starts[arms] + rng.integers(0, self._sizes[arms])])
 
     @cached_property
@@ -266,11 +263,11 @@ class Empirical(Arms):
         return np.array([(each * each).mean() for each in self.samples])
 
     def cdf(self, x: ArrayLike, arms: IntArray | None = None) -> FloatArray:
-        """The share of samples up to x."""
+        """Return P(X <= x): the fraction of samples up to x."""
         return np.stack([np.searchsorted(each, x, "right") / each.size for each in self._chosen(arms)])
 
     def survival(self, x: ArrayLike, arms: IntArray | None = None) -> FloatArray:
-        """The share of samples from x on."""
+        """Return P(X >= x): the fraction of samples from x on."""
         return np.stack([(each.size - np.searchsorted(each, x, "left")) / each.size for each in self._chosen(arms)])
 
     def _chosen(self, arms: IntArray | None) -> list[FloatArray]:
@@ -278,7 +275,7 @@ class Empirical(Arms):
 
     @cached_property
     def support(self) -> Support | None:
-        """The different samples of each arm, if no arm has more than 64."""
+        """The distinct samples of each arm, if no arm has more than 64, else None."""
         found = []
         for each in self.samples:
             found.append(np.unique(each, return_counts=True))
@@ -290,26 +287,26 @@ class Empirical(Arms):
         return values, shares
 
     def points(self, arms: IntArray | None = None) -> FloatArray:
-        """All different samples of the given arms, sorted: their curves are constant in between."""
+        """Return all distinct samples of the given arms, sorted: between them, `cdf` and `survival` are constant."""
         return np.unique(self._all if arms is None else np.concatenate(self._chosen(arms)))
 
     def _points(self, i: int, j: int) -> FloatArray:
         return self.points(np.array([i, j]))
 
 
-def with_absent(arms: Arms, absent: float) -> Arms:
-    """The arms and one more, arm N, that always pays `absent`: it stands for an empty place."""
+def with_empty_place(arms: Arms, absent: float) -> Arms:
+    """Return the arms and one more, arm N, that always pays `absent`: it represents an empty place."""
     if isinstance(arms, Correlated) and absent in (0.0, 1.0):
         return Correlated(np.append(arms.p, absent), arms.together)
     if isinstance(arms, Bernoulli) and absent in (0.0, 1.0):
         return Bernoulli(np.append(arms.p, absent))
     if isinstance(arms, Empirical):
         return Empirical([*arms.samples, [absent]])
-    return _ContinuousWithAbsent(arms, absent) if arms.continuous else _WithAbsent(arms, absent)
+    return _ContinuousWithEmptyPlace(arms, absent) if arms.continuous else _WithEmptyPlace(arms, absent)
 
 
-class _WithAbsent(Arms):
-    """Arms of any family, and one more that always pays the same."""
+class _WithEmptyPlace(Arms):
+    """Arms of any distribution, and one more that always pays the same."""
 
     def __init__(self, arms: Arms, absent: float) -> None:
         self._arms, self._absent = arms, absent
@@ -317,7 +314,7 @@ class _WithAbsent(Arms):
         self.independent = arms.independent
 
     def _present(self, arms: IntArray) -> IntArray:
-        """Any arm in the place of the absent one."""
+        """Replace the added arm by any other, so that the wrapped arms accept it."""
         return np.minimum(arms, self.n_arms - 2)
 
     def draw(self, arms: IntArray, rng: np.random.Generator) -> FloatArray:
@@ -355,7 +352,7 @@ class _WithAbsent(Arms):
         return np.vstack([values, np.full_like(always, self._absent)]), np.vstack([shares, always])
 
 
-class _ContinuousWithAbsent(_WithAbsent):
-    """The same for arms whose curves have no jumps; that of the one arm more has one, which quadrature closes in on."""
+class _ContinuousWithEmptyPlace(_WithEmptyPlace):
+    """The same for continuous arms. The added arm has a jump, around which quadrature refines its panels."""
 
     continuous = True

@@ -1,18 +1,19 @@
-"""Expected rewards of subsets: exact wherever there is a way, else by Monte Carlo with its error.
+"""Expected rewards of subsets: exact where possible, else by Monte Carlo with a standard error.
 
 | reward | arms | how |
 | --- | --- | --- |
 | mean, cross-selling | any | closed form, from the arms' first two moments |
 | of the number that pay | Bernoulli | the exact distribution of that number |
-| maximum, minimum | continuous | quadrature of the product of the arms' curves, to 1e-10 |
+| maximum, minimum | continuous | quadrature of the product of the arms' cdfs or survival functions, to 1e-10 |
 | maximum, minimum | Empirical | the same product, a step function: an exact sum |
 | any | few outcomes | all outcomes |
-| any | any | Monte Carlo, the same draws of an arm in every subset |
-| any | Correlated | by the number that pay as above, a mean by the arms' means, or else Monte Carlo |
+| any | any | Monte Carlo, with the same draws of an arm in every subset |
+| any | Correlated | the number that pay as above, the arms' means for a mean, else Monte Carlo |
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import cached_property
@@ -20,54 +21,57 @@ from typing import Protocol
 
 import numpy as np
 
-from kofn.core import FloatArray, IntArray
+from kofn.core import FloatArray, IntArray, Subset
 from kofn.problems.arms import CELLS, Arms, blocks
 from kofn.problems.distributions import Empirical
-from kofn.problems.sampling import CorrelatedCounts, Counts, Law, Outcomes
+from kofn.problems.sampling import CorrelatedCountSampler, CountSampler, OutcomeSampler, Sampler
 from kofn.rewards import Reward, cross_selling, maximum, mean, minimum
+from kofn.subsets import subset_blocks
 
 MONTE_CARLO_PLAYS = 2**16
-_SEED = 20210316  # of all Monte Carlo values, so that they are the same everywhere and always
+"""Plays behind a Monte Carlo value. Four times as many halve its standard error and take four times as long."""
+_SEED = 20210316  # fixed, so that Monte Carlo values are the same in every process
 _TOLERANCE = 1e-11
+"""Error allowed per panel of a quadrature, absolute. A lower tolerance makes more panels."""
 
 
 class Expectation(Protocol):
-    """Expected rewards of subsets, and their standard error (0 when exact)."""
+    """Computes expected rewards of subsets."""
 
     def value(self, subsets: IntArray) -> FloatArray:
-        """The expected reward of each row."""
+        """Return the expected reward of each row."""
 
 
-def expectation_of(arms: Arms, reward: Reward, k: int, law: Law) -> Expectation:
-    """The first way of the table above that fits."""
-    if isinstance(law, CorrelatedCounts):
-        return law
+def choose_expectation(arms: Arms, reward: Reward, k: int, sampler: Sampler) -> Expectation:
+    """Return the first way of the table above that fits."""
+    if isinstance(sampler, CorrelatedCountSampler):
+        return sampler
     if reward == mean:
         return MeanValue(arms)
     if not arms.independent:
         return JointMonteCarlo(arms, reward)
     if reward == cross_selling:
         return CrossSellingValue(arms)
-    if isinstance(law, Counts):
-        return law
+    if isinstance(sampler, CountSampler):
+        return sampler
     if reward in (maximum, minimum):
         if arms.continuous:
             return CurveProduct(arms, k, largest=reward == maximum)
         if isinstance(arms, Empirical):
             return StepProduct(arms, largest=reward == maximum)
-    if isinstance(law, Outcomes):
-        return law
+    if isinstance(sampler, OutcomeSampler):
+        return sampler
     return MonteCarlo(arms, reward)
 
 
 class MeanValue:
-    """The mean of the arms' means."""
+    """The expected mean: the mean of the arms' means."""
 
     def __init__(self, arms: Arms) -> None:
         self._arms = arms
 
     def value(self, subsets: IntArray) -> FloatArray:
-        """The expected mean of each row."""
+        """Return the expected mean of each row."""
         return in_blocks(lambda rows: self._arms.mean[rows].mean(axis=1), subsets)
 
 
@@ -78,7 +82,7 @@ class CrossSellingValue:
         self._arms = arms
 
     def value(self, subsets: IntArray) -> FloatArray:
-        """The expected cross-selling reward of each row."""
+        """Return the expected cross-selling reward of each row."""
         return in_blocks(self._rows, subsets)
 
     def _rows(self, subsets: IntArray) -> FloatArray:
@@ -89,8 +93,19 @@ class CrossSellingValue:
         return np.asarray(2 * (second.sum(axis=1) + pairs) / (k * (k + 1)))
 
 
+def best_subset(value: Callable[[IntArray], FloatArray], n_arms: int, k: int) -> Subset:
+    """Return the subset with the highest value, by trying all of them; of equal ones, the first."""
+    best, top = (), -math.inf
+    for rows in subset_blocks(n_arms, k):
+        values = value(rows)
+        leader = int(np.argmax(values))
+        if values[leader] > top:
+            best, top = tuple(rows[leader].tolist()), float(values[leader])
+    return best
+
+
 def in_blocks(value: Callable[[IntArray], FloatArray], subsets: IntArray, width: int | None = None) -> FloatArray:
-    """`value` of all rows, of about a million cells at a time (a row has `width`, or K)."""
+    """Return `value` of all rows, computed for about a million cells at a time; a row has `width` cells, or K."""
     if subsets.size * (width or 1) <= CELLS:
         return value(subsets)
     return np.concatenate([value(subsets[part]) for part in blocks(len(subsets), width or subsets.shape[1])])
@@ -107,7 +122,7 @@ class _Product:
         return self.arms.high - integral if self.largest else self.arms.low + integral
 
     def product(self, subsets: IntArray, x: FloatArray, table: FloatArray | None) -> FloatArray:
-        """The product of the curves at each x, a row per subset; `table` has the curves of all arms."""
+        """Return the product of the curves at each x, a row per subset; `table` holds the curves of all arms."""
         if table is None:
             used, places = np.unique(subsets, return_inverse=True)
             table, subsets = self.curve(x, used), places.reshape(subsets.shape)
@@ -120,8 +135,8 @@ class _Product:
 class CurveProduct(_Product):
     """The expected maximum or minimum of continuous arms, by Gauss-Kronrod quadrature on panels that fit the arms.
 
-    The panels are chosen once, so that the value of a subset does not depend on what else was asked for; a row for
-    which they turn out too coarse gets its own.
+    The panels are chosen once, so that the value of a subset does not depend on which others are computed with it. A
+    row for which they are too coarse gets panels of its own.
     """
 
     def __init__(self, arms: Arms, k: int, *, largest: bool) -> None:
@@ -130,7 +145,7 @@ class CurveProduct(_Product):
 
     @cached_property
     def _panels(self) -> FloatArray:
-        """Edges that resolve the curves of some arms, alone and to the power K."""
+        """The edges of panels that resolve the curves of up to 128 arms, alone and to the power K."""
         some = np.unique(np.linspace(0, self.arms.n_arms - 1, 128).astype(int))
 
         def curves(x: FloatArray) -> FloatArray:
@@ -148,7 +163,7 @@ class CurveProduct(_Product):
         return self.curve(self._nodes) if self.arms.n_arms * self._nodes.size <= 4 * CELLS else None
 
     def value(self, subsets: IntArray) -> FloatArray:
-        """The expected extreme of each row, to 1e-10."""
+        """Return the expected extreme of each row, to 1e-10."""
         width = self._nodes.size * (1 if self._table is not None else self._k)
         return in_blocks(self._rows, subsets, width)
 
@@ -168,7 +183,7 @@ class CurveProduct(_Product):
 
 
 class StepProduct(_Product):
-    """The expected maximum or minimum of Empirical arms: the product of step functions, added up step by step."""
+    """The expected maximum or minimum of Empirical arms: an exact sum over the steps of the product."""
 
     arms: Empirical
 
@@ -181,11 +196,11 @@ class StepProduct(_Product):
         return self.curve(self._inner(self._points))
 
     def _inner(self, points: FloatArray) -> FloatArray:
-        """Where the product is read off for each step: a cdf at its left end, a survival P(X >= x) at its right."""
+        """Return where each step is evaluated: a cdf at its left end, a survival P(X >= x) at its right end."""
         return points[:-1] if self.largest else points[1:]
 
     def value(self, subsets: IntArray) -> FloatArray:
-        """The exact expected extreme of each row."""
+        """Return the exact expected extreme of each row."""
         if self._points.size * self.arms.n_arms > 4 * CELLS:
             return np.array([self._alone(subsets[row : row + 1]) for row in range(len(subsets))])
         return in_blocks(self._rows, subsets, self._points.size)
@@ -195,36 +210,36 @@ class StepProduct(_Product):
         return self.finish(self.product(subsets, self._inner(x), self._table) @ np.diff(x))
 
     def _alone(self, subset: IntArray) -> float:
-        """One row with the samples of its own arms only; beyond these the product is constant, 0 or 1."""
+        """Return the value of one row from the samples of its own arms; outside them the product is 0 or 1."""
         x = self.arms.points(subset[0])
         inside = float((self.product(subset, self._inner(x), None) @ np.diff(x))[0])
         return float(x[-1]) - inside if self.largest else float(x[0]) + inside
 
 
-class Estimated(ABC):
-    """Expected rewards that are only known by chance, with their errors."""
+class SampledExpectation(ABC):
+    """Expected rewards that are estimated from random draws, with standard errors."""
 
     @abstractmethod
     def value(self, subsets: IntArray) -> FloatArray:
-        """The estimate of each row: the same whenever it is asked for."""
+        """Return the sampled value of each row; it is the same in every call."""
 
     @abstractmethod
     def errors(self, subsets: IntArray) -> FloatArray:
-        """The standard error of each row's value."""
+        """Return the standard error of each row's value."""
 
 
-class MonteCarlo(Estimated):
-    """The mean of many plays. Each arm has its own fixed draws, the same in every subset: less noise in differences."""
+class MonteCarlo(SampledExpectation):
+    """The mean of many plays. Each arm has fixed draws, the same in every subset: differences have less noise."""
 
     def __init__(self, arms: Arms, reward: Reward) -> None:
         self._arms, self._reward = arms, reward
 
     def value(self, subsets: IntArray) -> FloatArray:
-        """The average reward of each row."""
+        """Return the average reward of each row."""
         return np.array([self._plays(row).mean() for row in subsets])
 
     def errors(self, subsets: IntArray) -> FloatArray:
-        """The standard error of each row's value."""
+        """Return the standard error of each row's value."""
         return np.array([self._plays(row).std() / MONTE_CARLO_PLAYS**0.5 for row in subsets])
 
     def _plays(self, subset: IntArray) -> FloatArray:
@@ -241,7 +256,7 @@ class MonteCarlo(Estimated):
 
     @cached_property
     def _table(self) -> FloatArray | None:
-        """All draws of all arms, if that is not too much to keep."""
+        """All draws of all arms, if they fit into memory, else None."""
         n_arms = self._arms.n_arms
         if n_arms * MONTE_CARLO_PLAYS > 16 * CELLS:
             return None
@@ -253,7 +268,7 @@ class MonteCarlo(Estimated):
 
 
 class JointMonteCarlo(MonteCarlo):
-    """The same for arms that cannot be drawn one by one: the same luck of each place in every subset."""
+    """The same for arms that must be drawn together: the same random numbers for each place in every subset."""
 
     def _plays(self, subset: IntArray) -> FloatArray:
         plays, rng = np.empty(MONTE_CARLO_PLAYS), np.random.default_rng(_SEED)
@@ -267,8 +282,8 @@ def _stream(arm: int) -> np.random.Generator:
     return np.random.default_rng([_SEED, arm])
 
 
-# Gauss-Kronrod quadrature, 7 and 15 nodes (QUADPACK's table): two answers of different order from the same evaluations,
-# so their difference tells where the panels are too coarse.
+# Gauss-Kronrod quadrature, 7 and 15 nodes (QUADPACK's table): two results of different order from the same evaluations.
+# Where they differ, a panel is too coarse.
 
 _X = [0.991455371120812639206854697526329, 0.949107912342758524526189684047851, 0.864864423359769072789712788640926]
 _X += [0.741531185599394439863864773280788, 0.586087235467691130294144691258150, 0.405845151377397166906606412076961]
@@ -284,20 +299,20 @@ KRONROD_COARSE = np.array(_COARSE + _COARSE[-2::-1])
 
 
 def nodes(panels: FloatArray) -> FloatArray:
-    """The points at which a function is needed, panel after panel."""
+    """Return the points at which a function is evaluated, panel after panel."""
     middle, half = (panels[1:] + panels[:-1]) / 2, np.diff(panels) / 2
     return np.asarray(middle[:, None] + half[:, None] * KRONROD_NODES).ravel()
 
 
 def integrals(at_nodes: FloatArray, panels: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The integral over each panel by 15 nodes and by 7, a row per function."""
+    """Return the integral over each panel by 15 nodes and by 7, a row per function."""
     shaped = at_nodes.reshape(len(at_nodes), -1, KRONROD_NODES.size)
     half = np.diff(panels) / 2
     return (shaped @ KRONROD_FINE) * half, (shaped @ KRONROD_COARSE) * half
 
 
 def refine(functions: Callable[[FloatArray], FloatArray], panels: FloatArray) -> FloatArray:
-    """The panels, halved where the two answers of any function differ; 60 halvings are the end of double precision."""
+    """Halve the panels where the two results of any function differ; 60 halvings exhaust double precision."""
     for _ in range(60):
         fine, coarse = integrals(functions(nodes(panels)), panels)
         bad = (np.abs(fine - coarse) > _TOLERANCE * 0.1).any(axis=0)

@@ -1,1 +1,1 @@
-"""Problems from applications: social influence, storage, products that sell together, lists of recommendations."""
+"""Problems from applications: social influence, storage, cross-selling by pairs, lists of recommendations."""

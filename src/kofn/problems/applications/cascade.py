@@ -1,15 +1,15 @@
-"""Cascades: who is reached from some seeds, many times at once.
+"""Cascades: which nodes are reached from given seeds, for many cascades at once.
 
 Both models have live edges (Kempe, Kleinberg and Tardos, 2003): a node is reached if a path of live edges leads to it
-from a seed. In the independent cascade every edge is live with its own probability; in the linear threshold model a
-node has at most one live edge among those that end at it, edge e with probability w_e.
+from a seed. In the independent cascade model every edge is live with its own probability. In the linear threshold model
+at most one of the edges into a node is live, edge e with probability w_e.
 
-There are two ways to walk, which give the same distribution:
+Two implementations have the same distribution:
 
-- `Bits`: 64 cascades in a word. Every edge of the graph is drawn for every cascade, but a step of 64 cascades along an
-  edge is one instruction. Best where cascades reach much of the graph.
-- `Frontier`: lists of what was reached last. Only edges that leave a reached node are drawn. Best where cascades stay
-  small in a large graph.
+- `BitCascades` keeps 64 cascades in a word. It draws every edge for every cascade, but one instruction moves 64
+  cascades along an edge. It is faster if cascades reach much of the graph.
+- `FrontierCascades` keeps a list of the nodes that were reached last, and draws only the edges that leave them. It is
+  faster if cascades stay small in a large graph.
 """
 
 from __future__ import annotations
@@ -29,60 +29,63 @@ Words: TypeAlias = NDArray[np.uint64]
 Model: TypeAlias = Literal["cascade", "threshold"]
 
 _ALL = ~np.uint64(0)
-_TOUCHED = 0.1  # a drawn edge costs a frontier some ten times what it costs words
+_FRONTIER_BELOW = 0.1
+"""`FrontierCascades` is chosen if it draws less than this fraction of the edges: it takes ten times longer per edge."""
 _PILOTS = 256
-_TOSSES = 9  # of whole arrays; after them an eighth of the words have a coin that has not shown heads
+"""Cascades that are simulated to choose the implementation. More of them make the choice steadier and slower."""
+_TOSSES = 9
+"""Coin tosses for whole arrays; the few words with unfinished coins are then tossed alone. It affects only speed."""
 
 
-class Walker(ABC):
-    """Cascades on one graph. A place of -1 among the seeds is empty."""
+class CascadeSimulator(ABC):
+    """Simulates cascades on one graph. A seed of -1 is an empty place."""
 
-    def __init__(self, graph: Graph, chances: FloatArray, model: Model) -> None:
-        self.graph, self.chances, self.model = graph, chances, model
+    def __init__(self, graph: Graph, probabilities: FloatArray, model: Model) -> None:
+        self.graph, self.probabilities, self.model = graph, probabilities, model
 
     @property
     @abstractmethod
     def lanes(self) -> int:
-        """How many cascades are walked at once: a multiple of 64 that bounds the memory."""
+        """The number of cascades to simulate at once: a multiple of 64 that bounds the memory."""
 
     @abstractmethod
     def reached(self, seeds: IntArray, rng: np.random.Generator) -> NDArray[np.int64]:
-        """How many nodes one cascade from each row of seeds reaches, the seeds among them."""
+        """Simulate one cascade per row of seeds, and return how many nodes it reaches, seeds included."""
 
     @abstractmethod
-    def sources(self, roots: IntArray, rng: np.random.Generator) -> Words:
-        """Who would have reached each root, in a cascade of its own: a row of bits per node, a bit per root."""
+    def source_sets(self, roots: IntArray, rng: np.random.Generator) -> Words:
+        """Return who would have reached each root, in one cascade each: a row of bits per node, a bit per root."""
 
 
-class Bits(Walker):
-    """64 cascades in a word."""
+class BitCascades(CascadeSimulator):
+    """Simulates 64 cascades in a word."""
 
     @property
     def lanes(self) -> int:
-        """Some ten thousand words of live edges at once: what fits into a cache."""
+        """As many as make about ten thousand words of live edges, which fit into a cache."""
         return 64 * max(1, min(256, 10_000 // self.graph.n_edges))
 
     def reached(self, seeds: IntArray, rng: np.random.Generator) -> NDArray[np.int64]:
-        """How many nodes are reached, by counting bits down the columns."""
+        """Simulate one cascade per row of seeds; count the bits of each column."""
         words = self._walk(self._seeded(seeds), self.graph.source, *self._by_target, self._live(len(seeds), rng))
         bits = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
         return np.asarray(bits.sum(axis=0, dtype=np.uint32)[: len(seeds)], np.int64)
 
-    def sources(self, roots: IntArray, rng: np.random.Generator) -> Words:
-        """The walk backwards along live edges."""
+    def source_sets(self, roots: IntArray, rng: np.random.Generator) -> Words:
+        """Walk backwards along live edges."""
         live = self._live(len(roots), rng)[self._by_source]
         targets = self.graph.target[self._by_source]
         return self._walk(self._seeded(roots[:, None]), targets, *self._source_groups, live)
 
     def _seeded(self, seeds: IntArray) -> Words:
-        """A row of bits per node: in which cascades it is a seed."""
+        """Return a row of bits per node: in which cascades it is a seed."""
         lanes = -(-len(seeds) // 64) * 64
         bits = np.zeros((self.graph.n_nodes + 1, lanes), np.uint8)  # the last row is for empty places
         bits[seeds, np.arange(len(seeds))[:, None]] = 1
         return np.packbits(bits[:-1], axis=1, bitorder="little").view(np.uint64)
 
     def _walk(self, words: Words, begins: IntArray, ends: IntArray, starts: IntArray, live: Words) -> Words:
-        """Take steps from where edges begin to where they end, until nobody is reached any more."""
+        """Follow the live edges until no more nodes are reached."""
         while True:
             carried = words[begins]
             carried &= live
@@ -94,38 +97,38 @@ class Bits(Walker):
             words[ends] = after
 
     def _live(self, lanes: int, rng: np.random.Generator) -> Words:
-        """In which cascades each edge is live."""
+        """Return a row of bits per edge: in which cascades it is live."""
         width = -(-lanes // 64)
         if self.model == "cascade":
-            return bernoulli_words(self.chances, width, rng)
-        # A node looks at its edges one after another and takes the first that says yes, each with the probability
-        # that is left to it: so w_e is the probability of edge e.
-        yes = bernoulli_words(self._conditional, width, rng)
-        taken = yes.copy()  # by this edge or one before it
-        shift, rank = 1, self._rank
+            return bernoulli_words(self.probabilities, width, rng)
+        # The edges into a node are tried in turn, and the first success is the live one. Each succeeds with its
+        # conditional probability given that none before it did, so that edge e is live with probability w_e.
+        live = bernoulli_words(self._conditional, width, rng)
+        taken = live.copy()  # whether this edge or one before it succeeded
+        shift, rank = 1, self._rank_at_target
         while shift <= rank.max(initial=0):
             later = np.flatnonzero(rank >= shift)
             taken[later] |= taken[later - shift]
             shift *= 2
         second = np.flatnonzero(rank > 0)
-        yes[second] &= ~taken[second - 1]
-        return yes
+        live[second] &= ~taken[second - 1]
+        return live
 
     @cached_property
-    def _rank(self) -> IntArray:
-        """The how-manieth edge of its target each edge is."""
+    def _rank_at_target(self) -> IntArray:
+        """The position of each edge among the edges into the same node, from 0."""
         ends, starts = self._by_target
         return np.asarray(np.arange(self.graph.n_edges) - np.repeat(starts, self.graph.in_degree[ends]))
 
     @cached_property
     def _conditional(self) -> FloatArray:
-        before = _before(self.chances, self.graph.target)
+        before = _weight_before(self.probabilities, self.graph.target)
         left = np.maximum(1 - before, 1e-300)
-        return np.minimum(self.chances / left, 1.0)
+        return np.minimum(self.probabilities / left, 1.0)
 
     @cached_property
     def _by_target(self) -> tuple[IntArray, IntArray]:
-        """The nodes where edges end, and the first edge of each."""
+        """The nodes that edges lead into, and the first such edge of each."""
         ends, starts = np.unique(self.graph.target, return_index=True)
         return ends, starts
 
@@ -139,30 +142,30 @@ class Bits(Walker):
         return begins, starts
 
 
-class Frontier(Walker):
-    """Lists of what was reached last. A cell is a cascade and a node: cascade * N + node."""
+class FrontierCascades(CascadeSimulator):
+    """Simulates cascades by lists of cells that were reached last. A cell is cascade * N + node."""
 
     @property
     def lanes(self) -> int:
-        """Cells of some 16 MB at once."""
+        """As many as need about 16 MB for their cells."""
         return 64 * max(1, min(256, 2**18 // self.graph.n_nodes))
 
     def reached(self, seeds: IntArray, rng: np.random.Generator) -> NDArray[np.int64]:
-        """How many nodes are reached, counted as they come."""
+        """Simulate one cascade per row of seeds; count the nodes of each wave."""
         count = np.zeros(len(seeds), np.int64)
         for cells in self._waves(seeds, rng):
             count += np.bincount(cells // self.graph.n_nodes, minlength=len(seeds))
         return count
 
-    def touched(self, seeds: IntArray, rng: np.random.Generator) -> float:
-        """The share of all edges that leave a reached node, on average."""
+    def edge_fraction(self, seeds: IntArray, rng: np.random.Generator) -> float:
+        """Return the average fraction of edges that leave a reached node."""
         _, first, _ = self._forward
         leaving = np.diff(first)
         drawn = sum(int(leaving[cells % self.graph.n_nodes].sum()) for cells in self._waves(seeds, rng))
         return drawn / (len(seeds) * self.graph.n_edges)
 
-    def sources(self, roots: IntArray, rng: np.random.Generator) -> Words:
-        """The walk backwards; in the threshold model a node looks at one edge only."""
+    def source_sets(self, roots: IntArray, rng: np.random.Generator) -> Words:
+        """Walk backwards along live edges; in the threshold model a node has at most one."""
         cells = self._cells(roots[:, None])
         lanes = -(-len(roots) // 64) * 64
         visited = self._visited(lanes, cells)
@@ -174,13 +177,13 @@ class Frontier(Walker):
         return np.packbits(bits, axis=1, bitorder="little").view(np.uint64)
 
     def _waves(self, seeds: IntArray, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-        """The seeds, then what they reach in one step, and so on."""
+        """Yield the seeds, then the cells reached in one step, in two steps, and so on."""
         cells = self._cells(seeds)
         visited = self._visited(len(seeds), cells)
-        heard = np.zeros(visited.size) if self.model == "threshold" else None
+        received = np.zeros(visited.size) if self.model == "threshold" else None
         while cells.size:
             yield cells
-            cells = self._next(cells, visited, heard, rng)
+            cells = self._next(cells, visited, received, rng)
 
     def _cells(self, seeds: IntArray) -> NDArray[np.int64]:
         cells = np.arange(len(seeds))[:, None] * self.graph.n_nodes + seeds
@@ -195,75 +198,78 @@ class Frontier(Walker):
         self,
         cells: NDArray[np.int64],
         visited: NDArray[np.bool_],
-        heard: FloatArray | None,
+        received: FloatArray | None,
         rng: np.random.Generator,
     ) -> NDArray[np.int64]:
-        """The cells that are reached from these in one step, marked as visited."""
-        order, first, chances = self._forward
-        if heard is None:
-            cell, edge = _hits(cells % self.graph.n_nodes, first, chances, rng)
+        """Return the cells that are reached from these in one step, and mark them as visited."""
+        order, first, probabilities = self._forward
+        if received is None:
+            cell, edge = _live_edges(cells % self.graph.n_nodes, first, probabilities, rng)
             at = cells[cell]
             new = at - at % self.graph.n_nodes + self.graph.target[order[edge]]
             new = np.unique(new[~visited[new]])
         else:
-            cell, edge = _edges(cells % self.graph.n_nodes, first)
+            cell, edge = _edges_of(cells % self.graph.n_nodes, first)
             at = cells[cell]
-            told = at - at % self.graph.n_nodes + self.graph.target[order[edge]]
-            fresh = ~visited[told]
-            new = _convinced(told[fresh], chances[edge[fresh]], heard, rng)
+            informed = at - at % self.graph.n_nodes + self.graph.target[order[edge]]
+            fresh = ~visited[informed]
+            new = _pass_threshold(informed[fresh], probabilities[edge[fresh]], received, rng)
         visited[new] = True
         return new
 
     def _all_back(self, cells: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-        cell, edge = _hits(cells % self.graph.n_nodes, self._in_first, self.chances, rng)
+        cell, edge = _live_edges(cells % self.graph.n_nodes, self._in_first, self.probabilities, rng)
         at = cells[cell]
         return np.asarray(at - at % self.graph.n_nodes + self.graph.source[edge])
 
     def _one_back(self, cells: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
         node = cells % self.graph.n_nodes
-        edge = np.searchsorted(self._ladder, node + rng.random(len(cells)), "right")
+        edge = np.searchsorted(self._cumulative_weights, node + rng.random(len(cells)), "right")
         some = edge < self._in_first[node + 1]
         return np.asarray((cells - node)[some] + self.graph.source[edge[some]])
 
     @cached_property
     def _forward(self) -> tuple[IntArray, IntArray, FloatArray]:
-        """The edges by source: their numbers, the first of each node, their chances."""
+        """The edges by source: their numbers, the first one of each node, their probabilities."""
         order = np.argsort(self.graph.source, kind="stable")
         first = np.searchsorted(self.graph.source[order], np.arange(self.graph.n_nodes + 1))
-        return order, first, self.chances[order]
+        return order, first, self.probabilities[order]
 
     @cached_property
     def _in_first(self) -> IntArray:
         return np.searchsorted(self.graph.target, np.arange(self.graph.n_nodes + 1))
 
     @cached_property
-    def _ladder(self) -> FloatArray:
-        """Node + the weights of its edges up to each one: one search finds the edge that a node looks at."""
-        return np.asarray(self.graph.target + _before(self.chances, self.graph.target) + self.chances)
+    def _cumulative_weights(self) -> FloatArray:
+        """Node + the weights of its edges up to each one: one binary search finds the live edge of a node."""
+        target = self.graph.target
+        return np.asarray(target + _weight_before(self.probabilities, target) + self.probabilities)
 
 
-def walker_of(graph: Graph, chances: FloatArray, model: Model, k: int) -> Walker:
-    """The faster walker, by how many edges cascades from K random seeds touch; the same one everywhere."""
-    frontier, rng = Frontier(graph, chances, model), np.random.default_rng(0)
+def choose_simulator(graph: Graph, probabilities: FloatArray, model: Model, k: int) -> CascadeSimulator:
+    """Return the faster implementation, by the edges that pilot cascades from K random seeds draw (fixed seed)."""
+    frontier, rng = FrontierCascades(graph, probabilities, model), np.random.default_rng(0)
     pilots = rng.integers(graph.n_nodes, size=(min(_PILOTS, frontier.lanes), k))
-    return frontier if frontier.touched(pilots, rng) < _TOUCHED else Bits(graph, chances, model)
+    if frontier.edge_fraction(pilots, rng) < _FRONTIER_BELOW:
+        return frontier
+    return BitCascades(graph, probabilities, model)
 
 
-def bernoulli_words(chances: FloatArray, width: int, rng: np.random.Generator) -> Words:
-    """A row of 64 * width bits per chance, each bit one with that probability.
+def bernoulli_words(probabilities: FloatArray, width: int, rng: np.random.Generator) -> Words:
+    """Return a row of 64 * width random bits per probability p; each bit is one with probability p, exact to 2^-64.
 
     Write p in binary and toss a coin until it shows heads, at toss G: bit G of p is one with probability p. A word
-    tosses 64 coins. Chances are exact to 2^-64.
+    tosses 64 coins at once.
     """
-    digits = _digits(chances)
-    live, tossing = np.zeros((len(chances), width), np.uint64), np.full((len(chances), width), _ALL)
+    digits = _digits(probabilities)
+    live, tossing = np.zeros((len(probabilities), width), np.uint64), np.full((len(probabilities), width), _ALL)
     for toss in range(_TOSSES):
         tails = _coins(live.shape, rng)
         ones = -(digits >> np.uint64(63 - toss) & np.uint64(1))
         if ones.any():
             live |= (tossing & ~tails) & ones[:, None] if not ones.all() else tossing & ~tails
         tossing &= tails
-    where = np.flatnonzero(tossing)  # some few words have coins that are still to show heads
+    where = np.flatnonzero(tossing)  # the few words with coins that have not shown heads
     flat, left, p = live.reshape(-1), tossing.reshape(-1)[where], digits[where // width]
     for toss in range(_TOSSES, 64):
         if not where.size:
@@ -273,54 +279,56 @@ def bernoulli_words(chances: FloatArray, width: int, rng: np.random.Generator) -
         left &= tails
         on = left != 0
         where, left, p = where[on], left[on], p[on]
-    live[chances >= 1] = _ALL
+    live[probabilities >= 1] = _ALL
     return live
 
 
-def _digits(chances: FloatArray) -> Words:
-    """The first 64 binary digits of each chance below 1."""
-    high = np.floor(chances * 2.0**32)
-    low = np.floor((chances * 2.0**32 - high) * 2.0**32)
-    return np.where(chances < 1, (high.astype(np.uint64) << np.uint64(32)) + low.astype(np.uint64), np.uint64(0))
+def _digits(probabilities: FloatArray) -> Words:
+    """Return the first 64 binary digits of each probability below 1."""
+    high = np.floor(probabilities * 2.0**32)
+    low = np.floor((probabilities * 2.0**32 - high) * 2.0**32)
+    return np.where(probabilities < 1, (high.astype(np.uint64) << np.uint64(32)) + low.astype(np.uint64), np.uint64(0))
 
 
 def _coins(shape: tuple[int, ...], rng: np.random.Generator) -> Words:
     return rng.integers(0, 2**64, size=shape, dtype=np.uint64)
 
 
-def _before(chances: FloatArray, target: IntArray) -> FloatArray:
-    """For each edge, the weights of the edges of the same target before it; edges come sorted by target."""
-    total = np.cumsum(chances) - chances
+def _weight_before(probabilities: FloatArray, target: IntArray) -> FloatArray:
+    """Return the total weight of the edges before each edge that have the same target; edges are sorted by target."""
+    total = np.cumsum(probabilities) - probabilities
     starts = np.unique(target, return_index=True)[1]
     return np.asarray(total - np.repeat(total[starts], np.diff([*starts, len(target)])))
 
 
-def _edges(node: IntArray, first: IntArray) -> tuple[IntArray, IntArray]:
-    """All edges of the given nodes: whose they are, by place in `node`, and their numbers."""
+def _edges_of(node: IntArray, first: IntArray) -> tuple[IntArray, IntArray]:
+    """Return all edges of the given nodes: the index into `node` of each, and its edge number."""
     degree = first[node + 1] - first[node]
-    whose = np.repeat(np.arange(len(node)), degree)
-    return whose, np.arange(len(whose)) + np.repeat(first[node] - (np.cumsum(degree) - degree), degree)
+    owner = np.repeat(np.arange(len(node)), degree)
+    return owner, np.arange(len(owner)) + np.repeat(first[node] - (np.cumsum(degree) - degree), degree)
 
 
-def _hits(node: IntArray, first: IntArray, chances: FloatArray, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
-    """The edges of the given nodes that are live: whose they are, by place in `node`, and their numbers.
+def _live_edges(
+    node: IntArray, first: IntArray, probabilities: FloatArray, rng: np.random.Generator
+) -> tuple[IntArray, IntArray]:
+    """Return the live edges of the given nodes: the index into `node` of each, and its edge number.
 
-    Edges that are not live need not be looked at: with the largest chance p of all, the gaps between live ones are
-    geometric; an edge of a smaller chance is then kept with probability chance / p.
+    Edges that are not live are skipped: if all had the largest probability p, the gaps between live edges would be
+    geometric. An edge with a smaller probability is then kept with probability (its own) / p.
     """
     ends = np.cumsum(first[node + 1] - first[node])
-    p = float(chances.max())
+    p = float(probabilities.max())
     if p == 0 or not ends.size:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     at = _successes(int(ends[-1]), p, rng)
-    whose = np.searchsorted(ends, at, "right")
-    edge = first[node[whose] + 1] - (ends[whose] - at)
-    live = rng.random(len(edge)) * p < chances[edge]
-    return whose[live], edge[live]
+    owner = np.searchsorted(ends, at, "right")
+    edge = first[node[owner] + 1] - (ends[owner] - at)
+    live = rng.random(len(edge)) * p < probabilities[edge]
+    return owner[live], edge[live]
 
 
 def _successes(trials: int, p: float, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Which of so many independent trials succeed, each with probability p."""
+    """Return which of the independent trials succeed, each with probability p."""
     found, last = [], -1
     while last < trials:
         expected = (trials - last) * p
@@ -330,16 +338,16 @@ def _successes(trials: int, p: float, rng: np.random.Generator) -> NDArray[np.in
     return at[: np.searchsorted(at, trials)]
 
 
-def _convinced(
-    told: NDArray[np.int64], weight: FloatArray, heard: FloatArray, rng: np.random.Generator
+def _pass_threshold(
+    informed: NDArray[np.int64], weight: FloatArray, received: FloatArray, rng: np.random.Generator
 ) -> NDArray[np.int64]:
-    """Of the cells that were told, those whose threshold is passed now, given that it was not before.
+    """Return the informed cells that pass their threshold now, given that they had not passed it before.
 
-    A threshold is uniform: if it lies above what was heard before, it lies below that and the new weight with
+    A threshold is uniform. If it is above the weight received before, it is below that plus the new weight with
     probability new / (1 - before).
     """
-    cells, which = np.unique(told, return_inverse=True)
+    cells, which = np.unique(informed, return_inverse=True)
     more = np.bincount(which, weight, len(cells))
-    before = heard[cells]
-    heard[cells] = before + more
+    before = received[cells]
+    received[cells] = before + more
     return np.asarray(cells[rng.random(len(cells)) * (1 - before) < more])

@@ -1,4 +1,4 @@
-"""What a worker of a cluster does: it makes sure that it is the same kofn, and computes a batch of tasks."""
+"""The part that runs on a worker of a cluster: it checks its versions and computes a batch of tasks."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from kofn.core import BadBackend
 
 
 @cache
-def facts() -> dict[str, str]:
-    """What the digits of a result depend on: versions, and a digest of kofn's own code."""
+def environment() -> dict[str, str]:
+    """Return what the digits of a result depend on: versions, and a digest of kofn's own code."""
     import numpy as np
     import scipy
 
@@ -33,24 +33,24 @@ def facts() -> dict[str, str]:
     }
 
 
-def differences(asked_by: dict[str, str]) -> str:
-    """What is not the same here as where a task comes from, in words; nothing where all is."""
-    wrong = [name for name, here in facts().items() if asked_by.get(name) != here]
-    return ", ".join(f"{name} {facts()[name]} and not {asked_by.get(name)}" for name in wrong)
+def environment_differences(expected: dict[str, str]) -> str:
+    """Describe how this worker's environment differs from the expected one; empty if it does not."""
+    wrong = [name for name, here in environment().items() if expected.get(name) != here]
+    return ", ".join(f"{name} {environment()[name]} instead of {expected.get(name)}" for name in wrong)
 
 
-def do(asked_by: dict[str, str], packed: bytes) -> tuple[float, list[tuple[int, Any]]]:
-    """The seconds it took, and each task's number with its result."""
-    if wrong := differences(asked_by):
+def compute_batch(expected: dict[str, str], packed: bytes) -> tuple[float, list[tuple[int, Any]]]:
+    """Return the seconds it took, and each task's number with its result."""
+    if wrong := environment_differences(expected):
         raise BadBackend(
-            f"the worker on {platform.node()} may give other digits, for it has {wrong}: install the same everywhere"
+            f"the worker on {platform.node()} may give other digits: it has {wrong}. Install the same everywhere"
         )
     try:
         function, batch = pickle.loads(packed)
     except ModuleNotFoundError as missing:
         raise BadBackend(
             f"the worker on {platform.node()} has no module {missing.name!r}: install it there, or define policies and "
-            "problems in the program itself, which is sent along"
+            "problems in the main program, which is sent to the workers"
         ) from None
     start = time.perf_counter()
     results = [(number, function(*task)) for number, task in batch]
