@@ -13,7 +13,7 @@ import pytest
 
 import kofn
 from kofn import BadInput, Bernoulli, Comparison, Curve, MissingExtra, Policy, Problem, Run, Standing, compare
-from kofn.experiments.contenders import Trial
+from kofn.experiments.competitors import Trial
 from kofn.experiments.settings import Setting
 from kofn.policies.registry import POLICIES
 from kofn.problems import Beta
