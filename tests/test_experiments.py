@@ -238,13 +238,19 @@ def test_the_ratio_is_taken_where_the_published_curve_ends() -> None:
     ("horizon", "at", "published"), [(400, 400, 20), (799, 799, 39.95), (800, 800, 40), (900, 800, 40)]
 )
 def test_a_shorter_run_is_compared_at_its_own_end(horizon: float, at: float, published: float) -> None:
-    printed = Curve(np.array([0.0, 800.0]), np.array([0.0, 40]))
+    printed = Curve(np.array([0.0, 200.0, 800.0]), np.array([0.0, 10, 40]))
     cell = Cell.of(2, PanelPolicy("cmab-sm", "figures", "cmab-sm"), [run_of([0, horizon], [0, 20])], printed)
     assert (cell.compared_at, cell.theirs) == (at, pytest.approx(published))
     assert cell.ours == pytest.approx(20 * at / horizon)
     assert cell.ratio == pytest.approx(20 * at / horizon / published)
     said = cell.to_dict()
     assert (said["compared_at"], said["published"], said["ours"]) == (cell.compared_at, cell.theirs, cell.ours)
+
+
+def test_a_run_that_ends_before_the_first_published_point_is_not_compared() -> None:
+    printed = Curve(np.array([0.0, 200.0, 800.0]), np.array([0.0, 10, 40]))
+    cell = Cell.of(2, PanelPolicy("cmab-sm", "figures", "cmab-sm"), [run_of([0, 199], [0, 20])], printed)
+    assert (cell.compared_at, cell.ours, cell.theirs, cell.ratio) == (None, None, None, None)
 
 
 def test_orders_are_of_the_figures_schedule() -> None:
@@ -314,13 +320,20 @@ def test_all_policies_play_the_same_instances(monkeypatch: pytest.MonkeyPatch) -
     assert len(set(made)) == 3
 
 
-def test_a_short_horizon_is_compared_with_the_published_curve_at_that_play(small: PanelResult) -> None:
-    assert small.compared_at == 3_000
-    for cell in small.cells:
-        assert (cell.ratio is None) == (cell.printed is None)
-        if cell.printed is not None:
-            assert cell.theirs == cell.printed.at(3_000)
-            assert cell.ratio == pytest.approx(cell.final / float(cell.printed.at(3_000)))
+def test_a_short_horizon_has_no_ratio(small: PanelResult) -> None:
+    """The paper has a point each 20,000 plays."""
+    assert small.compared_at is None
+    assert [cell.ratio for cell in small.cells] == [None] * 8
+
+
+def test_a_shorter_horizon_is_compared_with_the_published_curve_at_that_play() -> None:
+    result = run_panel(Panel("max-12", "", "max", 12, (3,), 2, ()), horizon=30_000, workers=1)
+    assert result.compared_at == result.to_dict()["compared_at"] == 30_000
+    at_30_000 = float(published()["max", 12, 3, "cmab-sm"].at(30_000))
+    for cell in result.cells[:2]:
+        assert cell.theirs == at_30_000 < 12_909.17
+        assert cell.ratio == pytest.approx(cell.final / at_30_000)
+    assert result.published_values(3) == {"ucb": float(published()["max", 12, 3, "ucb"].at(30_000))}
 
 
 def test_a_panel_is_ready_for_json(small: PanelResult) -> None:
@@ -337,11 +350,9 @@ def test_a_panel_is_ready_for_json(small: PanelResult) -> None:
         ("cmab-sm", "figures"),
         ("cmab-sm", "printed"),
     ]
-    at_3000 = float(published()["max", 12, 2, "cmab-sm"].at(3_000))
-    assert said["cells"][0]["published"] == at_3000 < 49_358.57
-    assert said["cells"][0]["compared_at"] == said["compared_at"] == 3_000
+    assert said["cells"][0]["published"] is said["cells"][0]["compared_at"] is said["compared_at"] is None
     assert said["cells"][0]["final"] == said["cells"][0]["curve"]["mean"][-1]
-    assert said["only_published"] == {"2": {}, "3": {"ucb": float(published()["max", 12, 3, "ucb"].at(3_000))}}
+    assert said["only_published"] == {"2": {}, "3": {}}
 
 
 def test_what_was_not_run_is_drawn_from_what_was_published() -> None:

@@ -169,8 +169,8 @@ def test_what_would_take_too_long_is_not_tried(tmp_path: Path, calls: list[tuple
     assert math.comb(45, 8) > suite.MAX_SUBSETS > math.comb(45, 4)
     names = ["improved-ucb", "linear-thompson", "uniform"]
     found = list(run_suite(RunArchive(tmp_path), settings=[large, many], policies=names, horizon=10, runs=1, workers=1))
-    quadratic = "with more than 500 arms, the suite runs only policies whose memory is linear in N"
-    subsets = "with more than 200,000 subsets, the suite runs no policy that keeps something of each"
+    quadratic = "with more than 500 arms, the suite runs only policies with memory linear in N"
+    subsets = "with more than 200,000 subsets, the suite runs no policy that keeps a number for each subset"
     assert [each.get("skipped") for each in found] == [quadratic, quadratic, None, subsets, None, None]
     assert [each[:2] for each in calls] == [
         ("mean/N1000-K10", "uniform"),
@@ -236,7 +236,10 @@ def test_standings_count_wins_and_ratios_of_rivals_only() -> None:
 def test_the_page() -> None:
     page = as_markdown(BOARD, "kofn suite --page it.md")
     assert page.startswith("# Leaderboard\n\nThe mean regret of every policy")
-    assert "mean regret after 1,000 plays, over 1 runs with a fresh random problem each (seed 2021)" in page
+    assert (
+        "after 1,000 plays on every setting of the suite, over 1 runs, each with a fresh random problem (seed 2021)"
+        in page
+    )
     assert "Made by `kofn suite --page it.md`." in page
     assert "| `dart` | 3 | 2 | 1.0 | 2 |\n| `slots` | 2 | 1 | 2.5 | 4 |\n" in page
     table = """

@@ -196,7 +196,7 @@ def test_the_paper_and_the_suite_go_on_too(tmp_path: Path, done: list[tuple[str,
 
 def test_a_store_that_cannot_be_is_refused_before_anything_runs(done: list[tuple[str, int]], tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(BadInput, match="a archive is a folder"):
+    with pytest.raises(BadInput, match="archive must be a folder"):
         compare(["uniform"], SETTING, 10, 1, workers=1, archive=tmp_path / "file")
     assert done == []
 
@@ -246,7 +246,7 @@ def test_a_command_that_is_stopped_goes_on_where_it_was(
     assert 5 <= there < 40
     if how == signal.SIGINT:
         assert code == 130
-        go_on = f"kofn: the runs done so far are in {folder}: the same command goes on from there"
+        go_on = f"kofn: the finished runs are in {folder}: the same command resumes from there"
         assert said.endswith(f"{go_on}\n\nkofn: stopped\n")  # a worker may have had its say before
         assert "Traceback" not in said
     argv = [sys.executable, "-c", "from kofn.cli import main; main()", *COMMAND]

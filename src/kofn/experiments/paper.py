@@ -136,8 +136,13 @@ class Cell:
 
     @property
     def compared_at(self) -> float | None:
-        """The play at which the curves are compared: the end of the shorter one; None without a published curve."""
-        return None if self.printed is None else float(min(self.printed.plays[-1], self.band.plays[-1]))
+        """The play at which the curves are compared: the end of the shorter one.
+
+        None if there is no published curve, or if the runs end before its first point after 0.
+        """
+        if self.printed is None or self.band.plays[-1] < self.printed.plays[1]:
+            return None
+        return float(min(self.printed.plays[-1], self.band.plays[-1]))
 
     @property
     def ours(self) -> float | None:
@@ -148,11 +153,12 @@ class Cell:
     @property
     def theirs(self) -> float | None:
         """The published regret at that play, interpolated between the published points."""
-        return None if self.printed is None else float(self.printed.at(self.compared_at))
+        at = self.compared_at
+        return None if self.printed is None or at is None else float(self.printed.at(at))
 
     @property
     def ratio(self) -> float | None:
-        """Our regret divided by the published one, both at that play; None if nothing was published."""
+        """Our regret divided by the published one, both at that play; None if they are not compared."""
         return self.ours / self.theirs if self.ours is not None and self.theirs else None
 
     def to_dict(self) -> dict[str, Any]:
@@ -191,7 +197,7 @@ class PanelResult:
 
     @property
     def compared_at(self) -> float | None:
-        """The play at which cells are compared with published curves; None if there is no such curve."""
+        """The play at which cells are compared with published curves; None if none is compared."""
         return next((cell.compared_at for cell in self.cells if cell.compared_at is not None), None)
 
     def only_published(self, k: int) -> dict[str, Curve]:
@@ -215,7 +221,7 @@ class PanelResult:
 
     def published_values(self, k: int) -> dict[str, float]:
         """Return the published regret of algorithms that were not run here, at the horizon or at the curve's end."""
-        curves = self.only_published(k)
+        curves = {name: each for name, each in self.only_published(k).items() if self.horizon >= each.plays[1]}
         return {name: float(curve.at(min(self.horizon, curve.plays[-1]))) for name, curve in curves.items()}
 
     def to_dict(self) -> dict[str, Any]:

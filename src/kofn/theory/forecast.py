@@ -79,8 +79,8 @@ class Forecast:
         shorter = "" if self.asked == self.horizon else f" (the table ends there; you have {self.asked:,})"
         return (
             f"Thompson, the default policy: expected regret of {lost} in {self.horizon:,} plays{shorter}, with rewards "
-            f"in [0, 1]. In 9 of 10 runs it has found a subset within {self.close:g} of the best {found}. These numbers "
-            f"are {source}, {self.families[0].runs} runs for each kind of random problem: "
+            f"in [0, 1]. In 9 of 10 runs it has found a subset within {self.close:g} of the best {found}. These "
+            f"numbers are {source}, {self.families[0].runs} runs for each kind of random problem: "
             f"{', '.join(each.family for each in self.families)}."
         )
 
