@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -257,3 +258,24 @@ def test_a_command_that_is_stopped_goes_on_where_it_was(
     whole = compare(["dart", "uniform"], SETTING, 2_000, 20, workers=1).to_dict()
     assert without_seconds(json.loads(again.stdout)) == without_seconds(whole)
     assert kept(folder) == 40
+
+
+@pytest.mark.parametrize("seconds", [0.3, 1.5, 3.0])
+def test_an_interrupted_command_prints_no_traceback(seconds: float, tmp_path: Path) -> None:
+    """Ctrl-C reaches the worker processes, too, also while they start."""
+    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{listen}; from kofn.cli import main; print('ready', flush=True); main()"
+    argv = [sys.executable, "-c", code, "compare", "thompson", "--runs", "500", "--workers", "2", "--json"]
+    with subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=tmp_path
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(seconds)
+        for _ in range(30):  # one that comes while the workers are started is ignored: a person would try again
+            os.killpg(process.pid, signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=2)
+                break
+        _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, "\nkofn: stopped\n")

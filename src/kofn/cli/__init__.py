@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import warnings
 from pathlib import Path
@@ -306,6 +307,7 @@ def main() -> None:
     except click.ClickException as wrong:
         code = _refuse(wrong.format_message())
     except (click.Abort, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not interrupt the exit with a traceback
         click.echo("kofn: stopped", err=True)
         code = 130
     except BrokenPipeError:
