@@ -6,7 +6,6 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kofn.core.checks import check_horizon
 from kofn.theory.bounds import (
     bounds_cross_at,
     doubling_loss,
@@ -117,7 +116,7 @@ def budget(n_arms: int, k: int, horizon: int, *, lipschitz: float = 1.0, resolut
     >>> budget(n_arms=30, k=15, horizon=10**6).shortest_useful_horizon
     1106606
     """
-    s, u = Schedule(n_arms, k, check_horizon(horizon), resolution), check_lipschitz(lipschitz)
+    s, u = Schedule(n_arms, k, horizon, resolution), check_lipschitz(lipschitz)
     n_arms, k, horizon = s.n_arms, s.k, s.horizon
     return Budget(
         n_arms=n_arms,
