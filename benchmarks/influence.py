@@ -16,12 +16,12 @@ import numpy as np
 
 import kofn
 from benchmarks.thompson import line, table
-from kofn.experiments.contenders import Contenders
+from kofn.experiments.competitors import Policies
 from kofn.plots import save_figure
 from kofn.problems import Graph, Influence
 from kofn.problems.applications.cascade import BitCascades, CascadeSimulator, FrontierCascades
 
-POLICIES: Contenders = {
+POLICIES: Policies = {
     "thompson": "thompson",
     "cmab-sm (printed)": "cmab-sm",
     "cmab-sm (figures)": ("cmab-sm", {"schedule": "figures"}),

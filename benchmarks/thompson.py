@@ -14,8 +14,8 @@ from scipy.special import kl_div
 import kofn
 from benchmarks.grid import SKETCHES
 from kofn.backends import compute
-from kofn.experiments.archive import Store
-from kofn.experiments.contenders import contenders_for
+from kofn.experiments.archive import RunArchive
+from kofn.experiments.competitors import competitors_for
 from kofn.experiments.published import published
 from kofn.experiments.settings import Setting
 from kofn.experiments.suite import SUITE, run_suite
@@ -64,19 +64,19 @@ def published_of(setting: Setting) -> float | None:
 
 
 def finals_of(
-    settings: Sequence[Setting], policies: Sequence[str], seed: int, runs: int, store: str
+    settings: Sequence[Setting], policies: Sequence[str], seed: int, runs: int, archive: str
 ) -> dict[str, dict[str, list[float]]]:
     """The regret of each run, by setting and policy."""
     found: dict[str, dict[str, list[float]]] = {setting.name: {} for setting in settings}
-    for result in run_suite(Store(Path(store)), settings=settings, policies=policies, runs=runs, seed=seed):
+    for result in run_suite(RunArchive(Path(archive)), settings=settings, policies=policies, runs=runs, seed=seed):
         if "finals" in result:
             found[result["setting"]][result["policy"]] = result["finals"]
     return found
 
 
-def regret(seed: int, runs: int, store: str) -> None:
+def regret(seed: int, runs: int, archive: str) -> None:
     """Thompson against the sketch, the paper and the best of all rivals, on every setting up to N = 45."""
-    found = finals_of(SMALL, ["thompson", *RIVALS], seed, runs, store)
+    found = finals_of(SMALL, ["thompson", *RIVALS], seed, runs, archive)
     table("setting", "thompson", "worst / mean", "/ O(N) sketch", "/ published", "best rival", "its regret", "ratio")
     within = []
     for setting in SMALL:
@@ -109,17 +109,17 @@ def regret(seed: int, runs: int, store: str) -> None:
 
 def _again(setting: Setting, seed: int, run: int, number: int, horizon: int) -> float:
     """The regret on the instance of a run of the suite, with other luck."""
-    (contender,) = contenders_for(["thompson"], setting, horizon, seed)
+    (competitor,) = competitors_for(["thompson"], setting, horizon, seed)
     for_policy, for_plays = np.random.SeedSequence([seed, run, number]).spawn(2)
     policy = kofn.Thompson(setting.n_arms, setting.k, seed=for_policy)
-    problem = setting.problem(contender.seeds(run)[0])
+    problem = setting.problem(competitor.seeds(run)[0])
     return kofn.simulate(policy, problem, horizon, np.random.default_rng(for_plays)).regret
 
 
-def tails(seed: int, runs: int, store: str, times: int = 20, horizon: int = 10**6) -> None:
+def tails(seed: int, runs: int, archive: str, times: int = 20, horizon: int = 10**6) -> None:
     """The settings of the paper's grid whose worst run is over 5 means: was it luck, or the instance?"""
     grid = [setting for setting in SMALL if setting.family in GRID]
-    found = finals_of(grid, ["thompson"], seed, runs, store)
+    found = finals_of(grid, ["thompson"], seed, runs, archive)
     table("setting", "mean", "worst / mean", f"the same instance {times} times more: mean / mean", "least", "most")
     for setting in grid:
         ours = found[setting.name]["thompson"]
@@ -311,7 +311,7 @@ if __name__ == "__main__":
     parser.add_argument("table", choices=TABLES)
     parser.add_argument("--seed", type=int, default=77)
     parser.add_argument("--runs", type=int, default=30)
-    parser.add_argument("--store", default="suite-30", help="where the results of `regret` and `tails` are kept")
+    parser.add_argument("--archive", default="suite-30", help="where the results of `regret` and `tails` are kept")
     args = parser.parse_args()
-    more = {"store": args.store} if args.table in ("regret", "tails") else {}
+    more = {"archive": args.archive} if args.table in ("regret", "tails") else {}
     TABLES[args.table](args.seed, args.runs, **more)

@@ -66,7 +66,10 @@ SECTIONS: dict[str, list[Wrong]] = {
         Wrong("no horizon", "kofn.CMABSM(5, 2, horizon=0)", BadInput, "horizon must be a whole number of at least 1"),
         Wrong("horizon as text", "kofn.CMABSM(5, 2, '1e6')", BadInput, "horizon must be a whole number, not '1e6'"),
         Wrong(
-            "resolution above 1", "kofn.CMABSM(5, 2, 1000, resolution=1.5)", BadInput, "resolution must lie between 0"
+            "resolution above 1",
+            "kofn.CMABSM(5, 2, 1000, resolution=1.5)",
+            BadInput,
+            "resolution must be at least 1e-30",
         ),
         Wrong(
             "resolution too fine",
@@ -118,7 +121,7 @@ SECTIONS: dict[str, list[Wrong]] = {
             "unknown policy",
             "kofn.make_policy('cmabsm', 5, 2)",
             BadInput,
-            "there is no policy 'cmabsm'; there are: cmab-sm, ",
+            "there is no policy 'cmabsm': did you mean 'cmab-sm'? Available: cmab-sm, ",
         ),
         Wrong(
             "a policy without its horizon",
@@ -408,17 +411,20 @@ SECTIONS: dict[str, list[Wrong]] = {
             "one policy, not a list",
             "kofn.compare('dart', problem)",
             BadInput,
-            "policies are a list of names, such as ['cmab-sm', 'dart'], not 'dart'",
+            "policies must be a list of names, such as ['cmab-sm', 'dart']; got 'dart'",
         ),
-        Wrong("nobody", "kofn.compare([], problem)", BadInput, "no policy can play this problem: none was named"),
+        Wrong("nobody", "kofn.compare([], problem)", BadInput, "no policy can play this problem: no policy was given"),
         Wrong(
-            "unknown policy", "kofn.compare(['dart-2'], problem)", BadInput, "there is no policy 'dart-2'; there are: "
+            "unknown policy",
+            "kofn.compare(['dart-2'], problem)",
+            BadInput,
+            "there is no policy 'dart-2': did you mean 'dart'? ",
         ),
         Wrong(
             "a policy that has been made",
             "kofn.compare({'mine': policy}, problem)",
             BadInput,
-            "a policy is a name, (name, parameters), or a function that makes one from a seed, not CMABSM(",
+            "a policy must be a name, (name, parameters), or a function that makes a policy from a seed; got CMABSM(",
         ),
         Wrong(
             "unknown parameter",
@@ -430,7 +436,7 @@ SECTIONS: dict[str, list[Wrong]] = {
             "no problem",
             "kofn.compare(['dart'], 'max')",
             BadInput,
-            "a problem is a Problem, a Setting, or a function that makes one from a seed, not 'max'",
+            "a problem must be a Problem, a Setting, or a function that makes one from a seed; got 'max'",
         ),
         Wrong(
             "a policy that cannot play it",
@@ -452,10 +458,10 @@ SECTIONS: dict[str, list[Wrong]] = {
             "a running cluster has its own workers: leave out workers=2",
         ),
         Wrong(
-            "a store that is no folder",
-            "kofn.compare(['dart'], problem, 1000, store=7)",
+            "an archive that is no folder",
+            "kofn.compare(['dart'], problem, 1000, archive=7)",
             BadInput,
-            "a store is a folder, such as 'sweep', not 7",
+            "archive must be a folder, such as 'sweep'; got 7",
         ),
     ],
     "Theory": [
@@ -463,15 +469,18 @@ SECTIONS: dict[str, list[Wrong]] = {
             "all arms", "theory.budget(30, 30, 1000)", BadInput, "k must be less than n_arms, but k=30 and n_arms=30"
         ),
         Wrong(
-            "U below 1", "theory.regret_bound(30, 5, 1000, 0.5)", BadInput, "lipschitz must lie from 1 to 1e9, not 0.5"
+            "U below 1", "theory.regret_bound(30, 5, 1000, 0.5)", BadInput, "lipschitz must be from 1 to 1e9; got 0.5"
         ),
         Wrong(
-            "a resolution of 0", "theory.budget(30, 5, 1000, resolution=0)", BadInput, "resolution must lie between 0"
+            "a resolution of 0",
+            "theory.budget(30, 5, 1000, resolution=0)",
+            BadInput,
+            "resolution must be at least 1e-30",
         ),
         Wrong(
-            "past counting", "theory.resolution(30, 10**101)", BadInput, "horizon must be at most 1e100 plays, but more"
+            "past counting", "theory.resolution(30, 10**101)", BadInput, "horizon must be at most 1e100 plays; got more"
         ),
-        Wrong("no time", "theory.time_to_try_all(30, 15, 0)", BadInput, "plays_per_second must be above 0, not 0"),
+        Wrong("no time", "theory.time_to_try_all(30, 15, 0)", BadInput, "plays_per_second must be above 0; got 0"),
         Wrong(
             "no doubling",
             "theory.doubling_loss(base=1)",
@@ -479,7 +488,10 @@ SECTIONS: dict[str, list[Wrong]] = {
             "doubling needs 0 < gamma < 1, delta >= 0, first >=",
         ),
         Wrong(
-            "more than all", "theory.affordable_resolution(30, 5, 1000, 2)", BadInput, "share is a part of the horizon"
+            "more than all",
+            "theory.affordable_resolution(30, 5, 1000, 2)",
+            BadInput,
+            "share must be above 0 and at most 1",
         ),
     ],
 }
@@ -507,26 +519,30 @@ COMMANDS = [
     WrongCommand(
         "negative seed", "run --seed -1", "Invalid value for '--seed': '-1' is not a whole number of at least"
     ),
-    WrongCommand("unknown policy", "run dart-2", "there is no policy 'dart-2'; there are: cmab-sm, "),
-    WrongCommand("unknown problem", "run --problem median", "there is no problem 'median'; there are: mean, max, min,"),
+    WrongCommand(
+        "unknown policy", "run dart-2", "there is no policy 'dart-2': did you mean 'dart'? Available: cmab-sm, "
+    ),
+    WrongCommand(
+        "unknown problem", "run --problem median", "there is no problem 'median': did you mean 'mean'? Availabl"
+    ),
     WrongCommand("all arms", "run --arms 5 --k 5", "k must be less than n_arms, but k=5 and n_arms=5"),
     WrongCommand(
-        "no value", "run --set resolution", "--set takes NAME=VALUE, such as resolution=0.05, not 'resolution'"
+        "no value", "run --set resolution", "--set takes NAME=VALUE, such as resolution=0.05; got 'resolution'"
     ),
     WrongCommand(
         "unknown parameter", "run cmab-sm --set epsilon=0.1", "cmab-sm does not take epsilon; it takes: direction, hor"
     ),
     WrongCommand(
-        "a parameter by the wrong way", "run --set k=3", "--set is for the policy's own parameters: give k by"
+        "a parameter by the wrong way", "run --set k=3", "--set is for the policy's own parameters: use --k for k"
     ),
     WrongCommand(
-        "a wrong parameter", "run cmab-sm --set resolution=fine", "resolution must be a finite number, not 'fine'"
+        "a wrong parameter", "run cmab-sm --set resolution=fine", "resolution must be a finite number; got 'fine'"
     ),
     WrongCommand(
         "another direction", "run --set direction=minimize", "the policy has direction='minimize', but the pro"
     ),
     WrongCommand("too many subsets", "run improved-ucb --arms 100 --k 50", "50 of 100 arms make "),
-    WrongCommand("a folder for a file", "run --out .", "a picture needs a file name, such as run, but '.' is a folder"),
+    WrongCommand("a folder for a file", "run --out .", "a picture needs a file name, such as run; got the folder '.'"),
     WrongCommand(
         "unknown figure", "paper max-45", "the paper has no figure 'max-45'; it has: cross-selling-12, cross-"
     ),
@@ -538,17 +554,35 @@ COMMANDS = [
     WrongCommand(
         "nothing to choose", "budget --arms 3 --k 3 --horizon 10", "k must be less than n_arms, but k=3 and n"
     ),
-    WrongCommand("too coarse", "budget --arms 9 --k 3 --horizon 10 --resolution 2", "resolution must lie between 0"),
-    WrongCommand("too long", "budget --arms 9 --k 3 --horizon 1e101", "horizon must be at most 1e100 plays, but more"),
-    WrongCommand("unknown policy to compare", "compare dart-2", "there is no policy 'dart-2'; there are: cmab-sm, "),
-    WrongCommand("unknown problem to compare on", "compare dart --problem median", "there is no problem 'median'; th"),
+    WrongCommand(
+        "too coarse", "budget --arms 9 --k 3 --horizon 10 --resolution 2", "resolution must be at least 1e-30"
+    ),
+    WrongCommand(
+        "too long",
+        "budget --arms 9 --k 3 --horizon 1e99",
+        "Invalid value for '--horizon': '1e99' is too large: the maximum is",
+    ),
+    WrongCommand(
+        "unknown policy to compare",
+        "compare dart-2",
+        "there is no policy 'dart-2': did you mean 'dart'? Available: cmab-sm, ",
+    ),
+    WrongCommand(
+        "unknown problem to compare on",
+        "compare dart --problem median",
+        "there is no problem 'median': did you mean 'mean'?",
+    ),
     WrongCommand("no such program", "compare dart --problem shop.py", "there is no file shop.py"),
     WrongCommand(
         "a policy that cannot play", "compare dart etcg --problem min", "etcg plays fewer than K arms, and this problem"
     ),
-    WrongCommand("a folder for a picture", "compare dart --out .", "a picture needs a file name, such as run, but '.'"),
-    WrongCommand("unknown setting", "suite median", "the suite has no setting median; it has: mean/N12-K2, mean/N12-"),
-    WrongCommand("unknown policy in the suite", "suite rare --policy dart-2", "there is no policy 'dart-2'; there are"),
+    WrongCommand(
+        "a folder for a picture", "compare dart --out .", "a picture needs a file name, such as run; got the "
+    ),
+    WrongCommand("unknown setting", "suite median", "the suite has no setting median (did you mean mean?); it has: me"),
+    WrongCommand(
+        "unknown policy in the suite", "suite rare --policy dart-2", "there is no policy 'dart-2': did you mean 'dart'?"
+    ),
     WrongCommand(
         "unknown version", "suite rare --against 0.0.8", "suite has no results of version '0.0.8'; it has: none"
     ),

@@ -147,11 +147,79 @@ def test_budget_prints_what_theory_says(answer: Kofn) -> None:
     said = budget(30, 15, 10**6)
     code, out, err = answer(*BUDGET)
     assert (code, err) == (0, "")
-    assert "N = 30, K = 15, T = 1,000,000" in out
+    assert out.startswith("thompson, N = 30, K = 15, T = 1,000,000")
+    assert "cmab-sm, N = 30, K = 15, T = 1,000,000" in out
+    for each in said.thompson.families:
+        (row,) = (line for line in out.splitlines() if line.startswith(f"  {each.family} "))
+        assert f" {each.regret:,.0f} " in row
+        assert f" {each.settled_90:,} plays" in row
     assert f"{said.shortest_useful_horizon:,} plays" in out
     assert f"{said.resolution:.4g}" in out
     assert f"{said.ucb_wins_from:.2g} (paper)" in out
-    assert " ".join(said.verdict.split()) in " ".join(out.split())
+    words = " ".join(out.split())
+    assert words.index(said.thompson.verdict) < words.index(said.cmab_sm_verdict)
+
+
+def test_budget_has_no_error_probability_for_a_schedule_that_explores_nothing(answer: Kofn) -> None:
+    assert "error probability" not in answer(*BUDGET)[1]
+    assert json.loads(answer(*BUDGET, "--json")[1])["error_probability"] is None
+    assert "error probability" in answer(*BUDGET, "--resolution", "0.1")[1]
+
+
+def test_budget_outside_the_table_gives_a_reason_instead_of_a_guess(answer: Kofn) -> None:
+    code, out, _ = answer("budget", "--arms", "1000", "--k", "5", "--horizon", "1e6")
+    assert code == 0
+    assert "no forecast, because the table has 4 to 300 arms, not 1,000." in out
+
+
+@pytest.mark.parametrize("argv", [["run"], ["compare"], ["suite"], ["paper"], ["budget", "--arms", "30", "--k", "5"]])
+def test_a_horizon_past_all_counting_is_refused(argv: list[str], answer: Kofn, tmp_path: Path) -> None:
+    code, out, err = answer(*argv, "--horizon", "1e99")
+    assert (code, out) == (2, "")
+    assert err.startswith("kofn: Invalid value for '--horizon': '1e99' is too large: the maximum is 4.6e+18 (")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "hint"),
+    [
+        (["run", "thomson"], "there is no policy 'thomson': did you mean 'thompson'?"),
+        (["run", "--problem", "maximum"], "there is no problem 'maximum': did you mean 'max'?"),
+        (
+            ["compare", "dart", "--problem", "cross-sell"],
+            "there is no problem 'cross-sell': did you mean 'cross-selling'?",
+        ),
+        (["suite", "rar"], "the suite has no setting rar (did you mean rare?)"),
+    ],
+)
+def test_a_similar_name_is_suggested(argv: list[str], hint: str, answer: Kofn) -> None:
+    code, _, err = answer(*argv)
+    assert code == 2
+    assert err.startswith(f"kofn: {hint}")
+
+
+# Width.
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_no_name_is_cut_at_80_columns(width: int, tmp_path: Path) -> None:
+    names = ["thompson-subsets", "shared-credit-ucb", "linear-thompson", "cucb", "improved-ucb"]
+    for argv in (["compare", *names, *FEW], ["policies"], [*SMALL], [*BUDGET]):
+        done = shell(*argv, cwd=tmp_path, COLUMNS=str(width))
+        assert done.returncode == 0
+        assert "…" not in done.stdout
+        assert max(map(len, done.stdout.splitlines())) <= width
+        if argv[0] in ("compare", "policies"):
+            rows = [line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ") and line.strip()]
+            assert set(names) <= set(rows)
+
+
+def test_columns_that_do_not_fit_are_named(tmp_path: Path) -> None:
+    narrow = shell("compare", "dart", *FEW, cwd=tmp_path, COLUMNS="70").stdout
+    assert "Not shown at this width: state, s per run, decisions" in " ".join(narrow.split())
+    assert "found best   final gap" in narrow
+    wide = shell("compare", "dart", *FEW, cwd=tmp_path, COLUMNS="150").stdout
+    assert "Not shown" not in wide
 
 
 def test_budget_as_json(answer: Kofn) -> None:
@@ -206,6 +274,7 @@ def test_run_shows_what_it_found(answer: Kofn) -> None:
         "exploration",
         "regret",
         "realised_regret",
+        "final_gap",
         "best",
         "optimum",
     }
@@ -235,7 +304,10 @@ def test_run_names_the_best_when_it_was_missed(answer: Kofn) -> None:
     argv = ["run", "cmab-sm", "--arms", "6", "--k", "2", "--horizon", "100"]
     said = json.loads(answer(*argv, "--json")[1])
     assert not said["optimal"]
-    assert f"{tuple(said['final'])}, but the best is {tuple(said['best'])}" in answer(*argv)[1]
+    rows = {line[2:20].strip(): line[20:].strip() for line in answer(*argv)[1].splitlines()}
+    assert (rows["found"], rows["best"]) == (str(tuple(said["final"])), str(tuple(said["best"])))
+    assert said["final_gap"] > 0
+    assert rows["final gap"] == f"{said['final_gap']:.3g} of an expected reward of {said['optimum']:.4g} per play"
 
 
 def test_run_realised(answer: Kofn) -> None:
@@ -305,7 +377,7 @@ def test_policies_are_listed(answer: Kofn) -> None:
         assert ("all subsets" in row) == fact["keeps_subsets"] == policy.keeps_subsets
         assert fact["needs"] == sorted(policy.needs)
         assert ", ".join(fact["needs"]) in row
-        assert fact["says"][:30] in row
+        assert fact["description"][:30] in row
 
 
 # paper.
@@ -324,7 +396,6 @@ def test_paper_writes_pictures_and_numbers(answer: Kofn, tmp_path: Path) -> None
         row = next(line.split() for line in out.splitlines() if line.split()[: len(named)] == named)[len(named) :]
         assert numbers(row[0]) == f"{cell['final']:.0f}"
         assert cell["published"] is None or numbers(row[2]) == f"{cell['published']:.0f}"
-    assert "K = 3: " in out
     assert "figures" in out
     assert "printed" in out
 
@@ -337,10 +408,20 @@ def test_paper_as_json_prints_what_it_writes(answer: Kofn, tmp_path: Path) -> No
 
 
 def test_paper_says_whether_the_order_is_the_published_one(answer: Kofn) -> None:
-    out = answer(*SMALL)[1]
+    out = answer(*SMALL[:3], "20000", *SMALL[4:])[1]
+    assert "Published values, ratios and orders are those after 20,000 plays." in out
     orders = [line for line in out.splitlines() if line.startswith("K = ")]
     assert [line[:6] for line in orders] == ["K = 2:", "K = 3:", "K = 5:"]
     assert all("as published" in line or "published: " in line for line in orders)
+
+
+def test_paper_with_a_horizon_before_the_first_published_point_compares_nothing(answer: Kofn) -> None:
+    out = answer(*SMALL)[1]
+    assert "Not compared with the paper" in out
+    assert "as published" not in out
+    (said,) = json.loads(answer(*SMALL, "--json")[1])
+    assert said["compared_at"] is None
+    assert {cell["published"] for cell in said["cells"]} == {None}
 
 
 def test_paper_draws_the_dominance_figures(answer: Kofn, tmp_path: Path) -> None:
@@ -392,7 +473,9 @@ def test_compare_as_csv(answer: Kofn) -> None:
     code, out, err = answer("compare", "dart", "uniform", *FEW, "--csv")
     assert (code, err) == (0, "")
     head, *rows = out.splitlines()
-    assert head.startswith("name,policy,reference,regret,low,high,worst,found_best,decisions,seconds,state_bytes")
+    assert head.startswith(
+        "name,policy,reference,regret,low,high,worst,found_best,final_gap,decisions,seconds,state_bytes"
+    )
     assert [row.split(",")[0] for row in rows] == ["dart", "uniform"]
 
 
@@ -401,7 +484,7 @@ def test_compare_without_names_plays_all_that_can_and_says_what_cannot(answer: K
     said = json.loads(answer(*argv, "--json")[1])
     assert {row["name"] for row in said["rows"]} | set(said["skipped"]) == set(POLICIES)
     assert list(said["skipped"]) == ["etcg"]
-    assert "left out: etcg: etcg plays fewer than K arms" in answer(*argv)[1]
+    assert "skipped: etcg: etcg plays fewer than K arms" in answer(*argv)[1]
 
 
 def test_compare_writes_its_picture(answer: Kofn, tmp_path: Path) -> None:
@@ -453,11 +536,11 @@ def test_compare_on_a_problem_of_ones_own(program: str, title: str, answer: Kofn
     [
         (None, "there is no file shop.py"),
         ("arms = 4", "shop.py defines no `problem`: a kofn.Problem, or a function that makes one from a seed"),
-        ("problem = (", "shop.py cannot be run: SyntaxError: '(' was never closed (shop.py, line 1)"),
-        ("import nowhere", "shop.py cannot be run: ModuleNotFoundError: No module named 'nowhere'"),
-        ("problem = 4", "a problem is a Problem, a Setting, or a function that makes one from a seed, not 4"),
-        ("def problem(seed): return 4", "a problem is a Problem, a Setting, or a function that makes one"),
-        ("import sys; sys.exit(0)", "shop.py cannot be run: SystemExit: 0"),
+        ("problem = (", "shop.py failed: SyntaxError: '(' was never closed (shop.py, line 1)"),
+        ("import nowhere", "shop.py failed: ModuleNotFoundError: No module named 'nowhere'"),
+        ("problem = 4", "a problem must be a Problem, a Setting, or a function that makes one from a seed; got 4"),
+        ("def problem(seed): return 4", "a problem must be a Problem, a Setting, or a function that makes one"),
+        ("import sys; sys.exit(0)", "shop.py failed: SystemExit: 0"),
     ],
 )
 @pytest.mark.parametrize("names", [["dart"], []], ids=["one", "all"])
@@ -629,6 +712,7 @@ def test_stopping_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
     monkeypatch.setattr(sys, "argv", ["kofn", "policies"])
     monkeypatch.setattr("kofn.cli.show", stop)
+    monkeypatch.setattr("signal.signal", lambda *_: None)  # this process goes on
     with pytest.raises(SystemExit) as end:
         main()
     assert end.value.code == 130
@@ -655,7 +739,7 @@ def test_kofn_is_installed() -> None:
 def test_errors_look_the_same_from_a_shell(tmp_path: Path) -> None:
     done = shell("run", "nope", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"kofn: there is no policy 'nope'; there are: {', '.join(sorted(POLICIES))}\n"
+    assert done.stderr == f"kofn: there is no policy 'nope'. Available: {', '.join(sorted(POLICIES))}\n"
 
 
 @pytest.mark.parametrize("argv", [["policies"], ["policies", "--json"], BUDGET, ["--help"]])

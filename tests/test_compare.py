@@ -5,6 +5,7 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 import kofn
 from kofn import BadInput, Bernoulli, Comparison, Curve, MissingExtra, Policy, Problem, Run, Standing, compare
-from kofn.experiments.contenders import Trial
+from kofn.experiments.competitors import Trial
 from kofn.experiments.settings import Setting
 from kofn.policies.registry import POLICIES
 from kofn.problems import Beta
@@ -198,8 +199,8 @@ def test_what_cannot_play_is_an_error_or_left_out_with_its_reason() -> None:
     assert list(result.skipped) == ["etcg", "improved-ucb"]
     assert result.skipped["improved-ucb"].startswith("20 of 60 arms make ")
     *_, first, second = str(result).splitlines()
-    assert first.startswith("left out: etcg: etcg plays fewer than K arms")
-    assert second == f"left out: improved-ucb: {result.skipped['improved-ucb']}"
+    assert first.startswith("skipped: etcg: etcg plays fewer than K arms")
+    assert second == f"skipped: improved-ucb: {result.skipped['improved-ucb']}"
     assert result.to_dict()["skipped"] == result.skipped
 
 
@@ -210,23 +211,33 @@ def test_nothing_is_run_when_one_policy_cannot_play(monkeypatch: pytest.MonkeyPa
 
 
 WRONG: list[tuple[Any, Any, dict[str, Any], str]] = [
-    ("dart", PROBLEM, {}, "policies are a list of names, such as .*, not 'dart'"),
-    (None, PROBLEM, {}, "policies are a list of names, such as .*, not None"),
-    ([], PROBLEM, {}, "no policy can play this problem: none was named"),
-    ({}, PROBLEM, {}, "no policy can play this problem: none was named"),
-    (["dart-2"], PROBLEM, {}, "there is no policy 'dart-2'; there are: cmab-sm, "),
-    (["dart-2"], PROBLEM, {"skip": True}, "there is no policy 'dart-2'; there are: cmab-sm, "),
+    ("dart", PROBLEM, {}, "policies must be a list of names, such as .*; got 'dart'"),
+    (None, PROBLEM, {}, "policies must be a list of names, such as .*; got None"),
+    ([], PROBLEM, {}, "no policy can play this problem: no policy was given"),
+    ({}, PROBLEM, {}, "no policy can play this problem: no policy was given"),
+    (["dart-2"], PROBLEM, {}, "there is no policy 'dart-2': did you mean 'dart'\\? Available: cmab-sm, "),
+    (["dart-2"], PROBLEM, {"skip": True}, "there is no policy 'dart-2': did you mean 'dart'\\? Available: cmab-sm, "),
     ([kofn.Uniform], PROBLEM, {}, "there is no policy <class"),
-    ({"mine": kofn.Uniform}, PROBLEM, {}, r"a policy is a name, \(name, parameters\), or a function .*, not <class"),
-    ({"mine": kofn.Uniform(6, 2)}, PROBLEM, {}, "a policy is a name, .*, not Uniform"),
-    ({"mine": ("dart",)}, PROBLEM, {}, r"a policy is a name, .*, not \('dart',\)"),
-    ({"mine": ("dart", 3)}, PROBLEM, {}, r"a policy is a name, .*, not \('dart', 3\)"),
+    (
+        {"mine": kofn.Uniform},
+        PROBLEM,
+        {},
+        r"a policy must be a name, \(name, parameters\), or a function .*; got <class",
+    ),
+    ({"mine": kofn.Uniform(6, 2)}, PROBLEM, {}, "a policy must be a name, .*; got Uniform"),
+    ({"mine": ("dart",)}, PROBLEM, {}, r"a policy must be a name, .*; got \('dart',\)"),
+    ({"mine": ("dart", 3)}, PROBLEM, {}, r"a policy must be a name, .*; got \('dart', 3\)"),
     ({"mine": lambda seed: 7}, PROBLEM, {}, "policy must be a Policy, for instance .*, not 7"),
     ({"mine": lambda seed: kofn.Uniform(7, 2)}, PROBLEM, {}, "the policy has n_arms=7, but the problem has n_arms=6"),
     ({"mine": ("dart", {"epsilon": 1})}, PROBLEM, {}, "dart does not take epsilon"),
-    (["dart"], "max", {}, "a problem is a Problem, a Setting, or a function that makes one from a seed, not 'max'"),
-    (["dart"], "max", {"skip": True}, "a problem is a Problem, a Setting, or a function that .*, not 'max'"),
-    (["dart"], lambda seed: 3, {}, "a problem is a Problem, a Setting, or a function .*, not 3"),
+    (
+        ["dart"],
+        "max",
+        {},
+        "a problem must be a Problem, a Setting, or a function that makes one from a seed; got 'max'",
+    ),
+    (["dart"], "max", {"skip": True}, "a problem must be a Problem, a Setting, or a function that .*; got 'max'"),
+    (["dart"], lambda seed: 3, {}, "a problem must be a Problem, a Setting, or a function .*; got 3"),
     (["dart"], PROBLEM, {"horizon": 0}, "horizon must be a whole number of at least 1, not 0"),
     (["dart"], PROBLEM, {"runs": 0}, "runs must be a whole number of at least 1, not 0"),
     (["dart"], PROBLEM, {"seed": -1}, "seed must be a whole number of at least 0, not -1"),
@@ -245,7 +256,9 @@ def test_wrong_input_is_refused_in_words(policies: Any, problem: Any, options: d
 
 def trial(regret: float, optimal: bool, decisions: int, seconds: float, state_bytes: int) -> Trial:
     curve = Curve(np.array([0.0, 1000.0]), np.array([0.0, regret]))
-    return Trial(Run("p", 1000, (0, 1), optimal, decisions, 1000, curve), seconds, state_bytes)
+    return Trial(
+        Run("p", 1000, (0, 1), optimal, decisions, 1000, curve), seconds, state_bytes, 0.0 if optimal else 0.25
+    )
 
 
 @pytest.fixture
@@ -270,6 +283,7 @@ def test_the_rows_are_ranked_and_a_reference_never_is(by_hand: Comparison) -> No
         "regret": 1000.0,
         "worst": 1100.0,
         "found_best": 0.5,
+        "final_gap": 0.125,
         "decisions": 15.0,
         "seconds": 1.0,
         "state_bytes": 1_234,
@@ -278,15 +292,29 @@ def test_the_rows_are_ranked_and_a_reference_never_is(by_hand: Comparison) -> No
     assert (sees["reference"], sees["regret"]) == (True, 2.0)
 
 
+def test_the_final_gap_is_that_of_the_subsets_that_were_found() -> None:
+    result = compare(["uniform", "oracle"], PROBLEM, 100, runs=3, workers=1)
+    for standing in result.standings:
+        gaps = [float(PROBLEM.gap(np.array([each.run.final]))[0]) for each in standing.trials]
+        assert standing.final_gap == pytest.approx(np.mean(gaps))
+        assert [gap <= 1e-12 for gap in gaps] == [each.run.optimal for each in standing.trials]
+
+
+def test_a_gap_that_is_not_known_is_left_empty(by_hand: Comparison) -> None:
+    old = Standing("old", "dart", False, (replace(by_hand.standings[0].trials[1], final_gap=None),))
+    assert (old.final_gap, old.to_dict()["final_gap"]) == (None, None)
+    assert " 0%   " in str(replace(by_hand, standings=(old,))).splitlines()[2]
+
+
 def test_it_prints_itself(by_hand: Comparison) -> None:
     lines = str(by_hand).splitlines()
     assert [" ".join(line.split()) for line in lines] == [
         "by hand: regret after 1,000 plays, 2 runs",
-        "policy regret 95 % low high worst run found best decisions s per run state",
-        "quick 10 10 10 10 100% 30 0.250 80 B",
-        "slow 1,000 0 2,271 1,100 50% 15 1.000 1,234 B",
-        "sees (sees arms) 2 0 15 3 100% 5 0.100 50 B",
-        "left out: other: too large",
+        "policy regret 95 % low high worst run found best final gap decisions s per run state",
+        "quick 10 10 10 10 100% 0 30 0.250 80 B",
+        "slow 1,000 0 2,271 1,100 50% 0.12 15 1.000 1,234 B",
+        "sees (sees arms) 2 0 15 3 100% 0 5 0.100 50 B",
+        "skipped: other: too large",
     ]
     assert len({len(line) for line in lines[1:5]}) == 1  # columns
 
@@ -384,5 +412,5 @@ def test_a_function_that_makes_no_problem_is_named() -> None:
     def broken(seed: Any) -> Problem:
         raise RuntimeError(f"no luck with {seed!r}"[:12])
 
-    with pytest.raises(BadInput, match=r"broken\(seed\) makes no problem: RuntimeError: no luck"):
+    with pytest.raises(BadInput, match=r"broken\(seed\) failed: RuntimeError: no luck"):
         kofn.compare(["uniform"], broken, 100, 1, workers=1)

@@ -14,8 +14,8 @@ from kofn.experiments.paper import (
     FIGURES,
     Cell,
     Dominance,
-    Line,
     Panel,
+    PanelPolicy,
     PanelResult,
     figures_named,
     run_panel,
@@ -200,7 +200,7 @@ def test_the_figures_are_those_of_the_paper() -> None:
     }
     for panel in panels.values():
         for k in panel.ks:
-            names = {line.published for line in panel.lines(k)}
+            names = {line.published for line in panel.policies(k)}
             printed = {key[3] for key in published() if key[:3] == (panel.family, panel.n_arms, k)}
             assert printed <= names
             assert ("csar" in names) == (panel.family == "mean")  # the only linear reward
@@ -220,17 +220,17 @@ def run_of(plays: list[float], regret: list[float], *, optimal: bool = True, exp
 
 def cell_of(policy: str, final: float, printed: float | None, *, k: int = 2, schedule: str = "figures") -> Cell:
     curve = None if printed is None else Curve(np.array([0.0, 800.0]), np.array([0.0, printed]))
-    line = Line(policy, schedule, {"cmab-sm": "cmab-sm", "improved-ucb": "ucb"}[policy])
+    line = PanelPolicy(policy, schedule, {"cmab-sm": "cmab-sm", "improved-ucb": "ucb"}[policy])
     return Cell.of(k, line, [run_of([0, 1_000], [0, final])], curve)
 
 
 def test_a_cell_is_the_mean_of_its_runs() -> None:
     runs = [run_of([0, 100], [0, 10], exploration=40), run_of([0, 100], [0, 30], optimal=False, exploration=60)]
-    cell = Cell.of(2, Line("cmab-sm", "printed", "cmab-sm"), runs, None)
+    cell = Cell.of(2, PanelPolicy("cmab-sm", "printed", "cmab-sm"), runs, None)
     assert (cell.final, cell.found, cell.exploration, cell.decisions) == (20, 0.5, 50, 7)
-    assert (cell.ratio, cell.line.name) == (None, "cmab-sm (printed)")
+    assert (cell.ratio, cell.policy.name) == (None, "cmab-sm (printed)")
     said = cell.to_dict()
-    assert (said["k"], said["final"], said["found_best"], said["published"], said["published_at"]) == (
+    assert (said["k"], said["final"], said["found_best"], said["published"], said["compared_at"]) == (
         (2, 20, 0.5, None, None)
     )
     assert said["final_low"] == cell.band.low[-1] < 20 < cell.band.high[-1] == said["final_high"]
@@ -240,11 +240,23 @@ def test_the_ratio_is_taken_where_the_published_curve_ends() -> None:
     assert cell_of("cmab-sm", final=100, printed=40).ratio == pytest.approx(80 / 40)
 
 
-@pytest.mark.parametrize(("horizon", "ratio"), [(799, None), (800, 0.5), (900, 0.5 * 800 / 900)])
-def test_there_is_no_ratio_before_the_published_end(horizon: float, ratio: float | None) -> None:
-    printed = Curve(np.array([0.0, 800.0]), np.array([0.0, 40]))
-    cell = Cell.of(2, Line("cmab-sm", "figures", "cmab-sm"), [run_of([0, horizon], [0, 20])], printed)
-    assert cell.ratio == (None if ratio is None else pytest.approx(ratio))
+@pytest.mark.parametrize(
+    ("horizon", "at", "published"), [(400, 400, 20), (799, 799, 39.95), (800, 800, 40), (900, 800, 40)]
+)
+def test_a_shorter_run_is_compared_at_its_own_end(horizon: float, at: float, published: float) -> None:
+    printed = Curve(np.array([0.0, 200.0, 800.0]), np.array([0.0, 10, 40]))
+    cell = Cell.of(2, PanelPolicy("cmab-sm", "figures", "cmab-sm"), [run_of([0, horizon], [0, 20])], printed)
+    assert (cell.compared_at, cell.theirs) == (at, pytest.approx(published))
+    assert cell.ours == pytest.approx(20 * at / horizon)
+    assert cell.ratio == pytest.approx(20 * at / horizon / published)
+    said = cell.to_dict()
+    assert (said["compared_at"], said["published"], said["ours"]) == (cell.compared_at, cell.theirs, cell.ours)
+
+
+def test_a_run_that_ends_before_the_first_published_point_is_not_compared() -> None:
+    printed = Curve(np.array([0.0, 200.0, 800.0]), np.array([0.0, 10, 40]))
+    cell = Cell.of(2, PanelPolicy("cmab-sm", "figures", "cmab-sm"), [run_of([0, 199], [0, 20])], printed)
+    assert (cell.compared_at, cell.ours, cell.theirs, cell.ratio) == (None, None, None, None)
 
 
 def test_orders_are_of_the_figures_schedule() -> None:
@@ -275,7 +287,7 @@ def small() -> PanelResult:
 
 
 def test_a_panel_has_a_cell_for_each_k_and_line(small: PanelResult) -> None:
-    assert [(cell.k, cell.line.name) for cell in small.cells] == [
+    assert [(cell.k, cell.policy.name) for cell in small.cells] == [
         (2, "cmab-sm (figures)"),
         (2, "cmab-sm (printed)"),
         (2, "improved-ucb (figures)"),
@@ -290,11 +302,11 @@ def test_a_panel_has_a_cell_for_each_k_and_line(small: PanelResult) -> None:
         assert cell.band.runs == 3
         assert cell.band.plays[-1] == 3_000
         assert 0 < cell.final < 3_000
-        assert cell.printed is published().get(("max", 12, cell.k, cell.line.published))
+        assert cell.printed is published().get(("max", 12, cell.k, cell.policy.published))
 
 
 def test_the_printed_schedule_explores_nothing_in_3000_plays(small: PanelResult) -> None:
-    explored = {(cell.k, cell.line.name): cell.exploration for cell in small.cells}
+    explored = {(cell.k, cell.policy.name): cell.exploration for cell in small.cells}
     assert explored[2, "cmab-sm (printed)"] == 0 < explored[2, "cmab-sm (figures)"]
 
 
@@ -315,7 +327,19 @@ def test_all_policies_play_the_same_instances(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_short_horizon_has_no_ratio(small: PanelResult) -> None:
+    """The paper has a point each 20,000 plays."""
+    assert small.compared_at is None
     assert [cell.ratio for cell in small.cells] == [None] * 8
+
+
+def test_a_shorter_horizon_is_compared_with_the_published_curve_at_that_play() -> None:
+    result = run_panel(Panel("max-12", "", "max", 12, (3,), 2, ()), horizon=30_000, workers=1)
+    assert result.compared_at == result.to_dict()["compared_at"] == 30_000
+    at_30_000 = float(published()["max", 12, 3, "cmab-sm"].at(30_000))
+    for cell in result.cells[:2]:
+        assert cell.theirs == at_30_000 < 12_909.17
+        assert cell.ratio == pytest.approx(cell.final / at_30_000)
+    assert result.published_values(3) == {"ucb": float(published()["max", 12, 3, "ucb"].at(30_000))}
 
 
 def test_a_panel_is_ready_for_json(small: PanelResult) -> None:
@@ -332,10 +356,9 @@ def test_a_panel_is_ready_for_json(small: PanelResult) -> None:
         ("cmab-sm", "figures"),
         ("cmab-sm", "printed"),
     ]
-    assert said["cells"][0]["published"] == 49_358.57
-    assert said["cells"][0]["published_at"] == 980_000
+    assert said["cells"][0]["published"] is said["cells"][0]["compared_at"] is said["compared_at"] is None
     assert said["cells"][0]["final"] == said["cells"][0]["curve"]["mean"][-1]
-    assert said["only_published"] == {"2": {}, "3": {"ucb": 29_854.47}}  # UCB was not run at K = 3
+    assert said["only_published"] == {"2": {}, "3": {}}
 
 
 def test_what_was_not_run_is_drawn_from_what_was_published() -> None:
@@ -359,7 +382,7 @@ def test_progress_counts_the_runs_of_the_whole_figure() -> None:
 def test_a_million_plays_have_a_ratio() -> None:
     panel = Panel("max-12", "", "max", 12, (3,), 2, ())
     *theirs, ours = run_panel(panel, workers=1).cells
-    assert (ours.line.name, ours.printed, ours.ratio) == ("thompson", None, None)
+    assert (ours.policy.name, ours.printed, ours.ratio) == ("thompson", None, None)
     for cell in theirs:
         assert cell.printed is not None
         at_980_000 = float(np.interp(980_000, cell.band.plays, cell.band.mean))
@@ -369,14 +392,14 @@ def test_a_million_plays_have_a_ratio() -> None:
 
 def test_a_line_plays_with_its_schedule_and_without_a_note(tmp_path: Path) -> None:
     panel = Panel("mean-45", "", "mean", 45, (2,), 1, ())
-    run_panel(panel, horizon=1_000, workers=1, store=tmp_path)  # warnings are errors here
+    run_panel(panel, horizon=1_000, workers=1, archive=tmp_path)  # warnings are errors here
     files = {path.stem.rpartition("-")[0]: path for path in tmp_path.rglob("*.jsonl")}
     assert set(files) == {"cmab-sm-figures", "cmab-sm-printed", "csar", "thompson"}
     heads = {name: json.loads(path.read_text().splitlines()[0]) for name, path in files.items()}
     assert {head["policy"] for head in heads.values()} == {"cmab-sm", "csar", "thompson"}
     assert heads["cmab-sm-figures"]["digest"] != heads["cmab-sm-printed"]["digest"]
-    assert Line("cmab-sm", "printed").params == {"schedule": "printed"}
-    assert (Line("csar").params, Line("csar").name) == ({}, "csar")
+    assert PanelPolicy("cmab-sm", "printed").params == {"schedule": "printed"}
+    assert (PanelPolicy("csar").params, PanelPolicy("csar").name) == ({}, "csar")
     with pytest.warns(ShortHorizonWarning):
         make_policy("cmab-sm", 45, 2, horizon=1_000)
 
@@ -396,5 +419,5 @@ def test_the_figures_come_out_as_published(name: str) -> None:
     for k in panel.ks:
         ours, theirs = result.orders(k)
         assert ours == theirs
-    ratios = {(cell.k, cell.line.name): cell.ratio for cell in result.cells if cell.line.schedule == "figures"}
+    ratios = {(cell.k, cell.policy.name): cell.ratio for cell in result.cells if cell.policy.schedule == "figures"}
     assert all(ratio is not None and 0.5 <= ratio <= 2 for ratio in ratios.values()), ratios

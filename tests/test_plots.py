@@ -68,7 +68,7 @@ def test_each_line_is_our_mean_and_each_band_its_width(max12: PanelResult) -> No
         bands = [each for each in ax.collections if isinstance(each, FillBetweenPolyCollection)]
         assert len(bands) == len(max12.at(k)) == 5
         for cell, band in zip(max12.at(k), bands, strict=True):
-            drawn = line(ax, cell.line.name)
+            drawn = line(ax, cell.policy.name)
             assert drawn.get_xdata().tolist() == cell.band.plays.tolist()
             assert drawn.get_ydata().tolist() == cell.band.mean.tolist()
             heights = np.asarray(band.get_paths()[0].vertices)[:, 1]
@@ -117,7 +117,7 @@ def test_places_without_a_k_stay_empty(five: PanelResult) -> None:
 
 def test_without_published_curves_only_ours_are_drawn(five: PanelResult) -> None:
     figure = draw_panel(five)
-    assert labels(figure.axes[0]) == [cell.line.name for cell in five.at(2)]
+    assert labels(figure.axes[0]) == [cell.policy.name for cell in five.at(2)]
     assert labels(figure.axes[1]) == ["cmab-sm (figures)", "cmab-sm (printed)", "thompson"]
 
 

@@ -9,8 +9,8 @@ import pytest
 import kofn
 from kofn import BadInput
 from kofn.experiments import suite, sweep
-from kofn.experiments.archive import Store
-from kofn.experiments.contenders import Contender, Trial
+from kofn.experiments.archive import RunArchive
+from kofn.experiments.competitors import Competitor, Trial
 from kofn.experiments.settings import FAMILIES, Setting
 from kofn.experiments.suite import SUITE, Leaderboard, as_markdown, run_suite, settings_named, versus
 from kofn.policies.registry import POLICIES
@@ -48,11 +48,14 @@ def test_settings_by_name_and_by_family() -> None:
         "rare/N12-K3",
         "rare/N24-K5",
     ]
-    with pytest.raises(BadInput, match="the suite has no setting max/N13-K3, median; it has: mean/N12-K2, "):
+    with pytest.raises(
+        BadInput,
+        match=r"the suite has no setting max/N13-K3, median \(did you mean max/N12-K3\?\); it has: mean/N12-K2, ",
+    ):
         settings_named(["median", "max", "max/N13-K3"])
 
 
-# The store.
+# The archive.
 
 
 @pytest.fixture
@@ -60,31 +63,31 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
     """The runs that are really done."""
     made: list[tuple[str, str, int]] = []
 
-    def counted(contender: Contender, run: int) -> Trial:
-        assert isinstance(contender.problem, Setting)
-        made.append((contender.problem.name, contender.label, run))
-        return contender.play(run)
+    def counted(competitor: Competitor, run: int) -> Trial:
+        assert isinstance(competitor.problem, Setting)
+        made.append((competitor.problem.name, competitor.label, run))
+        return competitor.play(run)
 
     monkeypatch.setattr(sweep, "play", counted)
     return made
 
 
-def run(store: Store, policies: tuple[str, ...] = ("uniform", "oracle", "etcg"), **options: Any) -> list[Any]:
-    return list(run_suite(store, settings=[MIN, RARE], policies=policies, **SMALL | options))
+def run(archive: RunArchive, policies: tuple[str, ...] = ("uniform", "oracle", "etcg"), **options: Any) -> list[Any]:
+    return list(run_suite(archive, settings=[MIN, RARE], policies=policies, **SMALL | options))
 
 
 def test_what_is_in_the_store_is_not_run_again(tmp_path: Path, calls: list[tuple[str, str, int]]) -> None:
-    store = Store(tmp_path)
-    first = run(store)
+    archive = RunArchive(tmp_path)
+    first = run(archive)
     pairs = [(setting, policy) for setting in ("min/N12-K3", "rare/N12-K3") for policy in ("uniform", "oracle", "etcg")]
     assert [(each["setting"], each["policy"]) for each in first] == pairs
     played = [(*pair, number) for pair in pairs if pair != ("min/N12-K3", "etcg") for number in range(2)]
     assert calls == played
-    assert run(store) == first
+    assert run(archive) == first
     assert calls == played  # nothing more
     (path,) = tmp_path.glob(f"{kofn.__version__}/rare/N12-K3/uniform-*.jsonl")
     path.unlink()
-    again = run(store)
+    again = run(archive)
     assert calls == [*played, ("rare/N12-K3", "uniform", 0), ("rare/N12-K3", "uniform", 1)]
     assert again[3]["finals"] == first[3]["finals"]  # the same seed
 
@@ -95,32 +98,32 @@ def test_what_is_in_the_store_is_not_run_again(tmp_path: Path, calls: list[tuple
 def test_what_was_asked_otherwise_is_run_and_what_was_there_stays(
     other: dict[str, Any], more: int, tmp_path: Path, calls: list[tuple[str, str, int]]
 ) -> None:
-    store = Store(tmp_path)
-    before = run(store)
+    archive = RunArchive(tmp_path)
+    before = run(archive)
     calls.clear()
-    (name, value), found = *other.items(), run(store, **other)
+    (name, value), found = *other.items(), run(archive, **other)
     assert len(calls) == more  # of more runs, only those are done that are not there
     assert {each[name] for each in found} == {value}
-    assert run(store, **other) == found
-    assert run(store) == before
+    assert run(archive, **other) == found
+    assert run(archive) == before
     assert len(calls) == more
 
 
 def test_a_suite_that_is_stopped_goes_on_where_it_was(tmp_path: Path, calls: list[tuple[str, str, int]]) -> None:
-    whole = run(Store(tmp_path / "whole"), ("uniform", "oracle"))
+    whole = run(RunArchive(tmp_path / "whole"), ("uniform", "oracle"))
     calls.clear()
-    results = run_suite(Store(tmp_path), settings=[MIN, RARE], policies=["uniform", "oracle"], **SMALL)
+    results = run_suite(RunArchive(tmp_path), settings=[MIN, RARE], policies=["uniform", "oracle"], **SMALL)
     next(results)
     next(results)
     del results
     assert len(calls) == 4
-    again = run(Store(tmp_path), ("uniform", "oracle"))
+    again = run(RunArchive(tmp_path), ("uniform", "oracle"))
     assert len(calls) == 8
     assert [each["finals"] for each in again] == [each["finals"] for each in whole]
 
 
 def test_a_result_has_what_was_asked_its_row_and_its_runs(tmp_path: Path) -> None:
-    uniform, _, etcg, *_ = run(Store(tmp_path))
+    uniform, _, etcg, *_ = run(RunArchive(tmp_path))
     assert {key: uniform[key] for key in ("setting", "policy", "horizon", "runs", "seed")} == {
         "setting": "min/N12-K3",
         "policy": "uniform",
@@ -139,8 +142,8 @@ def test_a_result_has_what_was_asked_its_row_and_its_runs(tmp_path: Path) -> Non
 
 def test_progress_counts_runs_from_what_is_in_the_store(tmp_path: Path) -> None:
     heard: list[tuple[int, int]] = []
-    run(Store(tmp_path), ("uniform",), runs=1)
-    run(Store(tmp_path), ("uniform",), progress=lambda *at: heard.append(at))
+    run(RunArchive(tmp_path), ("uniform",), runs=1)
+    run(RunArchive(tmp_path), ("uniform",), progress=lambda *at: heard.append(at))
     assert heard == [(2, 4), (3, 4), (4, 4)]
 
 
@@ -149,25 +152,25 @@ def test_wrong_input_is_refused_before_anything_runs(
     other: dict[str, Any], tmp_path: Path, calls: list[tuple[str, str, int]]
 ) -> None:
     with pytest.raises(BadInput):
-        run(Store(tmp_path), **other)
+        run(RunArchive(tmp_path), **other)
     assert calls == []
     assert list(tmp_path.iterdir()) == []
 
 
 def test_all_policies_play_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suite, "_tried", lambda *_: "not here")
-    found = list(run_suite(Store(tmp_path), settings=[MIN]))
+    monkeypatch.setattr(suite, "_checked", lambda *_: "not here")
+    found = list(run_suite(RunArchive(tmp_path), settings=[MIN]))
     assert [each["policy"] for each in found] == sorted(POLICIES)
     assert (found[0]["horizon"], found[0]["runs"], found[0]["seed"]) == (10**6, 10, 2021)
 
 
 def test_what_would_take_too_long_is_not_tried(tmp_path: Path, calls: list[tuple[str, str, int]]) -> None:
     large, many = Setting("mean", 1_000, 10), Setting("mean", 45, 8)
-    assert math.comb(45, 8) > suite.MOST_SUBSETS > math.comb(45, 4)
+    assert math.comb(45, 8) > suite.MAX_SUBSETS > math.comb(45, 4)
     names = ["improved-ucb", "linear-thompson", "uniform"]
-    found = list(run_suite(Store(tmp_path), settings=[large, many], policies=names, horizon=10, runs=1, workers=1))
-    quadratic = "with more than 500 arms, the suite runs only policies whose memory is linear in N"
-    subsets = "with more than 200,000 subsets, the suite runs no policy that keeps something of each"
+    found = list(run_suite(RunArchive(tmp_path), settings=[large, many], policies=names, horizon=10, runs=1, workers=1))
+    quadratic = "with more than 500 arms, the suite runs only policies with memory linear in N"
+    subsets = "with more than 200,000 subsets, the suite runs no policy that keeps a number for each subset"
     assert [each.get("skipped") for each in found] == [quadratic, quadratic, None, subsets, None, None]
     assert [each[:2] for each in calls] == [
         ("mean/N1000-K10", "uniform"),
@@ -186,7 +189,7 @@ def result(setting: str, policy: str, regret: float | None, **asked: int) -> dic
 
 
 def test_two_versions_side_by_side(tmp_path: Path) -> None:
-    before, now = Store(tmp_path, "0.0.9"), Store(tmp_path)
+    before, now = RunArchive(tmp_path, "0.0.9"), RunArchive(tmp_path)
     then = run(before, ("uniform", "oracle"))
     found = run(now, ("uniform", "etcg"))
     assert now.versions == ["0.0.9", kofn.__version__]
@@ -196,14 +199,14 @@ def test_two_versions_side_by_side(tmp_path: Path) -> None:
         {"setting": "rare/N12-K3", "policy": "uniform", "before": regret[1], "after": regret[1]},
     ]
     for other in ({"seed": 4}, {"horizon": 100}, {"runs": 3}):  # not the same runs
-        with pytest.raises(BadInput, match=r"there are no such runs of version 0\.0\.9 in .*: run its suite first"):
+        with pytest.raises(BadInput, match=r".* has none of these runs of version 0\.0\.9: run its suite first"):
             versus(run(now, ("uniform",), **other), before)
     fewer = versus(run(now, ("uniform",), runs=1), before)
     assert fewer[0]["before"] == fewer[0]["after"] == then[0]["finals"][0]
     with pytest.raises(BadInput, match=r"has no results of version '0\.0\.8'; it has: 0\.0\.9, "):
         now.of_version("0.0.8")
     with pytest.raises(BadInput, match="it has: none"):
-        Store(tmp_path / "empty").of_version("0.0.9")
+        RunArchive(tmp_path / "empty").of_version("0.0.9")
 
 
 # The leaderboard, from results made by hand.
@@ -232,8 +235,11 @@ def test_standings_count_wins_and_ratios_of_rivals_only() -> None:
 
 def test_the_page() -> None:
     page = as_markdown(BOARD, "kofn suite --page it.md")
-    assert page.startswith("# Leaderboard\n\nEvery policy")
-    assert "mean regret after 1,000 plays, over 1 runs with a fresh random problem each (seed 2021)" in page
+    assert page.startswith("# Leaderboard\n\nThe mean regret of every policy")
+    assert (
+        "after 1,000 plays on every setting of the suite, over 1 runs, each with a fresh random problem (seed 2021)"
+        in page
+    )
     assert "Made by `kofn suite --page it.md`." in page
     assert "| `dart` | 3 | 2 | 1.0 | 2 |\n| `slots` | 2 | 1 | 2.5 | 4 |\n" in page
     table = """

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ import pytest
 from kofn import BadInput, Bernoulli, Comparison, Problem, compare
 from kofn.backends import open_backend
 from kofn.experiments import sweep
-from kofn.experiments.archive import Store
-from kofn.experiments.contenders import Contender, Trial
+from kofn.experiments.archive import RunArchive
+from kofn.experiments.competitors import Competitor, Trial
 from kofn.experiments.paper import Panel, run_panel
 from kofn.experiments.settings import Setting
 from kofn.experiments.suite import run_suite
@@ -66,26 +67,26 @@ class Killer:
         return self.before - set(self.client.run(os.getpid).values())
 
 
-def with_one_killed(client: Any, runs: int, horizon: int, store: Path) -> None:
+def with_one_killed(client: Any, runs: int, horizon: int, archive: Path) -> None:
     """The same sweep in local processes and on two workers, one of which is killed on the way."""
     of = runs * len(POLICIES)
     killer = Killer(client, when=of // 3)
-    there = compare(POLICIES, SETTING, horizon, runs, backend=client, store=store, progress=killer)
+    there = compare(POLICIES, SETTING, horizon, runs, backend=client, archive=archive, progress=killer)
     assert killer.heard[1:] == [(done, of) for done in range(1, of + 1)]
     assert len(killer.lost) == 1
     here = compare(POLICIES, SETTING, horizon, runs, workers=2)
     assert numbers(there) == numbers(here)
-    lines = [line for path in store.rglob("*.jsonl") for line in path.read_text().splitlines()[1:]]
+    lines = [line for path in archive.rglob("*.jsonl") for line in path.read_text().splitlines()[1:]]
     assert len(lines) == of  # each kept once
 
 
 def test_a_sweep_that_loses_a_worker_gives_the_same_numbers(client: Any, tmp_path: Path) -> None:
-    with_one_killed(client, runs=25, horizon=500, store=tmp_path)
+    with_one_killed(client, runs=25, horizon=500, archive=tmp_path)
 
 
 @pytest.mark.slow
 def test_a_sweep_of_1_200_runs_that_loses_a_worker_gives_the_same_numbers(client: Any, tmp_path: Path) -> None:
-    with_one_killed(client, runs=300, horizon=3_000, store=tmp_path)
+    with_one_killed(client, runs=300, horizon=3_000, archive=tmp_path)
 
 
 # Stopped and gone on with.
@@ -96,9 +97,9 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """The runs that are really done, in this process."""
     made: list[tuple[str, int]] = []
 
-    def counted(contender: Contender, run: int) -> Trial:
-        made.append((contender.label, run))
-        return contender.play(run)
+    def counted(competitor: Competitor, run: int) -> Trial:
+        made.append((competitor.label, run))
+        return competitor.play(run)
 
     monkeypatch.setattr(sweep, "play", counted)
     return made
@@ -117,14 +118,14 @@ def test_a_comparison_that_is_stopped_goes_on_where_it_was(tmp_path: Path, done:
     whole = compare(POLICIES, SETTING, **asked)
     done.clear()
     with pytest.raises(KeyboardInterrupt):
-        compare(POLICIES, SETTING, **asked, store=tmp_path, progress=stop(7))
+        compare(POLICIES, SETTING, **asked, archive=tmp_path, progress=stop(7))
     assert len(done) == 7
     heard: list[tuple[int, int]] = []
-    resumed = compare(POLICIES, SETTING, **asked, store=tmp_path, progress=lambda *at: heard.append(at))
+    resumed = compare(POLICIES, SETTING, **asked, archive=tmp_path, progress=lambda *at: heard.append(at))
     assert heard == [(number, 20) for number in range(7, 21)]
     assert len(done) == len(set(done)) == 20
     assert numbers(resumed) == numbers(whole)
-    assert numbers(compare(POLICIES, SETTING, **asked, store=str(tmp_path))) == numbers(whole)
+    assert numbers(compare(POLICIES, SETTING, **asked, archive=str(tmp_path))) == numbers(whole)
     assert len(done) == 20
 
 
@@ -132,9 +133,9 @@ def test_a_sweep_that_began_here_goes_on_on_a_cluster(client: Any, tmp_path: Pat
     asked: dict[str, Any] = {"horizon": 500, "runs": 6}
     for backend, after in (("local", 5), (client, 9)):
         with pytest.raises(KeyboardInterrupt):
-            compare(POLICIES, SETTING, **asked, backend=backend, store=tmp_path, progress=stop(after))
+            compare(POLICIES, SETTING, **asked, backend=backend, archive=tmp_path, progress=stop(after))
     heard: list[int] = []
-    ended = compare(POLICIES, SETTING, **asked, store=tmp_path, workers=1, progress=lambda now, _: heard.append(now))
+    ended = compare(POLICIES, SETTING, **asked, archive=tmp_path, workers=1, progress=lambda now, _: heard.append(now))
     assert heard == list(range(9, 25))
     assert numbers(ended) == numbers(compare(POLICIES, SETTING, **asked, workers=1))
 
@@ -142,26 +143,26 @@ def test_a_sweep_that_began_here_goes_on_on_a_cluster(client: Any, tmp_path: Pat
 def test_more_runs_of_the_same_are_added(tmp_path: Path, done: list[tuple[str, int]]) -> None:
     few: dict[str, Any] = {"runs": 2, "horizon": 200, "workers": 1}
     more = few | {"runs": 4}
-    compare(["uniform"], SETTING, **few, store=tmp_path)
-    result = compare(["uniform"], SETTING, **more, store=tmp_path)
+    compare(["uniform"], SETTING, **few, archive=tmp_path)
+    result = compare(["uniform"], SETTING, **more, archive=tmp_path)
     assert done == [("uniform", run) for run in (0, 1, 2, 3)]
     assert numbers(result) == numbers(compare(["uniform"], SETTING, **more))
     done.clear()
-    assert numbers(compare(["uniform"], SETTING, **few, store=tmp_path)) == numbers(
+    assert numbers(compare(["uniform"], SETTING, **few, archive=tmp_path)) == numbers(
         compare(["uniform"], SETTING, **few)
     )
-    assert len(done) == 2  # of the last, which has no store
+    assert len(done) == 2  # of the last, which has no archive
 
 
 def test_runs_beyond_those_asked_for_are_not_counted(tmp_path: Path, done: list[tuple[str, int]]) -> None:
     asked: dict[str, Any] = {"horizon": 200, "workers": 1}
     whole = compare(["uniform"], SETTING, runs=3, **asked)
-    compare(["uniform"], SETTING, runs=6, **asked, store=tmp_path)
+    compare(["uniform"], SETTING, runs=6, **asked, archive=tmp_path)
     (path,) = tmp_path.rglob("*.jsonl")
     head, first, *_, last = path.read_text().splitlines()
     path.write_text("\n".join([head, last, first, ""]))  # as they may have come before a stop
     done.clear()
-    assert numbers(compare(["uniform"], SETTING, runs=3, **asked, store=tmp_path)) == numbers(whole)
+    assert numbers(compare(["uniform"], SETTING, runs=3, **asked, archive=tmp_path)) == numbers(whole)
     assert done == [("uniform", 1), ("uniform", 2)]
 
 
@@ -173,7 +174,7 @@ def test_what_has_only_the_same_name_is_not_taken_for_it(tmp_path: Path) -> None
         for resolution in (0.1, 0.3):
             policies = {"mine": ("cmab-sm", {"resolution": resolution})}
             asked: dict[str, Any] = {"horizon": 20_000, "runs": 2, "workers": 1}
-            kept = compare(policies, problem(*p), **asked, store=tmp_path)
+            kept = compare(policies, problem(*p), **asked, archive=tmp_path)
             assert numbers(kept) == numbers(compare(policies, problem(*p), **asked))
     assert len(list(tmp_path.rglob("*.jsonl"))) == 4
 
@@ -183,21 +184,21 @@ def test_the_paper_and_the_suite_go_on_too(tmp_path: Path, done: list[tuple[str,
     asked: dict[str, Any] = {"horizon": 300, "workers": 1}
     whole = run_panel(panel, **asked).to_dict()
     with pytest.raises(KeyboardInterrupt):
-        run_panel(panel, **asked, store=tmp_path, progress=stop(4))
+        run_panel(panel, **asked, archive=tmp_path, progress=stop(4))
     done.clear()
-    assert run_panel(panel, **asked, store=tmp_path).to_dict() == whole
+    assert run_panel(panel, **asked, archive=tmp_path).to_dict() == whole
     assert len(done) == 9 - 4
     assert run_panel(panel, horizon=300, backend=client).to_dict() == whole
     few: dict[str, Any] = {"settings": [SETTING], "policies": POLICIES, "horizon": 100, "runs": 2}
-    here = list(run_suite(Store(tmp_path / "here"), **few, workers=1))
-    there = list(run_suite(Store(tmp_path / "there"), **few, backend=client))
+    here = list(run_suite(RunArchive(tmp_path / "here"), **few, workers=1))
+    there = list(run_suite(RunArchive(tmp_path / "there"), **few, backend=client))
     assert [each["finals"] for each in there] == [each["finals"] for each in here]
 
 
 def test_a_store_that_cannot_be_is_refused_before_anything_runs(done: list[tuple[str, int]], tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(BadInput, match="a store is a folder"):
-        compare(["uniform"], SETTING, 10, 1, workers=1, store=tmp_path / "file")
+    with pytest.raises(BadInput, match="archive must be a folder"):
+        compare(["uniform"], SETTING, 10, 1, workers=1, archive=tmp_path / "file")
     assert done == []
 
 
@@ -217,7 +218,7 @@ def stopped(how: signal.Signals, folder: Path, *options: str) -> tuple[int, str]
     """
     listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     code = f"{listen}; from kofn.cli import main; main()"
-    argv = [sys.executable, "-c", code, *COMMAND, "--store", str(folder), *options]
+    argv = [sys.executable, "-c", code, *COMMAND, "--archive", str(folder), *options]
     with subprocess.Popen(argv, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         end = time.monotonic() + 60
         while kept(folder) < 5 and process.poll() is None and time.monotonic() < end:
@@ -246,14 +247,35 @@ def test_a_command_that_is_stopped_goes_on_where_it_was(
     assert 5 <= there < 40
     if how == signal.SIGINT:
         assert code == 130
-        go_on = f"kofn: the runs done so far are in {folder}: the same command goes on from there"
+        go_on = f"kofn: the finished runs are in {folder}: the same command resumes from there"
         assert said.endswith(f"{go_on}\n\nkofn: stopped\n")  # a worker may have had its say before
         assert "Traceback" not in said
     argv = [sys.executable, "-c", "from kofn.cli import main; main()", *COMMAND]
     again = subprocess.run(
-        [*argv, "--store", str(folder), "--workers", "2"], capture_output=True, text=True, check=True
+        [*argv, "--archive", str(folder), "--workers", "2"], capture_output=True, text=True, check=True
     )
     assert again.stderr == ""
     whole = compare(["dart", "uniform"], SETTING, 2_000, 20, workers=1).to_dict()
     assert without_seconds(json.loads(again.stdout)) == without_seconds(whole)
     assert kept(folder) == 40
+
+
+@pytest.mark.parametrize("seconds", [0.3, 1.5, 3.0])
+def test_an_interrupted_command_prints_no_traceback(seconds: float, tmp_path: Path) -> None:
+    """Ctrl-C reaches the worker processes, too, also while they start."""
+    listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{listen}; from kofn.cli import main; print('ready', flush=True); main()"
+    argv = [sys.executable, "-c", code, "compare", "thompson", "--runs", "500", "--workers", "2", "--json"]
+    with subprocess.Popen(
+        argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=tmp_path
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(seconds)
+        for _ in range(30):  # one that comes while the workers are started is ignored: a person would try again
+            os.killpg(process.pid, signal.SIGINT)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=2)
+                break
+        _, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (130, "\nkofn: stopped\n")

@@ -1,4 +1,4 @@
-"""Pictures of what other modules computed. Each function returns a matplotlib figure; nothing global is touched."""
+"""Figures of results. Each function returns a matplotlib figure and changes no global state of matplotlib."""
 
 from __future__ import annotations
 
@@ -34,17 +34,20 @@ COLOURS = {
 }
 PUBLISHED_AS = {"cmab-sm": "cmab-sm (figures)", "ucb": "improved-ucb (figures)", "csar": "csar"}
 WHEEL = ("#0b6e99", "#c4511d", "#4b7f52", "#8a4f9e", "#b58900", "#d33682", "#2aa198", "#6c5b4c", "#1f3b73", "#8c1c13")
-WIDE, MOST_BANDS = 30, 6
+WIDE = 30
+"""Ratio of the largest to the smallest regret above which a comparison gets logarithmic axes."""
+MAX_BANDS = 6
+"""Largest number of policies whose confidence bands are drawn; with more, the bands hide each other."""
 SHADES = ("#b7d5e5", "#7fb5d1", "#4795bb", "#0b6e99", "#07455f")
 
 
 def draw_panel(result: PanelResult) -> Figure:
-    """A figure of the paper, a small picture for each K: our curves with their band, the published ones dotted."""
+    """Draw a figure of the paper with one panel for each K: our curves with their bands, the published ones dotted."""
     ks = result.panel.ks
     columns = min(3, len(ks))
     rows = math.ceil(len(ks) / columns)
     figure = Figure(figsize=(4.2 * columns, 3.4 * rows + 1.1), layout="constrained")
-    figure.suptitle(f"{result.panel.says}: expected regret over {result.horizon:,} plays, mean of {result.runs} runs")
+    figure.suptitle(f"{result.panel.title}: expected regret over {result.horizon:,} plays, mean of {result.runs} runs")
     axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
     for k, ax in zip(ks, axes, strict=False):
         _draw_cells(ax, result, k)
@@ -60,7 +63,7 @@ def draw_panel(result: PanelResult) -> Figure:
 def _draw_cells(ax: Axes, result: PanelResult, k: int) -> None:
     for cell in result.at(k):
         _draw_cell(ax, cell)
-    printed = {cell.line.published: cell.printed for cell in result.at(k) if cell.printed is not None}
+    printed = {cell.policy.published: cell.printed for cell in result.at(k) if cell.printed is not None}
     printed |= result.only_published(k)
     for name, curve in printed.items():
         colour = COLOURS[PUBLISHED_AS[name]]
@@ -72,9 +75,9 @@ def _draw_cells(ax: Axes, result: PanelResult, k: int) -> None:
 
 
 def _draw_cell(ax: Axes, cell: Cell) -> None:
-    colour = COLOURS[cell.line.name]
+    colour = COLOURS[cell.policy.name]
     band = cell.band
-    ax.plot(band.plays, band.mean, color=colour, lw=1.8, label=cell.line.name)
+    ax.plot(band.plays, band.mean, color=colour, lw=1.8, label=cell.policy.name)
     ax.fill_between(band.plays, band.low, band.high, color=colour, alpha=0.18, lw=0)
 
 
@@ -91,7 +94,7 @@ def _axes(ax: Axes, title: str) -> None:
 
 
 def draw_dominance(figure_of: Dominance) -> Figure:
-    """P(X >= x) for each arm: an arm that dominates another lies above it everywhere."""
+    """Draw P(X >= x) for each arm: the curve of an arm lies above those of the arms that it dominates."""
     arms = {"bernoulli": Bernoulli, "arctan-exponential": ArctanExponential}[figure_of.arms](figure_of.parameters)
     x = np.linspace(-0.05, 1.05, 1101)
     figure = Figure(figsize=(5.4, 4), layout="constrained")
@@ -99,15 +102,15 @@ def draw_dominance(figure_of: Dominance) -> Figure:
     survival = np.array([arms.survival(each) for each in x])
     for index, parameter in enumerate(figure_of.parameters):
         ax.plot(x, survival[:, index], color=SHADES[index], label=f"{figure_of.symbol} = {parameter:g}")
-    ax.set(title=f"{figure_of.says}: first-order dominance", xlabel="x", ylabel="P(X ≥ x)")
+    ax.set(title=f"{figure_of.title}: first-order dominance", xlabel="x", ylabel="P(X ≥ x)")
     ax.grid(alpha=0.25)
     ax.spines[["top", "right"]].set_visible(False)
-    figure.legend(loc="outside right center", reverse=True, frameon=False)  # the strongest on top, as it lies
+    figure.legend(loc="outside right center", reverse=True, frameon=False)  # in the order of the curves, highest first
     return figure
 
 
 def draw_run(run: Run, title: str) -> Figure:
-    """The regret of one run, and where exploration ended."""
+    """Draw the regret of one run, and mark the end of exploration."""
     figure = Figure(figsize=(6.4, 4), layout="constrained")
     ax = figure.subplots()
     ax.plot(run.curve.plays, run.curve.regret, color=COLOURS["cmab-sm (figures)"], lw=2, label="expected regret")
@@ -127,15 +130,15 @@ def draw_run(run: Run, title: str) -> Figure:
 
 
 def picture_files(path: Path) -> list[Path]:
-    """The files that a picture at `path` is written to: PNG and SVG."""
+    """Return the files that a picture at `path` is written to: PNG and SVG."""
     if not path.name:
-        raise BadInput(f"a picture needs a file name, such as {path / 'run'}, but {str(path)!r} is a folder")
+        raise BadInput(f"a picture needs a file name, such as {path / 'run'}; got the folder {str(path)!r}")
     stem = path.stem if path.suffix in (".png", ".svg") else path.name
     return [path.with_name(f"{stem}.png"), path.with_name(f"{stem}.svg")]
 
 
 def save_figure(figure: Figure, path: Path) -> list[Path]:
-    """Write the figure to `path` as PNG and SVG, the same bytes for the same numbers; the files written."""
+    """Write the figure to `path` as PNG and SVG, and return the files. The same numbers give the same bytes."""
     files = picture_files(path)
     with rc_context({"svg.hashsalt": "kofn"}):
         figure.savefig(files[0], dpi=150)
@@ -144,9 +147,9 @@ def save_figure(figure: Figure, path: Path) -> list[Path]:
 
 
 def draw_comparison(result: Comparison) -> Figure:
-    """The mean regret of each policy, the best first in the legend; what sees single arms is dotted.
+    """Draw the mean regret of each policy, with the best first in the legend; references are dotted.
 
-    Bands are drawn as long as they can be told apart. Where regrets differ by orders of magnitude, both axes are
+    Confidence bands are drawn for up to MAX_BANDS policies. If regrets differ by orders of magnitude, both axes are
     logarithmic.
     """
     figure = Figure(figsize=(9, 5), layout="constrained")
@@ -159,7 +162,7 @@ def draw_comparison(result: Comparison) -> Figure:
         t = np.geomspace(1, result.horizon, 201) if wide else standing.band.plays
         mean = np.mean([trial.run.curve.at(t) for trial in standing.trials], axis=0)
         ax.plot(t, mean, style, color=colour, lw=1.8, label=f"{standing.name}  {finals[index]:,.0f}")
-        if len(finals) <= MOST_BANDS and not wide:
+        if len(finals) <= MAX_BANDS and not wide:
             band = standing.band
             ax.fill_between(band.plays, band.low, band.high, color=colour, alpha=0.12, lw=0)
     _axes(ax, f"{result.problem}: expected regret, mean of {result.runs} runs")

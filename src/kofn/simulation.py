@@ -10,6 +10,7 @@ import numpy as np
 
 from kofn.backends import Backend, Progress, compute
 from kofn.core import BadInput, Policy, Seed, Subset, generator, whole
+from kofn.core.checks import check_horizon
 from kofn.curves import Curve
 from kofn.problems import AbstractProblem
 
@@ -92,7 +93,7 @@ def simulate(
     >>> run.final, run.optimal
     ((0, 1), True)
     """
-    horizon = whole("horizon", horizon)
+    horizon = check_horizon(horizon)
     _check_fit(policy, problem)
     rng = generator(seed)
     if delay := whole("delay", delay, least=0):

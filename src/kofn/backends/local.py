@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import warnings
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing
+from contextlib import closing, contextmanager, nullcontext
 from typing import Any
 
 from kofn.backends import Task
@@ -42,7 +44,10 @@ def _compute_once(
 
     calls = [joblib.delayed(_numbered)(number, function, task) for number, task in left.items()]
     parallel = joblib.Parallel(min(workers, len(calls)), return_as="generator_unordered", max_nbytes=None)
-    results = parallel(calls)
+    with (
+        _interrupts_ignored() if min(workers, len(calls)) > 1 else nullcontext()
+    ):  # the worker processes start here and inherit it
+        results = parallel(calls)
     try:
         for each in results:  # noqa: UP028  # `yield from` would close the generator first, with joblib's warning
             yield each
@@ -50,6 +55,22 @@ def _compute_once(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)
             results.close()
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Ignore SIGINT; a process that starts in this block inherits that for its whole life.
+
+    Ctrl-C reaches all processes of a terminal. Only the parent handles it: a worker would print a traceback.
+    """
+    if threading.current_thread() is not threading.main_thread():  # only the main thread may change signals
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _numbered(number: int, function: Callable[..., Any], task: Task) -> tuple[int, Any]:

@@ -1,8 +1,9 @@
-"""The command line: parse, call, print. Everything else is imported when a command needs it."""
+"""The command line: parse, call, print. A command imports what it needs when it runs, so that --help is fast."""
 
 from __future__ import annotations
 
 import json
+import signal
 import sys
 import warnings
 from pathlib import Path
@@ -13,12 +14,25 @@ import click
 from kofn import __version__
 from kofn.cli.campaigns import campaign
 from kofn.cli.experiments import compare, suite
-from kofn.cli.options import APPLICATIONS, AS_JSON, BACKEND, PICTURE, PROBLEMS, SEED, STORE, WORKERS, Count, setting
+from kofn.cli.options import (
+    APPLICATIONS,
+    ARCHIVE,
+    AS_JSON,
+    BACKEND,
+    HORIZON,
+    PICTURE,
+    PROBLEMS,
+    SEED,
+    WORKERS,
+    Count,
+    setting,
+)
 from kofn.cli.output import (
     echo_json,
+    forecast_table,
     new_table,
-    order_lines,
     pairs,
+    panel_notes,
     panel_table,
     picture,
     progress_bar,
@@ -41,8 +55,8 @@ def cli(context: click.Context) -> None:
     kofn budget --arms 24 --k 5 --horizon 1e6   what will learning cost?
     kofn run thompson --problem max --out run   one run, with a picture
     kofn compare thompson dart --problem max    which policy is best?
-    kofn paper max-12                           a figure of the paper, again
-    kofn replay log.csv --uniform               what past decisions say
+    kofn paper max-12                           reproduce a figure of the paper
+    kofn replay log.csv --uniform               evaluate subsets from a log
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
@@ -51,18 +65,18 @@ def cli(context: click.Context) -> None:
 
 @cli.command()
 @click.argument("name", required=False)
-@click.option("--runs", type=Count(), help="Runs of each policy; the paper's number (30 or 25) by default.")
-@click.option("--horizon", type=Count(), default=10**6, show_default=True, help="Plays of each run.")
+@click.option("--runs", type=Count(), help="Runs of each policy. Default: the paper's number, 30 or 25.")
+@click.option("--horizon", type=HORIZON, default=10**6, show_default=True, help="Plays of each run.")
 @SEED
 @BACKEND
 @WORKERS
-@STORE
+@ARCHIVE
 @click.option(
     "--out",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("out"),
     show_default=True,
-    help="Folder to write to.",
+    help="Folder for pictures and numbers.",
 )
 @AS_JSON
 def paper(
@@ -72,18 +86,20 @@ def paper(
     seed: int,
     backend: str,
     workers: int | None,
-    store: Path | None,
+    archive: Path | None,
     out: Path,
     as_json: bool,
 ) -> None:
-    """Run the figures of the paper again: pictures (PNG, SVG), numbers (JSON) and a table.
+    """Reproduce the figures of the paper: pictures (PNG, SVG), numbers (JSON) and a table.
 
-    Without NAME all of them: cross-selling-12, cross-selling-24, max-12, max-24, mean-45, dominance-bernoulli,
-    dominance-exponential. A NAME may be shortened: `max` stands for max-12 and max-24.
+    Without NAME, all figures: cross-selling-12, cross-selling-24, max-12, max-24, mean-45, dominance-bernoulli,
+    dominance-exponential. A prefix selects several: `max` means max-12 and max-24.
+
+    With a shorter horizon, results are compared with the published curves at that play.
 
     \b
     kofn paper                     all figures, with the paper's 10^6 plays and 30 runs
-    kofn paper mean --runs 5       a quick look at one of them
+    kofn paper mean --runs 5       one figure with fewer runs
     """
     from kofn.backends import open_backend
     from kofn.experiments.paper import Dominance, figures_named, run_panel
@@ -92,20 +108,20 @@ def paper(
     results = []
     figures = figures_named(name)
     out.mkdir(parents=True, exist_ok=True)
-    asked: dict[str, Any] = {"horizon": horizon, "runs": runs, "seed": seed, "store": store}
-    with resumable(store), open_backend(backend, workers) as (ready, processes):
+    asked: dict[str, Any] = {"horizon": horizon, "runs": runs, "seed": seed, "archive": archive}
+    with resumable(archive), open_backend(backend, workers) as (ready, processes):
         for figure in figures:
             if isinstance(figure, Dominance):
                 files = save_figure(draw_dominance(figure), out / figure.name)
             else:
-                with progress_bar(figure.says) as progress:
+                with progress_bar(figure.title) as progress:
                     result = run_panel(figure, **asked, backend=ready, workers=processes, progress=progress)
                 numbers = result.to_dict()
                 (out / f"{figure.name}.json").write_text(json.dumps(numbers, indent=1) + "\n")
                 files = [*save_figure(draw_panel(result), out / figure.name), out / f"{figure.name}.json"]
                 results.append(numbers)
                 if not as_json:
-                    show(panel_table(result), *order_lines(result))
+                    show(panel_table(result), *panel_notes(result), optional=("explored", "± 95 %", "found best"))
             click.echo(f"wrote {', '.join(map(str, files))}", err=as_json)
     if as_json:
         echo_json(results)
@@ -113,15 +129,17 @@ def paper(
 
 @cli.command()
 @click.argument("policy", default="thompson")
-@click.option("--problem", default="max", show_default=True, help=f"{PROBLEMS}, on random arms; {APPLICATIONS}.")
+@click.option(
+    "--problem", default="max", show_default=True, help=f"A family of random problems: {PROBLEMS}; or {APPLICATIONS}."
+)
 @click.option("--arms", type=Count(), default=24, show_default=True, help="N, the number of arms.")
 @click.option("--k", type=Count(), default=5, show_default=True, help="K, the size of a subset.")
-@click.option("--horizon", type=Count(), default=10**6, show_default=True, help="Plays of the run.")
+@click.option("--horizon", type=HORIZON, default=10**6, show_default=True, help="Plays of the run.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the policy; repeatable.")
 @click.option(
     "--run", "number", type=Count(least=0), default=0, show_default=True, help="Repeat this run of `kofn compare`."
 )
-@click.option("--realised", is_flag=True, help="Play the best subset beside it, and show the realised regret too.")
+@click.option("--realised", is_flag=True, help="Also simulate the best subset, and show the realised regret.")
 @SEED
 @PICTURE
 @AS_JSON
@@ -138,7 +156,7 @@ def run(
     out: Path | None,
     as_json: bool,
 ) -> None:
-    """Let one POLICY play one problem, and show what it found and what it lost on the way.
+    """Simulate one POLICY on one random problem, and show the subset that it found and its regret.
 
     \b
     kofn run thompson --problem max --arms 24 --k 5 --horizon 1e6 --out run
@@ -147,12 +165,15 @@ def run(
     """
     import numpy as np
 
-    from kofn.experiments.contenders import policy_for
+    from kofn.experiments.competitors import policy_for
     from kofn.experiments.settings import Setting
     from kofn.simulation import run_seeds, simulate
 
     if out := picture(out, "run", for_people=not as_json):
-        from kofn.plots import draw_run, save_figure  # what is missing is said before anything is played
+        from kofn.plots import (
+            draw_run,
+            save_figure,
+        )  # imported here, so that a missing package is reported before the run
     for_problem, for_policy, for_plays = run_seeds(seed, number)
     instance = Setting(problem, arms, k).problem(for_problem)
     params = dict(setting(each) for each in settings)
@@ -165,16 +186,19 @@ def run(
         out.parent.mkdir(parents=True, exist_ok=True)
         files = save_figure(draw_run(result, f"{policy} on {problem}, N = {arms}, K = {k}"), out)
         click.echo(f"wrote {', '.join(map(str, files))}", err=True)
-    numbers = result.to_dict() | {"best": list(instance.best), "optimum": instance.optimum}
+    final_gap = float(instance.gap(np.array([result.final]))[0])
+    numbers = result.to_dict() | {"final_gap": final_gap, "best": list(instance.best), "optimum": instance.optimum}
     if as_json:
         echo_json(numbers)
     else:
         low, high = instance.reward_range
-        lost = f"{result.regret:,.1f} ({result.regret / horizon / (high - low):.4%} of the reward range per play)"
+        regret = f"{result.regret:,.1f} ({result.regret / horizon / (high - low):.4%} of the reward range per play)"
         rows = {
-            "found": f"{result.final}{'' if result.optimal else f', but the best is {instance.best}'}",
+            "found": f"{result.final}",
+            "best": f"{instance.best}",
             "optimal": "yes" if result.optimal else "no",
-            "expected regret": lost,
+            "final gap": f"{final_gap:.3g} of an expected reward of {instance.optimum:.4g} per play",
+            "expected regret": regret,
             "realised regret": f"{result.realised.final:,.1f}" if result.realised else None,
             "exploration": f"{result.exploration:,} plays",
             "decisions": f"{result.decisions:,}",
@@ -185,12 +209,15 @@ def run(
 @cli.command()
 @click.option("--arms", type=Count(), required=True, help="N, the number of arms.")
 @click.option("--k", type=Count(), required=True, help="K, the size of a subset.")
-@click.option("--horizon", type=Count(), required=True, help="The number of plays that you have.")
-@click.option("--resolution", type=float, help="The smallest gap to resolve; the paper's lambda by default.")
-@click.option("--lipschitz", type=float, default=1.0, show_default=True, help="U, the constant of the paper's bounds.")
+@click.option("--horizon", type=HORIZON, required=True, help="T, the number of plays.")
+@click.option("--resolution", type=float, help="CMAB-SM: the smallest gap to resolve. Default: the paper's lambda.")
+@click.option("--lipschitz", type=float, default=1.0, show_default=True, help="CMAB-SM: U, the constant of its bounds.")
 @AS_JSON
 def budget(arms: int, k: int, horizon: int, resolution: float | None, lipschitz: float, as_json: bool) -> None:
-    """Tell, before anything is played, whether the horizon is long enough and what learning will cost.
+    """Estimate what learning will cost, before anything is played.
+
+    First for `thompson`, the default policy: regret and time to find a good subset, from stored simulations of random
+    problems of this size. Then for CMAB-SM: its schedule, and the bounds of its paper.
 
     \b
     kofn budget --arms 30 --k 15 --horizon 1e6
@@ -201,13 +228,13 @@ def budget(arms: int, k: int, horizon: int, resolution: float | None, lipschitz:
     if as_json:
         echo_json(answer.to_dict())
         return
-    rows = {
+    schedule = {
         "resolution (lambda)": f"{answer.resolution:.4g}",
         "rounds": f"{answer.rounds}",
         "plays of an action, by round": ", ".join(f"{n:,}" for n in answer.plays) or "none",
         "exploration, at most": f"{answer.exploration_plays:,} plays ({answer.exploration_share:.2%} of the horizon)",
         "exploration, the paper's bound": f"{answer.exploration_bound:,.0f} plays",
-        "error probability": f"{answer.error_probability:.1e}",
+        "error probability": None if answer.error_probability is None else f"{answer.error_probability:.1e}",
         "regret bound": f"{answer.regret_bound:,.0f}",
         "shortest useful horizon": f"{answer.shortest_useful_horizon:,} plays",
         "unknown horizon (doubling)": f"{answer.doubling_loss:.2f} times the bound",
@@ -215,13 +242,15 @@ def budget(arms: int, k: int, horizon: int, resolution: float | None, lipschitz:
         "UCB over all subsets, its bound": f"{answer.ucb_regret_bound:.3g}",
         "UCB wins from a horizon of": f"{answer.ucb_wins_from:.2g} (paper), {answer.bounds_cross_at:.2g} (its bounds)",
     }
-    show(pairs(f"N = {arms:,}, K = {k:,}, T = {horizon:,}", rows), answer.verdict)
+    size = f"N = {arms:,}, K = {k:,}, T = {horizon:,}"
+    forecast = [forecast_table(answer.thompson, size)] if answer.thompson.families else [f"thompson, {size}"]
+    show(*forecast, answer.thompson.verdict, "", pairs(f"cmab-sm, {size}", schedule), answer.cmab_sm_verdict)
 
 
 @cli.command()
 @AS_JSON
 def policies(as_json: bool) -> None:
-    """List the policies, and what each needs."""
+    """List the policies and their requirements."""
     from kofn.policies.registry import POLICIES
 
     facts: list[dict[str, Any]] = [
@@ -231,7 +260,7 @@ def policies(as_json: bool) -> None:
             "linear_memory": policy.linear_memory,
             "keeps_subsets": policy.keeps_subsets,
             "needs": sorted(policy.needs),
-            "says": (policy.__doc__ or "").strip().splitlines()[0],
+            "description": (policy.__doc__ or "").strip().splitlines()[0],
         }
         for name, policy in sorted(POLICIES.items())
     ]
@@ -242,14 +271,14 @@ def policies(as_json: bool) -> None:
     for fact in facts:
         horizon = "needs it" if fact["needs_horizon"] else "any"
         memory = "O(N)" if fact["linear_memory"] else "all subsets" if fact["keeps_subsets"] else "O(N^2)"
-        table.add_row(fact["name"], horizon, memory, ", ".join(fact["needs"]), fact["says"])
+        table.add_row(fact["name"], horizon, memory, ", ".join(fact["needs"]), fact["description"])
     show(table)
 
 
 @cli.command()
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print what makes SHELL complete kofn's commands.
+    """Print a script that makes SHELL complete kofn's commands.
 
     \b
     eval "$(kofn completion bash)"     in ~/.bashrc; zsh likewise in ~/.zshrc
@@ -258,7 +287,7 @@ def completion(shell: str) -> None:
     from click.shell_completion import get_completion_class
 
     kind = get_completion_class(shell)
-    assert kind is not None  # the choice above
+    assert kind is not None  # click has a class for each choice above
     click.echo(kind(cli, {}, "kofn", "_KOFN_COMPLETE").source())
 
 
@@ -267,7 +296,7 @@ for command in (campaign, compare, replay, serve, suite, token):
 
 
 def main() -> None:
-    """Run the command line; bad input is one line on stderr and exit code 2."""
+    """Run the command line. An error is one line on stderr and exit code 2."""
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _warn
@@ -278,6 +307,7 @@ def main() -> None:
     except click.ClickException as wrong:
         code = _refuse(wrong.format_message())
     except (click.Abort, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not interrupt the exit with a traceback
         click.echo("kofn: stopped", err=True)
         code = 130
     except BrokenPipeError:
@@ -285,8 +315,10 @@ def main() -> None:
     except Exception as error:
         from kofn.core import KofnError
 
-        if isinstance(error, OSError) and error.strerror:
-            code = _refuse(f"{error.filename or 'the system says'}: {error.strerror}")
+        if isinstance(error, MemoryError):
+            code = _refuse("not enough memory for a problem of this size: use fewer arms")
+        elif isinstance(error, OSError) and error.strerror:
+            code = _refuse(f"{error.filename or 'system error'}: {error.strerror}")
         elif isinstance(error, KofnError | OSError):
             code = _refuse(str(error))
         else:

@@ -1,4 +1,4 @@
-"""The commands that set policies against each other: compare and suite."""
+"""The commands that compare policies: compare and suite."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kofn.cli.options import AS_JSON, BACKEND, PICTURE, SEED, STORE, WORKERS, Count
-from kofn.cli.output import comparison_table, echo_json, new_table, picture, progress_bar, resumable, show
+from kofn.cli.options import ARCHIVE, AS_JSON, BACKEND, HORIZON, PICTURE, SEED, WORKERS, Count
+from kofn.cli.output import OPTIONAL, comparison_table, echo_json, new_table, picture, progress_bar, resumable, show
 
 if TYPE_CHECKING:
-    from kofn.experiments.contenders import Instances
+    from kofn.experiments.competitors import Instances
 
 
 @click.command()
 @click.argument("policies", nargs=-1)
-@click.option("--problem", default="max", show_default=True, help="A name, as in `kofn run`, or a Python file.")
+@click.option("--problem", default="max", show_default=True, help="A problem of `kofn run`, or a Python file.")
 @click.option("--arms", type=Count(), default=24, show_default=True, help="N, for a problem by name.")
 @click.option("--k", type=Count(), default=5, show_default=True, help="K, for a problem by name.")
-@click.option("--horizon", type=Count(), default=10**6, show_default=True, help="Plays of each run.")
+@click.option("--horizon", type=HORIZON, default=10**6, show_default=True, help="Plays of each run.")
 @click.option("--runs", type=Count(), default=30, show_default=True, help="Runs of each policy.")
 @SEED
 @BACKEND
 @WORKERS
-@STORE
+@ARCHIVE
 @PICTURE
 @click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values instead of a table.")
 @AS_JSON
@@ -39,21 +39,21 @@ def compare(
     seed: int,
     backend: str,
     workers: int | None,
-    store: Path | None,
+    archive: Path | None,
     out: Path | None,
     as_csv: bool,
     as_json: bool,
 ) -> None:
-    """Set POLICIES against each other on one problem: the same runs for all, a table and a picture.
+    """Compare POLICIES on one problem: the same runs for all, a table and a picture.
 
-    Without POLICIES, all that can play the problem. A Python file defines `problem`: a kofn.Problem, or a function
-    that makes one from a seed, for a fresh one in each run.
+    Without POLICIES, all policies that can play the problem. A Python file must define `problem`: a kofn.Problem, or a
+    function that makes one from a seed, for a fresh problem in each run.
 
     \b
     kofn compare cmab-sm dart csar --problem mean --arms 45 --k 4 --out mean
     kofn compare --problem max --runs 5
     kofn compare cmab-sm shared-credit --problem shop.py --csv
-    kofn compare --runs 1000 --store sweep --backend dask:tcp://10.0.0.1:8786
+    kofn compare --runs 1000 --archive sweep --backend dask:tcp://10.0.0.1:8786
     """
     from kofn.experiments.compare import compare as compare_policies
     from kofn.policies.registry import POLICIES
@@ -61,8 +61,8 @@ def compare(
     if out := picture(out, "compare", for_people=not (as_json or as_csv)):
         from kofn.plots import picture_files, save_figure
 
-        picture_files(out)  # what cannot be drawn is said before anything is played
-    with resumable(store), progress_bar(f"{len(policies) or len(POLICIES)} policies") as progress:
+        picture_files(out)  # refuses a bad name before the runs
+    with resumable(archive), progress_bar(f"{len(policies) or len(POLICIES)} policies") as progress:
         result = compare_policies(
             policies or sorted(POLICIES),
             _problem(problem, arms, k),
@@ -71,7 +71,7 @@ def compare(
             seed,
             backend=backend,
             workers=workers,
-            store=store,
+            archive=archive,
             progress=progress,
             skip=not policies,
         )
@@ -84,7 +84,8 @@ def compare(
     elif as_csv:
         click.echo(result.to_csv(), nl=False)
     else:
-        show(comparison_table(result), *(f"left out: {name}: {why}" for name, why in result.skipped.items()))
+        skipped = (f"skipped: {name}: {why}" for name, why in result.skipped.items())
+        show(comparison_table(result), *skipped, optional=OPTIONAL)
 
 
 def _problem(name: str, arms: int, k: int) -> Instances:
@@ -98,7 +99,7 @@ def _problem(name: str, arms: int, k: int) -> Instances:
     try:
         found: Any = runpy.run_path(name).get("problem")
     except (Exception, SystemExit) as why:
-        raise BadInput(f"{name} cannot be run: {type(why).__name__}: {why}") from why
+        raise BadInput(f"{name} failed: {type(why).__name__}: {why}") from why
     if found is None:
         raise BadInput(f"{name} defines no `problem`: a kofn.Problem, or a function that makes one from a seed")
     return found  # type: ignore[no-any-return]
@@ -107,17 +108,17 @@ def _problem(name: str, arms: int, k: int) -> Instances:
 @click.command()
 @click.argument("settings", nargs=-1)
 @click.option("--policy", "policies", multiple=True, help="Only this policy; repeatable.")
-@click.option("--horizon", type=Count(), default=10**6, show_default=True, help="Plays of each run.")
+@click.option("--horizon", type=HORIZON, default=10**6, show_default=True, help="Plays of each run.")
 @click.option("--runs", type=Count(), default=10, show_default=True, help="Runs of each policy on each setting.")
 @SEED
 @BACKEND
 @WORKERS
 @click.option(
-    "--store", type=click.Path(path_type=Path), default=Path("suite"), show_default=True, help="Folder of the runs."
+    "--archive", type=click.Path(path_type=Path), default=Path("suite"), show_default=True, help="Folder of the runs."
 )
-@click.option("--list", "only_list", is_flag=True, help="List the settings, and run nothing.")
-@click.option("--page", type=click.Path(path_type=Path), help="Write the leaderboard there, as Markdown.")
-@click.option("--against", metavar="VERSION", help="Compare with the stored results of another version of kofn.")
+@click.option("--list", "only_list", is_flag=True, help="List the settings and exit.")
+@click.option("--page", type=click.Path(path_type=Path), help="Write the leaderboard to this file, as Markdown.")
+@click.option("--against", metavar="VERSION", help="Compare with the archived results of another version of kofn.")
 @AS_JSON
 def suite(
     settings: tuple[str, ...],
@@ -127,32 +128,32 @@ def suite(
     seed: int,
     backend: str,
     workers: int | None,
-    store: Path,
+    archive: Path,
     only_list: bool,
     page: Path | None,
     against: str | None,
     as_json: bool,
 ) -> None:
-    """Run the suite: a fixed set of problems that every policy plays. What is in the store is not run
-    again: stopped, the same command goes on.
+    """Run the suite, a fixed set of settings that every policy plays. Archived runs are not repeated, so that the
+    same command resumes an interrupted suite.
 
-    SETTINGS are names such as max/N24-K5, or families such as max; all without any.
+    SETTINGS are names such as max/N24-K5, or families such as max. Default: all settings.
 
     \b
     kofn suite --list
     kofn suite max rare --runs 3
     kofn suite --page leaderboard.md
     """
-    from kofn.experiments.archive import Store
+    from kofn.experiments.archive import RunArchive
     from kofn.experiments.suite import Leaderboard, as_markdown, run_suite, settings_named, versus
 
     chosen = settings_named(settings)
     if only_list:
         click.echo("\n".join(setting.name for setting in chosen))
         return
-    kept = Store(store)
-    earlier = kept.of_version(against) if against else None  # what is missing is said before anything is played
-    with resumable(store), progress_bar("suite") as progress:
+    kept = RunArchive(archive)
+    earlier = kept.of_version(against) if against else None  # reports a missing version before the runs
+    with resumable(archive), progress_bar("suite") as progress:
         results = run_suite(
             kept,
             settings=chosen,
@@ -168,7 +169,7 @@ def suite(
     if page:
         page.parent.mkdir(parents=True, exist_ok=True)
         words = ["kofn suite", *settings, *(f"--policy {name}" for name in policies)]
-        words += [] if store == Path("suite") else [f"--store {store}"]
+        words += [] if archive == Path("suite") else [f"--archive {archive}"]
         options = f"--runs {runs} --horizon {horizon} --seed {seed} --page {page}"
         page.write_text(as_markdown(board, " ".join([*words, options])))
         click.echo(f"wrote {page}", err=True)
@@ -177,7 +178,7 @@ def suite(
         if as_json:
             echo_json(rows)
             return
-        table = new_table(f"regret: {against} and this version", "setting", "policy", "before", "after")
+        table = new_table(f"regret: {against} and this version", "setting", "policy", "before", "after", names=2)
         for row in rows:
             table.add_row(row["setting"], row["policy"], f"{row['before']:,.0f}", f"{row['after']:,.0f}")
         show(table)
@@ -185,7 +186,7 @@ def suite(
     if as_json:
         echo_json({"standings": board.standings(), "results": board.results})
         return
-    table = new_table("times the best regret", "policy", "settings", "best in", "median", "worst")
+    table = new_table("regret relative to the best policy", "policy", "settings", "best in", "median", "worst")
     for row in board.standings():
         ratios = f"{row['median_ratio']:,.1f}", f"{row['worst_ratio']:,.0f}"
         table.add_row(row["policy"], str(row["settings"]), str(row["wins"]), *ratios)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,30 +14,36 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from kofn.experiments.compare import Comparison
     from kofn.experiments.paper import PanelResult
+    from kofn.theory import Forecast
+
+PIPED_WIDTH = 120
+"""Width of tables in a file or pipe, in characters, if the environment variable COLUMNS is not set."""
 
 
 def echo_json(value: Any) -> None:
-    """The value as JSON, on stdout."""
+    """Print the value as JSON on stdout."""
     click.echo(json.dumps(value, indent=2, allow_nan=False))
 
 
-def new_table(title: str, *columns: str) -> Table:
-    """An empty table."""
+def new_table(title: str, *columns: str, names: int = 1) -> Table:
+    """Return an empty table. Its first `names` columns are never wrapped or cut."""
     from rich import box
     from rich.table import Table
 
     table = Table(title=title or None, box=box.SIMPLE_HEAD, title_justify="left", title_style="bold")
     for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 or not title else "right")
+        justify: Any = "left" if index == 0 or not title else "right"
+        table.add_column(column, justify=justify, no_wrap=index < names, overflow="fold")
     return table
 
 
 def pairs(title: str, rows: Mapping[str, str | None]) -> Table:
-    """Names and values, a row each; what is None is left out."""
+    """Return a table of names and values, one row each; rows whose value is None are left out."""
     table = new_table("", title, "")
     for name, value in rows.items():
         if value is not None:
@@ -45,32 +52,53 @@ def pairs(title: str, rows: Mapping[str, str | None]) -> Table:
 
 
 def panel_table(result: PanelResult) -> Table:
-    """A figure of the paper as a table."""
-    title = f"{result.panel.says}: regret after {result.horizon:,} plays, mean of {result.runs} runs"
-    table = new_table(
-        title, "policy", "K", "regret", "± 95 %", "published", "ours / published", "found best", "explored"
-    )
+    """Return a figure of the paper as a table."""
+    title = f"{result.panel.title}: regret after {result.horizon:,} plays, mean of {result.runs} runs"
+    table = new_table(title, "policy", "K", "regret", "± 95 %", *PUBLISHED, "found best", "explored")
     for k in result.panel.ks:
         for cell in result.at(k):
-            ratio = f"{cell.ratio:.2f}" if cell.ratio is not None else ""
             table.add_row(
-                cell.line.name,
+                cell.policy.name,
                 str(k),
                 f"{cell.final:,.0f}",
                 f"{cell.band.high[-1] - cell.final:,.0f}",
-                f"{cell.printed.final:,.0f}" if cell.printed else "",
-                ratio,
+                f"{cell.theirs:,.0f}" if cell.theirs is not None else "",
+                f"{cell.ratio:.2f}" if cell.ratio is not None else "",
                 f"{cell.found:.0%}",
                 f"{cell.exploration:,.0f}",
             )
-        for name, curve in result.only_published(k).items():
-            table.add_row(f"{name} (published)", str(k), "", "", f"{curve.final:,.0f}", "", "", "")
+        for name, regret in result.published_values(k).items():
+            table.add_row(f"{name} (published)", str(k), "", "", f"{regret:,.0f}", "", "", "")
         table.add_section()
     return table
 
 
-def order_lines(result: PanelResult) -> Iterator[str]:
-    """For each K, the algorithms by regret, and whether the paper has them in that order."""
+def forecast_table(forecast: Forecast, size: str) -> Table:
+    """Return what `thompson` is expected to lose and find, one row for each family of problems."""
+    close = f"within {forecast.close:g} of best after"
+    table = new_table(f"thompson, {size}", "random problems", "regret", "per play", "found best", "final gap", close)
+    for each in forecast.families:
+        after = each.settled_90
+        table.add_row(
+            each.family,
+            f"{each.regret:,.0f}",
+            f"{each.regret / forecast.horizon:.2g}",
+            f"{each.found_best:.0%}",
+            f"{each.final_gap:.2g}",
+            f"{after:,} plays" if after is not None else "more plays",
+        )
+    return table
+
+
+PUBLISHED = ("published", "ours / published")
+
+
+def panel_notes(result: PanelResult) -> Iterator[str]:
+    """Yield at which play the runs are compared with the paper, and for each K the order of the algorithms."""
+    if result.compared_at is not None:
+        yield f"Published values, ratios and orders are those after {result.compared_at:,.0f} plays."
+    else:
+        yield "Not compared with the paper: it has no curve here, or none of its points is within this horizon."
     for k in result.panel.ks:
         ours, theirs = result.orders(k)
         if len(ours) > 1:
@@ -78,34 +106,60 @@ def order_lines(result: PanelResult) -> Iterator[str]:
             yield f"K = {k}: {' < '.join(ours)} ({verdict})"
 
 
-def show(*parts: Any) -> None:
-    """Print tables and text, as wide as the terminal."""
+def show(*parts: Any, optional: Sequence[str] = ()) -> None:
+    """Print tables and text, as wide as the terminal.
+
+    If a table is too wide, its `optional` columns are left out, the first of them first, and a note names them.
+    """
     from rich.console import Console
+    from rich.table import Table
 
     class Piped(Console):
         def on_broken_pipe(self) -> None:
-            raise BrokenPipeError  # whoever reads has seen enough: main() ends quietly
+            raise BrokenPipeError  # the reader closed the pipe: main() ends without a message
 
     console = Piped(highlight=False, soft_wrap=False)
-    if not console.is_terminal:
-        console = Piped(highlight=False, width=120)
+    if not console.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
+        console = Piped(highlight=False, width=PIPED_WIDTH)
     for part in parts:
+        if part == "":
+            continue
+        left_out = _narrowed(part, console, optional) if isinstance(part, Table) else []
         console.print(part)
+        if left_out:
+            console.print(f"Not shown at this width: {', '.join(left_out)}. Use a wider terminal or --json.")
+
+
+def _narrowed(table: Table, console: Console, optional: Sequence[str]) -> list[str]:
+    """Remove optional columns until the table fits, and return their names."""
+    from rich.measure import Measurement
+
+    left_out: list[str] = []
+    unlimited = console.options.update(max_width=10_000)
+    for name in optional:
+        if Measurement.get(console, unlimited, table).maximum <= console.width:
+            break
+        table.columns[:] = [column for column in table.columns if column.header != name]
+        left_out.append(name)
+    return left_out
 
 
 def picture(out: Path | None, name: str, *, for_people: bool) -> Path | None:
-    """Where the picture goes: where it was wanted or, for people, into the folder out; said if it cannot be drawn."""
+    """Return the path of the picture: OUT, or else a file in the folder out if the output is for people.
+
+    Without matplotlib, a note is printed and no picture is drawn.
+    """
     if out is not None or not for_people:
         return out
     if find_spec("matplotlib") is None:
-        click.echo("kofn: note: no picture, for matplotlib is not installed: pip install 'kofn[plots]'", err=True)
+        click.echo("kofn: note: no picture, because matplotlib is missing: pip install 'kofn[plots]'", err=True)
         return None
     return Path("out") / name
 
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr with the time left, only at a terminal."""
+    """Show a progress bar with the remaining time on stderr, only at a terminal."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -117,13 +171,13 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
         TimeRemainingColumn(),
         console=console,
         transient=True,
-        disable=not sys.stderr.isatty(),  # console.is_terminal is true of a file, too, with FORCE_COLOR
+        disable=not sys.stderr.isatty(),  # console.is_terminal is true for a file, too, with FORCE_COLOR
     ) as bar:
         waiting = bar.add_task(title)
         tasks: list[Any] = []
 
         def progress(done: int, of: int) -> None:
-            if not tasks:  # a task of its own from here: what a store had at the start says nothing of the speed
+            if not tasks:  # a new task, because runs that were archived before must not count for the speed
                 bar.remove_task(waiting)
                 tasks.append(bar.add_task(title, total=of, completed=done))
             bar.update(tasks[0], completed=done, total=of)
@@ -132,24 +186,26 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def resumable(store: Path | None) -> Iterator[None]:
-    """A block that, stopped or failed, says on stderr that what has been done is not lost."""
+def resumable(archive: Path | None) -> Iterator[None]:
+    """Run a block; if it is interrupted or fails, print on stderr where the finished runs are."""
     try:
         yield
     except BaseException as why:
-        if store is not None and store.is_dir() and not isinstance(why, SystemExit | GeneratorExit):
-            click.echo(f"kofn: the runs done so far are in {store}: the same command goes on from there", err=True)
+        if archive is not None and archive.is_dir() and not isinstance(why, SystemExit | GeneratorExit):
+            click.echo(f"kofn: the finished runs are in {archive}: the same command resumes from there", err=True)
         raise
 
 
+OPTIONAL = ("state", "s per run", "decisions", "worst run", "high", "95 % low")
+"""Columns of a comparison that a narrow terminal does not show; the first is left out first."""
+
+
 def comparison_table(result: Comparison) -> Table:
-    """A comparison as a table, best first."""
-    from kofn.experiments.compare import cells
+    """Return a comparison as a table, best policy first."""
+    from kofn.experiments.compare import COLUMNS, cells
 
     title = f"{result.problem}: regret after {result.horizon:,} plays, {result.runs} runs"
-    table = new_table(
-        title, "policy", "regret", "95 % low", "high", "worst run", "found best", "decisions", "s per run", "state"
-    )
+    table = new_table(title, *COLUMNS)
     for row in result.rows:
         table.add_row(*cells(row))
     return table

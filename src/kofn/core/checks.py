@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import operator
 from collections.abc import Iterable, Sequence
@@ -100,3 +101,22 @@ def finite_numbers(name: str, values: Any) -> FloatArray:
     if array.dtype.kind not in "iuf" or not np.isfinite(array).all():
         raise BadInput(f"{name} must be finite numbers")
     return array.astype(float)
+
+
+MAX_HORIZON = 2**62
+"""The longest run, in plays: counts of plays are 64-bit integers."""
+
+
+def check_horizon(horizon: SupportsIndex, *, least: int = 1) -> int:
+    """Return the horizon as an int from `least` to MAX_HORIZON, or raise BadInput."""
+    if (number := whole("horizon", horizon, least=least)) > MAX_HORIZON:
+        raise BadInput(f"horizon must be at most 2**62 plays, which is {MAX_HORIZON:.1e}; got more")
+    return number
+
+
+def unknown_name(what: str, name: object, known: Iterable[str]) -> str:
+    """Return the message for a name that does not exist, with the most similar name if there is one."""
+    names = list(known)
+    close = difflib.get_close_matches(name, names, n=1) if isinstance(name, str) else []
+    hint = f": did you mean {close[0]!r}?" if close else "."
+    return f"there is no {what} {name!r}{hint} Available: {', '.join(names)}"

@@ -1,1 +1,1 @@
-"""Experiments as data: settings, how they are run, and what the paper printed."""
+"""Experiments as data: settings, sweeps and their archive, comparisons, the suite and the paper's figures."""

@@ -1,6 +1,6 @@
-"""Problems from the applications that the paper names, by name: random instances, as those of `settings`.
+"""Random problems from the applications that the paper names, for use in a `Setting`.
 
-They are not part of the suite, whose results are kept from version to version.
+They are not part of the suite, whose problems stay the same from version to version.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from kofn.problems import AbstractProblem, Bernoulli, Graph, Influence, Interact
 
 @dataclass(frozen=True)
 class Application:
-    """Problems of one kind, made from N, K and a generator."""
+    """A family of random problems, made from N, K and a generator."""
 
     name: str
-    says: str
+    description: str
     problem: Callable[[int, int, np.random.Generator], AbstractProblem]
 
 
 def _karate(n_arms: int, k: int, rng: np.random.Generator) -> AbstractProblem:
     del rng  # there is one karate club
     if n_arms != 34:
-        raise BadInput(f"the karate club has 34 people, but {n_arms} arms were asked for: say --arms 34")
+        raise BadInput(f"the karate club has 34 people, so n_arms must be 34; got {n_arms}: use --arms 34")
     return Influence(Graph.karate(), k, probability=0.1)
 
 
@@ -62,12 +62,12 @@ def _catalogue(n_arms: int, k: int, rng: np.random.Generator) -> AbstractProblem
 APPLICATIONS = {
     each.name: each
     for each in (
-        Application("karate", "independent cascades in the karate club, 0.1 an edge", _karate),
-        Application("influence", "independent cascades in a generated graph, 0.1 an edge", _influence),
-        Application("influence-threshold", "linear thresholds in a generated graph, 1 / in-degree", _threshold),
+        Application("karate", "independent cascades in the karate club, probability 0.1 per edge", _karate),
+        Application("influence", "independent cascades in a generated graph, probability 0.1 per edge", _influence),
+        Application("influence-threshold", "linear thresholds in a generated graph, weight 1 / in-degree", _threshold),
         Application("storage", "the slowest of K servers with Pareto latencies, in ms up to 1,000", _storage),
-        Application("interactions", "cross-selling with a random matrix, -0.5 to 1 a pair", _interactions),
+        Application("interactions", "cross-selling with a random matrix, -0.5 to 1 per pair", _interactions),
         Application("recommendations", "the first useful item of a sorted list, patience 0.8", _recommendations),
-        Application("catalogue", "the same in a fixed order", _catalogue),
+        Application("catalogue", "the first useful item of a list in a fixed order, patience 0.8", _catalogue),
     )
 }

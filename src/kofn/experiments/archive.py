@@ -1,8 +1,8 @@
-"""Where the runs of a sweep are kept: a line for each as it comes, so that a sweep that was stopped goes on.
+"""The archive of a sweep: each run is written when it is done, so that an interrupted sweep can be resumed.
 
-The runs of one contender are one file, `folder/<version>/<problem>/<label>-<digest>.jsonl`: a line that says what they
-are of, then a line for each run, in the order in which they came. A line is whole or, when the machine went down while
-it was written, the last: it is cut off, and its run done again.
+The runs of one competitor are one file, `folder/<version>/<problem>/<label>-<digest>.jsonl`. The first line describes
+them; each further line is one run, in order of completion. If the machine fails during a write, only the last line can
+be incomplete: it is cut off, and its run is repeated.
 """
 
 from __future__ import annotations
@@ -21,82 +21,84 @@ import numpy as np
 from kofn import __version__
 from kofn.core import BadInput
 from kofn.curves import Curve
-from kofn.experiments.contenders import Trial
+from kofn.experiments.competitors import Trial
 from kofn.simulation import Run
 
 FORMAT = 1
-"""The version of the files; it changes when an older kofn could not read a newer one."""
+"""Version of the file format. It is raised only for a change that older versions of kofn could not read.
+
+Files written before runs had a `final_gap` have the same format: `sweep` computes the missing gap."""
 
 
 @dataclass(frozen=True)
-class Store:
-    """Where runs are kept, by version of kofn. One sweep at a time may write to it."""
+class RunArchive:
+    """A folder of runs, by version of kofn. Only one sweep at a time may write to it."""
 
     folder: Path
     version: str = __version__
 
     def path(self, key: Mapping[str, Any]) -> Path:
-        """The file of one contender's runs."""
+        """Return the file of one competitor's runs."""
         digest = hashlib.sha256(json.dumps(dict(key), sort_keys=True).encode()).hexdigest()[:8]
-        return self._folder(key["problem"]) / f"{_plain(key['label']).replace('/', '-')}-{digest}.jsonl"
+        return self._folder(key["problem"]) / f"{_file_name(key['label']).replace('/', '-')}-{digest}.jsonl"
 
     def read(self, key: Mapping[str, Any]) -> dict[int, Trial]:
-        """The runs that are there, by number."""
+        """Return the archived runs of one competitor, by run number."""
         path = self.path(key)
         return (_runs(path, key) or {}) if path.exists() else {}
 
     def add(self, key: Mapping[str, Any], number: int, trial: Trial) -> None:
-        """Keep one more run. When this returns, a killed process does not lose it."""
+        """Append one run. After this returns, killing the process does not lose it."""
         path = self.path(key)
-        lines = [] if path.exists() and _cut(path) else [{"kofn": self.version, "format": FORMAT, **key}]
+        lines = [] if path.exists() and _repair(path) else [{"kofn": self.version, "format": FORMAT, **key}]
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab", buffering=0) as file:
-            file.write("".join(json.dumps(line) + "\n" for line in [*lines, _line(number, trial)]).encode())
+            file.write("".join(json.dumps(line) + "\n" for line in [*lines, _to_line(number, trial)]).encode())
 
     def find(self, problem: str, policy: str, horizon: int, seed: int) -> dict[int, Trial]:
-        """The runs of a policy under its own name, whatever its digest: the last written, if there are several."""
-        wanted = {"problem": problem, "label": policy, "policy": policy, "horizon": horizon, "seed": seed}
+        """Return the runs of a policy under its own name, with any digest; of several files, the newest."""
+        asked = {"problem": problem, "label": policy, "policy": policy, "horizon": horizon, "seed": seed}
         paths = self._folder(problem).glob(f"{policy}-*.jsonl")
         for path in sorted(paths, key=lambda each: each.stat().st_mtime_ns, reverse=True):
-            if (runs := _runs(path, wanted)) is not None:
+            if (runs := _runs(path, asked)) is not None:
                 return runs
         return {}
 
     @property
     def versions(self) -> list[str]:
-        """The versions that have results."""
+        """The versions of kofn that have runs here."""
         return sorted(each.name for each in self.folder.iterdir() if each.is_dir()) if self.folder.is_dir() else []
 
-    def of_version(self, version: str) -> Store:
-        """The same store, for the results of another version."""
+    def of_version(self, version: str) -> RunArchive:
+        """Return the same archive for the runs of another version."""
         if version not in self.versions:
-            there = ", ".join(self.versions) or "none"
-            raise BadInput(f"{self.folder} has no results of version {version!r}; it has: {there}")
-        return Store(self.folder, version)
+            known = ", ".join(self.versions) or "none"
+            raise BadInput(f"{self.folder} has no results of version {version!r}; it has: {known}")
+        return RunArchive(self.folder, version)
 
     def _folder(self, problem: str) -> Path:
-        return self.folder / self.version / _plain(problem)
+        return self.folder / self.version / _file_name(problem)
 
 
-def as_store(what: Store | Path | str | None) -> Store | None:
-    """The store, or that of the folder."""
-    if what is None or isinstance(what, Store):
-        return what
-    if not isinstance(what, str | os.PathLike):
-        raise BadInput(f"a store is a folder, such as 'sweep', not {what!r}")
-    if (folder := Path(what)).exists() and not folder.is_dir():
-        raise BadInput(f"a store is a folder, but {folder} is a file: give another name")
-    return Store(folder)
+def as_archive(folder: RunArchive | Path | str | None) -> RunArchive | None:
+    """Return the archive in a folder; an archive or None is returned unchanged."""
+    if folder is None or isinstance(folder, RunArchive):
+        return folder
+    if not isinstance(folder, str | os.PathLike):
+        raise BadInput(f"archive must be a folder, such as 'sweep'; got {folder!r}")
+    if (path := Path(folder)).exists() and not path.is_dir():
+        raise BadInput(f"archive must be a folder, but {path} is a file: choose another name")
+    return RunArchive(path)
 
 
-def _plain(name: str) -> str:
-    """The name with nothing that a file system may refuse; a setting keeps its slash, and so its folder."""
+def _file_name(name: str) -> str:
+    """Replace characters that a file system may refuse. The slash of a setting is kept and makes a subfolder."""
     parts = (re.sub(r"[^\w.-]+", "-", part).strip("-.")[:60] for part in name.split("/"))
     return "/".join(part for part in parts if part) or "unnamed"
 
 
-def _cut(path: Path) -> int:
-    """The length of the file; what is no whole line at its end is cut off, or the next line would be part of it."""
+def _repair(path: Path) -> int:
+    """Cut off an incomplete last line, and return the length of the file in bytes."""
     with path.open("r+b") as file:
         length = file.seek(0, os.SEEK_END)
         file.seek(max(0, length - 1))
@@ -107,24 +109,28 @@ def _cut(path: Path) -> int:
 
 
 def _runs(path: Path, key: Mapping[str, Any]) -> dict[int, Trial] | None:
-    """The runs in the file; None when they are not those of the key."""
+    """Return the runs in the file, or None if its first line does not match the key."""
     try:
         if not (lines := _lines(path)):
             return {}
         head, *rest = lines
-        if head["format"] != FORMAT:
-            raise ValueError(head["format"])
-        return dict(map(_trial, rest)) if key.items() <= head.items() else None
+        written = head["format"]
+        if written == FORMAT:
+            return dict(map(_from_line, rest)) if key.items() <= head.items() else None
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as why:
-        raise BadInput(f"{path} is not a file that kofn {__version__} wrote: delete it to do its runs again") from why
+        raise BadInput(f"{path} was not written by kofn, or is damaged: delete it to repeat its runs") from why
+    raise BadInput(
+        f"{path} has format {written!r}, but kofn {__version__} reads format {FORMAT}: "
+        "delete it to repeat its runs, or use the version of kofn that wrote it"
+    )
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
 
 
-def _line(number: int, trial: Trial) -> dict[str, Any]:
-    """The run as plain values; JSON keeps every digit of a float."""
+def _to_line(number: int, trial: Trial) -> dict[str, Any]:
+    """Return the run as plain values; JSON keeps every digit of a float."""
     run = trial.run
     return {
         "run": number,
@@ -132,6 +138,7 @@ def _line(number: int, trial: Trial) -> dict[str, Any]:
         "horizon": run.horizon,
         "final": list(run.final),
         "optimal": run.optimal,
+        "final_gap": trial.final_gap,
         "decisions": run.decisions,
         "exploration": run.exploration,
         "seconds": trial.seconds,
@@ -141,10 +148,10 @@ def _line(number: int, trial: Trial) -> dict[str, Any]:
     }
 
 
-def _trial(line: dict[str, Any]) -> tuple[int, Trial]:
+def _from_line(line: dict[str, Any]) -> tuple[int, Trial]:
     curve = Curve(np.array(line["plays"], float), np.array(line["regret"], float))
     if len(curve.plays) != len(curve.regret) or curve.plays[-1] != line["horizon"]:
         raise ValueError(line["run"])
     names = ("policy", "horizon", "optimal", "decisions", "exploration")
     run = Run(**{name: line[name] for name in names}, final=tuple(line["final"]), curve=curve)
-    return line["run"], Trial(run, line["seconds"], line["state_bytes"])
+    return line["run"], Trial(run, line["seconds"], line["state_bytes"], line.get("final_gap"))

@@ -1,4 +1,4 @@
-"""Any policies on any problem, under one protocol: the same instances, the same seeds, one table."""
+"""Compare any policies on any problem: the same instances, the same seeds, one table."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ import numpy as np
 
 from kofn.backends import Backend, Progress
 from kofn.core import BadInput, KofnError, MissingExtra, whole
+from kofn.core.checks import check_horizon
 from kofn.curves import Band
-from kofn.experiments.archive import Store, as_store
-from kofn.experiments.contenders import (
-    Contender,
-    Contenders,
+from kofn.experiments.archive import RunArchive, as_archive
+from kofn.experiments.competitors import (
+    Competitor,
     Entry,
     Instances,
+    Policies,
     Trial,
-    contenders_for,
+    competitors_for,
     instance_of,
     title,
 )
@@ -33,10 +34,24 @@ if TYPE_CHECKING:
 
 __all__ = ["Comparison", "Standing", "compare"]
 
+COLUMNS = (
+    "policy",
+    "regret",
+    "95 % low",
+    "high",
+    "worst run",
+    "found best",
+    "final gap",
+    "decisions",
+    "s per run",
+    "state",
+)
+"""The columns of the printed table, as `cells` fills them."""
+
 
 @dataclass(frozen=True, eq=False)
 class Standing:
-    """One policy's runs. A `reference` sees more than one number per play: it is shown, and never ranked."""
+    """The runs of one policy. A `reference` sees more than one number per play: it is shown, but not ranked."""
 
     name: str
     policy: str
@@ -45,16 +60,26 @@ class Standing:
 
     @cached_property
     def band(self) -> Band:
-        """The mean curve and its band."""
+        """The mean regret curve with its confidence band."""
         return Band.over([trial.run.curve for trial in self.trials])
 
     @cached_property
     def finals(self) -> Any:
-        """The regret of each run at the end."""
+        """The final regret of each run."""
         return np.array([trial.run.regret for trial in self.trials])
 
+    @cached_property
+    def final_gap(self) -> float | None:
+        """The expected reward that a play of the final subset loses, in units of the reward: the mean over the runs.
+
+        None if it is not known for all runs.
+        """
+        gaps = [trial.final_gap for trial in self.trials]
+        known = [gap for gap in gaps if gap is not None]
+        return float(np.mean(known)) if len(known) == len(gaps) else None
+
     def to_dict(self) -> dict[str, Any]:
-        """The row of the table, as plain values."""
+        """Return the row of the table as plain values."""
         return {
             "name": self.name,
             "policy": self.policy,
@@ -64,6 +89,7 @@ class Standing:
             "high": float(self.band.high[-1]),
             "worst": float(self.finals.max()),
             "found_best": float(np.mean([trial.run.optimal for trial in self.trials])),
+            "final_gap": self.final_gap,
             "decisions": float(np.mean([trial.run.decisions for trial in self.trials])),
             "seconds": float(np.mean([trial.seconds for trial in self.trials])),
             "state_bytes": max(trial.state_bytes for trial in self.trials),
@@ -72,7 +98,7 @@ class Standing:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """What `compare` found: prints itself, plots itself, and is rows of plain values to everything else."""
+    """The result of `compare`: `print` shows its table, `plot` draws it, and `rows` has it as plain values."""
 
     problem: str
     horizon: int
@@ -83,19 +109,18 @@ class Comparison:
 
     @property
     def ranked(self) -> list[Standing]:
-        """The policies by mean regret, lowest first; references after them."""
+        """The policies by mean regret, lowest first, followed by the references."""
         return sorted(self.standings, key=lambda each: (each.reference, float(each.finals.mean())))
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """A row per policy, in that order."""
+        """One row per policy, in that order."""
         return [standing.to_dict() for standing in self.ranked]
 
     def __str__(self) -> str:
         head = f"{self.problem}: regret after {self.horizon:,} plays, {self.runs} runs\n"
-        names = ("policy", "regret", "95 % low", "high", "worst run", "found best", "decisions", "s per run", "state")
-        lines = [names, *map(cells, self.rows)]
-        widths = [max(len(line[column]) for line in lines) for column in range(len(names))]
+        lines = [COLUMNS, *map(cells, self.rows)]
+        widths = [max(len(line[column]) for line in lines) for column in range(len(COLUMNS))]
         body = "\n".join(
             "  ".join(
                 cell.ljust(width) if column == 0 else cell.rjust(width)
@@ -103,17 +128,17 @@ class Comparison:
             ).rstrip()
             for line in lines
         )
-        left_out = "".join(f"\nleft out: {name}: {why}" for name, why in self.skipped.items())
-        return head + body + left_out
+        skipped = "".join(f"\nskipped: {name}: {why}" for name, why in self.skipped.items())
+        return head + body + skipped
 
     def plot(self) -> Figure:
-        """The mean curves with their bands."""
+        """Draw the mean regret curves with their bands."""
         from kofn.plots import draw_comparison
 
         return draw_comparison(self)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
+        """Return everything as plain values, ready for JSON."""
         return {
             "problem": self.problem,
             "horizon": self.horizon,
@@ -125,7 +150,7 @@ class Comparison:
         }
 
     def to_csv(self) -> str:
-        """The table as comma-separated values."""
+        """Return the table as comma-separated values."""
         text = io.StringIO()
         writer = csv.DictWriter(text, fieldnames=list(self.rows[0]), lineterminator="\n")
         writer.writeheader()
@@ -133,7 +158,7 @@ class Comparison:
         return text.getvalue()
 
     def to_frame(self) -> Any:
-        """The table as a pandas DataFrame."""
+        """Return the table as a pandas DataFrame."""
         try:
             import pandas as pd  # type: ignore[import-untyped,unused-ignore]
         except ImportError as missing:
@@ -142,7 +167,7 @@ class Comparison:
 
 
 def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    """A row as it is printed."""
+    """Format a row for printing, in the order of COLUMNS."""
     return (
         row["name"] + (" (sees arms)" if row["reference"] else ""),
         f"{row['regret']:,.0f}",
@@ -150,6 +175,7 @@ def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         f"{row['high']:,.0f}",
         f"{row['worst']:,.0f}",
         f"{row['found_best']:.0%}",
+        "" if row["final_gap"] is None else f"{row['final_gap']:.2g}",
         f"{row['decisions']:,.0f}",
         f"{row['seconds']:.3f}",
         f"{row['state_bytes']:,} B",
@@ -157,7 +183,7 @@ def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def compare(
-    policies: Contenders,
+    policies: Policies,
     problem: Instances,
     horizon: int = 10**6,
     runs: int = 30,
@@ -165,17 +191,17 @@ def compare(
     *,
     backend: Backend = "local",
     workers: int | None = None,
-    store: Store | Path | str | None = None,
+    archive: RunArchive | Path | str | None = None,
     progress: Progress | None = None,
     skip: bool = False,
 ) -> Comparison:
-    """Let every policy play the same runs.
+    """Compare policies on the same runs.
 
     `policies` are names, or a mapping from a label to a name, to `(name, parameters)`, or to a function that makes a
-    policy from a seed. `problem` is one problem, a `Setting`, or a function that makes a problem from a seed, for a
-    fresh one in each run. A policy that cannot play the problem is an error, or with `skip=True` left out and said so.
-    With `backend="dask:ADDRESS"` the runs are done by the workers of a cluster; with a `store`, a folder, they are
-    kept as they come, and not done again.
+    policy from a seed. `problem` is one problem, a `Setting`, or a function that makes a problem from a seed; the last
+    two give a fresh problem in each run. A policy that cannot play the problem is an error; with `skip=True` it is left
+    out, and `skipped` has the reason. With `backend="dask:ADDRESS"`, the workers of a cluster compute the runs. With an
+    `archive`, a folder, each run is stored when it is done and is not repeated.
 
     >>> from kofn import Bernoulli, Problem
     >>> problem = Problem(Bernoulli([0.9, 0.8, 0.3, 0.2]), "mean", k=2)
@@ -183,33 +209,33 @@ def compare(
     >>> [standing.name for standing in result.ranked]
     ['dart', 'uniform']
     """
-    runs, horizon, seed = whole("runs", runs), whole("horizon", horizon), whole("seed", seed, least=0)
-    kept = as_store(store)
-    entries, skipped = _entries(contenders_for(policies, problem, horizon, seed), kept=kept is not None, skip=skip)
+    runs, horizon, seed = whole("runs", runs), check_horizon(horizon), whole("seed", seed, least=0)
+    kept = as_archive(archive)
+    entries, skipped = _entries(competitors_for(policies, problem, horizon, seed), archived=kept is not None, skip=skip)
     if not entries:
-        raise BadInput(f"no policy can play this problem: {skipped or 'none was named'}")
-    trials = sweep(entries, runs, backend=backend, workers=workers, store=kept, progress=progress)
+        raise BadInput(f"no policy can play this problem: {skipped or 'no policy was given'}")
+    trials = sweep(entries, runs, backend=backend, workers=workers, archive=kept, progress=progress)
     standings = tuple(map(standing, entries, trials))
     return Comparison(title(problem), horizon, runs, seed, standings, skipped)
 
 
 def standing(entry: Entry, trials: Iterable[Trial]) -> Standing:
-    """How an entry stands after these trials."""
-    return Standing(entry.contender.label, entry.policy.name, "arms" in entry.policy.needs, tuple(trials))
+    """Return the standing of an entry after these trials."""
+    return Standing(entry.competitor.label, entry.policy.name, "arms" in entry.policy.needs, tuple(trials))
 
 
-def _entries(contenders: list[Contender], *, kept: bool, skip: bool) -> tuple[list[Entry], dict[str, str]]:
-    """Who can play, and why others cannot; all on the same first instance."""
+def _entries(competitors: list[Competitor], *, archived: bool, skip: bool) -> tuple[list[Entry], dict[str, str]]:
+    """Return the competitors that can play and, for the others, the reasons; all are checked on the first instance."""
     entries: list[Entry] = []
     skipped: dict[str, str] = {}
     first = None
-    for contender in contenders:
+    for competitor in competitors:
         if first is None:
-            first = instance_of(contender.problem, contender.seeds(0)[0])
+            first = instance_of(competitor.problem, competitor.seeds(0)[0])
         try:
-            entries.append(contender.tried(first, kept=kept))
+            entries.append(competitor.checked(first, archived=archived))
         except KofnError as why:
             if not skip:
                 raise
-            skipped[contender.label] = str(why)
+            skipped[competitor.label] = str(why)
     return entries, skipped

@@ -1,8 +1,8 @@
-"""The paper's figures as data, and how they are run again.
+"""The paper's figures as data, and how to reproduce them.
 
-Each run has a fresh random instance, the same for all policies: the paper's own instances cannot be recovered, so ours
-are compared with its curves in shape, order and size. Regret is the expected one, whose mean is that of the paper's
-realised regret.
+Each run has a fresh random instance, the same for all policies. The paper's own instances cannot be recovered, so the
+results are compared with its curves in shape, order and size. Regret is expected regret, which has the same mean as
+the paper's realised regret.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ import numpy as np
 
 from kofn.backends import Backend, Progress
 from kofn.core import BadInput, whole
+from kofn.core.checks import check_horizon
 from kofn.curves import Band, Curve
-from kofn.experiments.archive import Store, as_store
-from kofn.experiments.contenders import Contender, contenders_for
+from kofn.experiments.archive import RunArchive, as_archive
+from kofn.experiments.competitors import Competitor, competitors_for
 from kofn.experiments.published import published
 from kofn.experiments.settings import Setting
 from kofn.experiments.sweep import sweep
@@ -26,8 +27,8 @@ from kofn.simulation import Run
 
 
 @dataclass(frozen=True)
-class Line:
-    """A policy in a figure; `published` is its name in the published curves, if there. Not every one has schedules."""
+class PanelPolicy:
+    """One policy of a figure; `published` is its name in the published curves, if it has one."""
 
     policy: str
     schedule: str | None = None
@@ -35,20 +36,20 @@ class Line:
 
     @property
     def name(self) -> str:
-        """What the legend says."""
+        """The label in the legend."""
         return f"{self.policy} ({self.schedule})" if self.schedule else self.policy
 
     @property
     def params(self) -> dict[str, Any]:
-        """What the policy is told beyond the setting."""
+        """The parameters of the policy beyond those of the setting."""
         return {"schedule": self.schedule} if self.schedule else {}
 
 
 SCHEDULES = ("figures", "printed")
-CMAB_SM = tuple(Line("cmab-sm", schedule, "cmab-sm") for schedule in SCHEDULES)
-UCB = tuple(Line("improved-ucb", schedule, "ucb") for schedule in SCHEDULES)
-CSAR = (Line("csar", published="csar"),)
-OURS = (Line("thompson"),)
+CMAB_SM = tuple(PanelPolicy("cmab-sm", schedule, "cmab-sm") for schedule in SCHEDULES)
+UCB = tuple(PanelPolicy("improved-ucb", schedule, "ucb") for schedule in SCHEDULES)
+CSAR = (PanelPolicy("csar", published="csar"),)
+OURS = (PanelPolicy("thompson"),)
 
 
 @dataclass(frozen=True)
@@ -56,25 +57,25 @@ class Panel:
     """One figure of the paper: a family at one N for several K, with the policies that play it."""
 
     name: str
-    says: str
+    title: str
     family: str
     n_arms: int
     ks: tuple[int, ...]
     runs: int
     ucb_ks: tuple[int, ...]
 
-    def lines(self, k: int) -> tuple[Line, ...]:
-        """The policies that play this K."""
-        linear = self.family == "mean"  # what CSAR is for
+    def policies(self, k: int) -> tuple[PanelPolicy, ...]:
+        """Return the policies that play this K."""
+        linear = self.family == "mean"  # CSAR assumes a linear reward
         return CMAB_SM + UCB * (k in self.ucb_ks) + CSAR * linear + OURS
 
 
 @dataclass(frozen=True)
 class Dominance:
-    """P(X >= x) of five arms, each dominating the one before."""
+    """A figure of P(X >= x) for five arms, each of which dominates the one before."""
 
     name: str
-    says: str
+    title: str
     arms: str
     symbol: str
     parameters: tuple[float, ...]
@@ -96,7 +97,7 @@ FIGURES: dict[str, Panel | Dominance] = {
 
 
 def figures_named(name: str | None) -> list[Panel | Dominance]:
-    """The figures whose name is, or begins with, the given one; all without one."""
+    """Return the figures of that name or with that prefix; all figures for None."""
     found = [figure for figure in FIGURES.values() if name in (None, figure.name, figure.name.rpartition("-")[0])]
     if not found:
         raise BadInput(f"the paper has no figure {name!r}; it has: {', '.join(FIGURES)}")
@@ -105,10 +106,10 @@ def figures_named(name: str | None) -> list[Panel | Dominance]:
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One policy at one K: the mean curve, and the published one where there is one."""
+    """One policy at one K: its mean curve and, if the paper has one, the published curve."""
 
     k: int
-    line: Line
+    policy: PanelPolicy
     band: Band
     found: float
     exploration: float
@@ -116,11 +117,11 @@ class Cell:
     printed: Curve | None
 
     @classmethod
-    def of(cls, k: int, line: Line, runs: Sequence[Run], printed: Curve | None) -> Cell:
-        """The summary of the runs."""
+    def of(cls, k: int, policy: PanelPolicy, runs: Sequence[Run], printed: Curve | None) -> Cell:
+        """Summarise the runs."""
         return cls(
             k=k,
-            line=line,
+            policy=policy,
             band=Band.over([run.curve for run in runs]),
             found=float(np.mean([run.optimal for run in runs])),
             exploration=float(np.mean([run.exploration for run in runs])),
@@ -130,27 +131,48 @@ class Cell:
 
     @property
     def final(self) -> float:
-        """The mean regret at the end."""
+        """The mean regret at the horizon."""
         return float(self.band.mean[-1])
 
     @property
-    def ratio(self) -> float | None:
-        """Ours over the published regret, both at the last play that was published."""
-        if self.printed is None or self.printed.plays[-1] > self.band.plays[-1]:
+    def compared_at(self) -> float | None:
+        """The play at which the curves are compared: the end of the shorter one.
+
+        None if there is no published curve, or if the runs end before its first point after 0.
+        """
+        if self.printed is None or self.band.plays[-1] < self.printed.plays[1]:
             return None
-        return float(np.interp(self.printed.plays[-1], self.band.plays, self.band.mean) / self.printed.final)
+        return float(min(self.printed.plays[-1], self.band.plays[-1]))
+
+    @property
+    def ours(self) -> float | None:
+        """The mean regret of our runs at that play."""
+        at = self.compared_at
+        return None if at is None else float(np.interp(at, self.band.plays, self.band.mean))
+
+    @property
+    def theirs(self) -> float | None:
+        """The published regret at that play, interpolated between the published points."""
+        at = self.compared_at
+        return None if self.printed is None or at is None else float(self.printed.at(at))
+
+    @property
+    def ratio(self) -> float | None:
+        """Our regret divided by the published one, both at that play; None if they are not compared."""
+        return self.ours / self.theirs if self.ours is not None and self.theirs else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Return plain values, ready for JSON."""
         return {
             "k": self.k,
-            "policy": self.line.policy,
-            "schedule": self.line.schedule,
+            "policy": self.policy.policy,
+            "schedule": self.policy.schedule,
             "final": self.final,
             "final_low": float(self.band.low[-1]),
             "final_high": float(self.band.high[-1]),
-            "published": None if self.printed is None else self.printed.final,
-            "published_at": None if self.printed is None else float(self.printed.plays[-1]),
+            "compared_at": self.compared_at,
+            "ours": self.ours,
+            "published": self.theirs,
             "ratio": self.ratio,
             "found_best": self.found,
             "exploration": self.exploration,
@@ -161,7 +183,7 @@ class Cell:
 
 @dataclass(frozen=True, eq=False)
 class PanelResult:
-    """A figure, run again."""
+    """A reproduced figure."""
 
     panel: Panel
     horizon: int
@@ -170,12 +192,17 @@ class PanelResult:
     cells: tuple[Cell, ...]
 
     def at(self, k: int) -> list[Cell]:
-        """The cells of one K."""
+        """Return the cells of one K."""
         return [cell for cell in self.cells if cell.k == k]
 
+    @property
+    def compared_at(self) -> float | None:
+        """The play at which cells are compared with published curves; None if none is compared."""
+        return next((cell.compared_at for cell in self.cells if cell.compared_at is not None), None)
+
     def only_published(self, k: int) -> dict[str, Curve]:
-        """Published curves of algorithms that were not run here."""
-        ours = {cell.line.published for cell in self.at(k)}
+        """Return the published curves of algorithms that were not run here."""
+        ours = {cell.policy.published for cell in self.at(k)}
         return {
             algorithm: curve
             for (family, n_arms, curve_k, algorithm), curve in published().items()
@@ -183,14 +210,22 @@ class PanelResult:
         }
 
     def orders(self, k: int) -> tuple[list[str], list[str]]:
-        """The algorithms by final regret, lowest first: by our runs (not `printed` ones), and as published."""
-        both = [cell for cell in self.at(k) if cell.printed is not None and cell.line.schedule != "printed"]
-        ours = {cell.line.published: cell.final for cell in both}
-        theirs = {cell.line.published: cell.printed.final for cell in both if cell.printed}
+        """Return the algorithms by regret, lowest first: in our runs (without `printed` schedules), and as published.
+
+        Both orders are taken at the play at which the curves are compared.
+        """
+        both = [cell for cell in self.at(k) if cell.policy.schedule != "printed"]
+        ours = {cell.policy.published: cell.ours for cell in both if cell.ours is not None}
+        theirs = {cell.policy.published: cell.theirs for cell in both if cell.theirs is not None}
         return sorted(ours, key=ours.__getitem__), sorted(theirs, key=theirs.__getitem__)
 
+    def published_values(self, k: int) -> dict[str, float]:
+        """Return the published regret of algorithms that were not run here, at the horizon or at the curve's end."""
+        curves = {name: each for name, each in self.only_published(k).items() if self.horizon >= each.plays[1]}
+        return {name: float(curve.at(min(self.horizon, curve.plays[-1]))) for name, curve in curves.items()}
+
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Return plain values, ready for JSON."""
         return {
             "figure": self.panel.name,
             "family": self.panel.family,
@@ -199,9 +234,8 @@ class PanelResult:
             "runs": self.runs,
             "seed": self.seed,
             "cells": [cell.to_dict() for cell in self.cells],
-            "only_published": {
-                str(k): {name: curve.final for name, curve in self.only_published(k).items()} for k in self.panel.ks
-            },
+            "compared_at": self.compared_at,
+            "only_published": {str(k): self.published_values(k) for k in self.panel.ks},
         }
 
 
@@ -213,24 +247,24 @@ def run_panel(
     seed: int = 2021,
     backend: Backend = "local",
     workers: int | None = None,
-    store: Store | Path | str | None = None,
+    archive: RunArchive | Path | str | None = None,
     progress: Progress | None = None,
 ) -> PanelResult:
-    """Run a figure again; `progress` is told of the runs done, of all runs of the figure."""
+    """Reproduce a figure. `progress` receives the number of finished runs and of all runs of the figure."""
     runs = whole("runs", panel.runs if runs is None else runs)
-    horizon, seed = whole("horizon", horizon, least=2), whole("seed", seed, least=0)
-    kept = as_store(store)
-    todo = [(k, line) for k in panel.ks for line in panel.lines(k)]
-    entries = [_contender(panel, k, line, horizon, seed).tried(kept=kept is not None) for k, line in todo]
-    trials = sweep(entries, runs, backend=backend, workers=workers, store=kept, progress=progress)
+    horizon, seed = check_horizon(horizon, least=2), whole("seed", seed, least=0)
+    kept = as_archive(archive)
+    todo = [(k, policy) for k in panel.ks for policy in panel.policies(k)]
+    entries = [_competitor(panel, *each, horizon, seed).checked(archived=kept is not None) for each in todo]
+    trials = sweep(entries, runs, backend=backend, workers=workers, archive=kept, progress=progress)
     cells = []
-    for (k, line), each in zip(todo, trials, strict=True):
-        printed = published().get((panel.family, panel.n_arms, k, line.published))
-        cells.append(Cell.of(k, line, [trial.run for trial in each], printed))
+    for (k, policy), each in zip(todo, trials, strict=True):
+        printed = published().get((panel.family, panel.n_arms, k, policy.published))
+        cells.append(Cell.of(k, policy, [trial.run for trial in each], printed))
     return PanelResult(panel, horizon, runs, seed, tuple(cells))
 
 
-def _contender(panel: Panel, k: int, line: Line, horizon: int, seed: int) -> Contender:
-    policies = {line.name: (line.policy, line.params)}
-    (contender,) = contenders_for(policies, Setting(panel.family, panel.n_arms, k), horizon, seed)
-    return contender
+def _competitor(panel: Panel, k: int, policy: PanelPolicy, horizon: int, seed: int) -> Competitor:
+    policies = {policy.name: (policy.policy, policy.params)}
+    (competitor,) = competitors_for(policies, Setting(panel.family, panel.n_arms, k), horizon, seed)
+    return competitor

@@ -1,4 +1,4 @@
-"""The regret curves printed in the paper."""
+"""The regret curves that the paper published."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kofn.curves import Curve
 
 @cache
 def published() -> dict[tuple[str, int, int, str], Curve]:
-    """Every printed curve, by figure, N, K and algorithm.
+    """Return every published curve, by figure, N, K and algorithm.
 
     >>> published()["max", 12, 3, "cmab-sm"].final
     12909.17

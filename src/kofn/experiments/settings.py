@@ -1,4 +1,4 @@
-"""Settings: what is played, as data. A setting makes a fresh random instance of its problem from a seed."""
+"""Settings: families of random problems, as data. A setting makes a fresh random instance from a seed."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kofn.core import BadInput, Seed, check_sizes, generator
+from kofn.core.checks import unknown_name
 from kofn.experiments.applications import APPLICATIONS, Application
 from kofn.problems import AbstractProblem, ArctanExponential, Arms, Bernoulli, Correlated, Problem
 
@@ -48,16 +49,16 @@ def _correlated(n_arms: int, rng: np.random.Generator) -> Arms:
 
 @dataclass(frozen=True)
 class Family:
-    """Problems of one kind: how arms are drawn, and the reward of a subset."""
+    """A family of random problems: how arms are drawn, and the reward of a subset."""
 
     name: str
-    says: str
+    description: str
     arms: Callable[[int, np.random.Generator], Arms]
     reward: str
-    absent: float | None = 0.0  # what an empty place pays, if that makes sense
+    absent: float | None = 0.0  # what an empty place pays; None if fewer than K arms cannot be played
 
     def problem(self, n_arms: int, k: int, rng: np.random.Generator) -> Problem:
-        """A random instance."""
+        """Make a random instance."""
         return Problem(self.arms(n_arms, rng), self.reward, k, absent=self.absent)
 
 
@@ -75,15 +76,23 @@ FAMILIES = {
         ),
         Family("close", "the mean of Bernoulli arms, p uniform in [0.45, 0.55]", _close, "mean"),
         Family("rare", "the maximum of Bernoulli arms, p uniform in [0, 0.02]", _rare, "maximum"),
-        Family("dominant", "the mean of Bernoulli arms, one of 0.9, the others 0.1 to 0.3", _dominant, "mean"),
-        Family("equal", "the mean of Bernoulli arms that are all alike", _equal, "mean"),
+        Family(
+            "dominant",
+            "the mean of Bernoulli arms, one with p = 0.9, the others uniform in [0.1, 0.3]",
+            _dominant,
+            "mean",
+        ),
+        Family("equal", "the mean of Bernoulli arms with equal p", _equal, "mean"),
         Family("likely-min", "the minimum of Bernoulli arms, p uniform in [0.5, 1]", _likely, "minimum", absent=None),
         Family(
-            "threshold", "1 if at least half of the Bernoulli arms pay, p uniform in [0, 1]", _bernoulli, "threshold"
+            "threshold",
+            "1 if at least half of the Bernoulli arms of the subset pay, p uniform in [0, 1]",
+            _bernoulli,
+            "threshold",
         ),
         Family(
             "correlated",
-            "the maximum of Bernoulli arms, p uniform in [0, 1], that share their luck in half of the plays",
+            "the maximum of Bernoulli arms, p uniform in [0, 1], with a shared draw in half of the plays",
             _correlated,
             "maximum",
         ),
@@ -92,17 +101,17 @@ FAMILIES = {
 
 
 def family_named(name: str) -> Family | Application:
-    """The family or application of that name."""
+    """Return the family or application of that name."""
     known: dict[str, Family | Application] = {**FAMILIES, **APPLICATIONS}
     try:
         return known[name]
     except (KeyError, TypeError):
-        raise BadInput(f"there is no problem {name!r}; there are: {', '.join(known)}") from None
+        raise BadInput(unknown_name("problem", name, known)) from None
 
 
 @dataclass(frozen=True)
 class Setting:
-    """One cell of an experiment: a family at one N and K.
+    """A family of random problems at one N and K.
 
     >>> setting = Setting("max", n_arms=24, k=5)
     >>> setting.name
@@ -122,9 +131,9 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """A name that says it all, for tables and files."""
+        """The name in tables and files."""
         return f"{self.family}/N{self.n_arms}-K{self.k}"
 
     def problem(self, seed: Seed) -> AbstractProblem:
-        """A random instance."""
+        """Make a random instance."""
         return family_named(self.family).problem(self.n_arms, self.k, generator(seed))

@@ -1,10 +1,11 @@
-"""The suite: a fixed set of settings that every policy plays, with runs that are kept.
+"""The suite: a fixed set of settings that every policy plays, with archived runs.
 
-A suite that was stopped goes on where it was, and two versions can be laid side by side.
+An interrupted suite can be resumed, and the results of two versions can be compared.
 """
 
 from __future__ import annotations
 
+import difflib
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,9 +16,10 @@ import numpy as np
 
 from kofn.backends import Backend, Progress
 from kofn.core import BadInput, KofnError, Policy, whole
-from kofn.experiments.archive import Store
+from kofn.core.checks import check_horizon
+from kofn.experiments.archive import RunArchive
 from kofn.experiments.compare import Standing, standing
-from kofn.experiments.contenders import Entry, contenders_for
+from kofn.experiments.competitors import Entry, competitors_for
 from kofn.experiments.paper import KS
 from kofn.experiments.settings import Setting
 from kofn.experiments.sweep import sweep
@@ -30,21 +32,27 @@ SUITE: tuple[Setting, ...] = (
     *(Setting(family, n, 10) for family in ("mean", "max") for n in (1_000, 10_000)),
 )
 FLOOR_AND_CEILING = ("uniform", "oracle")
-MOST_ARMS, MOST_SUBSETS = 500, 200_000
-"""Of policies that keep a number for each pair of arms, or for each subset: beyond, they take too long for a suite."""
+MAX_ARMS, MAX_SUBSETS = 500, 200_000
+"""Limits for policies that keep a number for each pair of arms (MAX_ARMS) or for each subset (MAX_SUBSETS).
+
+Higher limits let these policies play more settings, and make the suite take longer."""
 
 
 def settings_named(names: Sequence[str]) -> list[Setting]:
-    """The settings of these names, or of families of these names; all without any."""
+    """Return the settings with these names, or of these families; all settings without names."""
     found = [setting for setting in SUITE if not names or setting.name in names or setting.family in names]
     known = {setting.name for setting in SUITE} | {setting.family for setting in SUITE}
     if unknown := sorted(set(names) - known):
-        raise BadInput(f"the suite has no setting {', '.join(unknown)}; it has: {', '.join(s.name for s in SUITE)}")
+        close = difflib.get_close_matches(unknown[0], sorted(known), n=1)
+        hint = f" (did you mean {close[0]}?)" if close else ""
+        raise BadInput(
+            f"the suite has no setting {', '.join(unknown)}{hint}; it has: {', '.join(s.name for s in SUITE)}"
+        )
     return found
 
 
 def run_suite(
-    store: Store,
+    archive: RunArchive,
     *,
     settings: Iterable[Setting] = SUITE,
     policies: Sequence[str] | None = None,
@@ -55,27 +63,30 @@ def run_suite(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Run what is not in the store yet, a result at a time; what a policy cannot play comes with its reason."""
-    horizon, runs = whole("horizon", horizon), whole("runs", runs)
+    """Run what is not in the archive yet, and yield one result for each setting and policy.
+
+    If a policy cannot play a setting, the result has the reason under `skipped`.
+    """
+    horizon, runs = check_horizon(horizon), whole("runs", runs)
     asked = {"horizon": horizon, "runs": runs, "seed": whole("seed", seed, least=0)}
     names = sorted(POLICIES) if policies is None else list(policies)
     for name in names:
         policy_named(name)
-    tried = [(setting, name, _tried(setting, name, asked)) for setting in settings for name in names]
-    entries = [each for _, _, each in tried if isinstance(each, Entry)]
-    trials = sweep(entries, runs, backend=backend, workers=workers, store=store, progress=progress)
-    for setting, name, each in tried:
+    checked = [(setting, name, _checked(setting, name, asked)) for setting in settings for name in names]
+    entries = [each for _, _, each in checked if isinstance(each, Entry)]
+    trials = sweep(entries, runs, backend=backend, workers=workers, archive=archive, progress=progress)
+    for setting, name, each in checked:
         result = {"skipped": each} if isinstance(each, str) else _result(standing(each, next(trials)))
         yield {"setting": setting.name, "policy": name, **asked, **result}
 
 
-def _tried(setting: Setting, name: str, asked: dict[str, int]) -> Entry | str:
-    """The policy as it enters this setting, or why it does not."""
+def _checked(setting: Setting, name: str, asked: dict[str, int]) -> Entry | str:
+    """Return the entry of the policy in this setting, or the reason why it cannot play."""
     if reason := _too_long(setting, policy_named(name)):
         return reason
     try:
-        (contender,) = contenders_for([name], setting, asked["horizon"], asked["seed"])
-        return contender.tried(kept=True)
+        (competitor,) = competitors_for([name], setting, asked["horizon"], asked["seed"])
+        return competitor.checked(archived=True)
     except KofnError as why:
         return str(why)
 
@@ -85,21 +96,21 @@ def _result(found: Standing) -> dict[str, Any]:
 
 
 def _too_long(setting: Setting, policy: type[Policy]) -> str | None:
-    if setting.n_arms > MOST_ARMS and not policy.linear_memory:
-        return f"with more than {MOST_ARMS} arms, the suite runs only policies whose memory is linear in N"
-    if policy.keeps_subsets and math.comb(setting.n_arms, setting.k) > MOST_SUBSETS:
-        return f"with more than {MOST_SUBSETS:,} subsets, the suite runs no policy that keeps something of each"
+    if setting.n_arms > MAX_ARMS and not policy.linear_memory:
+        return f"with more than {MAX_ARMS} arms, the suite runs only policies with memory linear in N"
+    if policy.keeps_subsets and math.comb(setting.n_arms, setting.k) > MAX_SUBSETS:
+        return f"with more than {MAX_SUBSETS:,} subsets, the suite runs no policy that keeps a number for each subset"
     return None
 
 
 @dataclass(frozen=True, eq=False)
 class Leaderboard:
-    """The stored results, laid out for reading."""
+    """The results of a suite, as tables."""
 
     results: tuple[dict[str, Any], ...]
 
     def regret(self, setting: str) -> dict[str, float]:
-        """Mean regret of each policy that played this setting."""
+        """Return the mean regret of each policy that played this setting."""
         return {
             each["policy"]: each["row"]["regret"]
             for each in self.results
@@ -107,22 +118,22 @@ class Leaderboard:
         }
 
     def rivals(self, setting: str) -> dict[str, float]:
-        """The same without the floor, the ceiling and the references."""
+        """Return the same without `uniform`, `oracle` and the references."""
         return {name: regret for name, regret in self.regret(setting).items() if is_ranked(name)}
 
     @property
     def settings(self) -> list[str]:
-        """The settings in the order of the suite."""
+        """The settings that were played, in the order of the suite."""
         played = {each["setting"] for each in self.results}
         return [setting.name for setting in SUITE if setting.name in played]
 
     def standings(self) -> list[dict[str, Any]]:
-        """Each ranked policy: how many settings it played, in how many it was the best, and how far from the best."""
+        """Return a row for each ranked policy: settings played, settings won, and its regret relative to the best."""
         ratios: dict[str, list[float]] = {}
         wins: dict[str, int] = {}
         for setting in self.settings:
             rivals = self.rivals(setting)
-            if not rivals or (least := min(rivals.values())) < 1:  # nothing to lose, as with equal arms
+            if not rivals or (least := min(rivals.values())) < 1:  # no regret to compare, as with equal arms
                 continue
             for name, regret in rivals.items():
                 ratios.setdefault(name, []).append(regret / least)
@@ -141,27 +152,27 @@ class Leaderboard:
 
 
 def is_ranked(policy: str) -> bool:
-    """Whether a policy is a rival: neither floor nor ceiling, and sees only one number per play."""
+    """Return whether a policy is ranked: it is not `uniform` or `oracle`, and sees only one number per play."""
     return policy not in FLOOR_AND_CEILING and "arms" not in policy_named(policy).needs
 
 
 def as_markdown(board: Leaderboard, command: str) -> str:
-    """The leaderboard as a page."""
+    """Return the leaderboard as a Markdown page."""
     first = board.results[0]
     lines = [
         "# Leaderboard",
         "",
-        f"Every policy on every setting of the suite that it can play: mean regret after {first['horizon']:,} plays, "
-        f"over {first['runs']} runs with a fresh random problem each (seed {first['seed']}). Lower is better; the best "
-        "of a column is bold. `uniform` is the floor and `oracle` the ceiling; `cucb` sees what each arm earned and is "
-        "not ranked. An empty cell: the policy cannot play that setting, or would take too long.",
+        f"The mean regret of every policy after {first['horizon']:,} plays on every setting of the suite, over "
+        f"{first['runs']} runs, each with a fresh random problem (seed {first['seed']}). Lower is better; the best in "
+        "each column is bold. `uniform` and `oracle` show the range; `cucb` sees the reward of each arm. These "
+        "three are not ranked. A cell is empty if the policy cannot play the setting or would take too long.",
         "",
         f"Made by `{command}`.",
         "",
         "## Over all settings",
         "",
-        "How many times the regret of the setting's best policy: the median and the worst over the settings played. "
-        "Settings in which the best loses less than 1 are left out, as those of equal arms.",
+        "The regret of a policy divided by that of the setting's best policy: the median and the worst over the "
+        "settings it played. Settings in which the best policy loses less than 1, such as equal arms, are left out.",
         "",
         "| policy | settings | best in | median ratio | worst ratio |",
         "| --- | ---: | ---: | ---: | ---: |",
@@ -192,8 +203,8 @@ def _family_table(board: Leaderboard, family: str) -> Iterator[str]:
         yield f"| `{policy}` | {' | '.join(shown)} |"
 
 
-def versus(results: Iterable[dict[str, Any]], earlier: Store) -> list[dict[str, Any]]:
-    """The regret of these results and in the store of another version, wherever that has all of the same runs."""
+def versus(results: Iterable[dict[str, Any]], earlier: RunArchive) -> list[dict[str, Any]]:
+    """Return the regret of these results and of another version, for settings where it has all of the same runs."""
     rows = []
     for now in results:
         then = earlier.find(now["setting"], now["policy"], now["horizon"], now["seed"])
@@ -202,5 +213,5 @@ def versus(results: Iterable[dict[str, Any]], earlier: Store) -> list[dict[str, 
             after = now["row"]["regret"]
             rows.append({"setting": now["setting"], "policy": now["policy"], "before": before, "after": after})
     if not rows:
-        raise BadInput(f"there are no such runs of version {earlier.version} in {earlier.folder}: run its suite first")
+        raise BadInput(f"{earlier.folder} has none of these runs of version {earlier.version}: run its suite first")
     return rows

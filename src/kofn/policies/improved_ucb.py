@@ -28,7 +28,7 @@ from kofn.core import (
 )
 from kofn.policies.registry import register
 from kofn.subsets import all_subsets
-from kofn.theory.arguments import some_plays
+from kofn.theory.checks import check_plays
 
 Form: TypeAlias = Literal["printed", "figures"]
 FACTOR: dict[Form, int] = {"printed": 2, "figures": 1}
@@ -62,7 +62,7 @@ class ImprovedUCB(Policy):
         reward_range: tuple[float, float] = (0.0, 1.0),
         direction: Direction = "maximize",
     ) -> None:
-        horizon = some_plays(horizon)
+        horizon = check_plays(horizon)
         super().__init__(n_arms, k, reward_range=reward_range, direction=direction, horizon=horizon, schedule=schedule)
         if schedule not in tuple(FACTOR):
             raise BadInput(f"a schedule is 'printed' or 'figures', not {schedule!r}")

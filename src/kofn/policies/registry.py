@@ -7,7 +7,8 @@ import warnings
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from kofn.core import BadInput, BadRecord, Policy, Seed, ShortHorizonWarning, generator, whole
+from kofn.core import BadInput, BadRecord, Policy, Seed, ShortHorizonWarning, generator
+from kofn.core.checks import check_horizon, unknown_name
 
 FORMAT = 1
 """The version of the record; it changes when an older kofn could not read a newer record."""
@@ -28,7 +29,7 @@ def policy_named(name: str) -> type[Policy]:
     try:
         return POLICIES[name]
     except (KeyError, TypeError):
-        raise BadInput(f"there is no policy {name!r}; there are: {', '.join(sorted(POLICIES))}") from None
+        raise BadInput(unknown_name("policy", name, sorted(POLICIES))) from None
 
 
 def _takes(policy: type[Policy]) -> Mapping[str, inspect.Parameter]:
@@ -49,7 +50,7 @@ def make_policy(
     if policy.needs_horizon and horizon is None:
         raise BadInput(f"{name} needs a horizon: give horizon=, or let doubling find it: make_policy('doubling', ...)")
     if horizon is not None:
-        horizon = whole("horizon", horizon)
+        horizon = check_horizon(horizon)
     generator(seed)  # what is ignored must make sense too
     known = _takes(policy)
     open_ended = any(each.kind is each.VAR_KEYWORD for each in known.values())

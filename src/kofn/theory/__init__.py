@@ -1,9 +1,9 @@
-"""What the CMAB-SM paper proves, as numbers: is my horizon long enough, and what will learning cost me?
+"""What learning will cost: simulated for `thompson`, and what the CMAB-SM paper proves.
 
 N, K, T are `n_arms`, `k`, `horizon`; lambda is `resolution`; Delta_r and n_r are `radius[r]` and `plays[r]`; U is
-`lipschitz`, the constant of Corollary 2, at least 1 and seldom known. Lemma and section names are the paper's (Agarwal,
-Aggarwal, Quinn, Umrawal, ALT 2021). docs/background/theory.md says what each number promises, and where
-the paper's numbers do not agree.
+`lipschitz`, the constant of Corollary 2, which is at least 1 and rarely known. Names of lemmas and sections are those
+of the paper (Agarwal, Aggarwal, Quinn, Umrawal, ALT 2021). docs/background/theory.md explains what each number
+guarantees, and where the paper's numbers disagree.
 """
 
 from kofn.theory.bounds import (
@@ -21,6 +21,7 @@ from kofn.theory.bounds import (
     ucb_wins_from,
 )
 from kofn.theory.cost import YEAR, Budget, budget
+from kofn.theory.forecast import FamilyForecast, Forecast, thompson_forecast
 from kofn.theory.schedule import (
     Schedule,
     actions,
@@ -35,6 +36,8 @@ from kofn.theory.schedule import (
 __all__ = [
     "YEAR",
     "Budget",
+    "FamilyForecast",
+    "Forecast",
     "Schedule",
     "actions",
     "affordable_resolution",
@@ -53,6 +56,7 @@ __all__ = [
     "regret_bound",
     "resolution",
     "shortest_useful_horizon",
+    "thompson_forecast",
     "time_to_try_all",
     "ucb_regret_bound",
     "ucb_wins_from",

@@ -6,7 +6,6 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kofn.theory.arguments import a_slope
 from kofn.theory.bounds import (
     bounds_cross_at,
     doubling_loss,
@@ -20,19 +19,26 @@ from kofn.theory.bounds import (
     ucb_regret_bound,
     ucb_wins_from,
 )
+from kofn.theory.checks import check_lipschitz
+from kofn.theory.forecast import Forecast, thompson_forecast
 from kofn.theory.schedule import Schedule, affordable_resolution, groups, shortest_useful_horizon
 
 YEAR = 365.25 * 24 * 3600
-"""In seconds."""
+"""Length of a year in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Budget:
-    """What learning will cost, before anything is played; made by `budget`, said in words by `verdict`."""
+    """What learning will cost; `budget` makes it, and `verdict` summarises it.
+
+    `thompson` is for the default policy; the other numbers are for CMAB-SM. `error_probability` is None if its schedule
+    explores nothing.
+    """
 
     n_arms: int
     k: int
     horizon: int
+    thompson: Forecast
     lipschitz: float
     resolution: float
     rounds: int
@@ -45,7 +51,7 @@ class Budget:
     exploration_share: float
     exploration_bound: float
     estimate_error: float
-    error_probability: float
+    error_probability: float | None
     exploitation_regret_bound: float
     regret_bound: float
     proven_from: int
@@ -60,56 +66,63 @@ class Budget:
 
     @property
     def verdict(self) -> str:
-        """Whether the horizon is long enough, what learning takes and what it can see, in a few plain sentences."""
+        """The costs of `thompson`, then of CMAB-SM, in a few sentences."""
+        return f"{self.thompson.verdict} {self.cmab_sm_verdict}"
+
+    @property
+    def cmab_sm_verdict(self) -> str:
+        """Whether the horizon is long enough for CMAB-SM, how long it explores, and what it can distinguish."""
         proof = f"The paper's regret bound is {self.regret_bound:,.0f}."
         if self.regret_bound >= self.horizon:
             proof = (
-                f"The paper's regret bound says nothing here; with its own resolution, from {self.proven_from:,} plays."
+                "The paper's regret bound is void at this horizon; with its own resolution, it holds from "
+                f"{self.proven_from:,} plays."
             )
         tries = _duration(self.seconds_to_try_all)
-        return f"{self._learning} {proof} Trying every subset once would take {tries} at a play a second."
+        return f"CMAB-SM: {self._learning} {proof} Trying every subset once would take {tries} at one play per second."
 
     @property
     def _learning(self) -> str:
-        finer = f"resolution={self.affordable_resolution:g} would take at most a tenth of the horizon"
+        finer = f"resolution={self.affordable_resolution:g} would use at most a tenth of the horizon"
         if not self.rounds:
             return (
-                f"Too {'short' if self.horizon < self.shortest_useful_horizon else 'coarse'}: at a resolution of "
-                f"{self.resolution:.3g}, not below 0.5, CMAB-SM explores nothing and plays an arbitrary subset. "
+                f"too {'short' if self.horizon < self.shortest_useful_horizon else 'coarse'}. Its resolution of "
+                f"{self.resolution:.3g} is not below 0.5, so it explores nothing and plays an arbitrary subset. "
                 f"The shortest useful horizon for {self.n_arms:,} arms is {self.shortest_useful_horizon:,} plays"
-                f"{f'; or {finer}' if self.affordable_resolution < 0.5 else ''}."
+                f"{f'; {finer}' if self.affordable_resolution < 0.5 else ''}."
             )
         cost = f"{self.exploration_plays:,} plays in {self.rounds} round{'s' if self.rounds > 1 else ''}"
         if self.exploration_plays > self.horizon:
-            return f"Too short for a resolution of {self.resolution:.3g}: learning may take {cost}."
+            return f"too short for a resolution of {self.resolution:.3g}. Learning may take {cost}."
         if self.told_apart < 1:
-            sees = f"sees every swap of one arm that changes the mean reward by more than {self.told_apart:.3g}"
+            sees = f"detects every swap of one arm that changes the mean reward by more than {self.told_apart:.3g}"
         else:
-            sees = f"ranks arms by plain means of {self.plays[-1]:,} plays, sure of no difference"
-        enough = "Long enough" if self.told_apart < 1 else "Barely long enough"
+            sees = f"ranks arms by means of {self.plays[-1]:,} plays, without a guaranteed difference"
+        enough = "long enough" if self.told_apart < 1 else "barely long enough"
         return (
-            f"{enough}: learning takes at most {cost}, {self.exploration_share:.2%} of the horizon, and {sees}"
+            f"{enough}. Learning takes at most {cost}, {self.exploration_share:.2%} of the horizon, and {sees}"
             f"{f'; {finer}' if self.affordable_resolution < self.resolution else ''}."
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it and the verdict, ready for JSON: what is past 1e308 is None."""
+        """Return everything and the verdict as plain values, ready for JSON; numbers above 1e308 are None."""
         plain = {name: None if value == math.inf else value for name, value in asdict(self).items()}
-        return {**plain, "verdict": self.verdict}
+        return {**plain, "thompson": self.thompson.to_dict(), "verdict": self.verdict}
 
 
 def budget(n_arms: int, k: int, horizon: int, *, lipschitz: float = 1.0, resolution: float | None = None) -> Budget:
-    """All numbers of this module for one problem: is the horizon long enough, and what will learning cost?
+    """Return what learning will cost on problems of this size: for `thompson`, and for CMAB-SM with its bounds.
 
     >>> budget(n_arms=30, k=15, horizon=10**6).shortest_useful_horizon
     1106606
     """
-    s, u = Schedule(n_arms, k, horizon, resolution), a_slope(lipschitz)
+    s, u = Schedule(n_arms, k, horizon, resolution), check_lipschitz(lipschitz)
     n_arms, k, horizon = s.n_arms, s.k, s.horizon
     return Budget(
         n_arms=n_arms,
         k=k,
         horizon=horizon,
+        thompson=thompson_forecast(n_arms, k, horizon),
         lipschitz=u,
         resolution=s.resolution,
         rounds=s.rounds,
@@ -122,7 +135,7 @@ def budget(n_arms: int, k: int, horizon: int, *, lipschitz: float = 1.0, resolut
         exploration_share=s.exploration_plays / horizon,
         exploration_bound=exploration_bound(n_arms, horizon, u, resolution),
         estimate_error=s.estimate_error,
-        error_probability=error_probability(n_arms, horizon),
+        error_probability=error_probability(n_arms, horizon) if s.rounds else None,
         exploitation_regret_bound=exploitation_regret_bound(n_arms, k, horizon, u, resolution),
         regret_bound=regret_bound(n_arms, k, horizon, u, resolution),
         proven_from=proven_from(n_arms, k, u),

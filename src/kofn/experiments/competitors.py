@@ -1,4 +1,4 @@
-"""Contenders: a policy on a problem, ready for any number of runs on any machine."""
+"""Competitors: a policy on a problem, ready for any number of runs on any machine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -21,22 +21,23 @@ from kofn.simulation import Run, RunSeeds, run_seeds, simulate
 
 Factory: TypeAlias = Callable[[np.random.SeedSequence], Policy]
 Instances: TypeAlias = AbstractProblem | Setting | Callable[[np.random.SeedSequence], AbstractProblem]
-Contenders: TypeAlias = Sequence[str] | Mapping[str, str | tuple[str, Mapping[str, Any]] | Factory]
+Policies: TypeAlias = Sequence[str] | Mapping[str, str | tuple[str, Mapping[str, Any]] | Factory]
 Maker: TypeAlias = Callable[[AbstractProblem, int, np.random.SeedSequence], Policy]
 
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """One run, and what it took."""
+    """One run, its cost, and the gap of its final subset in units of the reward (None: not known)."""
 
     run: Run
     seconds: float
     state_bytes: int
+    final_gap: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class Contender:
-    """One policy on one problem for one horizon with one seed, from which each run has its own."""
+class Competitor:
+    """One policy on one problem for one horizon; the seeds of each run are derived from `seed`."""
 
     label: str
     make: Maker
@@ -45,30 +46,39 @@ class Contender:
     seed: int
 
     def seeds(self, run: int) -> RunSeeds:
-        """Return the seeds of a run: the same for all contenders."""
+        """Return the seeds of a run; they are the same for all competitors."""
         return run_seeds(self.seed, run)
 
     def play(self, run: int) -> Trial:
-        """The run of that number. The state is measured at the end of the first."""
+        """Play the run of that number. The size of the state is measured at the end of run 0."""
         for_problem, for_policy, for_plays = self.seeds(run)
         instance = instance_of(self.problem, for_problem)
         policy = self._policy(instance, for_policy)
-        _ = instance.optimum  # worked out once for all policies, not on the first one's clock
+        _ = (
+            instance.optimum
+        )  # computed before the clock starts: policies share the instance, and the first must not pay for it
         start = time.perf_counter()
         played = simulate(policy, instance, self.horizon, np.random.default_rng(for_plays))
         seconds = time.perf_counter() - start
-        return Trial(played, seconds, len(json.dumps(policy.state())) if run == 0 else 0)
+        size = len(json.dumps(policy.state())) if run == 0 else 0
+        return Trial(played, seconds, size, _gap(instance, played))
 
-    def tried(self, first: AbstractProblem | None = None, *, kept: bool = False) -> Entry:
-        """The contender after the first two plays of its first run: what cannot work is found out before anything runs.
+    def with_gap(self, run: int, trial: Trial) -> Trial:
+        """Return the trial with the gap of its final subset, which runs archived by older versions do not have."""
+        if trial.final_gap is not None:
+            return trial
+        return replace(trial, final_gap=_gap(instance_of(self.problem, self.seeds(run).problem), trial.run))
 
-        `first` is the problem of that run, where it has been made already; what is to be `kept` gets its digest.
+    def checked(self, first: AbstractProblem | None = None, *, archived: bool = False) -> Entry:
+        """Play the first two plays of run 0, so that a competitor that cannot play is refused before the sweep.
+
+        `first` is the problem of that run, if it exists already. An entry that will be `archived` gets its digest.
         """
         for_problem, for_policy, _ = self.seeds(0)
         instance = instance_of(self.problem, for_problem) if first is None else first
         policy = self._policy(instance, for_policy)
         simulate(policy, instance, min(2, self.horizon), seed=0)
-        digest = _digest([save(policy), instance.optimum, list(instance.best)]) if kept else ""
+        digest = _digest([save(policy), instance.optimum, list(instance.best)]) if archived else ""
         return Entry(self, type(policy), digest)
 
     def _policy(self, instance: AbstractProblem, seed: np.random.SeedSequence) -> Policy:
@@ -79,24 +89,29 @@ class Contender:
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A contender that can play. The digest differs where parameters, problem or first plays do: it tells apart what
-    has the same name."""
+    """A competitor that has been checked. The digest distinguishes competitors of the same name: it differs when the
+    parameters, the problem or the first plays differ."""
 
-    contender: Contender
+    competitor: Competitor
     policy: type[Policy]
     digest: str = ""
 
     @property
     def key(self) -> dict[str, Any]:
-        """What its runs are kept under, as plain values."""
+        """The key of its runs in an archive, as plain values."""
         return {
-            "problem": title(self.contender.problem),
-            "label": self.contender.label,
+            "problem": title(self.competitor.problem),
+            "label": self.competitor.label,
             "policy": self.policy.name,
-            "horizon": self.contender.horizon,
-            "seed": self.contender.seed,
+            "horizon": self.competitor.horizon,
+            "seed": self.competitor.seed,
             "digest": self.digest,
         }
+
+
+def _gap(problem: AbstractProblem, run: Run) -> float:
+    """Return the gap of the final subset: the expected reward lost per play."""
+    return float(problem.gap(np.array([run.final]))[0])
 
 
 def _digest(facts: list[Any]) -> str:
@@ -104,16 +119,16 @@ def _digest(facts: list[Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def contenders_for(policies: Contenders, problem: Instances, horizon: int, seed: int) -> list[Contender]:
-    """A contender for each policy, all on one problem."""
-    return [Contender(label, make, problem, horizon, seed) for label, make in _makers(policies).items()]
+def competitors_for(policies: Policies, problem: Instances, horizon: int, seed: int) -> list[Competitor]:
+    """Return a competitor for each policy, all on one problem."""
+    return [Competitor(label, make, problem, horizon, seed) for label, make in _makers(policies).items()]
 
 
-def _makers(policies: Contenders) -> dict[str, Maker]:
+def _makers(policies: Policies) -> dict[str, Maker]:
     if isinstance(policies, Mapping):
         return {str(label): _maker(what) for label, what in policies.items()}
     if isinstance(policies, str) or not isinstance(policies, Iterable):
-        raise BadInput(f"policies are a list of names, such as ['cmab-sm', 'dart'], not {policies!r}")
+        raise BadInput(f"policies must be a list of names, such as ['cmab-sm', 'dart']; got {policies!r}")
     return {name: partial(_by_name, policy_named(name), {}) for name in policies}
 
 
@@ -123,27 +138,29 @@ def _maker(what: Any) -> Maker:
         return partial(_by_name, policy_named(name), dict(params))
     if callable(what) and not isinstance(what, type):
         return partial(_by_factory, what)
-    raise BadInput(f"a policy is a name, (name, parameters), or a function that makes one from a seed, not {what!r}")
+    raise BadInput(
+        f"a policy must be a name, (name, parameters), or a function that makes a policy from a seed; got {what!r}"
+    )
 
 
 def _by_name(
     policy: type[Policy], params: dict[str, Any], problem: AbstractProblem, horizon: int, seed: np.random.SeedSequence
 ) -> Policy:
-    register(policy)  # a worker does not know yet what a program has registered
+    register(policy)  # in a worker process, the policies that the program registered are not registered yet
     return policy_for(policy.name, params, problem, horizon, seed)
 
 
 def policy_for(
     name: str, params: dict[str, Any], problem: AbstractProblem, horizon: int, seed: np.random.SeedSequence
 ) -> Policy:
-    """The policy of that name for this problem, told what it needs to be told."""
-    told: dict[str, Any] = {"n_arms": problem.n_arms, "k": problem.k, "direction": problem.direction}
-    told |= {"horizon": horizon, "seed": seed}
+    """Make the policy of that name for this problem, with all arguments that the problem determines."""
+    given: dict[str, Any] = {"n_arms": problem.n_arms, "k": problem.k, "direction": problem.direction}
+    given |= {"horizon": horizon, "seed": seed}
     if problem.reward_range != (0.0, 1.0):
-        told["reward_range"] = problem.reward_range
+        given["reward_range"] = problem.reward_range
     if "best" in policy_named(name).needs:
-        told["best"] = problem.best
-    return make_policy(name, **told | params)
+        given["best"] = problem.best
+    return make_policy(name, **given | params)
 
 
 def _by_factory(factory: Factory, problem: AbstractProblem, horizon: int, seed: np.random.SeedSequence) -> Policy:
@@ -152,7 +169,7 @@ def _by_factory(factory: Factory, problem: AbstractProblem, horizon: int, seed: 
 
 
 def instance_of(problem: Instances, seed: np.random.SeedSequence) -> AbstractProblem:
-    """The problem itself, or the one that is made from the seed."""
+    """Return the problem itself, or the instance made from the seed."""
     if isinstance(problem, AbstractProblem):
         return problem
     made: object = problem
@@ -164,14 +181,16 @@ def instance_of(problem: Instances, seed: np.random.SeedSequence) -> AbstractPro
         except KofnError:
             raise
         except Exception as why:
-            raise BadInput(f"{title(problem)}(seed) makes no problem: {type(why).__name__}: {why}") from why
+            raise BadInput(f"{title(problem)}(seed) failed: {type(why).__name__}: {why}") from why
     if not isinstance(made, AbstractProblem):
-        raise BadInput(f"a problem is a Problem, a Setting, or a function that makes one from a seed, not {made!r}")
+        raise BadInput(
+            f"a problem must be a Problem, a Setting, or a function that makes one from a seed; got {made!r}"
+        )
     return made
 
 
 def title(problem: Instances) -> str:
-    """What a problem is called in tables and files."""
+    """Return the name of a problem in tables and files."""
     if isinstance(problem, Setting):
         return problem.name
     return repr(problem) if isinstance(problem, AbstractProblem) else getattr(problem, "__name__", "problem")
