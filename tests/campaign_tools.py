@@ -1,4 +1,4 @@
-"""What the tests of campaigns share: a small campaign, a way to play it, and a check that all of it fits together."""
+"""Shared by the tests of campaigns: a small campaign, a way to play it, and a check that its state is consistent."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ NAMES = list("abcdefgh")
 
 
 def create(store: str, name: str = "front", **settings: Any) -> Campaign:
-    """A campaign of 8 arms in 3 places, of which the last are the best."""
+    """Create a campaign with 8 arms and k=3; the last three arms are the best."""
     given: dict[str, Any] = {"seed": 7, "reward_range": (0, 12), "store": store} | settings
     return Campaign.create(name, NAMES, 3, **given)
 
 
 def rewards_for(decisions: Iterable[Decision]) -> dict[str, float]:
-    """The reward of each decision: eighths, so that sums are exact in any order. It follows from the id."""
+    """Return the reward of each decision, a function of its id. Rewards are eighths: sums are exact in any order."""
     return {each.id: min(96, round(96 * (sum(each.subset) / 21 + noise(each.id)) / 1.2)) / 8 for each in decisions}
 
 
 def noise(id: str) -> float:
-    """Something between 0 and 0.2."""
+    """Return a number between 0 and 0.2 that depends on the id."""
     return int(id.rpartition("-")[0].replace("-", ""), 16) * 7919 % 101 / 505
 
 
 def play(campaign: Campaign, plays: int, batch: int) -> None:
-    """Decide and tell, so many at a time."""
+    """Decide and reward, `batch` decisions at a time."""
     for _ in range(plays // batch):
         campaign.rewards(rewards_for(campaign.decide(batch)))
 
 
 def checked(campaign: Campaign) -> None:
-    """Check that the counters fit the rows, and that the state is the one that the log leads to, to the last digit."""
+    """Check that the counters match the rows, and that the state follows from the log, to the last digit."""
     verified = campaign.verify()
     assert verified.differences == []
     assert verified.ok

@@ -1,4 +1,4 @@
-"""A campaign from one process: what is handed out, what is told, what is known."""
+"""A campaign in one process: decisions, rewards, and what it reports."""
 
 from __future__ import annotations
 
@@ -141,8 +141,8 @@ def test_a_batch_is_taken_whole_or_not_at_all(store_url: str) -> None:
         with pytest.raises(error, match=says):
             campaign.rewards(batch)
         assert campaign.export() == before
-    told = campaign.rewards([*good.items(), *good.items(), (first.id, 1.0)])
-    assert (told.accepted, told.repeated) == (5, 1)
+    result = campaign.rewards([*good.items(), *good.items(), (first.id, 1.0)])
+    assert (result.accepted, result.repeated) == (5, 1)
     assert campaign.rewards({}).accepted == 0
     checked(campaign)
 
@@ -169,13 +169,13 @@ def test_another_campaigns_decision_is_unknown(store_url: str) -> None:
 def test_rewards_in_any_order_and_much_later(store_url: str) -> None:
     campaign = create(store_url)
     rng = np.random.default_rng(3)
-    out: list[Decision] = []
+    in_flight: list[Decision] = []
     for _ in range(100):
-        out += campaign.decide(20)
-        rng.shuffle(out)
-        now, out = out[:15], out[15:]
+        in_flight += campaign.decide(20)
+        rng.shuffle(in_flight)
+        now, in_flight = in_flight[:15], in_flight[15:]
         campaign.rewards(rewards_for(now))
-    campaign.rewards(rewards_for(out))
+    campaign.rewards(rewards_for(in_flight))
     assert campaign.summary().in_flight == 0
     assert campaign.summary().rewards == 2_000
     assert campaign.best() == NAMES[-3:]

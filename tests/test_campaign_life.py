@@ -1,4 +1,4 @@
-"""A campaign over its life: decisions that expire, arms that come and go, pauses, the end, and what is forgotten."""
+"""A campaign over its life: expiry, arms added and retired, pause and finish, compaction, export and import."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.campaign_tools import NAMES, checked, create, play, rewards_for
 
 
 class Clock:
-    """A clock that goes when it is told to."""
+    """A clock that advances on `wait` only."""
 
     def __init__(self, campaign: Campaign) -> None:
         self.now = 1_000_000.0
@@ -41,7 +41,7 @@ def clock(campaign: Campaign) -> Clock:
 
 
 def plan_policy(store: str, **settings: Any) -> Campaign:
-    """A campaign of a policy that learns from its plan only."""
+    """Create a campaign whose policy learns from its plan only."""
     return create(store, policy="cmab-sm", params={"horizon": 10**6, "resolution": 0.3}, **settings)
 
 
@@ -73,8 +73,7 @@ def test_a_late_reward_still_counts_and_what_took_its_place_is_not_lost(store_ur
         first = campaign.decide(40)
         clock.wait(61)
         second = campaign.decide(40)
-        told = campaign.rewards(rewards_for(first))
-        assert told.accepted == 40
+        assert campaign.rewards(rewards_for(first)).accepted == 40
         assert campaign.summary().expired == 0
         checked(campaign)
         campaign.rewards(rewards_for(second))
@@ -109,7 +108,7 @@ def test_open_decisions_are_the_newest_first_and_can_be_told(campaign: Campaign)
     assert campaign.rewards(rewards_for(seen)).accepted == 10
 
 
-# Arms.
+# Arms that are added and retired.
 
 
 def test_a_new_arm_is_found_to_be_the_best(campaign: Campaign) -> None:
@@ -133,7 +132,7 @@ def test_a_retired_arm_is_never_shown_again(campaign: Campaign) -> None:
     campaign.retire_arm("h")
     assert campaign.best() == list("efg")
     checked(campaign)
-    assert campaign.rewards(rewards_for(before)).accepted == 40  # counted, although it teaches nothing of the others
+    assert campaign.rewards(rewards_for(before)).accepted == 40  # counted, but ignored for learning
     assert campaign.summary().rewards == 1_040
     checked(campaign)
     play(campaign, 500, batch=25)
@@ -182,7 +181,7 @@ def test_arms_that_cannot_come_or_go(campaign: Campaign, store_url: str) -> None
         plan_policy(store_url, name="other").add_arm("i")
 
 
-# Pauses and the end.
+# Pause and finish.
 
 
 def test_a_paused_campaign_takes_rewards_only(campaign: Campaign) -> None:
@@ -228,7 +227,7 @@ def test_a_deleted_campaign_leaves_nothing(campaign: Campaign, store_url: str) -
         campaign.decide()
 
 
-# What is kept, and what in sums.
+# Compaction.
 
 
 def test_answered_decisions_are_compacted(store_url: str) -> None:
@@ -249,8 +248,8 @@ def test_answered_decisions_are_compacted(store_url: str) -> None:
     assert len(batches) < 800
     assert [each.plays for each in whole.insight().arms] == [each.plays for each in small.insight().arms]
     assert whole.insight().arms == small.insight().arms
-    told = small.rewards(rewards_for(early))  # a retry that comes late: it was answered, and is not counted again
-    assert (told.accepted, told.repeated) == (0, 2)
+    late = small.rewards(rewards_for(early))  # a late retry: these rewards are compacted, and not counted again
+    assert (late.accepted, late.repeated) == (0, 2)
     assert small.rewards(rewards_for(waiting["small"])).accepted == 5
     assert small.summary().rewards == 4_007
 
@@ -269,7 +268,7 @@ def test_expired_decisions_are_forgotten_when_there_are_too_many(store_url: str)
     waiting = campaign.open_decisions(1_000)
     assert len(waiting) == summary.expired
     gone = next(each for each in first[10:] if each.id not in {other.id for other in waiting})
-    assert campaign.rewards(rewards_for([gone])).repeated == 1  # too late: nobody knows whether it was told before
+    assert campaign.rewards(rewards_for([gone])).repeated == 1  # too late: whether it had a reward is no longer known
     assert campaign.rewards(rewards_for(waiting)).accepted == len(waiting)
     assert campaign.summary().rewards == 10 + len(waiting)
     checked(campaign)
@@ -313,7 +312,7 @@ def test_events_are_limited(campaign: Campaign) -> None:
 
 
 def busy(store: str) -> Campaign:
-    """A campaign with something of everything."""
+    """Create a campaign with rows in every table."""
     campaign = create(store, expire_after=3600)
     play(campaign, 300, batch=20)
     campaign.decide(7)
@@ -342,7 +341,7 @@ def test_an_imported_campaign_goes_on_where_it_was(store_url: str, sqlite_store:
         assert each.reward_total(["b", "c", "d"], 4, 12.0, key="monday").repeated == 4
     one, two = campaign.export(), copy.export()
     assert (one["record"], one["played"]) == (two["record"], two["played"])
-    theirs = copy.decide()  # a copy makes decisions of its own
+    theirs = copy.decide()  # a copy makes its own decisions
     campaign.decide()
     with pytest.raises(kofn.UnknownDecision):
         campaign.reward(theirs.id, 1)

@@ -1,4 +1,4 @@
-"""The store: its versions, its durability, and what it says when it cannot be used."""
+"""The store: its version, its durability, and its errors."""
 
 from __future__ import annotations
 

@@ -67,8 +67,10 @@ class Transaction:
         if self._roster is None:
             cached = self.store.cache.get(self.id)
             roster = cached.roster if isinstance(cached, PolicySnapshot) else cached
-            fresh = isinstance(roster, Roster) and roster.version == self.row.roster_version
-            self._roster = roster if fresh else self._read_roster()
+            if isinstance(roster, Roster) and roster.version == self.row.roster_version:
+                self._roster = roster
+            else:
+                self._roster = self._read_roster()
         return self._roster
 
     def _read_roster(self) -> Roster:
@@ -83,8 +85,10 @@ class Transaction:
         """The policy as of its last update; read from the store only if this process does not have that step."""
         if self._snapshot is None:
             cached = self.store.cache.get(self.id)
-            fresh = isinstance(cached, PolicySnapshot) and cached.step == self.row.step
-            self._snapshot = cached if fresh else self._read_snapshot()
+            if isinstance(cached, PolicySnapshot) and cached.step == self.row.step:
+                self._snapshot = cached
+            else:
+                self._snapshot = self._read_snapshot()
         return self._snapshot
 
     @snapshot.setter
