@@ -1,8 +1,8 @@
 """Decide and reward, pairs per second in one process: `python benchmarks/campaign.py`.
 
-For N = 24 and N = 10,000 and several batch sizes: SQLite as it comes (synchronous=full: what is acknowledged is on the
-disk), SQLite with synchronous=normal, and a PostgreSQL server that is started for it (with fsync). Each case plays a
-new campaign for some seconds, so that at N = 10,000 the frequent learning of the first plans is in the numbers.
+For N = 24 and N = 10,000 and several batch sizes: SQLite with its default synchronous=full (acknowledged means on the
+disk), SQLite with synchronous=normal, and a PostgreSQL server that this program starts (with fsync). Each case plays a
+new campaign for some seconds, so at N = 10,000 the numbers include the frequent learning of the first plans.
 """
 
 import json
@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads that wait for each other cost more than they give here
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # with more, threads mostly wait for each other
 
 from kofn import Campaign
 
@@ -22,7 +22,7 @@ BATCHES = (1, 10, 100, 1000)
 
 
 def pairs_per_second(store: str, n_arms: int, batch: int, seconds: float) -> float:
-    """How many decisions are made and rewarded per second, `batch` at a time."""
+    """Return how many decisions are made and rewarded per second, `batch` at a time."""
     name = f"n{n_arms}-b{batch}"
     campaign = Campaign.create(name, [f"arm {i}" for i in range(n_arms)], 5, seed=1, store=store)
     rng = random.Random(1)
@@ -37,7 +37,7 @@ def pairs_per_second(store: str, n_arms: int, batch: int, seconds: float) -> flo
 
 
 def disk_syncs_per_second(folder: Path, seconds: float) -> float:
-    """How often this disk can be waited for: the bound of single calls, which wait twice per pair."""
+    """Return how many writes per second this disk completes. A pair of single calls waits for two of them."""
     file = os.open(folder / "sync", os.O_WRONLY | os.O_CREAT)
     syncs, begun = 0, time.perf_counter()
     while (taken := time.perf_counter() - begun) < seconds:

@@ -1,8 +1,7 @@
-"""What the tests of campaigns share: a small campaign, a way to play it, and a check that all of it fits together."""
+"""Shared by the tests of campaigns: a small campaign, a way to play it, and a check that its state is consistent."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -10,65 +9,60 @@ from typing import Any
 from sqlalchemy import select
 
 from kofn.campaigns import Campaign, Decision
-from kofn.campaigns.head import read_base, read_head
-from kofn.campaigns.replay import rebuilt
-from kofn.campaigns.schema import PLANS, REWARDS, RUNS, STATES
+from kofn.campaigns.schema import BATCHES, PLANS, REWARDS
+from kofn.campaigns.transaction import reading
 
 NAMES = list("abcdefgh")
 
 
 def create(store: str, name: str = "front", **settings: Any) -> Campaign:
-    """A campaign of 8 arms in 3 places, of which the last are the best."""
+    """Create a campaign with 8 arms and k=3; the last three arms are the best."""
     given: dict[str, Any] = {"seed": 7, "reward_range": (0, 12), "store": store} | settings
     return Campaign.create(name, NAMES, 3, **given)
 
 
 def rewards_for(decisions: Iterable[Decision]) -> dict[str, float]:
-    """The reward of each decision: eighths, so that sums are exact in any order. It follows from the id."""
+    """Return the reward of each decision, a function of its id. Rewards are eighths: sums are exact in any order."""
     return {each.id: min(96, round(96 * (sum(each.subset) / 21 + noise(each.id)) / 1.2)) / 8 for each in decisions}
 
 
 def noise(id: str) -> float:
-    """Something between 0 and 0.2."""
+    """Return a number between 0 and 0.2 that depends on the id."""
     return int(id.rpartition("-")[0].replace("-", ""), 16) * 7919 % 101 / 505
 
 
 def play(campaign: Campaign, plays: int, batch: int) -> None:
-    """Decide and tell, so many at a time."""
+    """Decide and reward, `batch` decisions at a time."""
     for _ in range(plays // batch):
         campaign.rewards(rewards_for(campaign.decide(batch)))
 
 
 def checked(campaign: Campaign) -> None:
-    """All that the store says of a campaign fits together, and its state is the one that its log leads to."""
-    with campaign.store.read() as connection:
-        head = read_head(connection, campaign._id)
-        base = read_base(campaign.store, connection, head)
-        runs = connection.execute(select(RUNS).where(RUNS.c.campaign == head.id)).mappings().all()
-        rewards = connection.execute(select(REWARDS).where(REWARDS.c.campaign == head.id)).mappings().all()
-        plan = connection.execute(select(PLANS).where(PLANS.c.campaign == head.id)).mappings().all()
-        if not head.compacted:
-            record, told = rebuilt(connection, head)
-            assert record == json.loads(connection.execute(_record(head.id)).scalar_one())
-            sums = {row["row"]: (row["count"], row["total"], row["squares"]) for row in plan if row["times"] >= 0}
-            assert told == {row: each for row, each in sums.items() if each[0]}
-    assert head.in_flight == sum(run["open"] for run in runs if run["due"] is not None)
-    assert head.expired == sum(run["open"] for run in runs if run["due"] is None)
-    assert head.kept == len(rewards)
-    assert head.rewarded == head.kept + head.compacted
-    answered = Counter(reward["first"] for reward in rewards)
-    assert all(run["count"] - run["open"] == answered[run["first"]] for run in runs)
-    planned = [row for row in plan if row["row"] < head.rows]
-    assert len(planned) == head.rows == len(base.policy.plan())
-    assert head.unasked == sum(max(0, row["times"] - row["count"] - row["out"]) for row in planned)
-    assert head.told == sum(row["count"] for row in plan if row["times"] >= 0) < head.wanted
-    out: Counter[int] = Counter()
-    for run in runs:
-        if run["step"] == head.step and run["row"] >= 0 and run["due"] is not None:
-            out[run["row"]] += run["open"]
-    assert {row["row"]: row["out"] for row in planned if row["out"]} == dict(+out)
-    assert all(0 <= row["count"] <= row["times"] for row in planned)
-
-
-def _record(campaign: int) -> Any:
-    return select(STATES.c.record).where(STATES.c.campaign == campaign)
+    """Check that the counters match the rows, and that the state follows from the log, to the last digit."""
+    verified = campaign.verify()
+    assert verified.differences == []
+    assert verified.ok
+    assert verified.deviation == 0.0  # rewards are eighths: their sums are exact
+    with reading(campaign.store, campaign._id) as tx:
+        row = tx.row
+        batches = tx.execute(select(BATCHES).where(BATCHES.c.campaign == row.id)).mappings().all()
+        rewards = tx.execute(select(REWARDS).where(REWARDS.c.campaign == row.id)).mappings().all()
+        plan = tx.execute(select(PLANS).where(PLANS.c.campaign == row.id)).mappings().all()
+        planned_rows = len(tx.snapshot.policy.plan())
+    assert verified.compared == (["counters"] if row.compacted else ["counters", "policy", "plan"])
+    assert row.in_flight == sum(batch["open"] for batch in batches if batch["due"] is not None)
+    assert row.expired == sum(batch["open"] for batch in batches if batch["due"] is None)
+    assert row.kept == len(rewards)
+    assert row.rewarded == row.kept + row.compacted
+    rewarded = Counter(reward["first"] for reward in rewards)
+    assert all(batch["count"] - batch["open"] == rewarded[batch["first"]] for batch in batches)
+    planned = [each for each in plan if each["row"] < row.plan_rows]
+    assert len(planned) == row.plan_rows == planned_rows
+    assert row.free == sum(max(0, each["times"] - each["count"] - each["in_flight"]) for each in planned)
+    assert row.observed == sum(each["count"] for each in plan if each["times"] >= 0) < row.plan_plays
+    in_flight: Counter[int] = Counter()
+    for batch in batches:
+        if batch["step"] == row.step and batch["row"] >= 0 and batch["due"] is not None:
+            in_flight[batch["row"]] += batch["open"]
+    assert {each["row"]: each["in_flight"] for each in planned if each["in_flight"]} == dict(+in_flight)
+    assert all(0 <= each["count"] <= each["times"] for each in planned)

@@ -1,4 +1,4 @@
-"""What other processes do in the tests of campaigns."""
+"""The work of other processes in the tests of campaigns."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from kofn import Campaign
 from kofn.campaigns import Decision
 from tests.campaign_tools import create, rewards_for
 
-CONTEXT = multiprocessing.get_context("forkserver")  # imports once, then starts a process in no time
+CONTEXT = multiprocessing.get_context("forkserver")  # imports once, then starts processes quickly
 CONTEXT.set_forkserver_preload(["tests.campaign_workers"])
 
 
 def start(work: Callable[..., None], *arguments: Any) -> BaseProcess:
-    """A process that does this work."""
+    """Start a process that does this work."""
     process = CONTEXT.Process(target=work, args=arguments, daemon=True)
     process.start()
     return process
 
 
 def run(work: Callable[..., None], each: Sequence[tuple[Any, ...]], seconds: float = 120) -> None:
-    """Do this work in a process for each of the arguments, all at once; one that fails fails the test."""
+    """Do this work in one process per tuple of arguments, all at once. If one process fails, the test fails."""
     barrier = CONTEXT.Barrier(len(each))
     processes = [start(_together, barrier, work, *arguments) for arguments in each]
     until = time.monotonic() + seconds
@@ -43,7 +43,7 @@ def _together(barrier: Any, work: Callable[..., None], *arguments: Any) -> None:
 
 
 def make_or_open(store: str) -> Campaign:
-    """The campaign that many make at once, and one does."""
+    """Create the campaign, or open it if another process was faster."""
     try:
         return create(store)
     except kofn.CampaignExists:
@@ -51,20 +51,20 @@ def make_or_open(store: str) -> Campaign:
 
 
 def open_and_play(store: str, seed: int, calls: int) -> None:
-    """Make or open the campaign, then decide and tell at random, some of it late."""
+    """Create or open the campaign, then decide and reward at random, some rewards late."""
     campaign = make_or_open(store)
     rng = random.Random(seed)
-    out: list[Decision] = []
+    in_flight: list[Decision] = []
     for _ in range(calls):
-        out += campaign.decide(rng.randint(1, 12))
-        rng.shuffle(out)
-        now = [out.pop() for _ in range(rng.randint(0, len(out)))]
+        in_flight += campaign.decide(rng.randint(1, 12))
+        rng.shuffle(in_flight)
+        now = [in_flight.pop() for _ in range(rng.randint(0, len(in_flight)))]
         campaign.rewards(rewards_for(now))
-    campaign.rewards(rewards_for(out))
+    campaign.rewards(rewards_for(in_flight))
 
 
 def tell_all(store: str, rewards: dict[str, float]) -> None:
-    """Tell the same rewards as others do, in small batches and an order of its own."""
+    """Record the same rewards as other processes, in small batches and a random order."""
     campaign = Campaign.open("front", store=store)
     pairs = list(rewards.items())
     random.Random(os.getpid()).shuffle(pairs)
@@ -73,16 +73,16 @@ def tell_all(store: str, rewards: dict[str, float]) -> None:
 
 
 def play_until_killed(store: str, log: str, seed: int) -> None:
-    """Decide and tell without end; what the campaign has acknowledged is in the log before anything else is done."""
+    """Decide and reward without end. Acknowledged rewards are written to the log before the next call."""
     campaign = Campaign.open("front", store=store)
     rng = random.Random(seed)
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    out: list[Decision] = [*campaign.open_decisions(200)]  # what the process before left behind, acknowledged or not
+    in_flight: list[Decision] = [*campaign.open_decisions(200)]  # left by the previous process
     while True:
-        out += campaign.decide(rng.randint(1, 30))
-        rng.shuffle(out)
-        now = rewards_for(out.pop() for _ in range(rng.randint(1, len(out))))
+        in_flight += campaign.decide(rng.randint(1, 30))
+        rng.shuffle(in_flight)
+        now = rewards_for(in_flight.pop() for _ in range(rng.randint(1, len(in_flight))))
         campaign.rewards(now)
         os.write(file, (json.dumps(now) + "\n").encode())
         if rng.random() < 0.5:
-            campaign.rewards(now)  # a retry of what was taken
+            campaign.rewards(now)  # a retry

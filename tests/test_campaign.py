@@ -1,4 +1,4 @@
-"""A campaign from one process: what is handed out, what is told, what is known."""
+"""A campaign in one process: decisions, rewards, and what it reports."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def test_a_decision_has_k_different_arms_and_an_id_of_its_own(store_url: str) ->
     checked(campaign)
 
 
-def test_all_rows_of_the_plan_are_handed_out_before_any_spare(store_url: str) -> None:
+def test_all_rows_of_the_plan_are_handed_out_before_any_filler(store_url: str) -> None:
     campaign = create(store_url, policy="cmab-sm", params={"horizon": 10**6, "resolution": 0.3})
     plan = kofn.CMABSM(8, 3, 10**6, resolution=0.3, seed=7).plan()
-    wanted = Counter(dict(plan))
+    planned = Counter(dict(plan))
     half = plan.plays // 2
     decisions = [
         *campaign.decide(half),
         *(campaign.decide() for _ in range(7)),
         *campaign.decide(plan.plays - half - 7),
     ]
-    assert Counter(decision.subset for decision in decisions) == wanted
+    assert Counter(decision.subset for decision in decisions) == planned
     best = tuple(NAMES.index(name) for name in campaign.best())
     assert {decision.subset for decision in campaign.decide(5)} == {best}
     checked(campaign)
@@ -112,7 +112,7 @@ def test_a_reward_may_be_told_again_but_not_otherwise(store_url: str) -> None:
     assert campaign.reward(decision.id, 5).accepted == 1
     again = campaign.reward(decision.id, 5.0)
     assert (again.accepted, again.repeated) == (0, 1)
-    with pytest.raises(kofn.Conflict, match=r"has the reward 5 already, but 6 came"):
+    with pytest.raises(kofn.Conflict, match=r"already has the reward 5; got 6"):
         campaign.reward(decision.id, 6)
     assert campaign.summary().rewards == 1
     checked(campaign)
@@ -125,11 +125,11 @@ def test_a_batch_is_taken_whole_or_not_at_all(store_url: str) -> None:
     before = campaign.export()
     good = {decision.id: 2.0 for decision in others}
     wrong: list[tuple[Any, type[kofn.KofnError], str]] = [
-        ({**good, first.id: 2.0}, kofn.Conflict, "has the reward 1 already"),
+        ({**good, first.id: 2.0}, kofn.Conflict, "already has the reward 1"),
         ({**good, "nonsense": 2.0}, kofn.UnknownDecision, "'nonsense' is not a decision of this campaign"),
         ({**good, others[0].id[:-1] + "g": 2.0}, kofn.UnknownDecision, "is not a decision"),
-        ({**good, others[0].id: math.nan}, kofn.BadReward, "from 0 to 12"),
-        ({**good, others[0].id: 12.5}, kofn.BadReward, "from 0 to 12"),
+        ({**good, others[0].id: math.nan}, kofn.BadReward, "between 0 and 12"),
+        ({**good, others[0].id: 12.5}, kofn.BadReward, "between 0 and 12"),
         ({**good, others[0].id: "3"}, kofn.BadReward, "one number"),
         ({**good, others[0].id: None}, kofn.BadReward, "one number"),
         ([*good.items(), (others[0].id, 3.0)], kofn.Conflict, "two rewards"),
@@ -141,8 +141,8 @@ def test_a_batch_is_taken_whole_or_not_at_all(store_url: str) -> None:
         with pytest.raises(error, match=says):
             campaign.rewards(batch)
         assert campaign.export() == before
-    told = campaign.rewards([*good.items(), *good.items(), (first.id, 1.0)])
-    assert (told.accepted, told.repeated) == (5, 1)
+    result = campaign.rewards([*good.items(), *good.items(), (first.id, 1.0)])
+    assert (result.accepted, result.repeated) == (5, 1)
     assert campaign.rewards({}).accepted == 0
     checked(campaign)
 
@@ -169,13 +169,13 @@ def test_another_campaigns_decision_is_unknown(store_url: str) -> None:
 def test_rewards_in_any_order_and_much_later(store_url: str) -> None:
     campaign = create(store_url)
     rng = np.random.default_rng(3)
-    out: list[Decision] = []
+    in_flight: list[Decision] = []
     for _ in range(100):
-        out += campaign.decide(20)
-        rng.shuffle(out)
-        now, out = out[:15], out[15:]
+        in_flight += campaign.decide(20)
+        rng.shuffle(in_flight)
+        now, in_flight = in_flight[:15], in_flight[15:]
         campaign.rewards(rewards_for(now))
-    campaign.rewards(rewards_for(out))
+    campaign.rewards(rewards_for(in_flight))
     assert campaign.summary().in_flight == 0
     assert campaign.summary().rewards == 2_000
     assert campaign.best() == NAMES[-3:]
@@ -185,8 +185,8 @@ def test_rewards_in_any_order_and_much_later(store_url: str) -> None:
 def test_a_policy_that_learns_from_its_plan_only_counts_the_rest(store_url: str) -> None:
     campaign = create(store_url, policy="cmab-sm", params={"horizon": 10**6, "resolution": 0.3})
     plan = kofn.CMABSM(8, 3, 10**6, resolution=0.3, seed=7).plan()
-    first, spares = campaign.decide(plan.plays), campaign.decide(30)
-    campaign.rewards(rewards_for(spares))
+    first, fillers = campaign.decide(plan.plays), campaign.decide(30)
+    campaign.rewards(rewards_for(fillers))
     assert campaign.summary().rewards == 30
     checked(campaign)
     campaign.rewards(rewards_for(first))
@@ -222,9 +222,9 @@ def test_a_total_with_a_key_counts_once(store_url: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ((["a", "b"], 1, 1.0), "3 different arms, but 2 came"),
-        ((["a", "a", "b"], 1, 1.0), "came twice"),
-        ((["a", "b", "z"], 1, 1.0), "no arm 'z': there are 8"),
+        ((["a", "b"], 1, 1.0), "3 different arms; got 2"),
+        ((["a", "a", "b"], 1, 1.0), "arm 'a' is listed twice"),
+        ((["a", "b", "z"], 1, 1.0), "no arm 'z': the campaign has 8 arms"),
         (([0, 1, 99], 1, 1.0), "no arm 99"),
         (("abc", 1, 1.0), "a list of arms"),
         ((["a", "b", "c"], 0, 1.0), "at least 1"),
@@ -232,7 +232,7 @@ def test_a_total_with_a_key_counts_once(store_url: str) -> None:
         ((["a", "b", "c"], 2, math.nan), "finite"),
         ((["a", "b", "c"], 2, 2.0, 1.0), "squares"),
         ((["a", "b", "c"], 2, "2"), "numbers"),
-        ((["a", "b", "c"], 10**30, 1.0), "at the most"),
+        ((["a", "b", "c"], 10**30, 1.0), "at most"),
     ],
 )
 def test_wrong_totals_are_refused(sqlite_store: str, arguments: Any, says: str) -> None:
@@ -246,7 +246,7 @@ def test_wrong_totals_are_refused(sqlite_store: str, arguments: Any, says: str) 
 def test_a_total_beyond_the_plan_is_refused_by_a_policy_that_cannot_learn_from_it(sqlite_store: str) -> None:
     campaign = create(sqlite_store, policy="cmab-sm", params={"horizon": 10**6, "resolution": 0.3})
     subset, times = next(iter(kofn.CMABSM(8, 3, 10**6, resolution=0.3, seed=7).plan()))
-    with pytest.raises(kofn.BadTally, match="does not want"):
+    with pytest.raises(kofn.BadTally, match="more than its plan has left"):
         campaign.reward_total(subset, times + 1, 1.0)
     campaign.reward_total(subset, times, 1.0)
     checked(campaign)
@@ -263,7 +263,7 @@ def test_a_total_beyond_the_plan_is_refused_by_a_policy_that_cannot_learn_from_i
         ({"name": "<script>"}, "name"),
         ({"name": 5}, "name"),
         ({"arms": "abc"}, "a list of names"),
-        ({"arms": ["a", "a", "b", "c"]}, "'a' came twice"),
+        ({"arms": ["a", "a", "b", "c"]}, "arm 'a' is listed twice"),
         ({"arms": ["a", "b", "c", ""]}, "one line"),
         ({"arms": ["a", "b", "c", "d\n"]}, "one line"),
         ({"arms": ["a", "b", "c", "\ud800"]}, "one line"),

@@ -89,7 +89,7 @@ def test_a_life_from_the_shell(kofn: Kofn, tmp_path: Path, sqlite_store: str) ->
     assert kofn("add-arm", "front", "lid")[1] == "front: added lid\n"
     assert kofn("retire-arm", "front", "mug")[1] == "front: retired mug\n"
     assert kofn("pause", "front")[1] == "front: paused\n"
-    assert kofn("decide", "front") == (2, "", "kofn: the campaign 'front' is paused: resume() it to decide again\n")
+    assert kofn("decide", "front") == (2, "", "kofn: the campaign 'front' is paused: call resume() to decide again\n")
     assert kofn("resume", "front")[1] == "front: running\n"
     assert kofn("finish", "front")[1].startswith("front: finished; the best are ")
     file = tmp_path / "front.json"
@@ -118,7 +118,7 @@ def test_a_campaign_is_not_deleted_unasked(kofn: Kofn, monkeypatch: pytest.Monke
         (["create", "a/b", *ARMS], "a campaign's name"),
         (["create", "x", *ARMS, "--k", "2", "--expire-after", "soon"], "'soon' is not a duration"),
         (["create", "x", *ARMS, "--k", "2", "--policy", "cmab-sm"], "cmab-sm needs a horizon"),
-        (["create", "x", *ARMS, "--k", "2", "--store", "mysql://x/y"], "a store is on SQLite"),
+        (["create", "x", *ARMS, "--k", "2", "--store", "mysql://x/y"], "a store must be on SQLite"),
         (["reward", "front"], "give ID and VALUE"),
         (["reward", "front", "id"], "give ID and VALUE"),
         (["reward-total", "front", "10", "1"], "Missing option '--arm'"),

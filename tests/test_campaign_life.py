@@ -1,4 +1,4 @@
-"""A campaign over its life: decisions that expire, arms that come and go, pauses, the end, and what is forgotten."""
+"""A campaign over its life: expiry, arms added and retired, pause and finish, compaction, export and import."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from sqlalchemy import select
 import kofn
 from kofn import Campaign
 from kofn.campaigns import Decision, campaigns
-from kofn.campaigns.history import MOST_EVENTS
-from kofn.campaigns.schema import CAMPAIGNS, OF_CAMPAIGN, PLANS, RUNS
+from kofn.campaigns.schema import BATCHES, CAMPAIGNS, OF_CAMPAIGN, PLANS
+from kofn.campaigns.transaction import MAX_EVENTS
 from tests.campaign_tools import NAMES, checked, create, play, rewards_for
 
 
 class Clock:
-    """A clock that goes when it is told to."""
+    """A clock that advances on `wait` only."""
 
     def __init__(self, campaign: Campaign) -> None:
         self.now = 1_000_000.0
@@ -41,14 +41,14 @@ def clock(campaign: Campaign) -> Clock:
 
 
 def plan_policy(store: str, **settings: Any) -> Campaign:
-    """A campaign of a policy that learns from its plan only."""
+    """Create a campaign whose policy learns from its plan only."""
     return create(store, policy="cmab-sm", params={"horizon": 10**6, "resolution": 0.3}, **settings)
 
 
 # Expiry.
 
 
-def test_what_expires_is_wanted_again(store_url: str) -> None:
+def test_what_expires_is_planned_again(store_url: str) -> None:
     campaign = plan_policy(store_url, expire_after=60)
     clock = Clock(campaign)
     plays = kofn.CMABSM(8, 3, 10**6, resolution=0.3).plan().plays
@@ -73,8 +73,7 @@ def test_a_late_reward_still_counts_and_what_took_its_place_is_not_lost(store_ur
         first = campaign.decide(40)
         clock.wait(61)
         second = campaign.decide(40)
-        told = campaign.rewards(rewards_for(first))
-        assert told.accepted == 40
+        assert campaign.rewards(rewards_for(first)).accepted == 40
         assert campaign.summary().expired == 0
         checked(campaign)
         campaign.rewards(rewards_for(second))
@@ -84,7 +83,7 @@ def test_a_late_reward_still_counts_and_what_took_its_place_is_not_lost(store_ur
         checked(campaign)
 
 
-def test_part_of_a_run_may_expire(campaign: Campaign, clock: Clock) -> None:
+def test_part_of_a_batch_may_expire(campaign: Campaign, clock: Clock) -> None:
     play(campaign, 2_000, batch=100)
     decisions = campaign.decide(200)
     campaign.rewards(rewards_for(decisions[::2]))
@@ -109,7 +108,7 @@ def test_open_decisions_are_the_newest_first_and_can_be_told(campaign: Campaign)
     assert campaign.rewards(rewards_for(seen)).accepted == 10
 
 
-# Arms.
+# Arms that are added and retired.
 
 
 def test_a_new_arm_is_found_to_be_the_best(campaign: Campaign) -> None:
@@ -133,7 +132,7 @@ def test_a_retired_arm_is_never_shown_again(campaign: Campaign) -> None:
     campaign.retire_arm("h")
     assert campaign.best() == list("efg")
     checked(campaign)
-    assert campaign.rewards(rewards_for(before)).accepted == 40  # counted, although it teaches nothing of the others
+    assert campaign.rewards(rewards_for(before)).accepted == 40  # counted, but ignored for learning
     assert campaign.summary().rewards == 1_040
     checked(campaign)
     play(campaign, 500, batch=25)
@@ -167,22 +166,22 @@ def test_numbers_stay_when_arms_go(campaign: Campaign) -> None:
 
 
 def test_arms_that_cannot_come_or_go(campaign: Campaign, store_url: str) -> None:
-    for name, says in (("a", "there is an arm 'a' already"), ("", "one line"), ("x\n", "one line")):
+    for name, says in (("a", "already has an arm 'a'"), ("", "one line"), ("x\n", "one line")):
         with pytest.raises(kofn.BadInput, match=says):
             campaign.add_arm(name)
     with pytest.raises(kofn.BadInput, match="no arm 'z' to retire"):
         campaign.retire_arm("z")
     for name in "abcd":
         campaign.retire_arm(name)
-    with pytest.raises(kofn.BadInput, match="4 arms are left for 3 places"):
+    with pytest.raises(kofn.BadInput, match="has 4 arms and needs more than k=3"):
         campaign.retire_arm("e")
-    with pytest.raises(kofn.BadInput, match="there was an arm 'a' already"):
+    with pytest.raises(kofn.BadInput, match="already had an arm 'a'"):
         campaign.add_arm("a")
     with pytest.raises(kofn.BadInput, match="fixed set of arms"):
         plan_policy(store_url, name="other").add_arm("i")
 
 
-# Pauses and the end.
+# Pause and finish.
 
 
 def test_a_paused_campaign_takes_rewards_only(campaign: Campaign) -> None:
@@ -190,7 +189,7 @@ def test_a_paused_campaign_takes_rewards_only(campaign: Campaign) -> None:
     campaign.pause()
     campaign.pause()
     assert campaign.state == "paused"
-    with pytest.raises(kofn.NotRunning, match=r"'front' is paused: resume\(\)"):
+    with pytest.raises(kofn.NotRunning, match=r"'front' is paused: call resume\(\)"):
         campaign.decide()
     assert campaign.rewards(rewards_for(decisions)).accepted == 10
     campaign.resume()
@@ -204,7 +203,7 @@ def test_a_finished_campaign_stays_finished(campaign: Campaign) -> None:
     with pytest.raises(kofn.NotRunning, match="is finished"):
         campaign.decide(3)
     for again in (campaign.pause, campaign.resume):
-        with pytest.raises(kofn.NotRunning, match="stays so"):
+        with pytest.raises(kofn.NotRunning, match="is finished, which is final"):
             again()
     campaign.finish()
     campaign.reward(decision.id, 3)
@@ -228,7 +227,7 @@ def test_a_deleted_campaign_leaves_nothing(campaign: Campaign, store_url: str) -
         campaign.decide()
 
 
-# What is kept, and what in sums.
+# Compaction.
 
 
 def test_answered_decisions_are_compacted(store_url: str) -> None:
@@ -241,16 +240,16 @@ def test_answered_decisions_are_compacted(store_url: str) -> None:
         play(campaign, 4_000, batch=20)
         checked(campaign)
     with small.store.read() as connection:
-        heads = {row.name: row for row in connection.execute(select(CAMPAIGNS))}
-        runs = connection.execute(select(RUNS.c.first).where(RUNS.c.campaign == small._id)).scalars().all()
-    assert heads["whole"].compacted == 0
-    assert heads["small"].kept < 200 * 1.1 + 100 + 20
-    assert heads["small"].kept + heads["small"].compacted == 4_002
-    assert len(runs) < 800
+        rows = {row.name: row for row in connection.execute(select(CAMPAIGNS))}
+        batches = connection.execute(select(BATCHES.c.first).where(BATCHES.c.campaign == small._id)).scalars().all()
+    assert rows["whole"].compacted == 0
+    assert rows["small"].kept < 200 * 1.1 + 100 + 20
+    assert rows["small"].kept + rows["small"].compacted == 4_002
+    assert len(batches) < 800
     assert [each.plays for each in whole.insight().arms] == [each.plays for each in small.insight().arms]
     assert whole.insight().arms == small.insight().arms
-    told = small.rewards(rewards_for(early))  # a retry that comes late: it was answered, and is not counted again
-    assert (told.accepted, told.repeated) == (0, 2)
+    late = small.rewards(rewards_for(early))  # a late retry: these rewards are compacted, and not counted again
+    assert (late.accepted, late.repeated) == (0, 2)
     assert small.rewards(rewards_for(waiting["small"])).accepted == 5
     assert small.summary().rewards == 4_007
 
@@ -269,7 +268,7 @@ def test_expired_decisions_are_forgotten_when_there_are_too_many(store_url: str)
     waiting = campaign.open_decisions(1_000)
     assert len(waiting) == summary.expired
     gone = next(each for each in first[10:] if each.id not in {other.id for other in waiting})
-    assert campaign.rewards(rewards_for([gone])).repeated == 1  # too late: nobody knows whether it was told before
+    assert campaign.rewards(rewards_for([gone])).repeated == 1  # too late: whether it had a reward is no longer known
     assert campaign.rewards(rewards_for(waiting)).accepted == len(waiting)
     assert campaign.summary().rewards == 10 + len(waiting)
     checked(campaign)
@@ -279,7 +278,7 @@ def test_the_history_grows_coarser_not_longer(
     campaign: Campaign, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     most = 200
-    monkeypatch.setattr("kofn.campaigns.history.MOST_POINTS", most)
+    monkeypatch.setattr("kofn.campaigns.transaction.MAX_POINTS", most)
     for _ in range(most + 30):
         clock.wait(0.25)
         decision = campaign.decide()
@@ -300,11 +299,11 @@ def test_the_history_grows_coarser_not_longer(
 
 
 def test_events_are_limited(campaign: Campaign) -> None:
-    for _ in range(MOST_EVENTS // 2 + 60):
+    for _ in range(MAX_EVENTS // 2 + 60):
         campaign.pause()
         campaign.resume()
-    events = campaign.events(10 * MOST_EVENTS)
-    assert MOST_EVENTS <= len(events) <= MOST_EVENTS + 100
+    events = campaign.events(10 * MAX_EVENTS)
+    assert MAX_EVENTS <= len(events) <= MAX_EVENTS + 100
     assert events[0].kind == "resumed"
     assert len(campaign.events(3)) == 3
 
@@ -313,7 +312,7 @@ def test_events_are_limited(campaign: Campaign) -> None:
 
 
 def busy(store: str) -> Campaign:
-    """A campaign with something of everything."""
+    """Create a campaign with rows in every table."""
     campaign = create(store, expire_after=3600)
     play(campaign, 300, batch=20)
     campaign.decide(7)
@@ -342,7 +341,7 @@ def test_an_imported_campaign_goes_on_where_it_was(store_url: str, sqlite_store:
         assert each.reward_total(["b", "c", "d"], 4, 12.0, key="monday").repeated == 4
     one, two = campaign.export(), copy.export()
     assert (one["record"], one["played"]) == (two["record"], two["played"])
-    theirs = copy.decide()  # a copy makes decisions of its own
+    theirs = copy.decide()  # a copy makes its own decisions
     campaign.decide()
     with pytest.raises(kofn.UnknownDecision):
         campaign.reward(theirs.id, 1)
@@ -367,7 +366,7 @@ def _set(exported: Any, path: str, value: Any) -> None:
     ("path", "value"),
     [
         ("kofn", "other"),
-        ("format", 2),
+        ("format", 3),
         ("format", True),
         ("campaign", None),
         ("campaign.state", "sleeping"),
@@ -378,7 +377,7 @@ def _set(exported: Any, path: str, value: Any) -> None:
         ("campaign.k", 4),
         ("campaign.decided", 3),
         ("campaign.decided", 2**70),
-        ("campaign.width", 0.0),
+        ("campaign.slot_width", 0.0),
         ("campaign.expire_after", -1.0),
         ("names", ["a"]),
         ("names", "abcdefghi"),
@@ -393,14 +392,14 @@ def _set(exported: Any, path: str, value: Any) -> None:
         ("record.state.turns", -1),
         ("origin", None),
         ("tables", {}),
-        ("tables.runs.columns", ["first"]),
-        ("tables.runs.rows.0", [1]),
-        ("tables.runs.rows.0.0", "1"),
-        ("tables.runs.rows.0.1", 10**6),
-        ("tables.runs.rows.0.2", 10**6),
-        ("tables.runs.rows.0.6", "1; DROP TABLE kofn_runs"),
-        ("tables.runs.rows.0.6", "0,1,99"),
-        ("tables.runs.rows.0.6", "3,2,1"),
+        ("tables.batches.columns", ["first"]),
+        ("tables.batches.rows.0", [1]),
+        ("tables.batches.rows.0.0", "1"),
+        ("tables.batches.rows.0.1", 10**6),
+        ("tables.batches.rows.0.2", 10**6),
+        ("tables.batches.rows.0.6", "1; DROP TABLE kofn_batches"),
+        ("tables.batches.rows.0.6", "0,1,99"),
+        ("tables.batches.rows.0.6", "3,2,1"),
         ("tables.rewards.rows.0.0", 10**9),
         ("tables.rewards.rows.0.2", 99.0),
         ("tables.rewards.rows.1", None),
@@ -414,7 +413,7 @@ def _set(exported: Any, path: str, value: Any) -> None:
         ("tables.events.rows.0.3", "\x00"),
         ("tables.events.rows.0.1", 1e300),
         ("tables.events.rows.0.0", 2),
-        ("tables.runs.rows.0.7", -1.0),
+        ("tables.batches.rows.0.7", -1.0),
         ("campaign.created", -1e9),
         ("campaign.version", 2**62),
         ("campaign.keep_decisions", 2**62),

@@ -1,4 +1,4 @@
-"""Many processes at once, and processes that die: no reward lost, none counted twice."""
+"""Many processes at once, and processes that are killed: no reward is lost, and none is counted twice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sqlalchemy import select
 
 from kofn import Campaign
 from kofn.campaigns import campaigns
-from kofn.campaigns.ids import read_id
+from kofn.campaigns.names import read_id
 from kofn.campaigns.schema import REWARDS
 from tests.campaign_tools import checked, create, play, rewards_for
 from tests.campaign_workers import open_and_play, play_until_killed, run, start, tell_all
@@ -94,7 +94,7 @@ def test_a_campaign_lives_through_a_fork(store_url: str) -> None:
 
 
 def test_killed_at_random_moments_it_loses_nothing(store_url: str, tmp_path: Path) -> None:
-    """Each process goes on where the one before was killed; two run at once."""
+    """Two processes run at once; each resumes where the previous one was killed."""
     campaign = create(store_url)
     logs = [tmp_path / "one.jsonl", tmp_path / "two.jsonl"]
     rng = random.Random(5)
@@ -103,7 +103,7 @@ def test_killed_at_random_moments_it_loses_nothing(store_url: str, tmp_path: Pat
         begun = time.monotonic()
         sizes = [log.stat().st_size if log.exists() else 0 for log in logs]
         while any(not log.exists() or log.stat().st_size == size for log, size in zip(logs, sizes, strict=True)):
-            assert time.monotonic() - begun < 60, "a process has told nothing within a minute"
+            assert time.monotonic() - begun < 60, "a process has recorded nothing within a minute"
             time.sleep(0.005)
         time.sleep(rng.uniform(0, 0.15))
         for process in processes:
@@ -115,7 +115,7 @@ def test_killed_at_random_moments_it_loses_nothing(store_url: str, tmp_path: Pat
     acknowledged: dict[str, float] = {}
     for log in logs:
         for line in log.read_text().splitlines(keepends=True):
-            if line.endswith("\n"):  # a process may die while it writes this
+            if line.endswith("\n"):  # the process may have been killed while it wrote this line
                 acknowledged |= json.loads(line)
     with campaign.store.read() as connection:
         kept = {(row.first, row.place): row.value for row in connection.execute(select(REWARDS))}

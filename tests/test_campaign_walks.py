@@ -1,4 +1,4 @@
-"""Random lives of campaigns: whatever happens in whatever order, all of it fits together after each step."""
+"""Random lives of campaigns: whatever happens in whatever order, the state is consistent after each step."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ class Life:
     def __init__(self, campaign: Campaign, seed: int) -> None:
         self.campaign = campaign
         self.rng = random.Random(seed)
-        self.out: list[Decision] = []
-        self.told: dict[str, float] = {}
+        self.in_flight: list[Decision] = []
+        self.rewarded: dict[str, float] = {}
         self.totals = 0
         self.now = 1e6
         campaign.store.clock = lambda: self.now
 
     def decide(self) -> None:
-        self.out += self.campaign.decide(self.rng.choice([1, 3, 20, 150]))
+        self.in_flight += self.campaign.decide(self.rng.choice([1, 3, 20, 150]))
 
     def reward(self) -> None:
-        self.rng.shuffle(self.out)
-        many = self.rng.randint(0, len(self.out))
-        now, self.out = self.out[:many], self.out[many:]
-        self.told |= rewards_for(now)
+        self.rng.shuffle(self.in_flight)
+        many = self.rng.randint(0, len(self.in_flight))
+        now, self.in_flight = self.in_flight[:many], self.in_flight[many:]
+        self.rewarded |= rewards_for(now)
         self.campaign.rewards(rewards_for(now))
 
     def retry(self) -> None:
-        some = self.rng.sample(sorted(self.told), min(10, len(self.told)))
-        told = self.campaign.rewards({id: self.told[id] for id in some})
-        assert (told.accepted, told.repeated) == (0, len(some))
+        some = self.rng.sample(sorted(self.rewarded), min(10, len(self.rewarded)))
+        result = self.campaign.rewards({id: self.rewarded[id] for id in some})
+        assert (result.accepted, result.repeated) == (0, len(some))
 
     def wait(self) -> None:
         self.now += self.rng.choice([1, 30, 100])
@@ -81,8 +81,8 @@ def test_whatever_happens_all_of_it_fits_together(sqlite_store: str, policy: str
             life.move()
         checked(life.campaign)
     summary = life.campaign.summary()
-    assert summary.rewards == len(life.told) + life.totals
-    assert summary.in_flight + summary.expired == len(life.out)
+    assert summary.rewards == len(life.rewarded) + life.totals
+    assert summary.in_flight + summary.expired == len(life.in_flight)
     assert life.campaign.insight().updates > 0
 
 

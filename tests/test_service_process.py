@@ -15,7 +15,7 @@ from sqlalchemy import select
 
 import kofn
 from kofn import Campaign
-from kofn.campaigns.ids import read_id
+from kofn.campaigns.names import read_id
 from kofn.campaigns.schema import REWARDS
 from tests.campaign_tools import NAMES, checked, create, noise
 from tests.service_tools import Served

@@ -193,3 +193,21 @@ class Event(Response):
     at: datetime
     kind: str
     message: str
+
+
+@dataclass(frozen=True)
+class Verification(Response):
+    """Whether what a campaign knows follows from its log of rewards.
+
+    `compared` names what was compared: always the counters; the policy and its plan if every reward is still stored one
+    by one, else `reason` says why not. `rewards` and `steps` are the plays and the policy updates of the log.
+    `deviation` is the largest relative deviation of a number that passed: 0.0 means equal to the last digit.
+    """
+
+    ok: bool
+    compared: list[str]
+    rewards: int
+    steps: int
+    deviation: float
+    differences: list[str]
+    reason: str | None

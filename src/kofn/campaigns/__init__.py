@@ -19,6 +19,7 @@ from kofn.responses import (
     Point,
     Rewarded,
     Summary,
+    Verification,
 )
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "Rewarded",
     "Store",
     "Summary",
+    "Verification",
     "campaigns",
     "store_at",
 ]

@@ -4,43 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, overload
 
-from sqlalchemy import Connection, select
+from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
-from kofn.campaigns import arms as changing
-from kofn.campaigns import creating, transfer
-from kofn.campaigns.deciding import hand_out
-from kofn.campaigns.head import Base, Head, read_base, read_head, read_roster, write_head
-from kofn.campaigns.history import MOST_POINTS, events, note, points_of
-from kofn.campaigns.ids import shown
-from kofn.campaigns.insight import insight, open_decisions
-from kofn.campaigns.learning import due_to_learn, learn
-from kofn.campaigns.names import arm_names, campaign_name, is_campaign_name
-from kofn.campaigns.rewarding import Rewards, read_batch, take_in
+from kofn.campaigns import create, decide, expiry, learn, report, reward, transfer, verify
+from kofn.campaigns.names import arm_names, campaign_name, is_campaign_name, shown
+from kofn.campaigns.reward import Rewards
+from kofn.campaigns.rows import CampaignRow, read_row
 from kofn.campaigns.schema import CAMPAIGNS, OF_CAMPAIGN, TOKENS
 from kofn.campaigns.store import Store, store_at
-from kofn.campaigns.totals import take_total
-from kofn.campaigns.upkeep import compact, expire
+from kofn.campaigns.transaction import MAX_POINTS, Transaction, reading, writing
 from kofn.core import BadInput, CampaignExists, Direction, NoSuchCampaign, NotRunning, Seed, check_sizes, whole
-from kofn.responses import CampaignInsight, Decision, Event, OpenDecision, Point, Rewarded, Summary
+from kofn.responses import CampaignInsight, Decision, Event, OpenDecision, Point, Rewarded, Summary, Verification
 
-MOST_AT_ONCE = 1_000_000
-"""Decisions of one call."""
-
-T = TypeVar("T")
+MAX_DECISIONS = 1_000_000
+"""Most decisions of one call. A higher value lets one call hold the campaign's lock for longer."""
 
 
 def campaigns(store: str | Store | None = None) -> list[Summary]:
-    """All campaigns of a store at a glance, by name."""
+    """Return a summary of each campaign in a store, by name."""
     with store_at(store).read() as connection:
         rows = connection.execute(select(CAMPAIGNS).order_by(CAMPAIGNS.c.name)).mappings()
-        return [Head(**row).summary() for row in rows]
+        return [CampaignRow(**row).summary() for row in rows]
 
 
 class Campaign:
-    """Real decisions: any process decides, any process tells the reward, at once or days later. Nothing is lost.
+    """Real decisions: any process decides, and any process reports the reward, at once or days later.
 
     >>> from tempfile import mkdtemp
     >>> store = f"sqlite:///{mkdtemp()}/shop.db"
@@ -52,15 +43,15 @@ class Campaign:
     >>> Campaign.open("front-page", store=store).reward(decision.id, 12.5)
     Rewarded(accepted=1, repeated=0)
 
-    A campaign may be used by many threads, and lives through a fork.
+    Many threads may share a campaign, and it survives a fork. Each call is one transaction.
     """
 
-    def __init__(self, store: Store, head: Head) -> None:
+    def __init__(self, store: Store, row: CampaignRow) -> None:
         self.store = store
-        self.name = head.name
-        self._id, self._secret, self._range = head.id, head.key, (head.low, head.high)
+        self.name = row.name
+        self._id, self._secret, self._range = row.id, row.key, (row.low, row.high)
 
-    # Coming and going.
+    # Create, open, delete, move.
 
     @classmethod
     def create(
@@ -75,52 +66,54 @@ class Campaign:
         direction: Direction = "maximize",
         seed: Seed = None,
         store: str | Store | None = None,
-        expire_after: timedelta | float = creating.WEEK,
-        keep_decisions: int = creating.KEEP,
+        expire_after: timedelta | float = create.WEEK,
+        keep_decisions: int = create.KEEP,
     ) -> Self:
-        """A new campaign over arms of these names.
+        """Create a campaign over arms of these names.
 
-        A decision without a reward is wanted again after `expire_after` (seconds, or a timedelta); its reward counts
-        whenever it comes. Of the answered decisions the last `keep_decisions` are kept one by one, the others in sums.
+        A decision without a reward expires after `expire_after` (seconds, or a timedelta): its play is planned again,
+        but its reward still counts when it arrives. The last `keep_decisions` decisions with a reward are stored one by
+        one, older ones as sums only.
         """
         name, names = campaign_name(name), arm_names(arms)
         check_sizes(len(names), k)
-        player = creating.policy_for(policy, len(names), k, params, seed, reward_range, direction)
-        keep = creating.keeping(keep_decisions)
+        player = create.policy_for(policy, len(names), k, params, seed, reward_range, direction)
+        keep = create.decisions_to_keep(keep_decisions)
         where = store_at(store)
-        head = creating.new_head(name, player, where.clock(), creating.seconds(expire_after), keep)
-        return cls._insert(where, head, lambda connection: creating.insert(connection, head, names, player), "created")
+        row = create.new_row(name, player, where.clock(), create.seconds(expire_after), keep)
+        return cls._insert(where, row, lambda tx: create.insert(tx, names, player), "created")
 
     @classmethod
-    def _insert(cls, store: Store, head: Head, insert: Callable[[Connection], object], kind: str) -> Self:
+    def _insert(cls, store: Store, row: CampaignRow, insert: Callable[[Transaction], None], event: str) -> Self:
         try:
             with store.write() as connection:
-                insert(connection)
-                note(connection, head, store.clock(), kind, f"{head.n_arms} arms, {head.k} places, {head.policy}")
-                write_head(connection, head, store.clock())
+                tx = Transaction(store, connection, row)
+                insert(tx)
+                tx.note(event, f"{row.n_arms} arms, {row.k} places, {row.policy}")
+                tx.write()
         except Exception as why:
             if isinstance(why.__cause__, IntegrityError):  # another process was faster
-                raise CampaignExists(f"there is a campaign {head.name!r} already") from why
+                raise CampaignExists(f"a campaign named {row.name!r} already exists") from why
             raise
-        return cls(store, head)
+        return cls(store, row)
 
     @classmethod
     def open(cls, name: str, store: str | Store | None = None) -> Self:
-        """The campaign of that name."""
+        """Open the campaign of that name."""
         where = store_at(store)
         with where.read() as connection:
-            named = CAMPAIGNS.c.name == (name if is_campaign_name(name) else "")  # no database sees what cannot be one
+            named = CAMPAIGNS.c.name == (name if is_campaign_name(name) else "")  # other text does not reach a database
             row = connection.execute(select(CAMPAIGNS).where(named)).mappings().one_or_none()
             if row is None:
                 some = connection.execute(select(CAMPAIGNS.c.name).order_by(CAMPAIGNS.c.name).limit(5)).scalars().all()
-                there = f"there are: {', '.join(some)}" if some else "there is none"
+                there = f"there are: {', '.join(some)}" if some else "the store is empty"
                 raise NoSuchCampaign(f"there is no campaign {shown(name)} in {where}; {there}")
-            return cls(where, Head(**row))
+            return cls(where, CampaignRow(**row))
 
     def delete(self) -> None:
-        """Remove the campaign, all that it knows, and the tokens that are for it only."""
+        """Delete the campaign with all its rows, and the tokens that are limited to it."""
         with self.store.write() as connection:
-            read_head(connection, self._id, lock=True)
+            read_row(connection, self._id, lock=True)
             for table in OF_CAMPAIGN:
                 connection.execute(table.delete().where(table.c.campaign == self._id))
             connection.execute(TOKENS.delete().where(TOKENS.c.campaign == self.name))
@@ -128,43 +121,45 @@ class Campaign:
         self.store.cache.pop(self._id, None)
 
     def export(self) -> dict[str, Any]:
-        """All of it as plain values, ready for JSON: the policy's record, the decisions, the rewards, the history."""
-        with self.store.read() as connection:
-            return transfer.export(connection, read_head(connection, self._id))
+        """Return everything as plain values, ready for JSON: the policy's record, decisions, rewards, history."""
+        with reading(self.store, self._id) as tx:
+            return transfer.export(tx)
 
     @classmethod
     def import_(cls, exported: Mapping[str, Any], *, store: str | Store | None = None, name: str | None = None) -> Self:
-        """The campaign that `export` wrote, under its own name or another. It goes on where it was."""
-        head, insert = transfer.read(exported, name)
-        return cls._insert(store_at(store), head, insert, "imported")
+        """Create the campaign that `export` returned, under its own name or another. It resumes where it was."""
+        row, insert = transfer.read_export(exported, name)
+        return cls._insert(store_at(store), row, insert, "imported")
 
-    # Deciding and telling.
+    # Decide and reward.
 
     @overload
     def decide(self) -> Decision: ...
     @overload
     def decide(self, count: int) -> list[Decision]: ...
     def decide(self, count: int | None = None) -> Decision | list[Decision]:
-        """The next decision; with a count, a list of so many. Nobody ever waits: what is out is simply out.
+        """Return the next decision, or a list of `count` decisions. It never waits for a reward.
 
-        When all that the policy wants to try is out, further decisions are draws of its own, or the best subset.
+        While the whole plan is in flight, further decisions are draws of the policy, or the best subset.
         """
         number = 1 if count is None else whole("count", count)
-        if number > MOST_AT_ONCE:
-            raise BadInput(f"a call gives {MOST_AT_ONCE:,} decisions at the most, not {number:,}")
-        decisions = self._change(lambda connection, head, now: hand_out(self.store, connection, head, number, now))
+        if number > MAX_DECISIONS:
+            raise BadInput(f"count must be at most {MAX_DECISIONS:,} per call; got {number:,}")
+        with writing(self.store, self._id) as tx:
+            decisions = decide.decide(tx, number)
         return decisions[0] if count is None else decisions
 
     def reward(self, id: str, value: float) -> Rewarded:
-        """Tell what a decision earned. Telling it again is harmless; telling another value is refused."""
+        """Record the reward of a decision. Repeating it is harmless; another value for it is refused."""
         return self.rewards([(id, value)])
 
     def rewards(self, rewards: Rewards) -> Rewarded:
-        """Tell what decisions earned, as {id: reward} or pairs. The batch is taken whole or not at all."""
-        batch = read_batch(rewards, self._secret, *self._range)
+        """Record rewards of decisions, as {id: reward} or pairs: all of them, or none if one is refused."""
+        batch = reward.read_rewards(rewards, self._secret, *self._range)
         if not batch:
             return Rewarded(0, 0)
-        return self._learning(lambda connection, head, now: take_in(self.store, connection, head, batch, now))
+        with writing(self.store, self._id) as tx:
+            return reward.record_rewards(tx, batch)
 
     def reward_total(
         self,
@@ -175,29 +170,24 @@ class Campaign:
         *,
         key: str | None = None,
     ) -> Rewarded:
-        """Tell what `count` plays of a subset earned together, whether it was decided here or not.
+        """Record what `count` plays of a subset earned together, whether they were decided here or not.
 
-        With a `key`, such as the date of the log, telling it again is harmless.
+        With a `key`, such as the date of a log, repeating the call is harmless.
         """
-        new = self._learning(
-            lambda connection, head, now: take_total(
-                self.store, connection, head, arms, count, total, squares, key, now
-            )
-        )
-        return Rewarded(count if new else 0, 0 if new else count)
+        with writing(self.store, self._id) as tx:
+            return reward.record_total(tx, arms, count, total, squares, key)
 
-    # Looking.
+    # Report.
 
     def best(self) -> list[str]:
-        """The best subset, by what has been learned so far."""
-        with self.store.read() as connection:
-            base = read_base(self.store, connection, read_head(connection, self._id))
-            return base.roster.called(base.roster.outside(base.policy.best()))
+        """Return the names of the best subset, by what has been learned so far."""
+        with reading(self.store, self._id) as tx:
+            return tx.roster.names_of(tx.snapshot.best())
 
     def summary(self) -> Summary:
-        """The campaign at a glance."""
-        with self.store.read() as connection:
-            return read_head(connection, self._id).summary()
+        """Return the campaign at a glance."""
+        with reading(self.store, self._id) as tx:
+            return tx.row.summary()
 
     @property
     def state(self) -> str:
@@ -206,116 +196,75 @@ class Campaign:
 
     @property
     def arms(self) -> list[str]:
-        """The names of the arms that are there."""
-        with self.store.read() as connection:
-            roster = read_roster(self.store, connection, read_head(connection, self._id))
-            return [roster.names[arm] for arm in roster.active]
+        """The names of the active arms."""
+        with reading(self.store, self._id) as tx:
+            return tx.roster.names_of(tuple(tx.roster.active))
 
     def insight(self) -> CampaignInsight:
-        """What it knows: the best subset, what each arm is worth, how sure that is, what learning has earned."""
-        with self.store.read() as connection:
-            return insight(self.store, connection, read_head(connection, self._id))
+        """Return what has been learned: the best subset, its probability of being best, and the effect of each arm."""
+        with reading(self.store, self._id) as tx:
+            return report.insight(tx)
 
-    def history(self, points: int = MOST_POINTS) -> list[Point]:
-        """Plays and rewards over time, oldest first, in at most 2,000 points."""
-        with self.store.read() as connection:
-            return points_of(connection, read_head(connection, self._id), points)
+    def history(self, points: int = MAX_POINTS) -> list[Point]:
+        """Return plays and rewards over time, oldest first, in at most 2,000 points."""
+        with reading(self.store, self._id) as tx:
+            return report.history(tx, points)
 
     def events(self, limit: int = 100) -> list[Event]:
-        """What happened to it, the newest first."""
-        with self.store.read() as connection:
-            return events(connection, read_head(connection, self._id), limit)
+        """Return the latest events, newest first."""
+        with reading(self.store, self._id) as tx:
+            return report.events(tx, limit)
 
     def open_decisions(self, limit: int = 100) -> list[OpenDecision]:
-        """Decisions without a reward, the newest first."""
-        with self.store.read() as connection:
-            return open_decisions(self.store, connection, read_head(connection, self._id), limit)
+        """Return decisions without a reward, newest first."""
+        with reading(self.store, self._id) as tx:
+            return report.open_decisions(tx, limit)
 
-    # Changing.
+    def verify(self) -> Verification:
+        """Rebuild the policy and the counters from the log of rewards, and compare them with the store."""
+        with reading(self.store, self._id) as tx:
+            log = verify.read_log(tx)
+        return verify.verify(log)
+
+    # Change.
 
     def add_arm(self, name: str) -> None:
-        """Add an arm. What was learned of the others stays."""
-        self._new_base(lambda connection, head: changing.add(self.store, connection, head, name), "arm added", name)
+        """Add an arm. What was learned about the others is kept."""
+        with writing(self.store, self._id) as tx:
+            learn.add_arm(tx, name)
 
     def retire_arm(self, name: str) -> None:
-        """Take an arm out of the game. What was learned of the others stays."""
-        self._new_base(
-            lambda connection, head: changing.retire(self.store, connection, head, name), "arm retired", name
-        )
+        """Retire an arm: it is never shown again. What was learned about the others is kept."""
+        with writing(self.store, self._id) as tx:
+            learn.retire_arm(tx, name)
 
     def pause(self) -> None:
-        """Refuse to decide until it is resumed. Rewards are welcome."""
+        """Refuse decisions until `resume`. Rewards are still accepted."""
         self._enter("paused", {"running"})
 
     def resume(self) -> None:
-        """Decide again."""
+        """Decide again after `pause`."""
         self._enter("running", {"paused"})
 
     def finish(self) -> None:
-        """Refuse to decide for good. Rewards that come late are welcome, and `best` says what was found."""
+        """Refuse decisions for good. Late rewards are still accepted, and `best` returns what was found."""
         self._enter("finished", {"running", "paused"})
 
     def expire(self) -> None:
-        """Let decisions expire that are due, as the next `decide` would."""
-        self._change(lambda connection, head, now: expire(connection, head, now))
+        """Expire overdue decisions, as the next `decide` would."""
+        with writing(self.store, self._id) as tx:
+            expiry.expire(tx)
 
     def _enter(self, state: str, allowed: set[str]) -> None:
-        def enter(connection: Connection, head: Head, now: float) -> None:
-            if head.state == state:
+        with writing(self.store, self._id) as tx:
+            if tx.row.state == state:
                 return
-            if head.state not in allowed:
-                raise NotRunning(f"the campaign {head.name!r} is {head.state}, and stays so: make a new one to go on")
-            head.state = state
-            note(connection, head, now, "resumed" if state == "running" else state)
-
-        self._change(enter)
-
-    # Transactions.
-
-    def _change(self, work: Callable[[Connection, Head, float], T]) -> T:
-        """Do some work on the locked campaign, and write its row: one transaction."""
-        with self.store.write() as connection:
-            head = read_head(connection, self._id, lock=True)
-            now = self.store.clock()
-            result = work(connection, head, now)
-            write_head(connection, head, now)
-        return result
-
-    def _learning(self, work: Callable[[Connection, Head, float], T]) -> T:
-        """The same, and the policy learns from it when it is time."""
-        fresh: list[Base] = []
-
-        def both(connection: Connection, head: Head, now: float) -> T:
-            result = work(connection, head, now)
-            if due_to_learn(head):
-                before = read_base(self.store, connection, head)
-                fresh.append(learn(connection, head, before))
-                _note_learned(connection, head, now, before, fresh[0])
-            compact(connection, head)
-            return result
-
-        result = self._change(both)
-        for base in fresh:  # only what has been committed is remembered
-            self.store.remember(self._id, base)
-        return result
-
-    def _new_base(self, work: Callable[[Connection, Head], Base], kind: str, says: str) -> None:
-        def change(connection: Connection, head: Head, now: float) -> Base:
-            base = work(connection, head)
-            note(connection, head, now, kind, says)
-            return base
-
-        self.store.remember(self._id, self._change(change))
+            if tx.row.state not in allowed:
+                raise NotRunning(
+                    f"the campaign {tx.row.name!r} is {tx.row.state}, which is final: create another campaign"
+                )
+            tx.row.state = state
+            tx.note("resumed" if state == "running" else state)
 
     def __repr__(self) -> str:
         return f"Campaign({self.name!r}, store={str(self.store)!r})"
-
-
-def _note_learned(connection: Connection, head: Head, now: float, before: Base, after: Base) -> None:
-    """Remember a new best subset; that the policy learned without changing its mind is no news."""
-    best = after.policy.best()
-    if best != before.policy.best() or before.policy.turns == 0 < after.policy.turns:
-        names = after.roster.called(after.roster.outside(best))
-        more = f" and {len(names) - 10} more" if len(names) > 10 else ""
-        says = f"after {head.rewards:,} rewards, the best are {', '.join(names[:10])}{more}"
-        note(connection, head, now, "learned", says)

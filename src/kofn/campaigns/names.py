@@ -1,81 +1,94 @@
-"""Names of campaigns and arms, checked at the edge."""
+"""Names of campaigns and arms, and ids of decisions: checked where they enter.
+
+A decision id is `<first>-<place>-<salt><proof>` in hexadecimal: the batch, the place in the batch, a random number
+that the batch stores, and a keyed hash of these three under the campaign's secret. Because of the salt, an id never
+refers to another decision after a backup has been restored. Because of the hash, a campaign accepts its own ids only.
+"""
 
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable
+from hashlib import blake2b
+from hmac import compare_digest
+from typing import NamedTuple
 
-import numpy as np
+from kofn.core import BadInput, UnknownDecision
 
-from kofn.campaigns.head import Roster
-from kofn.campaigns.ids import shown
-from kofn.core import BadInput, Subset
+MAX_LENGTH = 200
+"""Longest name of a campaign or an arm, in characters."""
 
-LONGEST = 200
-"""Characters of a name."""
-
-MOST_ARMS = 1_000_000
+MAX_ARMS = 1_000_000
 _CAMPAIGN = re.compile(r"\w(?:[\w .:@+-]*\w)?")
+_ID = re.compile(r"([0-9a-f]{1,15})-([0-9a-f]{1,15})-([0-9a-f]{8})([0-9a-f]{16})")
 
 
 def campaign_name(name: object) -> str:
-    """The name of a campaign: it becomes part of addresses and file names, so it is plain."""
+    """Return the name, or raise BadInput. It becomes part of URLs and file names, so few characters are allowed."""
     if is_campaign_name(name):
         return str(name)
-    raise BadInput(f"a campaign's name is letters and digits, with .:@+-_ or blanks between them, not {shown(name)}")
+    raise BadInput(
+        f"a campaign's name must be letters and digits, with .:@+-_ or spaces between them, at most {MAX_LENGTH} "
+        f"characters; got {shown(name)}"
+    )
 
 
 def is_campaign_name(name: object) -> bool:
-    """Whether a campaign can have this name."""
-    return isinstance(name, str) and len(name) <= LONGEST and _CAMPAIGN.fullmatch(name) is not None
+    """Return whether a campaign can have this name."""
+    return isinstance(name, str) and len(name) <= MAX_LENGTH and _CAMPAIGN.fullmatch(name) is not None
 
 
 def arm_name(name: object) -> str:
-    """The name of an arm: any text that can be printed on one line."""
-    if isinstance(name, str) and 0 < len(name) <= LONGEST and name.isprintable() and name == name.strip():
+    """Return the name of an arm, or raise BadInput. Any printable text on one line is accepted."""
+    if isinstance(name, str) and 0 < len(name) <= MAX_LENGTH and name.isprintable() and name == name.strip():
         return name
-    raise BadInput(f"an arm's name is one line of text, {LONGEST} characters at the most, not {shown(name)}")
+    raise BadInput(f"an arm's name must be one line of text, at most {MAX_LENGTH} characters; got {shown(name)}")
 
 
 def arm_names(names: object) -> list[str]:
-    """The names of all arms, each once."""
+    """Return the names of all arms; a name that is listed twice is refused."""
     if isinstance(names, str) or not isinstance(names, Iterable):
-        raise BadInput(f"arms are a list of names, not {shown(names)}")
+        raise BadInput(f"arms must be a list of names; got {shown(names)}")
     found = [arm_name(name) for name in names]
-    if len(found) > MOST_ARMS:
-        raise BadInput(f"a campaign has {MOST_ARMS:,} arms at the most, but {len(found):,} came")
-    if len(set(found)) < len(found):
-        twice = next(name for index, name in enumerate(found) if name in found[:index])
-        raise BadInput(f"each arm has a name of its own, but {twice!r} came twice")
+    if len(found) > MAX_ARMS:
+        raise BadInput(f"a campaign can have at most {MAX_ARMS:,} arms; got {len(found):,}")
+    seen: set[str] = set()
+    for name in found:
+        if name in seen:
+            raise BadInput(f"arm {name!r} is listed twice: give each arm a name of its own")
+        seen.add(name)
     return found
 
 
-def arms_named(roster: Roster, arms: object) -> Subset:
-    """Arms given by name, or by number, as a sorted subset of those that are there."""
-    if isinstance(arms, str) or not isinstance(arms, Iterable):
-        raise BadInput(f"a subset is a list of arms, not {shown(arms)}")
-    given = list(arms)
-    subset = tuple(sorted({_number(roster, arm) for arm in given}))
-    if len(subset) < len(given):
-        raise BadInput("a subset has different arms, but one came twice")
-    return subset
+def shown(value: object) -> str:
+    """Return a received value for an error message, shortened to 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def _number(roster: Roster, arm: Any) -> int:
-    if isinstance(arm, str) and arm in roster.number:
-        return roster.number[arm]
-    if isinstance(arm, int | np.integer) and not isinstance(arm, bool) and _has(roster.active, int(arm)):
-        return int(arm)
-    raise BadInput(f"there is no arm {shown(arm)}{_like(roster)}")
+class DecisionPlace(NamedTuple):
+    """Where a decision is stored: the batch that starts at `first`, the place in it, and the batch's salt."""
+
+    first: int
+    place: int
+    salt: int
 
 
-def _has(active: Sequence[int], arm: int) -> bool:
-    index = bisect_left(active, arm)
-    return index < len(active) and active[index] == arm
+def write_id(secret: bytes, first: int, place: int, salt: int) -> str:
+    """Return the id of a decision.
+
+    >>> write_id(b"secret", 26, 3, 7)
+    '1a-3-00000007b2ca33f543018a45'
+    """
+    where = f"{first:x}-{place:x}-{salt:08x}"
+    return where + blake2b(where.encode(), digest_size=8, key=secret).hexdigest()
 
 
-def _like(roster: Roster) -> str:
-    some = [roster.names[arm] for arm in roster.active[:3]]
-    return f": there are {len(roster.active)}, such as {', '.join(map(repr, some))}"
+def read_id(secret: bytes, text: str) -> DecisionPlace:
+    """Return the place that an id names, or raise UnknownDecision."""
+    match = _ID.fullmatch(text) if isinstance(text, str) else None
+    if match:
+        first, place, salt = (int(part, 16) for part in match.groups()[:3])
+        if compare_digest(write_id(secret, first, place, salt), text):
+            return DecisionPlace(first, place, salt)
+    raise UnknownDecision(f"{shown(text)} is not a decision of this campaign: pass the id that decide() returned")

@@ -1,4 +1,4 @@
-"""The store: a database by its URL, opened safely by many processes at once."""
+"""The store: a database named by a URL, which many processes may open at once."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from kofn.campaigns import schema
+from kofn.campaigns import migrations
 from kofn.core import BadInput, MissingExtra, StoreError
 
 DEFAULT = "sqlite:///kofn.db"
 PATIENCE = 60.0
-"""Seconds to wait for another process to finish writing to SQLite."""
+"""Seconds to wait while another process writes to SQLite. After that, StoreError is raised."""
 
-MOST_CACHED = 64
-"""Campaigns whose policy is kept in memory, of one store."""
+MAX_CACHED = 64
+"""Campaigns of one store whose policy is kept in memory. A higher value needs more memory, and reads less often."""
 
 _stores: dict[str, Store] = {}
 _opening = threading.Lock()
 
 
 def store_at(url: str | Store | None = None) -> Store:
-    """The store of that URL, one per process; without a URL, that of the environment's KOFN_STORE, or kofn.db."""
+    """Return the store of that URL, one object per process. The default is KOFN_STORE, else sqlite:///kofn.db."""
     if isinstance(url, Store):
         return url
     url = url or os.environ.get("KOFN_STORE") or DEFAULT
     if not isinstance(url, str):
-        raise BadInput(f"a store is a URL such as {DEFAULT}, not {url!r}")
+        raise BadInput(f"a store must be a URL such as {DEFAULT}; got {url!r}")
     with _opening:
         key = f"{os.getcwd()} {url}" if url.startswith("sqlite") else url  # paths may be relative
         if key not in _stores:
@@ -44,10 +44,10 @@ def store_at(url: str | Store | None = None) -> Store:
 
 
 class Store:
-    """A database with kofn's tables in it, brought up to date when it is opened.
+    """A database with kofn's tables, which are brought up to date when it is opened.
 
-    On SQLite, acknowledged means on the disk (`synchronous=full`); `?synchronous=normal` in the URL gives up the last
-    moments before a power failure for more speed. PostgreSQL does as its server is told.
+    On SQLite, an acknowledged write is on the disk (`synchronous=full`). With `?synchronous=normal` in the URL it is
+    faster, but a power failure may lose the last writes. On PostgreSQL, the server's configuration decides.
     """
 
     def __init__(self, url: str) -> None:
@@ -56,33 +56,33 @@ class Store:
         self.cache: OrderedDict[int, Any] = OrderedDict()
         self._sqlite = self.url.get_backend_name() == "sqlite"
         self._engine = _sqlite_engine(self.url) if self._sqlite else _postgres_engine(self.url)
-        weakref.finalize(self, self._engine.dispose)  # a store that nobody holds leaves no connection open
-        self._fresh()
+        weakref.finalize(self, self._engine.dispose)  # an unused store leaves no connection open
+        self._new_locks()
         _alive.add(self)
-        with self._said():
+        with self._translated_errors():
             self._open()
 
-    def _fresh(self) -> None:
-        # SQLite lets one write at a time. Threads that wait for each other here need not poll the file.
+    def _new_locks(self) -> None:
+        # SQLite has one writer at a time. Threads wait for this lock instead of polling the file.
         self._lock = threading.Lock() if self._sqlite else nullcontext()
         self._caching = threading.Lock()
 
     def _open(self) -> None:
         with self._engine.begin() as connection:
-            version = schema.version_of(connection)
-        if version > len(schema.MIGRATIONS):
+            version = migrations.version_of(connection)
+        if version > len(migrations.MIGRATIONS):
             raise StoreError(
-                f"the store {self} has version {version}, but this kofn knows up to {len(schema.MIGRATIONS)}: "
-                "install a newer kofn"
+                f"the store {self} has version {version}, and this kofn reads versions up to "
+                f"{len(migrations.MIGRATIONS)}: install a newer kofn"
             )
         if self._sqlite:
             self._write_ahead()
-        if version < len(schema.MIGRATIONS):
+        if version < len(migrations.MIGRATIONS):
             with self.write() as connection:
-                schema.migrate(connection)
+                migrations.migrate(connection)
 
     def _write_ahead(self) -> None:
-        """Switch SQLite to its write-ahead log. It does not wait for others on its own here, so we do."""
+        """Switch SQLite to its write-ahead log. This statement ignores the busy timeout, so retry here."""
         until = time.monotonic() + PATIENCE
         raw = self._engine.raw_connection()
         try:
@@ -100,16 +100,16 @@ class Store:
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """One transaction that writes: all of it, or nothing."""
-        with self._said(), self._lock, self._engine.begin() as connection:
+        """Open a transaction that writes: all of it is stored, or nothing."""
+        with self._translated_errors(), self._lock, self._engine.begin() as connection:
             if self._sqlite:
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
             yield connection
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """One transaction that reads: what it sees is of one moment."""
-        with self._said(), self._engine.connect() as connection:
+        """Open a transaction that reads: all of it sees the same moment."""
+        with self._translated_errors(), self._engine.connect() as connection:
             if not self._sqlite:
                 connection = connection.execution_options(isolation_level="REPEATABLE READ")
             with connection.begin():
@@ -118,30 +118,30 @@ class Store:
                 yield connection
 
     @contextmanager
-    def _said(self) -> Iterator[None]:
-        """What the database says, as an error of ours."""
+    def _translated_errors(self) -> Iterator[None]:
+        """Raise errors of the database as StoreError."""
         try:
             yield
         except (DBAPIError, PoolTimeout) as why:
             reason = " ".join(str(getattr(why, "orig", None) or why).split())
-            raise StoreError(f"the store {self} says: {reason}") from why
+            raise StoreError(f"the store {self} failed: {reason}") from why
 
-    def remember(self, campaign: int, thing: Any) -> None:
-        """Keep what was read of a campaign, and let go of what was not used for longest."""
+    def remember(self, campaign: int, value: Any) -> None:
+        """Cache what was read of a campaign; the least recently read campaign is dropped."""
         with self._caching:
-            self.cache[campaign] = thing
+            self.cache[campaign] = value
             self.cache.move_to_end(campaign)
-            while len(self.cache) > MOST_CACHED:
+            while len(self.cache) > MAX_CACHED:
                 self.cache.popitem(last=False)
 
     def close(self) -> None:
-        """Close all connections; they are opened again when they are needed."""
+        """Close all connections. They are opened again on demand."""
         self._engine.dispose()
 
     def forked(self) -> None:
-        """Leave the connections to the process that this one was forked from."""
+        """Drop the connections after a fork without closing them: the parent process uses them."""
         self._engine.dispose(close=False)
-        self._fresh()
+        self._new_locks()
 
     def __str__(self) -> str:
         return self.url.render_as_string(hide_password=True)
@@ -165,25 +165,25 @@ if hasattr(os, "register_at_fork"):
 
 
 def _checked(url: str) -> URL:
-    """The URL, of a database that we know, or BadInput."""
+    """Return the URL of a supported database, or raise BadInput."""
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError) as why:
-        raise BadInput(f"a store is a URL such as {DEFAULT} or postgresql://user@host/name, not {url!r}") from why
+        raise BadInput(f"a store must be a URL such as {DEFAULT} or postgresql://user@host/name; got {url!r}") from why
     backend = parsed.get_backend_name()
     if backend == "sqlite":
         if parsed.database in (None, "", ":memory:"):
-            raise BadInput(f"a campaign outlives its process: give its store a file, such as {DEFAULT}")
+            raise BadInput(f"a store in memory would be lost with its process: name a file, such as {DEFAULT}")
         return parsed
     if backend in ("postgresql", "postgres"):
         return parsed.set(drivername="postgresql+psycopg")
-    raise BadInput(f"a store is on SQLite ({DEFAULT}) or PostgreSQL (postgresql://user@host/name), not on {backend}")
+    raise BadInput(f"a store must be on SQLite ({DEFAULT}) or PostgreSQL (postgresql://user@host/name); got {backend}")
 
 
 def _sqlite_engine(url: URL) -> Engine:
     synchronous = url.query.get("synchronous", "full")
     if synchronous not in ("full", "normal"):
-        raise BadInput(f"synchronous is full or normal, not {synchronous!r}")
+        raise BadInput(f"synchronous must be full or normal; got {synchronous!r}")
     file = url.database or ""
     folder = os.path.dirname(os.path.abspath(file))
     if not os.path.isdir(folder):
@@ -193,7 +193,7 @@ def _sqlite_engine(url: URL) -> Engine:
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _: Any) -> None:
-        connection.isolation_level = None  # we say BEGIN ourselves, and of which kind
+        connection.isolation_level = None  # `read` and `write` issue their own BEGIN
         connection.execute(f"PRAGMA synchronous = {synchronous.upper()}")
 
     return engine
@@ -203,6 +203,6 @@ def _postgres_engine(url: URL) -> Engine:
     try:
         return create_engine(
             url, pool_pre_ping=True, pool_size=8, max_overflow=24, isolation_level="READ COMMITTED"
-        )  # not what the server may be set to: whoever waited for the campaign's row must see what the other wrote
+        )  # whatever the server's default: after waiting for a locked row, a transaction must see what was written
     except ImportError as missing:
         raise MissingExtra("psycopg", "postgres") from missing

@@ -1,4 +1,4 @@
-"""The commands of campaigns: real decisions from scripts and cron jobs. Parse, call, print."""
+"""The `kofn campaign` commands: real decisions from scripts and cron jobs. Parse, call, print."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 STORE = click.option(
     "--store",
     metavar="URL",
-    help="Where campaigns are kept: sqlite:///shop.db, postgresql://...; KOFN_STORE, or sqlite:///kofn.db, without it.",
+    help="URL of the store: sqlite:///shop.db, postgresql://...  [default: KOFN_STORE, else sqlite:///kofn.db]",
 )
 NAME = click.argument("name")
 NEGATIVE = {"ignore_unknown_options": True}  # -0.5 is a reward
@@ -27,12 +27,12 @@ UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 class Duration(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4 only
-    """A length of time such as 30s, 15m, 12h or 7d, as seconds."""
+    """A duration such as 30s, 15m, 12h or 7d, converted to seconds."""
 
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The seconds, or click's error that names the option."""
+        """Return the seconds; fail with an error that names the option."""
         match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", str(value).strip())
         if not match:
             self.fail(f"{value!r} is not a duration such as 30s, 15m, 12h or 7d", param, ctx)
@@ -41,7 +41,7 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic since clic
 
 @click.group()
 def campaign() -> None:
-    """Make real decisions, and learn from their rewards: a policy with a store behind it.
+    """Make real decisions and learn from their rewards, with a policy whose state is in a store.
 
     \b
     kofn campaign create front --arm mug --arm tray --arm pan --k 2
@@ -59,21 +59,31 @@ def _open(name: str, store: str | None) -> Campaign:
 
 @campaign.command()
 @NAME
-@click.option("--arm", "arms", multiple=True, metavar="NAME", help="The name of an arm; repeatable.")
-@click.option("--arms-from", type=click.File(encoding="utf-8"), help="A file of names, one per line; - is stdin.")
-@click.option("--k", type=Count(), default=5, show_default=True, help="K, the places that a decision fills.")
+@click.option("--arm", "arms", multiple=True, metavar="NAME", help="Name of an arm; repeatable.")
+@click.option("--arms-from", type=click.File(encoding="utf-8"), help="File with one name per line; - is stdin.")
+@click.option("--k", type=Count(), default=5, show_default=True, help="Number of arms per decision.")
 @click.option(
-    "--range", "reward_range", nargs=2, type=float, default=(0.0, 1.0), metavar="LOW HIGH", help="Of rewards."
+    "--range", "reward_range", nargs=2, type=float, default=(0.0, 1.0), metavar="LOW HIGH", help="Range of rewards."
 )
-@click.option("--minimize", is_flag=True, help="Rewards are costs: the lower, the better.")
-@click.option("--policy", default="thompson", show_default=True, help="A policy that `kofn policies` lists.")
-@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the policy; repeatable.")
-@click.option("--horizon", type=Count(), help="For a policy that needs one.")
-@click.option("--seed", type=Count(least=0), help="The same seed gives the same decisions.")
+@click.option("--minimize", is_flag=True, help="Rewards are costs: lower is better.")
+@click.option("--policy", default="thompson", show_default=True, help="Name of a policy; `kofn policies` lists them.")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Parameter of the policy; repeatable.")
+@click.option("--horizon", type=Count(), help="Number of plays, for a policy that needs it.")
+@click.option("--seed", type=Count(least=0), help="Seed of the policy; the same seed gives the same decisions.")
 @click.option(
-    "--expire-after", type=Duration(), default="7d", show_default=True, help="When a decision is tried again."
+    "--expire-after",
+    type=Duration(),
+    default="7d",
+    show_default=True,
+    help="When a decision without a reward is planned again.",
 )
-@click.option("--keep", type=Count(least=0), default=100_000, show_default=True, help="Answered decisions to keep.")
+@click.option(
+    "--keep",
+    type=Count(least=0),
+    default=100_000,
+    show_default=True,
+    help="Rewarded decisions to keep.",
+)
 @STORE
 @AS_JSON
 def create(
@@ -92,7 +102,7 @@ def create(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Create the campaign NAME over some arms.
+    """Create the campaign NAME.
 
     \b
     kofn campaign create front --arm mug --arm tray --arm pan --k 2 --range 0 40
@@ -141,11 +151,11 @@ def list_(store: str | None, as_json: bool) -> None:
 
 @campaign.command("show")
 @NAME
-@click.option("--arms", "most", type=Count(), default=30, show_default=True, help="Arms to list, the best first.")
+@click.option("--arms", "most", type=Count(), default=30, show_default=True, help="Number of arms to list, best first.")
 @STORE
 @AS_JSON
 def show_(name: str, most: int, store: str | None, as_json: bool) -> None:
-    """Show what the campaign NAME has learned: the best subset, and what each arm is worth.
+    """Show what the campaign NAME has learned: the best subset, and the effect of each arm.
 
     \b
     kofn campaign show front --arms 10
@@ -158,18 +168,18 @@ def show_(name: str, most: int, store: str | None, as_json: bool) -> None:
 
 
 def _facts(known: CampaignInsight) -> Any:
-    from rich.markup import escape  # a name may look like markup
+    from rich.markup import escape  # names may contain markup
 
     at = known.summary
     worth = None if known.value is None else f"{known.value:.4g} ({known.low:.4g} to {known.high:.4g})"
     rows = {
         "state": f"{at.state}, {at.policy}, N = {at.arms:,}, K = {at.k:,}",
         "best": escape(", ".join(known.best)),
-        "sure": None if known.probability_best is None else f"{known.probability_best:.0%}",
-        "its reward, estimated": worth,
-        "average so far": None if known.average is None else f"{known.average:.4g}",
+        "probability of being best": None if known.probability_best is None else f"{known.probability_best:.0%}",
+        "estimated reward": worth,
+        "average reward so far": None if known.average is None else f"{known.average:.4g}",
         "gain per play": None if known.gain is None else f"{known.gain:+.4g}",
-        "plays": f"{at.plays:,}: {at.rewards:,} with a reward, {at.in_flight:,} out, {at.expired:,} expired",
+        "plays": f"{at.plays:,}: {at.rewards:,} with a reward, {at.in_flight:,} in flight, {at.expired:,} expired",
     }
     return pairs(at.name, rows)
 
@@ -179,7 +189,7 @@ def _arms(known: CampaignInsight, most: int) -> Any:
 
     better = 1.0 if known.summary.direction == "maximize" else -1.0
     ranked = sorted(known.arms, key=lambda arm: (arm.retired, -better * (arm.effect or 0.0), -arm.plays))
-    table = new_table("arms, the best first", "arm", "effect", "95 % low", "high", "plays", "")
+    table = new_table("arms, best first", "arm", "effect", "95 % low", "high", "plays", "")
     for arm in ranked[:most]:
         numbers = ["" if each is None else f"{each:+.4g}" for each in (arm.effect, arm.low, arm.high)]
         table.add_row(
@@ -190,11 +200,11 @@ def _arms(known: CampaignInsight, most: int) -> Any:
 
 @campaign.command()
 @NAME
-@click.option("--count", type=Count(), default=1, show_default=True, help="How many decisions.")
+@click.option("--count", type=Count(), default=1, show_default=True, help="Number of decisions.")
 @STORE
 @AS_JSON
 def decide(name: str, count: int, store: str | None, as_json: bool) -> None:
-    """Make decisions: a line each, with the id and the arms, separated by tabs.
+    """Make decisions: one line each, with the id and the arms, separated by tabs.
 
     \b
     kofn campaign decide front --count 100 --json
@@ -210,26 +220,26 @@ def decide(name: str, count: int, store: str | None, as_json: bool) -> None:
 @NAME
 @click.argument("id", required=False)
 @click.argument("value", type=float, required=False)
-@click.option("--from", "file", type=click.File(encoding="utf-8"), help="Lines of ID,REWARD; - is stdin.")
+@click.option("--from", "file", type=click.File(encoding="utf-8"), help="CSV file with lines ID,REWARD; - is stdin.")
 @STORE
 @AS_JSON
 def reward(
     name: str, id: str | None, value: float | None, file: IO[str] | None, store: str | None, as_json: bool
 ) -> None:
-    """Tell what the decision ID earned, or many at once. Telling it again is harmless.
+    """Record the reward VALUE of the decision ID, or rewards from a file. Repeating it is harmless.
 
     \b
     kofn campaign reward front 1a-0-5f3c0d2e9b1c4a7d6e8f0a1b 0.5
     kofn campaign reward front --from rewards.csv
     """
     if (file is None) == (value is None):
-        raise click.UsageError("give ID and VALUE, or --from a file of them")
-    told = [(id or "", value or 0.0)] if file is None else _lines(file)
-    _told(_open(name, store).rewards(told), as_json)
+        raise click.UsageError("give ID and VALUE, or --from with a CSV file of them")
+    rewards = [(id or "", value or 0.0)] if file is None else _lines(file)
+    _echo_rewarded(_open(name, store).rewards(rewards), as_json)
 
 
 def _lines(file: IO[str]) -> list[tuple[str, float]]:
-    """The ids and rewards of a file, or an error that names the line."""
+    """Return the ids and rewards of a CSV file; an error names the line."""
     found = []
     for number, row in enumerate(csv.reader(file), start=1):
         if not row or (number == 1 and row[-1].strip() == "reward"):
@@ -242,20 +252,20 @@ def _lines(file: IO[str]) -> list[tuple[str, float]]:
     return found
 
 
-def _told(told: Rewarded, as_json: bool) -> None:
+def _echo_rewarded(rewarded: Rewarded, as_json: bool) -> None:
     if as_json:
-        echo_json(told.to_dict())
+        echo_json(rewarded.to_dict())
     else:
-        click.echo(f"accepted {told.accepted:,}, repeated {told.repeated:,}")
+        click.echo(f"accepted {rewarded.accepted:,}, repeated {rewarded.repeated:,}")
 
 
 @campaign.command("reward-total", context_settings=NEGATIVE)
 @NAME
 @click.argument("count", type=Count())
 @click.argument("total", type=float)
-@click.option("--arm", "arms", multiple=True, metavar="NAME", required=True, help="An arm of the subset; repeatable.")
-@click.option("--squares", type=float, help="The total of the squares, if it is known.")
-@click.option("--key", help="What this total is known by: under the same key it is counted once.")
+@click.option("--arm", "arms", multiple=True, metavar="NAME", required=True, help="Arm of the subset; repeatable.")
+@click.option("--squares", type=float, help="Sum of the squared rewards, if known.")
+@click.option("--key", help="Key of this total: it is recorded once per key.")
 @STORE
 @AS_JSON
 def reward_total(
@@ -268,12 +278,12 @@ def reward_total(
     store: str | None,
     as_json: bool,
 ) -> None:
-    """Tell what COUNT plays of one subset earned together, for logs that hold sums.
+    """Record what COUNT plays of one subset earned together (TOTAL), from logs that hold sums.
 
     \b
     kofn campaign reward-total front 1200 310.5 --arm mug --arm tray --key 2026-11-14
     """
-    _told(_open(name, store).reward_total(arms, count, total, squares, key=key), as_json)
+    _echo_rewarded(_open(name, store).reward_total(arms, count, total, squares, key=key), as_json)
 
 
 @campaign.command("add-arm")
@@ -281,7 +291,7 @@ def reward_total(
 @click.argument("arm")
 @STORE
 def add_arm(name: str, arm: str, store: str | None) -> None:
-    """Add ARM to the campaign NAME. What was learned of the others stays."""
+    """Add ARM to the campaign NAME. What was learned about the others is kept."""
     _open(name, store).add_arm(arm)
     click.echo(f"{name}: added {arm}")
 
@@ -291,7 +301,7 @@ def add_arm(name: str, arm: str, store: str | None) -> None:
 @click.argument("arm")
 @STORE
 def retire_arm(name: str, arm: str, store: str | None) -> None:
-    """Never show ARM again. What was learned of the others stays."""
+    """Retire ARM: it is never shown again. What was learned about the others is kept."""
     _open(name, store).retire_arm(arm)
     click.echo(f"{name}: retired {arm}")
 
@@ -300,7 +310,7 @@ def retire_arm(name: str, arm: str, store: str | None) -> None:
 @NAME
 @STORE
 def pause(name: str, store: str | None) -> None:
-    """Stop deciding until it is resumed. Rewards are welcome."""
+    """Refuse decisions until the campaign is resumed. Rewards are still accepted."""
     _open(name, store).pause()
     click.echo(f"{name}: paused")
 
@@ -309,7 +319,7 @@ def pause(name: str, store: str | None) -> None:
 @NAME
 @STORE
 def resume(name: str, store: str | None) -> None:
-    """Go on deciding."""
+    """Resume a paused campaign."""
     _open(name, store).resume()
     click.echo(f"{name}: running")
 
@@ -318,7 +328,7 @@ def resume(name: str, store: str | None) -> None:
 @NAME
 @STORE
 def finish(name: str, store: str | None) -> None:
-    """Stop deciding for good, and print the best subset."""
+    """Refuse decisions for good, and print the best subset."""
     finished = _open(name, store)
     finished.finish()
     click.echo(f"{name}: finished; the best are {', '.join(finished.best())}")
@@ -326,10 +336,10 @@ def finish(name: str, store: str | None) -> None:
 
 @campaign.command()
 @NAME
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @STORE
 def delete(name: str, yes: bool, store: str | None) -> None:
-    """Delete the campaign NAME and all that it knows."""
+    """Delete the campaign NAME and all its data."""
     doomed = _open(name, store)
     if not yes:
         click.confirm(f"delete {name} with its {doomed.summary().plays:,} plays?", abort=True, err=True)
@@ -339,10 +349,10 @@ def delete(name: str, yes: bool, store: str | None) -> None:
 
 @campaign.command()
 @NAME
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="A file; stdout without it.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="File to write.  [default: stdout]")
 @STORE
 def export(name: str, out: Path | None, store: str | None) -> None:
-    """Write all of the campaign NAME as JSON: its record, its decisions, its rewards.
+    """Write the campaign NAME as JSON: its policy, decisions, rewards and history.
 
     \b
     kofn campaign export front --out front.json
@@ -355,12 +365,35 @@ def export(name: str, out: Path | None, store: str | None) -> None:
         click.echo(f"wrote {out}", err=True)
 
 
+@campaign.command()
+@NAME
+@STORE
+@AS_JSON
+@click.pass_context
+def verify(ctx: click.Context, name: str, store: str | None, as_json: bool) -> None:
+    """Check that the state of the campaign NAME follows from its log of rewards. Exit with 1 if it does not.
+
+    \b
+    kofn campaign verify front --json
+    """
+    verified = _open(name, store).verify()
+    if as_json:
+        echo_json(verified.to_dict())
+    else:
+        counts = f"{verified.rewards:,} rewards and {verified.steps:,} updates"
+        click.echo(f"{name}: {'ok' if verified.ok else 'differs'}; compared {', '.join(verified.compared)} ({counts})")
+        for line in [*verified.differences, *([verified.reason] if verified.reason else [])]:
+            click.echo(f"  {line}")
+    if not verified.ok:
+        ctx.exit(1)
+
+
 @campaign.command("import")
 @click.argument("file", type=click.File(encoding="utf-8"))
-@click.option("--name", help="A name of its own; the exported one without it.")
+@click.option("--name", help="Name of the imported campaign.  [default: the exported name]")
 @STORE
 def import_(file: IO[str], name: str | None, store: str | None) -> None:
-    """Bring back the campaign that `export` wrote to FILE. It goes on where it was.
+    """Import the campaign that `export` wrote to FILE. It resumes where it was.
 
     \b
     kofn campaign import front.json --store postgresql://shop@db/shop

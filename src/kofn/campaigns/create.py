@@ -1,0 +1,115 @@
+"""A new campaign: its settings are checked, its policy is made, its first plan is written."""
+
+from __future__ import annotations
+
+import json
+import math
+import secrets
+from collections.abc import Mapping
+from dataclasses import fields
+from datetime import timedelta
+from typing import Any, SupportsIndex
+
+import numpy as np
+from sqlalchemy import Connection, select
+
+from kofn.campaigns.expiry import compact_at
+from kofn.campaigns.learn import write_snapshot
+from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, insert_row, record_text
+from kofn.campaigns.schema import CAMPAIGNS, ROSTERS
+from kofn.campaigns.transaction import NARROWEST, Transaction
+from kofn.core import BadInput, CampaignExists, Policy, Seed, whole
+from kofn.policies.registry import make_policy, policy_named
+
+WEEK = 7 * 24 * 3600.0
+"""Default of `expire_after`, in seconds."""
+
+KEEP, MAX_KEEP = 100_000, 10**12
+"""Default and largest value of `keep_decisions`."""
+
+
+def seconds(duration: timedelta | float) -> float:
+    """Return `expire_after` in seconds, at least 0.001, or raise BadInput."""
+    length = duration.total_seconds() if isinstance(duration, timedelta) else duration
+    if isinstance(length, bool) or not isinstance(length, int | float) or not 1e-3 <= length < 1e10:
+        raise BadInput(f"expire_after must be a timedelta or a number of seconds above 0; got {duration!r}")
+    return float(length)
+
+
+def decisions_to_keep(number: SupportsIndex) -> int:
+    """Return `keep_decisions`, or raise BadInput."""
+    if (keep := whole("keep_decisions", number, least=0)) > MAX_KEEP:
+        raise BadInput(f"keep_decisions must be at most {MAX_KEEP:,}; got {keep:,}")
+    return keep
+
+
+def policy_for(
+    name: str,
+    n_arms: int,
+    k: int,
+    params: Mapping[str, Any] | None,
+    seed: Seed,
+    reward_range: tuple[float, float],
+    direction: str,
+) -> Policy:
+    """Make the policy of a new campaign; one that needs more than a reward per play is refused."""
+    if needs := policy_named(name).needs:
+        raise BadInput(
+            f"{name} cannot run a campaign, which has one reward per play: it also needs {', '.join(needs)}. Choose "
+            "another policy"
+        )
+    if params is not None and not isinstance(params, Mapping):
+        raise BadInput(f"params must be a dict of the policy's own parameters; got {params!r}")
+    own = dict(params or {})
+    if taken := own.keys() & {"n_arms", "k", "seed", "reward_range", "direction", "name"}:
+        raise BadInput(
+            f"params must be the policy's own parameters: pass {', '.join(sorted(taken))} to create() itself"
+        )
+    own |= {"reward_range": reward_range, "direction": direction}
+    policy = make_policy(name, n_arms, k, seed=seed, **own)
+    if not math.isfinite((policy.reward_range[1] - policy.reward_range[0]) ** 2):
+        raise BadInput(f"reward_range is too wide to add up squares: {reward_range}")
+    return policy
+
+
+def new_row(name: str, policy: Policy, now: float, expire_after: float, keep_decisions: int) -> CampaignRow:
+    """Return the row of a campaign in which nothing has happened."""
+    low, high = policy.reward_range
+    counters = [each.name for each in fields(CampaignRow) if each.type == "int"]
+    row = CampaignRow(
+        name=name,
+        state="running",
+        policy=policy.name,
+        direction=policy.direction,
+        secret=secrets.token_hex(16),
+        low=low,
+        high=high,
+        expire_after=expire_after,
+        created=now,
+        changed=now,
+        total=0.0,
+        slot_width=NARROWEST,
+        next_due=None,
+        k=policy.k,
+        n_arms=policy.n_arms,
+        keep_decisions=keep_decisions,
+        **{each: 0 for each in counters if each not in ("k", "n_arms", "keep_decisions")},
+    )
+    row.compact_at = compact_at(row)
+    return row
+
+
+def check_free(connection: Connection, name: str) -> None:
+    """Raise CampaignExists if the name is taken."""
+    if connection.execute(select(CAMPAIGNS.c.id).where(CAMPAIGNS.c.name == name)).first():
+        raise CampaignExists(f"a campaign named {name!r} already exists: open it, or choose another name")
+
+
+def insert(tx: Transaction, names: list[str], policy: Policy) -> None:
+    """Write all rows of a new campaign."""
+    check_free(tx.connection, tx.row.name)
+    insert_row(tx.connection, tx.row)
+    active = list(range(len(names)))
+    lists = {"names": json.dumps(names), "active": json.dumps(active), "origin": record_text(policy), "changes": "[]"}
+    tx.execute(ROSTERS.insert(), lists | {"campaign": tx.id})
+    write_snapshot(tx, PolicySnapshot(0, Roster(0, names, active), policy, np.zeros(len(names), np.int64)))

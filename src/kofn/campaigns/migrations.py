@@ -1,0 +1,191 @@
+"""The steps that bring a store up to date. A new store takes all of them, so it ends like a migrated one.
+
+A step that has been released never changes again, and uses nothing of `schema`: the tables of versions 1 and 2 are
+written out below as they were. To change a table, change `schema` and append a step.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    Double,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+    inspect,
+    text,
+)
+
+from kofn.policies import registry
+
+# Version 1: campaigns.
+
+_V1 = MetaData()
+
+
+def _numbers(*names: str) -> list[Column[Any]]:
+    return [Column(name, Double, nullable=False) for name in names]
+
+
+def _counters(*names: str) -> list[Column[Any]]:
+    return [Column(name, BigInteger, nullable=False) for name in names]
+
+
+def _texts(*names: str) -> list[Column[Any]]:
+    return [Column(name, Text, nullable=False) for name in names]
+
+
+def _v1(name: str, *columns: Column[Any] | UniqueConstraint, key: str = "") -> Table:
+    campaign = Column("campaign", Integer, primary_key=True, autoincrement=False)
+    keys = [Column(each, BigInteger, primary_key=True, autoincrement=False) for each in key.split()]
+    return Table(f"kofn_{name}", _V1, campaign, *keys, *columns, sqlite_with_rowid=False)
+
+
+Table(
+    "kofn_campaigns",
+    _V1,
+    Column("id", Integer, primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    *_texts("state", "policy", "direction", "secret"),
+    *_numbers("low", "high", "expire_after", "created", "changed", "total", "width"),
+    Column("next_due", Double),
+    *_counters("k", "n_arms", "keep_decisions", "version", "roster", "step", "decided", "cursor", "rows", "others"),
+    *_counters("wanted", "told", "unasked", "spared", "in_flight", "expired", "rewarded", "totalled", "totals"),
+    *_counters("kept", "compact_at", "compacted", "forgotten", "buckets", "events"),
+    sqlite_autoincrement=True,
+)
+_v1("rosters", *_texts("names", "active", "origin", "changes"))
+_v1("states", *_texts("record", "played"))
+_plans = _v1(
+    "plans",
+    *_counters("key"),
+    *_texts("subset"),
+    *_counters("times", "out", "count"),
+    *_numbers("total", "squares"),
+    key="row",
+)
+Index("kofn_plans_by_subset", _plans.c.campaign, _plans.c.key)
+_runs = _v1(
+    "runs",
+    *_counters("count", "open", "salt", "step", "row"),
+    *_texts("subset"),
+    *_numbers("at"),
+    Column("due", Double),
+    key="first",
+)
+_due = _runs.c.due.is_not(None)
+Index("kofn_runs_due", _runs.c.campaign, _runs.c.due, sqlite_where=_due, postgresql_where=_due)
+_v1("rewards", *_numbers("value", "at"), *_counters("step", "row"), key="first place")
+_v1(
+    "totals",
+    Column("key", Text),
+    *_texts("subset"),
+    *_counters("count"),
+    *_numbers("total", "squares", "at"),
+    *_counters("step", "row"),
+    UniqueConstraint("campaign", "key"),
+    key="number",
+)
+_v1("buckets", *_counters("decided", "rewarded"), *_numbers("total"), key="slot")
+_v1("events", *_numbers("at"), *_texts("kind", "says"), key="number")
+
+
+def _to_version_1(connection: Connection) -> None:
+    _V1.create_all(connection)
+
+
+# Version 2: tokens of the service.
+
+_V2 = MetaData()
+Table(
+    "kofn_tokens",
+    _V2,
+    Column("id", Integer, primary_key=True),
+    Column("hash", Text, nullable=False, unique=True),
+    *_texts("name", "scope"),
+    Column("campaign", Text),
+    *_numbers("created"),
+    Column("used", Double),
+)
+
+
+def _to_version_2(connection: Connection) -> None:
+    _V2.create_all(connection)
+
+
+# Version 3: one word for one thing; records of policies in format 2.
+
+RENAMED_TABLES_3 = {"kofn_runs": "kofn_batches"}
+RENAMED_COLUMNS_3 = {
+    "kofn_campaigns": {
+        "width": "slot_width",
+        "roster": "roster_version",
+        "rows": "plan_rows",
+        "others": "unplanned",
+        "wanted": "plan_plays",
+        "told": "observed",
+        "unasked": "free",
+        "spared": "fillers",
+    },
+    "kofn_plans": {"out": "in_flight"},
+    "kofn_events": {"says": "message"},
+}
+_RECORDS_3 = {"kofn_rosters": "origin", "kofn_states": "record"}
+
+
+def upgraded_record(record: Any) -> Any:
+    """Return a policy's record of format 1 in the present format."""
+    # Merge note: once kofn.policies.registry.upgraded exists on the merged branch, call it directly.
+    upgrade: Callable[[Any], Any] = getattr(registry, "upgraded", lambda same: same)
+    return upgrade(record)
+
+
+def _to_version_3(connection: Connection) -> None:
+    for table, columns in RENAMED_COLUMNS_3.items():
+        for old, new in columns.items():
+            connection.execute(text(f'ALTER TABLE {table} RENAME COLUMN "{old}" TO "{new}"'))
+    connection.execute(text("DROP INDEX kofn_runs_due"))  # SQLite cannot rename an index
+    for old, new in RENAMED_TABLES_3.items():
+        connection.execute(text(f"ALTER TABLE {old} RENAME TO {new}"))
+        if connection.dialect.name == "postgresql":
+            connection.execute(text(f"ALTER INDEX {old}_pkey RENAME TO {new}_pkey"))
+    connection.execute(text("CREATE INDEX kofn_batches_due ON kofn_batches (campaign, due) WHERE due IS NOT NULL"))
+    for table, column in _RECORDS_3.items():
+        update = text(f"UPDATE {table} SET {column} = :record WHERE campaign = :campaign")
+        for campaign, old in connection.execute(text(f"SELECT campaign, {column} FROM {table}")).all():
+            new = json.dumps(upgraded_record(json.loads(old)), separators=(",", ":"), allow_nan=False)
+            connection.execute(update, {"record": new, "campaign": campaign})
+
+
+MIGRATIONS: list[Callable[[Connection], None]] = [_to_version_1, _to_version_2, _to_version_3]
+"""The step at index i leads to version i + 1."""
+
+
+def version_of(connection: Connection) -> int:
+    """Return the version of a store; 0 if it has no tables of kofn."""
+    if not inspect(connection).has_table("kofn_version"):
+        return 0
+    return connection.execute(text("SELECT version FROM kofn_version")).scalar() or 0
+
+
+def migrate(connection: Connection) -> None:
+    """Bring a store up to date in the transaction of `connection`. Only one process at a time does this."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(5266417)"))
+    version = version_of(connection)
+    if version == 0:
+        connection.execute(text("CREATE TABLE IF NOT EXISTS kofn_version (version INTEGER NOT NULL)"))
+    for step in MIGRATIONS[version:]:
+        step(connection)
+    if version < len(MIGRATIONS):
+        connection.execute(text("DELETE FROM kofn_version"))
+        connection.execute(text("INSERT INTO kofn_version (version) VALUES (:version)"), {"version": len(MIGRATIONS)})

@@ -1,0 +1,230 @@
+"""What a campaign consists of in the store: its row, its arms (the roster), and its policy as of its last update."""
+
+from __future__ import annotations
+
+import json
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, fields
+from hashlib import blake2b
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Connection, bindparam, select
+
+from kofn.campaigns.names import shown
+from kofn.campaigns.schema import CAMPAIGNS
+from kofn.core import BadInput, Direction, Insight, NoSuchCampaign, Policy, Subset
+from kofn.policies.registry import save
+from kofn.responses import State, Summary, moment
+
+
+@dataclass
+class CampaignRow:
+    """The settings and counters of a campaign, one field per column of `kofn_campaigns`."""
+
+    id: int
+    name: str
+    state: str  # running, paused or finished
+    policy: str
+    direction: str
+    secret: str  # key of the hash in decision ids, as hexadecimal
+    low: float
+    high: float
+    expire_after: float  # seconds
+    created: float
+    changed: float
+    total: float  # sum of all rewards
+    slot_width: float  # seconds per slot of the history
+    next_due: float | None  # no decision expires before this time
+    k: int
+    n_arms: int
+    keep_decisions: int
+    version: int  # grows with every change
+    roster_version: int  # grows when an arm is added or retired
+    step: int  # grows when the policy learns or an arm is added or retired
+    decided: int  # decisions so far; the number of the next one
+    cursor: int  # the row of the plan that was handed out last
+    plan_rows: int  # rows of the plan; rows with higher numbers are unplanned subsets
+    unplanned: int  # rows of unplanned subsets
+    plan_plays: int  # plays to observe before the policy learns
+    observed: int  # plays observed since the policy last learned
+    free: int  # planned plays that are neither in flight nor observed
+    fillers: int  # plays handed out while the whole plan was in flight
+    in_flight: int  # decisions without a reward that have not expired
+    expired: int  # decisions without a reward that have expired
+    rewarded: int  # decisions with a reward
+    totalled: int  # plays reported as totals
+    totals: int  # reported totals
+    kept: int  # rewards that are stored one by one
+    compact_at: int  # value of `kept` at which old rewards are deleted
+    compacted: int  # rewards that were deleted and are in sums only
+    forgotten: int  # expired decisions that were deleted
+    buckets: int  # slots of the history
+    events: int  # number of the latest event
+
+    @property
+    def rewards(self) -> int:
+        """Plays with a known reward."""
+        return self.rewarded + self.totalled
+
+    @property
+    def mean(self) -> float | None:
+        """The average reward so far."""
+        return self.total / self.rewards if self.rewards else None
+
+    @property
+    def key(self) -> bytes:
+        """The key of the hash in decision ids."""
+        return bytes.fromhex(self.secret)
+
+    def summary(self) -> Summary:
+        """Return the campaign at a glance."""
+        return Summary(
+            name=self.name,
+            state=cast(State, self.state),
+            policy=self.policy,
+            arms=self.n_arms,
+            k=self.k,
+            reward_range=(self.low, self.high),
+            direction=cast(Direction, self.direction),
+            plays=self.decided + self.totalled,
+            rewards=self.rewards,
+            mean=self.mean,
+            in_flight=self.in_flight,
+            expired=self.expired,
+            created=moment(self.created),
+            changed=moment(self.changed),
+            version=self.version,
+        )
+
+
+_READ = select(CAMPAIGNS).where(CAMPAIGNS.c.id == bindparam("campaign"))
+_LOCK = _READ.with_for_update()
+_CONSTANT = ("id", "name", "policy", "direction", "secret", "created")
+_CHANGING = [each.name for each in fields(CampaignRow) if each.name not in _CONSTANT]
+_UPDATE = (
+    CAMPAIGNS.update()
+    .where(CAMPAIGNS.c.id == bindparam("campaign"))
+    .values({name: bindparam(f"new_{name}") for name in _CHANGING})
+)
+
+
+def read_row(connection: Connection, campaign: int, *, lock: bool = False) -> CampaignRow:
+    """Return the campaign's row; with `lock`, no other transaction can write to it until this one ends."""
+    row = connection.execute(_LOCK if lock else _READ, {"campaign": campaign}).mappings().one_or_none()
+    if row is None:
+        raise NoSuchCampaign("this campaign has been deleted")
+    return CampaignRow(**row)
+
+
+def update_row(connection: Connection, row: CampaignRow, now: float) -> None:
+    """Write the row back, with the next version."""
+    row.version += 1
+    row.changed = max(now, row.changed)
+    values: dict[str, Any] = {f"new_{name}": getattr(row, name) for name in _CHANGING}
+    connection.execute(_UPDATE, values | {"campaign": row.id})
+
+
+def insert_row(connection: Connection, row: CampaignRow) -> None:
+    """Insert a new row and set its id."""
+    values = {name: value for name, value in asdict(row).items() if name != "id"}
+    key = connection.execute(CAMPAIGNS.insert().values(values)).inserted_primary_key
+    assert key is not None
+    row.id = int(key[0])
+
+
+class Roster:
+    """All arms that the campaign ever had, by number, and the active ones in the order of the policy's indices.
+
+    An arm keeps its number when others are retired, so decisions in flight keep their meaning.
+    """
+
+    def __init__(self, version: int, names: list[str], active: list[int]) -> None:
+        self.version = version
+        self.names = names
+        self.active = active
+        self.identical = active == list(range(len(active)))  # whether numbers are the policy's indices
+        self.number_of = {names[arm]: arm for arm in active}
+        self._index = {} if self.identical else {arm: index for index, arm in enumerate(active)}
+
+    def to_numbers(self, subset: Subset) -> Subset:
+        """Return a subset of the policy's indices as arm numbers."""
+        return subset if self.identical else tuple(self.active[index] for index in subset)
+
+    def to_indices(self, subset: Subset) -> Subset | None:
+        """Return a subset of arm numbers as the policy's indices; None if one of the arms is retired."""
+        if self.identical:
+            return subset if subset[-1] < len(self.active) else None
+        found = tuple(self._index.get(arm, -1) for arm in subset)
+        return None if -1 in found else found
+
+    def names_of(self, subset: Subset) -> list[str]:
+        """Return the names of these arms."""
+        return [self.names[arm] for arm in subset]
+
+    def subset_of(self, arms: object, k: int) -> Subset:
+        """Return K active arms, given by name or number, as a sorted subset of numbers; or raise BadInput."""
+        if isinstance(arms, str) or not isinstance(arms, Iterable):
+            raise BadInput(f"a subset must be a list of arms; got {shown(arms)}")
+        given = [self._number(arm) for arm in arms]
+        subset = tuple(sorted(set(given)))
+        if len(subset) < len(given):
+            twice = next(arm for index, arm in enumerate(given) if arm in given[:index])
+            raise BadInput(f"arm {self.names[twice]!r} is listed twice in a subset")
+        if len(subset) != k:
+            raise BadInput(f"a subset must have {k} different arms; got {len(subset)}")
+        return subset
+
+    def _number(self, arm: Any) -> int:
+        if isinstance(arm, str) and arm in self.number_of:
+            return self.number_of[arm]
+        if isinstance(arm, int | np.integer) and not isinstance(arm, bool) and self._is_active(int(arm)):
+            return int(arm)
+        some = ", ".join(repr(self.names[active]) for active in self.active[:3])
+        raise BadInput(f"there is no arm {shown(arm)}: the campaign has {len(self.active)} arms, such as {some}")
+
+    def _is_active(self, arm: int) -> bool:
+        index = bisect_left(self.active, arm)
+        return index < len(self.active) and self.active[index] == arm
+
+
+@dataclass
+class PolicySnapshot:
+    """The policy as of its last update. Threads share it: to change the policy, change a copy."""
+
+    step: int
+    roster: Roster
+    policy: Policy
+    played: NDArray[np.int64]  # plays of each arm, by number, up to then
+    insight: Insight | None = None
+    insight_known: bool = False  # whether `insight` has been computed
+
+    def best(self) -> Subset:
+        """Return the policy's best subset as arm numbers."""
+        return self.roster.to_numbers(self.policy.best())
+
+
+def record_text(policy: Policy) -> str:
+    """Return the policy's record as JSON."""
+    return json.dumps(save(policy), separators=(",", ":"), allow_nan=False)
+
+
+def subset_text(subset: Subset) -> str:
+    """Return a subset as the store writes it.
+
+    >>> subset_text((1, 4, 7))
+    '1,4,7'
+    """
+    return ",".join(map(str, subset))
+
+
+def subset_from(text: str) -> Subset:
+    """Return the subset that `subset_text` wrote."""
+    return tuple(map(int, text.split(",")))
+
+
+def subset_key(text: str) -> int:
+    """Return a 64-bit hash of a subset. The index over it stays small, however many arms a subset has."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), signed=True)

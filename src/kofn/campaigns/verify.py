@@ -1,0 +1,216 @@
+"""Verification: the policy's state and the counters are rebuilt from the log of rewards, and compared with the store.
+
+If they agree, no reward was lost and none was counted twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Table, select
+
+from kofn.campaigns.learn import tell_rows
+from kofn.campaigns.plan_rows import UNLEARNED, PlanRow
+from kofn.campaigns.rows import CampaignRow, Roster, subset_text
+from kofn.campaigns.schema import BATCHES, PLANS, REWARDS, ROSTERS, STATES, TOTALS
+from kofn.campaigns.transaction import Transaction
+from kofn.core import KofnError, Policy
+from kofn.policies.registry import restore, save
+from kofn.responses import Verification
+
+TOLERANCE = 1e-6
+"""Largest relative deviation of a number that passes. Sums of the same rewards in another order differ in their last
+digits. A higher value would hide small differences; a lower one reports rounding errors as differences."""
+
+SMALL = 1e-3
+"""Numbers below this size are compared by their absolute deviation, relative to this size."""
+
+MAX_DIFFERENCES = 20
+"""Differences that are listed; more are counted only."""
+
+Sums = dict[int, dict[int, PlanRow]]
+"""What the log has for each step and row of its plan."""
+
+
+@dataclass
+class Log:
+    """All rows of a campaign that take part in a verification."""
+
+    campaign: CampaignRow
+    roster: Any
+    record: dict[str, Any]
+    plan: Sequence[Any]
+    batches: Sequence[Any]
+    rewards: Sequence[Any]
+    totals: Sequence[Any]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every reward is stored one by one."""
+        return not self.campaign.compacted and len(self.totals) == self.campaign.totals
+
+
+@dataclass
+class _Comparison:
+    """Compares stored values with rebuilt ones."""
+
+    found: list[str] = field(default_factory=list)
+    deviation: float = 0.0
+
+    def same(self, what: str, stored: Any, rebuilt: Any) -> None:
+        """Compare two plain values, lists and dicts element by element."""
+        if isinstance(stored, float) and isinstance(rebuilt, float):
+            self._close(what, stored, rebuilt)
+        elif isinstance(stored, dict) and isinstance(rebuilt, dict) and stored.keys() == rebuilt.keys():
+            for name, value in stored.items():
+                self.same(f"{what}.{name}", value, rebuilt[name])
+        elif isinstance(stored, list) and isinstance(rebuilt, list) and len(stored) == len(rebuilt):
+            for index, value in enumerate(stored):
+                self.same(f"{what}[{index}]", value, rebuilt[index])
+        elif stored != rebuilt:
+            self.found.append(f"{what}: the store has {stored!r:.80}, the log gives {rebuilt!r:.80}")
+
+    def _close(self, what: str, stored: float, rebuilt: float) -> None:
+        if stored == rebuilt:
+            return
+        deviation = abs(stored - rebuilt) / max(abs(stored), abs(rebuilt), SMALL)
+        if deviation <= TOLERANCE:
+            self.deviation = max(self.deviation, deviation)
+        else:
+            self.found.append(f"{what}: the store has {stored!r}, the log gives {rebuilt!r}")
+
+    def differences(self) -> list[str]:
+        """Return the differences, shortened."""
+        more = len(self.found) - MAX_DIFFERENCES
+        return [*self.found[:MAX_DIFFERENCES], *([f"and {more:,} more differences"] if more > 0 else [])]
+
+
+def read_log(tx: Transaction) -> Log:
+    """Read all rows that take part."""
+
+    def rows(table: Table, *order: Any) -> Any:
+        return tx.execute(select(table).where(table.c.campaign == tx.id).order_by(*order))
+
+    return Log(
+        campaign=tx.row,
+        roster=rows(ROSTERS).one(),
+        record=json.loads(rows(STATES).one().record),
+        plan=rows(PLANS, PLANS.c.row).all(),
+        batches=rows(BATCHES, BATCHES.c.first).all(),
+        rewards=rows(REWARDS, REWARDS.c.at, REWARDS.c.first, REWARDS.c.place).all(),
+        totals=rows(TOTALS, TOTALS.c.number).all(),
+    )
+
+
+def verify(log: Log) -> Verification:
+    """Compare the counters with the rows; if the log is complete, the policy and its plan with those it leads to."""
+    comparison, campaign = _Comparison(), log.campaign
+    _compare_counters(comparison, log)
+    compared, reason = ["counters"], None
+    if log.complete:
+        compared += ["policy", "plan"]
+        _compare_policy(comparison, log)
+    else:
+        reason = (
+            f"the log is not complete: {campaign.compacted:,} rewards are stored as sums only (keep_decisions is "
+            f"{campaign.keep_decisions:,}), so only the counters were compared"
+        )
+    return Verification(
+        ok=not comparison.found,
+        compared=compared,
+        rewards=len(log.rewards) + sum(total.count for total in log.totals),
+        steps=campaign.step if log.complete else 0,
+        deviation=comparison.deviation,
+        differences=comparison.differences(),
+        reason=reason,
+    )
+
+
+def _compare_counters(comparison: _Comparison, log: Log) -> None:
+    """Compare the campaign's counters, and those of batches and plan, with the rows that they count."""
+    row, batches = log.campaign, log.batches
+    planned = [each for each in log.plan if each.row < row.plan_rows]
+    counted = {
+        "in_flight": sum(batch.open for batch in batches if batch.due is not None),
+        "expired": sum(batch.open for batch in batches if batch.due is None),
+        "kept": len(log.rewards),
+        "rewarded": len(log.rewards) + row.compacted,
+        "plan_rows": len(planned),
+        "unplanned": len(log.plan) - len(planned),
+        "free": sum(max(0, each.times - each.count - each.in_flight) for each in planned),
+        "observed": sum(each.count for each in log.plan if each.times != UNLEARNED),
+    }
+    if log.complete:
+        counted["totalled"] = sum(total.count for total in log.totals)
+        values = [*(reward.value for reward in log.rewards), *(total.total for total in log.totals)]
+        comparison.same("total", row.total, sum(values, 0.0))
+    for name, value in counted.items():
+        comparison.same(name, getattr(row, name), value)
+    rewarded = Counter(reward.first for reward in log.rewards)
+    in_flight: Counter[int] = Counter()
+    for batch in batches:
+        comparison.same(f"rewards of batch {batch.first}", batch.count - batch.open, rewarded[batch.first])
+        if batch.step == row.step and batch.row >= 0 and batch.due is not None:
+            in_flight[batch.row] += batch.open
+    for each in planned:
+        comparison.same(f"plays in flight of plan row {each.row}", each.in_flight, in_flight[each.row])
+
+
+def _compare_policy(comparison: _Comparison, log: Log) -> None:
+    """Compare the policy's record and its plan with those that the log leads to."""
+    sums = _sums(log)
+    try:
+        policy, roster = _rebuilt(log, sums)
+    except (KofnError, AssertionError, IndexError) as why:
+        comparison.found.append(f"policy: the log cannot be replayed: {why}")
+        return
+    comparison.same("policy", log.record, json.loads(json.dumps(save(policy))))
+    plan = [[subset_text(roster.to_numbers(subset)), times] for subset, times in policy.plan()]
+    comparison.same("plan", [[each.subset, each.times] for each in log.plan[: len(plan)]], plan)
+    stored = {each.row: [each.count, each.total, each.squares] for each in log.plan if each.times >= 0 and each.count}
+    current = {row: [each.count, each.total, each.squares] for row, each in sums[log.campaign.step].items()}
+    comparison.same("observed plays", stored, current)
+
+
+def _rebuilt(log: Log, sums: Sums) -> tuple[Policy, Roster]:
+    """Return the policy and its arms after all steps of the log."""
+    names, origin = json.loads(log.roster.names), json.loads(log.roster.origin)
+    changes = {change["step"]: change for change in json.loads(log.roster.changes)}
+    policy = restore(origin)
+    roster = Roster(0, names, list(range(policy.n_arms)))
+    for step in range(log.campaign.step):
+        planned = len(policy.plan())
+        for row in sums[step].values():
+            row.times = int(row.row < planned)  # tell_rows asks only whether it is planned
+        tell_rows(policy, roster, [row for _, row in sorted(sums[step].items())])
+        if step in changes:
+            policy, roster = _with_change(policy, roster, changes[step])
+    return policy, roster
+
+
+def _sums(log: Log) -> Sums:
+    """Return what the log has for each row of each plan; plays that were not learned from are left out."""
+    sums: Sums = defaultdict(dict)
+    subsets = {batch.first: batch.subset for batch in log.batches}
+    plays = [(each, subsets.get(each.first, ""), 1, each.value, each.value * each.value) for each in log.rewards]
+    plays += [(each, each.subset, each.count, each.total, each.squares) for each in log.totals]
+    for where, subset, count, total, squares in plays:
+        if where.row != UNLEARNED:
+            row = sums[where.step].setdefault(where.row, PlanRow(where.row, subset, 0))
+            row.count += count
+            row.total += total
+            row.squares += squares
+    return sums
+
+
+def _with_change(policy: Policy, roster: Roster, change: dict[str, int]) -> tuple[Policy, Roster]:
+    """Return the policy and its arms after one arm was added or retired."""
+    active = roster.active
+    if "added" in change:
+        return policy.with_arms(list(range(len(active))), 1), Roster(0, roster.names, [*active, change["added"]])
+    keep = [index for index, arm in enumerate(active) if arm != change["retired"]]
+    return policy.with_arms(keep), Roster(0, roster.names, [active[index] for index in keep])

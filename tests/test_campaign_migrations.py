@@ -1,0 +1,292 @@
+"""Migrations of the store: a file of version 2, made by the version before this one, and what happens on the way.
+
+`tests/data/store-version-2.db` was written by the last kofn of version 2, and `store-version-2.json` holds what that
+kofn knew about it.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, MetaData, create_engine, inspect, text
+from sqlalchemy.pool import NullPool
+
+import kofn
+from kofn import Campaign
+from kofn.campaigns import Store, migrations, schema
+from kofn.campaigns.migrations import MIGRATIONS
+from kofn.service.tokens import find_token
+from tests.campaign_workers import run
+
+DATA = Path(__file__).parent / "data"
+FILE = DATA / "store-version-2.db"
+KNOWN: dict[str, Any] = json.loads((DATA / "store-version-2.json").read_text())
+CAMPAIGNS = [name for name, value in KNOWN.items() if isinstance(value, dict)]
+
+
+def engine_for(url: str) -> Engine:
+    """A plain engine, without anything of the store."""
+    plain = url.partition("?")[0] if url.startswith("sqlite") else url.replace("postgresql:", "postgresql+psycopg:")
+    return create_engine(plain, poolclass=NullPool)
+
+
+def make_version_2(url: str) -> None:
+    """Fill an empty database with the store of version 2: the file itself, or its rows in tables of version 2."""
+    if url.startswith("sqlite"):
+        shutil.copy(FILE, url.partition("?")[0].removeprefix("sqlite:///"))
+        return
+    source = sqlite3.connect(f"file:{FILE}?mode=ro", uri=True)
+    with engine_for(url).begin() as connection:
+        connection.execute(text("CREATE TABLE kofn_version (version INTEGER NOT NULL)"))
+        for step in MIGRATIONS[:2]:
+            step(connection)
+        metadata = MetaData()
+        metadata.reflect(connection)
+        for table in metadata.tables.values():
+            columns = [column.name for column in table.columns]
+            names = ", ".join(f'"{name}"' for name in columns)
+            rows = source.execute(f"SELECT {names} FROM {table.name}").fetchall()
+            if rows:
+                connection.execute(table.insert(), [dict(zip(columns, row, strict=True)) for row in rows])
+        for name in ("kofn_campaigns", "kofn_tokens"):
+            connection.execute(text(f"SELECT setval('{name}_id_seq', (SELECT max(id) FROM {name}))"))
+    source.close()
+
+
+@pytest.fixture
+def old_store(store_url: str) -> str:
+    """The URL of a store of version 2."""
+    make_version_2(store_url)
+    return store_url
+
+
+@pytest.fixture
+def migrated(old_store: str) -> Iterator[Store]:
+    """That store, opened, at the time at which its file was made."""
+    store = Store(old_store)
+    store.clock = lambda: float(KNOWN["clock"])
+    yield store
+    store.close()
+
+
+def tables_of(connection: Connection) -> dict[str, Any]:
+    """The schema, normalised: columns with type and nullability, keys, unique constraints and indexes."""
+    found = inspect(connection)
+    return {
+        table: {
+            "columns": [(each["name"], str(each["type"]), each["nullable"]) for each in found.get_columns(table)],
+            "key": found.get_pk_constraint(table)["constrained_columns"],
+            "key's name": found.get_pk_constraint(table)["name"],
+            "unique": sorted(str(each["column_names"]) for each in found.get_unique_constraints(table)),
+            "indexes": sorted(
+                (str(each["name"]), str(each["column_names"]), _condition(each)) for each in found.get_indexes(table)
+            ),
+        }
+        for table in found.get_table_names()
+    }
+
+
+def _condition(index: Any) -> str:
+    """The condition of a partial index, without brackets."""
+    options = index.get("dialect_options", {})
+    return str(options.get("sqlite_where", options.get("postgresql_where", ""))).strip("()")
+
+
+def sqlite_text(connection: sqlite3.Connection) -> dict[str, str]:
+    """The statements that made an SQLite file, without the white space and quotes in which they may differ."""
+    rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
+    return {name: "".join(sql.replace('"', "").replace("IF NOT EXISTS", "").split()) for name, sql in rows}
+
+
+# What the old store knew.
+
+
+@pytest.mark.parametrize("name", CAMPAIGNS)
+def test_everything_is_as_it_was(migrated: Store, name: str) -> None:
+    known, campaign = KNOWN[name], Campaign.open(name, store=migrated)
+    insight, summary = campaign.insight(), campaign.summary()
+    assert insight.best == campaign.best() == known["best"]
+    assert (insight.value, insight.probability_best) == (known["value"], known["sure"])
+    arms = [[arm.name, arm.effect, arm.plays, arm.retired] for arm in insight.arms]
+    assert arms == known["arms"]
+    counts = {each: getattr(summary, each) for each in ("plays", "rewards", "mean", "in_flight", "expired", "state")}
+    assert counts == {each: known[each] for each in counts}
+    assert [[event.number, event.kind, event.message] for event in campaign.events()] == known["events"]
+    assert len(campaign.history()) == known["points"]
+
+
+@pytest.mark.parametrize("name", CAMPAIGNS)
+def test_it_verifies_and_continues(migrated: Store, name: str) -> None:
+    campaign = Campaign.open(name, store=migrated)
+    verified = campaign.verify()
+    assert verified.differences == []
+    assert verified.ok
+    if name == "news":  # it keeps 20 decisions only
+        assert verified.compared == ["counters"]
+        assert "53 rewards are stored as sums only" in str(verified.reason)
+    else:
+        assert verified.reason is None
+        assert verified.compared == ["counters", "policy", "plan"]
+        assert verified.rewards == KNOWN[name]["rewards"]
+    if campaign.state != "running":
+        with pytest.raises(kofn.NotRunning):
+            campaign.decide()
+        return
+    low, high = campaign.summary().reward_range
+    for _ in range(10):
+        campaign.rewards({each.id: (low + high) / 2 for each in campaign.decide(20)})
+    assert campaign.summary().rewards == KNOWN[name]["rewards"] + 200
+    assert campaign.verify().ok
+
+
+def test_an_open_decision_can_be_rewarded(migrated: Store) -> None:
+    owner = next(
+        campaign
+        for campaign in (Campaign.open(name, store=migrated) for name in CAMPAIGNS)
+        if KNOWN["open_id"] in {each.id for each in campaign.open_decisions(10_000)}
+    )
+    assert owner.reward(KNOWN["open_id"], 1.0).accepted == 1
+    assert owner.reward(KNOWN["open_id"], 1.0).repeated == 1
+    assert owner.verify().ok
+
+
+def test_tokens_are_kept(migrated: Store) -> None:
+    assert find_token(migrated, KNOWN["token"]) is not None
+
+
+@pytest.mark.parametrize("name", CAMPAIGNS)
+def test_an_export_of_the_version_before_is_imported(sqlite_store: str, name: str) -> None:
+    exported = KNOWN[name]["export"]
+    assert exported["format"] == 1
+    campaign = Campaign.import_(exported, store=sqlite_store)
+    assert campaign.best() == KNOWN[name]["best"]
+    assert [[arm.name, arm.effect, arm.plays, arm.retired] for arm in campaign.insight().arms] == KNOWN[name]["arms"]
+    assert campaign.verify().ok
+    again = Campaign.import_(campaign.export(), store=sqlite_store, name="again")
+    assert again.export()["format"] == 2
+    assert again.best() == campaign.best()
+
+
+def test_a_migrated_campaign_exports_what_its_old_export_imports_as(migrated: Store, sqlite_store: str) -> None:
+    for name in CAMPAIGNS:
+        one = Campaign.open(name, store=migrated).export()
+        two = Campaign.import_(KNOWN[name]["export"], store=sqlite_store, name=f"{name} again").export()
+        for each in ("record", "origin", "names", "active", "changes", "played"):
+            assert one[each] == two[each]
+        for table in ("batches", "rewards", "totals", "plans", "buckets"):
+            assert one["tables"][table] == two["tables"][table]
+
+
+# The schema.
+
+
+def test_the_frozen_steps_make_the_tables_of_version_2(tmp_path: Path) -> None:
+    with create_engine(f"sqlite:///{tmp_path}/new.db", poolclass=NullPool).begin() as connection:
+        connection.execute(text("CREATE TABLE kofn_version (version INTEGER NOT NULL)"))
+        for step in MIGRATIONS[:2]:
+            step(connection)
+    old, new = sqlite3.connect(f"file:{FILE}?mode=ro", uri=True), sqlite3.connect(tmp_path / "new.db")
+    assert sqlite_text(new) == sqlite_text(old)
+    for each in (old, new):
+        each.close()
+
+
+def test_a_new_store_has_the_tables_of_a_migrated_one(sqlite_store: str, tmp_path: Path) -> None:
+    shutil.copy(FILE, tmp_path / "old.db")
+    found = []
+    for url, file in ((sqlite_store, "shop.db"), (f"sqlite:///{tmp_path}/old.db", "old.db")):
+        Store(url).close()
+        connection = sqlite3.connect(tmp_path / file)
+        found.append(sqlite_text(connection))
+        connection.close()
+    assert found[0] == found[1]
+    assert "kofn_batches" in found[0]
+    assert "kofn_runs" not in found[0]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_the_steps_lead_to_the_tables_that_the_code_declares(kind: str, request: Any) -> None:
+    url = request.getfixturevalue(f"{kind}_store")
+    Store(url).close()
+    with engine_for(url).begin() as connection:
+        by_steps = tables_of(connection)
+        for table in by_steps:
+            connection.execute(text(f"DROP TABLE {table}"))
+        schema.METADATA.create_all(connection)
+        declared = tables_of(connection)
+    assert by_steps == declared
+    assert set(declared) == {table.name for table in schema.METADATA.tables.values()}
+
+
+def test_a_migrated_store_has_the_tables_of_a_new_one_on_postgresql(postgres_store: str) -> None:
+    make_version_2(postgres_store)
+    Store(postgres_store).close()
+    with engine_for(postgres_store).begin() as connection:
+        migrated = tables_of(connection)
+        for table in migrated:
+            connection.execute(text(f"DROP TABLE {table}"))
+    Store(postgres_store).close()
+    with engine_for(postgres_store).begin() as connection:
+        assert tables_of(connection) == migrated
+
+
+# On the way.
+
+
+def version_at(url: str) -> int:
+    with engine_for(url).begin() as connection:
+        return migrations.version_of(connection)
+
+
+def test_an_interrupted_migration_leaves_the_old_store(old_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with engine_for(old_store).begin() as connection:
+        before = tables_of(connection)
+        records = connection.execute(text("SELECT campaign, record FROM kofn_states ORDER BY campaign")).all()
+
+    def fails(record: Any) -> Any:  # in the last part of step 3, after all tables are renamed
+        raise RuntimeError("the power failed")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(migrations, "upgraded_record", fails)
+        with pytest.raises(RuntimeError, match="the power failed"):
+            Store(old_store)
+    assert version_at(old_store) == 2
+    with engine_for(old_store).begin() as connection:
+        assert tables_of(connection) == before
+        assert connection.execute(text("SELECT campaign, record FROM kofn_states ORDER BY campaign")).all() == records
+    store = Store(old_store)
+    assert version_at(old_store) == len(MIGRATIONS) == 3
+    assert Campaign.open("shop", store=store).best() == KNOWN["shop"]["best"]
+    store.close()
+
+
+def open_store(url: str) -> None:
+    """What a process does that opens the store."""
+    store = Store(url)
+    assert Campaign.open("shop", store=store).best() == KNOWN["shop"]["best"]
+    store.close()
+
+
+def test_processes_that_open_it_at_once_migrate_it_once(old_store: str) -> None:
+    run(open_store, [(old_store,)] * 6)
+    with engine_for(old_store).begin() as connection:
+        assert connection.execute(text("SELECT version FROM kofn_version")).all() == [(3,)]
+    store = Store(old_store)
+    assert Campaign.open("shop", store=store).verify().ok
+    store.close()
+
+
+def test_records_are_upgraded_where_they_are_stored(old_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(migrations, "upgraded_record", lambda record: {**record, "upgraded": True})
+    Store(old_store).close()
+    with engine_for(old_store).begin() as connection:
+        for column, table in (("record", "kofn_states"), ("origin", "kofn_rosters")):
+            found = connection.execute(text(f"SELECT {column} FROM {table}")).scalars().all()
+            assert len(found) == len(CAMPAIGNS)
+            assert all(json.loads(record)["upgraded"] for record in found)

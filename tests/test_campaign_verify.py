@@ -1,0 +1,128 @@
+"""`Campaign.verify` and `kofn campaign verify`: what agrees, what differs, and what cannot be compared."""
+
+from __future__ import annotations
+
+import json
+import random
+import sys
+from typing import Any
+
+import pytest
+
+from kofn import Campaign
+from kofn.campaigns.schema import BATCHES, CAMPAIGNS, PLANS, REWARDS, STATES
+from kofn.cli import main
+from kofn.responses import Verification
+from tests.campaign_tools import NAMES, create, play
+
+
+@pytest.fixture
+def played(sqlite_store: str) -> Campaign:
+    campaign = create(sqlite_store)
+    play(campaign, 300, batch=20)
+    campaign.reward_total(NAMES[:3], 5, 20.0)
+    campaign.retire_arm("a")
+    campaign.add_arm("i")
+    play(campaign, 100, batch=20)
+    campaign.decide(10)
+    return campaign
+
+
+def change(campaign: Campaign, statement: Any) -> None:
+    with campaign.store.write() as connection:
+        assert connection.execute(statement).rowcount > 0
+
+
+def test_a_sound_campaign_is_verified_whole(played: Campaign) -> None:
+    verified = played.verify()
+    assert verified == Verification(
+        ok=True,
+        compared=["counters", "policy", "plan"],
+        rewards=405,
+        steps=verified.steps,
+        deviation=0.0,
+        differences=[],
+        reason=None,
+    )
+    assert verified.steps > 10
+    assert Verification.from_dict(json.loads(json.dumps(verified.to_dict()))) == verified
+
+
+def test_rewards_of_any_kind_are_verified_up_to_rounding(store_url: str) -> None:
+    campaign = create(store_url)
+    rng = random.Random(4)
+    waiting: list[Any] = []
+    for _ in range(60):
+        waiting += campaign.decide(20)
+        rng.shuffle(waiting)
+        campaign.rewards({each.id: rng.uniform(0, 12) for each in [waiting.pop() for _ in range(18)]})
+    verified = campaign.verify()
+    assert verified.ok
+    assert verified.steps > 10
+    assert 0.0 <= verified.deviation < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
+        (REWARDS.update().where(REWARDS.c.first == 0).values(value=REWARDS.c.value + 0.5), "total: "),
+        (REWARDS.update().where(REWARDS.c.first == 0).values(value=REWARDS.c.value + 0.5), "policy"),
+        (REWARDS.delete().where(REWARDS.c.first == 0), "rewards of batch 0: the store has "),
+        (REWARDS.delete().where(REWARDS.c.first == 0), "kept: the store has 400, the log gives 39"),
+        (REWARDS.update().where(REWARDS.c.first == 0).values(row=10**6), "policy"),
+        (CAMPAIGNS.update().values(in_flight=11), "in_flight: the store has 11, the log gives 10"),
+        (CAMPAIGNS.update().values(observed=CAMPAIGNS.c.observed + 1), "observed: "),
+        (CAMPAIGNS.update().values(totalled=6), "totalled: the store has 6, the log gives 5"),
+        (BATCHES.update().where(BATCHES.c.open > 0).values(open=0), "in_flight: the store has 10, the log gives 0"),
+        (PLANS.update().where(PLANS.c.row == 0).values(total=PLANS.c.total + 1.0, count=PLANS.c.count + 1), "observed"),
+        (PLANS.update().where(PLANS.c.row == 0).values(subset="1,2,3"), "plan[0][0]: the store has '1,2,3'"),
+    ],
+)
+def test_a_difference_is_found_and_named(played: Campaign, statement: Any, what: str) -> None:
+    change(played, statement)
+    verified = played.verify()
+    assert not verified.ok
+    assert any(each.startswith(what) for each in verified.differences), verified.differences
+    assert len(verified.differences) <= 21
+
+
+def test_a_changed_record_is_found(played: Campaign) -> None:
+    with played.store.read() as connection:
+        record = json.loads(connection.execute(STATES.select()).one().record)
+    record["state"]["plays"] += 1
+    change(played, STATES.update().values(record=json.dumps(record)))
+    assert [each.partition(":")[0] for each in played.verify().differences] == ["policy.state.plays"]
+
+
+def test_a_compacted_log_is_verified_in_part(sqlite_store: str) -> None:
+    campaign = create(sqlite_store, keep_decisions=50)
+    play(campaign, 600, batch=20)
+    verified = campaign.verify()
+    assert verified.ok
+    assert (verified.compared, verified.steps) == (["counters"], 0)
+    assert "stored as sums only (keep_decisions is 50)" in str(verified.reason)
+    change(campaign, CAMPAIGNS.update().values(kept=0))
+    assert not campaign.verify().ok
+
+
+def test_verify_from_the_shell(
+    played: Campaign, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def kofn(*argv: str) -> tuple[Any, str]:
+        monkeypatch.setattr(sys, "argv", ["kofn", "campaign", "verify", "front", "--store", str(played.store), *argv])
+        with pytest.raises(SystemExit) as end:
+            main()
+        return end.value.code, capsys.readouterr().out
+
+    code, out = kofn()
+    assert (code, out.splitlines()[0]) == (0, out.rstrip("\n"))
+    assert out.startswith("front: ok; compared counters, policy, plan (405 rewards and ")
+    code, out = kofn("--json")
+    assert (code, json.loads(out)) == (0, played.verify().to_dict())
+    change(played, CAMPAIGNS.update().values(in_flight=11))
+    code, out = kofn()
+    assert code == 1
+    assert out.startswith("front: differs; ")
+    assert "  in_flight: the store has 11, the log gives 10\n" in out
+    code, out = kofn("--json")
+    assert (code, json.loads(out)["ok"]) == (1, False)
