@@ -70,7 +70,7 @@ def load(url: str, n_arms: int, batch: int, duration: float) -> dict[str, float]
             thread.start()
         for thread in threads:
             thread.join()
-        told = client.campaign(name).summary()["rewards"]
+        told = client.campaign(name).summary().rewards
         client.campaign(name).delete()
     assert told == sum(map(len, taken)) // 2 * batch, "a client failed: this is not the load that was meant"
     requests = np.concatenate([np.array(each) for each in taken])
@@ -163,8 +163,8 @@ def learning(url: str, delay: float, horizon: int = 20_000, runs: int = 10) -> d
             )
             crowd = Crowd(url, problem, campaign.name, horizon, seed, delay)
             remote[seed] = crowd.run()
-            said = campaign.summary()
-            assert said["plays"] == said["rewards"] == horizon, "a worker failed: this regret is not of all plays"
+            summary = campaign.summary()
+            assert summary.plays == summary.rewards == horizon, "a worker failed: this regret is not of all plays"
         lateness[seed] = crowd.lateness
         alone[seed], late[seed] = (
             np.mean([in_one_loop(problem, horizon, 100 * seed + again, plays) for again in range(10)])

@@ -39,7 +39,7 @@ class Visitors:
     def _work(self, seed: int) -> None:
         rng = random.Random(seed)
         try:
-            with kofn.Client(self._url, self._token, timeout=20, patience=90) as client:
+            with kofn.Client(self._url, self._token, timeout=20, retry_for=90) as client:
                 campaign = client.campaign("front")
                 waiting: list[Any] = []
                 while not self._stop.is_set():
@@ -112,7 +112,7 @@ def test_asked_to_stop_it_answers_what_has_begun(sqlite_store: str, workers: int
             while len(visitors.acknowledged) < 200 and not visitors.failed:
                 time.sleep(0.01)
             code = served.stop()
-            served.said()
+            served.stderr()
             served.start()  # or the visitors would wait in vain
         assert code in (0, -signal.SIGTERM)
         all_there(campaign, visitors.acknowledged)

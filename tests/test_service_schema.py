@@ -18,7 +18,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from kofn.service.routes import around, router
+from kofn.service.errors import add_error_schema
+from kofn.service.routes import api_router, metrics_router
 from tests.service_tools import NEW, service
 
 CHECKS = [schemathesis.checks.not_a_server_error, content_type_conformance, response_schema_conformance]
@@ -28,8 +29,9 @@ CHECKS += [status_code_conformance]
 def document() -> dict[str, Any]:
     """What the service says of itself."""
     app = FastAPI()
-    app.include_router(router)
-    app.include_router(around)
+    app.include_router(api_router)
+    app.include_router(metrics_router)
+    add_error_schema(app)
     return app.openapi()
 
 
