@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from kofn.service.errors import add_error_schema
+from kofn.service.openapi import complete_openapi
 from kofn.service.routes import api_router, metrics_router
 from tests.service_tools import NEW, service
 
@@ -31,7 +31,7 @@ def document() -> dict[str, Any]:
     app = FastAPI()
     app.include_router(api_router)
     app.include_router(metrics_router)
-    add_error_schema(app)
+    complete_openapi(app)
     return app.openapi()
 
 

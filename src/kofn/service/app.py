@@ -20,8 +20,9 @@ from kofn.campaigns import store_at
 from kofn.service import models
 from kofn.service.auth import Authenticator
 from kofn.service.context import Context
-from kofn.service.errors import add_error_handlers, add_error_schema
+from kofn.service.errors import add_error_handlers
 from kofn.service.metrics import MetricsMiddleware
+from kofn.service.openapi import complete_openapi
 from kofn.service.routes import api_router, metrics_router
 from kofn.service.settings import Settings
 from kofn.service.tokens import has_tokens
@@ -70,7 +71,7 @@ def make_app(settings: Settings | None = None) -> FastAPI:
     app.state.settings, app.state.context = settings, context
     app.state.authenticator = Authenticator(store, settings)
     add_error_handlers(app)
-    add_error_schema(app)
+    complete_openapi(app)
     app.include_router(api_router)
     app.include_router(metrics_router)
     _add_health(app, context)

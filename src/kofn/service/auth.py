@@ -75,15 +75,11 @@ class Authenticator:
         if not self._settings.loopback:
             raise _unauthorized("a token is required (`kofn token create`): send `Authorization: Bearer <token>`")
         if not await self._is_open():
-            raise _unauthorized(
-                "a token is required, as the store has tokens: send `Authorization: Bearer <token>`"
-            )
+            raise _unauthorized("a token is required, as the store has tokens: send `Authorization: Bearer <token>`")
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
         foreign = not is_loopback(urlsplit(f"//{host}").hostname or "")
         if foreign or (origin is not None and urlsplit(origin).netloc != host) or _forwarded(request):
-            raise _unauthorized(
-                "without a token, only local requests are accepted: use `kofn token create`"
-            )
+            raise _unauthorized("without a token, only local requests are accepted: use `kofn token create`")
         return Access("full")
 
     def _cached(self, token: str) -> Token | None:

@@ -9,7 +9,6 @@ from typing import Any
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from kofn.core import (
@@ -23,19 +22,11 @@ from kofn.core import (
     TooManySubsets,
     UnknownDecision,
 )
-from kofn.service.models import ProblemDetails
 
 log = logging.getLogger("kofn.service")
 
 URN = "urn:kofn:"
 """Prefix of the `type` of an error."""
-
-MEDIA_TYPE = "application/problem+json"
-SCHEMAS = "#/components/schemas/"
-"""Where the OpenAPI document keeps its schemas."""
-
-ERROR_CONTENT = {MEDIA_TYPE: {"schema": {"$ref": SCHEMAS + ProblemDetails.__name__}}}
-"""Content of an error response in the OpenAPI document."""
 
 MAX_FIELD_ERRORS = 10
 """Number of invalid fields that a response lists. Further invalid fields are left out."""
@@ -73,7 +64,7 @@ def error_response(
 ) -> JSONResponse:
     """Return problem details as a response."""
     body = {"type": URN + name, "title": name.replace("-", " ").capitalize(), "status": status, "detail": detail}
-    return JSONResponse(body | more, status, headers, media_type=MEDIA_TYPE)
+    return JSONResponse(body | more, status, headers, media_type="application/problem+json")
 
 
 def kebab_case(name: str) -> str:
@@ -91,19 +82,6 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _malformed_request)
     app.add_exception_handler(StarletteHTTPException, _http_error)
     app.add_exception_handler(Exception, _unexpected_error)
-
-
-def add_error_schema(app: FastAPI) -> None:
-    """Add the schema of errors to the OpenAPI document, where FastAPI puts the schemas of successful responses only."""
-    describe = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        document = describe()
-        _, schemas = models_json_schema([(ProblemDetails, "serialization")], ref_template=SCHEMAS + "{model}")
-        document["components"]["schemas"] |= schemas["$defs"]
-        return document
-
-    app.openapi = openapi  # type: ignore[method-assign]
 
 
 async def _kofn_error(request: Request, error: Exception) -> JSONResponse:

@@ -17,7 +17,8 @@ from kofn.core import BadInput
 from kofn.service import models
 from kofn.service.auth import Access, AuthenticatedRoute
 from kofn.service.context import Context
-from kofn.service.errors import ERROR_CONTENT, ApiError
+from kofn.service.errors import ApiError
+from kofn.service.openapi import ERROR_CONTENT
 
 ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     400: {"description": "The body is not valid JSON."},
