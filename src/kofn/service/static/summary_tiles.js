@@ -59,8 +59,8 @@ export function tiles() {
     setText(
       gain.under,
       gained === null
-        ? "compared with the average so far"
-        : `${relative(better, average)}over the average of ${reward(average, range)}`,
+        ? "vs. the average so far"
+        : `${relative(better, average)}vs. the average of ${reward(average, range)}`,
     );
     setText(plays.value, count(summary.plays));
     plays.value.title = `${exact(summary.plays)} plays, ${exact(summary.rewards)} rewards`;
