@@ -12,10 +12,10 @@ MIB = 1024 * 1024
 
 
 @click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port; 0 for a free one."
+    "--host", default="127.0.0.1", help="Address to listen on; by default the loopback address of this machine."
 )
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port; 0 for a free one.")
 @click.option("--workers", type=Count(), default=1, show_default=True, help="Number of processes.")
 @click.option("--demo", is_flag=True, help="Run simulated campaigns in a temporary store.")
 @click.option("--max-body", type=Count(), default=8, show_default=True, help="Largest request body, in MiB.")
@@ -38,8 +38,9 @@ def serve(
 ) -> None:
     """Serve the campaigns of a store over HTTP, with a dashboard at /.
 
-    On 127.0.0.1 no token is required while the store has none. On any other address the service starts only if the
-    store has a token. Ctrl-C or SIGTERM stops it; every acknowledged reward is stored.
+    By default only this machine can reach the service, and no token is required while the store has none. On any other
+    address the service starts only if the store has a token. Ctrl-C or SIGTERM stops it; every acknowledged reward is
+    stored.
 
     \b
     kofn serve --demo                                    try it
