@@ -127,8 +127,8 @@ def test_the_async_client_does_the_same(url: str) -> None:
         async with AsyncClient(url) as client:
             campaign = await client.create("front", NAMES, 3)
             some = await asyncio.gather(*(campaign.decide(5) for _ in range(4)))
-            told = [await campaign.rewards({each.id: 0.5 for each in batch}) for batch in some]
-            assert told == [Rewarded(5, 0)] * 4
+            rewarded = [await campaign.rewards({each.id: 0.5 for each in batch}) for batch in some]
+            assert rewarded == [Rewarded(5, 0)] * 4
             assert (await campaign.reward((await campaign.decide()).id, 1.0)).accepted == 1
             assert (await campaign.reward_total(["a", "b", "c"], 2, 1.0)).accepted == 2
             assert (await campaign.summary()).rewards == 23

@@ -82,7 +82,7 @@ def test_a_name_is_taken_once(front: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"k": 8}, "8"),
         ({"arms": ["a", "a", "b", "c"]}, "twice"),
@@ -94,9 +94,9 @@ def test_a_name_is_taken_once(front: Client) -> None:
         ({"policy": "thompson-subsets", "arms": [f"a{i}" for i in range(100)], "k": 20}, "subsets"),
     ],
 )
-def test_a_campaign_that_cannot_work_is_refused(api: Client, change: dict[str, Any], says: str) -> None:
+def test_a_campaign_that_cannot_work_is_refused(api: Client, change: dict[str, Any], message: str) -> None:
     answer = api.post("/api/campaigns", json=NEW | change)
-    assert says in error_detail(answer, 422, answer.json()["type"].removeprefix("urn:kofn:"))
+    assert message in error_detail(answer, 422, answer.json()["type"].removeprefix("urn:kofn:"))
     assert api.get("/api/campaigns").json()["count"] == 0
 
 
@@ -119,8 +119,8 @@ def test_a_campaign_travels(front: Client, sqlite_store: str) -> None:
     exported = front.get(f"{FRONT}/export").json()
     made = front.post("/api/import", json={"campaign": exported, "name": "copy"})
     assert (made.status_code, made.json()["rewards"], made.headers["location"]) == (201, 40, "/api/campaigns/copy")
-    told = front.post("/api/campaigns/copy/rewards", json={"rewards": [{"id": waiting, "reward": 1}]})
-    assert told.json() == {"accepted": 1, "repeated": 0}
+    rewarded = front.post("/api/campaigns/copy/rewards", json={"rewards": [{"id": waiting, "reward": 1}]})
+    assert rewarded.json() == {"accepted": 1, "repeated": 0}
     checked(Campaign.open("copy", sqlite_store))
     error_detail(front.post("/api/import", json={"campaign": exported}), 409, "campaign-exists")
     error_detail(front.post("/api/import", json={"campaign": exported | {"format": 99}}), 422, "bad-record")
@@ -225,8 +225,14 @@ def test_policies_are_those_that_can_run_a_campaign(api: Client) -> None:
 
 
 def test_the_session_says_who_you_are(api: Client) -> None:
-    said = api.get("/api/session").json()
-    assert said == {"version": kofn.__version__, "scope": "full", "campaign": None, "token": None, "max_batch": 10_000}
+    session = api.get("/api/session").json()
+    assert session == {
+        "version": kofn.__version__,
+        "scope": "full",
+        "campaign": None,
+        "token": None,
+        "max_batch": 10_000,
+    }
 
 
 # Changes.

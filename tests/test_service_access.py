@@ -1,4 +1,4 @@
-"""Who may do what, and how much of it: tokens, tenants, limits, and names that try to be something else."""
+"""Tokens, tenants, limits, and hostile names."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FRONT, BACK = "/api/campaigns/front", "/api/campaigns/back"
 
 @pytest.fixture
 def store(sqlite_store: str, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """A store with two campaigns, looked at anew by every request."""
+    """A store with two campaigns; tokens are not cached."""
     monkeypatch.setattr(auth, "TOKEN_CACHE_SECONDS", 0.0)
     create(sqlite_store, "front")
     create(sqlite_store, "back")
@@ -143,7 +143,7 @@ def test_a_reading_token_changes_nothing(api: Client, store: Store) -> None:
         if method != "GET":
             error_detail(api.request(method, path, headers=reader), 403, "forbidden")
             seen += 1
-        elif path.endswith("/export"):  # it has what ids are proved with
+        elif path.endswith("/export"):  # it contains the secret key
             error_detail(api.get(path, headers=reader), 403, "forbidden")
         elif not path.endswith("/stream"):
             assert api.get(path, headers=reader).status_code == 200, path
@@ -166,10 +166,10 @@ def test_a_token_of_one_campaign_opens_no_other(api: Client, store: Store) -> No
 
 def test_a_decision_of_another_tenant_is_unknown(api: Client, store: Store) -> None:
     id = Campaign.open("front", store).decide().id
-    told = {"rewards": [{"id": id, "reward": 1.0}]}
+    body = {"rewards": [{"id": id, "reward": 1.0}]}
     theirs = as_(store, "full", "back")
-    error_detail(api.post(f"{BACK}/rewards", json=told, headers=theirs), 422, "unknown-decision")
-    error_detail(api.post(f"{FRONT}/rewards", json=told, headers=theirs), 403, "forbidden")
+    error_detail(api.post(f"{BACK}/rewards", json=body, headers=theirs), 422, "unknown-decision")
+    error_detail(api.post(f"{FRONT}/rewards", json=body, headers=theirs), 403, "forbidden")
     assert Campaign.open("front", store).summary().rewards == 0
 
 
@@ -188,7 +188,7 @@ def test_a_deleted_campaign_takes_its_tokens_along(api: Client, store: Store) ->
     error_detail(api.get(BACK, headers=theirs), 401, "unauthorized")
 
 
-# Without a token, only this machine; and not for the pages of others in its browser.
+# Without a token: local requests only, and none from pages of other origins.
 
 
 @pytest.mark.parametrize(
@@ -260,9 +260,9 @@ def test_batches_are_limited(store: Store, sqlite_store: str) -> None:
     with service(sqlite_store, max_batch=5) as client:
         assert "5 decisions" in error_detail(client.post(f"{FRONT}/decisions", json={"count": 6}), 422, "bad-input")
         decisions = client.post(f"{FRONT}/decisions", json={"count": 5}).json()["decisions"]
-        told = [{"id": each["id"], "reward": 1.0} for each in decisions]
-        error_detail(client.post(f"{FRONT}/rewards", json={"rewards": [*told, told[0]]}), 422, "bad-input")
-        assert client.post(f"{FRONT}/rewards", json={"rewards": told}).json()["accepted"] == 5
+        body = [{"id": each["id"], "reward": 1.0} for each in decisions]
+        error_detail(client.post(f"{FRONT}/rewards", json={"rewards": [*body, body[0]]}), 422, "bad-input")
+        assert client.post(f"{FRONT}/rewards", json={"rewards": body}).json()["accepted"] == 5
 
 
 def test_live_views_are_limited(store: Store, sqlite_store: str) -> None:
@@ -281,7 +281,7 @@ def test_live_views_are_limited(store: Store, sqlite_store: str) -> None:
         pytest.fail("the place of the first viewer was not given back")
 
 
-# Names that try to be something else.
+# Hostile names.
 
 SQL = "x'); DROP TABLE kofn_campaigns; --"
 SCRIPT = "<script>alert(1)</script>"

@@ -1,4 +1,4 @@
-"""`kofn token`, the demo, and what the command line says when the service cannot start."""
+"""`kofn token`, the demo, and the errors of the command line when the service cannot start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Property tests from the service's own OpenAPI document: whatever is sent, never a 500, and all as it is promised."""
+"""Property tests from the OpenAPI document: no request causes a 500, and every response matches the document."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CHECKS += [status_code_conformance]
 
 
 def document() -> dict[str, Any]:
-    """What the service says of itself."""
+    """The OpenAPI document of the service."""
     app = FastAPI()
     app.include_router(api_router)
     app.include_router(metrics_router)
@@ -76,7 +76,7 @@ def test_whatever_is_sent_often(api: Client, path: str, method: str, mode: Gener
 
 
 def send(api: Client, path: str, method: str, mode: GenerationMode, examples: int) -> None:
-    """Send so many requests that the document allows, or does not, half of them to a campaign that is there."""
+    """Send valid or invalid requests to an operation, half of them to an existing campaign."""
     operation = SCHEMA[path][method]
 
     @settings(max_examples=examples, deadline=None, database=None, suppress_health_check=list(HealthCheck))

@@ -106,7 +106,7 @@ def first(browser: Browser, address: str, name: str) -> None:
 def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, headless() as browser:
-        urls = {name: f"sqlite:///{folder}/{name}.db" for name in ("demo", "empty", "locked")}
+        urls = {name: f"sqlite:///{folder}/{name}.db?synchronous=normal" for name in ("demo", "empty", "locked")}
         fill(urls["demo"])
         create_token(store_at(urls["locked"]), "somebody")
         store_at(urls["locked"]).close()
