@@ -1,10 +1,10 @@
-"""The service over HTTP: how fast it is, and what it costs in learning. `python benchmarks/service.py [--json]`.
+"""Measure the service: throughput, effect of delays on learning, page load. `python benchmarks/service.py [--json]`.
 
-Load: some clients decide and reward in batches of 10 (or `--batch=100`), for SQLite (synchronous=full) and a PostgreSQL
-server that is started for it (with fsync), N = 24 and N = 10,000, one process and two; server and clients share the
-machine. Learning: 8 workers play a problem through HTTP, their rewards delayed at random; its exact regret, and that of
-the same policy in one loop, with rewards at once and with each as many plays late as they were here on average. Page:
-the dashboard of a campaign with a million decisions, in Chromium. `load`, `learning` or `page` as an argument runs one.
+load: clients decide and reward in batches of 10 (or `--batch=100`), on SQLite (synchronous=full) and on a PostgreSQL
+server started for the benchmark (with fsync), for N = 24 and N = 10,000, with one and two processes. Server and clients
+share the machine. learning: 8 workers play a problem over HTTP with randomly delayed rewards; the exact regret, and
+that of the same policy in one loop, with immediate rewards and with the same mean delay. page: the dashboard of a
+campaign with a million decisions, in Chromium. Pass `load`, `learning` or `page` to run one of them.
 """
 
 import heapq
@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 CLIENTS = 4
 WORKERS, DELAYS = 8, (0.1, 0.25)
-"""Workers of the learning, and the seconds that a reward takes on average."""
+"""Number of workers of `learning`, and mean delays of a reward in seconds."""
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def served(store: str, workers: int = 1) -> Iterator[str]:
 
 
 def hammer(url: str, name: str, n_arms: int, batch: int, until: float, seconds: list[float]) -> None:
-    """Decide and reward until the time is over, and note how long each request took."""
+    """Decide and reward until the deadline, and append the latency of each request."""
     rng = random.Random(id(seconds))
     with kofn.Client(url) as client:
         campaign = client.campaign(name)
@@ -59,7 +59,7 @@ def hammer(url: str, name: str, n_arms: int, batch: int, until: float, seconds: 
 
 
 def load(url: str, n_arms: int, batch: int, duration: float) -> dict[str, float]:
-    """Pairs per second, and the 99th percentile of a request."""
+    """Return the pairs of decision and reward per second, and the median and 99th percentile of the latency."""
     name = f"n{n_arms}-{time.time_ns()}"
     with kofn.Client(url) as client:
         client.create(name, [str(i) for i in range(n_arms)], 5, seed=1)
@@ -70,9 +70,9 @@ def load(url: str, n_arms: int, batch: int, duration: float) -> dict[str, float]
             thread.start()
         for thread in threads:
             thread.join()
-        told = client.campaign(name).summary()["rewards"]
+        rewarded = client.campaign(name).summary().rewards
         client.campaign(name).delete()
-    assert told == sum(map(len, taken)) // 2 * batch, "a client failed: this is not the load that was meant"
+    assert rewarded == sum(map(len, taken)) // 2 * batch, "a client failed: the measured load is incomplete"
     requests = np.concatenate([np.array(each) for each in taken])
     pairs = len(requests) / 2 * batch / duration
     return {
@@ -100,7 +100,7 @@ def problem_of(seed: int) -> kofn.Problem:
 
 
 class Crowd:
-    """Workers that play one campaign, each reward told when it is due."""
+    """Workers that play one campaign with delayed rewards."""
 
     def __init__(self, url: str, problem: kofn.Problem, name: str, horizon: int, seed: int, delay: float) -> None:
         self._url, self._problem, self._name, self._left = url, problem, name, horizon
@@ -118,7 +118,7 @@ class Crowd:
 
     @property
     def lateness(self) -> int:
-        """Plays that were decided between a decision and its reward, on average."""
+        """Mean number of plays decided between a decision and its reward."""
         return round(self._late / self._horizon)
 
     def _take(self, most: int) -> int:
@@ -153,7 +153,7 @@ class Crowd:
 
 
 def learning(url: str, delay: float, horizon: int = 20_000, runs: int = 10) -> dict[str, float]:
-    """The mean regret through HTTP and in one loop, on the same problems, and their ratio with its standard error."""
+    """Return the mean regret over HTTP and in one loop on the same problems, and their ratio with its error."""
     remote, alone, late, lateness = np.zeros((4, runs))
     for seed in range(runs):
         problem = problem_of(seed)
@@ -163,15 +163,15 @@ def learning(url: str, delay: float, horizon: int = 20_000, runs: int = 10) -> d
             )
             crowd = Crowd(url, problem, campaign.name, horizon, seed, delay)
             remote[seed] = crowd.run()
-            said = campaign.summary()
-            assert said["plays"] == said["rewards"] == horizon, "a worker failed: this regret is not of all plays"
+            summary = campaign.summary()
+            assert summary.plays == summary.rewards == horizon, "a worker failed: the regret does not cover all plays"
         lateness[seed] = crowd.lateness
         alone[seed], late[seed] = (
             np.mean([in_one_loop(problem, horizon, 100 * seed + again, plays) for again in range(10)])
             for plays in (0, crowd.lateness)
         )
     ratio = remote.mean() / alone.mean()
-    error = np.std(remote - ratio * alone, ddof=1) / np.sqrt(runs) / alone.mean()  # problems differ; pairs differ less
+    error = np.std(remote - ratio * alone, ddof=1) / np.sqrt(runs) / alone.mean()  # paired by problem
     return {
         "regret through HTTP": float(remote.mean()),
         "in one loop": float(alone.mean()),
@@ -192,15 +192,15 @@ def in_one_loop(problem: kofn.Problem, horizon: int, seed: int, delay: int) -> f
 
 
 def page_of(store: str, plays: int = 1_000_000) -> dict[str, float]:
-    """Until the dashboard of a large campaign stands, at best and at worst of five times; and what it loads."""
-    from tests.browser import fill, headless, weighed
+    """Return the best and worst load time of the dashboard of a large campaign out of five, and its size."""
+    from tests.browser import fill, headless, measure_load
 
     fill(
         kofn.Campaign.create("large", [f"arm {i}" for i in range(24)], 5, seed=1, store=store, reward_range=(0, 12)),
         plays,
     )
     with served(store) as url, headless() as browser:
-        seen = [weighed(browser.new_page(), f"{url}/#/large") for _ in range(5)]
+        seen = [measure_load(browser.new_page(), f"{url}/#/large") for _ in range(5)]
     times = [taken for taken, _ in seen]
     return {
         "decisions": plays,
@@ -213,7 +213,7 @@ def page_of(store: str, plays: int = 1_000_000) -> dict[str, float]:
 def main() -> None:
     from tests import postgres
 
-    busy = os.getloadavg()[0]  # others on the machine take their share of what is measured
+    busy = os.getloadavg()[0]  # other processes on the machine influence the results
     result: dict[str, Any] = {"the machine, before": {"cores": os.cpu_count(), "load average": busy}}
     chosen = {each for each in sys.argv[1:] if not each.startswith("--")} or {"load", "learning", "page"}
     with tempfile.TemporaryDirectory() as folder, postgres.server(durable=True) as server:

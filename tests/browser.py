@@ -57,30 +57,30 @@ def _playwrights_own() -> str | None:
     return path if Path(path).exists() else None
 
 
-def _wait_for(address: str, patience: float = 30.0) -> None:
-    until = time.monotonic() + patience
+def _wait_for(address: str, timeout: float = 30.0) -> None:
+    until = time.monotonic() + timeout
     while True:
         try:
-            urlopen(address, timeout=patience).close()
+            urlopen(address, timeout=timeout).close()
             return
-        except URLError as why:
+        except URLError as error:
             if time.monotonic() > until:
-                raise RuntimeError(f"{address} does not answer: {why}") from why
+                raise RuntimeError(f"{address} does not respond: {error}") from error
             time.sleep(0.05)
 
 
 @contextmanager
 def served(store: str, *options: str) -> Iterator[str]:
-    """The address of `kofn serve` over that store, in a process of its own."""
+    """Run `kofn serve` in a process of its own, and yield its URL."""
     run = [sys.executable, "-c", "import kofn.cli; kofn.cli.main()"]
     command = [*run, "serve", "--port", "0", "--store", store, *options]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
-            said = process.stderr.readline()
-            found = re.search(r"http://\S+/", said)
+            output = process.stderr.readline()
+            found = re.search(r"http://\S+/", output)
             if not found:
-                raise RuntimeError(f"kofn serve did not start: {said}{process.stderr.read()}")
+                raise RuntimeError(f"kofn serve did not start: {output}{process.stderr.read()}")
             _wait_for(f"{found[0]}health")
             yield found[0]
         finally:
@@ -92,22 +92,22 @@ def served(store: str, *options: str) -> Iterator[str]:
 
 
 def fill(campaign: Campaign, plays: int) -> None:
-    """Decide and reward so many plays."""
+    """Make decisions and report their rewards until the campaign has this number of plays."""
     while (left := plays - campaign.summary().plays) > 0:
         decisions = campaign.decide(min(left, 10_000))
         campaign.rewards([(each.id, (index % 97) / 8.1) for index, each in enumerate(decisions)])
 
 
-def weighed(page: Page, where: str) -> tuple[float, int]:
-    """Milliseconds until the chart of a campaign stands, and bytes that came before, not compressed."""
+def measure_load(page: Page, where: str) -> tuple[float, int]:
+    """Return the milliseconds until the chart is drawn, and the uncompressed bytes loaded by then."""
     sizes: dict[str, int] = {}
     network = page.context.new_cdp_session(page)
     network.send("Network.enable")
 
-    def came(data: dict[str, Any]) -> None:
+    def add_size(data: dict[str, Any]) -> None:
         sizes[data["requestId"]] = sizes.get(data["requestId"], 0) + data["dataLength"]
 
-    network.on("Network.dataReceived", came)
+    network.on("Network.dataReceived", add_size)
     page.goto(where)
     page.wait_for_selector(".plot path.recent", state="attached")  # a flat line has no height
     took = float(page.evaluate("performance.now()"))

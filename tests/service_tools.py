@@ -1,4 +1,4 @@
-"""What the tests of the service share: one in a thread of this process, and one in a process that can be killed."""
+"""Helpers of the service tests: a service in a thread, and one in a process that can be killed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import httpx
 import uvicorn
 
 from kofn.service import Settings, make_app
-from kofn.service.server import bound
+from kofn.service.server import listen
 
 HERE = "http://127.0.0.1"
 NAMES = list("abcdefgh")
@@ -26,27 +26,27 @@ NEW = {"name": "front", "arms": NAMES, "k": 3, "reward_range": [0, 12], "seed": 
 
 @contextmanager
 def service(store: str, **settings: Any) -> Iterator[httpx.Client]:
-    """A service in a thread, and a client of it without a token."""
+    """Run a service in a thread, and yield an HTTP client of it without a token."""
     app = make_app(Settings(store=store, **{"loopback": True} | settings))
-    place = bound("127.0.0.1", 0)
+    listener = listen("127.0.0.1", 0)
     server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none", server_header=False))
-    thread = threading.Thread(target=server.run, args=([place],), daemon=True)
+    thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     try:
-        with httpx.Client(base_url=f"{HERE}:{place.getsockname()[1]}", timeout=60) as client:
+        with httpx.Client(base_url=f"{HERE}:{listener.getsockname()[1]}", timeout=60) as client:
             while not server.started:
                 assert thread.is_alive(), "the service did not start"
                 time.sleep(0.005)
             yield client
     finally:
-        app.state.desk.live.stop()
+        app.state.context.live.stop()
         server.should_exit = True
         thread.join(30)
-        place.close()
+        listener.close()
 
 
-def problem(answer: httpx.Response, status: int, name: str) -> str:
-    """What an answer that is a problem says, after its shape has been checked."""
+def error_detail(answer: httpx.Response, status: int, name: str) -> str:
+    """Check that a response has this error, and return its detail."""
     assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json"), answer.text
     body = answer.json()
     assert body["type"] == f"urn:kofn:{name}"
@@ -62,7 +62,7 @@ def free_port() -> int:
 
 
 class Served:
-    """`kofn serve` in a process of its own, on one port for all its lives."""
+    """`kofn serve` in a process of its own. The port stays the same across restarts."""
 
     def __init__(self, store: str | None, *options: str) -> None:
         self.port = free_port()
@@ -72,7 +72,7 @@ class Served:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, and wait until it answers."""
+        """Start the process, and wait until it responds."""
         self._process = subprocess.Popen(self._command, stderr=subprocess.PIPE, start_new_session=True)
         until = time.monotonic() + 60
         while True:
@@ -80,25 +80,25 @@ class Served:
                 if httpx.get(f"{self.url}/health", timeout=5).is_success:
                     return
             except httpx.TransportError:
-                assert self._process.poll() is None, self.said()
+                assert self._process.poll() is None, self.stderr()
             assert time.monotonic() < until, "the service did not start within a minute"
             time.sleep(0.02)
 
     def kill(self) -> None:
-        """End it and its workers at once, as a crash would."""
+        """Kill the process and its workers, as in a crash."""
         assert self._process is not None
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(30)
-        self.said()
+        self.stderr()
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Ask it to stop; its exit code."""
+        """Stop the process with a signal. Return its exit code."""
         assert self._process is not None
         self._process.send_signal(number)
         return self._process.wait(60)
 
-    def said(self) -> str:
-        """What it wrote, after it has ended."""
+    def stderr(self) -> str:
+        """Return what the process wrote to stderr, after it has ended."""
         assert self._process is not None
         assert self._process.stderr is not None
         with self._process.stderr as file:

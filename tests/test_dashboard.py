@@ -1,4 +1,4 @@
-"""The dashboard in a real browser: creating, watching, changing; by keyboard, on a phone, in the dark."""
+"""The dashboard in a browser: creating, watching and changing campaigns; keyboard, phone and dark mode."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, Response
 
 from kofn.campaigns import Campaign, store_at
 from kofn.service.tokens import create_token
-from tests.browser import fill, headless, served, weighed
+from tests.browser import fill, headless, measure_load, served
 from tests.campaign_tools import rewards_for
 
 STRICT = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-"""Stricter than what the service sends: nothing inline, not even a style."""
+"""Stricter than the policy of the service: nothing inline, not even a style."""
 
 PHONE = {"width": 390, "height": 844}
-PATIENCE = 15_000
-"""Milliseconds until something must be on the page; machines of tests are busy."""
+TIMEOUT = 15_000
+"""Milliseconds until something must be on the page. Lower values fail on busy machines."""
 
-expect.set_options(timeout=PATIENCE)
+expect.set_options(timeout=TIMEOUT)
 
 NAMES = ["kettle", "mug", "tray", "pan", "pot", "lid", "jug", "bowl"]
 NASTY = [
@@ -37,7 +37,7 @@ NASTY = [
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """A Chromium. It lives no longer than this file: its event loop would be in the way of other tests."""
+    """A Chromium for this module only: its event loop would disturb other tests."""
     with headless() as started:
         yield started
 
@@ -49,7 +49,7 @@ def address(sqlite_store: str) -> Iterator[str]:
 
 
 class Pages:
-    """Opens pages under a strict policy, and remembers what went wrong on them."""
+    """Opens pages under a strict policy, and records their errors."""
 
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
@@ -68,7 +68,7 @@ class Pages:
         return page
 
     def _note(self, message: Any) -> None:
-        # That the service refuses something, or is gone, is said by the page, and checked there.
+        # The page itself reports errors of the service, and the tests check that.
         if message.type == "error" and not message.text.startswith("Failed to load resource"):
             self.wrong.append(message.text)
 
@@ -84,7 +84,7 @@ def _strictly(route: Route) -> None:
 
 @pytest.fixture
 def pages(browser: Browser) -> Iterator[Pages]:
-    """Opens pages; at the end none of them may have had an error, or broken the policy."""
+    """Opens pages; fails at the end if one had an error or violated the policy."""
     opened = Pages(browser)
     yield opened
     for context in opened.contexts:
@@ -97,7 +97,7 @@ def made(store: str, name: str = "front-page", arms: list[str] | None = None, **
 
 
 def play(campaign: Campaign, turns: int = 20, each: int = 25) -> None:
-    """Decisions and their rewards, but for a few that stay in flight."""
+    """Make decisions and report their rewards; one decision per turn stays in flight."""
     for _ in range(turns):
         decisions = campaign.decide(each)
         campaign.rewards(rewards_for(decisions[:-1]))
@@ -115,7 +115,7 @@ def row(page: Page, arm: str) -> Locator:
     return page.locator(".arms tbody tr").filter(has=page.get_by_text(arm, exact=True))
 
 
-# Clicking through.
+# With the mouse.
 
 
 def test_a_campaign_is_created_watched_and_changed(address: str, sqlite_store: str, pages: Pages) -> None:
@@ -123,9 +123,9 @@ def test_a_campaign_is_created_watched_and_changed(address: str, sqlite_store: s
     button(page, "Create the first campaign").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Name").fill("front-page")
-    dialog.get_by_label("Places").fill("3")
-    dialog.get_by_label("Arms").fill("\n".join(NAMES))
-    expect(dialog.get_by_text("8 arms for 3 places.")).to_be_visible()
+    dialog.get_by_label("Arms per decision").fill("3")
+    dialog.get_by_label("Arms", exact=True).fill("\n".join(NAMES))
+    expect(dialog.get_by_text("8 arms, 3 per decision.")).to_be_visible()
     dialog.get_by_label("Highest reward").fill("12")
     button(dialog, "Create campaign").click()
 
@@ -139,17 +139,17 @@ def test_a_campaign_is_created_watched_and_changed(address: str, sqlite_store: s
     expect(page.locator(".live")).to_have_text("Live")
     play(campaign)
     expect(tile(page, "Plays")).to_have_text("500")
-    expect(tile(page, "How sure it is")).to_have_text(re.compile(r"\d%$"))
+    expect(tile(page, "Probability of being best")).to_have_text(re.compile(r"\d%$"))
     expect(page.locator(".plot path.recent")).to_have_attribute("d", re.compile(r"^M.*L"))
-    expect(page.locator(".flight .fly")).to_have_count(4)
+    expect(page.locator(".in-flight-panel .decision")).to_have_count(4)
     expect(page.locator(".best-list li")).to_have_count(3)
-    expect(page.locator(".event").first).to_contain_text("New best set")
+    expect(page.locator(".event").first).to_contain_text("New best subset")
     shown = page.locator(".arms tbody tr.is-best .arm-name").all_inner_texts()
     assert sorted(shown) == sorted(campaign.best())
     before = tile(page, "Plays").inner_text()
     play(campaign, 2)
     expect(tile(page, "Plays")).not_to_have_text(before)
-    assert page.evaluate("window.sameLoad")  # all of this without loading the page again
+    assert page.evaluate("window.sameLoad")  # the page was not reloaded
 
     button(page, "Retire kettle").click()
     button(page.get_by_role("dialog"), "Retire arm").click()
@@ -186,7 +186,7 @@ def test_all_campaigns_are_listed_filtered_and_followed(address: str, sqlite_sto
     page.get_by_label("Filter campaigns").fill("new")
     expect(page.locator(".card-name")).to_have_text(["news"])
     page.get_by_label("Filter campaigns").fill("zzz")
-    expect(page.get_by_text("No campaign has “zzz” in its name.")).to_be_visible()
+    expect(page.get_by_text("No campaign name contains “zzz”.")).to_be_visible()
 
 
 def test_what_cannot_be_created_is_refused_in_words(address: str, sqlite_store: str, pages: Pages) -> None:
@@ -199,15 +199,15 @@ def test_what_cannot_be_created_is_refused_in_words(address: str, sqlite_store: 
     expect(wrong).to_have_text("The campaign needs a name.")
     expect(dialog.get_by_label("Name")).to_be_focused()
     dialog.get_by_label("Name").fill("there")
-    dialog.get_by_label("Arms").fill("a\nb\na")
+    dialog.get_by_label("Arms", exact=True).fill("a\nb\na")
     create.click()
-    expect(wrong).to_contain_text("“a” stands there twice")
-    dialog.get_by_label("Arms").fill("a\nb\nc")
+    expect(wrong).to_contain_text("“a” is listed twice")
+    dialog.get_by_label("Arms", exact=True).fill("a\nb\nc")
     create.click()
-    expect(wrong).to_contain_text("there must be more arms than places")
-    dialog.get_by_label("Places").fill("2")
+    expect(wrong).to_contain_text("There must be more arms than arms per decision; got 3 and 5.")
+    dialog.get_by_label("Arms per decision").fill("2")
     create.click()
-    expect(wrong).to_contain_text("There is a campaign 'there' already")  # this one the service says
+    expect(wrong).to_contain_text("There is a campaign 'there' already")  # an error of the service
 
 
 def test_a_campaign_is_deleted_only_by_writing_its_name(address: str, sqlite_store: str, pages: Pages) -> None:
@@ -219,19 +219,19 @@ def test_a_campaign_is_deleted_only_by_writing_its_name(address: str, sqlite_sto
     assert download.value.suggested_filename == "front-page.json"
     page.get_by_label("More actions").click()
     button(page, "Delete…").click()
-    page.get_by_label("Write the campaign's name").fill("front")
-    button(page, "Delete for good").click()
-    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("That is not the name")
-    page.get_by_label("Write the campaign's name").fill("front-page")
-    button(page, "Delete for good").click()
-    expect(page.get_by_text("No campaign yet")).to_be_visible()
+    page.get_by_label("Type the campaign's name to confirm").fill("front")
+    button(page, "Delete campaign").click()
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("The name does not match")
+    page.get_by_label("Type the campaign's name to confirm").fill("front-page")
+    button(page, "Delete campaign").click()
+    expect(page.get_by_text("No campaigns yet")).to_be_visible()
 
 
-# Without a mouse, on a phone, in the dark.
+# Keyboard, phone, dark mode.
 
 
 def focused(page: Page) -> str:
-    """What the focused element is called, after a check that its ring is seen."""
+    """Check that the focus ring is visible, and return the name of the focused element."""
     ring = "e => getComputedStyle(e).outlineStyle + getComputedStyle(e).outlineWidth"
     seen, html = page.evaluate(f"[({ring})(document.activeElement), document.activeElement.outerHTML]")
     assert seen == "solid2px", html
@@ -242,12 +242,12 @@ def focused(page: Page) -> str:
 def test_all_of_it_goes_by_keyboard(address: str, sqlite_store: str, pages: Pages) -> None:
     page = pages.open(address)
     keys = page.keyboard
-    expect(page.get_by_text("No campaign yet")).to_be_visible()
+    expect(page.get_by_text("No campaigns yet")).to_be_visible()
     keys.press("n")
     expect(page.get_by_role("dialog").get_by_label("Name")).to_be_focused()
     keys.type("by-hand")
     keys.press("Tab")
-    assert focused(page) == "Places"
+    assert focused(page) == "Arms per decision"
     keys.type("3")
     keys.press("Tab")
     assert focused(page) == "Arms"
@@ -299,7 +299,7 @@ def test_everything_has_a_name_for_who_cannot_see_it(address: str, sqlite_store:
         .filter(e => !(e.getAttribute('aria-label') || e.labels?.length || e.textContent.trim()))
         .map(e => e.outerHTML)"""
     assert page.evaluate(nameless) == []
-    described = re.compile(r"Reward over time, .* The best subset earns \d")
+    described = re.compile(r"Reward over time, .* The estimated reward of the best subset is \d")
     expect(page.locator(".stage")).to_have_attribute("aria-label", described)
     keys = "[...document.querySelectorAll('[aria-keyshortcuts]')].map(e => e.getAttribute('aria-keyshortcuts'))"
     assert {"p", "a", "/", "t", "?"} <= set(page.evaluate(keys))
@@ -358,25 +358,25 @@ def test_the_text_stands_out_in_light_and_dark(theme: Any, address: str, sqlite_
     expect(page.locator(".arms tbody tr")).to_have_count(8)
     contrasts = page.evaluate(CONTRAST)
     assert len(contrasts) > 50
-    assert contrasts[0][0] >= 4.5, contrasts[:5]  # what WCAG asks of text, level AA
+    assert contrasts[0][0] >= 4.5, contrasts[:5]  # WCAG level AA
 
 
 def test_the_switch_for_the_dark_is_remembered(address: str, pages: Pages) -> None:
     page = pages.open(address, color_scheme="light")
     ground = "getComputedStyle(document.body).backgroundColor"
     light = page.evaluate(ground)
-    page.get_by_label("Light or dark").click()
+    page.get_by_label("Toggle dark mode").click()
     assert page.evaluate(ground) != light
     page.reload()
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     expect(page.locator("h1")).to_be_visible()
     page.keyboard.press("t")
     expect(page.locator("html")).to_have_attribute("data-theme", "light")
-    page.emulate_media(color_scheme="dark")  # back at what the system says, the page follows it again
+    page.emulate_media(color_scheme="dark")  # the choice equals the system's, so the page follows it again
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
 
 
-# When things go wrong.
+# Errors.
 
 
 def test_names_stay_names(address: str, sqlite_store: str, pages: Pages) -> None:
@@ -410,7 +410,7 @@ def test_a_service_that_goes_and_comes_is_said(sqlite_store: str, pages: Pages) 
         page = pages.open(f"{address}#/front-page")
         expect(page.locator(".live")).to_have_text("Live")
     expect(page.locator(".live")).to_have_text("No connection")
-    expect(page.get_by_role("heading", level=1)).to_have_text("front-page")  # what was known stays to be read
+    expect(page.get_by_role("heading", level=1)).to_have_text("front-page")  # the last data stays visible
     play(campaign, 2)
     with served(sqlite_store, "--port", address.split(":")[-1].strip("/")):
         expect(tile(page, "Plays")).to_have_text("50")
@@ -421,7 +421,7 @@ def test_a_campaign_that_is_not_there_is_said(address: str, pages: Pages) -> Non
     page = pages.open(f"{address}#/nowhere")
     expect(page.get_by_role("alert")).to_contain_text("There is no campaign 'nowhere'")
     page.get_by_role("link", name="All campaigns", exact=True).click()
-    expect(page.get_by_text("No campaign yet")).to_be_visible()
+    expect(page.get_by_text("No campaigns yet")).to_be_visible()
 
 
 @pytest.fixture
@@ -440,7 +440,7 @@ def test_a_token_opens_the_page(sqlite_store: str, token: Callable[..., str], pa
         page.get_by_label("Token").fill(full)
         button(page, "Sign in").click()
         expect(button(page, "Pause")).to_be_visible()
-        expect(page.locator(".live")).to_have_text("Live")  # the stream was let in as well
+        expect(page.locator(".live")).to_have_text("Live")  # the stream accepts the token as well
         button(page, "Pause").click()
         expect(page.locator(".pill")).to_have_text("paused")
         assert campaign.state == "paused"
@@ -460,13 +460,13 @@ def test_a_token_opens_the_page(sqlite_store: str, token: Callable[..., str], pa
 
 def test_a_large_campaign_is_a_small_page(address: str, sqlite_store: str, pages: Pages) -> None:
     fill(made(sqlite_store, arms=[f"arm {number}" for number in range(24)]), 50_000)
-    assert weighed(pages.open("about:blank"), f"{address}#/front-page")[1] < 1_000_000
+    assert measure_load(pages.open("about:blank"), f"{address}#/front-page")[1] < 1_000_000
 
 
 def test_of_very_many_arms_the_first_are_sent(address: str, sqlite_store: str, pages: Pages) -> None:
     campaign = made(sqlite_store, arms=[f"arm {number}" for number in range(2000)])
     play(campaign, 2)
-    assert weighed(pages.open("about:blank"), f"{address}#/front-page")[1] < 1_000_000
+    assert measure_load(pages.open("about:blank"), f"{address}#/front-page")[1] < 1_000_000
     page = pages.open(f"{address}#/front-page")
     expect(page.locator(".arms tbody tr")).to_have_count(50)
     page.get_by_label("Filter arms").fill("arm 1999")

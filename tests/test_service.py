@@ -1,8 +1,9 @@
-"""Every route of the service does what the campaign does, and says in a problem what it cannot."""
+"""Every route of the service does what the campaign does, and reports errors as problem details."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,7 +15,7 @@ from kofn import Campaign
 from kofn.core import StoreError
 from kofn.policies.registry import POLICIES
 from tests.campaign_tools import checked
-from tests.service_tools import NAMES, NEW, problem, service
+from tests.service_tools import NAMES, NEW, error_detail, service
 
 FRONT = "/api/campaigns/front"
 
@@ -52,7 +53,7 @@ def test_a_campaign_is_made_listed_shown_and_deleted(api: Client, sqlite_store: 
     assert api.get("/api/campaigns").json() == {"campaigns": [made.json()], "count": 1}
     assert api.get(FRONT).json() == made.json()
     assert api.delete(FRONT).status_code == 204
-    assert problem(api.get(FRONT), 404, "no-such-campaign") == "there is no campaign 'front'"
+    assert error_detail(api.get(FRONT), 404, "no-such-campaign") == "there is no campaign 'front'"
     assert api.get("/api/campaigns").json() == {"campaigns": [], "count": 0}
 
 
@@ -77,11 +78,11 @@ def test_every_setting_reaches_the_campaign(api: Client, sqlite_store: str) -> N
 
 
 def test_a_name_is_taken_once(front: Client) -> None:
-    assert "front" in problem(front.post("/api/campaigns", json=NEW), 409, "campaign-exists")
+    assert "front" in error_detail(front.post("/api/campaigns", json=NEW), 409, "campaign-exists")
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "message"),
     [
         ({"k": 8}, "8"),
         ({"arms": ["a", "a", "b", "c"]}, "twice"),
@@ -93,23 +94,23 @@ def test_a_name_is_taken_once(front: Client) -> None:
         ({"policy": "thompson-subsets", "arms": [f"a{i}" for i in range(100)], "k": 20}, "subsets"),
     ],
 )
-def test_a_campaign_that_cannot_work_is_refused(api: Client, change: dict[str, Any], says: str) -> None:
+def test_a_campaign_that_cannot_work_is_refused(api: Client, change: dict[str, Any], message: str) -> None:
     answer = api.post("/api/campaigns", json=NEW | change)
-    assert says in problem(answer, 422, answer.json()["type"].removeprefix("urn:kofn:"))
+    assert message in error_detail(answer, 422, answer.json()["type"].removeprefix("urn:kofn:"))
     assert api.get("/api/campaigns").json()["count"] == 0
 
 
 def test_a_field_that_is_not_known_is_named(api: Client) -> None:
     answer = api.post("/api/campaigns", json=NEW | {"reward_rage": [0, 1]})
-    assert "reward_rage" in problem(answer, 422, "malformed-request")
-    assert answer.json()["errors"][0]["where"] == "body.reward_rage"
+    assert "reward_rage" in error_detail(answer, 422, "malformed-request")
+    assert answer.json()["errors"] == [{"where": "body.reward_rage", "message": "Extra inputs are not permitted"}]
 
 
 def test_a_body_that_is_not_json_is_refused(front: Client) -> None:
     headers = {"content-type": "application/json"}
-    problem(front.post(f"{FRONT}/rewards", content=b"{", headers=headers), 422, "malformed-request")
-    problem(front.post(f"{FRONT}/rewards", content=b"\xff{}", headers=headers), 400, "malformed-request")
-    problem(front.post(f"{FRONT}/decisions", content=b'{"count": 1}'), 422, "malformed-request")
+    error_detail(front.post(f"{FRONT}/rewards", content=b"{", headers=headers), 422, "malformed-request")
+    error_detail(front.post(f"{FRONT}/rewards", content=b"\xff{}", headers=headers), 400, "malformed-request")
+    error_detail(front.post(f"{FRONT}/decisions", content=b'{"count": 1}'), 422, "malformed-request")
 
 
 def test_a_campaign_travels(front: Client, sqlite_store: str) -> None:
@@ -118,25 +119,26 @@ def test_a_campaign_travels(front: Client, sqlite_store: str) -> None:
     exported = front.get(f"{FRONT}/export").json()
     made = front.post("/api/import", json={"campaign": exported, "name": "copy"})
     assert (made.status_code, made.json()["rewards"], made.headers["location"]) == (201, 40, "/api/campaigns/copy")
-    told = front.post("/api/campaigns/copy/rewards", json={"rewards": [{"id": waiting, "reward": 1}]})
-    assert told.json() == {"accepted": 1, "repeated": 0}
+    rewarded = front.post("/api/campaigns/copy/rewards", json={"rewards": [{"id": waiting, "reward": 1}]})
+    assert rewarded.json() == {"accepted": 1, "repeated": 0}
     checked(Campaign.open("copy", sqlite_store))
-    problem(front.post("/api/import", json={"campaign": exported}), 409, "campaign-exists")
-    problem(front.post("/api/import", json={"campaign": exported | {"format": 99}}), 422, "bad-record")
+    error_detail(front.post("/api/import", json={"campaign": exported}), 409, "campaign-exists")
+    error_detail(front.post("/api/import", json={"campaign": exported | {"format": 99}}), 422, "bad-record")
 
 
-# Deciding and telling.
+# Decisions and rewards.
 
 
 def test_decisions_are_handed_out_and_rewarded_once(front: Client, sqlite_store: str) -> None:
     decisions = decide(front, 30)
     assert len({each["id"] for each in decisions}) == 30
+    assert all(each["arms"] == [NAMES[arm] for arm in each["subset"]] for each in decisions)
     assert all(len(set(each["arms"]) & set(NAMES)) == 3 for each in decisions)
     rewards = {each["id"]: 2.5 for each in decisions}
     assert tell(front, rewards).json() == {"accepted": 30, "repeated": 0}
     assert tell(front, rewards).json() == {"accepted": 0, "repeated": 30}
     one = decisions[0]["id"]
-    assert "2.5" in problem(tell(front, {one: 3.0}), 409, "conflict")
+    assert "2.5" in error_detail(tell(front, {one: 3.0}), 409, "conflict")
     assert front.get(FRONT).json()["rewards"] == 30
     checked(Campaign.open("front", sqlite_store))
 
@@ -148,8 +150,8 @@ def test_one_decision_is_the_default(front: Client) -> None:
 def test_a_batch_is_taken_whole_or_not_at_all(front: Client) -> None:
     good = decide(front, 2)
     bad: dict[str, float] = {good[0]["id"]: 1.0, "1-0-00": 1.0}
-    assert "1-0-00" in problem(tell(front, bad), 422, "unknown-decision")
-    problem(tell(front, {good[0]["id"]: 1.0, good[1]["id"]: 13.0}), 422, "bad-reward")
+    assert "1-0-00" in error_detail(tell(front, bad), 422, "unknown-decision")
+    error_detail(tell(front, {good[0]["id"]: 1.0, good[1]["id"]: 13.0}), 422, "bad-reward")
     assert front.get(FRONT).json()["rewards"] == 0
 
 
@@ -166,8 +168,8 @@ def test_totals_count_once_under_a_key(front: Client, sqlite_store: str) -> None
     total = {"arms": ["a", "b", "c"], "count": 10, "total": 33.0, "squares": 120.0, "key": "monday"}
     assert front.post(f"{FRONT}/totals", json=total).json() == {"accepted": 10, "repeated": 0}
     assert front.post(f"{FRONT}/totals", json=total).json() == {"accepted": 0, "repeated": 10}
-    problem(front.post(f"{FRONT}/totals", json=total | {"total": 34.0}), 409, "conflict")
-    problem(front.post(f"{FRONT}/totals", json=total | {"arms": ["a", "b"], "key": "x"}), 422, "bad-input")
+    error_detail(front.post(f"{FRONT}/totals", json=total | {"total": 34.0}), 409, "conflict")
+    error_detail(front.post(f"{FRONT}/totals", json=total | {"arms": ["a", "b"], "key": "x"}), 422, "bad-input")
     assert front.post(f"{FRONT}/totals", json=total | {"key": None}).json()["accepted"] == 10
     checked(Campaign.open("front", sqlite_store))
 
@@ -175,13 +177,13 @@ def test_totals_count_once_under_a_key(front: Client, sqlite_store: str) -> None
 def test_a_campaign_made_anew_is_another(front: Client) -> None:
     old = decide(front, 1)[0]["id"]
     front.delete(FRONT)
-    problem(front.post(f"{FRONT}/decisions", json={}), 404, "no-such-campaign")
+    error_detail(front.post(f"{FRONT}/decisions", json={}), 404, "no-such-campaign")
     front.post("/api/campaigns", json=NEW)
-    problem(tell(front, {old: 1.0}), 422, "unknown-decision")
+    error_detail(tell(front, {old: 1.0}), 422, "unknown-decision")
     assert len(decide(front, 2)) == 2
 
 
-# Looking.
+# Reports.
 
 
 def test_what_it_knows_is_what_the_campaign_knows(front: Client, sqlite_store: str) -> None:
@@ -207,12 +209,12 @@ def test_open_decisions_are_listed(front: Client) -> None:
     found = front.get(f"{FRONT}/decisions", params={"open": True, "limit": 10}).json()["decisions"]
     assert {each["id"]: each["arms"] for each in found} == {each["id"]: each["arms"] for each in decisions[1:]}
     assert not any(each["expired"] for each in found)
-    problem(front.get(f"{FRONT}/decisions", params={"open": False}), 422, "bad-input")
+    error_detail(front.get(f"{FRONT}/decisions", params={"open": False}), 422, "bad-input")
 
 
 @pytest.mark.parametrize("what", ["", "/insight", "/history", "/events", "/decisions", "/export", "/stream"])
 def test_a_campaign_that_is_not_there_is_said(front: Client, what: str) -> None:
-    detail = problem(front.get(f"/api/campaigns/back{what}"), 404, "no-such-campaign")
+    detail = error_detail(front.get(f"/api/campaigns/back{what}"), 404, "no-such-campaign")
     assert detail == "there is no campaign 'back'"  # and not which others there are
 
 
@@ -223,33 +225,39 @@ def test_policies_are_those_that_can_run_a_campaign(api: Client) -> None:
 
 
 def test_the_session_says_who_you_are(api: Client) -> None:
-    said = api.get("/api/session").json()
-    assert said == {"version": kofn.__version__, "scope": "full", "campaign": None, "token": None, "max_batch": 10_000}
+    session = api.get("/api/session").json()
+    assert session == {
+        "version": kofn.__version__,
+        "scope": "full",
+        "campaign": None,
+        "token": None,
+        "max_batch": 10_000,
+    }
 
 
-# Changing.
+# Changes.
 
 
 def test_arms_come_and_go(front: Client, sqlite_store: str) -> None:
     assert front.post(f"{FRONT}/arms", json={"name": "50 % off / new"}).json()["arms"] == 9
-    problem(front.post(f"{FRONT}/arms", json={"name": "a"}), 422, "bad-input")
+    error_detail(front.post(f"{FRONT}/arms", json={"name": "a"}), 422, "bad-input")
     assert front.delete(f"{FRONT}/arms/50 %25 off %2F new").json()["arms"] == 8
-    problem(front.delete(f"{FRONT}/arms/zebra"), 422, "bad-input")
+    error_detail(front.delete(f"{FRONT}/arms/zebra"), 422, "bad-input")
     assert Campaign.open("front", sqlite_store).arms == NAMES
 
 
 def test_it_pauses_resumes_and_finishes(front: Client) -> None:
     id = decide(front, 1)[0]["id"]
     assert front.post(f"{FRONT}/pause").json()["state"] == "paused"
-    problem(front.post(f"{FRONT}/decisions", json={}), 409, "not-running")
+    error_detail(front.post(f"{FRONT}/decisions", json={}), 409, "not-running")
     assert tell(front, {id: 1.0}).json()["accepted"] == 1
     assert front.post(f"{FRONT}/resume").json()["state"] == "running"
     assert len(decide(front, 1)) == 1
     assert front.post(f"{FRONT}/finish").json()["state"] == "finished"
-    problem(front.post(f"{FRONT}/resume"), 409, "not-running")
+    error_detail(front.post(f"{FRONT}/resume"), 409, "not-running")
 
 
-# Beside the API.
+# Health, metrics and errors.
 
 
 def test_health_asks_the_store(api: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,9 +266,9 @@ def test_health_asks_the_store(api: Client, monkeypatch: pytest.MonkeyPatch) -> 
     def broken(_: object) -> bool:
         raise StoreError("the store postgresql://kofn@secret-host/db says: no")
 
-    monkeypatch.setattr("kofn.service.app.any_token", broken)
+    monkeypatch.setattr("kofn.service.app.has_tokens", broken)
     answer = api.get("/health")
-    assert "secret-host" not in problem(answer, 503, "store-error")
+    assert "secret-host" not in error_detail(answer, 503, "store-error")
     assert answer.headers["retry-after"] == "1"
 
 
@@ -280,8 +288,8 @@ def test_metrics_count(front: Client) -> None:
 
 
 def test_what_is_not_there_is_a_problem(api: Client) -> None:
-    problem(api.get("/api/nonsense"), 404, "not-found")
-    problem(api.put("/api/campaigns", json={}), 405, "method-not-allowed")
+    error_detail(api.get("/api/nonsense"), 404, "not-found")
+    error_detail(api.put("/api/campaigns", json={}), 405, "method-not-allowed")
 
 
 def test_a_mistake_of_ours_is_a_problem_too(front: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,11 +297,17 @@ def test_a_mistake_of_ours_is_a_problem_too(front: Client, monkeypatch: pytest.M
         raise RuntimeError("the password is 1234")
 
     monkeypatch.setattr(Campaign, "pause", broken)
-    assert "1234" not in problem(front.post(f"{FRONT}/pause"), 500, "internal-error")
+    assert "1234" not in error_detail(front.post(f"{FRONT}/pause"), 500, "internal-error")
 
 
 def test_the_document_has_examples_and_says_how_to_come_in(api: Client) -> None:
-    document = api.get("/api/openapi.json").json()
+    text = api.get("/api/openapi.json").text
+    document = json.loads(text)
+    assert set(re.findall(r"#/components/schemas/(\w+)", text)) <= set(document["components"]["schemas"])
+    decision = document["components"]["schemas"]["Decision"]
+    assert set(decision["properties"]) == {"id", "arms", "subset", "at"}
+    assert decision["description"].startswith("One play handed out")
+    assert decision["properties"]["arms"]["examples"] == [["mug", "tray"]]
     new = document["components"]["schemas"]["NewCampaign"]["properties"]
     assert new["name"]["examples"] == ["front-page"]
     assert document["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
@@ -302,4 +316,6 @@ def test_the_document_has_examples_and_says_how_to_come_in(api: Client) -> None:
             assert operation["description"], (method, path)
             if path.startswith("/api"):
                 refused = operation["responses"]["422"]["content"]
-                assert refused == {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+                assert refused == {
+                    "application/problem+json": {"schema": {"$ref": "#/components/schemas/ProblemDetails"}}
+                }

@@ -1,4 +1,4 @@
-"""Who may do what, and how much of it: tokens, tenants, limits, and names that try to be something else."""
+"""Tokens, tenants, limits, and hostile names."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from kofn import BadInput, NoSuchCampaign
 from kofn.campaigns import Campaign, Store, store_at
 from kofn.campaigns.schema import TOKENS
 from kofn.service import auth
-from kofn.service.server import check_safe
+from kofn.service.server import check_public_address
 from kofn.service.settings import Settings
 from kofn.service.tokens import create_token, find_token, revoke_token, tokens
 from tests.campaign_tools import create
-from tests.service_tools import NEW, problem, service
+from tests.service_tools import NEW, error_detail, service
 
 FRONT, BACK = "/api/campaigns/front", "/api/campaigns/back"
 
 
 @pytest.fixture
 def store(sqlite_store: str, monkeypatch: pytest.MonkeyPatch) -> Store:
-    """A store with two campaigns, looked at anew by every request."""
-    monkeypatch.setattr(auth, "MEMORY", 0.0)
+    """A store with two campaigns; tokens are not cached."""
+    monkeypatch.setattr(auth, "TOKEN_CACHE_SECONDS", 0.0)
     create(sqlite_store, "front")
     create(sqlite_store, "back")
     return store_at(sqlite_store)
@@ -82,8 +82,8 @@ def test_none_is_needed_until_there_is_one(api: Client, store: Store) -> None:
     assert api.get(FRONT).status_code == 200
     _, known = create_token(store, "shop")
     assert api.get(FRONT).headers["www-authenticate"] == "Bearer"
-    problem(api.get("/api/campaigns"), 401, "unauthorized")
-    problem(api.get("/metrics"), 401, "unauthorized")
+    error_detail(api.get("/api/campaigns"), 401, "unauthorized")
+    error_detail(api.get("/metrics"), 401, "unauthorized")
     assert api.get("/health").status_code == 200
     revoke_token(store, known.id)
     assert api.get(FRONT).status_code == 200
@@ -91,7 +91,7 @@ def test_none_is_needed_until_there_is_one(api: Client, store: Store) -> None:
 
 def test_a_public_service_needs_one_always(store: Store, sqlite_store: str) -> None:
     with service(sqlite_store, loopback=False) as client:
-        problem(client.get(FRONT), 401, "unauthorized")
+        error_detail(client.get(FRONT), 401, "unauthorized")
         assert client.get(FRONT, headers=as_(store)).status_code == 200
 
 
@@ -101,7 +101,7 @@ def test_a_public_service_needs_one_always(store: Store, sqlite_store: str) -> N
 def test_a_wrong_token_is_refused(api: Client, store: Store, given: str) -> None:
     create_token(store, "shop")
     answer = api.get(FRONT, headers={b"Authorization": given.encode("latin-1")})
-    problem(answer, 401, "unauthorized")
+    error_detail(answer, 401, "unauthorized")
 
 
 def test_a_revoked_token_is_refused(api: Client, store: Store) -> None:
@@ -110,21 +110,21 @@ def test_a_revoked_token_is_refused(api: Client, store: Store) -> None:
     assert api.get(FRONT, headers=bearer(token)).status_code == 200
     assert next(each for each in tokens(store) if each.id == known.id).used is not None
     revoke_token(store, known.id)
-    problem(api.get(FRONT, headers=bearer(token)), 401, "unauthorized")
+    error_detail(api.get(FRONT, headers=bearer(token)), 401, "unauthorized")
 
 
 def test_tokens_are_remembered_for_seconds_only(
     store: Store, sqlite_store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(auth, "MEMORY", 1000.0)
+    monkeypatch.setattr(auth, "TOKEN_CACHE_SECONDS", 1000.0)
     headers = as_(store)
     with service(sqlite_store) as client:
         assert client.get(FRONT, headers=headers).status_code == 200
         revoke_token(store, tokens(store)[0].id)
         assert client.get(FRONT, headers=headers).status_code == 200
-        monkeypatch.setattr(auth, "MEMORY", 0.0)
-        problem(client.get(FRONT, headers=headers), 401, "unauthorized")
-    assert auth.MEMORY < 10
+        monkeypatch.setattr(auth, "TOKEN_CACHE_SECONDS", 0.0)
+        error_detail(client.get(FRONT, headers=headers), 401, "unauthorized")
+    assert auth.TOKEN_CACHE_SECONDS < 10
 
 
 def routes(client: Client) -> Iterator[tuple[str, str]]:
@@ -141,10 +141,10 @@ def test_a_reading_token_changes_nothing(api: Client, store: Store) -> None:
     seen = 0
     for method, path in routes(api):
         if method != "GET":
-            problem(api.request(method, path, headers=reader), 403, "forbidden")
+            error_detail(api.request(method, path, headers=reader), 403, "forbidden")
             seen += 1
-        elif path.endswith("/export"):  # it has what ids are proved with
-            problem(api.get(path, headers=reader), 403, "forbidden")
+        elif path.endswith("/export"):  # it contains the secret key
+            error_detail(api.get(path, headers=reader), 403, "forbidden")
         elif not path.endswith("/stream"):
             assert api.get(path, headers=reader).status_code == 200, path
     assert seen == 11
@@ -156,9 +156,9 @@ def test_a_token_of_one_campaign_opens_no_other(api: Client, store: Store) -> No
     for method, path in routes(api):
         if "front" in path or method != "GET":
             answer = api.request(method, path, headers=theirs)
-            assert "'back' only" in problem(answer, 403, "forbidden")
-    problem(api.get("/api/campaigns/nowhere", headers=theirs), 403, "forbidden")
-    problem(api.get("/metrics", headers=theirs), 403, "forbidden")
+            assert "'back' only" in error_detail(answer, 403, "forbidden")
+    error_detail(api.get("/api/campaigns/nowhere", headers=theirs), 403, "forbidden")
+    error_detail(api.get("/metrics", headers=theirs), 403, "forbidden")
     assert [each["name"] for each in api.get("/api/campaigns", headers=theirs).json()["campaigns"]] == ["back"]
     assert api.get("/api/session", headers=theirs).json()["campaign"] == "back"
     assert api.post(f"{BACK}/decisions", json={}, headers=theirs).status_code == 200
@@ -166,10 +166,10 @@ def test_a_token_of_one_campaign_opens_no_other(api: Client, store: Store) -> No
 
 def test_a_decision_of_another_tenant_is_unknown(api: Client, store: Store) -> None:
     id = Campaign.open("front", store).decide().id
-    told = {"rewards": [{"id": id, "reward": 1.0}]}
+    body = {"rewards": [{"id": id, "reward": 1.0}]}
     theirs = as_(store, "full", "back")
-    problem(api.post(f"{BACK}/rewards", json=told, headers=theirs), 422, "unknown-decision")
-    problem(api.post(f"{FRONT}/rewards", json=told, headers=theirs), 403, "forbidden")
+    error_detail(api.post(f"{BACK}/rewards", json=body, headers=theirs), 422, "unknown-decision")
+    error_detail(api.post(f"{FRONT}/rewards", json=body, headers=theirs), 403, "forbidden")
     assert Campaign.open("front", store).summary().rewards == 0
 
 
@@ -185,10 +185,10 @@ def test_a_deleted_campaign_takes_its_tokens_along(api: Client, store: Store) ->
     theirs, ours = as_(store, "full", "back"), as_(store)
     assert api.delete(BACK, headers=ours).status_code == 204
     api.post("/api/campaigns", json=NEW | {"name": "back"}, headers=ours)
-    problem(api.get(BACK, headers=theirs), 401, "unauthorized")
+    error_detail(api.get(BACK, headers=theirs), 401, "unauthorized")
 
 
-# Without a token, only this machine; and not for the pages of others in its browser.
+# Without a token: local requests only, and none from pages of other origins.
 
 
 @pytest.mark.parametrize(
@@ -203,8 +203,8 @@ def test_a_deleted_campaign_takes_its_tokens_along(api: Client, store: Store) ->
     ],
 )
 def test_a_page_of_others_gets_nothing(api: Client, store: Store, headers: dict[str, str]) -> None:
-    problem(api.post(f"{FRONT}/pause", headers=headers), 401, "unauthorized")
-    problem(api.get(FRONT, headers=headers), 401, "unauthorized")
+    error_detail(api.post(f"{FRONT}/pause", headers=headers), 401, "unauthorized")
+    error_detail(api.get(FRONT, headers=headers), 401, "unauthorized")
     assert api.get(FRONT, headers=headers | as_(store)).status_code == 200
 
 
@@ -217,11 +217,11 @@ def test_our_own_page_may_ask(api: Client) -> None:
 def test_no_public_address_without_a_token(store: Store, sqlite_store: str, host: str) -> None:
     settings = Settings(store=sqlite_store)
     with pytest.raises(BadInput, match="kofn token create"):
-        check_safe(host, settings)
-    check_safe("127.0.0.1", settings)
-    check_safe("::1", settings)
+        check_public_address(host, settings)
+    check_public_address("127.0.0.1", settings)
+    check_public_address("::1", settings)
     create_token(store, "shop")
-    check_safe(host, settings)
+    check_public_address(host, settings)
 
 
 # Limits.
@@ -231,13 +231,13 @@ def test_bodies_are_limited(store: Store, sqlite_store: str) -> None:
     with service(sqlite_store, max_body=1000, max_import=3000) as client:
         big = json.dumps({"name": "a" * 2000}).encode()
         headers = {"Content-Type": "application/json"}
-        assert "1,000 bytes" in problem(
+        assert "1,000 bytes" in error_detail(
             client.post(f"{FRONT}/arms", content=big, headers=headers), 413, "body-too-large"
         )
         pieces = iter([big[:900], big[900:]])
-        problem(client.post(f"{FRONT}/arms", content=pieces, headers=headers), 413, "body-too-large")
-        problem(client.post("/api/import", content=big, headers=headers), 422, "malformed-request")
-        problem(client.post("/api/import", content=big * 2, headers=headers), 413, "body-too-large")
+        error_detail(client.post(f"{FRONT}/arms", content=pieces, headers=headers), 413, "body-too-large")
+        error_detail(client.post("/api/import", content=big, headers=headers), 422, "malformed-request")
+        error_detail(client.post("/api/import", content=big * 2, headers=headers), 413, "body-too-large")
         assert client.post(f"{FRONT}/arms", json={"name": "z"}).status_code == 201
 
 
@@ -251,18 +251,18 @@ def test_a_stranger_cannot_make_it_read_a_body(store: Store, sqlite_store: str) 
 
     with service(sqlite_store, loopback=False) as client:
         try:
-            problem(client.post("/api/import", content=body()), 401, "unauthorized")
+            error_detail(client.post("/api/import", content=body()), 401, "unauthorized")
         except httpx.TransportError:  # it has closed the connection before all was sent
             assert len(read) < 100
 
 
 def test_batches_are_limited(store: Store, sqlite_store: str) -> None:
     with service(sqlite_store, max_batch=5) as client:
-        assert "5 decisions" in problem(client.post(f"{FRONT}/decisions", json={"count": 6}), 422, "bad-input")
+        assert "5 decisions" in error_detail(client.post(f"{FRONT}/decisions", json={"count": 6}), 422, "bad-input")
         decisions = client.post(f"{FRONT}/decisions", json={"count": 5}).json()["decisions"]
-        told = [{"id": each["id"], "reward": 1.0} for each in decisions]
-        problem(client.post(f"{FRONT}/rewards", json={"rewards": [*told, told[0]]}), 422, "bad-input")
-        assert client.post(f"{FRONT}/rewards", json={"rewards": told}).json()["accepted"] == 5
+        body = [{"id": each["id"], "reward": 1.0} for each in decisions]
+        error_detail(client.post(f"{FRONT}/rewards", json={"rewards": [*body, body[0]]}), 422, "bad-input")
+        assert client.post(f"{FRONT}/rewards", json={"rewards": body}).json()["accepted"] == 5
 
 
 def test_live_views_are_limited(store: Store, sqlite_store: str) -> None:
@@ -273,7 +273,7 @@ def test_live_views_are_limited(store: Store, sqlite_store: str) -> None:
             with client.stream("GET", f"{FRONT}/stream") as second:
                 assert second.status_code == 503
                 second.read()
-            problem(second, 503, "too-many-streams")
+            error_detail(second, 503, "too-many-streams")
         for _ in range(100):
             with client.stream("GET", f"{FRONT}/stream") as again:
                 if again.status_code == 200:
@@ -281,7 +281,7 @@ def test_live_views_are_limited(store: Store, sqlite_store: str) -> None:
         pytest.fail("the place of the first viewer was not given back")
 
 
-# Names that try to be something else.
+# Hostile names.
 
 SQL = "x'); DROP TABLE kofn_campaigns; --"
 SCRIPT = "<script>alert(1)</script>"
@@ -289,7 +289,7 @@ SCRIPT = "<script>alert(1)</script>"
 
 @pytest.mark.parametrize("name", [SQL, SCRIPT, "../../etc/passwd", "a/b", "a\x00b", "a\nb", "", " ", "%00", "\u202e"])
 def test_campaigns_have_plain_names(api: Client, name: str) -> None:
-    problem(api.post("/api/campaigns", json=NEW | {"name": name}), 422, "bad-input")
+    error_detail(api.post("/api/campaigns", json=NEW | {"name": name}), 422, "bad-input")
     assert api.get(f"/api/campaigns/{httpx.QueryParams({'n': name})}"[:200]).status_code in (404, 422)
     assert api.get("/api/campaigns").json()["count"] == 2
 

@@ -1,4 +1,4 @@
-"""`kofn token`, the demo, and what the command line says when the service cannot start."""
+"""`kofn token`, the demo, and the errors of the command line when the service cannot start."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kofn import BadInput
 from kofn.campaigns import Campaign, store_at
 from kofn.cli import cli
 from kofn.service import demo
-from kofn.service.server import bound
+from kofn.service.server import listen
 from kofn.service.settings import Settings
 from kofn.service.tokens import find_token
 from tests.campaign_tools import checked, create
@@ -54,15 +54,15 @@ def test_a_port_that_is_taken_is_said() -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         with pytest.raises(BadInput, match=r"cannot listen on .*, port"):
-            bound("127.0.0.1", other.getsockname()[1])
+            listen("127.0.0.1", other.getsockname()[1])
 
 
 def test_settings_travel_to_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOFN_SERVICE", "{}")
-    assert Settings.kept() == Settings()
+    assert Settings.from_environment() == Settings()
     there = Settings(store="sqlite:///x.db", loopback=True, max_batch=3)
-    there.keep()
-    assert Settings.kept() == there
+    there.to_environment()
+    assert Settings.from_environment() == there
 
 
 def test_help_imports_no_server() -> None:
@@ -78,9 +78,9 @@ def test_help_imports_no_server() -> None:
 
 def test_what_the_demo_earns_lies_in_its_range() -> None:
     rng = np.random.default_rng(1)
-    for story in demo.STORY:
-        earned = [story.earned(list(story.arms)[: story.k], rng) for _ in range(200)]
-        assert story.reward_range[0] <= min(earned) < max(earned) <= story.reward_range[1]
+    for each in demo.DEMO_CAMPAIGNS:
+        earned = [each.reward(list(each.arms)[: each.k], rng) for _ in range(200)]
+        assert each.reward_range[0] <= min(earned) < max(earned) <= each.reward_range[1]
 
 
 def test_the_demo_learns_within_a_minute(sqlite_store: str) -> None:

@@ -1,4 +1,4 @@
-"""The service as a process: stopped or killed it loses nothing, and it may have many workers."""
+"""The service as a process: it loses nothing when stopped or killed, and may have several workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def value_of(decision: Any) -> float:
 
 
 class Visitors:
-    """Threads that decide and tell without end, and remember what was acknowledged."""
+    """Threads that decide and report rewards until stopped, and record what was acknowledged."""
 
     def __init__(self, url: str, threads: int = 3, token: str | None = None) -> None:
         self.acknowledged: dict[str, float] = {}
@@ -39,15 +39,15 @@ class Visitors:
     def _work(self, seed: int) -> None:
         rng = random.Random(seed)
         try:
-            with kofn.Client(self._url, self._token, timeout=20, patience=90) as client:
+            with kofn.Client(self._url, self._token, timeout=20, retry_for=90) as client:
                 campaign = client.campaign("front")
                 waiting: list[Any] = []
                 while not self._stop.is_set():
                     waiting += campaign.decide(rng.randint(1, 20))
                     rng.shuffle(waiting)
                     now = {each.id: value_of(each) for each in (waiting.pop() for _ in range(len(waiting) // 2 + 1))}
-                    told = campaign.rewards(now)
-                    assert told.accepted + told.repeated == len(now)
+                    rewarded = campaign.rewards(now)
+                    assert rewarded.accepted + rewarded.repeated == len(now)
                     self.acknowledged |= now
         except BaseException as why:
             self.failed.append(why)
@@ -112,8 +112,8 @@ def test_asked_to_stop_it_answers_what_has_begun(sqlite_store: str, workers: int
             while len(visitors.acknowledged) < 200 and not visitors.failed:
                 time.sleep(0.01)
             code = served.stop()
-            served.said()
-            served.start()  # or the visitors would wait in vain
+            served.stderr()
+            served.start()  # so that the visitors can finish
         assert code in (0, -signal.SIGTERM)
         all_there(campaign, visitors.acknowledged)
 
@@ -148,8 +148,8 @@ def test_workers_share_the_work_and_the_numbers(postgres_store: str) -> None:
             while len(visitors.acknowledged) < 300 and not visitors.failed:
                 time.sleep(0.01)
         lines = httpx.get(f"{served.url}/metrics").text.splitlines()
-        told = next(float(line.split()[-1]) for line in lines if line.startswith("kofn_decisions_total"))
-        assert told == campaign.summary().plays
+        rewarded = next(float(line.split()[-1]) for line in lines if line.startswith("kofn_decisions_total"))
+        assert rewarded == campaign.summary().plays
     all_there(campaign, visitors.acknowledged)
 
 

@@ -1,7 +1,7 @@
-"""Screenshots of every page of the dashboard, wide and narrow, light and dark: `python -m tools.screenshots`.
+"""Take screenshots of every page of the dashboard, wide and narrow, light and dark: `python -m tools.screenshots`.
 
-They show twenty minutes of the demo, made without waiting for them, and go into out/screens; the two that
-docs/guides/dashboard.md shows go into docs/images too.
+They show twenty simulated minutes of the demo and are written to out/screens. The two images of
+docs/guides/dashboard.md are also written to docs/images.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ OUT = Path("out/screens")
 MINUTES = 20
 WIDE, NARROW = (1280, 1000), (390, 844)
 SHOWN = {("campaign", WIDE, "light"): "dashboard", ("campaign", NARROW, "dark"): "dashboard-phone"}
-"""The pictures of docs/guides/dashboard.md."""
+"""The images of docs/guides/dashboard.md."""
 
 Scheme = Literal["light", "dark"]
 
 
 def fill(url: str) -> None:
-    """Play the demo in a time of its own, which ends now."""
+    """Simulate the last `MINUTES` minutes of the demo."""
     store, ticks = store_at(url), range(MINUTES * 60 * 4)
     begun = time.time() - len(ticks) / 4
     store.clock = lambda: begun
@@ -46,7 +46,7 @@ def fill(url: str) -> None:
 
 @contextmanager
 def pages(browser: Browser, address: str) -> Iterator[Iterator[tuple[Page, tuple[int, int], Scheme]]]:
-    """A page of each size in each scheme."""
+    """Yield a page for each size and color scheme."""
 
     def each() -> Iterator[tuple[Page, tuple[int, int], Scheme]]:
         for size in (WIDE, NARROW):
@@ -62,8 +62,8 @@ def pages(browser: Browser, address: str) -> Iterator[Iterator[tuple[Page, tuple
 
 
 def take(page: Page, name: str, size: tuple[int, int], scheme: Scheme, *, whole: bool = False) -> None:
-    """Write a picture of the page as it is."""
-    page.wait_for_timeout(800)  # what moves has come to rest
+    """Write a screenshot of the page."""
+    page.wait_for_timeout(800)  # until animations have ended
     picture = OUT / f"{name}-{size[0]}-{scheme}.png"
     page.screenshot(path=picture)
     if shown := SHOWN.get((name, size, scheme)):
@@ -73,7 +73,7 @@ def take(page: Page, name: str, size: tuple[int, int], scheme: Scheme, *, whole:
 
 
 def campaigns(browser: Browser, address: str) -> None:
-    """The list, a campaign and its dialogs."""
+    """Take the list, the campaigns and their dialogs."""
     with pages(browser, address) as each:
         for page, size, scheme in each:
             page.wait_for_selector(".card")
@@ -97,7 +97,7 @@ def campaigns(browser: Browser, address: str) -> None:
 
 
 def first(browser: Browser, address: str, name: str) -> None:
-    """The page that a new store, or one with tokens, begins with."""
+    """Take the first page of a new store, or of one with tokens."""
     with pages(browser, address) as each:
         for page, size, scheme in each:
             take(page, name, size, scheme)
@@ -106,7 +106,7 @@ def first(browser: Browser, address: str, name: str) -> None:
 def main() -> None:
     OUT.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, headless() as browser:
-        urls = {name: f"sqlite:///{folder}/{name}.db" for name in ("demo", "empty", "locked")}
+        urls = {name: f"sqlite:///{folder}/{name}.db?synchronous=normal" for name in ("demo", "empty", "locked")}
         fill(urls["demo"])
         create_token(store_at(urls["locked"]), "somebody")
         store_at(urls["locked"]).close()
@@ -115,7 +115,7 @@ def main() -> None:
         for store, name in (("empty", "empty"), ("locked", "login")):
             with served(urls[store]) as address:
                 first(browser, address, name)
-    print(f"wrote {len(os.listdir(OUT))} pictures to {OUT}/ and {len(SHOWN)} to {IMAGES.name}/")
+    print(f"wrote {len(os.listdir(OUT))} screenshots to {OUT}/ and {len(SHOWN)} to {IMAGES.name}/")
 
 
 if __name__ == "__main__":

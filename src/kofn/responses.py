@@ -1,13 +1,14 @@
 """What campaigns return: frozen values, the same in this process, over HTTP and from the clients.
 
 Each class is declared here and nowhere else. `to_dict` gives plain values for JSON, and `from_dict` reads them back.
+The service's OpenAPI document takes its descriptions from the docstrings and its examples from the fields' metadata.
 """
 
 from __future__ import annotations
 
 import types
 from collections.abc import Hashable
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Literal, Self, Union, cast, get_args, get_origin, get_type_hints
@@ -27,7 +28,7 @@ class Response:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON; times as ISO 8601."""
-        return {name: _plain(value) for name, value in asdict(self).items()}  # type: ignore[call-overload]
+        return {name: _plain(getattr(self, name)) for name in _field_types(cast(Hashable, type(self)))}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
@@ -44,6 +45,8 @@ def _field_types(cls: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
+    if isinstance(value, Response):
+        return value.to_dict()
     if isinstance(value, dict):
         return {name: _plain(each) for name, each in value.items()}
     return [_plain(each) for each in value] if isinstance(value, list | tuple) else value
@@ -73,9 +76,9 @@ class Decision(Response):
     `subset` has the arms by number. An arm keeps its number when others are retired; a new arm gets the next number.
     """
 
-    id: str
-    arms: list[str]
-    subset: Subset
+    id: str = field(metadata={"examples": ["1a-0-5f3c0d2e9b1c4a7d6e8f0a1b"]})
+    arms: list[str] = field(metadata={"examples": [["mug", "tray"]]})
+    subset: Subset = field(metadata={"examples": [[1, 2]]})
     at: datetime
 
 
@@ -90,8 +93,8 @@ class OpenDecision(Decision):
 class Rewarded(Response):
     """How many rewards of a batch were new, and how many had been recorded before."""
 
-    accepted: int
-    repeated: int
+    accepted: int = field(metadata={"examples": [2]})
+    repeated: int = field(metadata={"examples": [0]})
 
 
 @dataclass(frozen=True)

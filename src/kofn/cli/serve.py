@@ -1,4 +1,4 @@
-"""`kofn serve` and `kofn token`: campaigns over HTTP, and who may use them."""
+"""`kofn serve` and `kofn token`: the HTTP service and its tokens."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ MIB = 1024 * 1024
 
 
 @click.command()
-@click.option("--host", default="127.0.0.1", help="The address to listen on; without it, only this machine can ask.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0: one that is free.")
-@click.option("--workers", type=Count(), default=1, show_default=True, help="Processes that answer.")
-@click.option("--demo", is_flag=True, help="Campaigns that fill themselves, in a store that is thrown away.")
-@click.option("--max-body", type=Count(), default=8, show_default=True, help="MiB of a request.")
-@click.option("--max-import", type=Count(), default=256, show_default=True, help="MiB of a campaign to import.")
-@click.option("--max-batch", type=Count(), default=10_000, show_default=True, help="Decisions or rewards of a request.")
-@click.option("--access-log", is_flag=True, help="A line on stderr for every request.")
+@click.option(
+    "--host", default="127.0.0.1", help="Address to listen on; by default the loopback address of this machine."
+)
+@click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port; 0 for a free one.")
+@click.option("--workers", type=Count(), default=1, show_default=True, help="Number of processes.")
+@click.option("--demo", is_flag=True, help="Run simulated campaigns in a temporary store.")
+@click.option("--max-body", type=Count(), default=8, show_default=True, help="Largest request body, in MiB.")
+@click.option("--max-import", type=Count(), default=256, show_default=True, help="Largest imported campaign, in MiB.")
+@click.option(
+    "--max-batch", type=Count(), default=10_000, show_default=True, help="Most decisions or rewards in a request."
+)
+@click.option("--access-log", is_flag=True, help="Log every request to stderr.")
 @STORE
 def serve(
     host: str,
@@ -34,12 +38,13 @@ def serve(
 ) -> None:
     """Serve the campaigns of a store over HTTP, with a dashboard at /.
 
-    This machine needs no token while there is none; any other address does not start without one. Ctrl-C or SIGTERM
-    stops it, and what has been answered is kept.
+    By default only this machine can reach the service, and no token is required while the store has none. On any other
+    address the service starts only if the store has a token. Ctrl-C or SIGTERM stops it; every acknowledged reward is
+    stored.
 
     \b
-    kofn serve --demo                                    look at it
-    kofn serve --store sqlite:///shop.db                 for this machine
+    kofn serve --demo                                    try it
+    kofn serve --store sqlite:///shop.db                 on this machine only
     kofn token create shop --store postgresql://db/shop
     kofn serve --host 0.0.0.0 --workers 4 --store postgresql://db/shop
     """
@@ -48,8 +53,8 @@ def serve(
     from dataclasses import replace
     from tempfile import TemporaryDirectory
 
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: threads on matrices this small only wait
-    from kofn.service.server import bound, check_safe
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: for small matrices, more threads are slower
+    from kofn.service.server import check_public_address, listen
     from kofn.service.server import serve as run
     from kofn.service.settings import Settings, is_loopback
 
@@ -58,16 +63,16 @@ def serve(
         if demo and store is None:
             folder = stack.enter_context(TemporaryDirectory(prefix="kofn-demo-"))
             settings = replace(settings, store=f"sqlite:///{folder}/demo.db?synchronous=normal")
-        check_safe(host, settings)
-        place = stack.enter_context(bound(host, port))
+        check_public_address(host, settings)
+        listener = stack.enter_context(listen(host, port))
         shown = f"[{host}]" if ":" in host else host
-        click.echo(f"kofn serves at http://{shown}:{place.getsockname()[1]}/ (Ctrl-C stops it)", err=True)
-        run(place, settings, workers=workers, demo=demo, access=access_log)
+        click.echo(f"kofn is serving at http://{shown}:{listener.getsockname()[1]}/ (Ctrl-C to stop)", err=True)
+        run(listener, settings, workers=workers, demo=demo, access_log=access_log)
 
 
 @click.group()
 def token() -> None:
-    """Make and revoke the tokens with which others use `kofn serve`.
+    """Create, list and revoke the API tokens of `kofn serve`.
 
     \b
     kofn token create dashboard --scope read
@@ -78,12 +83,18 @@ def token() -> None:
 
 @token.command()
 @click.argument("name")
-@click.option("--scope", type=click.Choice(["read", "full"]), default="full", show_default=True, help="What it may do.")
-@click.option("--campaign", metavar="NAME", help="The only campaign that it is for; all without it.")
+@click.option(
+    "--scope",
+    type=click.Choice(["read", "full"]),
+    default="full",
+    show_default=True,
+    help="read: look only; full: everything.",
+)
+@click.option("--campaign", metavar="NAME", help="Limit the token to one campaign.")
 @STORE
 @AS_JSON
 def create(name: str, scope: str, campaign: str | None, store: str | None, as_json: bool) -> None:
-    """Make a token for NAME, and print it. It is shown this once: the store keeps a hash of it."""
+    """Create a token for NAME and print it. It cannot be shown again: the store keeps only its hash."""
     from kofn.campaigns import store_at
     from kofn.service.tokens import create_token
 
@@ -100,7 +111,7 @@ def create(name: str, scope: str, campaign: str | None, store: str | None, as_js
 @STORE
 @AS_JSON
 def list_(store: str | None, as_json: bool) -> None:
-    """List the tokens of a store, without what is secret."""
+    """List the tokens of a store, without their secrets."""
     from kofn.campaigns import store_at
     from kofn.service.tokens import tokens
 
@@ -119,7 +130,7 @@ def list_(store: str | None, as_json: bool) -> None:
 @click.argument("number", type=Count())
 @STORE
 def revoke(number: int, store: str | None) -> None:
-    """Revoke the token with this NUMBER. Running services refuse it within seconds."""
+    """Revoke the token with this NUMBER. Running services reject it within seconds."""
     from kofn.campaigns import store_at
     from kofn.service.tokens import revoke_token
 

@@ -1,4 +1,4 @@
-"""The client of `kofn serve`: campaigns over HTTP, with retries that cannot count anything twice."""
+"""Clients of `kofn serve`: campaigns over HTTP, with safe retries. They return the classes of `kofn.responses`."""
 
 from kofn.core import MissingExtra
 
@@ -7,32 +7,7 @@ try:
 except ImportError as missing:
     raise MissingExtra("httpx", "client") from missing
 
-from kofn.client.answers import (
-    ArmInsight,
-    Decision,
-    Event,
-    Insight,
-    OpenDecision,
-    PlannedSubset,
-    Point,
-    Rewarded,
-    Summary,
-)
-from kofn.client.asynchronous import AsyncClient, AsyncRemoteCampaign
-from kofn.client.synchronous import Client, RemoteCampaign
+from kofn.client.async_client import AsyncClient, AsyncRemoteCampaign
+from kofn.client.sync_client import Client, RemoteCampaign
 
-__all__ = [
-    "ArmInsight",
-    "AsyncClient",
-    "AsyncRemoteCampaign",
-    "Client",
-    "Decision",
-    "Event",
-    "Insight",
-    "OpenDecision",
-    "PlannedSubset",
-    "Point",
-    "RemoteCampaign",
-    "Rewarded",
-    "Summary",
-]
+__all__ = ["AsyncClient", "AsyncRemoteCampaign", "Client", "RemoteCampaign"]

@@ -1,4 +1,4 @@
-"""Requests as data, when to send one again, and what an answer means: shared by both clients."""
+"""Requests as data, the rules for retries, and how responses are read: shared by both clients."""
 
 from __future__ import annotations
 
@@ -15,143 +15,172 @@ from urllib.parse import quote
 import httpx
 
 from kofn import __version__, core
-from kofn.client.answers import Decision, Rewarded, read_decisions, read_rewarded
 from kofn.core import BadInput, BadReward, KofnError, NotAllowed, Unreachable
+from kofn.responses import Decision, Response, Rewarded, Summary
 
 T = TypeVar("T")
+R = TypeVar("R", bound=Response)
 
-FIRST, LONGEST = 0.1, 5.0
-"""Seconds before the second attempt, and at the most between two."""
+FIRST_DELAY = 0.1
+"""Seconds before the first retry. The delay doubles with each further retry, up to `MAX_DELAY`."""
 
-PASSING = {429, 502, 503, 504}
+MAX_DELAY = 5.0
+"""Longest delay between two retries, in seconds."""
+
+RETRY_STATUSES = {429, 502, 503, 504}
 """Statuses of a service that is starting, stopping or busy."""
 
-ADDRESS = "http://127.0.0.1:8000"
+PAGE_SIZE = 1000
+"""Number of campaigns per request when all are listed."""
+
+DEFAULT_URL = "http://127.0.0.1:8000"
 
 
 @dataclass(frozen=True)
 class Call(Generic[T]):
-    """A request, and what its answer means. `again`: sent twice, it does what it does once."""
+    """A request, and the function that reads its response. Only idempotent requests are sent twice."""
 
     method: str
     path: str
     read: Callable[[Any], T]
     body: Any = None
     query: Mapping[str, Any] = field(default_factory=dict)
-    again: bool = True
+    idempotent: bool = True
 
 
-def settings(url: str | None, token: str | None, timeout: float) -> dict[str, Any]:
-    """What either client of httpx is made with; KOFN_URL and KOFN_TOKEN stand for what is not given."""
+def client_options(url: str | None, token: str | None, timeout: float) -> dict[str, Any]:
+    """Return the options of an httpx client. KOFN_URL and KOFN_TOKEN are the defaults of url and token."""
     token = token or os.environ.get("KOFN_TOKEN")
     headers = {"User-Agent": f"kofn/{__version__}"} | ({"Authorization": f"Bearer {token}"} if token else {})
-    return {"base_url": url or os.environ.get("KOFN_URL") or ADDRESS, "headers": headers, "timeout": timeout}
+    return {"base_url": url or os.environ.get("KOFN_URL") or DEFAULT_URL, "headers": headers, "timeout": timeout}
 
 
-# When to send it again.
+# Retries.
 
 
-def pause(attempt: int, answer: httpx.Response | None) -> float:
-    """Seconds to wait after this attempt: ever longer, and by chance, so that many clients do not come at once."""
-    asked = (answer.headers.get("retry-after") if answer else None) or ""
-    least = min(float(asked), LONGEST) if asked.isdigit() else 0.0
-    return max(least, random.uniform(0.5, 1.0) * min(LONGEST, FIRST * 2.0**attempt))
+def retry_delay(attempt: int, response: httpx.Response | None) -> float:
+    """Return the seconds to wait after an attempt: exponential with jitter, and at least what Retry-After asks for."""
+    retry_after = (response.headers.get("retry-after") if response else None) or ""
+    minimum = min(float(retry_after), MAX_DELAY) if retry_after.isdigit() else 0.0
+    return max(minimum, random.uniform(0.5, 1.0) * min(MAX_DELAY, FIRST_DELAY * 2.0**attempt))
 
 
-def may_repeat(call: Call[Any], why: httpx.TransportError) -> bool:
-    """Whether a request that broke may be sent again: what was not sent always, else what is harmless twice."""
-    return isinstance(why, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout) or call.again
+def may_retry(call: Call[Any], error: httpx.TransportError) -> bool:
+    """Return whether a failed request may be sent again: always if it was not sent, else if it is idempotent."""
+    return isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout) or call.idempotent
 
 
-def unreachable(why: Exception, where: object) -> Unreachable:
-    """The error when no attempt was answered."""
-    return Unreachable(f"the service at {where} does not answer: {why or type(why).__name__}")
+def unreachable(error: Exception, url: object) -> Unreachable:
+    """Return the error that is raised when no attempt got a response."""
+    return Unreachable(f"the service at {url} does not respond: {error or type(error).__name__}")
 
 
-# What an answer means.
+# Responses.
 
 
-def read_answer(call: Call[T], answer: httpx.Response) -> T:
-    """What the answer says, or the error that it is."""
-    if answer.is_success:
-        return call.read(answer.json() if answer.content else None)
-    raise error_of(answer)
+def read_response(call: Call[T], response: httpx.Response) -> T:
+    """Return the result of a call, or raise the error that the response describes."""
+    if response.is_success:
+        return call.read(response.json() if response.content else None)
+    raise response_error(response)
 
 
-def error_of(answer: httpx.Response) -> KofnError:
-    """The error that the service had, as it would have been raised here."""
+def response_error(response: httpx.Response) -> KofnError:
+    """Return the error that a response describes, in the class that the campaign raised."""
     try:
-        body = answer.json()
+        body = response.json()
         name, detail = str(body["type"]).removeprefix("urn:kofn:"), str(body["detail"])
     except (ValueError, KeyError, TypeError):
-        name, detail = "", f"{answer.status_code} {answer.reason_phrase}"
-    if answer.status_code in (401, 403):
+        name, detail = "", f"{response.status_code} {response.reason_phrase}"
+    if response.status_code in (401, 403):
         return NotAllowed(detail)
     kind = getattr(core, "".join(part.capitalize() for part in name.split("-")), None)
-    if isinstance(kind, type) and issubclass(kind, KofnError) and answer.status_code < 500:
+    if isinstance(kind, type) and issubclass(kind, KofnError) and response.status_code < 500:
         return kind(detail)
-    return BadInput(detail) if answer.status_code < 500 else Unreachable(f"the service says: {detail}")
+    return BadInput(detail) if response.status_code < 500 else Unreachable(f"error of the service: {detail}")
 
 
-# The requests.
+def read_list(key: str, kind: type[R]) -> Callable[[Any], list[R]]:
+    """Return a function that reads the list under a key of a response."""
+    return lambda body: [kind.from_dict(each) for each in body[key]]
 
 
-def of(name: str, *rest: str) -> str:
-    """The address of something of a campaign; names may have anything in them."""
-    return "/".join(["/api/campaigns", *(quote(each, safe="") for each in (name, *rest))])
-
-
-def whole(body: Any) -> Any:
-    """All of an answer."""
+def read_json(body: Any) -> Any:
+    """Return a response as plain values."""
     return body
 
 
-def under(key: str) -> Callable[[Any], Any]:
-    """What an answer has under a key."""
-    return lambda body: body[key]
+def read_nothing(_: Any) -> None:
+    """Ignore the body of a response."""
 
 
-def create(name: str, arms: Sequence[str], k: int, more: Mapping[str, Any]) -> Call[Any]:
-    """A new campaign. It is not sent twice: the second would find the first."""
-    given = {key: value for key, value in more.items() if value is not None}
+# Requests.
+
+
+def campaign_path(name: str, *rest: str) -> str:
+    """Return the path of a resource of a campaign. Names are percent-encoded."""
+    return "/".join(["/api/campaigns", *(quote(each, safe="") for each in (name, *rest))])
+
+
+def get(name: str, *rest: str, read: Callable[[Any], T], **query: Any) -> Call[T]:
+    """Read a resource of a campaign. Parameters that are None are left out."""
+    given = {key: value for key, value in query.items() if value is not None}
+    return Call("GET", campaign_path(name, *rest), read, query=given)
+
+
+def change(name: str, *rest: str, method: str = "POST", body: Any = None, idempotent: bool = False) -> Call[None]:
+    """Change a campaign, without a result."""
+    return Call(method, campaign_path(name, *rest), read_nothing, body, idempotent=idempotent)
+
+
+def list_campaigns(offset: int) -> Call[tuple[list[Summary], int]]:
+    """Read one page of the campaigns, and the number of all campaigns."""
+    read = read_list("campaigns", Summary)
+    query = {"limit": PAGE_SIZE, "offset": offset}
+    return Call("GET", "/api/campaigns", lambda body: (read(body), int(body["count"])), query=query)
+
+
+def create(name: str, arms: Sequence[str], k: int, settings: Mapping[str, Any]) -> Call[Summary]:
+    """Create a campaign. Not idempotent: a repeated request would fail because the name is taken."""
+    given = {key: value for key, value in settings.items() if value is not None}
     if isinstance(given.get("expire_after"), timedelta):
         given["expire_after"] = given["expire_after"].total_seconds()
     body = {"name": name, "arms": list(arms), "k": k} | given
-    return Call("POST", "/api/campaigns", whole, body, again=False)
+    return Call("POST", "/api/campaigns", Summary.from_dict, body, idempotent=False)
 
 
-def import_(campaign: Mapping[str, Any], name: str | None) -> Call[Any]:
-    """An exported campaign, brought back."""
-    return Call("POST", "/api/import", whole, {"campaign": dict(campaign), "name": name}, again=False)
+def import_(exported: Mapping[str, Any], name: str | None) -> Call[Summary]:
+    """Import an exported campaign. Not idempotent, like `create`."""
+    return Call("POST", "/api/import", Summary.from_dict, {"campaign": dict(exported), "name": name}, idempotent=False)
 
 
 def decide(name: str, count: int) -> Call[list[Decision]]:
-    """Decisions. When an answer is lost, its decisions expire: nothing is counted that was not played."""
-    return Call("POST", of(name, "decisions"), read_decisions, {"count": count})
+    """Ask for decisions. A repeated request is harmless: decisions of a lost response expire without a reward."""
+    return Call("POST", campaign_path(name, "decisions"), read_list("decisions", Decision), {"count": count})
 
 
 def rewards(name: str, given: Mapping[str, float] | Iterable[tuple[str, float]]) -> Call[Rewarded]:
-    """Rewards. The service counts each once, however often it is told."""
+    """Report rewards. The service records each one once."""
     pairs = given.items() if isinstance(given, Mapping) else given
-    body = {"rewards": [{"id": id, "reward": number(value)} for id, value in pairs]}
-    return Call("POST", of(name, "rewards"), read_rewarded, body)
+    body = {"rewards": [{"id": id, "reward": finite_number(value)} for id, value in pairs]}
+    return Call("POST", campaign_path(name, "rewards"), Rewarded.from_dict, body)
 
 
-def number(value: Any) -> float:
-    """The number, if JSON can carry it."""
+def reward_total(
+    name: str, arms: Sequence[str], count: int, total: float, squares: float | None, key: str | None
+) -> Call[Rewarded]:
+    """Report a total. Without a key it gets a random one, so that a retry is recorded once."""
+    body: dict[str, Any] = {"arms": list(arms), "count": count, "total": finite_number(total)}
+    body |= {"squares": None if squares is None else finite_number(squares), "key": key or uuid.uuid4().hex}
+    return Call("POST", campaign_path(name, "totals"), Rewarded.from_dict, body)
+
+
+def finite_number(value: Any) -> float:
+    """Return a reward as a float, or raise `BadReward` if JSON cannot represent it."""
     try:
-        found = float(value + 0.0)  # a sum, since float() alone would parse text
+        found = float(value + 0.0)  # a sum, because float() alone would parse text
     except (TypeError, ValueError, OverflowError):
         found = math.nan
     if not math.isfinite(found):
-        raise BadReward(f"a reward is one number, not {value!r:.60}")
+        raise BadReward(f"a reward must be one finite number; got {value!r:.60}")
     return found
-
-
-def total(
-    name: str, arms: Sequence[str], count: int, total: float, squares: float | None, key: str | None
-) -> Call[Rewarded]:
-    """A total, under a key of its own if none is given, so that it counts once too."""
-    body: dict[str, Any] = {"arms": list(arms), "count": count, "total": number(total), "key": key or uuid.uuid4().hex}
-    body |= {"squares": None if squares is None else number(squares)}
-    return Call("POST", of(name, "totals"), read_rewarded, body)

@@ -1,4 +1,4 @@
-"""The service: campaigns over HTTP, with a page to look at. `kofn serve` starts it."""
+"""The HTTP service: an API for campaigns, live updates and a dashboard. `kofn serve` starts it."""
 
 from kofn.core import MissingExtra
 

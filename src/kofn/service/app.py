@@ -1,4 +1,4 @@
-"""The application: routes, problems, metrics and, if it is installed, the dashboard at /."""
+"""The FastAPI application: routes, error handlers, metrics, and the dashboard at /."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from kofn import __version__
 from kofn.campaigns import store_at
 from kofn.service import models
-from kofn.service.auth import Doorman
-from kofn.service.context import Desk
-from kofn.service.errors import handle_problems
-from kofn.service.metrics import Measured
-from kofn.service.routes import around, router
+from kofn.service.auth import Authenticator
+from kofn.service.context import Context
+from kofn.service.errors import add_error_handlers
+from kofn.service.metrics import MetricsMiddleware
+from kofn.service.openapi import complete_openapi
+from kofn.service.routes import api_router, metrics_router
 from kofn.service.settings import Settings
-from kofn.service.tokens import any_token
+from kofn.service.tokens import has_tokens
 
 COMPRESS_FROM = 16_384
-"""Bytes: what a page loads is worth compressing, a batch of decisions is not."""
+"""Smallest response, in bytes, that is compressed. Lower values compress batches of decisions, which costs time."""
 
-SAFE = {
+SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Content-Security-Policy": (
@@ -37,70 +38,72 @@ SAFE = {
         "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     ),
 }
-"""On every answer: a name with a script in it stays a name, whatever shows it."""
+"""Headers of every response. They keep a browser from running a script that hides in the name of an arm."""
 
 
-def from_environment() -> FastAPI:
-    """The application as `kofn serve` set it up, in each of its processes."""
-    return make_app(Settings.kept())
+def app_from_environment() -> FastAPI:
+    """Return the application with the settings that `kofn serve` put into the environment."""
+    return make_app(Settings.from_environment())
 
 
 def make_app(settings: Settings | None = None) -> FastAPI:
-    """The service over the campaigns of a store."""
+    """Return the application that serves the campaigns of a store."""
     settings = settings or Settings()
     store = store_at(settings.store)
-    desk = Desk(store, settings)
+    context = Context(store, settings)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        desk.live.stop_on_signals()
+        context.live.stop_on_signals()
         yield
-        desk.live.stop()
+        context.live.stop()
         await run_in_threadpool(store.close)
 
     app = FastAPI(
         title="kofn",
         version=__version__,
-        summary="Pick the best K of N when all you ever see is one number.",
+        summary="Choose the best K of N arms from one reward per subset.",
         openapi_url="/api/openapi.json",
-        docs_url=None,  # they would load scripts from elsewhere
+        docs_url=None,  # FastAPI's pages load scripts from other hosts
         redoc_url=None,
         lifespan=lifespan,
     )
-    app.state.settings, app.state.desk, app.state.doorman = settings, desk, Doorman(store, settings)
-    handle_problems(app)
-    app.include_router(router)
-    app.include_router(around)
-    _add_health(app, desk)
+    app.state.settings, app.state.context = settings, context
+    app.state.authenticator = Authenticator(store, settings)
+    add_error_handlers(app)
+    complete_openapi(app)
+    app.include_router(api_router)
+    app.include_router(metrics_router)
+    _add_health(app, context)
     _add_dashboard(app)
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESS_FROM, compresslevel=1)
-    app.add_middleware(Measured, metrics=desk.metrics)
-    app.add_middleware(Safe)
+    app.add_middleware(MetricsMiddleware, metrics=context.metrics)
+    app.add_middleware(SecurityHeaders)
     return app
 
 
-class Safe:
-    """Middleware that puts `SAFE` on every answer."""
+class SecurityHeaders:
+    """Middleware that adds `SECURITY_HEADERS` to every response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on."""
+        """Handle one request."""
 
-        async def sent(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(SAFE)
+                MutableHeaders(scope=message).update(SECURITY_HEADERS)
             await send(message)
 
-        await self._app(scope, receive, sent)
+        await self._app(scope, receive, send_with_headers)
 
 
-def _add_health(app: FastAPI, desk: Desk) -> None:
-    @app.get("/health", response_model=models.Health, tags=["about"])
+def _add_health(app: FastAPI, context: Context) -> None:
+    @app.get("/health", response_model=models.Health, tags=["service"])
     def health() -> Response:
-        """Whether the service and its store answer. It needs no token, and says nothing else."""
-        any_token(desk.store)  # the cheapest question that a store of ours can answer
+        """Check that the service and its store respond. No token is required."""
+        has_tokens(context.store)  # the cheapest query
         return JSONResponse({"status": "ok", "version": __version__})
 
 

@@ -1,6 +1,6 @@
-"""What stands before every route of the API: who asks, what they may do, and how much they may send.
+"""Authentication, authorization and body limits of every API route.
 
-All of it is checked before the body is read, so that a stranger cannot make the service take in anything.
+All of it happens before the body is read, so that a client without a token cannot make the service read data.
 """
 
 from __future__ import annotations
@@ -19,91 +19,94 @@ from starlette.responses import Response
 from starlette.types import Message
 
 from kofn.campaigns import Store
-from kofn.service.errors import Problem
+from kofn.service.errors import ApiError
 from kofn.service.settings import Settings, is_loopback
-from kofn.service.tokens import Token, any_token, find_token, mark_used
+from kofn.service.tokens import Token, find_token, has_tokens, mark_used
 
-MEMORY = 5.0
-"""Seconds for which a process believes what it knows of a token: a revoked one works no longer than that."""
+TOKEN_CACHE_SECONDS = 5.0
+"""Seconds for which a process caches a valid token. A revoked token works for at most this long; 0: no cache."""
 
-MOST_KNOWN = 1000
-"""Tokens that a process remembers; those that do not exist are not among them."""
+TOKEN_CACHE_SIZE = 1000
+"""Number of cached tokens. The cache is cleared when it is full. Invalid tokens are not cached."""
 
-USED_EVERY = 600.0
-"""Seconds between two notes of when a token was last used: it is a write."""
+LAST_USED_INTERVAL = 600.0
+"""Minimum seconds between two writes of a token's last use. Lower values are more exact and write more often."""
 
-READING = {"GET", "HEAD", "OPTIONS"}
+READ_METHODS = {"GET", "HEAD", "OPTIONS"}
 
 
 @dataclass(frozen=True)
 class Access:
-    """What whoever asks may do: read or all, in one campaign or in any."""
+    """What the sender of a request may do."""
 
-    scope: str
-    campaign: str | None = None
-    token: str | None = None  # its name; None when none is needed
+    scope: str  # "read" or "full"
+    campaign: str | None = None  # the only campaign, or None for all
+    token: str | None = None  # the token's name, or None when no token is required
 
 
-class Doorman:
-    """Knows tokens, and who may come in without one."""
+class Authenticator:
+    """Checks tokens, and decides which requests need none."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self._store, self._settings = store, settings
-        self._known: dict[str, tuple[float, Token]] = {}
-        self._noted: dict[int, float] = {}
-        self._open: tuple[float, bool] = (-MEMORY, False)
+        self._cache: dict[str, tuple[float, Token]] = {}
+        self._last_used: dict[int, float] = {}
+        self._open: tuple[float, bool] = (-TOKEN_CACHE_SECONDS, False)
         self._lock = threading.Lock()
 
     async def access(self, request: Request) -> Access:
-        """What whoever asks may do, or a problem."""
-        given = request.headers.get("authorization")
-        if given is None:
+        """Return what the sender of a request may do, or raise an `ApiError` with status 401."""
+        header = request.headers.get("authorization")
+        if header is None:
             return await self._without_token(request)
-        kind, _, token = given.partition(" ")
+        kind, _, token = header.partition(" ")
         if kind.lower() != "bearer" or not token.strip():
-            raise _unauthorized("give the token as `Authorization: Bearer <token>`")
-        known = self._remembered(token.strip()) or await run_in_threadpool(self._look_up, token.strip())
+            raise _unauthorized("the Authorization header must have the form `Bearer <token>`")
+        known = self._cached(token.strip()) or await run_in_threadpool(self._look_up, token.strip())
         if known is None:
-            raise _unauthorized("this token is not known, or has been revoked")
+            raise _unauthorized("the token is unknown or revoked")
         return Access(known.scope, known.campaign, known.name)
 
     async def _without_token(self, request: Request) -> Access:
-        """Full access on this machine while there is no token; not for pages of others in this machine's browser."""
+        """Grant full access to local requests while the store has no tokens.
+
+        Requests of web pages of other origins, and requests that a proxy forwarded, are not local.
+        """
         if not self._settings.loopback:
-            raise _unauthorized("a token is needed (`kofn token create`): send `Authorization: Bearer <token>`")
+            raise _unauthorized("a token is required (`kofn token create`): send `Authorization: Bearer <token>`")
         if not await self._is_open():
-            raise _unauthorized("a token is needed, for this store has some: send `Authorization: Bearer <token>`")
+            raise _unauthorized("a token is required, as the store has tokens: send `Authorization: Bearer <token>`")
         host, origin = request.headers.get("host", ""), request.headers.get("origin")
         foreign = not is_loopback(urlsplit(f"//{host}").hostname or "")
         if foreign or (origin is not None and urlsplit(origin).netloc != host) or _forwarded(request):
-            raise _unauthorized("without a token only this machine may ask: `kofn token create` makes one")
+            raise _unauthorized("without a token, only local requests are accepted: use `kofn token create`")
         return Access("full")
 
-    def _remembered(self, token: str) -> Token | None:
-        at, known = self._known.get(token, (0.0, None))
-        return known if time.monotonic() - at < MEMORY else None
+    def _cached(self, token: str) -> Token | None:
+        at, known = self._cache.get(token, (0.0, None))
+        return known if time.monotonic() - at < TOKEN_CACHE_SECONDS else None
 
     def _look_up(self, token: str) -> Token | None:
         known = find_token(self._store, token)
         with self._lock:
             if known is None:
-                self._known.pop(token, None)
+                self._cache.pop(token, None)
                 return None
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
+            if len(self._cache) >= TOKEN_CACHE_SIZE:
+                self._cache.clear()
             now = time.monotonic()
-            self._known[token] = now, known
-            note = now - self._noted.get(known.id, -USED_EVERY) >= USED_EVERY
-            if note:
-                self._noted[known.id] = now
-        if note:
+            self._cache[token] = now, known
+            due = now - self._last_used.get(known.id, -LAST_USED_INTERVAL) >= LAST_USED_INTERVAL
+            if due:
+                self._last_used[known.id] = now
+        if due:
             mark_used(self._store, known.id)
         return known
 
     async def _is_open(self) -> bool:
         at, is_open = self._open
-        if time.monotonic() - at >= MEMORY:
-            is_open = not await run_in_threadpool(any_token, self._store)
+        if time.monotonic() - at >= TOKEN_CACHE_SECONDS:
+            is_open = not await run_in_threadpool(has_tokens, self._store)
             self._open = time.monotonic(), is_open
         return is_open
 
@@ -112,52 +115,55 @@ def _forwarded(request: Request) -> bool:
     return "x-forwarded-for" in request.headers or "forwarded" in request.headers
 
 
-def _unauthorized(detail: str) -> Problem:
-    return Problem(401, "unauthorized", detail, {"WWW-Authenticate": "Bearer"})
+def _unauthorized(detail: str) -> ApiError:
+    return ApiError(401, "unauthorized", detail, {"WWW-Authenticate": "Bearer"})
 
 
 def check_scope(access: Access, request: Request) -> None:
-    """Refuse what the token is not for. A route that names no campaign answers a reader with what is theirs."""
-    name, reads = request.path_params.get("name"), request.method in READING
+    """Raise an `ApiError` with status 403 if the token does not allow the request.
+
+    Read requests that name no campaign are always allowed: their routes return only what the token may see.
+    """
+    name, reads = request.path_params.get("name"), request.method in READ_METHODS
     if access.campaign is not None and name != access.campaign and not (name is None and reads):
-        raise Problem(403, "forbidden", f"this token is for the campaign {access.campaign!r} only")
+        raise ApiError(403, "forbidden", f"this token is valid for the campaign {access.campaign!r} only")
     if access.scope != "full" and not reads:
-        raise Problem(403, "forbidden", "this token may read only: a full one is needed")
+        raise ApiError(403, "forbidden", "this token is read only: use a token with scope full")
 
 
-def limited(request: Request, most: int) -> Request:
-    """The same request, whose body cannot be longer."""
-    too_long = Problem(413, "body-too-large", f"a body has {most:,} bytes at the most: send less at a time")
+def limit_body(request: Request, max_bytes: int) -> Request:
+    """Return the request with a body that raises an `ApiError` with status 413 when it exceeds `max_bytes`."""
+    too_large = ApiError(413, "body-too-large", f"the body must be at most {max_bytes:,} bytes: send smaller batches")
     length = request.headers.get("content-length", "0")
-    if not length.isascii() or not length.isdigit() or int(length[:20]) > most:
-        raise too_long
-    seen, receive = 0, request.receive
+    if not length.isascii() or not length.isdigit() or int(length[:20]) > max_bytes:
+        raise too_large
+    received, receive = 0, request.receive
 
-    async def counted() -> Message:
-        nonlocal seen
+    async def receive_limited() -> Message:
+        nonlocal received
         message = await receive()
-        seen += len(message.get("body", b""))
-        if seen > most:
-            raise too_long
+        received += len(message.get("body", b""))
+        if received > max_bytes:
+            raise too_large
         return message
 
-    return Request(request.scope, counted)
+    return Request(request.scope, receive_limited)
 
 
-class Guarded(APIRoute):
-    """A route of the API: it asks the doorman before it reads anything."""
+class AuthenticatedRoute(APIRoute):
+    """A route that checks the token and the size of the body before it reads the body."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The route's own handler, behind the guard."""
+        """Return the handler of the route, preceded by the checks."""
         inner = super().get_route_handler()
-        imports = self.path.endswith("/import")
+        is_import = self.path.endswith("/import")
 
         async def handler(request: Request) -> Response:
             state = request.app.state
-            access = await state.doorman.access(request)
+            access = await state.authenticator.access(request)
             check_scope(access, request)
             request.state.access = access
             settings: Settings = state.settings
-            return await inner(limited(request, settings.max_import if imports else settings.max_body))
+            return await inner(limit_body(request, settings.max_import if is_import else settings.max_body))
 
         return handler

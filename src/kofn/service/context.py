@@ -1,4 +1,4 @@
-"""What all requests share: the store, the campaigns that are open, the limits, the numbers."""
+"""State that all requests of a process share: the store, open campaigns, limits, metrics and live updates."""
 
 from __future__ import annotations
 
@@ -11,51 +11,52 @@ from starlette.concurrency import run_in_threadpool
 from kofn.campaigns import Campaign, Store
 from kofn.campaigns.names import campaign_name
 from kofn.core import BadInput, NoSuchCampaign
-from kofn.service.live import Live
+from kofn.service.live import LiveUpdates
 from kofn.service.metrics import Metrics
 from kofn.service.settings import Settings
 
-MOST_OPEN = 256
-"""Campaigns that are kept open."""
+MAX_OPEN_CAMPAIGNS = 256
+"""Number of campaigns kept open per process. Opening another one closes the oldest, which costs one query to reopen."""
 
 T = TypeVar("T")
 
 
-class Desk:
-    """Where requests are served."""
+class Context:
+    """State that all requests of a process share."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self.store, self.settings = store, settings
         self.metrics = Metrics(store)
-        self.live = Live(store, settings.max_streams)
+        self.live = LiveUpdates(store, settings.max_streams)
         self._open: OrderedDict[str, Campaign] = OrderedDict()
 
     def with_campaign(self, name: str, work: Callable[[Campaign], T]) -> T:
-        """What `work` makes of the campaign. One that was deleted and made anew is opened again."""
+        """Return `work(campaign)`. A campaign that was deleted and created again is reopened."""
         campaign = self._open.get(name)
         if campaign is not None:
             try:
                 return work(campaign)
             except NoSuchCampaign:
                 self._open.pop(name, None)
-        return work(self._opened(name))
+        return work(self._open_campaign(name))
 
-    def _opened(self, name: str) -> Campaign:
+    def _open_campaign(self, name: str) -> Campaign:
         try:
             campaign_name(name)
-        except BadInput as why:
-            raise NoSuchCampaign(str(why)) from None
+        except BadInput as error:
+            raise NoSuchCampaign(str(error)) from None
         campaign = Campaign.open(name, self.store)
         self._open[name] = campaign
-        while len(self._open) > MOST_OPEN:
+        while len(self._open) > MAX_OPEN_CAMPAIGNS:
             self._open.popitem(last=False)
         return campaign
 
-    async def find(self, name: str) -> None:
-        """Refuse a campaign that does not exist."""
+    async def check_exists(self, name: str) -> None:
+        """Raise `NoSuchCampaign` if there is no campaign of that name."""
         await run_in_threadpool(self.with_campaign, name, Campaign.summary)
 
     def check_batch(self, count: int) -> None:
-        """Refuse more than a request may have."""
+        """Raise `BadInput` if a batch exceeds the limit."""
         if count > self.settings.max_batch:
-            raise BadInput(f"a request has {self.settings.max_batch:,} decisions at the most, not {count:,}: split it")
+            limit = self.settings.max_batch
+            raise BadInput(f"a request may have at most {limit:,} decisions or rewards; got {count:,}. Split the batch")

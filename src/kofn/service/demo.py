@@ -1,4 +1,4 @@
-"""A demo that fills itself: shops and servers that do not exist, with rewards that come late, as they do."""
+"""The demo: simulated campaigns of a shop, a newsletter and servers, with delayed and lost rewards."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ GOODS = {
     "Storage jars": 0.24,
     "Rolling pin": 0.05,
 }
-"""How likely a visitor likes each of them; what sells is what is liked."""
+"""Probability that a visitor likes each product."""
 
 STORIES = {
     "Harbour tunnel opens": 0.30,
@@ -60,6 +60,7 @@ STORIES = {
     "Concert review": 0.18,
     "Recipe: plum cake": 0.36,
 }
+"""Appeal of each story; a reader clicks it with 0.4 times this probability."""
 
 SERVERS = {
     f"{place}-{number}": 60.0 + 9.0 * index
@@ -67,44 +68,44 @@ SERVERS = {
         (place, number) for number in (1, 2) for place in ("fra", "ams", "dub", "iad", "sin", "syd", "gru", "bom")
     )
 }
-"""Milliseconds that each takes, by median."""
+"""Median response time of each server in milliseconds."""
 
-Earned = Callable[[Sequence[str], np.random.Generator], float]
+RewardFunction = Callable[[Sequence[str], np.random.Generator], float]
 
 
 def basket(arms: Sequence[str], rng: np.random.Generator) -> float:
-    """What a visitor spends who saw these goods: more likes, more bought, but nobody buys everything."""
+    """Return what a visitor spends on these products. It grows with the number liked, with diminishing returns."""
     liked = int((rng.random(len(arms)) < [GOODS.get(arm, 0.3) for arm in arms]).sum())
     return round(float(min(40.0, 40.0 * (1 - math.exp(-0.45 * liked)) * rng.uniform(0.7, 1.0))), 2)
 
 
 def click(arms: Sequence[str], rng: np.random.Generator) -> float:
-    """Whether the reader of a newsletter with these stories clicks on any."""
+    """Return 1.0 if the reader of a newsletter with these stories clicks any, else 0.0."""
     return float((rng.random(len(arms)) < [0.4 * STORIES.get(arm, 0.3) for arm in arms]).any())
 
 
 def slowest(arms: Sequence[str], rng: np.random.Generator) -> float:
-    """Milliseconds until the slowest of these servers has answered."""
+    """Return the response time of the slowest of these servers in milliseconds."""
     medians = np.array([SERVERS.get(arm, 100.0) for arm in arms])
     return round(float(min(400.0, (medians * rng.lognormal(0, 0.25, len(arms))).max())), 1)
 
 
 @dataclass(frozen=True)
-class Story:
-    """One campaign of the demo: what it chooses from, what that earns, how fast and how late."""
+class DemoCampaign:
+    """One simulated campaign: its arms, its reward function, and the timing of decisions and rewards."""
 
     name: str
     arms: Sequence[str]
     k: int
-    earned: Earned
+    reward: RewardFunction
     reward_range: tuple[float, float] = (0.0, 1.0)
     direction: str = "maximize"
-    per_second: float = 20.0
-    delay: float = 3.0  # seconds, on average
-    never: float = 0.02  # share of decisions whose reward never comes
+    per_second: float = 20.0  # decisions
+    delay: float = 3.0  # mean delay of a reward, in seconds
+    lost: float = 0.02  # share of decisions that never get a reward
 
-    def opened(self, store: Store) -> Campaign:
-        """The campaign, made if it is not there."""
+    def create_or_open(self, store: Store) -> Campaign:
+        """Return the campaign. It is created if it does not exist."""
         try:
             return Campaign.create(
                 self.name,
@@ -119,42 +120,41 @@ class Story:
             return Campaign.open(self.name, store)
 
 
-STORY = (
-    Story("front-page", list(GOODS), 5, basket, (0.0, 40.0), per_second=60.0, delay=3.0),
-    Story("newsletter", list(STORIES), 3, click, per_second=25.0, delay=6.0),
-    Story("edge-servers", list(SERVERS), 4, slowest, (0.0, 400.0), "minimize", per_second=30.0, delay=0.5),
+DEMO_CAMPAIGNS = (
+    DemoCampaign("front-page", list(GOODS), 5, basket, (0.0, 40.0), per_second=60.0, delay=3.0),
+    DemoCampaign("newsletter", list(STORIES), 3, click, per_second=25.0, delay=6.0),
+    DemoCampaign("edge-servers", list(SERVERS), 4, slowest, (0.0, 400.0), "minimize", per_second=30.0, delay=0.5),
 )
-"""The campaigns of the demo."""
 
 
 @contextmanager
-def others_go_on() -> Iterator[None]:
-    """Where a campaign that somebody paused or deleted, or a busy store, does not stop the demo."""
+def ignore_errors() -> Iterator[None]:
+    """Keep the demo running when a user pauses or deletes a campaign. Log other errors of the store."""
     try:
         yield
     except (NotRunning, NoSuchCampaign):
         pass
-    except KofnError as why:
-        log.warning("demo: %s", why)
+    except KofnError as error:
+        log.warning("demo: %s", error)
 
 
 class Demo:
-    """Plays the demo's campaigns in a thread, until it is stopped."""
+    """Plays the campaigns of the demo in a thread."""
 
-    def __init__(self, store: Store, seed: int | None = None, stories: Sequence[Story] = STORY) -> None:
+    def __init__(self, store: Store, seed: int | None = None) -> None:
         self._rng = np.random.default_rng(seed)
-        self._stories = [(story, story.opened(store)) for story in stories]
+        self._campaigns = [(each, each.create_or_open(store)) for each in DEMO_CAMPAIGNS]
         self._due: list[tuple[float, int, Campaign, str, float]] = []
         self._count = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kofn-demo", daemon=True)
 
     def start(self) -> None:
-        """Begin to play."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Play no more."""
+        """Stop the thread and wait for it."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -166,25 +166,25 @@ class Demo:
             self.step(now, now - last)
             last = now
 
-    def step(self, now: float, passed: float) -> None:
-        """Visitors of the seconds that passed come, and rewards that are due are told."""
-        for story, campaign in self._stories:
-            visitors = int(self._rng.poisson(story.per_second * passed * (1 + 0.3 * math.sin(now / 20))))
-            with others_go_on():
+    def step(self, now: float, elapsed: float) -> None:
+        """Simulate the decisions of the elapsed seconds, and report the rewards that are due."""
+        for settings, campaign in self._campaigns:
+            visitors = int(self._rng.poisson(settings.per_second * elapsed * (1 + 0.3 * math.sin(now / 20))))
+            with ignore_errors():
                 for decision in campaign.decide(min(visitors, 1000)) if visitors else []:
-                    self._visit(story, campaign, decision, now)
-        told: dict[str, tuple[Campaign, list[tuple[str, float]]]] = {}
+                    self._schedule_reward(settings, campaign, decision, now)
+        due: dict[str, tuple[Campaign, list[tuple[str, float]]]] = {}
         while self._due and self._due[0][0] <= now:
             _, _, campaign, id, value = heapq.heappop(self._due)
-            told.setdefault(campaign.name, (campaign, []))[1].append((id, value))
-        for campaign, pairs in told.values():
-            with others_go_on():
+            due.setdefault(campaign.name, (campaign, []))[1].append((id, value))
+        for campaign, pairs in due.values():
+            with ignore_errors():
                 campaign.rewards(pairs)
 
-    def _visit(self, story: Story, campaign: Campaign, decision: Decision, now: float) -> None:
-        if self._rng.random() < story.never:
+    def _schedule_reward(self, settings: DemoCampaign, campaign: Campaign, decision: Decision, now: float) -> None:
+        if self._rng.random() < settings.lost:
             return
         self._count += 1
-        due = now + float(self._rng.exponential(story.delay))
-        value = story.earned(decision.arms, self._rng)
-        heapq.heappush(self._due, (due, self._count, campaign, decision.id, value))
+        at = now + float(self._rng.exponential(settings.delay))
+        value = settings.reward(decision.arms, self._rng)
+        heapq.heappush(self._due, (at, self._count, campaign, decision.id, value))

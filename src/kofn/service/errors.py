@@ -1,4 +1,4 @@
-"""Errors as application/problem+json (RFC 9457): what came, what was expected, the way out."""
+"""Errors as problem details (RFC 9457, application/problem+json)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from starlette.exceptions import HTTPException as AnyHTTPException
+from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from kofn.core import (
     BadInput,
@@ -26,10 +26,10 @@ from kofn.core import (
 log = logging.getLogger("kofn.service")
 
 URN = "urn:kofn:"
-"""Before the name of a problem, in its `type`."""
+"""Prefix of the `type` of an error."""
 
-MOST_ERRORS = 10
-"""Fields of a request that an answer complains about; the others will be like them."""
+MAX_FIELD_ERRORS = 10
+"""Number of invalid fields that a response lists. Further invalid fields are left out."""
 
 STATUS: dict[type[KofnError], int] = {
     NoSuchCampaign: 404,
@@ -41,74 +41,77 @@ STATUS: dict[type[KofnError], int] = {
     BadInput: 422,
     StoreError: 503,
 }
-"""The status of an error; the first class that fits counts."""
+"""HTTP status of each error. The first matching class applies."""
+
+RETRY_HEADERS = {"Retry-After": "1"}
+
+HTTP_NAMES = {400: "malformed-request", 404: "not-found", 405: "method-not-allowed"}
+"""Names of errors that the framework raises, by status."""
+
+INTERNAL = "internal error: see the log of the service"
 
 
-class Problem(HTTPException):
-    """An answer that is a problem: raised anywhere below a route."""
+class ApiError(HTTPException):
+    """An error of the API itself, with the name that its `type` ends in."""
 
     def __init__(self, status: int, name: str, detail: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(status, detail, headers)
         self.name = name
 
 
-def problem(status: int, name: str, detail: str, headers: dict[str, str] | None = None, **more: Any) -> JSONResponse:
-    """The answer that says what is wrong."""
+def error_response(
+    status: int, name: str, detail: str, headers: dict[str, str] | None = None, **more: Any
+) -> JSONResponse:
+    """Return problem details as a response."""
     body = {"type": URN + name, "title": name.replace("-", " ").capitalize(), "status": status, "detail": detail}
     return JSONResponse(body | more, status, headers, media_type="application/problem+json")
 
 
-def dashed(name: str) -> str:
-    """A class's name as part of an address.
+def kebab_case(name: str) -> str:
+    """Return the name of a class in kebab case.
 
-    >>> dashed("NoSuchCampaign")
+    >>> kebab_case("NoSuchCampaign")
     'no-such-campaign'
     """
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "-", name).lower()
 
 
-def handle_problems(app: FastAPI) -> None:
-    """Make every error of the app a problem."""
-    app.add_exception_handler(KofnError, _refused)
-    app.add_exception_handler(RequestValidationError, _malformed)
-    app.add_exception_handler(AnyHTTPException, _http)
-    app.add_exception_handler(Exception, _unexpected)
+def add_error_handlers(app: FastAPI) -> None:
+    """Make the app return every error as problem details."""
+    app.add_exception_handler(KofnError, _kofn_error)
+    app.add_exception_handler(RequestValidationError, _malformed_request)
+    app.add_exception_handler(StarletteHTTPException, _http_error)
+    app.add_exception_handler(Exception, _unexpected_error)
 
 
-async def _refused(request: Request, why: Exception) -> JSONResponse:
-    status = next((status for kind, status in STATUS.items() if isinstance(why, kind)), 500)
-    name, detail = dashed(type(why).__name__), str(why)
-    if isinstance(why, NoSuchCampaign):  # the store's own words name other campaigns, which are not everybody's to know
+async def _kofn_error(request: Request, error: Exception) -> JSONResponse:
+    status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
+    name, detail = kebab_case(type(error).__name__), str(error)
+    if isinstance(error, NoSuchCampaign):  # the original message lists other campaigns, which the client may not see
         detail = f"there is no campaign {request.path_params.get('name', '')!r}"
     if status < 500:
-        return problem(status, name, detail)
-    log.error("%s %s: %s", request.method, request.url.path, why)
-    says = "the store does not answer, or is busy: try again"
-    return problem(status, name, says if status == 503 else "something is wrong here; the log says more", RETRY)
+        return error_response(status, name, detail)
+    log.error("%s %s: %s", request.method, request.url.path, error)
+    busy = "the store does not respond or is busy: try again"
+    return error_response(status, name, busy if status == 503 else INTERNAL, RETRY_HEADERS)
 
 
-RETRY = {"Retry-After": "1"}
-
-
-async def _malformed(_: Request, why: Exception) -> JSONResponse:
-    assert isinstance(why, RequestValidationError)
+async def _malformed_request(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
     errors = [
-        {"where": ".".join(str(part) for part in each["loc"])[:200], "says": str(each["msg"])[:500]}
-        for each in why.errors()[:MOST_ERRORS]
+        {"where": ".".join(str(part) for part in each["loc"])[:200], "message": str(each["msg"])[:500]}
+        for each in error.errors()[:MAX_FIELD_ERRORS]
     ]
-    detail = "; ".join(f"{each['where']}: {each['says']}" for each in errors)
-    return problem(422, "malformed-request", detail, errors=errors)
+    detail = "; ".join(f"{each['where']}: {each['message']}" for each in errors)
+    return error_response(422, "malformed-request", detail, errors=errors)
 
 
-async def _http(_: Request, why: Exception) -> JSONResponse:
-    assert isinstance(why, AnyHTTPException)
-    name = why.name if isinstance(why, Problem) else _NAMES.get(why.status_code, "refused")
-    return problem(why.status_code, name, str(why.detail), dict(why.headers or {}))
+async def _http_error(_: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, StarletteHTTPException)
+    name = error.name if isinstance(error, ApiError) else HTTP_NAMES.get(error.status_code, "refused")
+    return error_response(error.status_code, name, str(error.detail), dict(error.headers or {}))
 
 
-_NAMES = {400: "malformed-request", 404: "not-found", 405: "method-not-allowed"}
-
-
-async def _unexpected(request: Request, why: Exception) -> JSONResponse:
-    log.error("%s %s", request.method, request.url.path, exc_info=why)
-    return problem(500, "internal-error", "something is wrong here; the log says more")
+async def _unexpected_error(request: Request, error: Exception) -> JSONResponse:
+    log.error("%s %s", request.method, request.url.path, exc_info=error)
+    return error_response(500, "internal-error", INTERNAL)

@@ -1,4 +1,4 @@
-"""Numbers for Prometheus: requests of this service's processes, and its campaigns as the store has them."""
+"""Prometheus metrics: requests of this service's processes, and the campaigns of its store."""
 
 from __future__ import annotations
 
@@ -13,82 +13,94 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kofn.campaigns import Store, campaigns
 
-SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-FOLDER = "PROMETHEUS_MULTIPROC_DIR"
-"""The environment variable that names the folder in which processes share their numbers."""
+LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper bounds of the latency histogram, in seconds."""
+
+MULTIPROCESS_DIR = "PROMETHEUS_MULTIPROC_DIR"
+"""Environment variable that names the folder in which processes share their metrics."""
+
+CAMPAIGN_METRICS = {
+    "plays": "Decisions, and plays reported as totals.",
+    "rewards": "Plays with a known reward.",
+    "in_flight": "Decisions without a reward that have not expired.",
+    "expired": "Decisions without a reward that have expired.",
+    "arms": "Active arms.",
+    "mean": "Mean reward of all rewarded plays.",
+}
+"""Fields of a campaign's summary that are exported, and their help texts."""
 
 
 class Metrics:
-    """Counts requests, decisions and rewards. With many processes, each answers for all of them."""
+    """Counts requests, decisions and rewards. With several processes, each reports the sum over all."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._registry = CollectorRegistry()
         self.requests = Counter(
-            "kofn_requests", "Requests answered.", ["method", "route", "status"], registry=self._registry
+            "kofn_requests", "HTTP requests.", ["method", "route", "status"], registry=self._registry
         )
         self.seconds = Histogram(
-            "kofn_request_seconds", "Seconds to answer.", ["route"], buckets=SECONDS, registry=self._registry
+            "kofn_request_seconds",
+            "Latency of HTTP requests in seconds.",
+            ["route"],
+            buckets=LATENCY_BUCKETS,
+            registry=self._registry,
         )
         self.decisions = Counter("kofn_decisions", "Decisions handed out.", registry=self._registry)
-        self.rewards = Counter("kofn_rewards", "Rewards told.", ["result"], registry=self._registry)
+        self.rewards = Counter(
+            "kofn_rewards",
+            "Rewards received, new (accepted) or already known (repeated).",
+            ["result"],
+            registry=self._registry,
+        )
 
     def text(self) -> bytes:
-        """All of them, as Prometheus reads them."""
+        """Return all metrics in the text format of Prometheus."""
         shared = self._registry
-        if FOLDER in os.environ:
+        if MULTIPROCESS_DIR in os.environ:
             shared = CollectorRegistry()
             MultiProcessCollector(shared)  # type: ignore[no-untyped-call]
         stored = CollectorRegistry()
-        stored.register(_Stored(self._store))
+        stored.register(_CampaignCollector(self._store))
         return generate_latest(shared) + generate_latest(stored)
 
 
-class _Stored:
-    """The campaigns of a store, read when Prometheus asks."""
+class _CampaignCollector:
+    """Reads the campaigns of a store whenever Prometheus scrapes."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def collect(self) -> Iterator[Metric]:
-        """One family for each number."""
+        """Yield one metric family per entry of `CAMPAIGN_METRICS`."""
         found = campaigns(self._store)
-        for name, says in {
-            "plays": "Decisions and plays told as totals.",
-            "rewards": "Plays whose reward is known.",
-            "in_flight": "Decisions that wait for their reward.",
-            "expired": "Decisions that have waited too long.",
-            "arms": "Arms.",
-            "mean": "Mean reward.",
-        }.items():
-            family = GaugeMetricFamily(f"kofn_campaign_{name}", says, labels=["campaign", "state"])
+        for name, description in CAMPAIGN_METRICS.items():
+            family = GaugeMetricFamily(f"kofn_campaign_{name}", description, labels=["campaign", "state"])
             for each in found:
                 if (value := getattr(each, name)) is not None:
                     family.add_metric([each.name, each.state], value)
             yield family
 
 
-class Measured:
-    """Middleware that counts and times every request, by its route's template."""
+class MetricsMiddleware:
+    """Middleware that counts and times every request by the template of its route."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app, self._metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on."""
+        """Handle one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun, status = time.perf_counter(), 500
+        started = time.perf_counter()
 
-        async def sent(message: Message) -> None:
-            nonlocal status
+        async def send_and_count(message: Message) -> None:
             if message["type"] == "http.response.start":
-                status = message["status"]
-                self._count(scope, status, time.perf_counter() - begun)
+                self._count(scope, message["status"], time.perf_counter() - started)
             await send(message)
 
-        await self._app(scope, receive, sent)
+        await self._app(scope, receive, send_and_count)
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "other")

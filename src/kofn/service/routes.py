@@ -1,47 +1,49 @@
-"""The routes of the API. Each parses, calls the campaign and answers; what can go wrong is a problem (problems.py)."""
+"""The routes of the API. Each one parses the request, calls the campaign and returns its response."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from fastapi.security import HTTPBearer
 
-from kofn import __version__
-from kofn.campaigns import ArmInsight, Campaign, CampaignInsight, campaigns
+from kofn import __version__, responses
+from kofn.campaigns import Campaign, campaigns
 from kofn.core import BadInput
 from kofn.service import models
-from kofn.service.auth import Access, Guarded
-from kofn.service.context import Desk
-from kofn.service.errors import Problem
+from kofn.service.auth import Access, AuthenticatedRoute
+from kofn.service.context import Context
+from kofn.service.errors import ApiError
+from kofn.service.openapi import ERROR_CONTENT
 
-PROBLEMS: dict[int | str, dict[str, Any]] = {
-    400: {"description": "The body is not JSON."},
-    401: {"description": "A token is needed, or this one is not known."},
-    403: {"description": "The token is not for this."},
+ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
+    400: {"description": "The body is not valid JSON."},
+    401: {"description": "A token is required, or the token is unknown."},
+    403: {"description": "The token does not allow this request."},
     404: {"description": "There is no such campaign."},
-    409: {"description": "It is there already, told otherwise, or not running."},
+    409: {"description": "The name is taken, another reward is already recorded, or the campaign is not running."},
     413: {"description": "The body is too large."},
-    422: {"description": "Something in the request cannot work; `detail` says what."},
-    503: {"description": "The store is busy: try again."},
+    422: {"description": "The request is invalid; `detail` says why."},
+    503: {"description": "The store does not respond or is busy: try again."},
 }
-for _each in PROBLEMS.values():
-    _each["content"] = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+for _each in ERROR_RESPONSES.values():
+    _each["content"] = ERROR_CONTENT
 
-router = APIRouter(
+api_router = APIRouter(
     prefix="/api",
-    route_class=Guarded,
-    responses=PROBLEMS,
-    dependencies=[Depends(HTTPBearer(auto_error=False, description="A token that `kofn token create` made."))],
+    route_class=AuthenticatedRoute,
+    responses=ERROR_RESPONSES,
+    dependencies=[Depends(HTTPBearer(auto_error=False, description="A token created by `kofn token create`."))],
 )
 
 
-async def _desk(request: Request) -> Desk:
-    desk: Desk = request.app.state.desk
-    return desk
+async def _context(request: Request) -> Context:
+    context: Context = request.app.state.context
+    return context
 
 
 async def _access(request: Request) -> Access:
@@ -49,182 +51,188 @@ async def _access(request: Request) -> Access:
     return access
 
 
-At = Annotated[Desk, Depends(_desk)]
-By = Annotated[Access, Depends(_access)]
-Name = Annotated[str, Path(max_length=200, description="The campaign's name.", examples=["front-page"])]
+ContextDep = Annotated[Context, Depends(_context)]
+AccessDep = Annotated[Access, Depends(_access)]
+Name = Annotated[str, Path(max_length=200, description="Name of the campaign.", examples=["front-page"])]
 
 
-def answer(body: Mapping[str, Any], status: int = 200, headers: dict[str, str] | None = None) -> JSONResponse:
-    """The body as JSON. It is not checked against its model again: the tests do that."""
-    return JSONResponse(body, status, headers)
+def to_json(body: responses.Response | Mapping[str, Any], status: int = 200) -> JSONResponse:
+    """Return a response as JSON. It is not validated against its model: the tests do that."""
+    return JSONResponse(body.to_dict() if isinstance(body, responses.Response) else body, status)
+
+
+def to_json_list(key: str, items: Sequence[responses.Response], **more: Any) -> JSONResponse:
+    """Return responses as a JSON list under a key."""
+    return to_json({key: [each.to_dict() for each in items]} | more)
+
+
+# Service.
+
+
+@api_router.get("/session", response_model=models.Session, tags=["service"])
+async def session(context: ContextDep, access: AccessDep) -> Response:
+    """Return what the token of this request allows."""
+    body = {"version": __version__, "scope": access.scope, "campaign": access.campaign, "token": access.token}
+    return to_json(body | {"max_batch": context.settings.max_batch})
+
+
+@api_router.get("/policies", response_model=models.Policies, tags=["service"])
+def policies() -> Response:
+    """List the policies that can run a campaign."""
+    from kofn.policies.registry import POLICIES
+
+    found = [
+        {"name": name, "description": (each.__doc__ or "").strip().splitlines()[0], "needs_horizon": each.needs_horizon}
+        for name, each in sorted(POLICIES.items())
+        if not each.needs
+    ]
+    return to_json({"policies": found})
 
 
 # Campaigns.
 
 
-@router.get("/session", response_model=models.Session, tags=["about"])
-async def session(desk: At, access: By) -> Response:
-    """What you may do here."""
-    body = {"version": __version__, "scope": access.scope, "campaign": access.campaign, "token": access.token}
-    return answer(body | {"max_batch": desk.settings.max_batch})
-
-
-@router.get("/policies", response_model=models.Policies, tags=["about"])
-def policies() -> Response:
-    """The policies that can run a campaign."""
-    from kofn.policies.registry import POLICIES
-
-    facts = [
-        {"name": name, "says": (each.__doc__ or "").strip().splitlines()[0], "needs_horizon": each.needs_horizon}
-        for name, each in sorted(POLICIES.items())
-        if not each.needs
-    ]
-    return answer({"policies": facts})
-
-
-@router.get("/campaigns", response_model=models.Campaigns, tags=["campaigns"])
+@api_router.get("/campaigns", response_model=models.Campaigns, tags=["campaigns"])
 def list_campaigns(
-    desk: At,
-    access: By,
-    limit: Annotated[int, Query(ge=1, le=10_000)] = 1000,
-    offset: Annotated[int, Query(ge=0, lt=2**53)] = 0,
+    context: ContextDep,
+    access: AccessDep,
+    limit: Annotated[int, Query(ge=1, le=10_000, description="Number of campaigns to return.")] = 1000,
+    offset: Annotated[int, Query(ge=0, lt=2**53, description="Number of campaigns to skip.")] = 0,
 ) -> Response:
-    """All campaigns at a glance, by name; with a token for one campaign, that one."""
-    found = [each for each in campaigns(desk.store) if access.campaign in (None, each.name)]
-    return answer({"campaigns": [each.to_dict() for each in found[offset : offset + limit]], "count": len(found)})
+    """List campaigns by name. A token for one campaign lists only that one."""
+    found = [each for each in campaigns(context.store) if access.campaign in (None, each.name)]
+    return to_json_list("campaigns", found[offset : offset + limit], count=len(found))
 
 
-@router.post("/campaigns", response_model=models.Summary, status_code=201, tags=["campaigns"])
-def create_campaign(desk: At, new: models.NewCampaign) -> Response:
-    """Create a campaign. It runs at once."""
+@api_router.post("/campaigns", response_model=responses.Summary, status_code=201, tags=["campaigns"])
+def create_campaign(context: ContextDep, new: models.NewCampaign) -> Response:
+    """Create a campaign. It is running at once."""
     settings = {name: value for name, value in new if name not in ("name", "arms", "k", "reward_range")}
     settings["reward_range"] = new.reward_range[0], new.reward_range[1]
-    made = Campaign.create(new.name, new.arms, new.k, store=desk.store, **settings)
-    return _created(made)
+    return _created(Campaign.create(new.name, new.arms, new.k, store=context.store, **settings))
 
 
-@router.post("/import", response_model=models.Summary, status_code=201, tags=["campaigns"])
-def import_campaign(desk: At, given: models.Imported) -> Response:
-    """Bring back an exported campaign. It goes on where it was."""
-    return _created(Campaign.import_(given.campaign, store=desk.store, name=given.name))
+@api_router.post("/import", response_model=responses.Summary, status_code=201, tags=["campaigns"])
+def import_campaign(context: ContextDep, imported: models.ImportedCampaign) -> Response:
+    """Import an exported campaign. It continues in the state in which it was exported."""
+    return _created(Campaign.import_(imported.campaign, store=context.store, name=imported.name))
 
 
 def _created(campaign: Campaign) -> Response:
-    from urllib.parse import quote
-
-    where = f"/api/campaigns/{quote(campaign.name, safe='')}"
-    return answer(campaign.summary().to_dict(), 201, {"Location": where})
-
-
-@router.get("/campaigns/{name}", response_model=models.Summary, tags=["campaigns"])
-def show_campaign(desk: At, name: Name) -> Response:
-    """One campaign at a glance."""
-    return answer(desk.with_campaign(name, lambda campaign: campaign.summary().to_dict()))
+    response = to_json(campaign.summary(), 201)
+    response.headers["Location"] = f"/api/campaigns/{quote(campaign.name, safe='')}"
+    return response
 
 
-@router.delete("/campaigns/{name}", status_code=204, tags=["campaigns"])
-def delete_campaign(desk: At, name: Name) -> Response:
-    """Remove a campaign, all that it knows, and the tokens that are for it only."""
-    desk.with_campaign(name, Campaign.delete)
+@api_router.get("/campaigns/{name}", response_model=responses.Summary, tags=["campaigns"])
+def show_campaign(context: ContextDep, name: Name) -> Response:
+    """Return the summary of a campaign."""
+    return to_json(context.with_campaign(name, Campaign.summary))
+
+
+@api_router.delete("/campaigns/{name}", status_code=204, tags=["campaigns"])
+def delete_campaign(context: ContextDep, name: Name) -> Response:
+    """Delete a campaign with all its data, and the tokens that are valid for it only."""
+    context.with_campaign(name, Campaign.delete)
     return Response(status_code=204)
 
 
-@router.get("/campaigns/{name}/export", tags=["campaigns"], response_model=dict[str, Any])
-def export_campaign(desk: At, access: By, name: Name) -> Response:
-    """All of a campaign, for POST /api/import. It has what ids are proved with, so it needs a full token."""
+@api_router.get("/campaigns/{name}/export", tags=["campaigns"], response_model=dict[str, Any])
+def export_campaign(context: ContextDep, access: AccessDep, name: Name) -> Response:
+    """Export a campaign for POST /api/import. A full token is required, as the export contains a secret key."""
     if access.scope != "full":
-        raise Problem(403, "forbidden", "an export has the campaign's secret: a full token is needed")
-    return answer(desk.with_campaign(name, Campaign.export))
+        raise ApiError(403, "forbidden", "an export contains the campaign's secret key: use a token with scope full")
+    return to_json(context.with_campaign(name, Campaign.export))
 
 
-# Deciding and telling.
+# Decisions and rewards.
 
 
-@router.post("/campaigns/{name}/decisions", response_model=models.Decisions, tags=["decisions"])
-def decide(desk: At, name: Name, ask: models.Ask) -> Response:
-    """The next decisions: show the arms of each, and tell its reward under its id. Nobody ever waits."""
-    desk.check_batch(ask.count)
-    decisions = desk.with_campaign(name, lambda campaign: campaign.decide(ask.count))
-    desk.metrics.decisions.inc(len(decisions))
-    return answer({"decisions": [{"id": each.id, "arms": each.arms} for each in decisions]})
+@api_router.post("/campaigns/{name}/decisions", response_model=models.Decisions, tags=["decisions"])
+def decide(context: ContextDep, name: Name, body: models.DecisionRequest) -> Response:
+    """Return the next decisions. Show the arms of each one, and report its reward under its id."""
+    context.check_batch(body.count)
+    decisions = context.with_campaign(name, lambda campaign: campaign.decide(body.count))
+    context.metrics.decisions.inc(len(decisions))
+    return to_json_list("decisions", decisions)
 
 
-@router.post("/campaigns/{name}/rewards", response_model=models.Rewarded, tags=["decisions"])
-def reward(desk: At, name: Name, told: models.Rewards) -> Response:
-    """Tell what decisions earned. All are taken or none; telling the same again is harmless."""
-    desk.check_batch(len(told.rewards))
-    pairs = [(each.id, each.reward) for each in told.rewards]
-    done = desk.with_campaign(name, lambda campaign: campaign.rewards(pairs))
-    return _rewarded(desk, done.accepted, done.repeated)
+@api_router.post("/campaigns/{name}/rewards", response_model=responses.Rewarded, tags=["decisions"])
+def reward(context: ContextDep, name: Name, body: models.Rewards) -> Response:
+    """Record rewards of decisions. All are recorded or none. The request is idempotent."""
+    context.check_batch(len(body.rewards))
+    pairs = [(each.id, each.reward) for each in body.rewards]
+    return _rewarded(context, context.with_campaign(name, lambda campaign: campaign.rewards(pairs)))
 
 
-@router.post("/campaigns/{name}/totals", response_model=models.Rewarded, tags=["decisions"])
-def reward_total(desk: At, name: Name, told: models.Total) -> Response:
-    """Tell what plays of one subset earned together, whether they were decided here or not."""
-    done = desk.with_campaign(
-        name, lambda campaign: campaign.reward_total(told.arms, told.count, told.total, told.squares, key=told.key)
+@api_router.post("/campaigns/{name}/totals", response_model=responses.Rewarded, tags=["decisions"])
+def reward_total(context: ContextDep, name: Name, body: models.Total) -> Response:
+    """Record the total reward of several plays of one subset. The plays need not be decisions of this campaign."""
+    done = context.with_campaign(
+        name, lambda campaign: campaign.reward_total(body.arms, body.count, body.total, body.squares, key=body.key)
     )
-    return _rewarded(desk, done.accepted, done.repeated)
+    return _rewarded(context, done)
 
 
-def _rewarded(desk: Desk, accepted: int, repeated: int) -> Response:
-    desk.metrics.rewards.labels("accepted").inc(accepted)
-    desk.metrics.rewards.labels("repeated").inc(repeated)
-    return answer({"accepted": accepted, "repeated": repeated})
+def _rewarded(context: Context, done: responses.Rewarded) -> Response:
+    context.metrics.rewards.labels("accepted").inc(done.accepted)
+    context.metrics.rewards.labels("repeated").inc(done.repeated)
+    return to_json(done)
 
 
-# Looking.
-
-Limit = Annotated[int, Query(ge=1, le=10_000)]
+# Reports.
 
 
-@router.get("/campaigns/{name}/decisions", response_model=models.OpenDecisions, tags=["looking"])
+@api_router.get("/campaigns/{name}/decisions", response_model=models.OpenDecisions, tags=["reports"])
 def open_decisions(
-    desk: At,
+    context: ContextDep,
     name: Name,
-    open: Annotated[bool, Query(description="Only those without a reward, which are all that can be listed.")] = True,
-    limit: Limit = 100,
+    open: Annotated[bool, Query(description="Must be true: only decisions without a reward can be listed.")] = True,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
 ) -> Response:
-    """Decisions without a reward, the newest first."""
+    """List decisions without a reward, newest first."""
     if not open:
-        raise BadInput("decisions that have their reward are not listed one by one: leave out open=false")
-    found = desk.with_campaign(name, lambda campaign: campaign.open_decisions(limit))
-    shown = [{"id": each.id, "arms": each.arms, "at": each.at.isoformat(), "expired": each.expired} for each in found]
-    return answer({"decisions": shown})
+        raise BadInput("only decisions without a reward can be listed: omit `open`, or pass open=true")
+    return to_json_list("decisions", context.with_campaign(name, lambda campaign: campaign.open_decisions(limit)))
 
 
-@router.get("/campaigns/{name}/insight", response_model=models.Insight, tags=["looking"])
+@api_router.get("/campaigns/{name}/insight", response_model=responses.CampaignInsight, tags=["reports"])
 def insight(
-    desk: At,
+    context: ContextDep,
     name: Name,
-    arms: Annotated[int | None, Query(ge=0, le=1_000_000, description="So many arms, the best first.")] = None,
+    arms: Annotated[
+        int | None, Query(ge=0, le=1_000_000, description="Number of arms to return; all by default.")
+    ] = None,
 ) -> Response:
-    """What it knows: the best subset, what each arm is worth, how sure that is, what learning has earned."""
-    found = desk.with_campaign(name, Campaign.insight)
-    return answer(replace(found, arms=_ranked(found)[:arms]).to_dict())
+    """Return what a campaign has learned: the best subset, its estimated reward, and all arms, best first."""
+    found = context.with_campaign(name, Campaign.insight)
+    return to_json(replace(found, arms=_ranked(found)[:arms]))
 
 
-def _ranked(found: CampaignInsight) -> list[ArmInsight]:
-    good = 1.0 if found.summary.direction == "maximize" else -1.0
+def _ranked(found: responses.CampaignInsight) -> list[responses.ArmInsight]:
+    """Return the arms: the best subset first, then by effect, then by plays; retired arms last."""
+    sign = 1.0 if found.summary.direction == "maximize" else -1.0
 
-    def place(arm: ArmInsight) -> tuple[bool, bool, float, int]:
-        return arm.retired, not arm.best, -good * (arm.effect or 0.0), -arm.plays
+    def key(arm: responses.ArmInsight) -> tuple[bool, bool, float, int]:
+        return arm.retired, not arm.best, -sign * (arm.effect or 0.0), -arm.plays
 
-    return sorted(found.arms, key=place)
-
-
-@router.get("/campaigns/{name}/history", response_model=models.History, tags=["looking"])
-def history(desk: At, name: Name, points: Annotated[int, Query(ge=1, le=2000)] = 2000) -> Response:
-    """Plays and rewards over time, the oldest first."""
-    found = desk.with_campaign(name, lambda campaign: campaign.history(points))
-    return answer({"points": [each.to_dict() for each in found]})
+    return sorted(found.arms, key=key)
 
 
-@router.get("/campaigns/{name}/events", response_model=models.Events, tags=["looking"])
-def events(desk: At, name: Name, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> Response:
-    """What happened to it, the newest first."""
-    found = desk.with_campaign(name, lambda campaign: campaign.events(limit))
-    return answer({"events": [each.to_dict() for each in found]})
+@api_router.get("/campaigns/{name}/history", response_model=models.History, tags=["reports"])
+def history(
+    context: ContextDep,
+    name: Name,
+    points: Annotated[int, Query(ge=1, le=2000, description="Largest number of points to return.")] = 2000,
+) -> Response:
+    """Return plays and rewards over time, oldest first."""
+    return to_json_list("points", context.with_campaign(name, lambda campaign: campaign.history(points)))
+
+
+@api_router.get("/campaigns/{name}/events", response_model=models.Events, tags=["reports"])
+def events(context: ContextDep, name: Name, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> Response:
+    """List the events of a campaign, newest first."""
+    return to_json_list("events", context.with_campaign(name, lambda campaign: campaign.events(limit)))
 
 
 STREAM: dict[int | str, dict[str, Any]] = {
@@ -232,71 +240,76 @@ STREAM: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.get("/stream", responses=STREAM, response_class=Response, tags=["looking"])
-async def stream_all(desk: At, access: By) -> Response:
-    """An event `change` with the summary of each campaign that changed, `gone` for one that was deleted."""
-    return _stream(desk, access.campaign)
+@api_router.get("/stream", responses=STREAM, response_class=Response, tags=["reports"])
+async def stream_all(context: ContextDep, access: AccessDep) -> Response:
+    """Stream changes of all campaigns: `change` with the new summary, or `deleted` with the name."""
+    return _stream(context, access.campaign)
 
 
-@router.get("/campaigns/{name}/stream", responses=STREAM, response_class=Response, tags=["looking"])
-async def stream(desk: At, name: Name) -> Response:
-    """An event `change` with the summary, now and whenever it changed; it ends after ten minutes: come again."""
-    await desk.find(name)
-    return _stream(desk, name)
+@api_router.get("/campaigns/{name}/stream", responses=STREAM, response_class=Response, tags=["reports"])
+async def stream(context: ContextDep, name: Name) -> Response:
+    """Stream changes of one campaign: `change` with the summary, now and after each change, or `deleted`.
+
+    The stream ends after ten minutes. Clients should reconnect.
+    """
+    await context.check_exists(name)
+    return _stream(context, name)
 
 
-def _stream(desk: Desk, name: str | None) -> Response:
-    desk.live.check_room()
+def _stream(context: Context, name: str | None) -> Response:
+    context.live.check_capacity()
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(desk.live.stream(name), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(context.live.stream(name), media_type="text/event-stream", headers=headers)
 
 
-# Changing.
+# Changes.
 
 
-@router.post("/campaigns/{name}/arms", response_model=models.Summary, status_code=201, tags=["changing"])
-def add_arm(desk: At, name: Name, arm: models.NewArm) -> Response:
-    """Add an arm. What was learned of the others stays."""
-    desk.with_campaign(name, lambda campaign: campaign.add_arm(arm.name))
-    return answer(desk.with_campaign(name, Campaign.summary).to_dict(), 201)
+@api_router.post("/campaigns/{name}/arms", response_model=responses.Summary, status_code=201, tags=["changes"])
+def add_arm(context: ContextDep, name: Name, arm: models.NewArm) -> Response:
+    """Add an arm. What was learned about the other arms is kept."""
+    context.with_campaign(name, lambda campaign: campaign.add_arm(arm.name))
+    return to_json(context.with_campaign(name, Campaign.summary), 201)
 
 
-@router.delete("/campaigns/{name}/arms/{arm:path}", response_model=models.Summary, tags=["changing"])
-def retire_arm(desk: At, name: Name, arm: Annotated[str, Path(examples=["mug"])]) -> Response:
-    """Take an arm out of the game. What was learned of the others stays."""
-    desk.with_campaign(name, lambda campaign: campaign.retire_arm(arm))
-    return answer(desk.with_campaign(name, Campaign.summary).to_dict())
+@api_router.delete("/campaigns/{name}/arms/{arm:path}", response_model=responses.Summary, tags=["changes"])
+def retire_arm(
+    context: ContextDep, name: Name, arm: Annotated[str, Path(description="Name of the arm.", examples=["mug"])]
+) -> Response:
+    """Retire an arm. It is no longer played; what was learned about the other arms is kept."""
+    context.with_campaign(name, lambda campaign: campaign.retire_arm(arm))
+    return show_campaign(context, name)
 
 
-@router.post("/campaigns/{name}/pause", response_model=models.Summary, tags=["changing"])
-def pause(desk: At, name: Name) -> Response:
-    """Refuse to decide until it is resumed. Rewards are welcome."""
-    desk.with_campaign(name, Campaign.pause)
-    return show_campaign(desk, name)
+@api_router.post("/campaigns/{name}/pause", response_model=responses.Summary, tags=["changes"])
+def pause(context: ContextDep, name: Name) -> Response:
+    """Pause a campaign. It makes no decisions until it is resumed, but still accepts rewards."""
+    context.with_campaign(name, Campaign.pause)
+    return show_campaign(context, name)
 
 
-@router.post("/campaigns/{name}/resume", response_model=models.Summary, tags=["changing"])
-def resume(desk: At, name: Name) -> Response:
-    """Decide again."""
-    desk.with_campaign(name, Campaign.resume)
-    return show_campaign(desk, name)
+@api_router.post("/campaigns/{name}/resume", response_model=responses.Summary, tags=["changes"])
+def resume(context: ContextDep, name: Name) -> Response:
+    """Resume a paused campaign."""
+    context.with_campaign(name, Campaign.resume)
+    return show_campaign(context, name)
 
 
-@router.post("/campaigns/{name}/finish", response_model=models.Summary, tags=["changing"])
-def finish(desk: At, name: Name) -> Response:
-    """Refuse to decide for good. Rewards that come late are welcome."""
-    desk.with_campaign(name, Campaign.finish)
-    return show_campaign(desk, name)
+@api_router.post("/campaigns/{name}/finish", response_model=responses.Summary, tags=["changes"])
+def finish(context: ContextDep, name: Name) -> Response:
+    """Finish a campaign permanently. It makes no more decisions, but still accepts rewards."""
+    context.with_campaign(name, Campaign.finish)
+    return show_campaign(context, name)
 
 
-# Beside the API.
+# Metrics.
 
-around = APIRouter(route_class=Guarded)
+metrics_router = APIRouter(route_class=AuthenticatedRoute)
 
 
-@around.get("/metrics", response_class=Response, tags=["about"])
-def metrics(desk: At, access: By) -> Response:
-    """Numbers for Prometheus; a token for one campaign does not open them."""
+@metrics_router.get("/metrics", response_class=Response, tags=["service"])
+def metrics(context: ContextDep, access: AccessDep) -> Response:
+    """Return metrics for Prometheus. A token for one campaign is not accepted."""
     if access.campaign is not None:
-        raise Problem(403, "forbidden", "metrics are of all campaigns, but this token is for one")
-    return Response(desk.metrics.text(), media_type="text/plain; version=0.0.4")
+        raise ApiError(403, "forbidden", "metrics cover all campaigns: use a token that is not limited to one campaign")
+    return Response(context.metrics.text(), media_type="text/plain; version=0.0.4")

@@ -1,4 +1,4 @@
-"""Starts the service: one process, or many on one address, and refuses to be public without a token."""
+"""Starts the service with one or more processes. A public address requires a token."""
 
 from __future__ import annotations
 
@@ -13,56 +13,56 @@ import uvicorn
 from kofn.campaigns import store_at
 from kofn.core import BadInput
 from kofn.service.demo import Demo
-from kofn.service.metrics import FOLDER
+from kofn.service.metrics import MULTIPROCESS_DIR
 from kofn.service.settings import Settings, is_loopback
-from kofn.service.tokens import any_token
+from kofn.service.tokens import has_tokens
 
-PATIENCE = 30
-"""Seconds that requests have to end when the service stops; an answer takes thousandths of one."""
+SHUTDOWN_TIMEOUT = 30
+"""Seconds that running requests have to finish when the service stops. After that they are cancelled."""
 
 BACKLOG = 2048
-"""Connections that may wait to be taken."""
+"""Number of connections that may wait to be accepted. When the queue is full, further connections are refused."""
 
-APP = "kofn.service.app:from_environment"
+APP = "kofn.service.app:app_from_environment"
 
 
-def check_safe(host: str, settings: Settings) -> None:
-    """Refuse an address that others can reach, while anybody could do anything."""
-    if not is_loopback(host) and not any_token(store_at(settings.store)):
+def check_public_address(host: str, settings: Settings) -> None:
+    """Raise `BadInput` if other machines can reach the address and the store has no tokens."""
+    if not is_loopback(host) and not has_tokens(store_at(settings.store)):
         raise BadInput(
-            f"{host} can be reached from outside, and there is no token yet, so anybody could do anything: "
-            "make one with `kofn token create NAME`, for the same store, or listen on 127.0.0.1"
+            f"{host} is reachable from other machines, but the store has no tokens, so anyone could change campaigns: "
+            "create a token with `kofn token create NAME` in the same store, or use --host 127.0.0.1"
         )
 
 
-def bound(host: str, port: int) -> socket.socket:
-    """A socket that listens on that address, so that whoever comes before the service is ready waits; or BadInput."""
+def listen(host: str, port: int) -> socket.socket:
+    """Return a listening socket. Connections that arrive before the service is ready wait in its queue."""
     family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    made = socket.socket(family, kind)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(family, kind)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        made.bind(address)
-        made.listen(BACKLOG)
-    except OSError as why:
-        made.close()
-        raise BadInput(f"cannot listen on {host}, port {port}: {why.strerror or why}") from why
-    return made
+        listener.bind(address)
+        listener.listen(BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise BadInput(f"cannot listen on {host}, port {port}: {error.strerror or error}") from error
+    return listener
 
 
 def serve(
-    place: socket.socket, settings: Settings, *, workers: int = 1, demo: bool = False, access: bool = False
+    listener: socket.socket, settings: Settings, *, workers: int = 1, demo: bool = False, access_log: bool = False
 ) -> None:
-    """Answer requests until a signal says stop; then finish what has begun, and return."""
-    settings.keep()
-    host, port = place.getsockname()[:2]
-    usual: dict[str, Any] = {
+    """Handle requests until a signal arrives; then finish running requests and return."""
+    settings.to_environment()
+    host, port = listener.getsockname()[:2]
+    options: dict[str, Any] = {
         "factory": True,
-        "log_level": "info" if access else "warning",
-        "access_log": access,
+        "log_level": "info" if access_log else "warning",
+        "access_log": access_log,
         "ws": "none",
         "proxy_headers": False,
         "server_header": False,
-        "timeout_graceful_shutdown": PATIENCE,
+        "timeout_graceful_shutdown": SHUTDOWN_TIMEOUT,
     }
     with ExitStack() as stack:
         if demo:
@@ -70,8 +70,8 @@ def serve(
             player.start()
             stack.callback(player.stop)
         if workers == 1:
-            uvicorn.Server(uvicorn.Config(APP, **usual)).run([place])
+            uvicorn.Server(uvicorn.Config(APP, **options)).run([listener])
         else:
-            os.environ[FOLDER] = stack.enter_context(tempfile.TemporaryDirectory(prefix="kofn-metrics-"))
-            place.close()
-            uvicorn.run(APP, host=host, port=port, workers=workers, **usual)
+            os.environ[MULTIPROCESS_DIR] = stack.enter_context(tempfile.TemporaryDirectory(prefix="kofn-metrics-"))
+            listener.close()
+            uvicorn.run(APP, host=host, port=port, workers=workers, **options)

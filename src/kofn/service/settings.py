@@ -1,4 +1,4 @@
-"""How a service is set up. It travels to its processes in the environment, as JSON."""
+"""Settings of the service. Worker processes receive them as JSON in an environment variable."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ import os
 from dataclasses import asdict, dataclass
 
 VARIABLE = "KOFN_SERVICE"
-"""The environment variable in which `kofn serve` hands the settings to its processes."""
+"""Environment variable in which `kofn serve` passes the settings to its processes."""
 
 MIB = 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What a service may do. Its limits hold for each request."""
+    """Settings of the service. All limits but `max_streams` are per request."""
 
-    store: str | None = None  # None: KOFN_STORE, or kofn.db
-    loopback: bool = False  # only this machine can reach it: then no token is needed while there is none
+    store: str | None = None  # URL of the store; None: KOFN_STORE, or kofn.db
+    loopback: bool = False  # only this machine can reach the service: no token is required while the store has none
     max_body: int = 8 * MIB  # bytes
     max_import: int = 256 * MIB  # bytes of POST /api/import
     max_batch: int = 10_000  # decisions or rewards
-    max_streams: int = 500  # live views, of each process
+    max_streams: int = 500  # open streams of live updates, per process
 
-    def keep(self) -> None:
-        """Put them where `kept` finds them, also in processes that this one starts."""
+    def to_environment(self) -> None:
+        """Write the settings to the environment of this process and of the processes that it starts."""
         os.environ[VARIABLE] = json.dumps(asdict(self))
 
     @classmethod
-    def kept(cls) -> Settings:
-        """The settings that `keep` left in the environment; the usual ones without."""
+    def from_environment(cls) -> Settings:
+        """Return the settings from the environment, or the defaults."""
         return cls(**json.loads(os.environ.get(VARIABLE, "{}")))
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach that address.
+    """Return whether only this machine can reach an address.
 
     >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0"), is_loopback("example.com")
     (True, True, False, False)

@@ -1,17 +1,18 @@
-// The service's API: the token, errors that people can read, and the stream of changes.
+// Calls of the HTTP API: the token, requests, errors and the stream of changes.
 
 const TOKEN = "kofn-token";
-let needed = () => {};
+const PAGE_SIZE = 1000;
+let tokenNeeded = () => {};
 
-/** What to do when the service asks for a token. */
+/** Set the function that is called when the service requires a token. */
 export const onTokenNeeded = (callback) => {
-  needed = callback;
+  tokenNeeded = callback;
 };
 export const token = () => sessionStorage.getItem(TOKEN);
 export const setToken = (value) => (value ? sessionStorage.setItem(TOKEN, value) : sessionStorage.removeItem(TOKEN));
 
-/** An answer that is no success, in words. `status` is 0 when there was no answer. */
-export class Problem extends Error {
+/** An error response. `status` is 0 when there was no response. */
+export class ApiError extends Error {
   constructor(status, message) {
     super(message);
     this.status = status;
@@ -29,49 +30,49 @@ async function send(method, path, body, signal) {
     headers: headers(body === undefined ? {} : { "Content-Type": "application/json" }),
   };
   if (body !== undefined) options.body = JSON.stringify(body);
-  let answer;
+  let response;
   try {
-    answer = await fetch(`api${path}`, options);
-  } catch (why) {
-    if (why.name === "AbortError") throw why;
-    throw new Problem(0, "The service does not answer. Is kofn serve running?");
+    response = await fetch(`api${path}`, options);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError(0, "The service does not respond. Is kofn serve running?");
   }
-  if (!answer.ok) throw await problem(answer);
-  return answer;
+  if (!response.ok) throw await errorOf(response);
+  return response;
 }
 
-async function problem(answer) {
-  const said = await answer.json().catch(() => ({}));
-  const wrong = new Problem(
-    answer.status,
-    sentence(words(said)) || `The service answered ${answer.status} ${answer.statusText}`,
-  );
-  if (answer.status === 401) needed(wrong);
-  return wrong;
+async function errorOf(response) {
+  const { detail } = await response.json().catch(() => ({}));
+  const message = detail ?? `The service returned status ${response.status} ${response.statusText}`;
+  const error = new ApiError(response.status, capitalized(message));
+  if (response.status === 401) tokenNeeded(error);
+  return error;
 }
 
-const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);
-
-function words({ detail, title, errors }) {
-  const list = Array.isArray(detail) ? detail : errors;
-  const fields = Array.isArray(list)
-    ? list.map(({ loc = [], msg, message }) => [loc.at(-1), msg ?? message].filter(Boolean).join(": "))
-    : [];
-  return [typeof detail === "string" ? detail : title, ...fields].filter(Boolean).join("; ");
-}
+/** The text with its first letter in upper case. */
+export const capitalized = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 const json = async (method, path, body, signal) => {
-  const answer = await send(method, path, body, signal);
-  return answer.status === 204 ? null : answer.json();
+  const response = await send(method, path, body, signal);
+  return response.status === 204 ? null : response.json();
 };
 const at = (name) => `/campaigns/${encodeURIComponent(name)}`;
-const list = (name) => (answer) => (Array.isArray(answer) ? answer : answer[name]);
+const list = (name) => (body) => body[name];
 
-export const campaigns = (signal) => json("GET", "/campaigns", undefined, signal).then(list("campaigns"));
-export const create = (wanted) => json("POST", "/campaigns", wanted);
+/** All campaigns, read page by page. */
+export async function campaigns() {
+  const found = new Map();
+  for (let offset = 0; ;) {
+    const { campaigns: page, count } = await json("GET", `/campaigns?limit=${PAGE_SIZE}&offset=${offset}`);
+    for (const each of page) found.set(each.name, each);
+    offset += page.length;
+    if (!page.length || offset >= count) return [...found.values()];
+  }
+}
+export const create = (settings) => json("POST", "/campaigns", settings);
 export const session = () => json("GET", "/session");
 export const policies = () => json("GET", "/policies").then(list("policies"));
-/** What a campaign knows; of its arms at most so many, the best first. */
+/** What a campaign has learned, with its best `arms` arms; all arms if `arms` is null. */
 export const insight = (name, arms, signal) =>
   json("GET", `${at(name)}/insight${arms ? `?arms=${arms}` : ""}`, undefined, signal);
 export const history = (name, points, signal) =>
@@ -85,14 +86,14 @@ export const addArm = (name, arm) => json("POST", `${at(name)}/arms`, { name: ar
 export const retireArm = (name, arm) => json("DELETE", `${at(name)}/arms/${encodeURIComponent(arm)}`);
 export const remove = (name) => json("DELETE", at(name));
 
-/** All of a campaign as a file. */
+/** An exported campaign as a file. */
 export const exported = async (name) => (await send("GET", `${at(name)}/export`)).blob();
 
-/** Call back for each message of the campaign's stream, or of all, until it ends. EventSource cannot send a token, fetch can. */
+/** Follow the stream of one campaign, or of all, until it ends. Uses fetch, because EventSource cannot send a token. */
 export async function stream(name, signal, opened, changed) {
-  const answer = await send("GET", `${name ? at(name) : ""}/stream`, undefined, signal);
+  const response = await send("GET", `${name ? at(name) : ""}/stream`, undefined, signal);
   opened();
-  const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   for (let rest = ""; ;) {
     const { value, done } = await reader.read();
     if (done) return;

@@ -1,17 +1,17 @@
-// The dashboard: its frame, the address of each page, the shortcuts.
+// The dashboard: header, routing by URL hash, keyboard shortcuts.
 
 import { onTokenNeeded, session, setToken, token } from "./api.js";
-import { campaignPage } from "./campaign.js";
-import { createDialog } from "./create.js";
+import { listPage } from "./campaign_list.js";
+import { campaignPage } from "./campaign_page.js";
+import { createDialog } from "./create_dialog.js";
 import { login, shortcuts, toast } from "./dialogs.js";
-import { h, icon, say } from "./dom.js";
-import { listPage } from "./list.js";
-import { tick } from "./panels.js";
+import { h, icon, setText } from "./dom.js";
+import { refreshTimes } from "./side_panels.js";
 
 const main = document.getElementById("main");
 const bar = document.getElementById("bar");
 let page = null,
-  asking = false,
+  signingIn = false,
   allowed = { scope: "full", campaign: null };
 
 const STATES = { live: "Live", polling: "Polling", offline: "No connection" };
@@ -23,13 +23,13 @@ const light = h(
 );
 let link = "live";
 
-/** Say how news comes. "loaded" ends a time without connection, whichever way news came before. */
+/** Show how updates arrive. "loaded" means that the connection is back, in the mode that was used before. */
 function state(next) {
   if (next === "live" || next === "polling") link = next;
   const now = next === "loaded" ? link : next;
   light.hidden = false;
   light.className = `live is-${now}`;
-  say(light.lastElementChild, STATES[now]);
+  setText(light.lastElementChild, STATES[now]);
 }
 
 const tool = (sign, label, keys, click) =>
@@ -60,13 +60,13 @@ bar.append(
   h(
     "a",
     { class: "brand", href: "#/", "aria-label": "kofn, all campaigns" },
-    h("img", { src: "mark.svg", alt: "", width: "28", height: "28" }),
+    h("img", { src: "logo.svg", alt: "", width: "28", height: "28" }),
     h("span", {}, "kofn"),
   ),
   crumb,
   h("span", { class: "grow" }),
   light,
-  tool("theme", "Light or dark", "t", () => window.kofnTheme.toggle()),
+  tool("theme", "Toggle dark mode", "t", () => window.kofnTheme.toggle()),
   keys,
   leave,
 );
@@ -77,7 +77,7 @@ document
     h("a", { href: "api/openapi.json" }, "OpenAPI document"),
   );
 
-/** What the token is for: what it cannot do is not offered. */
+/** What the token allows. Other actions are hidden. */
 const may = { change: () => allowed.scope === "full", create: () => allowed.scope === "full" && !allowed.campaign };
 
 const create = () =>
@@ -87,24 +87,24 @@ const create = () =>
     location.hash = `#/${encodeURIComponent(name)}`;
   });
 
-/** Ask what may be done, then show the page of the address. */
+/** Load what the token allows, then show the page. */
 async function start() {
   try {
     allowed = await session();
-  } catch (why) {
-    if (why.status === 401) return;
+  } catch (error) {
+    if (error.status === 401) return;
   }
   show();
 }
 
-/** Show the page of the address. */
+/** Show the page that the URL hash names. */
 function show() {
   page?.stop();
-  asking = false;
+  signingIn = false;
   light.hidden = true;
   leave.hidden = !token();
   for (const dialog of document.querySelectorAll("dialog")) dialog.close();
-  const name = named();
+  const name = campaignName();
   const tools = { create, failed, state, home, may };
   page = name ? campaignPage(name, tools) : listPage(tools);
   document.title = name ? `${name} · kofn` : "Campaigns · kofn";
@@ -117,7 +117,7 @@ function show() {
   window.scrollTo(0, 0);
 }
 
-function named() {
+function campaignName() {
   try {
     return decodeURIComponent(location.hash.replace(/^#\/?/, ""));
   } catch {
@@ -125,9 +125,9 @@ function named() {
   }
 }
 
-/** Say in place of the page what went wrong, and how to go on. */
-function failed(why) {
-  const gone = why.status === 404;
+/** Show an error in place of the page. */
+function failed(error) {
+  const missing = error.status === 404;
   light.hidden = true;
   main.replaceChildren(
     h(
@@ -137,12 +137,12 @@ function failed(why) {
         "div",
         { class: "empty panel", role: "alert" },
         h("span", { class: "empty-sign" }, icon("warn")),
-        h("h1", {}, gone ? "Not here" : why.status ? "That did not work" : "No connection"),
-        h("p", { class: "quiet" }, why.message),
+        h("h1", {}, missing ? "Not found" : error.status ? "Something went wrong" : "No connection"),
+        h("p", { class: "quiet" }, error.message),
         h(
           "div",
           { class: "tools" },
-          gone
+          missing
             ? h("a", { class: "button primary", href: "#/" }, "All campaigns")
             : h("button", { class: "button primary", type: "button", on: { click: show } }, "Try again"),
         ),
@@ -151,13 +151,13 @@ function failed(why) {
   );
 }
 
-onTokenNeeded((why) => {
-  if (asking) return;
-  asking = true;
+onTokenNeeded((error) => {
+  if (signingIn) return;
+  signingIn = true;
   page?.stop();
   light.hidden = true;
   for (const dialog of document.querySelectorAll("dialog")) dialog.close();
-  const said = token() ? why.message : null;
+  const message = token() ? error.message : null;
   setToken(null);
   leave.hidden = true;
   document.title = "Sign in · kofn";
@@ -165,8 +165,8 @@ onTokenNeeded((why) => {
     h(
       "div",
       { class: "page" },
-      login(said, () => {
-        asking = false;
+      login(message, () => {
+        signingIn = false;
         start();
       }),
     ),
@@ -179,14 +179,14 @@ document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   if (event.key === "Escape" && event.target.matches?.("input[type=search]")) return event.target.blur();
   if (event.target.closest?.("input, textarea, select") && event.target.type !== "radio") return;
-  if (asking && event.key === "n") return;
+  if (signingIn && event.key === "n") return;
   const work = page?.keys[event.key] ?? KEYS[event.key];
   if (!work) return;
   event.preventDefault();
   work();
 });
 
-// "Skip to the content" is an address of its own kind: it moves the focus, not the page.
+// The link "Skip to content" moves the focus; its hash is not a page.
 document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();
@@ -195,5 +195,5 @@ window.addEventListener("hashchange", () => {
   show();
   main.focus({ preventScroll: true });
 });
-setInterval(tick, 5000);
+setInterval(refreshTimes, 5000);
 start();

@@ -1,13 +1,13 @@
-// The chart of rewards: the recent mean with its band, the average of all time, what the best subset earns, and plays.
+// The chart of rewards: recent mean with its interval, average, estimated reward of the best subset, and plays.
 
+import { nearest, recent, scale, ticks, timeTicks } from "./chart_data.js";
 import { h, s, setVars } from "./dom.js";
 import { count, digits, exact, moment, reward, signed } from "./format.js";
-import { nearest, recent, scale, ticks, timeTicks } from "./series.js";
 
 const BARS = 30;
 const AXIS = 24;
 
-/** The chart, and `update(points, insight)` that redraws it. */
+/** The chart. `update(points, insight)` redraws it, `by(axis)` selects time or rewards as the horizontal axis. */
 export function rewardChart() {
   const svg = s("svg", { class: "plot", "aria-hidden": "true" });
   const tip = h("div", { class: "tip", role: "status", hidden: true });
@@ -26,7 +26,7 @@ export function rewardChart() {
   const keys = h(
     "p",
     { id: "chart-keys", class: "unseen" },
-    "Left and right arrow walk through the points, Home and End go to the ends, Escape leaves.",
+    "Use the left and right arrow keys to move between points, Home and End for the first and last, Escape to leave.",
   );
   const element = h("div", { class: "chart" }, stage, keys);
   let data = null,
@@ -37,7 +37,7 @@ export function rewardChart() {
   function redraw() {
     if (!data || !stage.clientWidth) return;
     drawn = draw(svg, stage.clientWidth, stage.clientHeight, data, by);
-    stage.setAttribute("aria-label", described(data));
+    stage.setAttribute("aria-label", description(data));
     point(at === null ? null : Math.min(at, data.series.length - 1));
   }
 
@@ -52,7 +52,7 @@ export function rewardChart() {
     drawn.line.setAttribute("x2", x);
     drawn.dot.setAttribute("cx", x);
     drawn.dot.setAttribute("cy", drawn.y(here.recent));
-    tip.replaceChildren(...tipped(here, data.range));
+    tip.replaceChildren(...tooltipLines(here, data.range));
     const width = tip.offsetWidth,
       left = x + 14 + width > stage.clientWidth ? x - width - 14 : x + 14;
     setVars(tip, { "--x": `${Math.max(0, left)}px` });
@@ -102,18 +102,18 @@ export function rewardChart() {
   };
 }
 
-function described({ series, insight, range }) {
+function description({ series, insight, range }) {
   const last = series.at(-1);
-  const best = insight.value === null ? "" : ` The best subset earns ${reward(insight.value, range)}.`;
-  return `Reward over time, ${series.length} points. It began at ${reward(series[0].recent, range)} and is now ${reward(last.recent, range)}; the average of all is ${reward(insight.average, range)}.${best}`;
+  const best = insight.value === null ? "" : ` The estimated reward of the best subset is ${reward(insight.value, range)}.`;
+  return `Reward over time, ${series.length} points. The first value is ${reward(series[0].recent, range)} and the latest ${reward(last.recent, range)}; the overall average is ${reward(insight.average, range)}.${best}`;
 }
 
-function tipped(here, range) {
+function tooltipLines(here, range) {
   const line = (name, label, value) => h("div", { class: `tip-line ${name}` }, h("span", {}, label), h("b", {}, value));
   return [
     h("div", { class: "tip-head" }, moment(here.until)),
     line("recent", "Recent mean", reward(here.recent, range)),
-    line("band", "95% within", `${reward(here.low, range)} – ${reward(here.high, range)}`),
+    line("band", "95% interval", `${reward(here.low, range)} – ${reward(here.high, range)}`),
     line("average", "Average so far", reward(here.average, range)),
     line("", "Rewards so far", exact(here.total_rewards)),
   ];
@@ -166,7 +166,7 @@ function draw(svg, width, height, data, by) {
   return { xs, y, cross, line, dot };
 }
 
-/** The rewards that the chart shows: the lines and the best subset's interval, with some air. */
+/** The range of the vertical axis: all curves and the interval of the best subset, with a margin. */
 function bounds(series, insight, range) {
   const seen = [
     insight.value,
@@ -177,8 +177,8 @@ function bounds(series, insight, range) {
   ].filter((each) => each !== null && each !== undefined);
   const low = Math.min(...seen),
     high = Math.max(...seen);
-  const air = Math.max((high - low) * 0.12, (range[1] - range[0]) * 0.005);
-  return [Math.max(range[0], low - air), Math.min(range[1], high + air)];
+  const margin = Math.max((high - low) * 0.12, (range[1] - range[0]) * 0.005);
+  return [Math.max(range[0], low - margin), Math.min(range[1], high + margin)];
 }
 
 const fix = (number) => number.toFixed(1);
@@ -220,7 +220,7 @@ function xAxis(box, over, x, by, height, narrow) {
   );
 }
 
-/** How busy it was: plays per stretch of the axis, in bars that share a scale. */
+/** Bars of plays per interval of the horizontal axis. */
 function bars(points, box, x, by, height) {
   const width = 6,
     many = Math.max(1, Math.floor((box.right - box.left) / width));
@@ -254,7 +254,7 @@ function best(insight, box, y) {
   );
 }
 
-/** Beside the ends of the lines: what they are, and between them what is gained. */
+/** Labels at the right: the best subset, the average, and the gain between them. */
 function ends({ insight, range }, box, y) {
   const x = box.right + 10;
   const text = (name, at, label, value) =>
@@ -287,7 +287,7 @@ function ends({ insight, range }, box, y) {
   );
 }
 
-/** A small line of recent means, for a list. */
+/** A sparkline of recent means. */
 export function sparkline(points, range, label) {
   const series = recent(points, range);
   const svg = s("svg", {
@@ -310,7 +310,7 @@ export function sparkline(points, range, label) {
   return svg;
 }
 
-/** What the colours of the chart mean. */
+/** The legend of the chart. */
 export function legend() {
   const entry = (name, text) => h("span", { class: `key ${name}` }, h("i", { "aria-hidden": "true" }), text);
   return h(

@@ -1,9 +1,9 @@
-// Dialogs that ask, the field for a token, the list of shortcuts, and short messages.
+// Forms in dialogs, the sign-in form, the list of shortcuts, and toasts.
 
-import { Problem, setToken } from "./api.js";
-import { h, icon, say } from "./dom.js";
+import { ApiError, setToken } from "./api.js";
+import { h, icon, setText } from "./dom.js";
 
-/** A dialog with a form. `done(data)` may throw: then the dialog stays, and says why. Gives the dialog. */
+/** Open a dialog with a form. If `done(data)` throws an ApiError, the dialog stays open and shows it. */
 export function form({ title, intro, fields = [], submit, danger = false, done, wide = false }) {
   const wrong = h("p", { class: "wrong", role: "alert", hidden: true });
   const go = h("button", { class: `button ${danger ? "danger" : "primary"}`, type: "submit" }, submit);
@@ -45,11 +45,11 @@ export function form({ title, intro, fields = [], submit, danger = false, done, 
     try {
       await done(new FormData(body));
       dialog.close();
-    } catch (why) {
-      if (!(why instanceof Problem)) throw why;
-      say(wrong, why.message);
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      setText(wrong, error.message);
       wrong.hidden = false;
-      (why.field ? body.elements[why.field] : wrong).focus?.();
+      (error.field ? body.elements[error.field] : wrong).focus?.();
       wrong.scrollIntoView({ block: "nearest" });
     } finally {
       go.disabled = false;
@@ -62,22 +62,21 @@ export function form({ title, intro, fields = [], submit, danger = false, done, 
   document.body.append(dialog);
   dialog.showModal();
   dialog.querySelector("[autofocus]")?.focus();
-  return dialog;
 }
 
-let made = 0;
+let fieldCount = 0;
 
-/** A field with its label and a hint that screen readers read too. */
+/** A labelled field, with a hint that screen readers announce. */
 export function field(label, input, hint) {
-  made += 1;
-  input.id = `field-${made}`;
-  const under = hint ? h("span", { class: "hint", id: `hint-${made}` }, hint) : null;
+  fieldCount += 1;
+  input.id = `field-${fieldCount}`;
+  const under = hint ? h("span", { class: "hint", id: `hint-${fieldCount}` }, hint) : null;
   if (under) input.setAttribute("aria-describedby", under.id);
   return h("div", { class: "field" }, h("label", { for: input.id }, label), input, under);
 }
 
-/** A page in place of the others: the service wants a token. */
-export function login(said, again) {
+/** The sign-in form, shown while the service requires a token. */
+export function login(message, signedIn) {
   const input = h("input", {
     name: "token",
     type: "password",
@@ -85,7 +84,7 @@ export function login(said, again) {
     required: true,
     spellcheck: "false",
   });
-  const wrong = h("p", { class: "wrong", role: "alert", hidden: !said }, said ?? "");
+  const wrong = h("p", { class: "wrong", role: "alert", hidden: !message }, message ?? "");
   const element = h(
     "form",
     {
@@ -95,7 +94,7 @@ export function login(said, again) {
           event.preventDefault();
           if (input.value.trim()) {
             setToken(input.value.trim());
-            again();
+            signedIn();
           }
         },
       },
@@ -103,25 +102,25 @@ export function login(said, again) {
     h(
       "div",
       { class: "empty-art", "aria-hidden": "true" },
-      h("img", { src: "mark.svg", alt: "", width: "48", height: "48" }),
+      h("img", { src: "logo.svg", alt: "", width: "48", height: "48" }),
     ),
     h("h1", {}, "Sign in"),
     h(
       "p",
       { class: "quiet" },
-      "This service asks for a token. One is made by ",
+      "This service requires a token. Create one with ",
       h("code", {}, "kofn token create"),
       ".",
     ),
     wrong,
-    field("Token", input, "It is kept in this tab only, until you close it."),
+    field("Token", input, "Stored in this tab only, until you close it."),
     h("button", { class: "button primary wide", type: "submit" }, "Sign in"),
   );
   queueMicrotask(() => input.focus());
   return element;
 }
 
-/** A message that goes by itself; errors stay longer. */
+/** Show a message for a few seconds; errors stay longer. */
 export function toast(text, bad = false) {
   const element = h(
     "div",
@@ -135,19 +134,20 @@ export function toast(text, bad = false) {
   setTimeout(() => element.remove(), bad ? 9000 : 4000);
 }
 
-export const SHORTCUTS = [
+const SHORTCUTS = [
   ["n", "New campaign"],
-  ["/", "Filter the list or the arms"],
+  ["/", "Filter campaigns or arms"],
   ["j  k", "Next and previous campaign"],
-  ["Enter", "Open it"],
+  ["Enter", "Open the campaign"],
   ["c", "All campaigns"],
   ["p", "Pause or resume"],
   ["a", "Add an arm"],
-  ["t", "Light or dark"],
-  ["?", "This list"],
+  ["t", "Toggle dark mode"],
+  ["?", "Show the shortcuts"],
   ["Esc", "Close a dialog, leave the chart"],
 ];
 
+/** Open the list of keyboard shortcuts. */
 export function shortcuts() {
   const dialog = h(
     "dialog",

@@ -1,14 +1,14 @@
-// Elements from plain calls. Text is always a text node, so no name can become markup, and styles are set by property,
-// so a strict Content-Security-Policy holds.
+// Helpers that create and update elements. Text is always a text node, so a name cannot become markup. Styles are set
+// by property, as a strict Content-Security-Policy requires.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An element: h("button", {class: "primary", on: {click}, disabled: false}, "Save"). */
+/** Create an element: h("button", {class: "primary", on: {click}, disabled: false}, "Save"). */
 export function h(tag, props = {}, ...children) {
   return fill(document.createElement(tag), props, children);
 }
 
-/** The same in SVG. */
+/** Create an SVG element. */
 export function s(tag, props = {}, ...children) {
   return fill(document.createElementNS(SVG, tag), props, children);
 }
@@ -17,7 +17,6 @@ function fill(element, props, children) {
   for (const [name, value] of Object.entries(props)) {
     if (value === undefined || value === null || value === false) continue;
     if (name === "on") for (const [event, listener] of Object.entries(value)) element.addEventListener(event, listener);
-    else if (name === "vars") setVars(element, value);
     else if (name === "value") element.value = value;
     else element.setAttribute(name, value === true ? "" : value);
   }
@@ -32,20 +31,20 @@ export function setVars(element, values) {
   for (const [name, value] of Object.entries(values)) element.style.setProperty(name, String(value));
 }
 
-/** Show other text, if it is other text: screen readers are told of real changes only. */
-export function say(element, text) {
+/** Set the text of an element. Unchanged text is left alone, so that screen readers announce real changes only. */
+export function setText(element, text) {
   if (element.textContent !== text) element.textContent = text;
   return element;
 }
 
-const rowsOf = new WeakMap();
+const itemsOf = new WeakMap();
 
-/** The element of that key, in a container that `keyed` fills. */
-export const rowOf = (container, name) => rowsOf.get(container)?.get(name);
+/** The element of a key in a container that `syncList` fills. */
+export const listItem = (container, name) => itemsOf.get(container)?.get(name);
 
-/** Make a container's children follow a list; elements stay with their keys, so focus and transitions live on. */
-export function keyed(container, items, { key, create, update }) {
-  const known = rowsOf.get(container) ?? new Map();
+/** Update the children of a container to match a list. Elements are reused by key, which keeps focus and transitions. */
+export function syncList(container, items, { key, create, update }) {
+  const known = itemsOf.get(container) ?? new Map();
   const rows = new Map();
   let place = container.firstElementChild;
   items.forEach((item, index) => {
@@ -57,7 +56,7 @@ export function keyed(container, items, { key, create, update }) {
     else container.insertBefore(row, place);
   });
   for (const [name, row] of known) if (!rows.has(name)) row.remove();
-  rowsOf.set(container, rows);
+  itemsOf.set(container, rows);
 }
 
 const PATHS = {
@@ -77,11 +76,10 @@ const PATHS = {
   theme: "M10 3a7 7 0 100 14 7 7 0 000-14zM10 3v14M10 6.5l4.6-1.7M10 10h7M10 13.5l4.6 1.7",
   keys: "M2.5 5.5h15v9h-15zM5.5 8.5h.01M8.5 8.5h.01M11.5 8.5h.01M14.5 8.5h.01M7 11.5h6",
   out: "M8 3.5H4v13h4M12 6.5l3.5 3.5-3.5 3.5M15 10H8",
-  copy: "M7 7h9.5v9.5H7zM13 7V3.5H3.5V13H7",
   warn: "M10 3L18 16.5H2zM10 8v4M10 14.2h.01",
 };
 
-/** A drawn sign beside a text that says the same. */
+/** A decorative icon, hidden from screen readers. */
 export function icon(name) {
   return s("svg", { class: "icon", viewBox: "0 0 20 20", "aria-hidden": "true" }, s("path", { d: PATHS[name] }));
 }

@@ -1,8 +1,8 @@
-// Numbers and times as people read them.
+// Formatting of numbers and times.
 
 const whole = new Intl.NumberFormat("en");
 
-/** 1,204 or, from a hundred thousand on, 1.2M. */
+/** 1,204; compact from 100,000 on: 1.2M. */
 export function count(value) {
   if (value === null || value === undefined) return "–";
   if (Math.abs(value) < 100_000) return whole.format(value);
@@ -11,7 +11,7 @@ export function count(value) {
 
 export const exact = (value) => whole.format(value);
 
-/** Digits that show a thousandth of the range of rewards. */
+/** Decimal places that resolve a thousandth of the reward range. */
 export function digits([low, high]) {
   const span = high - low;
   return Math.max(0, Math.min(6, 3 - Math.floor(Math.log10(span) + 1e-9)));
@@ -26,13 +26,13 @@ export function reward(value, range) {
   return text.replace(/^-/, "−");
 }
 
-/** A difference, with its sign. */
+/** A difference with its sign. */
 export function signed(value, range) {
   if (value === null || value === undefined) return "–";
   return (value > 0 ? "+" : "") + reward(value, range);
 }
 
-/** A share of one; next to 0 and 1 it stays honest: nothing is 100% sure. */
+/** A share in percent. Values close to 0 and 1 are never rounded to 0% and 100%. */
 export function percent(share, places = 0) {
   if (share === null || share === undefined) return "–";
   if (places && share > 0.999 && share < 1) return ">99.9%";
@@ -63,5 +63,5 @@ export function ago(at) {
 const full = new Intl.DateTimeFormat("en", { dateStyle: "medium", timeStyle: "medium" });
 export const moment = (at) => full.format(new Date(at));
 
-/** One thing, two things: plural(2, "arm") is "2 arms". */
+/** A number and its noun: plural(2, "arm") is "2 arms". */
 export const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;

@@ -1,8 +1,8 @@
-// Light, dark or as the system says. A classic script in the head, so that no page is ever painted in the wrong one.
+// Light or dark theme, by default that of the system. A classic script in the head, so that it runs before the first paint.
 (() => {
   const key = "kofn-theme";
   const system = window.matchMedia("(prefers-color-scheme: dark)");
-  const remembered = () => {
+  const stored = () => {
     try {
       return localStorage.getItem(key);
     } catch {
@@ -11,22 +11,21 @@
   };
 
   function apply() {
-    const chosen = remembered();
+    const chosen = stored();
     const dark = chosen ? chosen === "dark" : system.matches;
     document.documentElement.dataset.theme = dark ? "dark" : "light";
   }
 
   function toggle() {
     const next = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-    // The choice of the system is no choice of the user's: it is followed, not remembered.
+    // A choice equal to the system's is not stored, so that the page follows the system again.
     const asSystem = (next === "dark") === system.matches;
     try {
       asSystem ? localStorage.removeItem(key) : localStorage.setItem(key, next);
     } catch {
-      /* a private window */
+      /* storage is not available in a private window */
     }
     document.documentElement.dataset.theme = next;
-    return next;
   }
 
   system.addEventListener("change", apply);

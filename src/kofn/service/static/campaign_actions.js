@@ -1,27 +1,27 @@
-// What can be done to a campaign from its page, and the buttons for it.
+// Actions on a campaign, with their dialogs and buttons.
 
 import * as api from "./api.js";
 import { field, form, toast } from "./dialogs.js";
 import { h, icon } from "./dom.js";
 import { plural } from "./format.js";
 
-/** What can be done to a campaign, from the page. */
+/** The actions on a campaign. `summary()` returns its latest summary, or null if it may not be changed. */
 export function actions(name, summary, refresh, home) {
-  async function tried(work, said) {
+  async function attempt(work, message) {
     try {
       await work();
-      toast(said);
-    } catch (why) {
-      if (!(why instanceof api.Problem)) throw why;
-      if (why.status !== 401) toast(why.message, true);
+      toast(message);
+    } catch (error) {
+      if (!(error instanceof api.ApiError)) throw error;
+      if (error.status !== 401) toast(error.message, true);
     }
     refresh();
   }
 
   const toggle = () => {
     const { state } = summary() ?? {};
-    if (state === "running") tried(() => api.act(name, "pause"), `${name} is paused`);
-    if (state === "paused") tried(() => api.act(name, "resume"), `${name} runs again`);
+    if (state === "running") attempt(() => api.act(name, "pause"), `${name} is paused`);
+    if (state === "paused") attempt(() => api.act(name, "resume"), `${name} is resumed`);
   };
 
   const finish = () =>
@@ -30,7 +30,7 @@ export function actions(name, summary, refresh, home) {
       submit: "Finish campaign",
       danger: true,
       intro:
-        "It will decide no more, and cannot be resumed. Rewards that come late still count, and what was learned stays here.",
+        "It makes no more decisions and cannot be resumed. Late rewards still count, and everything learned is kept.",
       async done() {
         await api.act(name, "finish");
         toast(`${name} is finished`);
@@ -43,7 +43,7 @@ export function actions(name, summary, refresh, home) {
       title: `Retire ${arm}?`,
       submit: "Retire arm",
       danger: true,
-      intro: "It will not be shown again. What was learned of the others stays.",
+      intro: "It is no longer shown. What was learned about the other arms is kept.",
       async done() {
         await api.retireArm(name, arm);
         toast(`${arm} is retired`);
@@ -56,7 +56,7 @@ export function actions(name, summary, refresh, home) {
     form({
       title: "Add an arm",
       submit: "Add arm",
-      intro: "It starts unknown and is tried along with the others; what was learned of them stays.",
+      intro: "A new arm is explored along with the others. What was learned about them is kept.",
       fields: [
         field(
           "Name of the arm",
@@ -72,7 +72,7 @@ export function actions(name, summary, refresh, home) {
       ],
       async done(data) {
         const arm = String(data.get("arm")).trim();
-        if (!arm) throw new api.Problem(422, "The arm needs a name.");
+        if (!arm) throw new api.ApiError(422, "The arm needs a name.");
         await api.addArm(name, arm);
         toast(`${arm} is added`);
         refresh();
@@ -83,34 +83,34 @@ export function actions(name, summary, refresh, home) {
   const remove = () =>
     form({
       title: `Delete ${name}?`,
-      submit: "Delete for good",
+      submit: "Delete campaign",
       danger: true,
-      intro: `All of its ${plural(summary().plays, "play")} and all that was learned will be gone. Export it first if you may want it back.`,
+      intro: `This deletes ${plural(summary().plays, "play")} and everything that was learned. Export the campaign first if you may need it again.`,
       fields: [
         field(
-          "Write the campaign's name",
-          h("input", { name: "same", autocomplete: "off", spellcheck: "false", autofocus: true }),
+          "Type the campaign's name to confirm",
+          h("input", { name: "confirmation", autocomplete: "off", spellcheck: "false", autofocus: true }),
         ),
       ],
       async done(data) {
-        if (data.get("same") !== name) throw new api.Problem(422, `That is not the name: write ${name}.`);
+        if (data.get("confirmation") !== name) throw new api.ApiError(422, `The name does not match: type ${name}.`);
         await api.remove(name);
         toast(`${name} is deleted`);
         home();
       },
     });
 
-  const save = () =>
-    tried(async () => {
+  const exportJson = () =>
+    attempt(async () => {
       const link = h("a", { href: URL.createObjectURL(await api.exported(name)), download: `${name}.json` });
       link.click();
       setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
     }, "Exported");
 
-  return { toggle, retire, add, buttons: () => buttonRow({ toggle, finish, save, remove }) };
+  return { toggle, retire, add, buttons: () => buttonRow({ toggle, finish, exportJson, remove }) };
 }
 
-function buttonRow({ toggle, finish, save, remove }) {
+function buttonRow({ toggle, finish, exportJson, remove }) {
   const pause = h(
     "button",
     { class: "button", type: "button", "aria-keyshortcuts": "p", title: "Pause (p)", on: { click: toggle } },
@@ -147,7 +147,7 @@ function buttonRow({ toggle, finish, save, remove }) {
     h(
       "div",
       { class: "menu-body" },
-      entry("download", "Export as JSON", save),
+      entry("download", "Export as JSON", exportJson),
       entry("trash", "Delete…", remove, true),
     ),
   );
@@ -167,7 +167,7 @@ function buttonRow({ toggle, finish, save, remove }) {
     pause.hidden = state !== "running";
     resume.hidden = state !== "paused";
     end.hidden = state === "finished";
-    // A button that goes away must not take the keyboard's place with it.
+    // Keep the keyboard focus when the focused button disappears.
     if (focused && document.activeElement.hidden)
       [pause, resume, menu.firstElementChild].find((each) => !each.hidden).focus();
   }

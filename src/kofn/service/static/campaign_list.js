@@ -1,17 +1,17 @@
-// The page of all campaigns.
+// The page that lists all campaigns.
 
 import * as api from "./api.js";
 import { sparkline } from "./chart.js";
-import { h, icon, keyed, rowOf, s, say } from "./dom.js";
+import { h, icon, listItem, s, setText, syncList } from "./dom.js";
 import { count, exact, reward } from "./format.js";
-import { paced, watch } from "./live.js";
-import { since } from "./panels.js";
+import { throttled, watch } from "./live_updates.js";
+import { timeAgo } from "./side_panels.js";
 
-const LEAST = 1500;
-const SPARKS = 24;
-const SPARK_EVERY = 12_000;
+const RELOAD_INTERVAL = 1500; // milliseconds between two reloads, at least
+const SPARKLINES = 24; // campaigns with a sparkline
+const SPARKLINE_INTERVAL = 12_000; // milliseconds between two requests for one sparkline, at least
 
-/** The page; `stop` ends its work. */
+/** The list of campaigns. `stop()` ends its requests. */
 export function listPage({ create, failed, state, may }) {
   const find = h("input", {
     type: "search",
@@ -63,26 +63,26 @@ export function listPage({ create, failed, state, may }) {
     if (!all) return;
     const sought = find.value.trim().toLowerCase();
     const chosen = all.filter(({ name }) => name.toLowerCase().includes(sought));
-    keyed(rows, chosen, { key: ({ name, created }) => name + created, create: card, update: fillCard });
+    syncList(rows, chosen, { key: ({ name, created }) => name + created, create: card, update: fillCard });
     bones.hidden = true;
     blank.hidden = all.length > 0;
     tools.hidden = all.length === 0;
     newButton.hidden = !may.create();
     none.hidden = chosen.length > 0 || !all.length;
-    say(none, `No campaign has “${find.value}” in its name.`);
+    setText(none, `No campaign name contains “${find.value}”.`);
     const running = all.filter((each) => each.state === "running").length;
-    say(under, all.length ? `${exact(running)} running, ${exact(all.length)} in all` : "Nothing here yet.");
+    setText(under, all.length ? `${exact(running)} running, ${exact(all.length)} in total` : "Nothing to show yet.");
   }
 
-  /** Small lines, for the first rows: each is one small request, made again only after a change. */
-  async function drawSparks() {
-    for (const each of all.slice(0, SPARKS)) {
+  /** Draw the sparklines of the first campaigns. Each is one small request, repeated only after a change. */
+  async function drawSparklines() {
+    for (const each of all.slice(0, SPARKLINES)) {
       const known = sparks.get(each.name);
-      if (stopped || !each.rewards || known?.version === each.version || (known && Date.now() - known.at < SPARK_EVERY))
+      if (stopped || !each.rewards || known?.version === each.version || (known && Date.now() - known.at < SPARKLINE_INTERVAL))
         continue;
       sparks.set(each.name, { version: each.version, at: Date.now() });
       const points = await api.history(each.name, 80).catch(() => []);
-      rowOf(rows, each.name + each.created)
+      listItem(rows, each.name + each.created)
         ?.querySelector(".card-spark")
         .replaceChildren(sparkline(points, each.reward_range, `Reward of ${each.name} over time`));
     }
@@ -94,16 +94,16 @@ export function listPage({ create, failed, state, may }) {
       if (stopped) return;
       state("loaded");
       redraw();
-      await drawSparks();
-    } catch (why) {
-      if (stopped || why.status === 401) return;
-      if (!(why instanceof api.Problem)) throw why;
+      await drawSparklines();
+    } catch (error) {
+      if (stopped || error.status === 401) return;
+      if (!(error instanceof api.ApiError)) throw error;
       if (all) return state("offline");
       stop();
-      failed(why);
+      failed(error);
     }
   }
-  const refresh = paced(load, LEAST);
+  const refresh = throttled(load, RELOAD_INTERVAL);
   const stop = () => {
     stopped = true;
     refresh.stop();
@@ -117,7 +117,7 @@ export function listPage({ create, failed, state, may }) {
     const here = links.indexOf(document.activeElement);
     links[here < 0 ? (by > 0 ? 0 : links.length - 1) : Math.max(0, Math.min(links.length - 1, here + by))]?.focus();
   }
-  return { element, title: "Campaigns", stop, keys: { "/": () => find.focus(), j: () => step(1), k: () => step(-1) } };
+  return { element, stop, keys: { "/": () => find.focus(), j: () => step(1), k: () => step(-1) } };
 }
 
 function card({ name }) {
@@ -142,16 +142,16 @@ function card({ name }) {
 function fillCard(element, each) {
   const pill = element.querySelector(".pill");
   pill.className = `pill is-${each.state}`;
-  say(pill, each.state);
-  say(
+  setText(pill, each.state);
+  setText(
     element.querySelector(".card-sub"),
     `${each.k} of ${exact(each.arms)} arms${each.direction === "minimize" ? " · lower is better" : ""}`,
   );
-  say(element.querySelector(".mean dd"), reward(each.mean, each.reward_range));
-  say(element.querySelector(".plays dd"), count(each.plays));
-  say(element.querySelector(".flight dd"), count(each.in_flight));
+  setText(element.querySelector(".mean dd"), reward(each.mean, each.reward_range));
+  setText(element.querySelector(".plays dd"), count(each.plays));
+  setText(element.querySelector(".flight dd"), count(each.in_flight));
   const changed = element.querySelector(".changed dd");
-  if (changed.firstElementChild?.dateTime !== each.changed) changed.replaceChildren(since(each.changed));
+  if (changed.firstElementChild?.dateTime !== each.changed) changed.replaceChildren(timeAgo(each.changed));
 }
 
 const START = `campaign = kofn.Campaign.create("front-page", arms=goods, k=5)
@@ -171,11 +171,11 @@ function empty(create) {
     "div",
     { class: "empty panel" },
     s("svg", { class: "dots", viewBox: "0 0 116 72", "aria-hidden": "true" }, dots),
-    h("h2", {}, "No campaign yet"),
+    h("h2", {}, "No campaigns yet"),
     h(
       "p",
       { class: "quiet" },
-      "Name the things you choose from and how many you can show. kofn learns which belong together, from one reward for the whole set.",
+      "List the arms to choose from and how many to show at a time. kofn learns the best subset from one reward per decision.",
     ),
     h(
       "button",

@@ -1,14 +1,14 @@
-// The dialog that makes a campaign.
+// The dialog that creates a campaign.
 
-import { create, policies, Problem } from "./api.js";
+import { ApiError, create, policies } from "./api.js";
 import { field, form } from "./dialogs.js";
-import { h, say } from "./dom.js";
+import { h, setText } from "./dom.js";
 import { exact } from "./format.js";
 
 const DAY = 86_400;
 
-/** Ask for what a campaign needs; `made(name)` when it is there. */
-export function createDialog(made) {
+/** Open the dialog. `created(name)` is called when the campaign has been created. */
+export function createDialog(created) {
   const name = h("input", {
     name: "name",
     required: true,
@@ -24,7 +24,7 @@ export function createDialog(made) {
     required: true,
     spellcheck: "false",
     placeholder: "kettle\nmug\ntray\n…",
-    on: { input: tell },
+    on: { input: updateCount },
   });
   const k = h("input", {
     name: "k",
@@ -33,20 +33,20 @@ export function createDialog(made) {
     step: "1",
     value: "5",
     inputmode: "numeric",
-    on: { input: tell },
+    on: { input: updateCount },
   });
   const number = (title, value) =>
     h("input", { name: title, type: "number", step: "any", value, inputmode: "decimal" });
-  const told = h("p", { class: "told-count", role: "status" });
+  const armCount = h("p", { class: "arm-count", role: "status" });
 
-  function tell() {
-    const { names, twice } = armsIn(arms.value);
-    const places = Number(k.value);
-    if (!names.length) say(told, "No arms yet.");
-    else if (twice) say(told, `“${twice}” stands there twice.`);
-    else if (places >= names.length)
-      say(told, `${exact(names.length)} arms for ${exact(places)} places: there must be more arms than places.`);
-    else say(told, `${exact(names.length)} arms for ${exact(places)} places.`);
+  function updateCount() {
+    const { names, duplicate } = armsIn(arms.value);
+    const size = Number(k.value);
+    if (!names.length) setText(armCount, "No arms yet.");
+    else if (duplicate) setText(armCount, `“${duplicate}” is listed twice.`);
+    else if (size >= names.length)
+      setText(armCount, tooFewArms(names.length, size));
+    else setText(armCount, `${exact(names.length)} arms, ${exact(size)} per decision.`);
   }
 
   const choice = (value, text, checked) =>
@@ -59,23 +59,23 @@ export function createDialog(made) {
   const policy = h("select", { name: "policy" }, h("option", { value: "thompson" }, "thompson"));
   policies()
     .then((all) => fillPolicies(policy, all))
-    .catch(() => {}); // the default is there without them
-  tell();
+    .catch(() => {}); // the default policy can be chosen without the list
+  updateCount();
   form({
     title: "New campaign",
     wide: true,
     submit: "Create campaign",
     intro:
-      "Arms are what you choose from, places are how many you show at a time. One reward comes back for the whole set.",
+      "Arms are the options to choose from. Each decision shows K of them, and you report one reward for the whole subset.",
     fields: [
       h(
         "div",
         { class: "columns" },
-        field("Name", name, "Letters and digits; it becomes part of the address."),
-        field("Places", k, "K: how many arms are shown together."),
+        field("Name", name, "Letters and digits. It becomes part of the URL."),
+        field("Arms per decision", k, "K: how many arms are shown together."),
       ),
-      field("Arms", arms, "One on each line. They can be added and retired later."),
-      told,
+      field("Arms", arms, "One per line. You can add and retire arms later."),
+      armCount,
       h(
         "div",
         { class: "columns three" },
@@ -84,7 +84,7 @@ export function createDialog(made) {
         h(
           "fieldset",
           { class: "field" },
-          h("legend", {}, "Better is"),
+          h("legend", {}, "Better rewards are"),
           h("div", { class: "choices" }, choice("maximize", "Higher", true), choice("minimize", "Lower", false)),
         ),
       ),
@@ -95,31 +95,31 @@ export function createDialog(made) {
         h(
           "div",
           { class: "columns three" },
-          field("Policy", policy, "The default learns fastest."),
+          field("Policy", policy, "thompson is the default."),
           field(
-            "Expire after, days",
+            "Expire after (days)",
             h("input", { name: "expire", type: "number", min: "0", step: "any", value: "7" }),
-            "Then a decision is wanted again.",
+            "Then a decision without a reward is planned again.",
           ),
           field(
             "Seed",
             h("input", { name: "seed", type: "number", min: "0", step: "1", placeholder: "none" }),
-            "For the same draws again.",
+            "For reproducible decisions.",
           ),
         ),
       ),
     ],
     async done(data) {
-      const wanted = read(data);
-      await create(wanted);
-      made(wanted.name);
+      const settings = read(data);
+      await create(settings);
+      created(settings.name);
     },
   });
 }
 
 function fillPolicies(select, all) {
   const free = all.filter(({ needs_horizon: bound, name }) => !bound && name !== "thompson");
-  select.append(...free.map(({ name, says }) => h("option", { value: name, title: says }, name)));
+  select.append(...free.map(({ name, description }) => h("option", { value: name, title: description }, name)));
 }
 
 function armsIn(text) {
@@ -128,30 +128,33 @@ function armsIn(text) {
     .map((line) => line.trim())
     .filter(Boolean);
   const seen = new Set();
-  const twice = names.find((each) => seen.size === seen.add(each).size);
-  return { names, twice };
+  const duplicate = names.find((each) => seen.size === seen.add(each).size);
+  return { names, duplicate };
 }
+
+const tooFewArms = (arms, size) =>
+  `There must be more arms than arms per decision; got ${exact(arms)} and ${exact(size)}.`;
 
 function refuse(name, message) {
-  const why = new Problem(422, message);
-  why.field = name;
-  throw why;
+  const error = new ApiError(422, message);
+  error.field = name;
+  throw error;
 }
 
-/** What the API wants of the fields, or what is wrong with them, in words. */
+/** The settings of the new campaign, or an ApiError for the first invalid field. */
 function read(data) {
   const text = (key) => String(data.get(key) ?? "").trim();
-  const { names, twice } = armsIn(text("arms"));
+  const { names, duplicate } = armsIn(text("arms"));
   const k = Number(text("k"));
   const range = [Number(text("low")), Number(text("high"))];
   if (!text("name")) refuse("name", "The campaign needs a name.");
-  if (!names.length) refuse("arms", "There are no arms yet: write one on each line.");
-  if (twice) refuse("arms", `“${twice}” stands there twice: each arm has a name of its own.`);
-  if (!Number.isInteger(k) || k < 1) refuse("k", "Places are a whole number, 1 or more.");
+  if (!names.length) refuse("arms", "List the arms, one per line.");
+  if (duplicate) refuse("arms", `“${duplicate}” is listed twice. Arm names must be unique.`);
+  if (!Number.isInteger(k) || k < 1) refuse("k", "Arms per decision must be a whole number of at least 1.");
   if (k >= names.length)
-    refuse("k", `There are ${exact(names.length)} arms for ${exact(k)} places: there must be more arms than places.`);
-  if (!(range[0] < range[1])) refuse("low", "The lowest reward must be below the highest.");
-  const wanted = {
+    refuse("k", tooFewArms(names.length, k));
+  if (!(range[0] < range[1])) refuse("low", "The lowest reward must be less than the highest.");
+  const settings = {
     name: text("name"),
     arms: names,
     k,
@@ -159,7 +162,7 @@ function read(data) {
     direction: text("direction"),
     policy: text("policy") || "thompson",
   };
-  if (text("expire")) wanted.expire_after = DAY * Number(text("expire"));
-  if (text("seed")) wanted.seed = Number(text("seed"));
-  return wanted;
+  if (text("expire")) settings.expire_after = DAY * Number(text("expire"));
+  if (text("seed")) settings.seed = Number(text("seed"));
+  return settings;
 }

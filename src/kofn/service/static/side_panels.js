@@ -1,11 +1,12 @@
-// The panels beside the chart: the best subset, what is being tried, what is in flight, what happened.
+// The panels beside the chart: best subset, current plan, decisions in flight, events.
 
-import { h, icon, keyed, say, setVars } from "./dom.js";
+import { capitalized } from "./api.js";
+import { h, icon, setText, setVars, syncList } from "./dom.js";
 import { ago, count, exact, moment, plural } from "./format.js";
 
 const CHIPS = 12;
 const ROWS = 5;
-const HAPPENED = 6;
+const EVENTS = 6;
 
 function panel(name, title, ...inside) {
   return h(
@@ -16,16 +17,16 @@ function panel(name, title, ...inside) {
   );
 }
 
-const counted = (element, text) => say(element.querySelector(".panel-count"), text);
+const counted = (element, text) => setText(element.querySelector(".panel-count"), text);
 
-/** Names in a row; of very many, the first. */
-export function chips(names, most = CHIPS) {
+/** The first names as chips, and how many more there are. */
+function chips(names, most = CHIPS) {
   const shown = names.slice(0, most).map((name) => h("span", { class: "chip", title: name }, name));
   if (names.length > most) shown.push(h("span", { class: "chip more" }, `and ${exact(names.length - most)} more`));
   return shown;
 }
 
-/** What shows the rest of a list; hidden until there is one. */
+/** The button that shows the rest of a list; hidden while there is none. */
 function restButton(click) {
   return h("button", { class: "button wide ghost", type: "button", hidden: true, on: { click } });
 }
@@ -36,23 +37,23 @@ export function bestPanel() {
     all = true;
     redraw();
   });
-  const element = panel("best-set", "Best set now", list, rest);
+  const element = panel("best-subset", "Best subset", list, rest);
   let names = [],
     all = false;
 
   function redraw() {
     const shown = all ? names : names.slice(0, CHIPS);
-    keyed(list, shown, { key: (name) => name, create: (name) => h("li", {}, h("span", { title: name }, name)) });
+    syncList(list, shown, { key: (name) => name, create: (name) => h("li", {}, h("span", { title: name }, name)) });
     rest.hidden = shown.length === names.length;
-    say(rest, `Show all ${exact(names.length)}`);
+    setText(rest, `Show all ${exact(names.length)}`);
   }
 
   return {
     element,
     update({ best, summary, arms }) {
-      const good = summary.direction === "minimize" ? -1 : 1;
-      const worth = new Map(arms.map((arm) => [arm.name, good * (arm.effect ?? 0)]));
-      names = best.toSorted((a, b) => worth.get(b) - worth.get(a));
+      const sign = summary.direction === "minimize" ? -1 : 1;
+      const effects = new Map(arms.map((arm) => [arm.name, sign * (arm.effect ?? 0)]));
+      names = best.toSorted((a, b) => effects.get(b) - effects.get(a));
       counted(element, `${summary.k} of ${exact(summary.arms)}`);
       element.classList.toggle("is-guess", !summary.rewards);
       redraw();
@@ -60,38 +61,38 @@ export function bestPanel() {
   };
 }
 
-export function tryingPanel() {
+export function planPanel() {
   const list = h("ul", { class: "rows" });
   const none = h("p", { class: "quiet" });
   const rest = restButton(() => {
     most = 20;
     redraw();
   });
-  const element = panel("trying", "Being tried now", none, list, rest);
+  const element = panel("plan", "Current plan", none, list, rest);
   let most = ROWS,
     insight = null;
 
   function redraw() {
     const { plan, summary } = insight;
-    keyed(list, plan.slice(0, most), {
+    syncList(list, plan.slice(0, most), {
       key: ({ arms }) => arms.join("\n"),
       create: ({ arms }) =>
         h(
           "li",
-          { class: "try" },
+          { class: "planned" },
           h("div", { class: "chips" }, chips(arms, 8)),
-          h("div", { class: "meter", "aria-hidden": "true" }, h("i", { class: "told" }), h("i", { class: "out" })),
-          h("div", { class: "try-count" }),
+          h("div", { class: "meter", "aria-hidden": "true" }, h("i", { class: "observed" }), h("i", { class: "in-flight" })),
+          h("div", { class: "plan-count" }),
         ),
-      update: fillTry,
+      update: fillPlanned,
     });
     none.hidden = plan.length > 0;
-    say(
+    setText(
       none,
-      summary.state === "finished" ? "Nothing: the campaign is finished." : "Nothing is planned at the moment.",
+      summary.state === "finished" ? "The campaign is finished." : "Nothing is planned.",
     );
     rest.hidden = plan.length <= most;
-    say(rest, `Show ${plan.length - most} more`);
+    setText(rest, `Show ${plan.length - most} more`);
     counted(element, plan.length ? plural(plan.length, "subset") : "");
   }
   return {
@@ -103,56 +104,59 @@ export function tryingPanel() {
   };
 }
 
-function fillTry(element, { remaining: wanted, in_flight: out, observed: told }) {
-  const all = Math.max(1, wanted + told);
-  setVars(element.querySelector(".meter"), { "--told": told / all, "--out": Math.min(out, wanted) / all });
-  say(
-    element.querySelector(".try-count"),
-    `${count(told)} of ${count(all)} told${out ? `, ${count(out)} in flight` : ""}`,
+function fillPlanned(element, { remaining, in_flight: inFlight, observed }) {
+  const all = Math.max(1, remaining + observed);
+  setVars(element.querySelector(".meter"), {
+    "--observed": observed / all,
+    "--in-flight": Math.min(inFlight, remaining) / all,
+  });
+  setText(
+    element.querySelector(".plan-count"),
+    `${count(observed)} of ${count(all)} observed${inFlight ? `, ${count(inFlight)} in flight` : ""}`,
   );
 }
 
-export function flightPanel() {
+export function inFlightPanel() {
   const list = h("ul", { class: "rows" });
-  const none = h("p", { class: "quiet" }, "Every decision has its reward.");
-  const element = panel("flight", "In flight", none, list);
+  const none = h("p", { class: "quiet" }, "Every decision has a reward.");
+  const element = panel("in-flight-panel", "In flight", none, list);
   return {
     element,
-    update({ in_flight: out, expired }, decisions) {
-      keyed(list, decisions, {
+    update({ in_flight: inFlight, expired }, decisions) {
+      syncList(list, decisions, {
         key: ({ id }) => id,
         create: ({ id, arms, at }) =>
           h(
             "li",
-            { class: "fly" },
+            { class: "decision" },
             h("div", { class: "chips" }, chips(arms, 8)),
             h(
               "div",
-              { class: "fly-line" },
+              { class: "decision-line" },
               h("code", { title: id }, short(id)),
               h("span", { class: "tag" }),
-              since(at),
+              timeAgo(at),
             ),
           ),
-        update: (row, { expired: late }) => say(row.querySelector(".tag"), late ? "expired" : ""),
+        update: (row, { expired: late }) => setText(row.querySelector(".tag"), late ? "expired" : ""),
       });
       none.hidden = decisions.length > 0;
-      counted(element, out || expired ? `${count(out)}${expired ? `, ${count(expired)} expired` : ""}` : "");
+      counted(element, inFlight || expired ? `${count(inFlight)}${expired ? `, ${count(expired)} expired` : ""}` : "");
     },
   };
 }
 
 const short = (id) => (id.length > 14 ? `${id.slice(0, 6)}…${id.slice(-6)}` : id);
 
-/** How long ago, kept right by `tick`. */
-export const since = (at) => h("time", { datetime: at, title: moment(at) }, ago(at));
+/** How long ago something happened; `refreshTimes` keeps it current. */
+export const timeAgo = (at) => h("time", { datetime: at, title: moment(at) }, ago(at));
 
-/** Bring all times on the page up to date. */
-export function tick() {
-  for (const element of document.querySelectorAll("time[datetime]")) say(element, ago(element.dateTime));
+/** Update all relative times on the page. */
+export function refreshTimes() {
+  for (const element of document.querySelectorAll("time[datetime]")) setText(element, ago(element.dateTime));
 }
 
-const SIGNS = {
+const ICONS = {
   created: "plus",
   imported: "plus",
   paused: "pause",
@@ -170,21 +174,21 @@ export function eventsPanel() {
     redraw();
   });
   const element = panel("events", "Recent events", list, rest);
-  let most = HAPPENED,
+  let most = EVENTS,
     events = [];
 
   function redraw() {
     rest.hidden = events.length <= most;
-    say(rest, `Show ${events.length - HAPPENED} earlier`);
-    keyed(list, events.slice(0, most), {
+    setText(rest, `Show ${events.length - EVENTS} earlier`);
+    syncList(list, events.slice(0, most), {
       key: ({ number }) => number,
       create: ({ at, kind, message }) =>
         h(
           "li",
           { class: `event ${kind === "learned" ? "is-learned" : ""}` },
-          h("span", { class: "event-sign" }, icon(SIGNS[kind] ?? "check")),
-          h("div", {}, h("b", {}, kind === "learned" ? "New best set" : sentence(kind)), message && h("p", {}, message)),
-          since(at),
+          h("span", { class: "event-sign" }, icon(ICONS[kind] ?? "check")),
+          h("div", {}, h("b", {}, kind === "learned" ? "New best subset" : capitalized(kind)), message && h("p", {}, message)),
+          timeAgo(at),
         ),
     });
   }
@@ -196,5 +200,3 @@ export function eventsPanel() {
     },
   };
 }
-
-const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1);

@@ -1,9 +1,9 @@
-// The numbers at the top of a campaign: how sure it is, what the best subset earns, what learning gains, plays.
+// The tiles at the top of a campaign: probability of being best, reward of the best subset, gain per play, plays.
 
-import { h, s, say, setVars } from "./dom.js";
+import { h, s, setText, setVars } from "./dom.js";
 import { count, exact, percent, reward, signed } from "./format.js";
 
-const ROUND = 2 * Math.PI * 20;
+const CIRCUMFERENCE = 2 * Math.PI * 20;
 
 function tile(name, title) {
   const value = h("div", { class: "tile-value" }, "–");
@@ -20,12 +20,12 @@ function tile(name, title) {
 
 /** The tiles, and `update(insight)`. */
 export function tiles() {
-  const sure = tile("tile-sure", "How sure it is"),
-    earns = tile("", "The best set earns"),
-    gain = tile("tile-gain", "Learning gain per play"),
+  const probability = tile("tile-probability", "Probability of being best"),
+    best = tile("", "Reward of the best subset"),
+    gain = tile("tile-gain", "Gain per play"),
     plays = tile("", "Plays");
-  const arc = s("circle", { class: "ring-value", cx: 24, cy: 24, r: 20, "stroke-dasharray": `0 ${ROUND}` });
-  sure.element.append(
+  const arc = s("circle", { class: "ring-value", cx: 24, cy: 24, r: 20, "stroke-dasharray": `0 ${CIRCUMFERENCE}` });
+  probability.element.append(
     s(
       "svg",
       { class: "ring", viewBox: "0 0 48 48", "aria-hidden": "true" },
@@ -36,35 +36,35 @@ export function tiles() {
   const element = h(
     "div",
     { class: "tiles" },
-    [sure, earns, gain, plays].map((each) => each.element),
+    [probability, best, gain, plays].map((each) => each.element),
   );
 
   function update({ summary, value, low, high, average, gain: gained, probability_best: share }) {
     const range = summary.reward_range;
-    say(sure.value, percent(share, 1));
-    say(sure.under, sureness(share, summary));
-    arc.setAttribute("stroke-dasharray", `${ROUND * (share ?? 0)} ${ROUND}`);
-    say(earns.value, reward(value ?? null, range));
-    say(
-      earns.under,
+    setText(probability.value, percent(share, 1));
+    setText(probability.under, probabilityNote(share, summary));
+    arc.setAttribute("stroke-dasharray", `${CIRCUMFERENCE * (share ?? 0)} ${CIRCUMFERENCE}`);
+    setText(best.value, reward(value ?? null, range));
+    setText(
+      best.under,
       value === null
         ? summary.rewards
-          ? "this policy does not say"
-          : "no reward yet"
-        : `95% within ${reward(low, range)} – ${reward(high, range)}`,
+          ? "not estimated by this policy"
+          : "no rewards yet"
+        : `95% interval ${reward(low, range)} – ${reward(high, range)}`,
     );
     const better = summary.direction === "minimize" && gained !== null ? -gained : gained;
-    say(gain.value, signed(better, range));
+    setText(gain.value, signed(better, range));
     gain.element.classList.toggle("is-good", gained !== null && gained > 0);
-    say(
+    setText(
       gain.under,
       gained === null
-        ? "against the average so far"
-        : `${relative(better, average)}against the average of ${reward(average, range)}`,
+        ? "vs. the average so far"
+        : `${relative(better, average)}vs. the average of ${reward(average, range)}`,
     );
-    say(plays.value, count(summary.plays));
+    setText(plays.value, count(summary.plays));
     plays.value.title = `${exact(summary.plays)} plays, ${exact(summary.rewards)} rewards`;
-    say(
+    setText(
       plays.under,
       `${count(summary.in_flight)} in flight${summary.expired ? `, ${count(summary.expired)} expired` : ""}`,
     );
@@ -78,13 +78,12 @@ function relative(gained, average) {
   return `${share > 0 ? "+" : share < 0 ? "−" : ""}${Math.abs(share).toFixed(Math.abs(share) < 10 ? 1 : 0)}% `;
 }
 
-function sureness(share, { rewards, k }) {
-  if (share === null) return rewards ? "this policy does not say" : "no reward yet";
-  const set = k === 1 ? "that the best arm is right" : `that these ${k} are the best ${k}`;
-  return set;
+function probabilityNote(share, { rewards, k }) {
+  if (share === null) return rewards ? "not estimated by this policy" : "no rewards yet";
+  return k === 1 ? "for the best arm" : `for the best ${k} arms together`;
 }
 
-/** Blocks where the page will be, while its data is on the way. */
+/** Placeholders that are shown while the page loads. */
 export function skeleton() {
   const block = (tall) => {
     const element = h("div", { class: "bone" });

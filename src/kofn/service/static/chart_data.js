@@ -1,26 +1,26 @@
-// What the history says: the recent mean with its band, scales and their ticks. Pure functions.
+// Pure functions for the chart: the recent mean with its interval, scales and ticks.
 
-const WINDOWS = 25;
+const WINDOWS = 25; // the recent mean covers the last 1/25 of all rewards
 
-/** Points with a reward, each with the mean of the rewards just before it and where that mean lies with 95%. */
+/** The points with rewards, each with the mean of recent rewards and its 95% interval. */
 export function recent(points, [least, most]) {
-  const told = points.filter(({ rewards }) => rewards > 0);
-  const all = told.reduce((sum, { rewards }) => sum + rewards, 0);
+  const rewarded = points.filter(({ rewards }) => rewards > 0);
+  const all = rewarded.reduce((sum, { rewards }) => sum + rewards, 0);
   const enough = Math.max(1, all / WINDOWS);
-  const variance = spread(told);
+  const variance = rewardVariance(rewarded);
   let first = 0,
     rewards = 0,
     total = 0;
-  const found = told.map((point) => {
+  const found = rewarded.map((point) => {
     rewards += point.rewards;
     total += point.rewards * point.mean;
-    while (rewards - told[first].rewards >= enough) {
-      rewards -= told[first].rewards;
-      total -= told[first].rewards * told[first].mean;
+    while (rewards - rewarded[first].rewards >= enough) {
+      rewards -= rewarded[first].rewards;
+      total -= rewarded[first].rewards * rewarded[first].mean;
       first += 1;
     }
     const mean = total / rewards;
-    // Of rewards between two ends and with this mean, none can vary more: a few large batches would say otherwise.
+    // No rewards in this range with this mean have a larger variance; the estimate from a few large batches may.
     const widest = Math.max(0, (mean - least) * (most - mean));
     const error = 1.96 * Math.sqrt(Math.min(variance, widest) / rewards);
     return {
@@ -32,26 +32,26 @@ export function recent(points, [least, most]) {
       full: point.total_rewards >= enough,
     };
   });
-  const sound = found.filter(({ full }) => full); // before that a mean of a few plays goes up and down
-  return sound.length > 1 ? sound : found;
+  const stable = found.filter(({ full }) => full); // earlier points average too few plays
+  return stable.length > 1 ? stable : found;
 }
 
-/** The variance of one reward, from differences of neighbours: a trend, such as learning, adds next to nothing to it. */
-function spread(told) {
+/** The variance of one reward, estimated from differences of neighbours, on which a trend has little influence. */
+function rewardVariance(rewarded) {
   let sum = 0;
-  for (let i = 1; i < told.length; i += 1) {
-    sum += (told[i].mean - told[i - 1].mean) ** 2 / (1 / told[i].rewards + 1 / told[i - 1].rewards);
+  for (let i = 1; i < rewarded.length; i += 1) {
+    sum += (rewarded[i].mean - rewarded[i - 1].mean) ** 2 / (1 / rewarded[i].rewards + 1 / rewarded[i - 1].rewards);
   }
-  return told.length > 1 ? sum / (told.length - 1) : 0;
+  return rewarded.length > 1 ? sum / (rewarded.length - 1) : 0;
 }
 
-/** A function from a range of values to a range of pixels. */
+/** The linear function from a range of values to a range of pixels. */
 export function scale([from, to], [start, end]) {
   const by = to > from ? (end - start) / (to - from) : 0;
   return (value) => start + (value - from) * by;
 }
 
-/** Round values over a range, about so many. */
+/** About `about` round values in a range. */
 export function ticks([from, to], about) {
   const rough = (to - from) / about;
   if (!(rough > 0)) return [from];
@@ -97,7 +97,7 @@ const SPANS = [
   365 * DAY,
 ];
 
-/** Round times, as [milliseconds, text], in the reader's time zone. */
+/** Round times in the local time zone, as [milliseconds, text]. */
 export function timeTicks([from, to], about) {
   const step = 1000 * (SPANS.find((seconds) => 1000 * seconds * about >= to - from) ?? SPANS.at(-1));
   const zone = new Date(to).getTimezoneOffset() * 60_000;

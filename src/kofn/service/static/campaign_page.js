@@ -1,44 +1,44 @@
 // The page of one campaign.
 
-import { actions } from "./actions.js";
 import * as api from "./api.js";
-import { armsPanel } from "./arms.js";
+import { armsPanel } from "./arms_panel.js";
+import { actions } from "./campaign_actions.js";
 import { legend, rewardChart } from "./chart.js";
-import { h, say } from "./dom.js";
+import { h, setText } from "./dom.js";
 import { exact, reward } from "./format.js";
-import { paced, watch } from "./live.js";
-import { bestPanel, eventsPanel, flightPanel, since, tryingPanel } from "./panels.js";
-import { skeleton, tiles } from "./tiles.js";
+import { throttled, watch } from "./live_updates.js";
+import { bestPanel, eventsPanel, inFlightPanel, planPanel, timeAgo } from "./side_panels.js";
+import { skeleton, tiles } from "./summary_tiles.js";
 
-const ARMS = 300;
+const ARMS = 300; // arms loaded at first
 const POINTS = 800;
 const EVENTS = 40;
-const FLYING = 4;
-const LEAST = 1000;
+const DECISIONS = 4; // newest decisions in flight that are shown
+const RELOAD_INTERVAL = 1000; // milliseconds between two reloads, at least
 
-/** The page; `stop` ends its work. */
+/** The page of a campaign. `stop()` ends its requests. */
 export function campaignPage(name, { failed, state, home, may }) {
   const element = h("div", { class: "page" }, skeleton());
-  const wanted = new AbortController();
+  const aborter = new AbortController();
   let parts = null,
     most = ARMS,
     stopWatching = () => {};
 
   async function load() {
     try {
-      const { signal } = wanted;
-      const [insight, history, events, flying] = await Promise.all([
+      const { signal } = aborter;
+      const [insight, history, events, decisions] = await Promise.all([
         api.insight(name, most, signal),
         api.history(name, POINTS, signal),
         api.events(name, EVENTS, signal),
-        api.openDecisions(name, FLYING, signal),
+        api.openDecisions(name, DECISIONS, signal),
       ]);
       if (!parts) {
         parts = build(name, {
           refresh: refresh.now,
           home,
           may,
-          wantAll: () => {
+          loadAll: () => {
             if (most) {
               most = null;
               refresh.now();
@@ -47,26 +47,25 @@ export function campaignPage(name, { failed, state, home, may }) {
         });
         element.replaceChildren(parts.element);
       }
-      parts.update({ insight, history, events, flying });
+      parts.update({ insight, history, events, decisions });
       state("loaded");
-    } catch (why) {
-      if (wanted.signal.aborted || why.status === 401) return;
-      if (!(why instanceof api.Problem)) throw why;
-      if (parts && why.status !== 404) return state("offline");
+    } catch (error) {
+      if (aborter.signal.aborted || error.status === 401) return;
+      if (!(error instanceof api.ApiError)) throw error;
+      if (parts && error.status !== 404) return state("offline");
       refresh.stop();
       stopWatching();
-      failed(why);
+      failed(error);
     }
   }
 
-  const refresh = paced(load, LEAST);
+  const refresh = throttled(load, RELOAD_INTERVAL);
   stopWatching = watch(name, { changed: refresh, state });
   refresh();
   return {
     element,
-    title: name,
     stop() {
-      wanted.abort();
+      aborter.abort();
       refresh.stop();
       stopWatching();
     },
@@ -74,20 +73,20 @@ export function campaignPage(name, { failed, state, home, may }) {
   };
 }
 
-/** All that stands on the page, and `update`. */
-function build(name, { refresh, home, may, wantAll }) {
+/** The content of the page, and `update(data)`. */
+function build(name, { refresh, home, may, loadAll }) {
   let summary = null;
-  const doing = actions(name, () => (may.change() ? summary : null), refresh, home);
+  const campaignActions = actions(name, () => (may.change() ? summary : null), refresh, home);
   const pill = h("span", { class: "pill" });
   const under = h("p", { class: "lede" });
   const top = tiles(),
     chart = chartPanel(name),
     best = bestPanel(),
-    trying = tryingPanel(),
-    flight = flightPanel(),
+    plan = planPanel(),
+    inFlight = inFlightPanel(),
     events = eventsPanel();
-  const arms = armsPanel({ retire: doing.retire, add: doing.add, wantAll, may });
-  const buttons = doing.buttons();
+  const arms = armsPanel({ retire: campaignActions.retire, add: campaignActions.add, loadAll, may });
+  const buttons = campaignActions.buttons();
   const element = h(
     "div",
     {},
@@ -102,27 +101,27 @@ function build(name, { refresh, home, may, wantAll }) {
       "div",
       { class: "board" },
       h("div", { class: "side-main" }, chart.element, arms.element),
-      h("div", { class: "side" }, best.element, trying.element, flight.element, events.element),
+      h("div", { class: "side" }, best.element, plan.element, inFlight.element, events.element),
     ),
   );
 
-  function update({ insight, history, events: happened, flying }) {
+  function update({ insight, history, events: newest, decisions }) {
     summary = insight.summary;
     pill.className = `pill is-${summary.state}`;
-    say(pill, summary.state);
-    if (!under.hasChildNodes()) under.append(h("span", {}), " · created ", since(summary.created));
-    say(under.firstElementChild, facts(summary));
+    setText(pill, summary.state);
+    if (!under.hasChildNodes()) under.append(h("span", {}), " · created ", timeAgo(summary.created));
+    setText(under.firstElementChild, facts(summary));
     buttons.element.hidden = !may.change();
     buttons.update(summary);
     top.update(insight);
     chart.update(history, insight);
     arms.update(insight);
     best.update(insight);
-    trying.update(insight);
-    flight.update(summary, flying);
-    events.update(happened);
+    plan.update(insight);
+    inFlight.update(summary, decisions);
+    events.update(newest);
   }
-  return { element, update, arms, toggle: doing.toggle, add: doing.add };
+  return { element, update, arms, toggle: campaignActions.toggle, add: campaignActions.add };
 }
 
 function facts({ k, arms, policy, reward_range: range, direction }) {
@@ -151,7 +150,7 @@ function chartPanel(name) {
       h(
         "fieldset",
         { class: "segments" },
-        h("legend", { class: "unseen" }, "The chart goes along"),
+        h("legend", { class: "unseen" }, "Horizontal axis"),
         choice("time", "Time", true),
         choice("rewards", "Rewards", false),
       ),
@@ -180,7 +179,7 @@ function waiting(name) {
     h(
       "p",
       { class: "quiet" },
-      "Ask for a decision, show its arms, and tell what it earned. This page follows by itself.",
+      "Ask for a decision, show its arms, and report its reward. This page updates by itself.",
     ),
     h("pre", { tabindex: "0", "aria-label": "Example in Python" }, h("code", {}, text)),
   );

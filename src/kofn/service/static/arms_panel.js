@@ -1,22 +1,22 @@
-// The arms, ranked: what each is worth with its interval, how often it is shown, and the way to retire or add one.
+// The panel of arms: each arm with its effect and interval, its share of plays, and buttons to retire or add arms.
 
-import { h, icon, keyed, say, setVars } from "./dom.js";
-import { count, exact, percent, plural, reward, signed } from "./format.js";
-import { scale } from "./series.js";
+import { scale } from "./chart_data.js";
+import { h, icon, setText, setVars, syncList } from "./dom.js";
+import { count, exact, percent, reward, signed } from "./format.js";
 
 const PAGE = 50;
 
 const ORDERS = {
-  worth: (good) => (a, b) => b.best - a.best || good * ((b.effect ?? 0) - (a.effect ?? 0)) || b.plays - a.plays,
-  shown: () => (a, b) => b.plays - a.plays,
+  effect: (sign) => (a, b) => b.best - a.best || sign * ((b.effect ?? 0) - (a.effect ?? 0)) || b.plays - a.plays,
+  plays: () => (a, b) => b.plays - a.plays,
   name: () => (a, b) => a.name.localeCompare(b.name, "en", { numeric: true }),
 };
 
-/** The panel, and `update(insight)`. `retire(arm)` and `add()` are what its buttons do; of very many arms the first
- * have come, and `wantAll()` asks for the others. */
-export function armsPanel({ retire, add, wantAll, may }) {
+/** The panel of arms. `retire(arm)` and `add()` are called by its buttons, `loadAll()` when arms are needed that have
+ * not been loaded. */
+export function armsPanel({ retire, add, loadAll, may }) {
   let insight = null,
-    order = "worth",
+    order = "effect",
     sought = "",
     most = PAGE;
   const find = h("input", {
@@ -31,7 +31,7 @@ export function armsPanel({ retire, add, wantAll, may }) {
       input: () => {
         sought = find.value.trim().toLowerCase();
         most = PAGE;
-        askForAll();
+        loadRest();
         redraw();
       },
     },
@@ -40,17 +40,17 @@ export function armsPanel({ retire, add, wantAll, may }) {
     "select",
     {
       class: "sort",
-      "aria-label": "Order of the arms",
+      "aria-label": "Sort arms",
       on: {
         change: () => {
           order = sort.value;
-          askForAll();
+          loadRest();
           redraw();
         },
       },
     },
-    h("option", { value: "worth" }, "By worth"),
-    h("option", { value: "shown" }, "By plays"),
+    h("option", { value: "effect" }, "By effect"),
+    h("option", { value: "plays" }, "By plays"),
     h("option", { value: "name" }, "By name"),
   );
   const addButton = h(
@@ -68,7 +68,7 @@ export function armsPanel({ retire, add, wantAll, may }) {
     on: {
       click: () => {
         most += 4 * PAGE;
-        askForAll();
+        loadRest();
         redraw();
       },
     },
@@ -93,7 +93,7 @@ export function armsPanel({ retire, add, wantAll, may }) {
         h(
           "tr",
           { role: "row" },
-          ["#", "Arm", "Worth, 95% interval", "", "Shown", ""].map((text, i) =>
+          ["#", "Arm", "Effect, 95% interval", "", "Share of plays", ""].map((text, i) =>
             h(
               "th",
               { role: "columnheader", scope: "col" },
@@ -109,8 +109,8 @@ export function armsPanel({ retire, add, wantAll, may }) {
   );
 
   const left = () => Math.max(0, insight.summary.arms - insight.arms.filter(({ retired }) => !retired).length);
-  const askForAll = () => {
-    if (left() > 0) wantAll();
+  const loadRest = () => {
+    if (left() > 0) loadAll();
   };
 
   function redraw() {
@@ -120,7 +120,7 @@ export function armsPanel({ retire, add, wantAll, may }) {
     const arms = ranked(insight, order);
     const chosen = arms.filter(({ name }) => name.toLowerCase().includes(sought));
     const places = axis(insight.arms);
-    keyed(body, chosen.slice(0, most), {
+    syncList(body, chosen.slice(0, most), {
       key: ({ name, retired }) => `${retired}${name}`,
       create: (arm) => row(arm, retire),
       update: (element, arm) =>
@@ -128,16 +128,16 @@ export function armsPanel({ retire, add, wantAll, may }) {
           summary,
           places,
           fixed,
-          border: order === "worth" && !sought && arm.rank === summary.k,
+          border: order === "effect" && !sought && arm.rank === summary.k,
         }),
     });
     none.hidden = chosen.length > 0;
-    say(none, `No arm has “${find.value}” in its name.`);
+    setText(none, `No arm name contains “${find.value}”.`);
     const rest = Math.max(0, chosen.length - most) + (sought ? 0 : left());
     more.hidden = rest === 0;
-    say(more, `Show more: ${exact(rest)} are left`);
+    setText(more, `Show more (${exact(rest)} remaining)`);
     addButton.hidden = fixed;
-    say(note, explained(insight));
+    setText(note, explanation(insight));
   }
 
   return {
@@ -150,27 +150,27 @@ export function armsPanel({ retire, add, wantAll, may }) {
   };
 }
 
-function explained({ arms, summary }) {
+function explanation({ arms, summary }) {
   if (arms.every(({ effect }) => effect === null)) {
     return summary.rewards
-      ? "This policy does not estimate arms one by one; they stand in the order of its best guess, then by plays."
-      : "Nothing has been learned yet: the first rewards will put the arms in order.";
+      ? "This policy does not estimate individual arms. The best subset is listed first, then arms by plays."
+      : "Nothing has been learned yet. The arms are ranked after the first rewards.";
   }
-  const side = summary.direction === "minimize" ? "Lower is better. " : "";
-  return `${side}What a play gains by the arm in place of one on the borderline. The dashed line is where the places end.`;
+  const prefix = summary.direction === "minimize" ? "Lower is better. " : "";
+  return `${prefix}Change of the reward when the arm replaces a borderline arm. The dashed line separates the best ${summary.k}.`;
 }
 
 function ranked({ arms, summary }, order) {
-  const good = summary.direction === "minimize" ? -1 : 1;
+  const sign = summary.direction === "minimize" ? -1 : 1;
   const here = arms
     .filter(({ retired }) => !retired)
-    .sort(ORDERS.worth(good))
+    .sort(ORDERS.effect(sign))
     .map((arm, i) => ({ ...arm, rank: i + 1 }));
   const gone = arms.filter(({ retired }) => retired).map((arm) => ({ ...arm, rank: null }));
-  return [...here.sort(ORDERS[order](good)), ...gone];
+  return [...here.sort(ORDERS[order](sign)), ...gone];
 }
 
-/** Where an effect stands between the ends of the column, in percent. Wild intervals are cut, not obeyed. */
+/** A function from an effect to its position in the column, in percent. Very wide intervals are cut off. */
 function axis(arms) {
   const known = arms.filter(({ effect }) => effect !== null);
   if (!known.length) return null;
@@ -202,7 +202,7 @@ function row(arm, retire) {
       ),
     ),
     cell(
-      "worth",
+      "effect-range",
       h("div", { class: "track" }, h("i", { class: "zero" }), h("i", { class: "range" }), h("i", { class: "dot" })),
     ),
     cell("effect"),
@@ -227,14 +227,14 @@ function row(arm, retire) {
 }
 
 function fillRow(element, arm, { summary, places, fixed, border }) {
-  const [rank, name, worth, effect, shown, act] = element.cells;
+  const [rank, name, effectRange, effect, shown, act] = element.cells;
   const range = summary.reward_range;
   element.className = [arm.best && "is-best", arm.retired && "is-retired", border && "is-border"]
     .filter(Boolean)
     .join(" ");
-  say(rank, arm.rank === null ? "–" : String(arm.rank));
-  say(name.querySelector(".tag"), arm.retired ? "retired" : arm.best ? "best" : "");
-  const track = worth.firstElementChild;
+  setText(rank, arm.rank === null ? "–" : String(arm.rank));
+  setText(name.querySelector(".tag"), arm.retired ? "retired" : arm.best ? "best" : "");
+  const track = effectRange.firstElementChild;
   track.hidden = !places || arm.effect === null;
   if (!track.hidden) {
     setVars(track, {
@@ -243,12 +243,12 @@ function fillRow(element, arm, { summary, places, fixed, border }) {
       "--high": places(arm.high),
       "--at": places(arm.effect),
     });
-    track.title = `${signed(arm.effect, range)}, 95% within ${reward(arm.low, range)} to ${reward(arm.high, range)}`;
+    track.title = `${signed(arm.effect, range)}, 95% interval ${reward(arm.low, range)} to ${reward(arm.high, range)}`;
   }
-  say(effect, arm.effect === null ? "–" : signed(arm.effect, range));
+  setText(effect, arm.effect === null ? "–" : signed(arm.effect, range));
   const share = summary.rewards ? Math.min(1, arm.plays / summary.rewards) : 0;
   setVars(shown.firstElementChild, { "--share": share });
-  say(shown.lastElementChild, percent(share));
-  shown.title = `In ${plural(arm.plays, "play")} of ${count(summary.rewards)}`;
+  setText(shown.lastElementChild, percent(share));
+  shown.title = `In ${count(arm.plays)} of ${count(summary.rewards)} rewarded plays`;
   if (act.firstElementChild) act.firstElementChild.hidden = fixed;
 }

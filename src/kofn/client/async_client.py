@@ -1,0 +1,215 @@
+"""The asyncio client of `kofn serve`. `tools/generate_sync_client.py` makes sync_client.py from this file."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Literal, Self, TypeVar, overload
+
+import httpx
+
+from kofn.client import calls
+from kofn.client.calls import Call
+from kofn.responses import CampaignInsight, Decision, Event, OpenDecision, Point, Rewarded, Summary
+
+T = TypeVar("T")
+
+
+class AsyncClient:
+    """A client of `kofn serve`. Its campaigns have the methods of `kofn.Campaign`::
+
+        async with kofn.AsyncClient("https://kofn.example.com", token="kofn_...") as client:
+            campaign = client.campaign("front-page")
+            decision = await campaign.decide()
+            await campaign.reward(decision.id, 12.5)
+
+    While the service is unreachable or busy, idempotent requests are retried with increasing delays for `retry_for`
+    seconds. Rewards are idempotent: the service records each one once. Many tasks may share a client.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        timeout: float = 30.0,
+        retry_for: float = 60.0,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._http = httpx.AsyncClient(**calls.client_options(url, token, timeout), transport=transport)
+        self._retry_for = retry_for
+
+    async def send(self, call: Call[T]) -> T:
+        """Send a request, with retries, and return its result."""
+        deadline, attempt = time.monotonic() + self._retry_for, 0
+        while True:
+            response: httpx.Response | None = None
+            try:
+                response = await self._http.request(call.method, call.path, json=call.body, params=call.query)
+                if response.status_code not in calls.RETRY_STATUSES or not call.idempotent:
+                    return calls.read_response(call, response)
+            except httpx.TransportError as error:
+                if time.monotonic() > deadline or not calls.may_retry(call, error):
+                    raise calls.unreachable(error, self._http.base_url) from error
+            delay = calls.retry_delay(attempt, response)
+            if response is not None and time.monotonic() + delay > deadline:
+                raise calls.response_error(response)
+            await asyncio.sleep(delay)
+            attempt += 1
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def campaign(self, name: str) -> AsyncRemoteCampaign:
+        """Return the campaign of that name, without a request: its methods raise NoSuchCampaign if there is none."""
+        return AsyncRemoteCampaign(self, name)
+
+    async def campaigns(self) -> list[Summary]:
+        """Return the summaries of all campaigns, ordered by name."""
+        found: dict[str, Summary] = {}
+        offset = 0
+        while True:
+            page, count = await self.send(calls.list_campaigns(offset))
+            found |= {each.name: each for each in page}  # a campaign created meanwhile shifts the pages
+            offset += len(page)
+            if not page or offset >= count:
+                return list(found.values())
+
+    async def create(
+        self,
+        name: str,
+        arms: Sequence[str],
+        k: int = 5,
+        *,
+        policy: str | None = None,
+        params: Mapping[str, Any] | None = None,
+        reward_range: tuple[float, float] | None = None,
+        direction: Literal["maximize", "minimize"] | None = None,
+        seed: int | None = None,
+        expire_after: timedelta | float | None = None,
+        keep_decisions: int | None = None,
+    ) -> AsyncRemoteCampaign:
+        """Create a campaign. The defaults are those of `Campaign.create`."""
+        settings = {
+            "policy": policy,
+            "params": params,
+            "reward_range": reward_range,
+            "direction": direction,
+            "seed": seed,
+            "expire_after": expire_after,
+            "keep_decisions": keep_decisions,
+        }
+        created = await self.send(calls.create(name, arms, k, settings))
+        return self.campaign(created.name)
+
+    async def import_(self, exported: Mapping[str, Any], *, name: str | None = None) -> AsyncRemoteCampaign:
+        """Import a campaign that `export` returned, under its own name or a new one."""
+        created = await self.send(calls.import_(exported, name))
+        return self.campaign(created.name)
+
+    async def health(self) -> bool:
+        """Return whether the service and its store respond, without retries."""
+        try:
+            response = await self._http.get("/health")
+        except httpx.TransportError:
+            return False
+        return response.is_success
+
+
+class AsyncRemoteCampaign:
+    """A campaign of a service, with the methods of `kofn.Campaign`."""
+
+    def __init__(self, client: AsyncClient, name: str) -> None:
+        self._client, self.name = client, name
+
+    @overload
+    async def decide(self) -> Decision: ...
+    @overload
+    async def decide(self, count: int) -> list[Decision]: ...
+    async def decide(self, count: int | None = None) -> Decision | list[Decision]:
+        """Return the next decision, or a list of `count` decisions."""
+        decisions = await self._client.send(calls.decide(self.name, 1 if count is None else count))
+        return decisions[0] if count is None else decisions
+
+    async def reward(self, id: str, value: float) -> Rewarded:
+        """Report the reward of a decision. Repeating it is harmless; another value raises Conflict."""
+        return await self.rewards([(id, value)])
+
+    async def rewards(self, rewards: Mapping[str, float] | Iterable[tuple[str, float]]) -> Rewarded:
+        """Report rewards of decisions, as {id: reward} or pairs. The batch is recorded completely or not at all."""
+        return await self._client.send(calls.rewards(self.name, rewards))
+
+    async def reward_total(
+        self, arms: Sequence[str], count: int, total: float, squares: float | None = None, *, key: str | None = None
+    ) -> Rewarded:
+        """Report the total reward of `count` plays of a subset. A total with the same `key` is recorded once."""
+        return await self._client.send(calls.reward_total(self.name, arms, count, total, squares, key))
+
+    async def summary(self) -> Summary:
+        """Return the campaign at a glance."""
+        return await self._client.send(calls.get(self.name, read=Summary.from_dict))
+
+    async def insight(self, arms: int | None = None) -> CampaignInsight:
+        """Return what the campaign has learned, with all arms or the best `arms` of them, best first."""
+        return await self._client.send(calls.get(self.name, "insight", read=CampaignInsight.from_dict, arms=arms))
+
+    async def best(self) -> list[str]:
+        """Return the best subset, as far as is known."""
+        insight = await self.insight(arms=0)
+        return insight.best
+
+    async def history(self, points: int = 2000) -> list[Point]:
+        """Return plays and rewards over time, oldest first, in at most `points` points."""
+        read = calls.read_list("points", Point)
+        return await self._client.send(calls.get(self.name, "history", read=read, points=points))
+
+    async def events(self, limit: int = 100) -> list[Event]:
+        """Return the last `limit` events, newest first."""
+        read = calls.read_list("events", Event)
+        return await self._client.send(calls.get(self.name, "events", read=read, limit=limit))
+
+    async def open_decisions(self, limit: int = 100) -> list[OpenDecision]:
+        """Return the last `limit` decisions without a reward, newest first."""
+        read = calls.read_list("decisions", OpenDecision)
+        return await self._client.send(calls.get(self.name, "decisions", read=read, limit=limit))
+
+    async def export(self) -> dict[str, Any]:
+        """Return the whole campaign as plain values, ready for JSON."""
+        found: dict[str, Any] = await self._client.send(calls.get(self.name, "export", read=calls.read_json))
+        return found
+
+    async def add_arm(self, name: str) -> None:
+        """Add an arm. What was learned about the other arms is kept."""
+        await self._client.send(calls.change(self.name, "arms", body={"name": name}))
+
+    async def retire_arm(self, name: str) -> None:
+        """Retire an arm. It is no longer played; what was learned about the other arms is kept."""
+        await self._client.send(calls.change(self.name, "arms", name, method="DELETE"))
+
+    async def pause(self) -> None:
+        """Pause the campaign. It makes no decisions until it is resumed, but still accepts rewards."""
+        await self._client.send(calls.change(self.name, "pause", idempotent=True))
+
+    async def resume(self) -> None:
+        """Resume a paused campaign."""
+        await self._client.send(calls.change(self.name, "resume", idempotent=True))
+
+    async def finish(self) -> None:
+        """Finish the campaign permanently. It makes no more decisions, but still accepts rewards."""
+        await self._client.send(calls.change(self.name, "finish", idempotent=True))
+
+    async def delete(self) -> None:
+        """Delete the campaign with all its data."""
+        await self._client.send(calls.change(self.name, method="DELETE"))
+
+    def __repr__(self) -> str:
+        return f"AsyncRemoteCampaign({self.name!r})"
