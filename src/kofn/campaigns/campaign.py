@@ -314,7 +314,7 @@ class Campaign:
 def _note_learned(connection: Connection, head: Head, now: float, before: Base, after: Base) -> None:
     """Remember a new best subset; that the policy learned without changing its mind is no news."""
     best = after.policy.best()
-    if best != before.policy.best() or before.policy.turns == 0 < after.policy.turns:
+    if best != before.policy.best() or before.policy.updates == 0 < after.policy.updates:
         names = after.roster.called(after.roster.outside(best))
         more = f" and {len(names) - 10} more" if len(names) > 10 else ""
         says = f"after {head.rewards:,} rewards, the best are {', '.join(names[:10])}{more}"

@@ -34,7 +34,7 @@ def insight(store: Store, connection: Connection, head: Head) -> CampaignInsight
         average=head.mean,
         gain=gain,
         probability_best=known.probability_best if known else None,
-        updates=base.policy.turns,
+        updates=base.policy.updates,
         arms=list(_arms(connection, head, base, known, set(best))),
         plan=_plan(connection, head, base),
     )

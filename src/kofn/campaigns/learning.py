@@ -13,7 +13,7 @@ from sqlalchemy import Connection, select
 from kofn.campaigns.head import Base, Head, Roster, record_of, subset_from, subset_key, subset_text
 from kofn.campaigns.schema import PLANS, STATES
 from kofn.core import Policy, Tally
-from kofn.core.open_plan import MOST_OTHERS
+from kofn.core.open_plan import MOST_UNPLANNED
 
 UNLEARNED = -1
 """The `times` of a row that is counted, but that the policy cannot learn from; as a row, one that counts nowhere."""
@@ -60,7 +60,7 @@ def feed(policy: Policy, roster: Roster, rows: Iterable[Told]) -> None:
 
 def due_to_learn(head: Head) -> bool:
     """Whether enough has been told."""
-    return head.told >= head.wanted or head.others >= MOST_OTHERS
+    return head.told >= head.wanted or head.others >= MOST_UNPLANNED
 
 
 def learn(connection: Connection, head: Head, base: Base) -> Base:
@@ -100,7 +100,7 @@ def write_base(connection: Connection, head: Head, base: Base) -> None:
 def begin_plan(head: Head, base: Base) -> None:
     """Set the counters of a plan that nothing is out of."""
     policy, plan = base.policy, base.policy.plan()
-    counted = sum(other[1] for other in policy.state().get("others", ())) if policy.accepts_unplanned else 0
+    counted = sum(other[1] for other in policy.state().get("unplanned", ())) if policy.accepts_unplanned else 0
     head.step = base.step
     head.rows = len(plan)
     head.unasked = plan.plays
