@@ -60,7 +60,7 @@ class WrongCommand:
 
 SECTIONS: dict[str, list[Wrong]] = {
     "Making a policy": [
-        Wrong("k = N", "kofn.CMABSM(5, 5, horizon=1000)", BadInput, "k must be less than n_arms, but k=5 and n_arms=5"),
+        Wrong("k = N", "kofn.CMABSM(5, 5, horizon=1000)", BadInput, "k must be less than n_arms; got k=5 and n_arms=5"),
         Wrong("k = 0", "kofn.CMABSM(5, 0, horizon=1000)", BadInput, "k must be a whole number of at least 1, not 0"),
         Wrong("half an arm", "kofn.CMABSM(5.5, 2, horizon=1000)", BadInput, "n_arms must be a whole number, not 5.5"),
         Wrong("no horizon", "kofn.CMABSM(5, 2, horizon=0)", BadInput, "horizon must be a whole number of at least 1"),
@@ -115,7 +115,7 @@ SECTIONS: dict[str, list[Wrong]] = {
             "doubling of what needs no horizon",
             "kofn.Doubling(lambda horizon: 7)",
             BadInput,
-            "Doubling takes a factory of policies that need a horizon, but it made 7",
+            "the factory of Doubling must create a policy that needs a horizon; it created 7",
         ),
         Wrong(
             "unknown policy",
@@ -127,7 +127,7 @@ SECTIONS: dict[str, list[Wrong]] = {
             "a policy without its horizon",
             "kofn.make_policy('cmab-sm', 5, 2)",
             BadInput,
-            "cmab-sm needs a horizon: give horizon=, or let doubling find it",
+            "cmab-sm needs a horizon: give horizon=, or use doubling",
         ),
         Wrong(
             "unknown parameter",
@@ -138,52 +138,74 @@ SECTIONS: dict[str, list[Wrong]] = {
     ],
     "Telling rewards": [
         Wrong(
-            "reward above 1", "policy.tell(policy.ask(), 1.5)", BadReward, "a reward lies from 0 to 1 (reward_range)"
+            "reward above 1",
+            "policy.tell(policy.ask(), 1.5)",
+            BadReward,
+            "a reward must be between 0 and 1 (reward_range)",
         ),
         Wrong(
-            "reward below 0", "policy.tell((1, 2), -0.1)", BadReward, "a reward lies from 0 to 1 (reward_range), but"
+            "reward below 0",
+            "policy.tell((1, 2), -0.1)",
+            BadReward,
+            "a reward must be between 0 and 1 (reward_range); got",
         ),
         Wrong(
-            "NaN", "policy.tell((1, 2), float('nan'))", BadReward, "a reward lies from 0 to 1 (reward_range), but nan"
+            "NaN",
+            "policy.tell((1, 2), float('nan'))",
+            BadReward,
+            "a reward must be between 0 and 1 (reward_range); got nan",
         ),
         Wrong(
-            "infinity", "latency.tell((1, 2), float('inf'))", BadReward, "a reward lies from 0 to 250 (reward_range)"
+            "infinity",
+            "latency.tell((1, 2), float('inf'))",
+            BadReward,
+            "a reward must be between 0 and 250 (reward_range)",
         ),
-        Wrong("text", "policy.tell((1, 2), 'good')", BadReward, "a reward is one number, not 'good'"),
-        Wrong("nothing", "policy.tell((1, 2), None)", BadReward, "a reward is one number, not None"),
-        Wrong("two rewards", "policy.tell((1, 2), [0, 1])", BadReward, "a reward is one number, not [0, 1]"),
-        Wrong("outside its own range", "latency.tell((1, 2), 300)", BadReward, "a reward lies from 0 to 250 (reward_"),
-        Wrong("one arm twice", "policy.tell((1, 1), 1)", BadInput, "a subset has 2 different arms, but (1, 1) came"),
-        Wrong("three arms", "policy.tell((1, 2, 3), 1)", BadInput, "a subset has 2 different arms, but (1, 2, 3) came"),
-        Wrong("no such arm", "policy.tell((1, 6), 1)", BadInput, "arms are numbered from 0 to 5, but (1, 6) came"),
-        Wrong("not a subset", "policy.tell(3, 1)", BadInput, "a subset is 2 arms from 0 to 5, not 3"),
+        Wrong("text", "policy.tell((1, 2), 'good')", BadReward, "a reward must be one number; got 'good'"),
+        Wrong("nothing", "policy.tell((1, 2), None)", BadReward, "a reward must be one number; got None"),
+        Wrong("two rewards", "policy.tell((1, 2), [0, 1])", BadReward, "a reward must be one number; got [0, 1]"),
         Wrong(
-            "names for arms", "policy.tell(('a', 'b'), 1)", BadInput, "a subset is 2 arms from 0 to 5, not ('a', 'b')"
+            "outside its own range",
+            "latency.tell((1, 2), 300)",
+            BadReward,
+            "a reward must be between 0 and 250 (reward_",
+        ),
+        Wrong("one arm twice", "policy.tell((1, 1), 1)", BadInput, "a subset must have 2 different arms; got (1, 1)"),
+        Wrong(
+            "three arms", "policy.tell((1, 2, 3), 1)", BadInput, "a subset must have 2 different arms; got (1, 2, 3)"
+        ),
+        Wrong("no such arm", "policy.tell((1, 6), 1)", BadInput, "an arm must be a number from 0 to 5; got (1, 6)"),
+        Wrong("not a subset", "policy.tell(3, 1)", BadInput, "a subset must be 2 arms from 0 to 5; got 3"),
+        Wrong(
+            "names for arms",
+            "policy.tell(('a', 'b'), 1)",
+            BadInput,
+            "a subset must be 2 arms from 0 to 5; got ('a', 'b')",
         ),
         Wrong(
             "not in the plan",
             "policy.tell((0, 5), 1)",
             BadTally,
-            "told of a play of (0, 5), which is not in the plan: play what ask() or plan() gives",
+            "(0, 5) is not in the plan: play the subsets that ask() or plan() returns",
         ),
         Wrong("not a tally", "policy.tell_plan([1, 0, 1])", BadTally, "tell_plan takes a Tally, not list: Tally.of("),
         Wrong(
             "too few rows",
             "policy.tell_plan(kofn.Tally.of([[1, 0]]))",
             BadTally,
-            "the plan has 6 rows, but tallies of shape (1,) came: one per row",
+            "a tally must have one row for each of the 6 rows of the plan; got shape (1,)",
         ),
         Wrong(
-            "more plays than wanted",
+            "more plays than remaining",
             "policy.tell_plan(kofn.Tally(plan.times + 1, 0 * ones, 0 * ones))",
             BadTally,
-            "told of ",
+            "only ",
         ),
         Wrong(
             "a total that is too large",
             "policy.tell_plan(kofn.Tally(np.full(len(plan), 2), 3 * ones, 3 * ones))",
             BadReward,
-            "a reward lies from 0 to 1 (reward_range), but ",
+            "a reward must be between 0 and 1 (reward_range); got ",
         ),
         Wrong(
             "squares that cannot be",
@@ -195,7 +217,7 @@ SECTIONS: dict[str, list[Wrong]] = {
             "a total that is NaN",
             "policy.tell_plan(kofn.Tally(np.full(len(plan), 2), np.nan * ones, ones))",
             BadReward,
-            "totals and squares are finite numbers, but ",
+            "totals and squares must be finite numbers; got ",
         ),
         Wrong(
             "counts that are not whole",
@@ -206,19 +228,22 @@ SECTIONS: dict[str, list[Wrong]] = {
     ],
     "Keeping and restoring": [
         Wrong(
-            "not a record", "kofn.restore('policy')", BadRecord, "a record has the keys policy, format, params and st"
+            "not a record",
+            "kofn.restore('policy')",
+            BadRecord,
+            "a record must have the keys policy, format, params and st",
         ),
         Wrong(
             "half a record",
             "kofn.restore({'policy': 'cmab-sm', 'format': 1})",
             BadRecord,
-            "a record has the keys policy, format, params and state",
+            "a record must have the keys policy, format, params and state",
         ),
         Wrong(
             "another version",
             "kofn.restore(record | {'format': 99})",
             BadRecord,
-            "this record has format 99, but this kofn reads format 1",
+            "this record has format 99; this kofn reads formats 1 to 2",
         ),
         Wrong(
             "another policy",
@@ -238,8 +263,8 @@ SECTIONS: dict[str, list[Wrong]] = {
         Wrong("a state of another policy", "policy.load(ucb.state())", BadRecord, "this state does not fit CMABSM("),
         Wrong("a state without its phase", "used.load({'plays': 3})", BadRecord, "this state does not fit CMABSM("),
         Wrong(
-            "more told than wanted",
-            "used.load(used.state() | {'told': {'rows': [0], 'count': [10**6], 'total': [0.0], 'squares': [0.0]}})",
+            "more observed than planned",
+            "used.load(used.state() | {'observed': {'rows': [0], 'count': [10**6], 'total': [0.0], 'squares': [0.0]}})",
             BadRecord,
             "this state does not fit CMABSM(",
         ),
@@ -269,7 +294,7 @@ SECTIONS: dict[str, list[Wrong]] = {
         ),
         Wrong("no Arms", "kofn.Problem([0.1, 0.5], 'mean', 1)", BadInput, "arms must be Arms, for instance "),
         Wrong(
-            "all arms", "kofn.Problem(arms, 'mean', k=6)", BadInput, "k must be less than n_arms, but k=6 and n_arms=6"
+            "all arms", "kofn.Problem(arms, 'mean', k=6)", BadInput, "k must be less than n_arms; got k=6 and n_arms=6"
         ),
         Wrong(
             "unknown reward", "kofn.Problem(arms, 'median', 2)", BadInput, "there is no reward 'median'; the names are"
@@ -466,7 +491,7 @@ SECTIONS: dict[str, list[Wrong]] = {
     ],
     "Theory": [
         Wrong(
-            "all arms", "theory.budget(30, 30, 1000)", BadInput, "k must be less than n_arms, but k=30 and n_arms=30"
+            "all arms", "theory.budget(30, 30, 1000)", BadInput, "k must be less than n_arms; got k=30 and n_arms=30"
         ),
         Wrong(
             "U below 1", "theory.regret_bound(30, 5, 1000, 0.5)", BadInput, "lipschitz must be from 1 to 1e9; got 0.5"
@@ -525,7 +550,7 @@ COMMANDS = [
     WrongCommand(
         "unknown problem", "run --problem median", "there is no problem 'median': did you mean 'mean'? Availabl"
     ),
-    WrongCommand("all arms", "run --arms 5 --k 5", "k must be less than n_arms, but k=5 and n_arms=5"),
+    WrongCommand("all arms", "run --arms 5 --k 5", "k must be less than n_arms; got k=5 and n_arms=5"),
     WrongCommand(
         "no value", "run --set resolution", "--set takes NAME=VALUE, such as resolution=0.05; got 'resolution'"
     ),
@@ -552,7 +577,7 @@ COMMANDS = [
     WrongCommand("no workers", "paper max-12 --workers 0", "Invalid value for '--workers': '0' is not a whole number"),
     WrongCommand("a file for a folder", "paper max-12 --out taken", "Invalid value for '--out': Directory 'taken' is"),
     WrongCommand(
-        "nothing to choose", "budget --arms 3 --k 3 --horizon 10", "k must be less than n_arms, but k=3 and n"
+        "nothing to choose", "budget --arms 3 --k 3 --horizon 10", "k must be less than n_arms; got k=3 and n"
     ),
     WrongCommand(
         "too coarse", "budget --arms 9 --k 3 --horizon 10 --resolution 2", "resolution must be at least 1e-30"

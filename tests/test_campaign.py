@@ -268,7 +268,7 @@ def test_a_total_beyond_the_plan_is_refused_by_a_policy_that_cannot_learn_from_i
         ({"arms": ["a", "b", "c", "d\n"]}, "one line"),
         ({"arms": ["a", "b", "c", "\ud800"]}, "one line"),
         ({"arms": ["a", "b", "c", 4]}, "one line"),
-        ({"arms": ["a", "b", "c"]}, "nothing to choose"),
+        ({"arms": ["a", "b", "c"]}, "k must be less than n_arms"),
         ({"policy": "nobody"}, "no policy"),
         ({"policy": "cucb"}, "needs arms"),
         ({"params": {"colour": 1}}, "does not take colour"),

@@ -389,7 +389,7 @@ def _set(exported: Any, path: str, value: Any) -> None:
         ("played.0", -1),
         ("record", {}),
         ("record.policy", "uniform"),
-        ("record.state.turns", -1),
+        ("record.state.updates", -1),
         ("origin", None),
         ("tables", {}),
         ("tables.batches.columns", ["first"]),

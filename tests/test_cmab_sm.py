@@ -201,7 +201,7 @@ def test_sort_plays_large_problems_in_several_plans(monkeypatch: pytest.MonkeyPa
     value = mean_of([((7 * arm) % 11) / 11 for arm in range(11)])
     whole = CMABSM(n_arms=11, k=2, horizon=1000, resolution=0.1)
     trace = explored(whole, value)
-    monkeypatch.setattr(cmab_sm, "MOST_CELLS", 10)
+    monkeypatch.setattr(cmab_sm, "MOST_PLAN_CELLS", 10)
     parts: Any = CMABSM(n_arms=11, k=2, horizon=1000, resolution=0.1)
     again: Trace = []
     while not parts.committed:

@@ -85,7 +85,7 @@ def plan_of(*times: int) -> Plan:
 
 def told(policy: Policy) -> list[int]:
     """How often each row of the plan has been told, as its state says."""
-    state = policy.state()["told"]
+    state = policy.state()["observed"]
     count = [0] * len(policy.plan())
     for row, n in zip(state["rows"], state["count"], strict=True):
         count[row] = n
@@ -218,7 +218,7 @@ def test_a_subset_of_anything_that_holds_arms(arms: Any) -> None:
     "arms", [(1,), (1, 2, 3), (1, 1), (1, 1, 2), (-1, 1), (1, 4), (0.5, 1), "12", 7, None, ("1", "2"), [[1, 2]], ()]
 )
 def test_what_is_no_subset_is_refused(arms: Any) -> None:
-    with pytest.raises(BadInput, match=r"subset|numbered"):
+    with pytest.raises(BadInput, match=r"subset must|an arm must be a number"):
         subset_of(arms, 4, 2)
 
 
@@ -272,7 +272,7 @@ def test_when_all_is_out_the_best_is_played() -> None:
     assert policy.learned == [[1, 1, 1.0, 0.0, 1.0, 0.0]]
     policy.tell(D, 0.5)  # it was handed out by the plan before
     assert policy.plays == 4
-    with pytest.raises(BadTally, match=r"\(2, 3\), which is not in the plan"):
+    with pytest.raises(BadTally, match=r"\(2, 3\) is not in the plan"):
         policy.tell(D, 0.5)
     assert policy.plays == 4
 
@@ -387,7 +387,7 @@ def test_a_reward_may_be_any_number(reward: Any, value: float) -> None:
 def test_what_is_no_reward_is_refused_and_changes_nothing(reward: Any) -> None:
     policy = scripted([(A, 2)])
     before = policy.state()
-    with pytest.raises(BadReward, match=r"a reward (is one number|lies from 0 to 1)"):
+    with pytest.raises(BadReward, match=r"a reward must be (one number|between 0 and 1)"):
         policy.tell(policy.ask(), reward)
     assert policy.state() == before
     assert [policy.ask() for _ in range(2)] == [A, D]  # the play is still out
@@ -395,22 +395,22 @@ def test_what_is_no_reward_is_refused_and_changes_nothing(reward: Any) -> None:
 
 @pytest.mark.parametrize("subset", [((0,), (1,)), (0, None), ("0", "1"), (0.5, 1)])
 def test_a_tuple_of_anything_but_arms_is_refused(subset: Any) -> None:
-    with pytest.raises(BadInput, match="a subset is 2 arms from 0 to 3"):
+    with pytest.raises(BadInput, match="a subset must be 2 arms from 0 to 3"):
         scripted([(A, 2)]).tell(subset, 1)
 
 
 @pytest.mark.parametrize("subset", [([0], 1), ({}, 1)])
 def test_a_tuple_that_cannot_be_looked_up_is_refused(subset: Any) -> None:
-    with pytest.raises(BadInput, match="a subset is 2 arms from 0 to 3"):
+    with pytest.raises(BadInput, match="a subset must be 2 arms from 0 to 3"):
         scripted([(A, 2)]).tell(subset, 1)
 
 
 def test_a_play_too_many_is_refused() -> None:
     policy = scripted([(A, 1), (B, 1)])
     policy.tell(A, 1)
-    with pytest.raises(BadTally, match=r"one more play of \(0, 1\), but all 1 that were wanted"):
+    with pytest.raises(BadTally, match=r"no play of \(0, 1\) is remaining: all 1 planned"):
         policy.tell(A, 1)
-    with pytest.raises(BadTally, match=r"\(1, 2\), which is not in the plan"):
+    with pytest.raises(BadTally, match=r"\(1, 2\) is not in the plan"):
         policy.tell(C, 1)
     assert told(policy) == [1, 0]
 
@@ -432,32 +432,32 @@ def test_a_plan_keeps_its_rows_until_all_is_told() -> None:
 def test_a_tally_larger_than_the_plan_names_the_row() -> None:
     policy = scripted([(A, 2), (B, 25)])
     policy.tell_plan(Tally.of([[], [1] * 5]))
-    with pytest.raises(BadTally, match=r"told of 21 plays of \(0, 2\), but only 20 are wanted"):
+    with pytest.raises(BadTally, match=r"only 20 plays of \(0, 2\) are remaining; got 21"):
         policy.tell_plan(Tally.of([[], [1] * 21]))
-    with pytest.raises(BadTally, match="the plan has 2 rows, but tallies of shape"):
+    with pytest.raises(BadTally, match="one row for each of the 2 rows of the plan; got shape"):
         policy.tell_plan(Tally.of([[1]]))
     with pytest.raises(BadTally, match="takes a Tally, not list"):
         policy.tell_plan([1, 2])  # type: ignore[arg-type]
     assert told(policy) == [0, 5]
 
 
-def test_turns_count_the_plans_that_were_played_to_the_end() -> None:
+def test_updates_count_the_plans_that_were_played_to_the_end() -> None:
     policy = scripted([(A, 2)], [(B, 1)], [(C, 9)])
-    turns = []
+    updates = []
     for subset in (A, A, B, C):
         policy.tell(subset, 1)
-        turns.append(policy.turns)
-    assert turns == [0, 1, 2, 2]
+        updates.append(policy.updates)
+    assert updates == [0, 1, 2, 2]
     again = scripted([(A, 2)], [(B, 1)], [(C, 9)])
     again.load(policy.state())
-    assert again.turns == 2
+    assert again.updates == 2
 
 
 def test_what_is_told_is_copied() -> None:
     policy, tally = scripted([(A, 2)]), Tally.of([[1]])
     policy.tell_plan(tally)
     tally.count[:], tally.total[:] = 7, 7.0
-    assert (told(policy), policy.state()["told"]["total"]) == ([1], [1.0])
+    assert (told(policy), policy.state()["observed"]["total"]) == ([1], [1.0])
 
 
 # Plays that were not planned.
@@ -483,7 +483,7 @@ def test_a_play_that_was_not_planned_counts_in_place_of_one_that_was() -> None:
     assert list(policy.plan()) == [(A, 2), (B, 1)]  # what is best to play next is what it was
     policy.tell(D, 0.5)
     assert policy.learned == [[1, 2, 1, 0.5, 1.5, 0.25, 0.25, 1.25, 0.0625]]  # of B, of D, of C
-    assert (policy.plays, policy.turns) == (4, 1)
+    assert (policy.plays, policy.updates) == (4, 1)
 
 
 def test_a_play_more_than_was_planned_of_a_subset_counts_too() -> None:
@@ -502,13 +502,13 @@ def test_a_plan_may_be_told_in_full_after_others() -> None:
 
 
 def test_a_plan_ends_early_when_too_many_subsets_were_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kofn.core.open_plan.MOST_OTHERS", 2)
+    monkeypatch.setattr("kofn.core.open_plan.MOST_UNPLANNED", 2)
     policy = open_minded([(A, 99)], [(B, 1)])
     policy.tell(C, 1.0)
     policy.tell(C, 0.0)
-    assert policy.turns == 0
+    assert policy.updates == 0
     policy.tell(D, 1.0)
-    assert (policy.turns, policy.plays) == (1, 3)
+    assert (policy.updates, policy.plays) == (1, 3)
     assert policy.learned == [[2, 1, 1.0, 1.0, 1.0, 1.0]]
 
 
@@ -516,10 +516,10 @@ def test_without_leave_what_was_not_planned_is_refused() -> None:
     policy = scripted([(A, 2)])
     before = policy.state()
     for subset, count in ((B, 1), (A, 3)):
-        with pytest.raises(BadTally, match=r"not in the plan|all 2 that were wanted"):
+        with pytest.raises(BadTally, match=r"not in the plan|all 2 planned plays"):
             policy.tell_total(subset, count, 0.5)
     assert policy.state() == before
-    assert "others" not in before
+    assert "unplanned" not in before
 
 
 @pytest.mark.parametrize("kind", [Scripted, Open])
@@ -596,7 +596,7 @@ def test_what_was_not_planned_is_kept() -> None:
     policy.tell(B, 0.5)
     policy.tell_total(D, 2, 1.0, 0.75)
     state = json.loads(json.dumps(policy.state()))
-    assert state["others"] == [[[2, 3], 2, 1.0, 0.75]]
+    assert state["unplanned"] == [[[2, 3], 2, 1.0, 0.75]]
     again = open_minded([(A, 3), (B, 3)], [(C, 1)])
     again.load(state)
     assert again.state() == policy.state()
@@ -606,7 +606,7 @@ def test_what_was_not_planned_is_kept() -> None:
 
 
 @pytest.mark.parametrize(
-    "others",
+    "unplanned",
     [
         None,
         7,
@@ -619,12 +619,12 @@ def test_what_was_not_planned_is_kept() -> None:
         [[[2, 3], 6, 3.0, 3.0]],  # complete: it should have turned
     ],
 )
-def test_others_that_cannot_be_are_refused(others: Any) -> None:
+def test_unplanned_plays_that_cannot_be_are_refused(unplanned: Any) -> None:
     policy = open_minded([(A, 3), (B, 3)])
     policy.tell(D, 0.5)
     before = policy.state()
     with pytest.raises(BadRecord):
-        policy.load({**before, "others": others})
+        policy.load({**before, "unplanned": unplanned})
     assert policy.state() == before
 
 
@@ -664,7 +664,7 @@ def test_both_doors_agree_and_what_was_told_can_be_kept(
     by_plan.tell_plan(Tally.of([outside]))
     for reward in outside:
         by_play.tell(A, reward)
-    one, two = by_plan.state()["told"], by_play.state()["told"]
+    one, two = by_plan.state()["observed"], by_play.state()["observed"]
     for name in ("count", "total", "squares"):
         assert one[name] == pytest.approx(two[name], rel=1e-9, abs=1e-8)
     for policy in (by_plan, by_play):
@@ -690,7 +690,7 @@ def test_sums_a_little_outside_their_range_are_rounding(reward_range: tuple[floa
             beyond = edge + off * size
             if low <= beyond <= high:
                 continue
-            with pytest.raises(BadReward, match="a reward lies from"):
+            with pytest.raises(BadReward, match="a reward must be between"):
                 policy.tell_plan(Tally(np.array([n]), np.array([n * beyond]), np.array([n * beyond**2])))
             assert policy.learned == []
 
@@ -725,15 +725,15 @@ def test_squares_that_no_rewards_have_are_refused(
 @pytest.mark.parametrize(
     ("count", "total", "squares", "why"),
     [
-        ([-1], [0.0], [0.0], "told of -1 plays"),
+        ([-1], [0.0], [0.0], "got -1 plays"),
         ([1.0], [0.5], [0.25], "whole numbers"),
         ([True], [0.5], [0.25], "whole numbers"),
         ([1], [np.nan], [0.25], "finite"),
         ([1], [0.5], [np.inf], "finite"),
-        ([0], [0.5], [0.0], "0 plays of .* earned 0.5"),
+        ([0], [0.5], [0.0], "got 0.5 for 0 plays of"),
         ([0], [0.0], [0.5], "0 rewards .* cannot have squares"),
-        ([[1]], [[0.5]], [[0.25]], "one per row"),
-        ([1], [0.5, 0.5], [0.25], "one per row"),
+        ([[1]], [[0.5]], [[0.25]], "one row for each of the 1 rows"),
+        ([1], [0.5, 0.5], [0.25], "one row for each of the 1 rows"),
     ],
 )
 def test_what_is_no_tally_is_refused(count: Any, total: Any, squares: Any, why: str) -> None:
@@ -795,8 +795,8 @@ def test_a_state_holds_what_was_told_and_not_what_is_out() -> None:
     state = policy.state()
     assert state == {
         "plays": 1,
-        "turns": 0,
-        "told": {"rows": [1], "count": [1], "total": [0.5], "squares": [0.25]},
+        "updates": 0,
+        "observed": {"rows": [1], "count": [1], "total": [0.5], "squares": [0.25]},
         "learned": [],
     }
     fresh = scripted([(A, 3), (B, 3)], [(C, 1)])
@@ -808,7 +808,7 @@ def test_a_state_holds_what_was_told_and_not_what_is_out() -> None:
 
 def spoiled(**changes: Any) -> dict[str, Any]:
     state: dict[str, Any] = {"rows": [1], "count": [2], "total": [0.5], "squares": [0.25]}
-    return {"plays": 2, "turns": 0, "told": state | changes, "learned": []}
+    return {"plays": 2, "updates": 0, "observed": state | changes, "learned": []}
 
 
 @pytest.mark.parametrize(
@@ -828,10 +828,10 @@ def spoiled(**changes: Any) -> dict[str, Any]:
         spoiled(rows=[0, 1], count=[3, 3], total=[0.0, 0.0], squares=[0.0, 0.0]),  # complete: it should have turned
         {**spoiled(), "plays": -1},
         {**spoiled(), "plays": "many"},
-        {**spoiled(), "turns": -1},
+        {**spoiled(), "updates": -1},
         {**spoiled(), "learned": [["x"]]},
-        {**spoiled(), "told": []},
-        {name: value for name, value in spoiled().items() if name != "told"},
+        {**spoiled(), "observed": []},
+        {name: value for name, value in spoiled().items() if name != "observed"},
         {name: value for name, value in spoiled().items() if name != "learned"},
         [],
         None,
@@ -842,11 +842,11 @@ def test_loading_is_all_or_nothing(state: Any) -> None:
     policy = scripted([(A, 3), (B, 3)])
     policy.load(spoiled())
     policy.ask()
-    before, out = policy.state(), vars(policy)["_now"].out.tolist()
+    before, out = policy.state(), vars(policy)["_open_plan"].in_flight.tolist()
     with pytest.raises(BadRecord, match="this state does not fit Scripted"):
         policy.load(state)
     assert policy.state() == before
-    assert vars(policy)["_now"].out.tolist() == out
+    assert vars(policy)["_open_plan"].in_flight.tolist() == out
 
 
 def test_a_policy_says_how_it_was_made() -> None:

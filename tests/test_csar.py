@@ -131,7 +131,7 @@ def test_without_noise_it_ends_in_the_best(n_arms: int, k: int) -> None:
     policy = CSAR(n_arms, k, 10**12)
     while not policy.committed:
         policy.tell_plan(noiseless(policy.plan(), worth))
-    marks = policy.state()["mark"]
+    marks = policy.state()["marks"]
     assert policy.best() == tuple(sorted(np.argsort(-worth)[:k].tolist()))
     assert marks.count(1) == k or marks.count(2) == n_arms - k
 
@@ -175,19 +175,19 @@ def test_finds_the_best_of_noisy_arms(n_arms: int, k: int, seed: int) -> None:
     assert all(run.optimal and run.exploration < 10**7 for run in runs)
 
 
-@pytest.mark.parametrize(("theta", "mark"), [((0.9, 0.4, 0.4), [0, 0, 0]), ((0.9, 0.39, 0.39), [1, 2, 2])])
-def test_an_arm_is_decided_when_it_is_more_than_two_radii_away(theta: tuple[float, ...], mark: list[int]) -> None:
+@pytest.mark.parametrize(("theta", "marks"), [((0.9, 0.4, 0.4), [0, 0, 0]), ((0.9, 0.39, 0.39), [1, 2, 2])])
+def test_an_arm_is_decided_when_it_is_more_than_two_radii_away(theta: tuple[float, ...], marks: list[int]) -> None:
     """In round 2, that is 1/2; here by a hair's breadth less."""
     policy = CSAR(3, 1, 10**6)
     policy.load({**policy.state(), "r": 2})
     policy.tell_plan(noiseless(policy.plan(), np.array(theta) - np.array([1e-9, 0, 0])))
-    assert policy.state()["mark"] == mark
+    assert policy.state()["marks"] == marks
 
 
 def test_blocks_are_filled_up_with_what_costs_least() -> None:
     """One accepted, two undecided: their block takes the accepted arm and the best of those rejected."""
     policy = CSAR(8, 2, 10**6)
-    state = {"mark": [2, 2, 0, 1, 0, 2, 2, 2], "theta": [0.1, 0.3, 0.6, 0.9, 0.5, 0.4, 0.2, 0.0], "r": 3}
+    state = {"marks": [2, 2, 0, 1, 0, 2, 2, 2], "theta": [0.1, 0.3, 0.6, 0.9, 0.5, 0.4, 0.2, 0.0], "r": 3}
     policy.load({**policy.state(), **state})
     assert {arm for subset, _ in policy.plan() for arm in subset} == {2, 3, 4, 5}
     assert len(policy.plan()) == 8
@@ -196,7 +196,7 @@ def test_blocks_are_filled_up_with_what_costs_least() -> None:
 @pytest.mark.parametrize(("k", "plans"), [(4, 3), (3, 8)])
 def test_many_blocks_are_played_in_several_plans(k: int, plans: int, monkeypatch: pytest.MonkeyPatch) -> None:
     worth = np.random.default_rng(4).random(23)
-    monkeypatch.setattr("kofn.policies.csar.MOST_CELLS", 40)  # less than two blocks
+    monkeypatch.setattr("kofn.policies.csar.MOST_PLAN_CELLS", 40)  # less than two blocks
     policy = CSAR(23, k, 10**6)
     for plan in range(plans):
         assert (policy.state()["r"], policy.state()["block"]) == (1, plan)
@@ -227,16 +227,16 @@ def test_a_horizon_that_is_too_short_is_said() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"mark": [0, 0, 0]},
-        {"mark": [3, 0, 0, 0, 0]},
-        {"mark": [1, 1, 1, 0, 0]},
-        {"mark": [2, 2, 2, 2, 0]},
-        {"mark": [0.0, 0.0, 0.0, 0.0, 0.0]},
+        {"marks": [0, 0, 0]},
+        {"marks": [3, 0, 0, 0, 0]},
+        {"marks": [1, 1, 1, 0, 0]},
+        {"marks": [2, 2, 2, 2, 0]},
+        {"marks": [0.0, 0.0, 0.0, 0.0, 0.0]},
         {"theta": [0.0, 0.0, 0.0, 0.0, "0"]},
         {"r": 0},
         {"block": 2},
         {"block": -1},
-        {"mark": [1, 1, 0, 0, 0], "block": 1},
+        {"marks": [1, 1, 0, 0, 0], "block": 1},
     ],
 )
 def test_a_state_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:

@@ -77,9 +77,9 @@ def test_it_finds_the_best_where_shared_credit_cannot(reward: str) -> None:
 def test_single_arms_are_told_in_the_order_of_the_subset() -> None:
     policy = CUCB(5, 2)
     policy.tell([1, 0], 0.5, arms=[0.25, 1.0])
-    assert policy.state()["told"]["arms"] == [[1.0, 0.25]]
+    assert policy.state()["observed"]["arms"] == [[1.0, 0.25]]
     policy.tell(policy.ask(), 0.5, arms=iter([0.0, 0.75]))
-    assert policy.state()["told"]["arms"] == [[1.0, 0.25], [0.0, 0.75]]
+    assert policy.state()["observed"]["arms"] == [[1.0, 0.25], [0.0, 0.75]]
     again = kofn.restore(kofn.save(policy))
     assert again.state() == policy.state()
 
@@ -101,5 +101,7 @@ def test_what_is_not_a_subset_of_the_plan_is_refused(subset: Any) -> None:
 
 def test_a_tally_without_single_arms_is_refused() -> None:
     policy = CUCB(5, 2)
-    with pytest.raises(BadTally, match=r"cucb sees single arms: give the tally their totals, Tally\(\.\.\., arms"):
+    with pytest.raises(
+        BadTally, match=r"cucb needs the rewards of single arms: give the tally their totals, Tally\(\.\.\., arms"
+    ):
         policy.tell_plan(Tally.of([[0.5], [0.5], [0.5]]))

@@ -189,7 +189,7 @@ def test_a_factory_that_changes_its_mind_runs_but_cannot_be_saved() -> None:
     ],
 )
 def test_a_factory_of_the_wrong_thing_is_refused(factory: Any, made: str) -> None:
-    with pytest.raises(BadInput, match=f"policies that need a horizon, but it made .*{made}"):
+    with pytest.raises(BadInput, match=f"must create a policy that needs a horizon; it created .*{made}"):
         Doubling(factory)
 
 
@@ -215,7 +215,7 @@ def test_a_seed_that_is_no_number_is_saved_or_refused(seed: Any) -> None:
 @pytest.mark.parametrize(
     ("params", "why"),
     [
-        ({"of": "doubling"}, "policies that need a horizon"),
+        ({"of": "doubling"}, "must create a policy that needs a horizon"),
         ({"of": "magic"}, "there is no policy 'magic'"),
         ({"of": "improved-ucb", "resolution": 0.1}, "improved-ucb does not take resolution"),
         ({"colour": "red"}, "cmab-sm does not take colour"),

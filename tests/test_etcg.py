@@ -44,7 +44,7 @@ def told(plan: Plan, case: int) -> Tally:
 @pytest.mark.parametrize("case", range(40))
 def test_equal_to_plain_python_play_by_play(case: int, most_cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds that are too large for one plan are played in several, and nothing else changes."""
-    monkeypatch.setattr(etcg, "MOST_CELLS", most_cells)
+    monkeypatch.setattr(etcg, "MOST_PLAN_CELLS", most_cells)
     rng = np.random.default_rng(case)
     n = int(rng.integers(2, 9))
     k = int(rng.integers(1, n))
@@ -91,7 +91,7 @@ def test_sets_of_fewer_arms_end_in_empty_places() -> None:
         with pytest.raises(BadInput):
             policy.tell(wrong, 0.5)
     assert policy.plan().times.tolist() == [2, 0, 2]
-    with pytest.raises(BadInput, match=r"told of 9 plays of \(0, 2\), but only 2 are wanted"):
+    with pytest.raises(BadInput, match=r"only 2 plays of \(0, 2\) are remaining; got 9"):
         policy.tell_plan(Tally(np.array([9, 0, 0]), np.zeros(3), np.zeros(3)))
 
 

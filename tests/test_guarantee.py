@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import kofn
 from kofn import BadInput, BadRecord, Bernoulli, Problem, Tally, Thompson
-from kofn.policies.thompson.guarantee import Certificate, random_plays
+from kofn.policies.thompson.guarantee import Guarantee, random_plays
 
 MAXIMUM = Problem(Bernoulli([0.1, 0.3, 0.5, 0.6, 0.8, 0.9]), "maximum", 2)
 
@@ -26,11 +26,11 @@ def play(policy: Thompson, problem: Problem, plays: int, seed: int = 1) -> Thomp
     return policy
 
 
-def certified(low: Any, high: Any) -> Certificate:
-    """A certificate with these bounds, up to how they are made."""
-    certificate = Certificate.blank(len(low))
-    certificate.bounds = lambda plays: (np.asarray(low, float), np.asarray(high, float))  # type: ignore[method-assign]
-    return certificate
+def certified(low: Any, high: Any) -> Guarantee:
+    """A guarantee with these bounds, up to how they are made."""
+    guarantee = Guarantee.blank(len(low))
+    guarantee.bounds = lambda plays: (np.asarray(low, float), np.asarray(high, float))  # type: ignore[method-assign]
+    return guarantee
 
 
 def test_intervals_cover_the_averages_over_random_subsets() -> None:
@@ -40,34 +40,34 @@ def test_intervals_cover_the_averages_over_random_subsets() -> None:
     truth = np.array([np.mean([v for v, pair in zip(values, pairs, strict=True) if arm in pair]) for arm in range(6)])
     failures, rng, horizon = 0, np.random.default_rng(3), 100
     for _ in range(400):
-        certificate = Certificate.blank(6)
-        subsets = certificate.subsets(horizon, 2, rng)
+        guarantee = Guarantee.blank(6)
+        subsets = guarantee.subsets(horizon, 2, rng)
         rewards = MAXIMUM.play(subsets, np.ones(horizon, np.int64), rng)
         failed = False
         for start in range(0, horizon, 10):
             part = slice(start, start + 10)
-            certificate.learn(subsets[part], Tally(rewards.count[part], rewards.total[part], rewards.squares[part]))
-            low, high = certificate.bounds(horizon)
+            guarantee.learn(subsets[part], Tally(rewards.count[part], rewards.total[part], rewards.squares[part]))
+            low, high = guarantee.bounds(horizon)
             failed |= bool(((truth < low) | (truth > high)).any())
         failures += failed
     assert failures <= 10
-    assert certificate.credit.means == pytest.approx(truth, abs=0.45)
+    assert guarantee.credit.means == pytest.approx(truth, abs=0.45)
     assert (high - low < 1.5).all()  # they say something
 
 
 @pytest.mark.parametrize("plays", [2, 100, 10**6])
 def test_hoeffding_over_all_arms_and_all_times_leaves_one_part_in_so_many_plays(plays: int) -> None:
-    certificate = Certificate.blank(5)
-    certificate.credit.count[:] = [0, 1, 7, 100, 10**5]
-    low, high = certificate.bounds(plays)
+    guarantee = Guarantee.blank(5)
+    guarantee.credit.count[:] = [0, 1, 7, 100, 10**5]
+    low, high = guarantee.bounds(plays)
     assert (low[0], high[0]) == (-math.inf, math.inf)
-    for n, radius in zip(certificate.credit.count[1:].tolist(), ((high - low) / 2)[1:].tolist(), strict=True):
+    for n, radius in zip(guarantee.credit.count[1:].tolist(), ((high - low) / 2)[1:].tolist(), strict=True):
         once = 2 * math.exp(-2 * n * radius**2)
         assert once * 5 * plays == pytest.approx(1 / plays)
 
 
 def test_random_subsets_are_all_equally_likely() -> None:
-    subsets = Certificate.blank(6).subsets(15_000, 2, np.random.default_rng(1))
+    subsets = Guarantee.blank(6).subsets(15_000, 2, np.random.default_rng(1))
     seen = Counter(map(tuple, subsets.tolist()))
     assert set(seen) == set(itertools.combinations(range(6), 2))
     assert max(abs(n - 1000) for n in seen.values()) < 5 * math.sqrt(1000)
@@ -82,7 +82,7 @@ def test_a_mended_subset_has_no_arm_worse_than_one_outside(limits: list[list[int
     low, high = map(list, zip(*limits, strict=True))
     arms = list(range(len(limits)))
     subset = sorted(data.draw(st.permutations(arms))[: data.draw(st.integers(1, len(arms) - 1))])
-    [mended] = certified(low, high).mended(np.array([subset]), 10).tolist()
+    [mended] = certified(low, high).corrected(np.array([subset]), 10).tolist()
     assert len(set(mended)) == len(subset)
     assert mended == sorted(mended)
     outside = [arm for arm in arms if arm not in mended]
@@ -93,8 +93,8 @@ def test_a_mended_subset_has_no_arm_worse_than_one_outside(limits: list[list[int
 
 def test_nothing_certified_nothing_mended() -> None:
     subsets = np.array([[0, 1], [2, 3]])
-    assert Certificate.blank(4).mended(subsets, 10) is subsets
-    mended = certified([0.0, 0.0, 0.5, 0.7], [0.4, 0.4, 0.8, 0.9]).mended(subsets, 10)
+    assert Guarantee.blank(4).corrected(subsets, 10) is subsets
+    mended = certified([0.0, 0.0, 0.5, 0.7], [0.4, 0.4, 0.8, 0.9]).corrected(subsets, 10)
     assert mended.tolist() == [[2, 3], [2, 3]]
 
 
@@ -105,7 +105,7 @@ def test_the_random_plays_are_those_that_were_promised() -> None:
     for plays in (1000, 10_000, 60_000):
         play(policy, MAXIMUM, plays)
         state = policy.state()
-        done = sum(state["certificate"]["count"]) // 2
+        done = sum(state["guarantee"]["count"]) // 2
         assert state["learned"] == policy.plays
         assert done == math.ceil(policy.plays ** (2 / 3) / 20) - first
 
@@ -116,25 +116,25 @@ def test_only_random_plays_certify() -> None:
     random = 0
     while policy.plays < 3000:
         plan = policy.plan()
-        new = random_plays(policy.plays + plan.plays) - random_plays(policy.plays) if policy.turns else 0
+        new = random_plays(policy.plays + plan.plays) - random_plays(policy.plays) if policy.updates else 0
         assert plan.times[len(plan) - new :].tolist() == [1] * new
         reward = np.where(np.arange(len(plan)) >= len(plan) - new, 0.25, 0.75)
         policy.tell_plan(Tally(plan.times, reward * plan.times, reward**2 * plan.times))
         random += new
-    credit = policy.state()["certificate"]
+    credit = policy.state()["guarantee"]
     assert random > 5
     assert sum(credit["count"]) == 2 * random
     assert credit["total"] == pytest.approx(0.25 * np.array(credit["count"]))
 
 
 def test_no_plan_goes_against_a_certificate() -> None:
-    """Beliefs say arms 0 and 1, the certificate says that arm 5 beats arm 0: 5 takes the place of 0 wherever it is."""
+    """Beliefs say arms 0 and 1, the guarantee says that arm 5 beats arm 0: 5 takes the place of 0 wherever it is."""
     policy = Thompson(6, 2, guarantee=True, seed=1)
     play(policy, Problem(Bernoulli([0.9, 0.8, 0.1, 0.1, 0.1, 0.1]), "mean", 2), 4000)
     assert policy.best() == (0, 1)
     state = policy.state()
-    state["told"] = {name: [] for name in state["told"]}
-    state["certificate"] = {"count": [4000] * 6, "total": [400.0, 2000.0, 2000.0, 2000.0, 2000.0, 3600.0]}
+    state["observed"] = {name: [] for name in state["observed"]}
+    state["guarantee"] = {"count": [4000] * 6, "total": [400.0, 2000.0, 2000.0, 2000.0, 2000.0, 3600.0]}
     policy.load(state)
     assert policy.best() == (1, 5)
     plan = policy.plan()
@@ -163,7 +163,7 @@ def test_what_has_no_guarantee_is_refused() -> None:
         Thompson(6, 2, guarantee=True, half_life=100)
     with pytest.raises(BadInput, match="guarantee must be True or False, not 1"):
         Thompson(6, 2, guarantee=1)  # type: ignore[arg-type]
-    with pytest.raises(BadInput, match="a guarantee is for a fixed set of arms"):
+    with pytest.raises(BadInput, match="a guarantee needs a fixed set of arms"):
         Thompson(6, 2, guarantee=True).with_arms(range(5))
 
 
@@ -173,16 +173,16 @@ def test_a_certificate_is_kept() -> None:
     again = kofn.restore(json.loads(json.dumps(kofn.save(policy))))
     assert list(again.plan()) == list(policy.plan())
     assert again.state() == policy.state()
-    assert "certificate" not in Thompson(40, 3).state()
+    assert "guarantee" not in Thompson(40, 3).state()
 
 
 @pytest.mark.parametrize(
-    "certificate",
+    "guarantee",
     [None, {}, {"count": [1] * 6, "total": [9.0] * 6}, {"count": [1] * 5, "total": [0.5] * 5}],
 )
-def test_what_is_no_certificate_is_refused(certificate: Any) -> None:
+def test_what_is_no_certificate_is_refused(guarantee: Any) -> None:
     policy = play(Thompson(6, 2, guarantee=True, seed=1), MAXIMUM, 500)
     before = policy.state()
     with pytest.raises(BadRecord):
-        policy.load({**before, "certificate": certificate})
+        policy.load({**before, "guarantee": guarantee})
     assert policy.state() == before

@@ -62,7 +62,7 @@ def test_single_arms_add_up_and_are_kept() -> None:
     policy = Seeing()
     policy.tell((0, 1), 0.5, arms=[0.25, 0.5])
     state = policy.state()
-    assert state["told"] == {"rows": [0], "count": [1], "total": [0.5], "squares": [0.25], "arms": [[0.25, 0.5]]}
+    assert state["observed"] == {"rows": [0], "count": [1], "total": [0.5], "squares": [0.25], "arms": [[0.25, 0.5]]}
     again = Seeing()
     again.load(state)
     for each in (policy, again):
@@ -101,7 +101,7 @@ def test_totals_of_arms_that_cannot_be_are_refused_and_change_nothing(arms: Any,
 
 
 def test_an_arm_that_earned_too_much_is_named() -> None:
-    with pytest.raises(BadReward, match=r"arm 3 is told to have earned 1.5 in 1 plays of \(1, 3\)"):
+    with pytest.raises(BadReward, match=r"got 1.5 for arm 3 in 1 plays of \(1, 3\)"):
         Seeing().tell_plan(
             Tally(np.array([0, 1]), np.ones(2) * [0, 1], np.ones(2) * [0, 1], np.array([[0, 0], [0, 1.5]]))
         )
@@ -113,7 +113,7 @@ def test_a_state_with_arms_that_cannot_be_is_refused(arms: Any) -> None:
     policy.tell((0, 1), 0.5, arms=[0.25, 0.5])
     state = policy.state()
     with pytest.raises(BadInput, match="this state does not fit"):
-        policy.load(state | {"told": state["told"] | {"arms": arms}})
+        policy.load(state | {"observed": state["observed"] | {"arms": arms}})
     assert policy.state() == state
 
 
@@ -122,7 +122,7 @@ def test_a_policy_that_does_not_see_arms_is_not_shown_them() -> None:
     policy.tell((0, 1), 0.5, arms=[0.5, 0.5])
     part = Tally(np.array([3]), np.array([1.0]), np.array([1.0]), np.array([[1.0, 1.0]]))
     policy.tell_plan(part)
-    assert "arms" not in policy.state()["told"]
+    assert "arms" not in policy.state()["observed"]
 
 
 # Fewer arms, in the core.

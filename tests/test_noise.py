@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 
 from kofn import Tally
-from kofn.policies.thompson.noise import FIRM, LEAST, Noise
+from kofn.policies.thompson.noise import LEAST, SHRINKAGE, Noise
 
 DOUBTFUL = np.array([1e9])
 """So unsure of what was expected that how far off it was says nothing."""
 
 
 def learned(noise: Noise, rewards: Any, value: float, doubt: Any) -> tuple[float, float]:
-    """What one row of these rewards adds to `varied` and to `possible`."""
-    varied, possible = noise.varied, noise.possible
+    """What one row of these rewards adds to `variation` and to `largest`."""
+    variation, largest = noise.variation, noise.largest_variation
     noise.learn(Tally.of([rewards]), np.array([value]), doubt)
-    return noise.varied - varied, noise.possible - possible
+    return noise.variation - variation, noise.largest_variation - largest
 
 
 def average(outcomes: dict[float, float], n: int, dispersion: float, value: float, doubt: Any) -> Any:
@@ -36,17 +36,17 @@ def average(outcomes: dict[float, float], n: int, dispersion: float, value: floa
 def test_the_scatter_within_a_row_is_right_on_average(n: int, p: float, places: int) -> None:
     """One Bernoulli arm, or the mean of two: a row of n plays is n - 1 times r(1 - r), and its part of that."""
     outcomes = {j / places: math.comb(places, j) * p**j * (1 - p) ** (places - j) for j in range(places + 1)}
-    varied, possible = average(outcomes, n, 1 / places, 0.5, DOUBTFUL)
-    assert possible == pytest.approx((n - 1) * p * (1 - p))
-    assert varied == pytest.approx(possible / places)
+    variation, largest = average(outcomes, n, 1 / places, 0.5, DOUBTFUL)
+    assert largest == pytest.approx((n - 1) * p * (1 - p))
+    assert variation == pytest.approx(largest / places)
 
 
 @pytest.mark.parametrize(("n", "p"), [(1, 0.5), (1, 0.3), (1, 0.02), (1, 0.999), (2, 0.5)])
 def test_what_was_expected_is_compared_with_what_came(n: int, p: float) -> None:
     """One play says nothing within its row; about its expectation it varies by p(1 - p)."""
-    varied, possible = average({1.0: p, 0.0: 1 - p}, n, 1.0, p, np.zeros(1))
-    assert possible == pytest.approx(n * p * (1 - p))
-    assert varied == pytest.approx(possible)
+    variation, largest = average({1.0: p, 0.0: 1 - p}, n, 1.0, p, np.zeros(1))
+    assert largest == pytest.approx(n * p * (1 - p))
+    assert variation == pytest.approx(largest)
 
 
 def test_one_play_of_which_nothing_was_expected_says_nothing() -> None:
@@ -75,7 +75,7 @@ def in_the_long_run(draw: Any, rows: int = 4000, doubt: float = 0.002) -> Noise:
 
 def test_bernoulli_rewards_have_a_dispersion_of_1() -> None:
     noise = in_the_long_run(lambda n, v, rng: rng.random(n) < v)
-    assert noise.varied / noise.possible == pytest.approx(1.0, abs=0.03)
+    assert noise.variation / noise.largest_variation == pytest.approx(1.0, abs=0.03)
 
 
 @pytest.mark.parametrize("k", [2, 5, 20])
@@ -94,12 +94,12 @@ def test_constant_rewards_have_the_least() -> None:
 def test_the_dispersion_is_never_above_1() -> None:
     noise = Noise(1.0, 1.0, LEAST)
     noise.learn(Tally.of([[1.0]] * 30), np.full(30, 0.3), np.zeros(30))
-    assert noise.varied > noise.possible
+    assert noise.variation > noise.largest_variation
     assert noise.dispersion == 1.0
 
 
 def test_a_row_has_the_dispersion_of_all_until_it_has_its_own() -> None:
-    """A row of constant rewards among Bernoulli ones: one play is nothing, and 100 plays of 1/2 are as much as FIRM."""
+    """A row of constant rewards among Bernoulli ones: one play is nothing; 100 plays of 1/2 weigh like SHRINKAGE."""
     rows = [np.full(1, 0.5), np.full(101, 0.5), np.full(10**6, 0.5), np.arange(1000) % 2]
     noise = Noise(1e4, 1e4, LEAST)
     one, some, many, coin = noise.learn(Tally.of(rows), np.full(4, 0.5), np.full(4, 1e9))
@@ -107,5 +107,5 @@ def test_a_row_has_the_dispersion_of_all_until_it_has_its_own() -> None:
     assert phi < 1e4 / (1e4 + 0.24 * 10**6) + 0.01
     assert one == pytest.approx(phi)
     assert some == pytest.approx(phi / 2, rel=0.02)
-    assert many == pytest.approx(FIRM * phi / (0.25 * 10**6), rel=0.01)
-    assert coin == pytest.approx((250 + FIRM * phi) / (250 + FIRM), rel=0.01)
+    assert many == pytest.approx(SHRINKAGE * phi / (0.25 * 10**6), rel=0.01)
+    assert coin == pytest.approx((250 + SHRINKAGE * phi) / (250 + SHRINKAGE), rel=0.01)

@@ -158,5 +158,5 @@ def test_wrong_parameters_are_refused(params: Any, says: str) -> None:
 def test_a_state_that_no_rewards_make_is_refused(b: list[float]) -> None:
     policy = OFUL(3, 1)
     policy.tell_plan(Tally.of([[1.0]]))
-    with pytest.raises(BadRecord, match="b is not from 0"):
+    with pytest.raises(BadRecord, match="b must be between 0"):
         policy.load({**policy.state(), "b": b})

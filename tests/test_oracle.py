@@ -29,14 +29,14 @@ def test_it_believes_what_it_is_told() -> None:
 
 @pytest.mark.parametrize("best", [None, (1,), (1, 1), (1, 6), "ab"])
 def test_it_must_be_told(best: Any) -> None:
-    with pytest.raises(BadInput, match=r"best=problem\.best|a subset|arms are numbered"):
+    with pytest.raises(BadInput, match=r"best=problem\.best|a subset|an arm must be a number"):
         Oracle(6, 2, best=best)
-    with pytest.raises(BadInput, match=r"oracle must be told the best subset: give it as best="):
+    with pytest.raises(BadInput, match=r"oracle needs the best subset: give it as best="):
         kofn.make_policy("oracle", n_arms=6, k=2)
 
 
 def test_the_state_of_another_oracle_is_refused() -> None:
     policy = Oracle(6, 2, best=(0, 1))
-    with pytest.raises(BadRecord, match=r"plays \(0, 2\), not \(0, 1\)"):
+    with pytest.raises(BadRecord, match=r"best must be \(0, 1\), as in params; got \(0, 2\)"):
         policy.load(Oracle(6, 2, best=(0, 2)).state())
     assert kofn.restore(kofn.save(policy)).best() == (0, 1)

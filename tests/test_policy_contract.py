@@ -212,7 +212,7 @@ def test_a_state_that_does_not_fit_is_refused_and_changes_nothing(policy: Policy
     advance(policy, 1)
     before, state = json.dumps(policy.state()), policy.state()
     other = make(policy.name, n_arms=N + 4, k=K + 1, best=None)
-    wrong: list[Any] = [{}, {**state, "told": {}}, {**state, "plays": -1}, other.state(), [], None]
+    wrong: list[Any] = [{}, {**state, "observed": {}}, {**state, "plays": -1}, other.state(), [], None]
     wrong += [{**state, name: None} for name in state if state[name] is not None]
     for each in wrong:
         with pytest.raises(kofn.BadRecord):

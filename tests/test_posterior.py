@@ -1,4 +1,4 @@
-"""The beliefs against a dense posterior over all arms, in plain steps on the log density; what they draw and keep."""
+"""The posterior against a dense posterior over all arms, in plain steps on the log density; what they draw and keep."""
 
 import json
 import math
@@ -11,13 +11,14 @@ from scipy.integrate import quad
 from scipy.special import expit, logit, ndtr, rel_entr
 
 from kofn.core import BadInput, Subset
-from kofn.policies.thompson.posterior import CONTENDERS, SEATED, Beliefs, _different, _parts
+from kofn.policies.thompson.posterior import INCUMBENT_CONTENDERS, MAX_CONTENDERS, Posterior, _parts
+from kofn.policies.thompson.sampling import distinct_integers, draw_swaps, spread_factor
 
 Rows = tuple[Any, Any, Any]
 """Subsets, mean rewards, weights."""
 
 
-def posterior(mean: Any, covariance: Any, x: Any, rewards: Any, weights: Any) -> tuple[Any, Any]:
+def laplace(mean: Any, covariance: Any, x: Any, rewards: Any, weights: Any) -> tuple[Any, Any]:
     """Mode and curvature of prior times likelihood, by Newton steps that never go down.
 
     Parameters are mean + root @ z with z standard normal, so that a covariance may be singular; what rows tell is added
@@ -65,7 +66,7 @@ class Dense:
         for start in range(0, len(subsets), 256):
             part = slice(start, start + 256)
             x = np.array([[1.0] + [float(arm in row) for arm in range(self.n_arms)] for row in subsets[part].tolist()])
-            self.mean, self.covariance = posterior(self.mean, self.covariance, x, rewards[part], weights[part])
+            self.mean, self.covariance = laplace(self.mean, self.covariance, x, rewards[part], weights[part])
         self.incumbent = top(self.mean[1:], self.k)
         seated = self.level_and_effects()
         level, spread = float(seated[0] @ self.mean), seated @ self.covariance @ seated.T
@@ -110,19 +111,19 @@ def told_at_random(rng: np.random.Generator, n_arms: int, k: int, rows: int, nea
 @pytest.mark.parametrize("seed", [0, 1])
 def test_equal_to_the_dense_posterior_of_few_arms(n_arms: int, k: int, seed: int) -> None:
     rng = np.random.default_rng([seed, n_arms])
-    beliefs, dense = Beliefs.at_first(n_arms, k, 0.4, 0.7), Dense(n_arms, k, 0.4, 0.7)
+    posterior, dense = Posterior.at_start(n_arms, k, 0.4, 0.7), Dense(n_arms, k, 0.4, 0.7)
     for rows in (8, 30, 1, 300, 20):  # of which one is more than a block
-        plan = told_at_random(rng, n_arms, k, rows, None if rng.random() < 0.3 else beliefs.incumbent)
-        beliefs.learn(*plan)
+        plan = told_at_random(rng, n_arms, k, rows, None if rng.random() < 0.3 else posterior.incumbent)
+        posterior.learn(*plan)
         dense.learn(*plan)
-        assert set(beliefs.incumbent.tolist()) == dense.incumbent
+        assert set(posterior.incumbent.tolist()) == dense.incumbent
         seated, apart = dense.level_and_effects(), differences(n_arms)
-        ours = np.concatenate([[beliefs.level], beliefs.mean])
+        ours = np.concatenate([[posterior.level], posterior.mean])
         assert apart @ ours == pytest.approx(apart @ seated @ dense.mean, abs=1e-4)
         theirs = apart @ seated @ dense.covariance @ seated.T @ apart.T
-        assert apart @ beliefs.block @ apart.T == pytest.approx(theirs, rel=1e-4, abs=1e-6)
-        assert beliefs.highest == pytest.approx(dense.highest, abs=1e-4)
-        value, doubt = beliefs.predict(plan[0])
+        assert apart @ posterior.covariance @ apart.T == pytest.approx(theirs, rel=1e-4, abs=1e-6)
+        assert posterior.highest_level == pytest.approx(dense.highest, abs=1e-4)
+        value, doubt = posterior.predict(plan[0])
         x = np.array([[1.0] + [float(arm in row) for arm in range(n_arms)] for row in plan[0].tolist()])
         assert value == pytest.approx(expit(x @ dense.mean), abs=1e-4)
         spread = np.einsum("ra,ab,rb->r", x, dense.covariance, x)
@@ -132,26 +133,26 @@ def test_equal_to_the_dense_posterior_of_few_arms(n_arms: int, k: int, seed: int
 def test_only_differences_of_effects_matter() -> None:
     """A shift of all effects, known or unknown, changes nothing that is predicted or learned."""
     rng = np.random.default_rng(4)
-    beliefs, shifted = (Beliefs.at_first(12, 3, 0.5, 1.0) for _ in range(2))
+    posterior, shifted = (Posterior.at_start(12, 3, 0.5, 1.0) for _ in range(2))
     plans = [told_at_random(rng, 12, 3, 20) for _ in range(3)]
-    for each in (beliefs, shifted):
+    for each in (posterior, shifted):
         each.learn(*plans[0])
     shifted.mean = shifted.mean + 7.0
-    shifted.block[1:, 1:] += 3.0
+    shifted.covariance[1:, 1:] += 3.0
     for plan in plans[1:]:
-        for one, two in zip(beliefs.predict(plan[0]), shifted.predict(plan[0]), strict=True):
+        for one, two in zip(posterior.predict(plan[0]), shifted.predict(plan[0]), strict=True):
             assert one == pytest.approx(two, rel=1e-6)
-        for each in (beliefs, shifted):
+        for each in (posterior, shifted):
             each.learn(*plan)
-    assert beliefs.mean - beliefs.mean[0] == pytest.approx(shifted.mean - shifted.mean[0], abs=1e-6)
-    assert beliefs.block == pytest.approx(shifted.block, abs=1e-6)  # centred: the unknown shift is gone
+    assert posterior.mean - posterior.mean[0] == pytest.approx(shifted.mean - shifted.mean[0], abs=1e-6)
+    assert posterior.covariance == pytest.approx(shifted.covariance, abs=1e-6)  # centred: the unknown shift is gone
 
 
 class Stated:
     """The approximation for many arms as it is stated, on a dense covariance that is mostly zeros."""
 
-    def __init__(self, n_arms: int, k: int, seats: int, value: float, variance: float) -> None:
-        self.n_arms, self.k, self.seats, self.prior = n_arms, k, seats, variance
+    def __init__(self, n_arms: int, k: int, contenders_expected: int, value: float, variance: float) -> None:
+        self.n_arms, self.k, self.contenders_expected, self.prior = n_arms, k, contenders_expected, variance
         self.mean = np.array([logit(value)] + [0.0] * n_arms)
         self.covariance = np.diag([k * variance] + [variance] * n_arms)
         self.incumbent: set[int] = set()
@@ -172,9 +173,9 @@ class Stated:
         far = [
             abs(effects[arm] - boundary) / math.sqrt(self.covariance[1 + arm, 1 + arm]) for arm in range(self.n_arms)
         ]
-        surely = sorted(inside, key=lambda arm: far[arm])[:SEATED]
+        surely = sorted(inside, key=lambda arm: far[arm])[:INCUMBENT_CONTENDERS]
         rest = sorted(set(range(self.n_arms)) - set(surely), key=lambda arm: far[arm])
-        self.contenders = sorted((surely + rest)[: self.seats])
+        self.contenders = sorted((surely + rest)[: self.contenders_expected])
         self.covariance = self.keep(self.covariance)
 
     def row(self, subset: list[int]) -> Any:
@@ -198,7 +199,7 @@ class Stated:
             for rows in (~mixed, mixed):
                 if not rows.any():
                     continue
-                mean, covariance = posterior(self.mean, self.covariance, x[rows], earned[rows], worth[rows])
+                mean, covariance = laplace(self.mean, self.covariance, x[rows], earned[rows], worth[rows])
                 if rows is mixed:  # of others alone
                     self.mean[others] = mean[others]
                     self.covariance[others, others] = covariance[others, others]
@@ -225,146 +226,150 @@ class Stated:
 
 
 @pytest.mark.parametrize(
-    ("n_arms", "k", "seats"), [(65, 1, 64), (80, 3, 64), (90, 20, 64), (100, 30, 42), (99, 60, 21)]
+    ("n_arms", "k", "contenders_expected"), [(65, 1, 64), (80, 3, 64), (90, 20, 64), (100, 30, 42), (99, 60, 21)]
 )
 @pytest.mark.parametrize("seed", [0, 1])
-def test_equal_to_the_stated_approximation_for_many_arms(n_arms: int, k: int, seats: int, seed: int) -> None:
+def test_equal_to_the_stated_approximation_for_many_arms(
+    n_arms: int, k: int, contenders_expected: int, seed: int
+) -> None:
     """Contenders are 64, and where more than two arms are swapped at once (a tenth of K) 128 by so many."""
     rng = np.random.default_rng([seed, n_arms])
-    beliefs, stated = Beliefs.at_first(n_arms, k, 0.4, 0.7), Stated(n_arms, k, seats, 0.4, 0.7)
-    beliefs.mean = rng.normal(0.0, 0.01, n_arms)  # no two alike
-    stated.mean[1:] = beliefs.mean
+    posterior, stated = Posterior.at_start(n_arms, k, 0.4, 0.7), Stated(n_arms, k, contenders_expected, 0.4, 0.7)
+    posterior.mean = rng.normal(0.0, 0.01, n_arms)  # no two alike
+    stated.mean[1:] = posterior.mean
     for rows in (30, 20, 60, 270, 40):
-        plan = told_at_random(rng, n_arms, k, rows, beliefs.incumbent)
-        beliefs.learn(*plan)
+        plan = told_at_random(rng, n_arms, k, rows, posterior.incumbent)
+        posterior.learn(*plan)
         stated.learn(*plan)
-        assert set(beliefs.incumbent.tolist()) == stated.incumbent
-        assert beliefs.contenders.tolist() == stated.contenders
-        assert beliefs.level == pytest.approx(stated.mean[0], abs=1e-4)
-        assert beliefs.mean == pytest.approx(stated.mean[1:], abs=1e-4)
-        assert beliefs.variance == pytest.approx(np.diag(stated.covariance)[1:], rel=1e-4)
+        assert set(posterior.incumbent.tolist()) == stated.incumbent
+        assert posterior.contenders.tolist() == stated.contenders
+        assert posterior.level == pytest.approx(stated.mean[0], abs=1e-4)
+        assert posterior.mean == pytest.approx(stated.mean[1:], abs=1e-4)
+        assert posterior.variance == pytest.approx(np.diag(stated.covariance)[1:], rel=1e-4)
         together = [0] + [1 + arm for arm in stated.contenders]
-        assert beliefs.block == pytest.approx(stated.covariance[np.ix_(together, together)], rel=1e-6, abs=1e-5)
-    assert len(stated.contenders) == seats
+        assert posterior.covariance == pytest.approx(stated.covariance[np.ix_(together, together)], rel=1e-6, abs=1e-5)
+    assert len(stated.contenders) == contenders_expected
 
 
-def learned(n_arms: int = 12, k: int = 3, plans: int = 2, seed: int = 0) -> Beliefs:
+def learned(n_arms: int = 12, k: int = 3, plans: int = 2, seed: int = 0) -> Posterior:
     rng = np.random.default_rng(seed)
-    beliefs = Beliefs.at_first(n_arms, k, 0.5, 1.0)
+    posterior = Posterior.at_start(n_arms, k, 0.5, 1.0)
     for _ in range(plans):
-        beliefs.learn(*told_at_random(rng, n_arms, k, 2 * n_arms))
-    return beliefs
+        posterior.learn(*told_at_random(rng, n_arms, k, 2 * n_arms))
+    return posterior
 
 
 @pytest.mark.parametrize("n_arms", [12, 80])
 @pytest.mark.parametrize("swaps", [0, 1, 2, 3])
 def test_a_row_counts_in_full_whatever_it_swaps(n_arms: int, swaps: int) -> None:
     """6 plays teach as much as 6 of a Bernoulli arm: checked on what the row itself earns."""
-    beliefs = learned(n_arms)
-    beliefs.highest = 100.0  # no doubt here
-    beliefs._contend()
-    strangers = np.setdiff1d(beliefs.contenders, beliefs.incumbent)
-    row = np.sort(np.append(beliefs.incumbent[swaps:], strangers[:swaps]))[None, :]
-    x, arms = beliefs._design(row)
-    odds, spread = float((x @ beliefs._means(arms))[0]), float((x @ beliefs._covariances(x, arms))[0, 0])
+    posterior = learned(n_arms)
+    posterior.highest_level = 100.0  # no doubt here
+    posterior._choose_contenders()
+    strangers = np.setdiff1d(posterior.contenders, posterior.incumbent)
+    row = np.sort(np.append(posterior.incumbent[swaps:], strangers[:swaps]))[None, :]
+    x, arms = posterior._design(row)
+    odds, spread = float((x @ posterior._means(arms))[0]), float((x @ posterior._covariances(x, arms))[0, 0])
     value = float(expit(odds))
-    beliefs.learn(row, np.array([value]), np.array([6.0]))  # as expected: only variances shrink
-    now = beliefs.predict(row)[1][0] / (value * (1 - value)) ** 2
+    posterior.learn(row, np.array([value]), np.array([6.0]))  # as expected: only variances shrink
+    now = posterior.predict(row)[1][0] / (value * (1 - value)) ** 2
     assert 1 / now == pytest.approx(1 / spread + 6 * value * (1 - value), rel=1e-6)
 
 
 @pytest.mark.parametrize("n_arms", [12, 80])
 def test_what_is_known_of_a_swap_is_doubled_by_as_many_plays(n_arms: int) -> None:
-    beliefs = learned(n_arms)
-    beliefs.highest = 100.0  # no doubt here
-    beliefs._contend()
-    stranger = np.setdiff1d(beliefs.contenders, beliefs.incumbent)[0]
-    swap = np.sort(np.append(beliefs.incumbent[1:], stranger))[None, :]
-    value, known = beliefs.predict(swap)[0], beliefs.known(swap)
-    beliefs.block[0], beliefs.block[:, 0] = 0.0, 0.0  # the incumbent itself is known
-    held = beliefs.incumbent
-    beliefs.learn(swap, value, known)  # as expected: only variances shrink
-    assert (beliefs.incumbent == held).all()
-    assert beliefs.known(swap) == pytest.approx(2 * known, rel=1e-6)
+    posterior = learned(n_arms)
+    posterior.highest_level = 100.0  # no doubt here
+    posterior._choose_contenders()
+    stranger = np.setdiff1d(posterior.contenders, posterior.incumbent)[0]
+    swap = np.sort(np.append(posterior.incumbent[1:], stranger))[None, :]
+    value, known = posterior.predict(swap)[0], posterior.known_plays(swap)
+    posterior.covariance[0], posterior.covariance[:, 0] = 0.0, 0.0  # the incumbent itself is known
+    held = posterior.incumbent
+    posterior.learn(swap, value, known)  # as expected: only variances shrink
+    assert (posterior.incumbent == held).all()
+    assert posterior.known_plays(swap) == pytest.approx(2 * known, rel=1e-6)
 
 
 def test_widening_stops_at_the_prior() -> None:
-    beliefs = learned(80)
-    stranger = int(np.setdiff1d(np.arange(80), beliefs.contenders)[0])
-    beliefs.variance[stranger] = 0.4 * beliefs.prior
-    variance, block = beliefs.variance.copy(), beliefs.block.copy()
-    beliefs.widen(4.0)
+    posterior = learned(80)
+    stranger = int(np.setdiff1d(np.arange(80), posterior.contenders)[0])
+    posterior.variance[stranger] = 0.4 * posterior.prior_variance
+    variance, block = posterior.variance.copy(), posterior.covariance.copy()
+    posterior.widen(4.0)
     for arm in range(80):
-        assert beliefs.variance[arm] == pytest.approx(max(variance[arm], min(4.0 * variance[arm], beliefs.prior)))
-    assert (beliefs.variance > 1.01 * variance).any()
-    assert beliefs.variance[stranger] == pytest.approx(beliefs.prior)
-    assert beliefs.block[0, 0] == pytest.approx(4.0 * block[0, 0])
-    assert beliefs.block.diagonal()[1:] == pytest.approx(beliefs.variance[beliefs.contenders])
-    scale = np.sqrt(block.diagonal()), np.sqrt(beliefs.block.diagonal())
-    assert beliefs.block / np.outer(scale[1], scale[1]) == pytest.approx(block / np.outer(scale[0], scale[0]))
+        assert posterior.variance[arm] == pytest.approx(
+            max(variance[arm], min(4.0 * variance[arm], posterior.prior_variance))
+        )
+    assert (posterior.variance > 1.01 * variance).any()
+    assert posterior.variance[stranger] == pytest.approx(posterior.prior_variance)
+    assert posterior.covariance[0, 0] == pytest.approx(4.0 * block[0, 0])
+    assert posterior.covariance.diagonal()[1:] == pytest.approx(posterior.variance[posterior.contenders])
+    scale = np.sqrt(block.diagonal()), np.sqrt(posterior.covariance.diagonal())
+    assert posterior.covariance / np.outer(scale[1], scale[1]) == pytest.approx(block / np.outer(scale[0], scale[0]))
 
 
 def test_a_level_that_climbs_brings_doubt_and_one_that_falls_brings_none() -> None:
     """To the level's own variance and that of all effects, while they are below their prior."""
     for climb in (1.0, -1.0):
-        beliefs, plain = learned(seed=5), learned(seed=5)
-        plain.highest = 100.0
-        for each in (beliefs, plain):
-            each.prior = 1e9
-        best, start = beliefs.incumbent[None, :], beliefs.level
-        beliefs.highest = start
-        for each in (beliefs, plain):
+        posterior, plain = learned(seed=5), learned(seed=5)
+        plain.highest_level = 100.0
+        for each in (posterior, plain):
+            each.prior_variance = 1e9
+        best, start = posterior.incumbent[None, :], posterior.level
+        posterior.highest_level = start
+        for each in (posterior, plain):
             each.learn(best, expit(np.array([start + climb])), np.array([1e6]))
-        assert (beliefs.incumbent == best).all()
-        assert beliefs.level == pytest.approx(start + climb, abs=0.01)
+        assert (posterior.incumbent == best).all()
+        assert posterior.level == pytest.approx(start + climb, abs=0.01)
         factor = math.exp(0.5) if climb > 0 else 1.0
-        assert beliefs.block == pytest.approx(factor * plain.block, rel=0.01, abs=1e-9)
-        assert beliefs.variance == pytest.approx(factor * plain.variance, rel=0.01)
-        assert beliefs.highest == max(start, beliefs.level)
+        assert posterior.covariance == pytest.approx(factor * plain.covariance, rel=0.01, abs=1e-9)
+        assert posterior.variance == pytest.approx(factor * plain.variance, rel=0.01)
+        assert posterior.highest_level == max(start, posterior.level)
 
 
 def test_centring_leaves_differences_as_they_were() -> None:
-    beliefs = learned()
-    beliefs.block[1:, 1:] += 2.5  # all of them shift together
-    beliefs.variance += 2.5
-    before, mean = beliefs.block.copy(), beliefs.mean.copy()
-    beliefs._centre()
+    posterior = learned()
+    posterior.covariance[1:, 1:] += 2.5  # all of them shift together
+    posterior.variance += 2.5
+    before, mean = posterior.covariance.copy(), posterior.mean.copy()
+    posterior._centre()
     apart = differences(12)
-    assert apart @ beliefs.block @ apart.T == pytest.approx(apart @ before @ apart.T, abs=1e-12)
-    assert beliefs.mean.tolist() == mean.tolist()
-    assert beliefs.block[:, 1:].sum(axis=1) == pytest.approx(0.0, abs=1e-12)
-    assert beliefs.variance == pytest.approx(beliefs.block.diagonal()[1:])
+    assert apart @ posterior.covariance @ apart.T == pytest.approx(apart @ before @ apart.T, abs=1e-12)
+    assert posterior.mean.tolist() == mean.tolist()
+    assert posterior.covariance[:, 1:].sum(axis=1) == pytest.approx(0.0, abs=1e-12)
+    assert posterior.variance == pytest.approx(posterior.covariance.diagonal()[1:])
 
 
 def test_arms_that_nobody_looks_at_stay_as_unknown_as_they_were() -> None:
     """However often the contenders change: what is not played grows neither more nor less certain."""
-    rng, beliefs = np.random.default_rng(2), learned(300)
-    idle = np.setdiff1d(np.arange(300), beliefs.incumbent)[:50]
-    beliefs.mean[idle] = -9.0
-    before = beliefs.variance[idle]
-    beliefs.highest = 100.0  # no doubt here
+    rng, posterior = np.random.default_rng(2), learned(300)
+    idle = np.setdiff1d(np.arange(300), posterior.incumbent)[:50]
+    posterior.mean[idle] = -9.0
+    before = posterior.variance[idle]
+    posterior.highest_level = 100.0  # no doubt here
     for _ in range(20):
         busy = np.setdiff1d(rng.permutation(300), idle)[:30]
-        rows = [np.sort(np.append(beliefs.incumbent[1:], arm)) for arm in np.setdiff1d(busy, beliefs.incumbent)]
-        beliefs.learn(np.array(rows), rng.random(len(rows)), np.full(len(rows), 5.0))
-    assert beliefs.variance[idle] == pytest.approx(before)
+        rows = [np.sort(np.append(posterior.incumbent[1:], arm)) for arm in np.setdiff1d(busy, posterior.incumbent)]
+        posterior.learn(np.array(rows), rng.random(len(rows)), np.full(len(rows), 5.0))
+    assert posterior.variance[idle] == pytest.approx(before)
 
 
 # Draws.
 
 
-def stretched(beliefs: Beliefs) -> Any:
+def stretched(posterior: Posterior) -> Any:
     """For each arm, Wald's distance to where it is swapped in parts of the root of the likelihood ratio's."""
-    inside = set(beliefs.incumbent.tolist())
-    weakest = min(beliefs.mean[arm] for arm in inside)
-    strongest = max(beliefs.mean[arm] for arm in range(len(beliefs.mean)) if arm not in inside)
+    inside = set(posterior.incumbent.tolist())
+    weakest = min(posterior.mean[arm] for arm in inside)
+    strongest = max(posterior.mean[arm] for arm in range(len(posterior.mean)) if arm not in inside)
     found = []
-    for arm, mean in enumerate(beliefs.mean):
+    for arm, mean in enumerate(posterior.mean):
         below = mean - strongest if arm in inside else weakest - mean
         if below < 0.01:  # as good as even
             found.append(1.0)
             continue
-        here, there = expit(beliefs.level - below), expit(beliefs.level)
+        here, there = expit(posterior.level - below), expit(posterior.level)
         information = 2 * (rel_entr(here, there) + rel_entr(1 - here, 1 - there))
         found.append(math.sqrt(here * (1 - here) * below**2 / information))
     return np.array(found)
@@ -372,13 +377,13 @@ def stretched(beliefs: Beliefs) -> Any:
 
 def test_of_many_arms_only_what_has_been_played_is_drawn_wider() -> None:
     """An arm that has its prior is drawn as that says, one that is known as the likelihood ratio says."""
-    beliefs = learned(80)
-    beliefs.level, beliefs.mean = 3.0, -np.linspace(0.1, 3.0, 80)
-    beliefs.incumbent, inside = np.arange(3), np.arange(80) < 3
-    beliefs.variance = np.where(np.arange(80) % 2, 1e-9, beliefs.prior)
-    wide = beliefs._stretch(inside)
+    posterior = learned(80)
+    posterior.level, posterior.mean = 3.0, -np.linspace(0.1, 3.0, 80)
+    posterior.incumbent, inside = np.arange(3), np.arange(80) < 3
+    posterior.variance = np.where(np.arange(80) % 2, 1e-9, posterior.prior_variance)
+    wide = spread_factor(posterior, inside)
     assert wide[6::2] == pytest.approx(1.0)
-    assert wide[7::2] == pytest.approx(stretched(beliefs)[7::2], rel=1e-6)
+    assert wide[7::2] == pytest.approx(stretched(posterior)[7::2], rel=1e-6)
     assert (wide[7::2] > 1).all()
 
 
@@ -392,11 +397,11 @@ def test_an_arm_with_bad_luck_comes_back_as_often_as_its_exact_posterior_says(he
     """
     level, prior = float(logit(held)), 9.0
     variance, arms = np.array([1e-9, prior]), np.arange(2)
-    beliefs = Beliefs(arms[:1], level, 99.0, prior, np.zeros(2), variance, arms, np.diag([1e-9, *variance]))
-    beliefs.learn(np.array([[1]]), np.array([paid / n]), np.array([float(n)]))
+    posterior = Posterior(arms[:1], level, 99.0, prior, np.zeros(2), variance, arms, np.diag([1e-9, *variance]))
+    posterior.learn(np.array([[1]]), np.array([paid / n]), np.array([float(n)]))
     apart = np.array([-1.0, 1.0])
-    away = (apart @ beliefs.mean) / math.sqrt(apart @ beliefs.block[1:, 1:] @ apart)
-    drawn, plain = ndtr(away / beliefs._stretch(np.array([True, False]))[1]), ndtr(away)
+    away = (apart @ posterior.mean) / math.sqrt(apart @ posterior.covariance[1:, 1:] @ apart)
+    drawn, plain = ndtr(away / spread_factor(posterior, np.array([True, False]))[1]), ndtr(away)
 
     def density(effect: float) -> float:
         odds = level + effect
@@ -410,13 +415,13 @@ def test_an_arm_with_bad_luck_comes_back_as_often_as_its_exact_posterior_says(he
 @pytest.mark.parametrize(("n_arms", "k"), [(6, 2), (70, 3)])
 def test_draws_swap_the_weakest_for_the_strongest(n_arms: int, k: int) -> None:
     """As often as draws of all effects do that are as wide: within 5 standard errors for every subset."""
-    beliefs, draws = learned(n_arms, k, plans=2, seed=3), 20_000
-    ours = [tuple(row) for row in beliefs.swaps(draws, np.random.default_rng(1)).tolist()]
-    covariance = np.diag(beliefs.variance)
-    covariance[np.ix_(beliefs.contenders, beliefs.contenders)] = beliefs.block[1:, 1:]
+    posterior, draws = learned(n_arms, k, plans=2, seed=3), 20_000
+    ours = [tuple(row) for row in draw_swaps(posterior, draws, np.random.default_rng(1)).tolist()]
+    covariance = np.diag(posterior.variance)
+    covariance[np.ix_(posterior.contenders, posterior.contenders)] = posterior.covariance[1:, 1:]
     effects = np.random.default_rng(2).multivariate_normal(np.zeros(n_arms), covariance, draws, method="eigh")
-    effects = beliefs.mean + stretched(beliefs) * effects
-    inside = beliefs.incumbent.tolist()
+    effects = posterior.mean + stretched(posterior) * effects
+    inside = posterior.incumbent.tolist()
     outside = [arm for arm in range(n_arms) if arm not in inside]
     theirs: list[Subset] = []
     for draw in effects:
@@ -435,14 +440,14 @@ def test_a_draw_can_swap_several(n_arms: int, k: int, most: int) -> None:
 
     Up to 3, within 5 standard errors; never more swaps than there are arms to come in.
     """
-    beliefs, draws = learned(n_arms, k, plans=2, seed=3), 10_000
-    rng, inside = np.random.default_rng(2), np.isin(np.arange(n_arms), beliefs.incumbent)
-    beliefs.mean = np.where(inside, 1.2, -1.2) * np.sqrt(beliefs.variance.mean())
-    rows = beliefs.swaps(draws, np.random.default_rng(1), 3)
-    covariance = np.diag(beliefs.variance)
-    covariance[np.ix_(beliefs.contenders, beliefs.contenders)] = beliefs.block[1:, 1:]
+    posterior, draws = learned(n_arms, k, plans=2, seed=3), 10_000
+    rng, inside = np.random.default_rng(2), np.isin(np.arange(n_arms), posterior.incumbent)
+    posterior.mean = np.where(inside, 1.2, -1.2) * np.sqrt(posterior.variance.mean())
+    rows = draw_swaps(posterior, draws, np.random.default_rng(1), 3)
+    covariance = np.diag(posterior.variance)
+    covariance[np.ix_(posterior.contenders, posterior.contenders)] = posterior.covariance[1:, 1:]
     effects = rng.multivariate_normal(np.zeros(n_arms), covariance, draws, method="eigh")
-    effects = beliefs.mean + stretched(beliefs) * effects
+    effects = posterior.mean + stretched(posterior) * effects
     theirs = np.zeros(n_arms)
     for draw in effects:
         leave = sorted(np.flatnonzero(inside), key=lambda arm: draw[arm])[:most]
@@ -452,7 +457,7 @@ def test_a_draw_can_swap_several(n_arms: int, k: int, most: int) -> None:
         theirs[[out for out, _ in swapped]] -= 1
         theirs[[into for _, into in swapped]] += 1
     ours = np.bincount(rows.ravel(), minlength=n_arms)
-    changed = (~np.isin(rows, beliefs.incumbent)).sum(axis=1)
+    changed = (~np.isin(rows, posterior.incumbent)).sum(axis=1)
     assert set(changed.tolist()) == set(range(most + 1))
     assert all(len(set(row)) == k for row in rows[:100].tolist())
     assert (np.abs(ours - theirs) <= 5 * np.sqrt(np.minimum(ours + theirs, 2 * draws - ours - theirs)) + 1).all()
@@ -460,7 +465,7 @@ def test_a_draw_can_swap_several(n_arms: int, k: int, most: int) -> None:
 
 def test_whose_turn_it_is_is_anybodys_and_never_the_same_twice() -> None:
     """Each ordered triple of five, within 5 standard errors."""
-    turns = _different(np.random.default_rng(1).random((60_000, 1, 3)), np.array([[5, 4, 3]]))
+    turns = distinct_integers(np.random.default_rng(1).random((60_000, 1, 3)), np.array([[5, 4, 3]]))
     found, times = np.unique(turns[:, 0], axis=0, return_counts=True)
     assert len(found) == 60
     assert (np.abs(times - 1000) < 5 * math.sqrt(1000)).all()
@@ -469,17 +474,17 @@ def test_whose_turn_it_is_is_anybodys_and_never_the_same_twice() -> None:
 @pytest.mark.parametrize(("k", "most"), [(3, 1), (40, 4)])
 def test_arms_that_are_alike_are_drawn_together(k: int, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """As often as one by one: within 5 standard errors for each group's share, and for each arm's within its group."""
-    draws, beliefs = 40_000, learned(150, k, plans=2)
-    alone = np.setdiff1d(np.arange(150), [*beliefs.contenders, *beliefs.incumbent])
-    weakest = beliefs.mean[beliefs.incumbent].min()
-    beliefs.mean[alone], beliefs.variance[alone] = weakest - 1.5, 0.9
-    beliefs.mean[alone[:4]] = weakest - 1.2
-    beliefs.variance[alone[4:9]] = 1.2  # three groups, of 4, of 5 and of the rest
-    beliefs.mean[alone[-1]] = weakest - 1.3  # and one arm that is like no other
+    draws, posterior = 40_000, learned(150, k, plans=2)
+    alone = np.setdiff1d(np.arange(150), [*posterior.contenders, *posterior.incumbent])
+    weakest = posterior.mean[posterior.incumbent].min()
+    posterior.mean[alone], posterior.variance[alone] = weakest - 1.5, 0.9
+    posterior.mean[alone[:4]] = weakest - 1.2
+    posterior.variance[alone[4:9]] = 1.2  # three groups, of 4, of 5 and of the rest
+    posterior.mean[alone[-1]] = weakest - 1.3  # and one arm that is like no other
     shares = []
     for many in (2**15, 0):
-        monkeypatch.setattr("kofn.policies.thompson.posterior.MANY", many)
-        rows = beliefs.swaps(draws, np.random.default_rng(many + 1), most)
+        monkeypatch.setattr("kofn.policies.thompson.sampling.GROUPED_FROM", many)
+        rows = draw_swaps(posterior, draws, np.random.default_rng(many + 1), most)
         shares.append(np.bincount(rows.ravel(), minlength=150) / draws)
     one, two = shares
     assert all(one[arms].sum() > 0.01 for arms in (alone[:4], alone[4:9], alone[9:]))
@@ -500,12 +505,12 @@ def test_rows_are_learned_in_blocks_of_bounded_size(rows: int, k: int) -> None:
 
 def test_draws_of_many_arms_are_bounded_in_memory() -> None:
     """256 draws of 20,000 effects are 41 MB at once; they come in blocks of 8 MB, with a few copies on the way."""
-    beliefs = Beliefs.at_first(20_000, 10, 0.5, 1.0)
+    posterior = Posterior.at_start(20_000, 10, 0.5, 1.0)
     rng = np.random.default_rng(1)
     subsets = rng.permutation(20_000).reshape(-1, 10)
-    beliefs.learn(np.sort(subsets, axis=1), rng.random(2000), np.ones(2000))
+    posterior.learn(np.sort(subsets, axis=1), rng.random(2000), np.ones(2000))
     tracemalloc.start()
-    rows = beliefs.swaps(256, rng)
+    rows = draw_swaps(posterior, 256, rng)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert rows.shape == (256, 10)
@@ -515,25 +520,25 @@ def test_draws_of_many_arms_are_bounded_in_memory() -> None:
 def test_draws_do_not_depend_on_the_size_of_their_blocks_but_by_luck(monkeypatch: pytest.MonkeyPatch) -> None:
     """An arm that is surely the strongest is found in whatever block it lies."""
     for arm in (0, 37, 60):
-        beliefs = learned(61)
-        beliefs.incumbent = np.array([10, 20, 30])
-        beliefs.contenders, beliefs.block = np.arange(1, 33), np.eye(33)
-        beliefs.mean, beliefs.variance = np.zeros(61), np.full(61, 1e-6)
-        beliefs.mean[[arm, 20]] = 9.0, -9.0
-        beliefs.block *= 1e-6
-        monkeypatch.setattr("kofn.policies.thompson.posterior.CELLS", 100)
-        assert beliefs.swaps(10, np.random.default_rng(1)).tolist() == [sorted([10, 30, arm])] * 10
+        posterior = learned(61)
+        posterior.incumbent = np.array([10, 20, 30])
+        posterior.contenders, posterior.covariance = np.arange(1, 33), np.eye(33)
+        posterior.mean, posterior.variance = np.zeros(61), np.full(61, 1e-6)
+        posterior.mean[[arm, 20]] = 9.0, -9.0
+        posterior.covariance *= 1e-6
+        monkeypatch.setattr("kofn.policies.thompson.sampling.CELLS", 100)
+        assert draw_swaps(posterior, 10, np.random.default_rng(1)).tolist() == [sorted([10, 30, arm])] * 10
 
 
 def test_draws_are_as_wide_as_their_variance_where_there_is_no_difference() -> None:
     """And never nothing or without end, however high or low the odds are."""
-    beliefs = learned()
-    inside = np.isin(np.arange(12), beliefs.incumbent)
+    posterior = learned()
+    inside = np.isin(np.arange(12), posterior.incumbent)
     for level in (-60.0, -20.0, -1.0, 0.0, 3.0, 20.0, 60.0):
-        beliefs.level, beliefs.mean = level, np.where(inside, 1.0, 1.0 - 1e-9)
-        assert beliefs._stretch(inside) == pytest.approx(1.0, abs=1e-3)
-        beliefs.mean = np.where(inside, 1.0, 1.0 - np.linspace(0.0, 80.0, 12))
-        assert ((beliefs._stretch(inside) > 1e-6) & (beliefs._stretch(inside) < 5.0)).all()
+        posterior.level, posterior.mean = level, np.where(inside, 1.0, 1.0 - 1e-9)
+        assert spread_factor(posterior, inside) == pytest.approx(1.0, abs=1e-3)
+        posterior.mean = np.where(inside, 1.0, 1.0 - np.linspace(0.0, 80.0, 12))
+        assert ((spread_factor(posterior, inside) > 1e-6) & (spread_factor(posterior, inside) < 5.0)).all()
 
 
 # Arms that come and go.
@@ -541,35 +546,35 @@ def test_draws_are_as_wide_as_their_variance_where_there_is_no_difference() -> N
 
 @pytest.mark.parametrize("n_arms", [12, 80])
 def test_kept_arms_keep_their_differences(n_arms: int) -> None:
-    beliefs, old = learned(n_arms), learned(n_arms)
+    posterior, old = learned(n_arms), learned(n_arms)
     keep = np.setdiff1d(np.arange(n_arms), [1, old.incumbent[0], 7])
-    beliefs.change(keep, 2)
-    assert beliefs.mean.tolist() == [*old.mean[keep].tolist(), 0.0, 0.0]
-    assert beliefs.variance.tolist() == [*old.variance[keep].tolist(), 1.0, 1.0]
-    assert {*beliefs.incumbent.tolist()} == top(beliefs.mean, 3)
+    posterior.change_arms(keep, 2)
+    assert posterior.mean.tolist() == [*old.mean[keep].tolist(), 0.0, 0.0]
+    assert posterior.variance.tolist() == [*old.variance[keep].tolist(), 1.0, 1.0]
+    assert {*posterior.incumbent.tolist()} == top(posterior.mean, 3)
     old_rows = {arm: 1 + row for row, arm in enumerate(old.contenders.tolist())}
-    now_rows = {int(keep[arm]): 1 + row for row, arm in enumerate(beliefs.contenders.tolist()) if arm < len(keep)}
+    now_rows = {int(keep[arm]): 1 + row for row, arm in enumerate(posterior.contenders.tolist()) if arm < len(keep)}
     both = sorted(old_rows.keys() & now_rows.keys())
     assert len(both) > 5
     then, now = [old_rows[arm] for arm in both], [now_rows[arm] for arm in both]
-    assert beliefs.block[np.ix_(now, now)] == pytest.approx(old.block[np.ix_(then, then)])
+    assert posterior.covariance[np.ix_(now, now)] == pytest.approx(old.covariance[np.ix_(then, then)])
     subsets = np.array([[0, 1, 2], [3, 4, 5]])
-    before, after = old.predict(keep[subsets]), beliefs.predict(subsets)
+    before, after = old.predict(keep[subsets]), posterior.predict(subsets)
     assert after[0] == pytest.approx(before[0])
-    if n_arms <= CONTENDERS:  # else the level forgets what it shares with arms that have no covariances
+    if n_arms <= MAX_CONTENDERS:  # else the level forgets what it shares with arms that have no covariances
         assert after[1] == pytest.approx(before[1])
 
 
 @pytest.mark.parametrize(("before", "keep", "new"), [(60, 60, 20), (80, 40, 4), (80, 40, 60), (12, 4, 0), (12, 3, 1)])
 def test_the_number_of_contenders_follows_the_number_of_arms(before: int, keep: int, new: int) -> None:
-    beliefs = learned(before, 3)
-    beliefs.change(np.arange(before - keep, before), new)
-    assert len(beliefs.mean) == keep + new
-    assert len(beliefs.contenders) == min(keep + new, CONTENDERS)
-    assert beliefs.block.shape == (len(beliefs.contenders) + 1,) * 2
-    assert beliefs.block.diagonal()[1:] == pytest.approx(beliefs.variance[beliefs.contenders])
-    Beliefs.load(json.loads(json.dumps(beliefs.state())), keep + new, 3)
-    beliefs.learn(*told_at_random(np.random.default_rng(1), keep + new, 3, 20))
+    posterior = learned(before, 3)
+    posterior.change_arms(np.arange(before - keep, before), new)
+    assert len(posterior.mean) == keep + new
+    assert len(posterior.contenders) == min(keep + new, MAX_CONTENDERS)
+    assert posterior.covariance.shape == (len(posterior.contenders) + 1,) * 2
+    assert posterior.covariance.diagonal()[1:] == pytest.approx(posterior.variance[posterior.contenders])
+    Posterior.load(json.loads(json.dumps(posterior.state())), keep + new, 3)
+    posterior.learn(*told_at_random(np.random.default_rng(1), keep + new, 3, 20))
 
 
 # To keep.
@@ -579,22 +584,25 @@ def test_the_number_of_contenders_follows_the_number_of_arms(before: int, keep: 
 @pytest.mark.parametrize("plans", [0, 1, 2])
 def test_beliefs_are_kept_to_the_last_digit(n_arms: int, plans: int) -> None:
     """Of more than 64 arms there are no contenders after the first plan, for there was no boundary before it."""
-    beliefs = learned(n_arms, plans=plans)
-    again = Beliefs.load(json.loads(json.dumps(beliefs.state())), n_arms, 3 if plans else 0)
-    assert again.state() == beliefs.state()
-    assert np.array_equal(again.block, beliefs.block)
+    posterior = learned(n_arms, plans=plans)
+    again = Posterior.load(json.loads(json.dumps(posterior.state())), n_arms, 3 if plans else 0)
+    assert again.state() == posterior.state()
+    assert np.array_equal(again.covariance, posterior.covariance)
 
 
 def test_old_records_have_fewer_contenders() -> None:
     """They are read, and have as many as others after the next plan."""
-    beliefs = learned(80)
-    held = np.sort(np.argsort(np.abs(beliefs.mean - beliefs.boundary))[:32])
-    rows = np.concatenate([[0], 1 + np.searchsorted(beliefs.contenders, held[np.isin(held, beliefs.contenders)])])
-    beliefs.contenders, beliefs.block = held[np.isin(held, beliefs.contenders)], beliefs.block[np.ix_(rows, rows)]
-    again = Beliefs.load(json.loads(json.dumps(beliefs.state())), 80, 3)
-    assert again.swaps(10, np.random.default_rng(1)).shape == (10, 3)
+    posterior = learned(80)
+    held = np.sort(np.argsort(np.abs(posterior.mean - posterior.boundary))[:32])
+    rows = np.concatenate([[0], 1 + np.searchsorted(posterior.contenders, held[np.isin(held, posterior.contenders)])])
+    posterior.contenders, posterior.covariance = (
+        held[np.isin(held, posterior.contenders)],
+        posterior.covariance[np.ix_(rows, rows)],
+    )
+    again = Posterior.load(json.loads(json.dumps(posterior.state())), 80, 3)
+    assert draw_swaps(again, 10, np.random.default_rng(1)).shape == (10, 3)
     again.learn(*told_at_random(np.random.default_rng(1), 80, 3, 20))
-    assert len(again.contenders) == CONTENDERS
+    assert len(again.contenders) == MAX_CONTENDERS
 
 
 @pytest.mark.parametrize(
@@ -612,17 +620,17 @@ def test_old_records_have_fewer_contenders() -> None:
         ("mean", [math.nan] * 12),
         ("variance", [0.0] * 12),
         ("variance", [1.0] * 13),
-        ("prior", 0.0),
-        ("prior", math.inf),
+        ("prior_variance", 0.0),
+        ("prior_variance", math.inf),
         ("level", None),
         ("level", [1.0]),
-        ("highest", "high"),
-        ("block", [1.0] * 90),
-        ("block", [1.0, *[0.0] * 90]),
-        ("block", [1.0, 5.0, *[1.0] * 89]),
+        ("highest_level", "high"),
+        ("covariance", [1.0] * 90),
+        ("covariance", [1.0, *[0.0] * 90]),
+        ("covariance", [1.0, 5.0, *[1.0] * 89]),
     ],
 )
 def test_what_are_no_beliefs_is_refused(name: str, value: Any) -> None:
     state = learned().state()
     with pytest.raises((BadInput, TypeError)):
-        Beliefs.load({**state, name: value}, 12, 3)
+        Posterior.load({**state, name: value}, 12, 3)

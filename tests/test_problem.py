@@ -531,13 +531,13 @@ def _loud(x: Any) -> Any:
     ("make", "message"),
     [
         (lambda: Problem([0.1, 0.2], mean, 1), r"arms must be Arms, for instance .*Bernoulli.*, not \[0.1, 0.2\]"),  # type: ignore[arg-type]
-        (lambda: Problem(Bernoulli(P), mean, 6), "k must be less than n_arms, but k=6 and n_arms=6"),
+        (lambda: Problem(Bernoulli(P), mean, 6), "k must be less than n_arms; got k=6 and n_arms=6"),
         (lambda: Problem(Bernoulli(P), mean, 0), "k must be a whole number of at least 1, not 0"),
         (lambda: Problem(Bernoulli(P), mean, 2.5), "k must be a whole number, not 2.5"),  # type: ignore[arg-type]
         (lambda: Problem(Bernoulli(P), "median", 2), "there is no reward 'median'"),
         (lambda: Problem(Bernoulli(P), mean, 2, direction="up"), "'maximize' or 'minimize', not 'up'"),  # type: ignore[arg-type]
-        (lambda: Problem(Bernoulli(P), mean, 2, best=(1, 1)), r"a subset has 2 different arms, but \(1, 1\) came"),
-        (lambda: Problem(Bernoulli(P), mean, 2, best=(1, 9)), "arms are numbered from 0 to 5"),
+        (lambda: Problem(Bernoulli(P), mean, 2, best=(1, 1)), r"a subset must have 2 different arms; got \(1, 1\)"),
+        (lambda: Problem(Bernoulli(P), mean, 2, best=(1, 9)), "an arm must be a number from 0 to 5"),
         (lambda: Problem(Bernoulli(P), np.sum, 2), r"turned shape \(3, 2\) into \(\): reduce axis=-1 only"),
         (lambda: Problem(Bernoulli(P), lambda x: x, 2), r"turned shape \(3, 2\) into \(3, 2\)"),
         (lambda: Problem(Bernoulli(P), _loud, 2), "raised RuntimeError: no such thing"),

@@ -4,6 +4,7 @@ import copy
 import json
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import kofn
 from kofn import BadInput, BadRecord, KofnError, Policy, Tally
+from kofn.policies import registry
 
 
 def played(policy: Policy, plans: int, part: bool = True) -> Policy:
@@ -58,7 +60,7 @@ def test_a_record_explains_itself(make: Callable[[], Policy]) -> None:
     record = kofn.save(policy)
     assert list(record) == ["policy", "format", "params", "state"]
     assert record["policy"] == policy.name
-    assert record["format"] == 1
+    assert record["format"] == 2
     assert record["params"] == policy.params
     assert record["state"] == policy.state()
     assert record["state"]["plays"] == policy.plays
@@ -78,7 +80,7 @@ def test_the_records_shape() -> None:
     policy.tell(policy.ask(), 10)
     assert kofn.save(policy) == {
         "policy": "cmab-sm",
-        "format": 1,
+        "format": 2,
         "params": {
             "n_arms": 5,
             "k": 2,
@@ -91,8 +93,8 @@ def test_the_records_shape() -> None:
         },
         "state": {
             "plays": 1,
-            "turns": 0,
-            "told": {"rows": [0], "count": [1], "total": [0.25], "squares": [0.0625]},
+            "updates": 0,
+            "observed": {"rows": [0], "count": [1], "total": [0.25], "squares": [0.0625]},
             "phase": "sort",
             "groups": policy.state()["groups"],
             "count": [0] * 6,
@@ -131,7 +133,7 @@ def test_a_user_scale_comes_back() -> None:
     )
     restored = kofn.restore(kofn.save(policy))
     assert (restored.reward_range, restored.direction) == ((-3.0, 5.0), "minimize")
-    with pytest.raises(BadInput, match="from -3 to 5"):
+    with pytest.raises(BadInput, match="between -3 and 5"):
         restored.tell(restored.ask(), 6)
 
 
@@ -142,10 +144,11 @@ def test_a_user_scale_comes_back() -> None:
     ("change", "why"),
     [
         *(
-            (lambda record, name=name: record.pop(name), "has the keys")
+            (lambda record, name=name: record.pop(name), "must have the keys")
             for name in ("policy", "format", "params", "state")
         ),
-        (lambda record: record.update(format=2), "format 2, but this kofn reads format 1"),
+        (lambda record: record.update(format=0), "format 0; this kofn reads formats 1 to 2"),
+        (lambda record: record.update(format=3), "format 3; this kofn reads formats 1 to 2"),
         (lambda record: record.update(format="1"), "format '1'"),
         (lambda record: record.update(format=None), "format None"),
         (lambda record: record.update(policy="magic"), "'magic', which this kofn does not have"),
@@ -176,7 +179,7 @@ def test_a_record_that_is_none_is_refused(make: Callable[[], Policy], change: An
 
 @pytest.mark.parametrize("record", [None, [], "record", 7, {}, json.dumps({"policy": "cmab-sm"})])
 def test_what_is_no_record_is_refused(record: Any) -> None:
-    with pytest.raises(BadRecord, match="has the keys policy, format, params and state"):
+    with pytest.raises(BadRecord, match="must have the keys policy, format, params and state"):
         kofn.restore(record)
 
 
@@ -205,9 +208,9 @@ NUMBERS: list[Any] = [NAN, INF, -INF, -1, None, "x", [], {}]
 Case = tuple[Callable[[], Policy], tuple[Any, ...], Any]
 CASES: list[Case] = [
     *((make, ("plays",), bad) for make in POLICIES for bad in anything(*NUMBERS, 1.5, True, "1")),
-    *((make, ("told", name, 0), bad) for make in POLICIES for name in ("total", "squares") for bad in NUMBERS),
-    *((make, ("told", "count", 0), bad) for make in POLICIES for bad in anything(-1, None, "x", [], {}, 10**9)),
-    *((make, ("told", "rows", 0), bad) for make in POLICIES for bad in anything(-1, 10**6, 10**30, None, "x", {})),
+    *((make, ("observed", name, 0), bad) for make in POLICIES for name in ("total", "squares") for bad in NUMBERS),
+    *((make, ("observed", "count", 0), bad) for make in POLICIES for bad in anything(-1, None, "x", [], {}, 10**9)),
+    *((make, ("observed", "rows", 0), bad) for make in POLICIES for bad in anything(-1, 10**6, 10**30, None, "x", {})),
     *((sorting, ("count", 0), bad) for bad in anything(*NUMBERS, 10**30)),
     *((sorting, ("total", 0), bad) for bad in anything(*NUMBERS, 10**9)),
     *((sorting, ("groups", 0), bad) for bad in anything(*NUMBERS, 8, 10**30)),
@@ -251,10 +254,10 @@ CASES: list[Case] = [
 
 # Numbers that NumPy would round, parse or repeat to make them fit; arms that are there, but twice in a group.
 ALMOST: list[Case] = [
-    *((make, ("told", "count", 0), bad) for make in POLICIES for bad in anything(1.5, "1", INF, NAN)),
-    *((make, ("told", "rows", 0), bad) for make in POLICIES for bad in anything(0.5, "0")),
-    *((make, ("told", name, 0), "0.25") for make in POLICIES for name in ("total", "squares")),
-    *((make, ("told", "rows"), [0, 1]) for make in (committed,)),
+    *((make, ("observed", "count", 0), bad) for make in POLICIES for bad in anything(1.5, "1", INF, NAN)),
+    *((make, ("observed", "rows", 0), bad) for make in POLICIES for bad in anything(0.5, "0")),
+    *((make, ("observed", name, 0), "0.25") for make in POLICIES for name in ("total", "squares")),
+    *((make, ("observed", "rows"), [0, 1]) for make in (committed,)),
     *((sorting, ("count", 0), bad) for bad in anything(10**6 + 0.5, "9999")),
     *(
         (sorting, ("total", 0), bad)
@@ -362,3 +365,60 @@ def test_a_policy_can_be_known_by_name() -> None:
         kofn.make_policy("cmab-sm", n_arms=5, k=2, horizon=10, colour="red")
     assert kofn.make_policy("improved-ucb", n_arms=5, k=2, horizon=100, seed=3).params.keys() >= {"horizon"}
     assert issubclass(BadRecord, KofnError)
+
+
+# Records of format 1: made by the version before format 2, in the middle of a plan, with the 50 subsets that it asked
+# for after restoring the record.
+
+FORMAT_1 = json.loads((Path(__file__).parent / "data" / "records-format-1.json").read_text())
+
+
+def format_1_reward(subset: tuple[int, ...], play: int) -> float:
+    return ((5 * sum(subset) + 3 * play) % 11 + len(subset)) / 20 + sum(subset) / 60
+
+
+def format_1_arms(subset: tuple[int, ...], play: int) -> list[float]:
+    return [((3 * arm + play) % 7) / 7 for arm in subset]
+
+
+def test_format_1_has_every_policy() -> None:
+    assert {each["record"]["policy"] for each in FORMAT_1.values()} == set(registry.POLICIES)
+    assert {each["record"]["format"] for each in FORMAT_1.values()} == {1}
+
+
+@pytest.mark.parametrize("title", FORMAT_1)
+def test_a_record_of_format_1_is_restored_and_plays_on_as_before(title: str) -> None:
+    case = FORMAT_1[title]
+    policy = kofn.restore(case["record"])
+    for play, expected in enumerate(case["asked"]):
+        subset = policy.ask()
+        assert list(subset) == expected
+        if "arms" in policy.needs:
+            policy.tell(subset, format_1_reward(subset, play), arms=format_1_arms(subset, play))
+        else:
+            policy.tell(subset, format_1_reward(subset, play))
+    assert (policy.plays, list(policy.best())) == (case["plays"], case["best"])
+
+
+@pytest.mark.parametrize("title", FORMAT_1)
+def test_upgrading_renames_keys_and_changes_nothing_else(title: str) -> None:
+    record = FORMAT_1[title]["record"]
+    text = json.dumps(record)
+    new = registry.upgraded(record)
+    assert json.dumps(record) == text
+    assert new == kofn.save(kofn.restore(record))
+    assert leaves(new["state"]) == leaves(record["state"])
+    assert registry.upgraded(new) is new
+
+
+def leaves(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [leaf for each in value for leaf in leaves(each)] if isinstance(value, list) else [value]
+
+
+@pytest.mark.parametrize("change", [{"state": None}, {"state": []}, {"params": None}, {"policy": None}, {"policy": []}])
+@pytest.mark.parametrize("title", ["thompson", "doubling"])
+def test_a_broken_record_of_format_1_is_refused(title: str, change: Any) -> None:
+    with pytest.raises(BadRecord):
+        kofn.restore({**FORMAT_1[title]["record"], **change})

@@ -129,7 +129,7 @@ def test_a_seed_draws_the_first_subset() -> None:
 
 
 def test_many_candidates_are_played_in_several_plans(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kofn.policies.slots.MOST_CELLS", 8)
+    monkeypatch.setattr("kofn.policies.slots.MOST_PLAN_CELLS", 8)
     policy, worth = Slots(9, 2, 10**6, resolution=0.3), np.arange(9) / 9
     rows = []
     while not policy.committed:

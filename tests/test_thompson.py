@@ -18,7 +18,7 @@ from kofn import DART, BadInput, BadRecord, Bernoulli, Plan, Policy, Problem, Ta
 from kofn.core import Subset
 from kofn.experiments.settings import Setting
 from kofn.policies.thompson.noise import Noise
-from kofn.policies.thompson.posterior import Beliefs
+from kofn.policies.thompson.posterior import Posterior
 
 Values = Callable[[Any], Any]
 """The mean reward of each row of subsets."""
@@ -119,7 +119,7 @@ def test_the_first_rewards_give_the_scale(rewards: list[float]) -> None:
     binomial = value * (1 - value)
     variance = (sum((reward - value) ** 2 for reward in rewards) + binomial) / 4
     state = policy.state()
-    assert state["beliefs"]["prior"] == pytest.approx(variance / 2 / binomial**2)
+    assert state["posterior"]["prior_variance"] == pytest.approx(variance / 2 / binomial**2)
     assert state["noise"][2] == pytest.approx(1e-5 * min(1.0, variance / binomial))
 
 
@@ -138,15 +138,15 @@ def test_a_plan_does_not_more_than_double_what_is_known_of_a_swap() -> None:
     """K = 1: arm 0 is held, 1 is well known, 2 is hardly known, 3 not at all."""
     policy = Thompson(4, 1, seed=1)
     mean, variance, arms = np.array([0.0, -0.1, -1.0, 0.0]), np.array([1e-9, 0.01, 0.9, 9.0]), np.arange(4)
-    policy._beliefs = Beliefs(arms[:1], 2.0, 9.0, 1.0, mean, variance, arms, np.diag([1e-9, *variance]))
+    policy._posterior = Posterior(arms[:1], 2.0, 9.0, 1.0, mean, variance, arms, np.diag([1e-9, *variance]))
     policy._noise = Noise(0.5, 1.0, 1e-9)
     few = math.ceil(0.5 / (0.9 * expit(1.0) * expit(-1.0)))
     drawn = Plan(arms[:, None], np.array([100, 160, 100, 40]))
-    assert dict(policy._looks(drawn)) == {(1,): 160, (2,): few, (3,): 1, (0,): 400 - 160 - few - 1}
+    assert dict(policy._limited(drawn)) == {(1,): 160, (2,): few, (3,): 1, (0,): 400 - 160 - few - 1}
     without = Plan(arms[2:, None], np.array([100, 100]))  # a plan that did not have the incumbent has it then
-    assert dict(policy._looks(without)) == {(2,): few, (3,): 1, (0,): 200 - few - 1}
+    assert dict(policy._limited(without)) == {(2,): few, (3,): 1, (0,): 200 - few - 1}
     short = Plan(arms[2:, None], np.array([1, 1]))
-    assert dict(policy._looks(short)) == {(2,): 1, (3,): 1}
+    assert dict(policy._limited(short)) == {(2,): 1, (3,): 1}
 
 
 def test_a_plan_is_a_tenth_of_the_plays_so_far_and_one_swap_from_the_incumbent() -> None:
@@ -179,7 +179,7 @@ def test_the_state_has_64_bytes_an_arm(n_arms: int) -> None:
             total = rng.binomial(part, 0.5).astype(float)
             if part.any():
                 policy.tell_plan(Tally(part, total, total))
-    assert policy.turns == 6
+    assert policy.updates == 6
 
 
 # Late rewards.
@@ -270,12 +270,12 @@ def test_every_play_that_is_told_is_learned_once(data: st.DataObject) -> None:
             else:
                 policy.release()
             state = policy.state()
-            pending = np.array([[sum(state["told"][name]) for name in ("count", "total", "squares")]])
-            others = np.array([sums for _, *sums in state["others"]]).reshape(-1, 3)
+            pending = np.array([[sum(state["observed"][name]) for name in ("count", "total", "squares")]])
+            others = np.array([sums for _, *sums in state["unplanned"]]).reshape(-1, 3)
             known = np.array(heard).reshape(-1, 3).sum(axis=0) + pending[0] + others.sum(axis=0)
             assert known == pytest.approx(told)
             assert policy.plays == told[0] == state["learned"] + pending[0, 0] + others[:, 0].sum()
-            assert state["turns"] == len(heard)
+            assert state["updates"] == len(heard)
 
 
 def test_plays_of_others_teach_as_much_as_its_own() -> None:
@@ -324,13 +324,18 @@ def test_a_half_life_forgets_half() -> None:
     """After a half-life of plays, variances have doubled and the noise counts half, before what is new is learned."""
     policy = Thompson(10, 2, seed=1, half_life=1000)
     earn(policy, mean_of(np.linspace(0.1, 0.9, 10)), 3000, np.random.default_rng(1))
-    beliefs, noise = policy._beliefs, policy._noise
-    variance, varied, possible, level = beliefs.variance.copy(), noise.varied, noise.possible, beliefs.block[0, 0]
+    posterior, noise = policy._posterior, policy._noise
+    variance, varied, possible, level = (
+        posterior.variance.copy(),
+        noise.variation,
+        noise.largest_variation,
+        posterior.covariance[0, 0],
+    )
     policy._forget(1.0)
-    assert beliefs.variance == pytest.approx(np.maximum(variance, np.minimum(2 * variance, beliefs.prior)))
-    assert beliefs.variance.sum() > 1.5 * variance.sum()
-    assert beliefs.block[0, 0] == pytest.approx(2 * level)
-    assert (noise.varied, noise.possible) == pytest.approx((varied / 2, possible / 2))
+    assert posterior.variance == pytest.approx(np.maximum(variance, np.minimum(2 * variance, posterior.prior_variance)))
+    assert posterior.variance.sum() > 1.5 * variance.sum()
+    assert posterior.covariance[0, 0] == pytest.approx(2 * level)
+    assert (noise.variation, noise.largest_variation) == pytest.approx((varied / 2, possible / 2))
 
 
 def test_a_log_much_longer_than_the_half_life_can_be_told() -> None:
@@ -404,9 +409,9 @@ def test_an_effect_is_what_the_best_subset_gains_by_the_arm_or_loses_without_it(
     """Log odds of 1 with arm 0, which is worth 0.8; arms 1 and 2 are worth 0 and -1, so the borderline is at 0.4."""
     policy = Thompson(3, 1, seed=1)
     policy.tell_plan(Tally.of([[1.0], [0.0], [0.0]]))
-    beliefs = policy._beliefs
-    beliefs.incumbent, beliefs.level, beliefs.mean = np.array([0]), 1.0, np.array([0.8, 0.0, -1.0])
-    beliefs.variance = np.array([0.04, 0.01, 0.0225])
+    posterior = policy._posterior
+    posterior.incumbent, posterior.level, posterior.mean = np.array([0]), 1.0, np.array([0.8, 0.0, -1.0])
+    posterior.variance = np.array([0.04, 0.01, 0.0225])
     insight = policy.insight()
     assert insight is not None
 
@@ -427,10 +432,10 @@ def test_sure_is_how_often_a_draw_keeps_the_incumbent() -> None:
     """Two arms that differ by one standard deviation of their difference: 84 % of the draws say so."""
     policy = Thompson(2, 1, seed=1)
     policy.tell_plan(Tally.of([[1.0], [0.0]]))
-    beliefs = policy._beliefs
-    beliefs.block = np.diag([1.0, 0.5, 0.5])
-    beliefs.mean[:] = 0.0
-    beliefs.mean[beliefs.incumbent] = 1.0
+    posterior = policy._posterior
+    posterior.covariance = np.diag([1.0, 0.5, 0.5])
+    posterior.mean[:] = 0.0
+    posterior.mean[posterior.incumbent] = 1.0
     insight = policy.insight()
     assert insight is not None
     assert insight.probability_best == pytest.approx(0.8413, abs=0.05)
@@ -443,14 +448,14 @@ def test_arms_that_stay_keep_what_is_known_of_them() -> None:
     p = np.linspace(0.1, 0.9, 9)
     policy = Thompson(9, 3, seed=1)
     earn(policy, mean_of(p), 5000, np.random.default_rng(1))
-    before = policy.state()["beliefs"]
+    before = policy.state()["posterior"]
     changed = policy.with_arms([0, 2, 3, 4, 6, 7, 8], added=2)
-    after = changed.state()["beliefs"]
+    after = changed.state()["posterior"]
     kept = np.array(before["mean"])[[0, 2, 3, 4, 6, 7, 8]]
     assert np.array(after["mean"])[:7] == pytest.approx(kept)
     assert (changed.n_arms, changed.k, changed.plays) == (9, 3, policy.plays)
     assert changed.best() == (4, 5, 6)
-    assert policy.state()["beliefs"] == before  # the old one is as it was
+    assert policy.state()["posterior"] == before  # the old one is as it was
     assert policy.best() == (6, 7, 8)
     kofn.restore(json.loads(json.dumps(kofn.save(changed))))
 
@@ -465,7 +470,7 @@ def test_a_new_arm_that_is_the_best_is_found(n_arms: int) -> None:
     assert n_arms - 1 in changed.best()
 
 
-def test_when_an_incumbents_arm_is_retired_the_next_takes_its_seat() -> None:
+def test_when_an_incumbents_arm_is_retired_the_next_takes_its_place() -> None:
     policy = Thompson(9, 3, seed=1)
     earn(policy, mean_of(np.linspace(0.1, 0.9, 9)), 50_000, np.random.default_rng(1))
     assert policy.best() == (6, 7, 8)
@@ -486,8 +491,8 @@ def test_a_change_in_the_middle_of_a_plan_loses_nothing() -> None:
     assert [n for n, _, _ in heard] == [times.sum() + 1]
     assert [total for _, total, _ in heard] == [times.sum() / 2]
     assert changed.plays == policy.plays == changed.state()["learned"]
-    assert changed.turns == policy.turns + 1
-    assert policy.state()["told"]["count"] == times[times > 0].tolist()  # the old one still waits for the rest
+    assert changed.updates == policy.updates + 1
+    assert policy.state()["observed"]["count"] == times[times > 0].tolist()  # the old one still waits for the rest
 
 
 def test_a_change_before_anything_is_told() -> None:
@@ -515,12 +520,12 @@ def test_a_change_that_leaves_no_choice_is_refused(keep: Any, new: int) -> None:
         ("noise", [1.0, 1.0]),
         ("noise", [1.0, 0.0, 1.0]),
         ("noise", [1.0, 1.0, math.nan]),
-        ("beliefs", None),
-        ("beliefs", {}),
-        ("others", None),
-        ("others", [[[0, 1, 2], 1, 2.0, 4.0]]),
-        ("others", [[[0, 1, 2], 1, 0.5, 0.25]] * 2),
-        ("others", [[[0, 1, 2], 10**6, 0.5, 0.25]]),
+        ("posterior", None),
+        ("posterior", {}),
+        ("unplanned", None),
+        ("unplanned", [[[0, 1, 2], 1, 2.0, 4.0]]),
+        ("unplanned", [[[0, 1, 2], 1, 0.5, 0.25]] * 2),
+        ("unplanned", [[[0, 1, 2], 10**6, 0.5, 0.25]]),
     ],
 )
 def test_a_state_that_no_plays_make_is_refused(name: str, value: Any) -> None:

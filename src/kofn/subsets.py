@@ -1,4 +1,4 @@
-"""All C(N, K) subsets as one array, for what has no better way."""
+"""All C(N, K) subsets as one array, for algorithms that need them all."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import numpy as np
 from kofn.core import IntArray, TooManySubsets
 
 MOST_BYTES = 2**31
-"""Memory for all subsets, and what is kept of each, at the most."""
+"""Most memory for all subsets and the data of each, in bytes."""
 
 BYTES_BESIDE = 64
-"""What a policy keeps of a subset beside its arms: totals, counts, and copies while it plans and learns."""
+"""Memory per subset beside its arms, in bytes: totals, counts, and copies while planning and learning."""
 
 
 @lru_cache(maxsize=2)
 def all_subsets(n_arms: int, k: int) -> IntArray:
-    """Every subset, a row each, in lexicographic order; read-only, since it is shared.
+    """Return every subset as a row, in lexicographic order; read-only, since it is cached.
 
     >>> all_subsets(4, 2).tolist()
     [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]]
@@ -32,7 +32,7 @@ def all_subsets(n_arms: int, k: int) -> IntArray:
         shown = f"{count:,}" if count < 10**15 else f"about 10^{math.log10(count):.0f}"
         raise TooManySubsets(
             f"{k} of {n_arms} arms make {shown} subsets, too many to keep one by one in {MOST_BYTES / 2**30:.0f} GiB. "
-            f"Choose a policy with linear memory, such as cmab-sm"
+            f"Use a policy with linear memory, such as cmab-sm"
         )
     subsets = np.concatenate([block.astype(dtype) for block in subset_blocks(n_arms, k)])
     subsets.flags.writeable = False
@@ -40,7 +40,7 @@ def all_subsets(n_arms: int, k: int) -> IntArray:
 
 
 def subset_blocks(n_arms: int, k: int, cells: int = 2**20) -> Iterator[IntArray]:
-    """Every subset in lexicographic order, in blocks of at most some `cells` arms."""
+    """Yield every subset in lexicographic order, in blocks of about `cells` arms at most."""
     every = itertools.combinations(range(n_arms), k)
     rows = max(1, cells // k)
     while (block := np.fromiter(itertools.chain.from_iterable(itertools.islice(every, rows)), np.int64)).size:

@@ -19,7 +19,7 @@ from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, record_text
 from kofn.campaigns.schema import ROSTERS, STATES
 from kofn.campaigns.transaction import Transaction
 from kofn.core import BadInput, Policy, Tally
-from kofn.core.open_plan import MOST_OTHERS
+from kofn.core.open_plan import MOST_UNPLANNED
 
 MAX_NAMES = 10
 """Names of the best arms in the message of an event; more arms are counted only."""
@@ -27,7 +27,7 @@ MAX_NAMES = 10
 
 def learn_if_due(tx: Transaction) -> None:
     """Update the policy if the plan is complete, or if it has collected too many unplanned subsets."""
-    if tx.row.observed < tx.row.plan_plays and tx.row.unplanned < MOST_OTHERS:
+    if tx.row.observed < tx.row.plan_plays and tx.row.unplanned < MOST_UNPLANNED:
         return
     before = tx.snapshot
     rows = observed_rows(tx)
@@ -40,7 +40,7 @@ def learn_if_due(tx: Transaction) -> None:
 def _note_new_best(tx: Transaction, before: PolicySnapshot, after: PolicySnapshot) -> None:
     """Record an event if the best subset has changed, or if the policy has learned for the first time."""
     best = after.policy.best()
-    if best != before.policy.best() or before.policy.turns == 0 < after.policy.turns:
+    if best != before.policy.best() or before.policy.updates == 0 < after.policy.updates:
         names = after.roster.names_of(after.roster.to_numbers(best))
         more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
         tx.note("learned", f"after {tx.row.rewards:,} rewards, the best are {', '.join(names[:MAX_NAMES])}{more}")
@@ -88,7 +88,7 @@ def write_snapshot(tx: Transaction, snapshot: PolicySnapshot) -> None:
 def begin_plan(row: CampaignRow, snapshot: PolicySnapshot) -> None:
     """Set the counters of a plan of which nothing is in flight."""
     policy, plan = snapshot.policy, snapshot.policy.plan()
-    counted = sum(sums[1] for sums in policy.state().get("others", ())) if policy.accepts_unplanned else 0
+    counted = sum(sums[1] for sums in policy.state().get("unplanned", ())) if policy.accepts_unplanned else 0
     row.step = snapshot.step
     row.plan_rows = len(plan)
     row.free = plan.plays

@@ -144,9 +144,7 @@ _RECORDS_3 = {"kofn_rosters": "origin", "kofn_states": "record"}
 
 def upgraded_record(record: Any) -> Any:
     """Return a policy's record of format 1 in the present format."""
-    # Merge note: once kofn.policies.registry.upgraded exists on the merged branch, call it directly.
-    upgrade: Callable[[Any], Any] = getattr(registry, "upgraded", lambda same: same)
-    return upgrade(record)
+    return registry.upgraded(record)
 
 
 def _to_version_3(connection: Connection) -> None:

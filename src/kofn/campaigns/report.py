@@ -36,7 +36,7 @@ def insight(tx: Transaction) -> CampaignInsight:
         average=row.mean,
         gain=gain,
         probability_best=known.probability_best if known else None,
-        updates=snapshot.policy.turns,
+        updates=snapshot.policy.updates,
         arms=list(_arms(tx, known, set(best))),
         plan=_plan(tx),
     )

@@ -1,8 +1,8 @@
-"""Plans, tallies, the policy that ties them together, and every error that kofn raises.
+"""Plans, tallies, the policy, and every error that kofn raises.
 
-A policy wants a **plan** (subsets, and how many times each) and is told **tallies** (what the plays earned). The
-plan can be played in any order, by anyone, split in any way; when all of it has been told, the policy learns from it
-and wants the next one.
+A policy makes a **plan** (subsets, and how many times to play each) and observes **tallies** (the rewards of the
+plays). The plays may be made in any order, by anyone, and split in any way. When all plays of a plan are observed, the
+policy learns from them and makes the next plan.
 """
 
 from kofn.core.checks import Direction as Direction
@@ -42,6 +42,7 @@ from kofn.core.errors import (
 from kofn.core.insight import Insight
 from kofn.core.plan import Plan, Tally
 from kofn.core.policy import Policy
+from kofn.core.policy import PolicyOptions as PolicyOptions
 
 __all__ = [
     "BadBackend",

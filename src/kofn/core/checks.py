@@ -1,4 +1,4 @@
-"""Arguments, checked once at the edge: what came, what was expected, the way out."""
+"""Checks of arguments. Each error says what was received and what is accepted."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FloatArray: TypeAlias = NDArray[np.float64]
 
 
 def whole(name: str, value: SupportsIndex, *, least: int = 1) -> int:
-    """`value` as an int of at least `least`, or BadInput that names it; 1e6 is welcome, 2.5 and True are not."""
+    """Return `value` as an int of at least `least`, or raise BadInput; 1e6 is accepted, 2.5 and True are not."""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         value = int(value)
     try:
@@ -34,28 +34,28 @@ def whole(name: str, value: SupportsIndex, *, least: int = 1) -> int:
 
 
 def check_sizes(n_arms: SupportsIndex, k: SupportsIndex) -> tuple[int, int]:
-    """N and K as ints with 1 <= K < N, or BadInput."""
+    """Return N and K as ints with 1 <= K < N, or raise BadInput."""
     n_arms, k = whole("n_arms", n_arms), whole("k", k)
     if k >= n_arms:
-        raise BadInput(f"k must be less than n_arms, but k={k} and n_arms={n_arms}: there is nothing to choose")
+        raise BadInput(f"k must be less than n_arms; got k={k} and n_arms={n_arms}")
     return n_arms, k
 
 
 def subset_of(arms: Iterable[SupportsIndex], n_arms: int, k: int) -> Subset:
-    """`arms` as a sorted tuple of k different arms, or BadInput."""
+    """Return `arms` as a sorted tuple of k different arms, or raise BadInput."""
     try:
         subset = tuple(sorted(operator.index(arm) for arm in arms))
     except TypeError:
-        raise BadInput(f"a subset is {k} arms from 0 to {n_arms - 1}, not {arms!r}") from None
+        raise BadInput(f"a subset must be {k} arms from 0 to {n_arms - 1}; got {arms!r}") from None
     if len(set(subset)) != k or len(subset) != k:
-        raise BadInput(f"a subset has {k} different arms, but {subset} came")
+        raise BadInput(f"a subset must have {k} different arms; got {subset}")
     if subset[0] < 0 or subset[-1] >= n_arms:
-        raise BadInput(f"arms are numbered from 0 to {n_arms - 1}, but {subset} came")
+        raise BadInput(f"an arm must be a number from 0 to {n_arms - 1}; got {subset}")
     return subset
 
 
 def check_range(reward_range: Sequence[float]) -> tuple[float, float]:
-    """(low, high) as floats, or BadInput."""
+    """Return (low, high) as floats, or raise BadInput."""
     try:
         low, high = (float(each) for each in reward_range)
     except (TypeError, ValueError):
@@ -66,7 +66,7 @@ def check_range(reward_range: Sequence[float]) -> tuple[float, float]:
 
 
 def generator(seed: Seed) -> np.random.Generator:
-    """The generator that a seed means: an int, a SeedSequence or a Generator, as everywhere in kofn."""
+    """Return the random generator of a seed: an int, a SeedSequence, a Generator or None."""
     if isinstance(seed, bool) or not (
         seed is None or isinstance(seed, int | np.integer | np.random.SeedSequence | np.random.Generator)
     ):
@@ -77,14 +77,14 @@ def generator(seed: Seed) -> np.random.Generator:
 
 
 def seed_number(seed: Seed) -> int:
-    """A plain number that stands for the seed, small enough for JSON in a browser; a new one for None."""
+    """Return the seed as a number that JSON in a browser can hold; a random one for None."""
     if isinstance(seed, int | np.integer) and not isinstance(seed, bool) and 0 <= seed < 2**53:
         return int(seed)
     return int(generator(seed).integers(2**53))
 
 
 def whole_numbers(name: str, values: Any, *, least: int = 0) -> NDArray[np.int64]:
-    """A list of plain whole numbers as an array, or BadInput: nothing is rounded or parsed."""
+    """Return a list of whole numbers as an array, or raise BadInput; nothing is rounded or parsed."""
     array = np.asarray(values)
     if array.size == 0:
         return array.astype(np.int64)
@@ -94,7 +94,7 @@ def whole_numbers(name: str, values: Any, *, least: int = 0) -> NDArray[np.int64
 
 
 def finite_numbers(name: str, values: Any) -> FloatArray:
-    """A list of plain numbers as an array, or BadInput: nothing is parsed."""
+    """Return a list of finite numbers as an array, or raise BadInput; nothing is parsed."""
     array = np.asarray(values)
     if array.size == 0:
         return array.astype(float)

@@ -3,25 +3,25 @@
     KofnError
     ├── BadInput            an argument that cannot work (also a ValueError)
     │   ├── BadReward       a reward that is not a number, or outside `reward_range`
-    │   ├── BadTally        told of plays that the plan does not want
-    │   └── BadRecord       a saved state of another policy, shape or version
-    ├── TooManySubsets      a policy over all C(N, K) subsets that would not fit in memory
-    ├── BadBackend          runs that cannot be done where they were to be: no cluster, other versions, workers lost
+    │   ├── BadTally        plays that are not in the plan, or more than are remaining
+    │   └── BadRecord       a saved state of another policy, shape or format
+    ├── TooManySubsets      a policy over all C(N, K) subsets that does not fit in memory
+    ├── BadBackend          runs that cannot be executed: no cluster, other versions, workers lost
     ├── CampaignError       what a campaign or its store cannot do
     │   ├── NoSuchCampaign  the store has no campaign of that name
-    │   ├── CampaignExists  the store has one already
+    │   ├── CampaignExists  the store already has a campaign of that name
     │   ├── UnknownDecision not a decision of this campaign
-    │   ├── Conflict        told before, and otherwise
+    │   ├── Conflict        another reward is already recorded
     │   ├── NotRunning      paused or finished
-    │   ├── StoreError      a store that cannot be reached, or is of a newer kofn
-    │   ├── NotAllowed      a service that refuses the token, or what it is used for
-    │   └── Unreachable     a service that does not answer, or is out of order
+    │   ├── StoreError      a store that cannot be reached, or was made by a newer kofn
+    │   ├── NotAllowed      a service refuses the token, or what it is used for
+    │   └── Unreachable     a service does not answer, or fails
     └── MissingExtra        an optional library is not installed (also an ImportError)
 
     ShortHorizonWarning     a horizon in which nothing can be learned (a UserWarning)
-    ThinLogWarning          a log that says little of what it was asked (a UserWarning)
+    ThinLogWarning          a log with little information about the question (a UserWarning)
 
-Whoever catches KofnError catches them all; the warnings are none of them.
+Catch KofnError to catch all errors; it does not include the warnings.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ class KofnError(Exception):
 
 
 class BadInput(KofnError, ValueError):
-    """An argument that cannot work; the message says what would."""
+    """An argument that cannot work; the message says what is accepted."""
 
 
 class BadReward(BadInput):
-    """A reward that is not a number, or lies outside the policy's `reward_range`."""
+    """A reward that is not a number, or is outside the policy's `reward_range`."""
 
 
 class BadTally(BadInput):
-    """Told of plays that the plan does not want."""
+    """Plays that are not in the plan, or more than are remaining."""
 
 
 class BadRecord(BadInput):
-    """A saved state of another policy, shape or version."""
+    """A saved state of another policy, shape or format."""
 
 
 class TooManySubsets(KofnError):
-    """A policy over all C(N, K) subsets that would not fit in memory."""
+    """A policy over all C(N, K) subsets that does not fit in memory."""
 
 
 class CampaignError(KofnError):
@@ -60,7 +60,7 @@ class NoSuchCampaign(CampaignError):
 
 
 class CampaignExists(CampaignError):
-    """The store has a campaign of that name already."""
+    """The store already has a campaign of that name."""
 
 
 class UnknownDecision(CampaignError):
@@ -68,7 +68,7 @@ class UnknownDecision(CampaignError):
 
 
 class Conflict(CampaignError):
-    """Told before, and otherwise: a decision has one reward."""
+    """Another reward is already recorded: a decision has one reward."""
 
 
 class NotRunning(CampaignError):
@@ -84,11 +84,11 @@ class NotAllowed(CampaignError):
 
 
 class Unreachable(CampaignError):
-    """A service does not answer, or is out of order."""
+    """A service does not answer, or fails."""
 
 
 class BadBackend(KofnError):
-    """Runs cannot be done where they were to be: no cluster there, workers of other versions, or lost too often."""
+    """Runs that cannot be executed: no cluster, workers of other versions, or workers lost too often."""
 
 
 class MissingExtra(KofnError, ImportError):
@@ -107,4 +107,4 @@ class ShortHorizonWarning(UserWarning):
 
 
 class ThinLogWarning(UserWarning):
-    """A log that says little of what it was asked."""
+    """A log with little information about the question."""

@@ -1,4 +1,4 @@
-"""What a policy thinks it knows, for people to look at."""
+"""What a policy knows, for people to read."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from kofn.core.checks import FloatArray
 
 @dataclass(frozen=True, eq=False)
 class Insight:
-    """The estimated reward of the best subset, and what each arm is worth; `low` and `high` hold 95 % of the belief.
+    """The estimated reward of the best subset and the effect of each arm, with 95 % credible intervals.
 
-    An arm's effect is what the best subset's reward changes by having it in place of an arm on the borderline.
+    An arm's effect is the change of the best subset's reward by having it in place of an arm on the boundary.
     `probability_best` is the probability that `best()` is the best subset. All rewards are in the user's range.
     """
 
@@ -25,7 +25,7 @@ class Insight:
     probability_best: float
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
+        """Return plain values, ready for JSON."""
         return {
             "value": self.value,
             "low": self.low,

@@ -1,4 +1,4 @@
-"""Plans and tallies: what is wanted, and what it earned."""
+"""Plans (subsets to play) and tallies (their rewards)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What a policy wants next: `subsets[i]` is to be played `times[i]` times, in any order.
+    """The next plays of a policy: play `subsets[i]` `times[i]` times, in any order.
 
     >>> plan = Plan(np.array([[0, 1], [0, 2]]), np.array([30, 10]))
     >>> len(plan), plan.plays, list(plan)
@@ -27,7 +27,7 @@ class Plan:
     >>> plan.part(20).times
     array([15,  5])
 
-    A row of fewer than K arms ends in places of -1, which are empty; as a tuple it has its arms only.
+    A row of fewer than K arms is padded with -1 at its end; as a tuple it has its arms only.
     """
 
     subsets: IntArray
@@ -39,7 +39,7 @@ class Plan:
 
     @classmethod
     def one(cls, subset: Subset, times: int) -> Plan:
-        """A single row; more plays than a 64-bit integer counts are cut to what it does."""
+        """Return a plan of a single row; `times` is cut to what a 64-bit integer can count."""
         return cls(np.array([subset]), np.array([min(times, 2**62)]))
 
     def __len__(self) -> int:
@@ -49,19 +49,19 @@ class Plan:
         return ((self.subset(row), int(n)) for row, n in enumerate(self.times))
 
     def subset(self, row: int) -> Subset:
-        """The arms of one row."""
+        """Return the arms of one row."""
         subset: Subset = tuple(self.subsets[row].tolist())
         return subset if subset[-1] >= 0 else tuple(arm for arm in subset if arm >= 0)
 
     @cached_property
     def plays(self) -> int:
-        """How many plays the whole plan has."""
+        """The number of plays of the whole plan."""
         return int(self.times.sum())
 
     def part(self, plays: int, rng: np.random.Generator | None = None) -> Plan:
-        """A plan of `plays` plays with the same rows, each cut in proportion.
+        """Return a plan of `plays` plays with the same rows, each cut in proportion.
 
-        What cannot be divided goes to random rows; without `rng`, to the first ones.
+        The remainder goes to random rows; without `rng`, to the first ones.
         """
         if whole("plays", plays, least=0) >= self.plays:
             return self
@@ -75,13 +75,13 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Tally:
-    """What plays earned, a row per subset: how many plays, the total of their rewards, the total of the squares.
+    """The rewards of plays, a row per subset: number of plays, total of the rewards, total of the squared rewards.
 
     >>> tally = Tally.of([[1, 0, 1], [0.5]])
     >>> tally.count, tally.total, tally.squares
     (array([3, 1]), array([2. , 0.5]), array([2.  , 0.25]))
 
-    `arms` is for the few policies that see single arms: the total of each place of each row, in the shape of the plan.
+    `arms` is for the policies that need the rewards of single arms: the total of each place of each row of the plan.
     """
 
     count: NDArray[np.int64]
@@ -104,13 +104,13 @@ class Tally:
 
     @classmethod
     def zeros(cls, rows: int, places: int | None = None) -> Tally:
-        """No plays yet; with `places`, of single arms too."""
+        """Return a tally without plays; with `places`, also for single arms."""
         arms = None if places is None else np.zeros((rows, places))
         return cls(np.zeros(rows, np.int64), np.zeros(rows), np.zeros(rows), arms)
 
     @classmethod
     def of(cls, rewards: Sequence[ArrayLike]) -> Tally:
-        """The tally of the given rewards, one sequence of them per row."""
+        """Return the tally of these rewards, one sequence of them per row."""
         try:
             rows = [np.asarray(row, float) for row in rewards]
         except (TypeError, ValueError):
@@ -125,7 +125,7 @@ class Tally:
         return len(self.count)
 
     def add(self, other: Tally) -> None:
-        """Count the other tally's plays too."""
+        """Add the plays of another tally."""
         self.count[:] += other.count
         self.total[:] += other.total
         self.squares[:] += other.squares
@@ -133,58 +133,61 @@ class Tally:
             self.arms[:] += other.arms
 
 
-def check_tally(tally: Tally, plan: Plan, got: Tally, low: float, high: float) -> None:
-    """Refuse counts that are not wanted, and sums that no rewards from `low` to `high` can have."""
+def check_tally(tally: Tally, plan: Plan, observed: Tally, low: float, high: float) -> None:
+    """Raise BadTally for counts above what is remaining, BadReward for sums that no rewards in the range can have."""
     n, total, squares = tally.count, tally.total, tally.squares
     rows = (len(plan),)
     if not n.shape == total.shape == squares.shape == rows:
-        raise BadTally(f"the plan has {rows[0]} rows, but tallies of shape {n.shape} came: one per row")
-    wanted = plan.times - got.count
+        raise BadTally(f"a tally must have one row for each of the {rows[0]} rows of the plan; got shape {n.shape}")
+    remaining = plan.times - observed.count
     size = max(abs(low), abs(high))
     slack = ROUNDING * size * n
     most = (low + high) * total - low * high * n  # since (x - low)(high - x) >= 0
-    fits = (n >= 0) & (n <= wanted)
+    fits = (n >= 0) & (n <= remaining)
     fits &= (total >= low * n - slack) & (total <= high * n + slack)
     slack *= size
     fits &= (squares <= most + slack) & (n * squares >= total * total - n * slack)
     if not fits.all():
         row = int(np.argmin(fits))
         subset = plan.subset(row)
-        raise _unfit(subset, int(n[row]), int(wanted[row]), float(total[row]), float(squares[row]), low, high)
+        raise _unfit(subset, int(n[row]), int(remaining[row]), float(total[row]), float(squares[row]), low, high)
     if tally.arms is not None:
         _check_arms(tally.arms, n[:, None], plan, low, high)
 
 
 def _check_arms(arms: FloatArray, n: NDArray[np.int64], plan: Plan, low: float, high: float) -> None:
-    """Refuse totals that no rewards of single arms from `low` to `high` can have."""
+    """Raise for totals that no rewards of single arms from `low` to `high` can have."""
     if arms.shape != plan.subsets.shape:
-        raise BadTally(f"the plan's subsets have shape {plan.subsets.shape}, but totals of arms of {arms.shape} came")
+        raise BadTally(
+            f"totals of arms must have the shape of the plan's subsets, {plan.subsets.shape}; got {arms.shape}"
+        )
     slack = ROUNDING * max(abs(low), abs(high)) * n
     fits = (arms >= low * n - slack) & (arms <= high * n + slack)
     if not fits.all():
         row, place = np.unravel_index(int(np.argmin(fits)), fits.shape)
         raise BadReward(
-            f"a reward lies from {low:g} to {high:g} (reward_range), but arm {plan.subsets[row, place]} is told to "
-            f"have earned {arms[row, place]:g} in {int(n[row, 0])} plays of {plan.subset(int(row))}"
+            f"a reward must be between {low:g} and {high:g} (reward_range); got {arms[row, place]:g} for arm "
+            f"{plan.subsets[row, place]} in {int(n[row, 0])} plays of {plan.subset(int(row))}"
         )
 
 
 def _unfit(
-    subset: Subset, n: int, wanted: int, total: float, squares: float, low: float, high: float
+    subset: Subset, n: int, remaining: int, total: float, squares: float, low: float, high: float
 ) -> BadTally | BadReward:
-    """The error for a row that does not fit."""
+    """Return the error for a row that does not fit."""
     if n < 0:
-        return BadTally(f"told of {n} plays of {subset}: a count is at least 0")
-    if n > wanted:
-        return BadTally(f"told of {n} plays of {subset}, but only {wanted} are wanted")
+        return BadTally(f"a count must be at least 0; got {n} plays of {subset}")
+    if n > remaining:
+        return BadTally(f"only {remaining} plays of {subset} are remaining; got {n}")
     if not (math.isfinite(total) and math.isfinite(squares)):
-        return BadReward(f"totals and squares are finite numbers, but {subset} has {total} and {squares}")
+        return BadReward(f"totals and squares must be finite numbers; got {total} and {squares} for {subset}")
     if not low * n <= total <= high * n:
         mean = f", on average {total / n:g}" if n else ""
         return BadReward(
-            f"a reward lies from {low:g} to {high:g} (reward_range), but {n} plays of {subset} earned {total:g}{mean}"
+            f"a reward must be between {low:g} and {high:g} (reward_range); "
+            f"got {total:g}{mean} for {n} plays of {subset}"
         )
     return BadReward(
         f"{n} rewards from {low:g} to {high:g} that add up to {total:g} cannot have squares that add up to "
-        f"{squares:g}, as told of {subset}"
+        f"{squares:g} (subset {subset})"
     )

@@ -1,11 +1,12 @@
-"""The policy: what every algorithm shares, so that its file holds the algorithm and nothing else."""
+"""The policy: what every algorithm shares, so that an algorithm's file contains the algorithm only."""
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Self, SupportsIndex
+from typing import Any, ClassVar, Self, SupportsIndex, TypedDict
 
 import numpy as np
 
@@ -21,30 +22,52 @@ from kofn.core.checks import (
     whole_numbers,
 )
 from kofn.core.errors import BadInput, BadRecord, BadReward, BadTally, ShortHorizonWarning
+from kofn.core.fields import Fields
 from kofn.core.insight import Insight
-from kofn.core.open_plan import Progress
+from kofn.core.open_plan import OpenPlan
 from kofn.core.plan import ROUNDING, Plan, Tally, check_tally
 
 
-class Policy(ABC):
-    """Chooses subsets. Play its plan, tell what it earned.
+class PolicyOptions(TypedDict, total=False):
+    """The options of every policy; a policy's `__init__` takes them as `**options: Unpack[PolicyOptions]`."""
 
-    People use `ask` and `tell`, a play at a time; machines use `plan` and `tell_plan`, thousands at a time. A policy
-    is a subclass with `_next` (the plan it wants), `_learn` (from a plan that has been played to the end), `best`,
-    `_state` and `_load`. Rewards reach it in [0, 1], to be maximised: `reward_range` and `direction` end here.
+    reward_range: tuple[float, float]
+    direction: Direction
+
+
+class Policy(ABC):
+    """Chooses subsets. Play its plan, then tell it the rewards.
+
+    Use `ask` and `tell` for one play at a time, `plan` and `tell_plan` for thousands. A policy is a subclass with
+    `_next` (the next plan), `_learn` (from a completed plan), `best`, and `fields` (its state, declared as data; or
+    `_state` and `_load`). It receives rewards in [0, 1], to be maximised: this class converts from the user's
+    `reward_range` and `direction`.
     """
 
-    _now: Progress
+    _open_plan: OpenPlan
 
     name: ClassVar[str]
     needs_horizon: ClassVar[bool] = False
     linear_memory: ClassVar[bool] = True
-    keeps_subsets: ClassVar[bool] = False  # something for each of the C(N, K)
-    consistent: ClassVar[bool] = True  # without noise, it ends in the best subset
-    accepts_unplanned: bool = False  # from plays of any subset, planned or not
+    keeps_subsets: ClassVar[bool] = False  # keeps data for each of the C(N, K) subsets
+    consistent: ClassVar[bool] = True  # finds the best subset if there is no noise
+    accepts_unplanned: bool = False  # learns from plays of any subset, planned or not
     needs: ClassVar[frozenset[str]] = frozenset()
-    """What it needs beyond one reward per play: "best" (to be told the best subset, as best=), "arms" (to see what each
-    arm earned) or "fewer" (to play fewer than K arms)."""
+    """What it needs beyond one reward per play: "best" (the best subset, as best=), "arms" (the reward of each arm) or
+    "fewer" (plays of fewer than K arms)."""
+
+    fields: ClassVar[Fields] = Fields()
+    """Its state: the field `name` is the attribute `_name`, and the key `name` of the record."""
+
+    horizon: int
+    """The planned number of plays, if the policy takes one."""
+
+    __signature__: ClassVar[inspect.Signature]
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Give the class the signature that callers see, with the options that it passes on to its base classes."""
+        super().__init_subclass__(**keywords)
+        cls.__signature__ = _signature(cls)
 
     def __init__(
         self,
@@ -55,29 +78,34 @@ class Policy(ABC):
         direction: Direction = "maximize",
         **params: Any,
     ) -> None:
-        """Keep what all policies share; `params` are the policy's own parameters, kept for its record."""
+        """Check and keep what all policies share; `params` are the policy's own parameters, kept for its record."""
+        if unknown := sorted(params.keys() - self.__signature__.parameters.keys()):
+            offered = ", ".join(self.__signature__.parameters)
+            raise TypeError(f"{type(self).__name__} does not take {', '.join(unknown)}; it takes: {offered}")
         self.n_arms, self.k = check_sizes(n_arms, k)
         self.reward_range = check_range(reward_range)
         if direction not in ("maximize", "minimize"):
             raise BadInput(f"direction must be 'maximize' or 'minimize', not {direction!r}")
         self.direction: Direction = direction
-        self.plays = 0  # told, also those of a plan on its way: `_next` must not depend on it
-        self.turns = 0  # plans told to the end
+        if "horizon" in params:
+            self.horizon = params["horizon"] = whole("horizon", params["horizon"])
+        self.plays = 0  # observed, including those of the open plan: `_next` must not depend on it
+        self.updates = 0  # completed plans
         self._params = params
 
-    # What a policy says of itself.
+    # What a policy knows.
 
     @abstractmethod
     def best(self) -> Subset:
-        """The best guess now, by estimated mean."""
+        """Return the subset with the highest estimated mean reward."""
 
     @property
     def committed(self) -> bool:
-        """Whether exploration is over for good: the policy will play `best()` whatever it is told."""
+        """Whether exploration is over for good: from now on the policy plays `best()`, whatever the rewards are."""
         return False
 
     def insight(self) -> Insight | None:
-        """What it has learned of the best subset and of each arm, if it can say."""
+        """Return what is known about the best subset and about each arm; None if the policy cannot say."""
         return None
 
     def filler(self, index: int) -> Subset:
@@ -86,107 +114,117 @@ class Policy(ABC):
         return self.best()
 
     def with_arms(self, keep: Sequence[int], added: int = 0) -> Self:
-        """The policy with only these arms kept, numbered anew from the lowest up, and `added` new ones after them."""
+        """Return a policy with only these arms, numbered from 0 in ascending order, followed by `added` new ones."""
         del keep, added
-        raise BadInput(f"{self.name} is for a fixed set of arms: for arms that come and go, take thompson")
+        raise BadInput(f"{self.name} needs a fixed set of arms; use thompson for arms that come and go")
 
     @abstractmethod
     def _next(self) -> Plan:
-        """The plan that follows from what has been learned; the same whenever it is called on the same state."""
+        """Return the next plan. It depends on the learned state only: calling twice returns the same plan."""
 
     @abstractmethod
     def _learn(self, plan: Plan, tally: Tally) -> None:
-        """Take in what all plays of `plan` earned, in [0, 1]; those of other subsets too, if it `accepts_unplanned`."""
+        """Learn from a completed plan; rewards are in [0, 1]. With `accepts_unplanned`, it includes other subsets."""
 
-    @abstractmethod
     def _state(self) -> dict[str, Any]:
-        """What has been learned, as plain numbers."""
+        """Return the learned state as plain values."""
+        return self.fields.dump(self)
 
-    @abstractmethod
     def _load(self, state: Mapping[str, Any]) -> None:
-        """Take over what `_state` said; anything that does not fit raises. Called on a new object only."""
+        """Set the learned state from plain values, or raise. Called on a new object only."""
+        self.fields.load(state, self)
+        self._loaded()
 
-    # For machines.
+    def _loaded(self) -> None:
+        """Check the loaded fields against each other, or raise BadRecord; compute what is derived from them."""
+        return
+
+    # For programs.
 
     def plan(self) -> Plan:
-        """What is still wanted. Its rows stay, and `times` shrinks, until all has been told. Reads only."""
-        now = self._now
-        return now.plan if now.untold == now.size else Plan(now.plan.subsets, now.plan.times - now.got.count)
+        """Return the remaining plays of the plan. Its rows stay, and `times` shrinks, until the plan is complete."""
+        now = self._open_plan
+        return now.plan if now.remaining == now.size else Plan(now.plan.subsets, now.plan.times - now.observed.count)
 
     def tell_plan(self, tallies: Tally) -> None:
-        """Tell what plays of the plan earned, one tally per row; part of the counts is welcome."""
-        self._take(self._inside(tallies))
+        """Tell the rewards of plays of the plan, one tally per row. Part of the plan is accepted."""
+        self._observe(self._normalized(tallies))
 
     # For people.
 
     def ask(self) -> Subset:
-        """The next subset to play. Many may be asked for before the first is told; when all of the plan is out, it is
-        `best()`, or what else the policy makes of the time, so that nobody ever waits."""
-        return self._now.hand_out() or self._now.extra(self.filler(self._now.spared))
+        """Return the next subset to play.
+
+        Ask as often as needed before telling a reward. When the whole plan is in flight, this returns a filler:
+        `best()`, or another subset that the policy learns from. So a caller never waits.
+        """
+        return self._open_plan.hand_out() or self._open_plan.hand_out_filler(
+            self.filler(self._open_plan.fillers_handed_out)
+        )
 
     def tell(self, subset: Iterable[SupportsIndex], reward: float, arms: Iterable[float] | None = None) -> None:
-        """Tell what one play of `subset` earned; and each of its arms, in the same order, to a policy that sees them.
+        """Tell the reward of one play of `subset`; for a policy that needs them, also the reward of each of its arms.
 
-        The rewards of single arms have the same range and direction as the subset's. A policy that
+        `arms` is in the order of `subset`, with the same range and direction as the reward. A policy that
         `accepts_unplanned` also learns from plays that nobody asked for.
         """
-        now = self._now
-        shown = None
+        now = self._open_plan
+        arm_rewards = None
         if "arms" in self.needs:
             subset = tuple(subset) if isinstance(subset, Iterable) else subset
-            shown = self._shown(subset, arms)
+            arm_rewards = self._arm_rewards(subset, arms)
         if not (isinstance(subset, tuple) and now.knows(subset)):
             subset = self._subset(subset)
         value = self._scaled(reward)
         if (row := now.row_of(subset)) is not None:
-            now.take_one(row, value, shown)
+            now.observe_one(row, value, arm_rewards)
         else:
-            was_out = now.extra_back(subset)
+            was_filler = now.return_filler(subset)
             if self.accepts_unplanned:
-                now.take_other(subset, 1, value, value * value)
-            elif not was_out:
+                now.observe_unplanned(subset, 1, value, value * value)
+            elif not was_filler:
                 raise BadTally(now.refusal(subset))
         self.plays += 1
         if now.complete:
-            self._turn()
+            self._finish_plan()
 
     def tell_total(
         self, subset: Iterable[SupportsIndex], count: int, total: float, squares: float | None = None
     ) -> None:
-        """Tell what `count` plays of one subset earned together, and the total of their squares, if it is known.
+        """Tell the total reward of `count` plays of one subset, and the total of the squared rewards, if it is known.
 
-        For logs that hold sums. They may be plays of the plan, or, if the policy `accepts_unplanned`, of any subset.
+        For logs that contain sums. The plays may be plays of the plan or, if the policy `accepts_unplanned`, any.
         """
         subset, count = self._subset(subset), whole("count", count)
         low, high = self.reward_range
         total = float(finite_numbers("total", total))
-        if squares is None:  # the most that it can be, as if every reward had been at one end of its range
+        if squares is None:  # the largest possible: every reward at one end of its range
             squares = (low + high) * total - low * high * count
         tally = Tally(np.array([count]), np.array([total]), np.array([float(finite_numbers("squares", squares))]))
-        row = self._now.row_of(subset)
-        if row is not None and count <= self._now.plan.times[row] - self._now.got.count[row]:
-            whole_plan = Tally.zeros(len(self._now.plan), self.k if "arms" in self.needs else None)
+        row = self._open_plan.row_of(subset)
+        if row is not None and count <= self._open_plan.plan.times[row] - self._open_plan.observed.count[row]:
+            whole_plan = Tally.zeros(len(self._open_plan.plan), self.k if "arms" in self.needs else None)
             for name in ("count", "total", "squares"):
                 getattr(whole_plan, name)[row] = getattr(tally, name)[0]
             self.tell_plan(whole_plan)
             return
         if not self.accepts_unplanned:
-            raise BadTally(self._now.refusal(subset))
-        tally = self._inside(tally, Plan.one(subset, count))
-        self._now.take_other(subset, count, float(tally.total[0]), float(tally.squares[0]))
+            raise BadTally(self._open_plan.refusal(subset))
+        tally = self._normalized(tally, Plan.one(subset, count))
+        self._open_plan.observe_unplanned(subset, count, float(tally.total[0]), float(tally.squares[0]))
         self.plays += count
-        if self._now.complete:
-            self._turn()
+        if self._open_plan.complete:
+            self._finish_plan()
 
     def release(self) -> None:
-        """Want again what was asked for and not told, for instance because a worker died."""
-        self._now.release()
+        """Hand out again the plays that are in flight, for instance because a worker died."""
+        self._open_plan.release()
 
-    # To keep.
+    # The record.
 
     @property
     def params(self) -> dict[str, Any]:
-        """The arguments that make this policy again, as plain values."""
+        """The arguments that create this policy, as plain values."""
         return {
             "n_arms": self.n_arms,
             "k": self.k,
@@ -197,132 +235,140 @@ class Policy(ABC):
 
     @classmethod
     def from_params(cls, **params: Any) -> Self:
-        """The policy that `params` describe."""
+        """Return a new policy with these `params`."""
         return cls(**params)
 
     def state(self) -> dict[str, Any]:
-        """All that the policy knows, as plain numbers ready for JSON: a fresh copy, O(N)."""
-        got = self._now.got
-        rows = np.flatnonzero(got.count)
-        told = {"rows": rows, "count": got.count[rows], "total": got.total[rows], "squares": got.squares[rows]}
-        if got.arms is not None:
-            told["arms"] = got.arms[rows]
+        """Return all that the policy knows as plain values, ready for JSON: a new copy, O(N)."""
+        observed = self._open_plan.observed
+        rows = np.flatnonzero(observed.count)
+        arrays = {"rows": rows} | {name: getattr(observed, name)[rows] for name in ("count", "total", "squares")}
+        if observed.arms is not None:
+            arrays["arms"] = observed.arms[rows]
         record = {
             "plays": self.plays,
-            "turns": self.turns,
-            "told": {name: each.tolist() for name, each in told.items()},
+            "updates": self.updates,
+            "observed": {name: array.tolist() for name, array in arrays.items()},
         }
         if self.accepts_unplanned:
-            record["others"] = [[list(subset), *sums] for subset, sums in self._now.others.items()]
+            record["unplanned"] = [[list(subset), *sums] for subset, sums in self._open_plan.unplanned.items()]
         return {**record, **self._state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Take over a state; one that does not fit is refused and changes nothing."""
+        """Replace all that the policy knows by `state`; a state that does not fit is refused and changes nothing."""
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ShortHorizonWarning)  # it was given when the policy was first made
+            warnings.simplefilter("ignore", ShortHorizonWarning)  # given when the policy was created
             fresh = type(self).from_params(**self.params)
         try:
             fresh.plays = whole("plays", state["plays"], least=0)
-            fresh.turns = whole("turns", state["turns"], least=0)
+            fresh.updates = whole("updates", state["updates"], least=0)
             fresh._load(state)
             fresh._begin()
-            fresh._load_told(state["told"])
+            fresh._load_observed(state["observed"])
             if self.accepts_unplanned:
-                fresh._load_others(state["others"])
+                fresh._load_unplanned(state["unplanned"])
         except (BadInput, KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError) as why:
             reason = f"{why.args[0]!r} is missing" if isinstance(why, KeyError) else str(why)
             raise BadRecord(f"this state does not fit {self!r}: {reason}") from why
         vars(self).update(vars(fresh))
 
-    def _load_told(self, told: Mapping[str, Any]) -> None:
-        rows = whole_numbers("rows", told["rows"])
-        if rows.size and (rows.max() >= len(self._now.plan) or np.unique(rows).size != rows.size):
-            raise BadTally("it tells of rows that the plan does not have")
-        part = Tally.zeros(len(self._now.plan), self.k if "arms" in self.needs else None)
-        part.count[rows] = whole_numbers("count", told["count"])
-        part.total[rows] = finite_numbers("total", told["total"])
-        part.squares[rows] = finite_numbers("squares", told["squares"])
+    def _load_observed(self, observed: Mapping[str, Any]) -> None:
+        rows = whole_numbers("rows", observed["rows"])
+        if rows.size and (rows.max() >= len(self._open_plan.plan) or np.unique(rows).size != rows.size):
+            raise BadTally(f"rows must be different rows of the plan, which has {len(self._open_plan.plan)}")
+        part = Tally.zeros(len(self._open_plan.plan), self.k if "arms" in self.needs else None)
+        part.count[rows] = whole_numbers("count", observed["count"])
+        part.total[rows] = finite_numbers("total", observed["total"])
+        part.squares[rows] = finite_numbers("squares", observed["squares"])
         if part.arms is not None:
-            part.arms[rows] = finite_numbers("arms", told["arms"]).reshape(rows.size, self.k)
-        check_tally(part, self._now.plan, self._now.got, 0.0, 1.0)
-        self._now.take(part)
-        if self._now.complete:
-            raise BadTally("it tells of a plan that is already complete")
+            part.arms[rows] = finite_numbers("arms", observed["arms"]).reshape(rows.size, self.k)
+        check_tally(part, self._open_plan.plan, self._open_plan.observed, 0.0, 1.0)
+        self._open_plan.observe(part)
+        self._check_open()
 
-    def _load_others(self, others: Sequence[Any]) -> None:
-        for arms, count, total, squares in others:
+    def _load_unplanned(self, unplanned: Sequence[Any]) -> None:
+        for arms, count, total, squares in unplanned:
             subset = subset_of(arms, self.n_arms, self.k)
             sums = finite_numbers("sums", [total, squares])
             tally = Tally(np.array([whole("count", count)]), sums[:1], sums[1:])
             check_tally(tally, Plan.one(subset, count), Tally.zeros(1), 0.0, 1.0)
-            if subset in self._now.others:
-                raise BadTally(f"it tells of {subset} twice")
-            self._now.take_other(subset, count, *sums.tolist())
-        if self._now.complete:
-            raise BadTally("it tells of a plan that is already complete")
+            if subset in self._open_plan.unplanned:
+                raise BadTally(f"{subset} is listed twice among the unplanned plays")
+            self._open_plan.observe_unplanned(subset, count, *sums.tolist())
+        self._check_open()
+
+    def _check_open(self) -> None:
+        if self._open_plan.complete:
+            raise BadTally("the plan is already complete: no plays are remaining")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.params.items())})"
 
-    # The engine: one plan after another.
+    # One plan after another.
 
     def _begin(self) -> None:
-        """Start on the next plan. Each policy calls it at the end of its `__init__`."""
-        extras = self._now.extras if "_now" in vars(self) else {}
-        self._now = Progress(self._next(), extras, arms="arms" in self.needs)
+        """Open the next plan. Each policy calls it at the end of its `__init__`."""
+        fillers = self._open_plan.fillers if "_open_plan" in vars(self) else {}
+        self._open_plan = OpenPlan(self._next(), fillers, arms="arms" in self.needs)
 
-    def _turn(self) -> None:
-        self._learn(*(self._now.played() if self._now.others else (self._now.plan, self._now.got)))
-        self.turns += 1
+    def _finish_plan(self) -> None:
+        """Learn from the open plan, and open the next one."""
+        now = self._open_plan
+        self._learn(*(now.played() if now.unplanned else (now.plan, now.observed)))
+        self.updates += 1
         self._begin()
 
-    def _take(self, tally: Tally) -> None:
-        """Count a checked tally in [0, 1]; learn when the plan is complete."""
-        self._now.take(tally)
+    def _observe(self, tally: Tally) -> None:
+        """Count a checked tally in [0, 1]; learn if it completes the plan."""
+        self._open_plan.observe(tally)
         self.plays += int(tally.count.sum())
-        if self._now.complete:
-            self._turn()
+        if self._open_plan.complete:
+            self._finish_plan()
 
-    # The edge: rewards in the user's scale, turned into [0, 1] to be maximised.
+    # Rewards: from the user's scale to [0, 1], to be maximised.
 
     def _scaled(self, reward: float) -> float:
         low, high = self.reward_range
         try:
             value = (float(reward + 0.0) - low) / (high - low)  # a sum, since float() alone would parse text
         except (TypeError, ValueError, OverflowError):
-            raise BadReward(f"a reward is one number, not {reward!r}") from None
+            raise BadReward(f"a reward must be one number; got {reward!r}") from None
         if not -ROUNDING <= value <= 1.0 + ROUNDING:
-            raise BadReward(f"a reward lies from {low:g} to {high:g} (reward_range), but {reward!r} came")
+            raise BadReward(f"a reward must be between {low:g} and {high:g} (reward_range); got {reward!r}")
         value = min(max(value, 0.0), 1.0)
         return value if self.direction == "maximize" else 1.0 - value
 
     def _subset(self, arms: Iterable[SupportsIndex]) -> Subset:
-        """`arms` as a subset of K, or of fewer if this policy plays such."""
+        """Return `arms` as a subset of K arms, or of fewer if this policy plays fewer."""
         k = self.k
         if "fewer" in self.needs and isinstance(arms, Iterable):
             arms = tuple(arms)
             k = min(max(1, len(arms)), k)
         return subset_of(arms, self.n_arms, k)
 
-    def _shown(self, subset: tuple[SupportsIndex, ...], arms: Iterable[float] | None) -> FloatArray:
-        """What each arm of the sorted subset earned, in [0, 1]."""
+    def _arm_rewards(self, subset: tuple[SupportsIndex, ...], arms: Iterable[float] | None) -> FloatArray:
+        """Return the reward of each arm of the sorted subset, in [0, 1]."""
         self._subset(subset)
         if not isinstance(arms, Iterable):
-            raise BadReward(f"{self.name} sees single arms: tell(subset, reward, arms=what each arm of it earned)")
+            raise BadReward(f"{self.name} needs the reward of each arm: tell(subset, reward, arms=rewards of its arms)")
         rewards = [self._scaled(each) for each in arms]
         if len(rewards) != len(subset):
-            raise BadReward(f"told of the rewards of {len(rewards)} arms, but the subset {subset} has {len(subset)}")
+            raise BadReward(
+                f"arms must have a reward for each of the {len(subset)} arms of {subset}; got {len(rewards)}"
+            )
         return np.array([reward for _, reward in sorted(zip(subset, rewards, strict=True))])
 
-    def _inside(self, tallies: Tally, plan: Plan | None = None) -> Tally:
-        """The tallies in [0, 1], checked against what is wanted, or against another plan that nothing is told of."""
+    def _normalized(self, tallies: Tally, plan: Plan | None = None) -> Tally:
+        """Return the tallies in [0, 1], checked against the open plan, or against another `plan` without plays."""
         if not isinstance(tallies, Tally):
             raise BadTally(f"tell_plan takes a Tally, not {type(tallies).__name__}: Tally.of([rewards of row 0, ...])")
         low, high = self.reward_range
         if "arms" in self.needs and tallies.arms is None:
-            raise BadTally(f"{self.name} sees single arms: give the tally their totals, Tally(..., arms=...)")
-        got = self._now.got if plan is None else Tally.zeros(len(plan))
-        check_tally(tallies, plan or self._now.plan, got, low, high)
+            raise BadTally(
+                f"{self.name} needs the rewards of single arms: give the tally their totals, Tally(..., arms=...)"
+            )
+        observed = self._open_plan.observed if plan is None else Tally.zeros(len(plan))
+        check_tally(tallies, plan or self._open_plan.plan, observed, low, high)
         n, total, squares = tallies.count, tallies.total, tallies.squares
         arms = tallies.arms if "arms" in self.needs else None
         if (low, high) != (0.0, 1.0):
@@ -334,6 +380,22 @@ class Policy(ABC):
             squares = n - 2 * total + squares
             total = n - total
             arms = None if arms is None else n[:, None] - arms
-        total = np.minimum(np.maximum(total, 0.0), n)  # what rounding pushed out comes back in
+        total = np.minimum(np.maximum(total, 0.0), n)  # rounding may have pushed it out of range
         arms = None if arms is None else np.minimum(np.maximum(arms, 0.0), n[:, None])
         return Tally(n, total, np.minimum(np.maximum(squares, total * total / np.maximum(n, 1)), total), arms)
+
+
+def _signature(cls: type[Policy]) -> inspect.Signature:
+    """Return the parameters of `__init__`, and those that it passes on to the base classes as `**options`."""
+    found: dict[str, inspect.Parameter] = {}
+    for each in cls.__mro__:
+        if "__init__" not in vars(each):
+            continue
+        _, *parameters = inspect.signature(vars(each)["__init__"]).parameters.values()
+        passed_on = [parameter for parameter in parameters if parameter.kind is parameter.VAR_KEYWORD]
+        for parameter in parameters:
+            if parameter not in passed_on:
+                found.setdefault(parameter.name, parameter)
+        if each is Policy or not passed_on:
+            break
+    return inspect.Signature(sorted(found.values(), key=lambda parameter: parameter.kind))

@@ -1,4 +1,4 @@
-"""What the policies that freeze their knowledge for a tenth of the time share: how many plays, and of what."""
+"""Plans of frozen knowledge: how many plays they have, and of which subsets."""
 
 from __future__ import annotations
 
@@ -7,45 +7,56 @@ import numpy as np
 from kofn.core import FloatArray, IntArray, Plan, Subset
 
 MOST_ROWS = 200
-"""Draws in one plan at the most; more plays than that are shared out evenly among the draws."""
+"""Most draws in one plan; more plays are divided evenly among the draws. Higher: closer to a draw per play, slower."""
 
 CELLS = 2**18
-"""Numbers drawn for one plan at the most."""
+"""Most numbers drawn for one plan, 8 bytes each. Many arms get fewer draws."""
+
+MOST_PLAN_CELLS = 2**22
+"""Most arms in one plan of a policy with rounds, so that memory stays linear in N. A longer round takes several plans.
+"""
 
 
 def tenth(plays: int) -> int:
-    """How long knowledge is frozen after so many plays: a tenth of the time elapsed, at least one play."""
+    """Return the length of the next plan after `plays` plays: a tenth of the time elapsed, at least one play."""
     return max(1, plays // 10)
 
 
 def draws_for(plays: int, width: int) -> int:
-    """How many draws of `width` numbers each a plan of so many plays is made of."""
+    """Return the number of draws, of `width` numbers each, in a plan of `plays` plays."""
     return max(1, min(plays, MOST_ROWS, CELLS // max(1, width)))
 
 
 def shares(plays: int, draws: int) -> IntArray:
-    """The plays of each draw: as even as whole numbers can be."""
+    """Return the plays of each draw: equal, up to the remainder."""
     return plays // draws + (np.arange(draws) < plays % draws)
 
 
+def averages(total: FloatArray, count: IntArray) -> FloatArray:
+    """Return total / count, and 0 where the count is 0."""
+    return np.asarray(total / np.maximum(count, 1))
+
+
 def top_k(values: FloatArray, k: int) -> IntArray:
-    """The k largest of each row, sorted by arm."""
+    """Return the arms of the k largest values of each row, sorted; for drawn values, whose ties are negligible."""
     return np.sort(np.argpartition(-values, k - 1, axis=1)[:, :k], axis=1)
 
 
 def top_subset(values: FloatArray, k: int) -> Subset:
-    """The arms of the k largest values; of equal ones, the lowest.
+    """Return the arms of the k largest values; of equal values, the lowest arms.
 
     >>> top_subset(np.array([0.1, 0.9, 0.4, 0.4]), 2)
     (1, 2)
     """
+    if not k:
+        return ()
     least = np.partition(values, -k)[-k]
     above, level = np.flatnonzero(values > least), np.flatnonzero(values == least)
     return tuple(sorted([*above.tolist(), *level[: k - len(above)].tolist()]))
 
 
 def plan_of(subsets: IntArray, plays: int) -> Plan:
-    """A plan of `plays` plays, shared out evenly among the rows; rows of the same subset are made one.
+    """Return a plan of `plays` plays, divided evenly among the rows; rows of the same subset are merged.
 
     >>> list(plan_of(np.array([[0, 1], [0, 2], [0, 1]]), 7))
     [((0, 1), 5), ((0, 2), 2)]

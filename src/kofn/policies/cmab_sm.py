@@ -1,11 +1,11 @@
 """CMAB-SM: sort groups of K+1 arms, merge them, play the best K (Agarwal, Aggarwal, Quinn, Umrawal, ALT 2021).
 
 Line numbers in the margin are those of Algorithm 1 (CMAB-SM), 2 (SORT) and 3 (MERGE) in the paper's main text. Where
-the paper contradicts itself the choice is marked (a) to (f) and explained in docs/reference/policies/cmab-sm.md.
+the paper contradicts itself, the choice is marked (a) to (f) and explained in docs/reference/policies/cmab-sm.md.
 
-Each phase is a dataclass whose fields are the pseudo-code's variables, and its `advance` is the loop, except that where
-the paper plays actions it returns them. Called again it walks to the same place, because its guards ask "has this been
-played n_r times yet?", which only the tallies answer.
+Each phase is a dataclass whose fields are the variables of the pseudo-code. Its `advance` is the loop, except that it
+returns the actions that the paper plays. Called again, it continues at the same point, because its guards ask "has this
+been played n_r times?", which only the tallies answer.
 """
 
 from __future__ import annotations
@@ -14,34 +14,32 @@ import warnings
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kofn.core import (
     BadRecord,
-    Direction,
     FloatArray,
     IntArray,
     Plan,
     Policy,
+    PolicyOptions,
     Seed,
     ShortHorizonWarning,
     Subset,
     Tally,
     finite_numbers,
-    generator,
-    seed_number,
     subset_of,
     whole,
     whole_numbers,
 )
+from kofn.core.fields import check_totals
+from kofn.policies.batching import MOST_PLAN_CELLS, averages
+from kofn.policies.randomised import optional_seed, shuffled_arms
 from kofn.policies.registry import register
 from kofn.theory.schedule import Form, Schedule
-
-MOST_CELLS = 2**22
-"""Arms in one plan at the most: SORT plays more groups than that in several plans, so that memory stays linear in N."""
 
 
 @register
@@ -59,8 +57,8 @@ class CMABSM(Policy):
     (6, 7)
 
     The groups are the arms in order; `seed` shuffles them first. `resolution` is the paper's lambda, the smallest gap
-    worth resolving; by default the printed (256 N log(2NT) / T)^(1/3). `schedule="figures"` explores as long as the
-    paper's figures show, not as its text says (docs/background/paper.md).
+    worth resolving; the default is the printed (256 N log(2NT) / T)^(1/3). `schedule="figures"` explores as long as the
+    paper's figures show, not as long as its text says (docs/background/paper.md).
     """
 
     name = "cmab-sm"
@@ -75,31 +73,21 @@ class CMABSM(Policy):
         resolution: float | None = None,
         schedule: Form = "printed",
         seed: Seed = None,
-        reward_range: tuple[float, float] = (0.0, 1.0),
-        direction: Direction = "maximize",
+        **options: Unpack[PolicyOptions],
     ) -> None:
         self.schedule = Schedule(n_arms, k, horizon, resolution, schedule)
-        super().__init__(
-            n_arms,
-            k,
-            reward_range=reward_range,
-            direction=direction,
-            horizon=self.schedule.horizon,
-            resolution=None if resolution is None else self.schedule.resolution,
-            schedule=schedule,
-            seed=None if seed is None else seed_number(seed),
-        )
-        self.horizon = self.schedule.horizon
+        resolution = None if resolution is None else self.schedule.resolution
+        own = {"resolution": resolution, "schedule": schedule, "seed": optional_seed(seed)}
+        super().__init__(n_arms, k, horizon=self.schedule.horizon, **own, **options)
         if not self.schedule.rounds or self.schedule.exploration_plays > self.horizon:
             warnings.warn(self._too_short(), ShortHorizonWarning, stacklevel=2)
-        seed = self._params["seed"]
-        arms = np.arange(self.n_arms) if seed is None else generator(seed).permutation(self.n_arms)
+        arms = shuffled_arms(self.n_arms, self._params["seed"])
         self._phase: Sort | Merge | Subset = Sort.of(_partition(arms, self.k))  # line 2
         self._advance()
         self._begin()
 
     def best(self) -> Subset:
-        """The K arms found; until then, what SORT and MERGE have put first so far."""
+        """Return the K arms found; until then, the arms that SORT and MERGE rank first so far."""
         return self._phase if isinstance(self._phase, tuple) else self._phase.best()
 
     @property
@@ -108,9 +96,9 @@ class CMABSM(Policy):
         return isinstance(self._phase, tuple)
 
     def _next(self) -> Plan:
-        if isinstance(self._phase, tuple):  # the subset found, for as long as anyone likes
+        if isinstance(self._phase, tuple):  # the subset found, forever
             return Plan.one(self._phase, self.horizon)
-        return self._wanted
+        return self._actions
 
     def _learn(self, plan: Plan, tally: Tally) -> None:
         if not isinstance(self._phase, tuple):
@@ -118,10 +106,10 @@ class CMABSM(Policy):
             self._advance()
 
     def _advance(self) -> None:
-        """Walk on to the next plays that are wanted, from SORT through MERGE to the end."""
+        """Continue to the next plays, from SORT through MERGE to the end."""
         while not isinstance(self._phase, tuple):
-            if wanted := self._phase.advance(self.schedule):
-                self._wanted = wanted
+            if actions := self._phase.advance(self.schedule):
+                self._actions = actions
                 return
             self._phase = self._phase.then()
 
@@ -148,7 +136,7 @@ class CMABSM(Policy):
         elif phase == "merge":
             self._phase = Merge.load(state, self.n_arms, self.k)
         else:
-            raise BadRecord(f"phase is sort, merge or play, not {phase!r}")
+            raise BadRecord(f"phase must be sort, merge or play; got {phase!r}")
         self._advance()
 
 
@@ -156,7 +144,7 @@ class CMABSM(Policy):
 class Sort:
     """Algorithm 2 on all groups at once: rank the K+1 arms of each by the actions that leave one of them out.
 
-    A row is a group, and cell (g, i) stands for the action a_-i: all arms of group g but its i-th.
+    A row is a group. Cell (g, i) stands for the action a_-i: all arms of group g except its i-th.
     """
 
     groups: IntArray
@@ -164,55 +152,55 @@ class Sort:
     total: FloatArray
     unsorted: NDArray[np.bool_]
     r: int = 1  # line 3
-    asked: tuple[IntArray, IntArray] = field(init=False, repr=False)  # the cells of the plan last returned
+    asked: tuple[IntArray, IntArray] = field(init=False, repr=False)  # the cells of the last plan
 
     @classmethod
     def of(cls, groups: IntArray) -> Sort:
-        """Nothing played, nothing sorted."""
+        """Return the phase before the first play."""
         return cls(
             groups, np.zeros(groups.shape, np.int64), np.zeros(groups.shape), np.ones(groups.shape, bool)
         )  # lines 1, 2
 
     def advance(self, s: Schedule) -> Plan | None:
-        """The actions to play next, or nothing when SORT has ended."""
+        """Return the actions to play next; None when SORT has ended."""
         while self.r <= s.rounds and self.unsorted.any():  # line 4
-            if wanted := self._missing(s.plays[self.r]):
-                return wanted  # lines 5-7; (a) sample, then test
+            if actions := self._missing(s.plays[self.r]):
+                return actions  # lines 5-7; (a) sample, then test
             self._settle(2 * s.radius[self.r])  # lines 6, 8, 9
             self.r += 1  # line 12
         return None
 
     def take(self, tally: Tally) -> None:
-        """Count what the actions last returned have earned."""
+        """Count the rewards of the last actions."""
         self.count[self.asked] += tally.count
         self.total[self.asked] += tally.total
 
     def then(self) -> Merge | Subset:
-        """MERGE, or the best K themselves when there is one group only."""
+        """Return MERGE, or the best K if there is only one group."""
         ranked = self._ranked()[:, :-1].tolist()  # line 16
         if len(ranked) == 1:
             return tuple(sorted(ranked[0]))
         repeated = set(self.groups[0].tolist())
-        ranked[-1] = [arm for arm in ranked[-1] if arm not in repeated]  # (b) padding has done its work
+        ranked[-1] = [arm for arm in ranked[-1] if arm not in repeated]  # (b) without padding
         return Merge(g1=ranked[0], g2=ranked[1], waiting=deque(ranked[2:]))
 
     def best(self) -> Subset:
-        """The best K of the first group."""
+        """Return the best K of the first group."""
         return tuple(sorted(self._ranked()[0, :-1].tolist()))
 
     def _missing(self, n_r: int) -> Plan | None:
-        """The unsorted actions that have not been played n_r times, as many as a plan may hold."""
+        """Return the unsorted actions that have not been played n_r times, up to the size of a plan."""
         g, i = np.nonzero(self.unsorted & (self.count < n_r))
         k = self.groups.shape[1] - 1
-        most = max(1, MOST_CELLS // k)
+        most = max(1, MOST_PLAN_CELLS // k)
         g, i = self.asked = g[:most], i[:most]
         if not g.size:
             return None
-        others = np.arange(k) + (np.arange(k) >= i[:, None])  # all columns but the i-th
+        others = np.arange(k) + (np.arange(k) >= i[:, None])  # all columns except the i-th
         return Plan(self.groups[g[:, None], others], n_r - self.count[g, i])
 
     def _settle(self, gap: float) -> None:
-        """Take out of `unsorted` the actions whose mean is apart from both its neighbours' by more than `gap`."""
+        """Remove from `unsorted` the actions whose mean differs from both neighbours' by more than `gap`."""
         means = self._means()
         order = np.argsort(means, axis=1, kind="stable")
         apart = np.diff(np.take_along_axis(means, order, axis=1), axis=1) > gap
@@ -221,14 +209,14 @@ class Sort:
         np.put_along_axis(self.unsorted, order, np.take_along_axis(self.unsorted, order, axis=1) & ~settled, axis=1)
 
     def _ranked(self) -> IntArray:
-        """Each group's arms, best first: the best arm is the one that is missed most."""
+        """Return each group's arms, best first: without the best arm, the action earns least."""
         return np.take_along_axis(self.groups, np.argsort(self._means(), axis=1, kind="stable"), axis=1)  # line 15, (c)
 
     def _means(self) -> FloatArray:
-        return self.total / np.maximum(self.count, 1)
+        return averages(self.total, self.count)
 
     def state(self) -> dict[str, Any]:
-        """The fields as lists of plain numbers, group after group."""
+        """Return the fields as lists of plain numbers, group after group."""
         return {
             "phase": "sort",
             "groups": self.groups.ravel().tolist(),
@@ -240,11 +228,10 @@ class Sort:
 
     @classmethod
     def load(cls, state: Mapping[str, Any], n_arms: int, k: int) -> Sort:
-        """The phase that `state` describes."""
-
+        """Return the phase that `state` describes."""
         shape = -(-n_arms // (k + 1)), k + 1
         if any(len(state[name]) != shape[0] * shape[1] for name in ("groups", "count", "total", "unsorted")):
-            raise BadRecord(f"{n_arms} arms make {shape[0]} groups of {shape[1]}, but its lists have other lengths")
+            raise BadRecord(f"its lists must have {shape[0]} * {shape[1]} numbers: groups of {shape[1]} arms")
         sort = cls(
             whole_numbers("groups", state["groups"]).reshape(shape).astype(np.int32),
             whole_numbers("count", state["count"]).reshape(shape),
@@ -253,17 +240,16 @@ class Sort:
             whole("r", state["r"]),
         )
         if not _is_partition(sort.groups, n_arms):
-            raise BadRecord(f"its groups do not hold each of the {n_arms} arms")
+            raise BadRecord(f"groups must be a partition of the {n_arms} arms")
         if max(state["unsorted"]) > 1:
-            raise BadRecord("unsorted is 0 or 1")
-        if not ((sort.total >= 0) & (sort.total <= sort.count)).all():
-            raise BadRecord("its totals do not fit its counts")
+            raise BadRecord("unsorted must be 0 or 1")
+        check_totals(sort.count, sort.total)
         return sort
 
 
 @dataclass
-class Estimate:
-    """How often an action has been played, and what it has earned."""
+class Sample:
+    """The plays of an action: their count and their total reward."""
 
     count: int = 0
     total: float = 0.0
@@ -281,9 +267,9 @@ class Estimate:
 
 @dataclass
 class Merge:
-    """Algorithm 3: the best K of two sorted groups, by exchanging one arm of the first for one of the second.
+    """Algorithm 3: find the best K of two sorted groups, by exchanging one arm of the first for one of the second.
 
-    G1 is always the best K so far, best first, and stays so: the next MERGE relies on it.
+    G1 is always the best K so far, best first; the next MERGE relies on the order.
     """
 
     g1: list[int]
@@ -294,65 +280,67 @@ class Merge:
     j: int = 0
     r1: int = 1  # line 4
     r2: int = 1
-    base: Estimate = field(default_factory=Estimate)  # of the action G1
-    swap: Estimate = field(default_factory=Estimate)  # of the action a_ij
-    asked: list[Estimate] = field(init=False, repr=False)  # what the plan last returned will tell of
+    base: Sample = field(default_factory=Sample)  # of the action G1
+    swap: Sample = field(default_factory=Sample)  # of the action a_ij
+    asked: list[Sample] = field(init=False, repr=False)  # the samples of the last plan's rows
 
     def advance(self, s: Schedule) -> Plan | None:
-        """The actions to play next, or nothing when G1 and G2 are merged."""
+        """Return the actions to play next; None when G1 and G2 are merged."""
         while len(self.merged) < len(self.g1) and self.j < len(self.g2):  # line 5
             while self.r2 <= s.merge_rounds:  # line 8
-                if wanted := self._missing(s.plays[self.r1], s.plays[self.r2]):
-                    return wanted  # lines 9, 10
+                if actions := self._missing(s.plays[self.r1], s.plays[self.r2]):
+                    return actions  # lines 9, 10
                 if abs(self.base.mean - self.swap.mean) > s.radius[self.r1] + s.radius[self.r2]:  # line 11, (d)
                     break
                 self.r2 += 1  # line 14
                 self.r1 = min(max(self.r1, self.r2), s.merge_rounds)  # line 15, (e)
             self._place()  # lines 12, 18
-        self.merged += self.g1[self.i : self.i + len(self.g1) - len(self.merged)]  # G2 was short, (b)
+        self.merged += self.g1[self.i : self.i + len(self.g1) - len(self.merged)]  # (b) G2 was short
         return None
 
     def take(self, tally: Tally) -> None:
-        """Count what the actions last returned have earned."""
-        for estimate, count, total in zip(self.asked, tally.count.tolist(), tally.total.tolist(), strict=True):
-            estimate.take(count, total)
+        """Count the rewards of the last actions."""
+        for sample, count, total in zip(self.asked, tally.count.tolist(), tally.total.tolist(), strict=True):
+            sample.take(count, total)
 
     def then(self) -> Merge | Subset:
-        """MERGE with the next group, or the best K when there is none."""
+        """Return MERGE with the next group, or the best K if there is none."""
         if not self.waiting:
             return tuple(sorted(self.merged))
         return Merge(g1=self.merged, g2=self.waiting.popleft(), waiting=self.waiting)
 
     def best(self) -> Subset:
-        """What has been merged so far, and then the best of G1."""
+        """Return the merged arms, filled up with the best of G1."""
         return tuple(sorted((self.merged + self.g1[self.i :])[: len(self.g1)]))
 
     def _missing(self, n_r1: int, n_r2: int) -> Plan | None:
-        wanted = [
-            (estimate, action, n - estimate.count)
-            for estimate, action, n in ((self.base, self.g1, n_r1), (self.swap, self._exchanged(), n_r2))
-            if estimate.count < n
+        actions = [
+            (sample, action, n - sample.count)
+            for sample, action, n in ((self.base, self.g1, n_r1), (self.swap, self._exchanged(), n_r2))
+            if sample.count < n
         ]
-        if not wanted:
+        if not actions:
             return None
-        self.asked = [estimate for estimate, _, _ in wanted]
-        return Plan(np.array([sorted(action) for _, action, _ in wanted]), np.array([times for _, _, times in wanted]))
+        self.asked = [sample for sample, _, _ in actions]
+        return Plan(
+            np.array([sorted(action) for _, action, _ in actions]), np.array([times for _, _, times in actions])
+        )
 
     def _exchanged(self) -> list[int]:
         return [*self.g1[: self.i], self.g2[self.j], *self.g1[self.i + 1 :]]  # line 6
 
     def _place(self) -> None:
-        """Put the better of the two arms next in G*, and go on to the next two."""
+        """Append the better of the two arms to G*, and continue with the next two."""
         if self.swap.mean > self.base.mean:
             self.merged.append(self.g2[self.j])
             self.j += 1
         else:  # (f) a tie keeps the arm of G1
             self.merged.append(self.g1[self.i])
             self.i += 1
-        self.r2, self.swap = 1, Estimate()  # line 7
+        self.r2, self.swap = 1, Sample()  # line 7
 
     def state(self) -> dict[str, Any]:
-        """The fields as plain numbers."""
+        """Return the fields as plain numbers."""
         return {
             "phase": "merge",
             **{name: list(getattr(self, name)) for name in ("g1", "g2", "waiting", "merged")},
@@ -362,35 +350,34 @@ class Merge:
 
     @classmethod
     def load(cls, state: Mapping[str, Any], n_arms: int, k: int) -> Merge:
-        """The phase that `state` describes."""
+        """Return the phase that `state` describes."""
         i, j = whole("i", state["i"], least=0), whole("j", state["j"], least=0)
         g1, g2 = list(state["g1"]), list(state["g2"])
         waiting = deque(list(group) for group in state["waiting"])
         arms = [arm for group in (g1, g2, *waiting) for arm in group]
         if len(g1) != k or any(len(group) > k for group in (g2, *waiting)):
-            raise BadRecord(f"its groups are not of at most {k} arms")
+            raise BadRecord(f"its groups must have at most {k} arms, and g1 {k}")
         if not all(isinstance(arm, int) and 0 <= arm < n_arms for arm in arms) or len(set(arms)) != len(arms):
-            raise BadRecord(f"its groups are not of different arms from 0 to {n_arms - 1}")
+            raise BadRecord(f"its groups must be different arms from 0 to {n_arms - 1}")
         if i + j != len(state["merged"]) or set(state["merged"]) != {*g1[:i], *g2[:j]} or i + j >= k or j >= len(g2):
-            raise BadRecord("what is merged is not the beginning of its groups")
+            raise BadRecord("merged must be the first i arms of g1 and the first j arms of g2")
         r1, r2 = whole("r1", state["r1"]), whole("r2", state["r2"])
         base, swap = (
-            Estimate(whole("count", n, least=0), float(finite_numbers("total", total)))
+            Sample(whole("count", n, least=0), float(finite_numbers("total", total)))
             for n, total in (state["base"], state["swap"])
         )
-        if not (0 <= base.total <= base.count and 0 <= swap.total <= swap.count):
-            raise BadRecord("its totals do not fit its counts")
+        check_totals(np.array([base.count, swap.count]), np.array([base.total, swap.total]))
         return cls(g1, g2, waiting, list(state["merged"]), i, j, r1, r2, base, swap)
 
 
-def _partition(arms: NDArray[np.int64], k: int) -> IntArray:
-    """Groups of K+1 arms as sorted rows; the last one is padded with arms of the first."""
+def _partition(arms: IntArray, k: int) -> IntArray:
+    """Return groups of K+1 arms as sorted rows; the last one is padded with arms of the first."""
     padding = arms[: -len(arms) % (k + 1)]
     return np.sort(np.concatenate([arms, padding]).reshape(-1, k + 1).astype(np.int32), axis=1)
 
 
 def _is_partition(groups: IntArray, n_arms: int) -> bool:
-    """Whether these could be groups that `_partition` made: only the last repeats arms, and only of the first."""
+    """Return whether `_partition` could have made these groups: only the last repeats arms, and only of the first."""
     if (np.diff(groups, axis=1) <= 0).any() or not np.array_equal(np.unique(groups), np.arange(n_arms)):
         return False
     before = groups[:-1]

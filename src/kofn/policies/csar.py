@@ -1,40 +1,27 @@
 """CSAR: estimate single arms from the plays of a Hadamard matrix, accept and reject (Rejwan & Mansour, ALT 2020).
 
-For rewards that are linear in the arms only (a mean, a sum). Choices are marked (a) to (c) and explained in
-docs/reference/policies/csar.md.
+For rewards that are linear in the arms only (a mean, a sum). Departures from the paper are marked (a) to (c) and
+explained in docs/reference/policies/csar.md.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kofn.core import (
-    BadRecord,
-    Direction,
-    FloatArray,
-    Plan,
-    Policy,
-    ShortHorizonWarning,
-    Subset,
-    Tally,
-    finite_numbers,
-    whole,
-)
+from kofn.core import BadRecord, FloatArray, Plan, Policy, PolicyOptions, ShortHorizonWarning, Subset, Tally
+from kofn.core.fields import Fields, integer, numbers, part
+from kofn.policies.batching import MOST_PLAN_CELLS
 from kofn.policies.elimination import ACCEPTED, Marks
 from kofn.policies.hadamard import hadamard, largest_order
 from kofn.policies.registry import register
 
 LARGEST_ORDER = 512
-"""Of a Hadamard matrix: blocks of more arms would make plans too large."""
-
-MOST_CELLS = 2**22
-"""Arms in one plan at the most, unless a single block has more: more blocks than that are played in several plans."""
+"""Largest order of the Hadamard matrix. Larger blocks would make plans too large."""
 
 Arms = NDArray[np.int64]
 
@@ -49,30 +36,21 @@ class CSAR(Policy):
     >>> len(policy.plan()), policy.plan().plays
     (96, 13536)
 
-    Any K works; where there is no Hadamard matrix of order 2K, or fewer than 2K arms, at a higher price.
+    Any K works. Without a Hadamard matrix of order 2K, or with fewer than 2K arms, it needs more plays.
     """
 
     name = "csar"
     needs_horizon = True
+    fields = Fields(marks=part(Marks), theta=numbers(), r=integer(1), block=integer())
 
-    def __init__(
-        self,
-        n_arms: int,
-        k: int,
-        horizon: int,
-        *,
-        reward_range: tuple[float, float] = (0.0, 1.0),
-        direction: Direction = "maximize",
-    ) -> None:
-        horizon = whole("horizon", horizon)
-        super().__init__(n_arms, k, reward_range=reward_range, direction=direction, horizon=horizon)
-        self.horizon = horizon
+    def __init__(self, n_arms: int, k: int, horizon: int, **options: Unpack[PolicyOptions]) -> None:
+        super().__init__(n_arms, k, horizon=horizon, **options)
         self.order = largest_order(min(2 * self.k, 2 * (self.n_arms - self.k), LARGEST_ORDER))  # (a)
         self._marks = Marks.none(self.n_arms, self.k)
         self._theta: FloatArray = np.zeros(self.n_arms)
         self._r = 1
-        self._block = 0  # the first of this round that is not estimated yet
-        if (plays := self._round_plays()) > horizon:
+        self._block = 0  # the first block of this round that is not estimated yet
+        if (plays := self._round_plays()) > self.horizon:
             warnings.warn(self._too_short(plays), ShortHorizonWarning, stacklevel=2)
         self._begin()
 
@@ -82,7 +60,7 @@ class CSAR(Policy):
         return self.order == 2 * self.k
 
     def best(self) -> Subset:
-        """The accepted arms and, of the undecided, those with the highest estimates."""
+        """Return the accepted arms and the undecided arms with the highest estimates."""
         return self._marks.best(self._theta)
 
     @property
@@ -92,20 +70,20 @@ class CSAR(Policy):
 
     @property
     def _size(self) -> int:
-        """The arms of a block that no other has, and the rows of the matrix that are played."""
+        """The number of arms of a block that no other block has; also of the rows of the matrix that are played."""
         return self.order if self.exact else self.order - 1
 
     def _plays(self, r: int) -> int:
-        """n_r: plays of each row in round r; (a) more where the estimates are noisier."""
+        """Return n_r, the plays of each row in round r; (a) more if the estimates are noisier."""
         price = 1.0 if self.exact else 4 * self.k / self.order
         return math.ceil(price * 2 * math.log(self.n_arms * self.horizon) * int(4**r))
 
     def _round_plays(self) -> int:
-        """The plays of the next round."""
+        """Return the number of plays of the next round."""
         return len(self._blocks()) * 2 * self._size * self._plays(self._r)
 
     def _blocks(self) -> Arms:
-        """The undecided arms in rows of 2K, the last one filled up; (a) with the pivot in front of each."""
+        """Return the undecided arms in rows of 2K, the last one filled up; (a) with the pivot in front of each."""
         undecided = self._marks.undecided
         size = self._size
         pivot, arms = np.split(undecided, [self.order - size])
@@ -116,19 +94,19 @@ class CSAR(Policy):
         return np.hstack([np.broadcast_to(pivot, (len(blocks), len(pivot))), blocks])
 
     def _others(self, block: Arms, number: int) -> Arms:
-        """The arms to fill up with: (b) those that cost least, accepted ones and then by their last estimates."""
+        """Return arms to fill up a block: (b) those with the least regret, accepted arms first, then by estimate."""
         order = np.lexsort((-self._theta, self._marks.mark != ACCEPTED))[: number + len(block)]
         return order[~np.isin(order, block)][:number]
 
-    def _wanted(self) -> Arms:
-        """The blocks of the next plan: those not estimated yet, as many as a plan may hold."""
-        most = max(1, MOST_CELLS // (2 * self.order * self.k))
+    def _planned(self) -> Arms:
+        """Return the blocks of the next plan: those not estimated yet, up to the size of a plan."""
+        most = max(1, MOST_PLAN_CELLS // (2 * self.order * self.k))
         return self._blocks()[self._block : self._block + most]
 
     def _next(self) -> Plan:
         if self.committed:
             return Plan.one(self.best(), self.horizon)
-        blocks = self._wanted()
+        blocks = self._planned()
         halves = blocks[:, self._halves()]  # block, row of the matrix, side, arm
         if self.exact:
             subsets = halves.reshape(-1, self.k)
@@ -140,7 +118,7 @@ class CSAR(Policy):
         return Plan(np.sort(subsets, axis=1), np.full(len(subsets), self._plays(self._r)))
 
     def _halves(self) -> Arms:
-        """The columns with +1 and those with -1, for each row; for row 0, all of +1, the two halves."""
+        """Return the columns with +1 and with -1 of each row; of row 0, which is all +1, the two halves."""
         h = hadamard(self.order)
         sides = np.stack([np.nonzero(h[1:] == sign)[1].reshape(-1, self.order // 2) for sign in (1, -1)], axis=1)
         return np.concatenate([np.arange(self.order).reshape(1, 2, -1), sides]) if self.exact else sides
@@ -148,7 +126,7 @@ class CSAR(Policy):
     def _learn(self, plan: Plan, tally: Tally) -> None:
         if self.committed:
             return
-        blocks = self._wanted()
+        blocks = self._planned()
         means = (tally.total / tally.count).reshape(len(blocks), -1, 2)
         z = means[:, :, 0] - means[:, :, 1]
         h = hadamard(self.order).astype(float)
@@ -157,9 +135,9 @@ class CSAR(Policy):
             theta = z @ h / 2
         else:
             theta = z @ h[1:] * (self.k / self.order)
-            theta += self._theta[blocks[:, :1]] - theta[:, :1]  # the pivot keeps its place
+            theta += self._theta[blocks[:, :1]] - theta[:, :1]  # the pivot keeps its estimate
         arms = self._marks.undecided[self.order - self._size + self._block * self._size :]
-        estimates = theta[:, -self._size :].ravel()[: len(arms)]  # what fills up the last block is left out
+        estimates = theta[:, -self._size :].ravel()[: len(arms)]  # without the arms that fill up the last block
         self._theta[arms[: len(estimates)]] = estimates  # (c)
         self._block += len(blocks)
         if self._block == len(self._blocks()):
@@ -172,14 +150,8 @@ class CSAR(Policy):
             f"its first round takes {plays:,}"
         )
 
-    def _state(self) -> dict[str, Any]:
-        return {"mark": self._marks.mark.tolist(), "theta": self._theta.tolist(), "r": self._r, "block": self._block}
-
-    def _load(self, state: Mapping[str, Any]) -> None:
-        self._marks = Marks.load(state["mark"], self.n_arms, self.k)
-        self._theta = finite_numbers("theta", state["theta"])
-        if self._theta.shape != (self.n_arms,):
-            raise BadRecord(f"its estimates are not one for each of the {self.n_arms} arms")
-        self._r, self._block = whole("r", state["r"]), whole("block", state["block"], least=0)
+    def _loaded(self) -> None:
         if self._block and (self.committed or self._block >= len(self._blocks())):
-            raise BadRecord(f"its round has no block {self._block}")
+            raise BadRecord(
+                f"block must be less than {len(self._blocks())}, the blocks of its round; got {self._block}"
+            )

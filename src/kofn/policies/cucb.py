@@ -1,12 +1,15 @@
-"""CUCB: UCB on arms that are seen one by one (Chen, Wang and Yuan, ICML 2013). A reference line, not a rival.
+"""CUCB: UCB with the reward of each single arm (Chen, Wang and Yuan, ICML 2013). A reference, not a competitor.
 
-Everyone else here sees one number per play; CUCB sees K. The distance to it is what seeing single arms is worth.
+The other policies observe one number per play; CUCB observes K. The difference in regret is the value of observing
+single arms.
 """
 
 from __future__ import annotations
 
-from kofn.core import Direction, Plan, Tally
-from kofn.policies.credit import Credit, Credited, optimistic_plan
+from typing import Unpack
+
+from kofn.core import Plan, PolicyOptions, Tally
+from kofn.policies.credit import Credited, optimistic_plan
 from kofn.policies.registry import register
 
 FACTOR = 1.5
@@ -22,24 +25,15 @@ class CUCB(Credited):
     (0, 1)
     >>> policy.tell((0, 1), 0.5, arms=[1.0, 0.0])
 
-    Top K is the best subset for the estimated means under any reward that increases with the arms' means. Means are
-    frozen for a tenth of the time elapsed; the counts go on growing as plays are planned.
+    The top K is the best subset for the estimated means under any reward that increases with the arms' means. Means are
+    frozen for a tenth of the time elapsed; counts grow as plays are planned.
     """
 
     name = "cucb"
     needs = frozenset({"arms"})
 
-    def __init__(
-        self,
-        n_arms: int,
-        k: int,
-        *,
-        reward_range: tuple[float, float] = (0.0, 1.0),
-        direction: Direction = "maximize",
-    ) -> None:
-        super().__init__(n_arms, k, reward_range=reward_range, direction=direction)
-        self._credit = Credit.zeros(self.n_arms)
-        self._begin()
+    def __init__(self, n_arms: int, k: int, **options: Unpack[PolicyOptions]) -> None:
+        super().__init__(n_arms, k, **options)
 
     def _next(self) -> Plan:
         return optimistic_plan(self._credit, self.k, FACTOR)

@@ -1,4 +1,4 @@
-"""Marks: which arms are surely among the best K, which surely are not, for policies that accept and reject."""
+"""Marks for policies that accept and reject arms, until K are left."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kofn.core import BadRecord, FloatArray, Subset, whole_numbers
+from kofn.policies.batching import top_subset
 
 UNDECIDED, ACCEPTED, REJECTED = 0, 1, 2
 
 
 @dataclass
 class Marks:
-    """A mark per arm.
+    """A mark per arm: undecided, accepted (surely among the best K) or rejected (surely not).
 
     >>> marks = Marks.none(n_arms=4, k=2)
     >>> marks.decide(np.array([0.9, 0.5, 0.4, 0.1]), gap=0.3)
@@ -28,22 +29,22 @@ class Marks:
 
     @classmethod
     def none(cls, n_arms: int, k: int) -> Marks:
-        """Nothing decided."""
+        """Return marks of undecided arms."""
         return cls(np.zeros(n_arms, np.int64), k)
 
     @property
     def accepted(self) -> NDArray[np.int64]:
-        """The arms that are surely among the best K."""
+        """The accepted arms."""
         return np.flatnonzero(self.mark == ACCEPTED)
 
     @property
     def undecided(self) -> NDArray[np.int64]:
-        """The arms that may be."""
+        """The undecided arms."""
         return np.flatnonzero(self.mark == UNDECIDED)
 
     @property
     def places(self) -> int:
-        """How many of the K are still open."""
+        """The number of arms still to be accepted."""
         return self.k - int(np.count_nonzero(self.mark == ACCEPTED))
 
     @property
@@ -52,13 +53,13 @@ class Marks:
         return not self.places or len(self.undecided) <= self.places
 
     def best(self, estimates: FloatArray) -> Subset:
-        """The accepted arms and, of the undecided, those with the highest estimates."""
+        """Return the accepted arms and the undecided arms with the highest estimates; of equal ones, the lowest."""
         undecided = self.undecided
-        chosen = undecided[np.argsort(-estimates[undecided], kind="stable")[: self.places]]
+        chosen = undecided[list(top_subset(estimates[undecided], min(self.places, len(undecided))))]
         return tuple(sorted([*self.accepted.tolist(), *chosen.tolist()]))
 
     def decide(self, estimates: FloatArray, gap: float) -> None:
-        """Accept and reject, of the undecided, what is more than `gap` away from the other side of the border."""
+        """Accept and reject undecided arms whose estimates are more than `gap` beyond the boundary of the top K."""
         undecided, places = self.undecided, self.places
         estimates = estimates[undecided]
         order = np.sort(estimates)[::-1]
@@ -66,14 +67,19 @@ class Marks:
         self.mark[undecided[accept]] = ACCEPTED
         self.mark[undecided[reject]] = REJECTED
 
+    def state(self) -> list[int]:
+        """Return the marks as plain numbers."""
+        plain: list[int] = self.mark.tolist()
+        return plain
+
     @classmethod
-    def load(cls, mark: Any, n_arms: int, k: int) -> Marks:
-        """The marks of a state, or BadRecord."""
-        marks = cls(whole_numbers("mark", mark), k)
+    def load(cls, state: Any, n_arms: int, k: int) -> Marks:
+        """Return the marks that `state` describes, or raise BadRecord."""
+        marks = cls(whole_numbers("marks", state), k)
         if marks.mark.shape != (n_arms,):
-            raise BadRecord(f"its marks are not one for each of the {n_arms} arms")
+            raise BadRecord(f"marks must have {n_arms:,} numbers; got shape {marks.mark.shape}")
         if marks.mark.max() > REJECTED:
-            raise BadRecord("a mark is 0 (undecided), 1 (accepted) or 2 (rejected)")
+            raise BadRecord("a mark must be 0 (undecided), 1 (accepted) or 2 (rejected)")
         if not len(marks.accepted) <= k <= np.count_nonzero(marks.mark != REJECTED):
-            raise BadRecord(f"its marks do not leave {k} arms to play")
+            raise BadRecord(f"marks must leave {k} arms to play")
         return marks

@@ -17,7 +17,7 @@ Signs = NDArray[np.int8]
 
 @lru_cache(maxsize=8)
 def hadamard(order: int) -> Signs:
-    """A Hadamard matrix of that order whose first row is all +1; read-only, since it is shared.
+    """Return a Hadamard matrix of that order whose first row is all +1; read-only, since it is cached.
 
     >>> hadamard(4)
     array([[ 1,  1,  1,  1],
@@ -30,7 +30,7 @@ def hadamard(order: int) -> Signs:
         above = next(each for each in itertools.count(order + 1) if is_order(each))
         below = largest_order(order)
         raise BadInput(
-            f"there is no Hadamard matrix of order {order} by Sylvester, Paley and products of them; "
+            f"no Hadamard matrix of order {order} can be made by Sylvester, Paley and products of them; "
             f"the nearest orders are {below} and {above}"
         )
     matrix = _made(order)
@@ -40,13 +40,13 @@ def hadamard(order: int) -> Signs:
 
 
 def largest_order(most: int) -> int:
-    """The largest order up to `most`."""
+    """Return the largest order up to `most`."""
     return next(order for order in range(most, 0, -1) if is_order(order))
 
 
 @cache
 def is_order(order: int) -> bool:
-    """Whether `hadamard` makes a matrix of this order: 1, 2, and most multiples of 4 (92 is the first that is not)."""
+    """Return whether `hadamard` makes a matrix of this order: 1, 2, and most multiples of 4 (not 92)."""
     if order in (1, 2):
         return True
     return order % 4 == 0 and (_paley(order) is not None or _split(order) is not None)
@@ -66,12 +66,12 @@ def _made(order: int) -> Signs:
 
 
 def _split(order: int) -> int | None:
-    """A factor of the order such that both parts are orders."""
+    """Return a factor of the order such that both factors are orders."""
     return next((a for a in range(2, order // 2 + 1) if order % a == 0 and is_order(a) and is_order(order // a)), None)
 
 
 def _paley(order: int) -> int | None:
-    """The q of Paley's construction of this order, if there is one."""
+    """Return the q of Paley's construction of this order, if there is one."""
     for q, rest in ((order - 1, 3), (order // 2 - 1, 1)):
         if q % 4 == rest and _prime_power(q):
             return q
@@ -79,7 +79,7 @@ def _paley(order: int) -> int | None:
 
 
 def _paley_one(q: int) -> Signs:
-    """Order q + 1: I + S with S skew-symmetric, since -1 is no square."""
+    """Return a matrix of order q + 1: I + S with S skew-symmetric, since -1 is not a square."""
     skew = np.ones((q + 1, q + 1), np.int8)
     skew[1:, 0] = -1
     skew[0, 0] = 0
@@ -88,7 +88,7 @@ def _paley_one(q: int) -> Signs:
 
 
 def _paley_two(q: int) -> Signs:
-    """Order 2(q + 1): a symmetric S with zeros on the diagonal, each entry replaced by a 2 by 2 block."""
+    """Return a matrix of order 2(q + 1): a symmetric S with zero diagonal, each entry replaced by a 2 by 2 block."""
     symmetric = np.ones((q + 1, q + 1), np.int8)
     symmetric[0, 0] = 0
     symmetric[1:, 1:] = _jacobsthal(q)
@@ -97,7 +97,7 @@ def _paley_two(q: int) -> Signs:
 
 
 def _jacobsthal(q: int) -> Signs:
-    """chi(a - b) for all elements a, b of the field with q elements: 1 for squares, -1 for others, 0 for 0."""
+    """Return chi(a - b) for all elements a, b of the field with q elements: 1 for squares, -1 for others, 0 for 0."""
     power = _prime_power(q)
     assert power is not None
     p, e = power
@@ -110,10 +110,12 @@ def _jacobsthal(q: int) -> Signs:
 
 
 def _powers(p: int, e: int) -> list[int]:
-    """1, x, x^2, ... in a field with p^e elements in which x makes all but 0; elements are polynomials in x over the
-    integers mod p, written as numbers with the coefficients for digits."""
+    """Return 1, x, x^2, ... in a field with p^e elements in which x generates all elements except 0.
+
+    Elements are polynomials in x over the integers mod p, written as numbers with the coefficients as digits.
+    """
     q = p**e
-    for low in range(q):  # x^e = -(the polynomial `low`): try until x makes them all
+    for low in range(q):  # x^e = -(the polynomial `low`): try until x generates all
         reduce = [-(low // p**i) % p for i in range(e)]
         powers, element = [1], [1] + [0] * (e - 1)
         while len(powers) < q:
@@ -130,7 +132,7 @@ def _powers(p: int, e: int) -> list[int]:
 
 @cache
 def _prime_power(q: int) -> tuple[int, int] | None:
-    """(p, e) with q = p^e and p a prime, if there is one."""
+    """Return (p, e) with q = p^e and p a prime, if q is a prime power."""
     if q < 2:
         return None
     p = next((each for each in range(2, int(q**0.5) + 1) if q % each == 0), q)

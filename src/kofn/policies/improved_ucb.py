@@ -1,43 +1,53 @@
-"""Improved UCB over all C(N, K) subsets (Auer & Ortner 2010): the rival of the paper's figures.
+"""Improved UCB over all C(N, K) subsets (Auer & Ortner 2010): the competitor in the paper's figures.
 
 Round m plays every remaining subset until it has n_m plays, deletes those that are surely worse than another, and
-halves the gap it looks for. No structure is assumed, so all subsets are kept, as arrays.
+halves the gap that it resolves. It assumes no structure, so it keeps all subsets, as arrays.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, Unpack
 
 import numpy as np
 
 from kofn.core import (
     BadInput,
     BadRecord,
-    Direction,
     FloatArray,
     IntArray,
     Plan,
     Policy,
+    PolicyOptions,
     Subset,
     Tally,
     finite_numbers,
-    whole,
     whole_numbers,
 )
+from kofn.core.fields import Field, Fields, integer
 from kofn.policies.registry import register
 from kofn.subsets import all_subsets
 from kofn.theory.checks import check_plays
 
 Form: TypeAlias = Literal["printed", "figures"]
 FACTOR: dict[Form, int] = {"printed": 2, "figures": 1}
-"""n_m = FACTOR log(T Delta_m^2) / Delta_m^2: Auer and Ortner's, and the one that the paper's figures show."""
+"""n_m = FACTOR log(T Delta_m^2) / Delta_m^2: Auer and Ortner's, and the factor that the paper's figures show."""
+
+
+def _load_alive(name: str, plain: Any, policy: Policy) -> IntArray:
+    alive = whole_numbers(name, plain)
+    if alive.ndim != 2 or alive.shape[1] != policy.k or not len(alive):
+        raise BadRecord(f"{name} must be rows of {policy.k} arms; got shape {alive.shape}")
+    if alive.max() >= policy.n_arms or (np.diff(alive, axis=1) <= 0).any():
+        raise BadRecord(f"{name} must be rows of different arms from 0 to {policy.n_arms - 1}, sorted")
+    if len(np.unique(alive, axis=0)) != len(alive):
+        raise BadRecord(f"{name} must not list a subset twice")
+    return alive.astype(np.min_scalar_type(policy.n_arms - 1))
 
 
 @register
 class ImprovedUCB(Policy):
-    """Every subset is an arm of its own: play all, delete the worse ones, round after round.
+    """Treat every subset as an arm of its own: play all, delete the worse ones, round after round.
 
     >>> policy = ImprovedUCB(n_arms=12, k=2, horizon=10**6)
     >>> len(policy.plan()), policy.plan().plays
@@ -51,22 +61,18 @@ class ImprovedUCB(Policy):
     needs_horizon = True
     linear_memory = False
     keeps_subsets = True
+    fields = Fields(
+        m=integer(),
+        alive=Field(np.ndarray.tolist, _load_alive),
+        total=Field(np.ndarray.tolist, lambda name, plain, _: finite_numbers(name, plain)),
+    )
 
     def __init__(
-        self,
-        n_arms: int,
-        k: int,
-        horizon: int,
-        *,
-        schedule: Form = "printed",
-        reward_range: tuple[float, float] = (0.0, 1.0),
-        direction: Direction = "maximize",
+        self, n_arms: int, k: int, horizon: int, *, schedule: Form = "printed", **options: Unpack[PolicyOptions]
     ) -> None:
-        horizon = check_plays(horizon)
-        super().__init__(n_arms, k, reward_range=reward_range, direction=direction, horizon=horizon, schedule=schedule)
+        super().__init__(n_arms, k, horizon=check_plays(horizon), schedule=schedule, **options)
         if schedule not in tuple(FACTOR):
-            raise BadInput(f"a schedule is 'printed' or 'figures', not {schedule!r}")
-        self.horizon = horizon
+            raise BadInput(f"schedule must be 'printed' or 'figures', not {schedule!r}")
         self._alive: IntArray = all_subsets(self.n_arms, self.k)  # B_m
         self._total: FloatArray = np.zeros(len(self._alive))
         self._m = 0
@@ -79,19 +85,19 @@ class ImprovedUCB(Policy):
 
     @property
     def committed(self) -> bool:
-        """Whether one subset is left, or no round."""
+        """Whether one subset is left, or all rounds are over."""
         return len(self._alive) == 1 or self._m >= self.rounds
 
     def best(self) -> Subset:
-        """The remaining subset with the highest mean."""
+        """Return the remaining subset with the highest mean."""
         return tuple(self._alive[np.argmax(self._total)].tolist())
 
     def _plays(self, m: int) -> int:
-        """n_m: plays of each remaining subset by the end of round m."""
+        """Return n_m, the plays of each remaining subset by the end of round m."""
         return math.ceil(FACTOR[self._params["schedule"]] * self._log(m) * 4**m) if m >= 0 else 0
 
     def _log(self, m: int) -> float:
-        """log(T Delta_m^2), with Delta_m = 2^-m."""
+        """Return log(T Delta_m^2), with Delta_m = 2^-m."""
         return math.log(self.horizon / 4**m)
 
     def _next(self) -> Plan:
@@ -105,26 +111,14 @@ class ImprovedUCB(Policy):
         self._total = self._total + tally.total
         n = self._plays(self._m)
         means = self._total / n
-        radius = math.sqrt(
-            FACTOR[self._params["schedule"]] * self._log(self._m) / (4 * n)
-        )  # Delta_m / 2, or a bit less
+        factor = FACTOR[self._params["schedule"]]
+        radius = math.sqrt(factor * self._log(self._m) / (4 * n))  # Delta_m / 2, or slightly less
         keep = means + radius >= means.max() - radius
         self._alive, self._total = self._alive[keep], self._total[keep]
         self._m += 1
 
-    def _state(self) -> dict[str, Any]:
-        return {"m": self._m, "alive": self._alive.tolist(), "total": self._total.tolist()}
-
-    def _load(self, state: Mapping[str, Any]) -> None:
-        self._m = whole("m", state["m"], least=0)
-        alive = whole_numbers("alive", state["alive"])
-        total = finite_numbers("total", state["total"])
-        if alive.shape != (len(total), self.k) or not len(total):
-            raise BadRecord(f"its subsets are not rows of {self.k} arms, a total for each")
-        if alive.max() >= self.n_arms or (np.diff(alive, axis=1) <= 0).any():
-            raise BadRecord(f"its subsets are not of different arms from 0 to {self.n_arms - 1}")
-        if len(np.unique(alive, axis=0)) != len(alive):
-            raise BadRecord("it has a subset twice")
-        if not ((total >= 0) & (total <= self._plays(self._m - 1))).all():
-            raise BadRecord("its totals do not fit its rounds")
-        self._alive, self._total = alive.astype(self._alive.dtype), total
+    def _loaded(self) -> None:
+        if self._total.shape != (len(self._alive),):
+            raise BadRecord(f"total must have {len(self._alive):,} numbers; got shape {self._total.shape}")
+        if not ((self._total >= 0) & (self._total <= self._plays(self._m - 1))).all():
+            raise BadRecord("a total must be between 0 and the plays of the rounds before")

@@ -1,19 +1,19 @@
 """OFUL: optimism on a linear model (Abbasi-Yadkori, Pal & Szepesvari, NeurIPS 2011), rarely switching.
 
-The reward of a subset is taken for the sum of its arms' weights plus noise; the subset is played that would be best if
-the weights were as good as their confidence ellipsoid allows.
+The model: the reward of a subset is the sum of its arms' weights plus noise. OFUL plays the subset that would be best
+if the weights were as high as their confidence ellipsoid allows.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 from scipy.linalg import cho_solve
 
-from kofn.core import BadInput, BadRecord, Direction, FloatArray, Plan, Policy, Subset, Tally
+from kofn.core import BadInput, BadRecord, FloatArray, Plan, Policy, PolicyOptions, Subset, Tally
+from kofn.core.fields import Fields, part
 from kofn.policies.batching import top_subset
 from kofn.policies.linear_model import Quadratic, factor, indicators, number_above_zero
 from kofn.policies.registry import register
@@ -23,24 +23,25 @@ R = 0.5
 """Rewards in [0, 1] are 1/2-sub-Gaussian, by Hoeffding."""
 
 MOST_CELLS = 2**18
-"""Subsets times arms at the most for which all subsets are tried; beyond, a local search."""
+"""Most subsets times arms for which all subsets are compared. Above, OFUL uses a local search."""
 
-ROUNDING = 1e-12
-"""An exchange must promise more by this much; and there are N at the most, or rounding could lead in circles."""
+LEAST_GAIN = 1e-12
+"""Smallest improvement of the upper bound for which the local search exchanges an arm: rounding could lead in circles.
+"""
 
 LEAST_SQUARE = 1e-15
-"""|x|^2 at the least: below, it is rounding."""
+"""Floor of |x|^2: smaller values are rounding errors."""
 
 
 @register
 class OFUL(Policy):
-    """Play the subset whose reward could be the highest, until det V has grown by a factor of `growth`.
+    """Play the subset with the highest upper confidence bound, until det V has grown by a factor of `growth`.
 
     >>> policy = OFUL(n_arms=8, k=2)
     >>> list(policy.plan())
     [((0, 1), 1)]
     >>> policy.tell((0, 1), 1.0)
-    >>> list(policy.plan())                                     # what was played is better known than the rest
+    >>> list(policy.plan())                                     # the played arms are better known than the others
     [((2, 3), 1)]
 
     The confidence ellipsoid holds for all times at once with probability 1 - `delta`, if rewards are linear.
@@ -49,6 +50,7 @@ class OFUL(Policy):
 
     name = "oful"
     linear_memory = False
+    fields = Fields(seen=part(Quadratic, flat=True))
 
     def __init__(
         self,
@@ -58,27 +60,20 @@ class OFUL(Policy):
         regularisation: float = 1.0,
         delta: float = 0.05,
         growth: float = 2.0,
-        reward_range: tuple[float, float] = (0.0, 1.0),
-        direction: Direction = "maximize",
+        **options: Unpack[PolicyOptions],
     ) -> None:
-        super().__init__(
-            n_arms,
-            k,
-            reward_range=reward_range,
-            direction=direction,
-            regularisation=number_above_zero("regularisation", regularisation),
-            delta=number_above_zero("delta", delta, below=1.0),
-            growth=number_above_zero("growth", growth),
-        )
+        regularisation = number_above_zero("regularisation", regularisation)
+        delta, growth = number_above_zero("delta", delta, below=1.0), number_above_zero("growth", growth)
+        super().__init__(n_arms, k, regularisation=regularisation, delta=delta, growth=growth, **options)
         if not growth > 1:
-            raise BadInput(f"growth must be above 1, as the factor by which det V grows, not {growth!r}")
+            raise BadInput(f"growth must be above 1: it is the factor by which det V grows; got {growth!r}")
         self._seen = Quadratic.zeros(self.n_arms)
         self._all = math.comb(self.n_arms, self.k) * self.n_arms <= MOST_CELLS
-        self._update()
+        self._compute_estimate()
         self._begin()
 
     def best(self) -> Subset:
-        """The K highest estimated weights."""
+        """Return the K arms with the highest estimated weights."""
         return top_subset(self._theta, self.k)
 
     @property
@@ -90,28 +85,30 @@ class OFUL(Policy):
         return R * math.sqrt(log_ratio + 2 * math.log(1 / delta)) + math.sqrt(regularisation) * norm
 
     def _next(self) -> Plan:
-        subset = self._most_promising()
+        subset = self._most_optimistic()
         square = max(LEAST_SQUARE, float(self._covariance[np.ix_(subset, subset)].sum()))  # |x|^2
         plays = math.ceil((self._params["growth"] - 1) / square)  # det(V + n xx') = det(V) (1 + n |x|^2)
         return Plan.one(subset, plays)
 
-    def _most_promising(self) -> Subset:
-        """The subset with the highest promise, theta'x + width |x|; where they are too many to try, the higher of two
-        that no exchange of one arm improves."""
+    def _most_optimistic(self) -> Subset:
+        """Return the subset with the highest upper bound, theta'x + width |x|.
+
+        If there are too many subsets to compare, return the better of two that no exchange of one arm improves.
+        """
         if self._all:
             subsets = all_subsets(self.n_arms, self.k)
-            promise = self._promise(indicators(subsets, self.n_arms))
-            return tuple(subsets[np.argmax(promise)].tolist())
+            bound = self._upper_bound(indicators(subsets, self.n_arms))
+            return tuple(subsets[np.argmax(bound)].tolist())
         alone = self._theta + self.width * np.sqrt(np.diag(self._covariance))
         climbed = [self._climbed(top_subset(start, self.k)) for start in (alone, self._theta)]
-        return climbed[int(np.argmax(self._promise(indicators(np.array(climbed), self.n_arms))))]
+        return climbed[int(np.argmax(self._upper_bound(indicators(np.array(climbed), self.n_arms))))]
 
-    def _promise(self, x: FloatArray) -> FloatArray:
+    def _upper_bound(self, x: FloatArray) -> FloatArray:
         squares = np.einsum("ij,ij->i", x @ self._covariance, x)
         return np.asarray(x @ self._theta + self.width * np.sqrt(np.maximum(squares, 0.0)))
 
     def _climbed(self, subset: Subset) -> Subset:
-        """The subset after exchanging one arm at a time, always the exchange that promises most, while it helps."""
+        """Return the subset after exchanging one arm at a time, always by the best exchange, while it helps."""
         chosen = np.isin(np.arange(self.n_arms), subset)
         theta, covariance, width = self._theta, self._covariance, self.width
         diagonal = np.diag(covariance)
@@ -121,9 +118,9 @@ class OFUL(Policy):
             square, mean = reach[out].sum(), theta[out].sum()
             without, within = diagonal[out] - 2 * reach[out], diagonal[into] + 2 * reach[into]
             squares = square + without[:, None] + within - 2 * covariance[np.ix_(out, into)]
-            promise = mean - theta[out][:, None] + theta[into] + width * np.sqrt(np.maximum(squares, 0.0))
-            i, j = divmod(int(np.argmax(promise)), len(into))
-            if promise[i, j] <= mean + width * math.sqrt(max(square, 0.0)) + ROUNDING:
+            bound = mean - theta[out][:, None] + theta[into] + width * np.sqrt(np.maximum(squares, 0.0))
+            i, j = divmod(int(np.argmax(bound)), len(into))
+            if bound[i, j] <= mean + width * math.sqrt(max(square, 0.0)) + LEAST_GAIN:
                 break
             chosen[out[i]], chosen[into[j]] = False, True
         return tuple(np.flatnonzero(chosen).tolist())
@@ -131,20 +128,16 @@ class OFUL(Policy):
     def _learn(self, plan: Plan, tally: Tally) -> None:
         x = indicators(plan.subsets, self.n_arms)
         self._seen.add(x, tally.count.astype(float), tally.total)
-        self._update()
+        self._compute_estimate()
 
-    def _update(self) -> None:
-        """theta, the inverse of V and the logarithm of its determinant; V with lambda I."""
+    def _compute_estimate(self) -> None:
+        """Compute theta, the inverse of V + lambda I, and the logarithm of its determinant."""
         lower = factor(self._seen.V + np.diag(np.full(self.n_arms, self._params["regularisation"])))
         self._covariance = cho_solve((lower, True), np.eye(self.n_arms))
         self._theta = cho_solve((lower, True), self._seen.b)
         self._log_det = 2 * float(np.log(np.diag(lower)).sum())
 
-    def _state(self) -> dict[str, Any]:
-        return self._seen.state()
-
-    def _load(self, state: Mapping[str, Any]) -> None:
-        self._seen.load(state)
+    def _loaded(self) -> None:
         if (self._seen.b < 0).any() or (self._seen.b > np.diag(self._seen.V)).any():
-            raise BadRecord("b is not from 0 to the number of each arm's plays, as rewards from 0 to 1 make it")
-        self._update()
+            raise BadRecord("b must be between 0 and the number of plays of each arm")
+        self._compute_estimate()

@@ -1,22 +1,21 @@
-"""Oracle: the best subset from the first play on, the ceiling of every comparison."""
+"""Oracle: the best subset from the first play on, the upper end of every comparison."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
+from typing import Unpack
 
-import numpy as np
-
-from kofn.core import BadInput, BadRecord, Direction, Plan, Policy, Subset, Tally, subset_of
+from kofn.core import BadInput, BadRecord, Plan, Policy, PolicyOptions, Subset, Tally, subset_of
+from kofn.core.fields import Fields, subset
 from kofn.policies.registry import register
 
 PLAYS = 1_000_000
-"""Plays of one plan: any number would do, nothing is learned from them."""
+"""Plays of one plan. Any number works, since nothing is learned from them."""
 
 
 @register
 class Oracle(Policy):
-    """Plays the subset that it was told is the best.
+    """Play the best subset, which it is given as `best`.
 
     >>> policy = Oracle(n_arms=24, k=3, best=(2, 7, 19))
     >>> policy.ask()
@@ -25,25 +24,20 @@ class Oracle(Policy):
 
     name = "oracle"
     needs = frozenset({"best"})
+    fields = Fields(best=subset())
 
     def __init__(
-        self,
-        n_arms: int,
-        k: int,
-        *,
-        best: Iterable[int] | None = None,
-        reward_range: tuple[float, float] = (0.0, 1.0),
-        direction: Direction = "maximize",
+        self, n_arms: int, k: int, *, best: Iterable[int] | None = None, **options: Unpack[PolicyOptions]
     ) -> None:
-        super().__init__(n_arms, k, reward_range=reward_range, direction=direction)
+        super().__init__(n_arms, k, **options)
         if best is None:
-            raise BadInput("oracle must be told the best subset: give it as best=, for instance best=problem.best")
+            raise BadInput("oracle needs the best subset: give it as best=, for instance best=problem.best")
         self._best = subset_of(best, self.n_arms, self.k)
         self._params["best"] = list(self._best)
         self._begin()
 
     def best(self) -> Subset:
-        """What it was told."""
+        """Return the subset that it was given."""
         return self._best
 
     @property
@@ -52,14 +46,11 @@ class Oracle(Policy):
         return True
 
     def _next(self) -> Plan:
-        return Plan(np.array([self._best]), np.array([PLAYS]))
+        return Plan.one(self._best, PLAYS)
 
     def _learn(self, plan: Plan, tally: Tally) -> None:
-        """Nothing."""
+        """Learn nothing."""
 
-    def _state(self) -> dict[str, Any]:
-        return {"best": list(self._best)}
-
-    def _load(self, state: Mapping[str, Any]) -> None:
-        if subset_of(state["best"], self.n_arms, self.k) != self._best:
-            raise BadRecord(f"it is of an oracle that plays {tuple(state['best'])}, not {self._best}")
+    def _loaded(self) -> None:
+        if list(self._best) != self._params["best"]:
+            raise BadRecord(f"best must be {tuple(self._params['best'])}, as in params; got {self._best}")

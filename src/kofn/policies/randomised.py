@@ -1,4 +1,4 @@
-"""What the policies that draw have in common: a generator for each plan, made anew from the seed when it is needed."""
+"""Randomised policies: a new random generator for each plan, derived from the seed."""
 
 from __future__ import annotations
 
@@ -6,17 +6,34 @@ from typing import Any
 
 import numpy as np
 
-from kofn.core import Policy, Seed, seed_number
+from kofn.core import IntArray, Policy, PolicyOptions, Seed, generator, seed_number
+
+
+class SeededOptions(PolicyOptions, total=False):
+    """The options of every randomised policy."""
+
+    seed: Seed
 
 
 class Randomised(Policy):
-    """A policy whose plans are drawn. The draws depend on the seed and the number of plans so far, and on nothing else,
-    so that planning twice is planning once and no generator has to be saved.
+    """A policy that draws its plans. Draws depend on the seed and the number of completed plans only.
+
+    So planning twice gives the same plan, and a record needs no state of a generator. Without a seed, one is drawn.
     """
 
     def __init__(self, n_arms: int, k: int, *, seed: Seed = None, **params: Any) -> None:
         super().__init__(n_arms, k, seed=seed_number(seed), **params)
 
     def _rng(self, *purpose: int) -> np.random.Generator:
-        """The generator of the next plan; or, with a number for the purpose, of something else beside it."""
-        return np.random.default_rng([self._params["seed"], self.turns, *purpose])
+        """Return the generator of the next plan, or of another purpose beside it."""
+        return np.random.default_rng([self._params["seed"], self.updates, *purpose])
+
+
+def optional_seed(seed: Seed) -> int | None:
+    """Return the seed as a number; None for a policy that draws nothing then."""
+    return None if seed is None else seed_number(seed)
+
+
+def shuffled_arms(n_arms: int, seed: int | None) -> IntArray:
+    """Return the arms in a random order; without a seed, in ascending order."""
+    return np.arange(n_arms) if seed is None else generator(seed).permutation(n_arms)

@@ -1,4 +1,4 @@
-"""Policies by name, and policies as records that can be kept and brought back."""
+"""Policies by name, and policies as records that can be saved and restored."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from kofn.core import BadInput, BadRecord, Policy, Seed, ShortHorizonWarning, generator
 from kofn.core.checks import check_horizon, unknown_name
 
-FORMAT = 1
-"""The version of the record; it changes when an older kofn could not read a newer record."""
+FORMAT = 2
+"""The version of the record. It changes when an older kofn cannot read a new record; `upgraded` reads older formats."""
 
 POLICIES: dict[str, type[Policy]] = {}
 
@@ -19,13 +19,13 @@ P = TypeVar("P", bound=type[Policy])
 
 
 def register(policy: P) -> P:
-    """Make a policy known by its name; a decorator for its class."""
+    """Make a policy available by its name; a decorator for its class."""
     POLICIES[policy.name] = policy
     return policy
 
 
 def policy_named(name: str) -> type[Policy]:
-    """The class of the policy of that name."""
+    """Return the class of the policy of that name."""
     try:
         return POLICIES[name]
     except (KeyError, TypeError):
@@ -33,7 +33,7 @@ def policy_named(name: str) -> type[Policy]:
 
 
 def _takes(policy: type[Policy]) -> Mapping[str, inspect.Parameter]:
-    """The parameters that make this policy: those of its own `from_params`, or else of its class."""
+    """Return the parameters of this policy: those of its own `from_params`, or else of its class."""
     known = inspect.signature(policy.from_params).parameters
     return known if "n_arms" in known else inspect.signature(policy).parameters
 
@@ -41,14 +41,16 @@ def _takes(policy: type[Policy]) -> Mapping[str, inspect.Parameter]:
 def make_policy(
     name: str, n_arms: int, k: int, *, horizon: int | None = None, seed: Seed = None, **params: Any
 ) -> Policy:
-    """A new policy by its name. A policy that needs no horizon or seed accepts one and ignores it.
+    """Return a new policy by its name. A policy that needs no horizon or seed ignores it.
 
     >>> make_policy("cmab-sm", n_arms=24, k=5, horizon=10**6).ask()
     (1, 2, 3, 4, 5)
     """
     policy = policy_named(name)
     if policy.needs_horizon and horizon is None:
-        raise BadInput(f"{name} needs a horizon: give horizon=, or let doubling find it: make_policy('doubling', ...)")
+        raise BadInput(
+            f"{name} needs a horizon: give horizon=, or use doubling, which needs none: make_policy('doubling', ...)"
+        )
     if horizon is not None:
         horizon = check_horizon(horizon)
     generator(seed)  # what is ignored must make sense too
@@ -63,21 +65,22 @@ def make_policy(
 
 
 def save(policy: Policy) -> dict[str, Any]:
-    """The policy as a record of plain values, ready for JSON; `restore` brings it back.
+    """Return the policy as a record of plain values, ready for JSON; `restore` reads it.
 
     >>> record = save(make_policy("cmab-sm", n_arms=24, k=5, horizon=10**6))
     >>> record["policy"], record["format"], restore(record).ask()
-    ('cmab-sm', 1, (1, 2, 3, 4, 5))
+    ('cmab-sm', 2, (1, 2, 3, 4, 5))
     """
     return {"policy": policy.name, "format": FORMAT, "params": policy.params, "state": policy.state()}
 
 
 def restore(record: Mapping[str, Any]) -> Policy:
-    """The policy that `save` described."""
+    """Return the policy of a record that `save` made, with this version of kofn or an older one."""
     if not isinstance(record, Mapping) or not {"policy", "format", "params", "state"} <= record.keys():
-        raise BadRecord("a record has the keys policy, format, params and state, as kofn.save() makes them")
+        raise BadRecord("a record must have the keys policy, format, params and state, as kofn.save() makes them")
+    record = upgraded(record)
     if type(record["format"]) is not int or record["format"] != FORMAT:
-        raise BadRecord(f"this record has format {record['format']!r}, but this kofn reads format {FORMAT}")
+        raise BadRecord(f"this record has format {record['format']!r}; this kofn reads formats 1 to {FORMAT}")
     if not isinstance(record["policy"], str) or record["policy"] not in POLICIES:
         raise BadRecord(f"this record is of the policy {record['policy']!r}, which this kofn does not have")
     try:
@@ -88,3 +91,35 @@ def restore(record: Mapping[str, Any]) -> Policy:
         raise BadRecord(f"the record's params do not make a {record['policy']}: {why}") from why
     policy.load(record["state"])
     return policy
+
+
+FORMAT_1_NAMES: dict[str, dict[str, str]] = {
+    "": {"turns": "updates", "told": "observed", "others": "unplanned"},
+    "csar": {"mark": "marks"},
+    "dart": {"mark": "marks"},
+    "thompson": {"beliefs": "posterior", "certificate": "guarantee"},
+    "posterior": {"highest": "highest_level", "prior": "prior_variance", "block": "covariance"},
+}
+"""Keys that format 2 renamed: in all states, in those of a policy, and in thompson's posterior."""
+
+
+def upgraded(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a record of format 1 as one of format 2, which has other keys; a record of another format unchanged."""
+    if type(record["format"]) is not int or record["format"] != 1:
+        return record
+    state, policy = record["state"], record["policy"]
+    if policy == "doubling" and isinstance(state, Mapping) and isinstance(record["params"], Mapping):
+        state = {**state, "inner": _upgraded_state(state.get("inner"), record["params"].get("of"))}
+    return {**record, "format": 2, "state": _upgraded_state(state, policy)}
+
+
+def _upgraded_state(state: Any, policy: Any) -> Any:
+    state = _renamed(_renamed(state, ""), policy)
+    if policy == "thompson" and isinstance(state, Mapping):
+        return {**state, "posterior": _renamed(state.get("posterior"), "posterior")}
+    return state
+
+
+def _renamed(state: Any, names_of: Any) -> Any:
+    names = FORMAT_1_NAMES.get(names_of, {}) if isinstance(names_of, str) else {}
+    return {names.get(key, key): value for key, value in state.items()} if isinstance(state, Mapping) else state

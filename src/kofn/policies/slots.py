@@ -1,40 +1,34 @@
 """Slots: find the best arm for one place at a time, the others held fixed.
 
-The CMAB-SM paper (Agarwal, Aggarwal, Quinn, Umrawal, ALT 2021) names this among "other design options" and argues that
-it takes K times as long. It has no pseudo-code; rounds, n_r and lambda are those of CMAB-SM.
+The CMAB-SM paper (Agarwal, Aggarwal, Quinn, Umrawal, ALT 2021) lists this among "other design options" and argues that
+it takes K times as long. There is no pseudo-code; rounds, n_r and lambda are those of CMAB-SM.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kofn.core import (
     BadRecord,
-    Direction,
     FloatArray,
     Plan,
     Policy,
+    PolicyOptions,
     Seed,
     ShortHorizonWarning,
     Subset,
     Tally,
-    finite_numbers,
-    generator,
-    seed_number,
     subset_of,
-    whole,
-    whole_numbers,
 )
+from kofn.core.fields import Fields, arms, check_totals, flags, integer, integers, numbers
+from kofn.policies.batching import MOST_PLAN_CELLS, averages
+from kofn.policies.randomised import optional_seed, shuffled_arms
 from kofn.policies.registry import register
 from kofn.theory.schedule import Form, Schedule
-
-MOST_CELLS = 2**22
-"""Arms in one plan at the most: more candidates than that are played in several plans."""
 
 
 @register
@@ -51,6 +45,7 @@ class Slots(Policy):
 
     name = "slots"
     needs_horizon = True
+    fields = Fields(places=arms(), j=integer(), r=integer(1), alive=flags(), count=integers(), total=numbers())
 
     def __init__(
         self,
@@ -61,32 +56,20 @@ class Slots(Policy):
         resolution: float | None = None,
         schedule: Form = "printed",
         seed: Seed = None,
-        reward_range: tuple[float, float] = (0.0, 1.0),
-        direction: Direction = "maximize",
+        **options: Unpack[PolicyOptions],
     ) -> None:
-        super().__init__(
-            n_arms,
-            k,
-            reward_range=reward_range,
-            direction=direction,
-            horizon=whole("horizon", horizon),
-            resolution=resolution,
-            schedule=schedule,
-            seed=None if seed is None else seed_number(seed),
-        )
-        self.horizon: int = self._params["horizon"]
+        own = {"resolution": resolution, "schedule": schedule, "seed": optional_seed(seed)}
+        super().__init__(n_arms, k, horizon=horizon, **own, **options)
         self.schedule = Schedule(self.n_arms, self.k, self.horizon, resolution, schedule)
         if not self.schedule.rounds:
             warnings.warn(self.schedule.no_round(self.name), ShortHorizonWarning, stacklevel=2)
-        seed = self._params["seed"]
-        arms = np.arange(self.n_arms) if seed is None else generator(seed).permutation(self.n_arms)
-        self._places: list[int] = arms[: self.k].tolist()
-        self._open(0)
+        self._places: list[int] = shuffled_arms(self.n_arms, self._params["seed"])[: self.k].tolist()
+        self._open_place(0)
         self._advance()
         self._begin()
 
     def best(self) -> Subset:
-        """The arms in their places; in the one that is open, the candidate with the highest mean so far."""
+        """Return the arms in their places; in the open place, the candidate with the highest mean."""
         places = self._places
         if not self.committed and self._count.any():
             places = [*places[: self._j], self._leader(), *places[self._j + 1 :]]
@@ -97,8 +80,8 @@ class Slots(Policy):
         """Whether every place has its arm."""
         return self._j == self.k
 
-    def _open(self, j: int) -> None:
-        """Make every arm that has no other place a candidate for the j-th."""
+    def _open_place(self, j: int) -> None:
+        """Open place j: every arm that has no other place is a candidate."""
         self._j, self._r = j, 1
         self._alive = np.ones(self.n_arms, bool)
         self._alive[self._fixed()] = False
@@ -109,7 +92,7 @@ class Slots(Policy):
         return self._places[: self._j] + self._places[self._j + 1 :]
 
     def _advance(self) -> None:
-        """Walk on to the next plays that are wanted, through the rounds of a place and from place to place."""
+        """Continue to the next plays, through the rounds of a place and from place to place."""
         s = self.schedule
         while not self.committed:
             while self._r <= s.rounds and np.count_nonzero(self._alive) > 1:
@@ -119,60 +102,40 @@ class Slots(Policy):
                 self._alive &= means >= means[self._alive].max() - 2 * s.radius[self._r]
                 self._r += 1
             self._places[self._j] = self._leader()
-            self._open(self._j + 1)
+            self._open_place(self._j + 1)
 
     def _missing(self) -> NDArray[np.bool_]:
-        """The candidates that have not been played n_r times."""
+        """Return which candidates have not been played n_r times."""
         return self._alive & (self._count < self.schedule.plays[self._r])
 
     def _means(self) -> FloatArray:
-        return self._total / np.maximum(self._count, 1)
+        return averages(self._total, self._count)
 
     def _leader(self) -> int:
-        """The candidate with the highest mean; of equal ones the first."""
+        """Return the candidate with the highest mean; of equal ones, the lowest."""
         return int(np.argmax(np.where(self._alive, self._means(), -1.0)))
 
     def _next(self) -> Plan:
         if self.committed:
             return Plan.one(self.best(), self.horizon)
-        arms = np.flatnonzero(self._missing())[: max(1, MOST_CELLS // self.k)]
-        fixed = np.broadcast_to(np.array(self._fixed(), np.int64), (len(arms), self.k - 1))
-        subsets = np.sort(np.hstack([fixed, arms[:, None]]), axis=1)
-        return Plan(subsets, self.schedule.plays[self._r] - self._count[arms])
+        candidates = np.flatnonzero(self._missing())[: max(1, MOST_PLAN_CELLS // self.k)]
+        fixed = np.broadcast_to(np.array(self._fixed(), np.int64), (len(candidates), self.k - 1))
+        subsets = np.sort(np.hstack([fixed, candidates[:, None]]), axis=1)
+        return Plan(subsets, self.schedule.plays[self._r] - self._count[candidates])
 
     def _learn(self, plan: Plan, tally: Tally) -> None:
         if self.committed:
             return
-        arms = np.flatnonzero(self._missing())[: len(plan)]
-        self._count[arms] += tally.count
-        self._total[arms] += tally.total
+        candidates = np.flatnonzero(self._missing())[: len(plan)]
+        self._count[candidates] += tally.count
+        self._total[candidates] += tally.total
         self._advance()
 
-    def _state(self) -> dict[str, Any]:
-        return {
-            "places": list(self._places),
-            "j": self._j,
-            "r": self._r,
-            "alive": self._alive.astype(int).tolist(),
-            "count": self._count.tolist(),
-            "total": self._total.tolist(),
-        }
-
-    def _load(self, state: Mapping[str, Any]) -> None:
-        places = whole_numbers("places", state["places"]).tolist()
-        subset_of(places, self.n_arms, self.k)
-        j, r = whole("j", state["j"], least=0), whole("r", state["r"])
-        alive = whole_numbers("alive", state["alive"])
-        count, total = whole_numbers("count", state["count"]), finite_numbers("total", state["total"])
-        if not alive.shape == count.shape == total.shape == (self.n_arms,) or alive.max() > 1:
-            raise BadRecord(f"its marks, counts and totals are not one for each of the {self.n_arms} arms")
-        self._places = places
-        if j > self.k:
-            raise BadRecord(f"it has no place {j} of {self.k}")
-        self._j, self._r = j, r
-        if alive[self._fixed()].any() or not (alive.any() or self.committed):
-            raise BadRecord("its candidates have a place already, or there are none")
-        if not ((total >= 0) & (total <= count)).all():
-            raise BadRecord("its totals do not fit its counts")
-        self._alive, self._count, self._total = alive == 1, count, total
+    def _loaded(self) -> None:
+        subset_of(self._places, self.n_arms, self.k)
+        if self._j > self.k:
+            raise BadRecord(f"j must be at most {self.k}, the number of places; got {self._j}")
+        if self._alive[self._fixed()].any() or not (self._alive.any() or self.committed):
+            raise BadRecord("alive must mark candidates that have no place yet, at least one")
+        check_totals(self._count, self._total)
         self._advance()

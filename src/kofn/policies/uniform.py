@@ -1,40 +1,32 @@
-"""Uniform: random subsets for ever, the floor of every comparison."""
+"""Uniform: random subsets forever, the lower end of every comparison."""
 
 from __future__ import annotations
 
-from kofn.core import Direction, Plan, Seed
+from typing import Unpack
+
+from kofn.core import Plan
 from kofn.policies.batching import draws_for, plan_of, tenth, top_k
-from kofn.policies.credit import Credit, Credited
-from kofn.policies.randomised import Randomised
+from kofn.policies.credit import Credited
+from kofn.policies.randomised import Randomised, SeededOptions
 from kofn.policies.registry import register
 
 
 @register
 class Uniform(Credited, Randomised):
-    """Plays subsets at random, whatever they earn. What it would play if it cared, `best()` knows.
+    """Play random subsets, whatever their rewards. `best()` still reports the top K by average reward.
 
     >>> policy = Uniform(n_arms=24, k=5, seed=1)
     >>> policy.ask()
     (1, 3, 6, 13, 23)
 
-    In random subsets the arms' average rewards are ordered as the arms are, if the reward is symmetric and increasing.
+    If the reward is symmetric and increasing, the averages over random subsets rank the arms correctly.
     """
 
     name = "uniform"
     consistent = False
 
-    def __init__(
-        self,
-        n_arms: int,
-        k: int,
-        *,
-        seed: Seed = None,
-        reward_range: tuple[float, float] = (0.0, 1.0),
-        direction: Direction = "maximize",
-    ) -> None:
-        super().__init__(n_arms, k, seed=seed, reward_range=reward_range, direction=direction)
-        self._credit = Credit.zeros(self.n_arms)
-        self._begin()
+    def __init__(self, n_arms: int, k: int, **options: Unpack[SeededOptions]) -> None:
+        super().__init__(n_arms, k, **options)
 
     def _next(self) -> Plan:
         plays = tenth(self._credit.plays(self.k))

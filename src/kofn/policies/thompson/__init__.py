@@ -1,3 +1,3 @@
-"""Thompson, the default policy: posterior, sampling, noise and guarantee, each in a file of its own."""
+"""Thompson, the default policy: the policy, its posterior, sampling from it, the noise and the guarantee."""
 
 from kofn.policies.thompson.policy import Thompson as Thompson

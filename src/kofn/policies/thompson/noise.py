@@ -1,46 +1,68 @@
-"""How much rewards vary, learned beside what they are: rows of plays carry the total of their squares."""
+"""The variance of rewards, estimated from the sums of squares of each row of plays."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from typing import Any
 
 import numpy as np
 
-from kofn.core import FloatArray, Tally
+from kofn.core import BadRecord, FloatArray, Tally, finite_numbers
 
-FIRM = 25.0
-"""A row's own dispersion is trusted as much as all others' when its rewards vary like so many coin tosses times 4."""
+SHRINKAGE = 25.0
+"""Shrinkage weight of the pooled dispersion, in units of the sum of r(1 - r). Higher: a row's own rewards count less.
+"""
 
 LEAST = 1e-5
-"""The dispersion never falls below this part of what the first plan's rewards had in all."""
+"""Floor of the dispersion, as a part of the dispersion of the first plan's rewards. Higher: more exploration of nearly
+noiseless problems."""
 
 
 @dataclass
 class Noise:
-    """The dispersion: the variance of a row's rewards in parts of r(1 - r), the most that rewards in [0, 1] can have.
+    """The dispersion: the variance of a row's rewards divided by r(1 - r), the largest that rewards in [0, 1] can have.
 
-    One Bernoulli reward has 1, the mean of K of them about 1/K. It is a ratio of sums: `varied` over `possible`.
+    A Bernoulli reward has dispersion 1, the mean of K of them about 1/K. The estimate is a ratio of sums over all rows,
+    `variation` / `largest_variation`, and at least `floor`.
     """
 
-    varied: float
-    possible: float
-    least: float
+    variation: float
+    largest_variation: float
+    floor: float
 
     @property
     def dispersion(self) -> float:
-        """The dispersion of all rows together."""
-        return min(1.0, max(self.least, self.varied / self.possible))
+        """The pooled dispersion of all rows."""
+        return min(1.0, max(self.floor, self.variation / self.largest_variation))
 
-    def learn(self, tally: Tally, value: FloatArray, doubt: FloatArray) -> FloatArray:
-        """Take in rows that were expected to earn `value`, give or take `doubt`; return the dispersion of each."""
+    def learn(self, tally: Tally, value: FloatArray, uncertainty: FloatArray) -> FloatArray:
+        """Include rows with the expected mean `value` and its variance `uncertainty`; return each row's dispersion."""
         n, mean = tally.count, tally.total / tally.count
-        phi = self.dispersion
+        pooled = self.dispersion
         within = np.maximum(tally.squares - tally.total * mean, 0.0)
-        possible = np.where(n > 1, n * mean * (1 - mean) * (n - 1) / np.maximum(n - phi, 0.5), 0.0)
-        self.varied += float(within.sum())
-        self.possible += float(possible.sum())
+        largest = np.where(n > 1, n * mean * (1 - mean) * (n - 1) / np.maximum(n - pooled, 0.5), 0.0)
+        self.variation += float(within.sum())
+        self.largest_variation += float(largest.sum())
         binomial = np.maximum(value * (1 - value), 1e-4)
-        trust = (1 + n * doubt / (phi * binomial)) ** -2.0  # what was doubtful says little of the noise
-        self.varied += float(trust @ np.minimum(n * (mean - value) ** 2, 4 * binomial + 1 / n))
-        self.possible += float(trust @ binomial)
-        return (within + FIRM * self.dispersion) / (possible + FIRM)
+        trust = (1 + n * uncertainty / (pooled * binomial)) ** -2.0  # an uncertain mean says little about the noise
+        self.variation += float(trust @ np.minimum(n * (mean - value) ** 2, 4 * binomial + 1 / n))
+        self.largest_variation += float(trust @ binomial)
+        return (within + SHRINKAGE * self.dispersion) / (largest + SHRINKAGE)
+
+    def forget(self, factor: float) -> None:
+        """Multiply the weight of all rows so far by `factor`."""
+        self.variation *= factor
+        self.largest_variation *= factor
+
+    def state(self) -> list[float]:
+        """Return the three fields."""
+        return list(astuple(self))
+
+    @classmethod
+    def load(cls, state: Any, n_arms: int, k: int) -> Noise:
+        """Return the noise that `state` describes."""
+        del n_arms, k
+        noise = finite_numbers("noise", state)
+        if noise.shape != (3,) or (noise <= 0).any():
+            raise BadRecord("noise must be three numbers above 0")
+        return cls(*noise.tolist())

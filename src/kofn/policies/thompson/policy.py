@@ -1,67 +1,74 @@
-"""Our own: Thompson sampling, a swap at a time, in linear memory. The default.
+"""Thompson sampling by swaps, in linear memory: the default policy, original to kofn.
 
-A draw of all effects from the posterior (`beliefs.py`) swaps the incumbent's weakest arm for the strongest other, if
-that is better in this draw; of 20 arms or more, up to one in ten. A plan is up to 256 such draws, played
-for a tenth of the time elapsed, but at most for as long as doubles what is known of a swap. No horizon, no knob: the
-noise and the scale of the effects are learned.
-docs/reference/policies/thompson.md has the reasons, and what was measured.
+Each draw of all effects from the posterior (posterior.py, sampling.py) swaps the incumbent's weakest arm for the
+strongest other arm, if the draw says that the swap is better; with K of 20 or more, up to K / 10 arms. A plan plays up
+to 256 draws for a tenth of the time elapsed, but no swap longer than doubles what is known about it. The policy needs
+no horizon and no tuning: it learns the noise and the scale of the effects.
+docs/reference/policies/thompson.md has the reasons and the measurements.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Sequence
+from typing import Any, Self, Unpack
 
 import numpy as np
 from scipy.special import expit
 
 from kofn.core import (
     BadInput,
-    BadRecord,
-    Direction,
     FloatArray,
     Insight,
     IntArray,
     Plan,
-    Seed,
+    Policy,
     Subset,
     Tally,
-    finite_numbers,
     subset_of,
     whole,
 )
+from kofn.core.fields import Field, Fields, integer, part
 from kofn.policies.batching import plan_of, tenth
 from kofn.policies.linear_model import sweeps
-from kofn.policies.randomised import Randomised
+from kofn.policies.randomised import Randomised, SeededOptions
 from kofn.policies.registry import register
-from kofn.policies.thompson.guarantee import Certificate, random_plays
+from kofn.policies.thompson.guarantee import Guarantee, random_plays
 from kofn.policies.thompson.noise import LEAST, Noise
-from kofn.policies.thompson.posterior import Beliefs, at_once
+from kofn.policies.thompson.posterior import Posterior, most_swaps
+from kofn.policies.thompson.sampling import draw_swaps
 
 DRAWS = 256
-"""Draws of one plan at the most."""
+"""Most draws in one plan. Higher: more different subsets in a plan, and slower."""
 
-WELL = 4.0
-"""An arm is known well when so many times as much has been learned of it as was known at first."""
+WELL_KNOWN = 4.0
+"""Information about a swap, relative to the prior's, from which on it is played alone. While a draw has fewer plays
+than that takes, it swaps several arms. Higher: more arms in a draw, for longer."""
 
-SPARES = 1
-"""The purpose of the generator that draws what is played while a plan is out."""
-
-RANDOM, INSIGHT = 2, 3
-"""And of those that draw random subsets, and draws to count."""
+FOR_FILLERS, FOR_RANDOM_PLAYS, FOR_INSIGHT = 1, 2, 3
+"""Purposes of the random generators beside the one that draws the plan."""
 
 MOST_HALF_LIVES = 20.0
-"""Forgotten at once at the most: a millionth is left, and numbers stay within what floats can hold."""
+"""Most half-lives forgotten at once, so that numbers stay in the range of floats: a millionth is left."""
 
 NORMAL_95 = 1.959963984540054
-"""Standard deviations to either side that hold 95 % of a normal distribution."""
+"""Half-width of a 95 % interval of a normal distribution, in standard deviations."""
+
+
+def _load_posterior(name: str, plain: Any, policy: Policy) -> Posterior:
+    del name
+    assert isinstance(policy, Thompson)
+    return Posterior.load(plain, policy.n_arms, policy.k if policy._learned else 0)
+
+
+def _load_guarantee(name: str, state: Any, policy: Policy) -> Guarantee | None:
+    return Guarantee.load(state[name], policy.n_arms, policy.k) if policy.params["guarantee"] else None
 
 
 @register
 class Thompson(Randomised):
-    """Draw what each arm is worth, swap the incumbent's weakest for the strongest other, play that.
+    """Draw the effect of each arm, swap the incumbent's weakest arm for the strongest other, play that.
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(1)
@@ -73,11 +80,17 @@ class Thompson(Randomised):
     >>> policy.best()
     (6, 7)
 
-    `half_life` is for problems that drift: after so many plays, what was learned counts half. `guarantee` adds random
-    plays, t^(2/3) / 20 of them, that certify what needs no model, and never plays against a certificate.
+    `half_life` is for problems that drift: the number of plays after which a reward counts half. `guarantee` adds
+    random plays, t^(2/3) / 20 of them, that prove without a model which arms are worse; it never plays against a proof.
     """
 
     name = "thompson"
+    fields = Fields(
+        learned=integer(),
+        noise=part(Noise),
+        posterior=Field(Posterior.state, _load_posterior),
+        guarantee=Field(lambda found: {"guarantee": found.state()} if found else {}, _load_guarantee, flat=True),
+    )
 
     def __init__(
         self,
@@ -86,75 +99,72 @@ class Thompson(Randomised):
         *,
         half_life: int | None = None,
         guarantee: bool = False,
-        seed: Seed = None,
-        reward_range: tuple[float, float] = (0.0, 1.0),
-        direction: Direction = "maximize",
+        **options: Unpack[SeededOptions],
     ) -> None:
         half_life = None if half_life is None else whole("half_life", half_life)
         if not isinstance(guarantee, bool):
             raise BadInput(f"guarantee must be True or False, not {guarantee!r}")
         if guarantee and half_life is not None:
-            raise BadInput("a guarantee is for problems that stay as they are: give guarantee=True or half_life=")
-        own = {"half_life": half_life, "guarantee": guarantee}
-        super().__init__(n_arms, k, seed=seed, **own, reward_range=reward_range, direction=direction)
-        self.accepts_unplanned = not guarantee  # what was not drawn at random certifies nothing
+            raise BadInput("a guarantee holds only if the problem does not change: give guarantee=True or half_life=")
+        super().__init__(n_arms, k, half_life=half_life, guarantee=guarantee, **options)
         self._learned = 0
-        self._beliefs = Beliefs.at_first(self.n_arms, self.k, 0.5, 1.0)
+        self._posterior = Posterior.at_start(self.n_arms, self.k, 0.5, 1.0)
         self._noise = Noise(1.0, 1.0, 1.0)
-        self._certificate = Certificate.blank(self.n_arms) if guarantee else None
-        self._spares: tuple[int, IntArray] = -1, np.empty((0, self.k), np.int64)  # drawn in the turn of that number
+        self._guarantee = Guarantee.blank(self.n_arms) if guarantee else None
+        self.accepts_unplanned = not guarantee  # only plays of random subsets prove anything
+        self._fillers: tuple[int, IntArray] = -1, np.empty((0, self.k), np.int64)  # number of updates, subsets
         self._begin()
 
     def best(self) -> Subset:
-        """The K highest mean effects."""
-        best = self._beliefs.incumbent if self._learned else np.arange(self.k)
-        return tuple(self._mended(best[None, :])[0].tolist())
+        """Return the K arms with the highest posterior mean effects."""
+        best = self._posterior.incumbent if self._learned else np.arange(self.k)
+        return tuple(self._corrected(best[None, :])[0].tolist())
 
     def insight(self) -> Insight | None:
-        """What has been learned of the best subset and of each arm; None before the first plan has been told."""
+        """Return what is known about the best subset and each arm; None before the first plan is complete."""
         if not self._learned:
             return None
-        beliefs, (low, high) = self._beliefs, self.reward_range
-        spread = NORMAL_95 * np.sqrt(beliefs.variance)
-        effects, lows, highs = (self._effects(beliefs.mean + by) for by in (0.0, -spread, spread))
-        level = beliefs.level + NORMAL_95 * np.sqrt(beliefs.block[0, 0]) * np.array([0.0, -1.0, 1.0])
+        posterior, (low, high) = self._posterior, self.reward_range
+        spread = NORMAL_95 * np.sqrt(posterior.variance)
+        effects, lows, highs = (self._effects(posterior.mean + by) for by in (0.0, -spread, spread))
+        level = posterior.level + NORMAL_95 * np.sqrt(posterior.covariance[0, 0]) * np.array([0.0, -1.0, 1.0])
         value = expit(level)
         if self.direction == "minimize":
             value = 1 - value[[0, 2, 1]]
             effects, lows, highs = -effects, -highs, -lows
         value, span = low + (high - low) * value, high - low
         value, least, most = value.tolist()
-        return Insight(value, least, most, span * effects, span * lows, span * highs, self._sure())
+        return Insight(value, least, most, span * effects, span * lows, span * highs, self._probability_best())
 
     def _effects(self, mean: FloatArray) -> FloatArray:
-        """The change of the incumbent's reward by having each arm in place of one on the borderline."""
-        gain, level = mean - self._beliefs.boundary, self._beliefs.level
+        """Return the change of the incumbent's reward by having each arm in place of one on the boundary."""
+        gain, level = mean - self._posterior.boundary, self._posterior.level
         effects = expit(level + gain) - expit(level)
-        inside = self._beliefs.incumbent
+        inside = self._posterior.incumbent
         effects[inside] = expit(level) - expit(level - gain[inside])
         return np.asarray(effects, float)
 
-    def _sure(self) -> float:
+    def _probability_best(self) -> float:
         draws = min(1000, max(DRAWS, 2**22 // self.n_arms))
-        swaps = self._beliefs.swaps(draws, self._rng(INSIGHT))
-        return float((swaps == self._beliefs.incumbent).all(axis=1).mean())
+        swaps = draw_swaps(self._posterior, draws, self._rng(FOR_INSIGHT))
+        return float((swaps == self._posterior.incumbent).all(axis=1).mean())
 
     def with_arms(self, keep: Sequence[int], added: int = 0) -> Self:
-        """The policy with these arms kept and others added; it loses nothing of what it knows about those it keeps."""
-        if self._certificate is not None:
-            raise BadInput("a guarantee is for a fixed set of arms: make a new policy, or do without guarantee=True")
+        """Return a policy with these arms and `added` new ones; it keeps all that is known about the arms it keeps."""
+        if self._guarantee is not None:
+            raise BadInput("a guarantee needs a fixed set of arms: create a new policy, or leave out guarantee=True")
         if not isinstance(keep, Sequence) or not keep:
-            raise BadInput(f"keep is a list of the arms to keep, at least one, not {keep!r}")
+            raise BadInput(f"keep must be a list of at least one arm; got {keep!r}")
         added, kept = whole("added", added, least=0), np.array(subset_of(keep, self.n_arms, len(keep)))
         fresh = type(self)(**{**self.params, "n_arms": len(kept) + added})
         informed = copy.deepcopy(self)
-        plan, tally = informed._now.played()
+        plan, tally = informed._open_plan.played()
         if len(plan):
             informed._learn(plan, tally)
         if informed._learned:
-            informed._beliefs.change(kept, added)
-            fresh._learned, fresh._beliefs, fresh._noise = informed._learned, informed._beliefs, informed._noise
-        fresh.plays, fresh.turns = self.plays, self.turns + 1
+            informed._posterior.change_arms(kept, added)
+            fresh._learned, fresh._posterior, fresh._noise = informed._learned, informed._posterior, informed._noise
+        fresh.plays, fresh.updates = self.plays, self.updates + 1
         fresh._begin()
         return fresh
 
@@ -166,100 +176,79 @@ class Thompson(Randomised):
         random = self._random(plays)
         rest = plays - len(random)
         draws = min(DRAWS, rest)
-        swaps = self._beliefs.swaps(draws, rng, self._at_once(rest / draws))
-        if at_once(self.k) > 1:
-            swaps[0] = self._beliefs.incumbent  # its value is not learned from swaps of many arms at once
-        plan = self._looks(plan_of(swaps, rest))
-        subsets = np.concatenate([self._mended(plan.subsets), random])
+        swaps = draw_swaps(self._posterior, draws, rng, self._swaps_per_draw(rest / draws))
+        if most_swaps(self.k) > 1:
+            swaps[0] = self._posterior.incumbent  # its value is not learned from swaps of many arms
+        plan = self._limited(plan_of(swaps, rest))
+        subsets = np.concatenate([self._corrected(plan.subsets), random])
         return Plan(subsets, np.append(plan.times, np.ones(len(random), np.int64)))
 
-    def _at_once(self, plays: float) -> int:
-        """How many arms to swap in a draw that is played so often: one, if that is enough to know it well."""
-        needed = WELL * self._noise.dispersion * self._beliefs.unknown
-        return min(at_once(self.k), math.ceil(needed / plays))
+    def _swaps_per_draw(self, plays: float) -> int:
+        """Return how many arms a draw swaps that is played `plays` times: one, if it is then well known."""
+        needed = WELL_KNOWN * self._noise.dispersion * self._posterior.prior_plays
+        return min(most_swaps(self.k), math.ceil(needed / plays))
 
-    def _looks(self, plan: Plan) -> Plan:
-        """Draws are frozen for the whole plan: what would do more than double what is known of a swap is not played.
+    def _limited(self, plan: Plan) -> Plan:
+        """Limit each swap to the plays that double what is known about it; the incumbent gets the rest.
 
-        One draw of 256 would give an arm with ten plays thousands, long after it had proved to be a bad one. The
-        incumbent has them instead.
+        A draw is frozen for the whole plan. Without the limit, one draw of 256 would give thousands of plays to an arm
+        that has ten, long after it has proved to be bad.
         """
-        incumbent = self._beliefs.incumbent
-        most = np.ceil(self._noise.dispersion * self._beliefs.known(plan.subsets))
+        incumbent = self._posterior.incumbent
+        most = np.ceil(self._noise.dispersion * self._posterior.known_plays(plan.subsets))
         times = np.minimum(plan.times, np.maximum(1, most)).astype(np.int64)
         times[(plan.subsets == incumbent).all(axis=1)] = 0
         subsets, times = np.vstack([plan.subsets, incumbent]), np.append(times, plan.plays - times.sum())
         return Plan(subsets[times > 0], times[times > 0])
 
     def _random(self, plays: int) -> IntArray:
-        """The random subsets of a plan of so many plays, the last rows of it."""
-        if self._certificate is None:
+        """Return the random subsets of a plan of `plays` plays; they are its last rows."""
+        if self._guarantee is None:
             return np.empty((0, self.k), np.int64)
         due = random_plays(self._learned + plays) - random_plays(self._learned)
-        return self._certificate.subsets(min(due, plays - 1), self.k, self._rng(RANDOM))
+        return self._guarantee.subsets(min(due, plays - 1), self.k, self._rng(FOR_RANDOM_PLAYS))
 
-    def _mended(self, subsets: IntArray) -> IntArray:
-        return subsets if self._certificate is None else self._certificate.mended(subsets, self._learned)
+    def _corrected(self, subsets: IntArray) -> IntArray:
+        return subsets if self._guarantee is None else self._guarantee.corrected(subsets, self._learned)
 
     def filler(self, index: int) -> Subset:
-        """Another draw: while rewards are late, what is played in the meantime should teach something too."""
+        """Return another draw, so that plays while rewards are late teach something too."""
         if not self.accepts_unplanned:
             return self.best()
-        if self._spares[0] != self.turns:
-            rng = self._rng(SPARES)
+        if self._fillers[0] != self.updates:
+            rng = self._rng(FOR_FILLERS)
             if self._learned:
-                new = self._beliefs.swaps(DRAWS, rng)
+                subsets = draw_swaps(self._posterior, DRAWS, rng)
             else:
-                new = sweeps(self.n_arms, self.k, -(-DRAWS * self.k // self.n_arms), rng).subsets
-            self._spares = self.turns, new
-        spares = self._spares[1]
-        return tuple(spares[index % len(spares)].tolist())
+                subsets = sweeps(self.n_arms, self.k, -(-DRAWS * self.k // self.n_arms), rng).subsets
+            self._fillers = self.updates, subsets
+        subsets = self._fillers[1]
+        return tuple(subsets[index % len(subsets)].tolist())
 
     def _learn(self, plan: Plan, tally: Tally) -> None:
         if not self._learned:
             self._start(tally)
-        elif self._certificate is not None and (random := len(self._random(plan.plays))):
+        elif self._guarantee is not None and (random := len(self._random(plan.plays))):
             rows = slice(len(plan) - random, None)
-            counted = Tally(tally.count[rows], tally.total[rows], tally.squares[rows])
-            self._certificate.learn(plan.subsets[rows], counted)
+            self._guarantee.learn(plan.subsets[rows], Tally(tally.count[rows], tally.total[rows], tally.squares[rows]))
         if self._params["half_life"]:
             self._forget(plan.plays / self._params["half_life"])
-        value, doubt = self._beliefs.predict(plan.subsets)
-        weights = tally.count / self._noise.learn(tally, value, doubt)
-        self._beliefs.learn(plan.subsets, tally.total / tally.count, weights)
+        value, uncertainty = self._posterior.predict(plan.subsets)
+        weights = tally.count / self._noise.learn(tally, value, uncertainty)
+        self._posterior.learn(plan.subsets, tally.total / tally.count, weights)
         self._learned += plan.plays
 
     def _forget(self, half_lives: float) -> None:
         half_lives = min(half_lives, MOST_HALF_LIVES)
-        self._beliefs.widen(2.0**half_lives)
-        self._noise.varied *= 0.5**half_lives
-        self._noise.possible *= 0.5**half_lives
+        self._posterior.widen(2.0**half_lives)
+        self._noise.forget(0.5**half_lives)
 
     def _start(self, tally: Tally) -> None:
-        """The prior, from what the first plan's rewards are like, all together."""
+        """Set the prior from the mean and the variance of all rewards of the first plan."""
         n, total = int(tally.count.sum()), float(tally.total.sum())
         value = (total + 0.5) / (n + 1)
         binomial = value * (1 - value)
         squared = float(tally.squares.sum()) - 2 * value * total + n * value * value
-        variance = (squared + binomial / at_once(self.k)) / (n + 1)  # many arms together vary less
-        self._beliefs = Beliefs.at_first(self.n_arms, self.k, value, variance / self.k / binomial**2)
+        variance = (squared + binomial / most_swaps(self.k)) / (n + 1)  # the reward of many arms varies less
+        self._posterior = Posterior.at_start(self.n_arms, self.k, value, variance / self.k / binomial**2)
         self._noise = Noise(1.0, 1.0, LEAST * min(1.0, variance / binomial))
-
-    def _state(self) -> dict[str, Any]:
-        noise = self._noise
-        state = {
-            "learned": self._learned,
-            "noise": [noise.varied, noise.possible, noise.least],
-            "beliefs": self._beliefs.state(),
-        }
-        return state if self._certificate is None else {**state, "certificate": self._certificate.state()}
-
-    def _load(self, state: Mapping[str, Any]) -> None:
-        self._learned = whole("learned", state["learned"], least=0)
-        noise = finite_numbers("noise", state["noise"])
-        if noise.shape != (3,) or (noise <= 0).any():
-            raise BadRecord("noise is three numbers above 0")
-        self._noise = Noise(*noise.tolist())
-        self._beliefs = Beliefs.load(state["beliefs"], self.n_arms, self.k if self._learned else 0)
-        if self._certificate is not None:
-            self._certificate = Certificate.load(state["certificate"], self.n_arms, self.k)
