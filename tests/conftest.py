@@ -4,7 +4,6 @@
 """
 
 import inspect
-from collections import Counter
 from collections.abc import Iterator
 from importlib.util import find_spec
 from itertools import count
@@ -34,7 +33,7 @@ collect_ignore = [file for file, library in LIBRARIES.items() if not find_spec(l
 STARTS_PROCESSES = {"subprocess", "Popen", "Process", "multiprocessing"}
 
 
-_durations: Counter[str] = Counter()
+_durations: dict[str, float] = {}
 """Seconds of each test function, over all its parameters."""
 
 
@@ -43,7 +42,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    _durations[report.nodeid.rpartition("/")[2].partition("[")[0]] += report.duration
+    name = report.nodeid.rpartition("/")[2].partition("[")[0]
+    _durations[name] = _durations.get(name, 0.0) + report.duration
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

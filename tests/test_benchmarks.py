@@ -57,7 +57,12 @@ def test_the_median_of_what_was_measured(speed: Any, monkeypatch: pytest.MonkeyP
 def test_ask_and_tell_are_measured(speed: Any, monkeypatch: pytest.MonkeyPatch, n_arms: int, k: int) -> None:
     asked: list[int] = []
     ask = kofn.CMABSM.ask
-    monkeypatch.setattr(kofn.CMABSM, "ask", lambda policy: asked.append(policy.n_arms) or ask(policy))
+
+    def counted(policy: kofn.CMABSM) -> tuple[int, ...]:
+        asked.append(policy.n_arms)
+        return ask(policy)
+
+    monkeypatch.setattr(kofn.CMABSM, "ask", counted)
     assert 0 < speed.ask_tell(n_arms, k, pairs=20) < 1
     assert asked == [n_arms] * 60  # 20 pairs, measured three times
 

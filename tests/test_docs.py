@@ -279,7 +279,8 @@ def imports_of(package: str) -> tuple[str, str]:
     """The other packages of kofn that a package imports, as in the table: with it, and when something is called."""
     folder = ROOT / "src/kofn"
     files = sorted((folder / package).rglob("*.py")) if (folder / package).is_dir() else [folder / f"{package}.py"]
-    first, later = set(), set()
+    first: set[str] = set()
+    later: set[str] = set()
     for file in files:
         module = ast.parse(file.read_text())
         for statement in ast.walk(module):

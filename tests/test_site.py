@@ -107,7 +107,7 @@ def test_lower_bounds_are_those_that_are_tested() -> None:
         *project["dependencies"],
         *(each for extra in extras for each in project["optional-dependencies"][extra]),
     ]
-    bounds = dict(re.match(r"([\w-]+)(?:\[\w+\])?>=([\d.]+)", each).groups() for each in declared if ">=" in each)  # type: ignore[union-attr]
+    bounds = dict(re.findall(r"^([\w-]+)(?:\[\w+\])?>=([\d.]+)", "\n".join(declared), re.MULTILINE))
     pinned = dict(re.findall(r"^([\w-]+)==([\d.]+)$", (ROOT / "constraints-oldest.txt").read_text(), re.MULTILINE))
     for name, bound in bounds.items():
         assert re.fullmatch(rf"{re.escape(bound)}(\.0)*", pinned[name]), name
