@@ -75,7 +75,7 @@ SECTIONS: dict[str, list[Wrong]] = {
             "resolution too fine",
             "kofn.CMABSM(5, 2, 1000, resolution=1e-12)",
             BadInput,
-            "a resolution of 1e-12 takes 39 rounds, whose plays do not fit in 64 bits: give one of at least",
+            "a resolution of 1e-12 takes 39 rounds, whose plays do not fit in 64 bits: use at least",
         ),
         Wrong(
             "unknown schedule",
@@ -524,7 +524,7 @@ SECTIONS: dict[str, list[Wrong]] = {
 COMMANDS = [
     WrongCommand("unknown command", "figures", "No such command 'figures'."),
     WrongCommand("no log", "replay nowhere.csv", "nowhere.csv: No such file or directory"),
-    WrongCommand("no such problem size", "run --problem karate", "the karate club has 34 people, but 24 arms were"),
+    WrongCommand("no such problem size", "run --problem karate", "the karate club has 34 people, so n_arms must were"),
     WrongCommand("unknown option", "run --steps 5", "No such option '--steps'."),
     WrongCommand("missing option", "budget --arms 30", "Missing option '--k'."),
     WrongCommand("missing value", "budget --arms", "Option '--arms' requires an argument."),

@@ -45,7 +45,7 @@ def test_thompson_does_better_than_chance(name: str) -> None:
 
 
 def test_the_karate_club_has_its_size() -> None:
-    with pytest.raises(BadInput, match="the karate club has 34 people, but 24 arms were asked for"):
+    with pytest.raises(BadInput, match="the karate club has 34 people, so n_arms must be 34; got 24"):
         Setting("karate", 24, 5).problem(1)
 
 

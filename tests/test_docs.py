@@ -41,7 +41,8 @@ PUBLIC = {
     "kofn.logs": "Estimate Evaluation Log LoggedProblem Replayed evaluate evaluate_all replay",
     "kofn.rewards": "Reward as_reward by_name cross_selling maximum mean minimum threshold utility",
     "kofn.theory": """
-        Budget FamilyForecast Forecast Schedule YEAR actions affordable_resolution bounds_cross_at budget default_resolution doubling_loss
+        Budget FamilyForecast Forecast Schedule YEAR actions affordable_resolution bounds_cross_at budget
+        default_resolution doubling_loss
         error_probability exploitation_regret_bound exploration_bound group_bound groups horizon_for log_subsets
         proven_from regret_bound resolution shortest_useful_horizon thompson_forecast time_to_try_all ucb_regret_bound
         ucb_wins_from

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from kofn import theory
 from kofn.core import BadInput
 from kofn.theory import Schedule
+from kofn.theory.forecast import TABLE
 
 ARMS = st.integers(2, 10_000)
 HORIZONS = st.integers(1, 10**12)
@@ -300,24 +302,24 @@ REFUSED: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]] =
     (theory.groups, (5, 5), {}, "k must be less than n_arms"),
     (Schedule, (5, 6, 100), {}, "k must be less than n_arms"),
     (Schedule, (5, 0, 100), {}, "k must be a whole number of at least 1"),
-    (Schedule, (24, 2, 10**6, 0), {}, "resolution must lie between"),
-    (Schedule, (24, 2, 10**6, 1.0), {}, "leave it out for the paper's"),
-    (Schedule, (24, 2, 10**6, -0.1), {}, "resolution must lie between"),
+    (Schedule, (24, 2, 10**6, 0), {}, "resolution must be at least"),
+    (Schedule, (24, 2, 10**6, 1.0), {}, "Omit it to use the paper's"),
+    (Schedule, (24, 2, 10**6, -0.1), {}, "resolution must be at least"),
     (Schedule, (24, 2, 10**6, math.nan), {}, "resolution must be a finite number; got nan"),
     (Schedule, (24, 2, 10**6, True), {}, "resolution must be a finite number; got True"),
-    (Schedule, (24, 2, 10**6, 1e-12), {}, "takes 39 rounds, whose plays do not fit in 64 bits: give one of at least"),
+    (Schedule, (24, 2, 10**6, 1e-12), {}, "takes 39 rounds, whose plays do not fit in 64 bits: use at least"),
     (Schedule, (24, 2, 10**40), {}, "do not fit in 64 bits"),
-    (theory.regret_bound, (24, 2, 10**6, 0.5), {}, "lipschitz must lie from 1"),
+    (theory.regret_bound, (24, 2, 10**6, 0.5), {}, "lipschitz must be from 1"),
     (theory.regret_bound, (24, 2, 10**6, math.inf), {}, "lipschitz must be a finite number"),
     (theory.exploration_bound, (24, 10**6, "x"), {}, "lipschitz must be a finite number; got 'x'"),
     (theory.time_to_try_all, (30, 15, 0), {}, "plays_per_second must be above 0"),
-    (theory.affordable_resolution, (30, 15, 100, 2), {}, "share is a part of the horizon"),
+    (theory.affordable_resolution, (30, 15, 100, 2), {}, "share must be above 0"),
     (theory.group_bound, ([0.1, None], 12, 100), {}, "a gap must be a finite number; got None"),
     (theory.doubling_loss, (), {"gamma": 1}, "0 < gamma < 1"),
     (theory.doubling_loss, (), {"base": 1}, "base > 1"),
-    (theory.doubling_loss, (), {"first": 1}, "start with a longer first stage"),
+    (theory.doubling_loss, (), {"first": 1}, "use a longer first stage"),
     (theory.budget, (30, 15, "many"), {}, "horizon must be a whole number, not 'many'"),
-    (theory.budget, (30, 15, 100), {"lipschitz": 0}, "lipschitz must lie from 1"),
+    (theory.budget, (30, 15, 100), {"lipschitz": 0}, "lipschitz must be from 1"),
 ]
 
 
@@ -349,3 +351,56 @@ def test_the_figures_form_merges_one_round_deeper() -> None:
         s = Schedule(n_arms, k, 10**6, form="figures")
         assert (s.rounds, s.merge_rounds) == (rounds, rounds + 1)
         assert s.plays[rounds] == math.ceil(math.log(2 * n_arms * 10**6) * 4**rounds / 3)
+
+
+# The forecast for thompson.
+
+
+def test_a_simulated_size_is_that_of_the_table() -> None:
+    rows = list(csv.DictReader(TABLE.read_text().splitlines()))
+    assert min(int(row["runs"]) for row in rows) >= 20
+    for row in rows:
+        n_arms, k, horizon = int(row["n_arms"]), int(row["k"]), int(row["horizon"])
+        forecast = theory.thompson_forecast(n_arms, k, horizon)
+        (found,) = (each for each in forecast.families if each.family == row["family"])
+        assert not forecast.interpolated
+        assert found.regret == pytest.approx(max(0.1, float(row["regret"])))
+        assert (found.found_best, found.final_gap) == (float(row["found_best"]), float(row["final_gap"]))
+        assert found.settled_90 == (max(1, int(row["settled_90"])) if row["settled_90"] else None)
+
+
+@pytest.mark.parametrize(
+    ("n_arms", "k", "horizon"), [(12, 3, 50_000), (5, 2, 150), (299, 149, 999_999), (30, 4, 2_000)]
+)
+def test_between_sizes_the_forecast_is_between_those_around_it(n_arms: int, k: int, horizon: int) -> None:
+    rows = list(csv.DictReader(TABLE.read_text().splitlines()))
+    sizes = sorted({int(row["n_arms"]) for row in rows})
+    low, high = max(n for n in sizes if n <= n_arms), min(n for n in sizes if n >= n_arms)
+    forecast = theory.thompson_forecast(n_arms, k, horizon)
+    assert forecast.interpolated
+    for each in forecast.families:
+        around = [
+            float(row["regret"]) for row in rows if row["family"] == each.family and int(row["n_arms"]) in (low, high)
+        ]
+        assert max(0.1, min(around)) <= each.regret <= max(around)
+
+
+@pytest.mark.parametrize(
+    ("size", "reason"),
+    [
+        ((301, 3, 1_000), "the table has 4 to 300 arms, not 301"),
+        ((3, 1, 1_000), "the table has 4 to 300 arms, not 3"),
+        ((30, 16, 1_000), "the table has K up to N / 2, not K = 16 of N = 30"),
+        ((30, 5, 99), "the table begins at 100 plays, and 99 are fewer"),
+    ],
+)
+def test_outside_the_table_there_is_no_forecast(size: tuple[int, int, int], reason: str) -> None:
+    forecast = theory.thompson_forecast(*size)
+    assert (forecast.families, forecast.outside) == ((), reason)
+    assert forecast.verdict == f"Thompson, the default policy: no forecast, because {reason}."
+
+
+def test_beyond_a_million_plays_the_forecast_is_that_of_the_first_million() -> None:
+    longer, million = theory.thompson_forecast(30, 4, 10**9), theory.thompson_forecast(30, 4, 10**6)
+    assert longer.families == million.families
+    assert "in 1,000,000 plays (the table ends there; you have 1,000,000,000)" in longer.verdict

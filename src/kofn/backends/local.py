@@ -44,9 +44,7 @@ def _compute_once(
 
     calls = [joblib.delayed(_numbered)(number, function, task) for number, task in left.items()]
     parallel = joblib.Parallel(min(workers, len(calls)), return_as="generator_unordered", max_nbytes=None)
-    with (
-        _interrupts_ignored() if min(workers, len(calls)) > 1 else nullcontext()
-    ):  # the worker processes start here and inherit it
+    with _interrupts_ignored() if min(workers, len(calls)) > 1 else nullcontext():  # worker processes start here
         results = parallel(calls)
     try:
         for each in results:  # noqa: UP028  # `yield from` would close the generator first, with joblib's warning

@@ -130,7 +130,7 @@ class Schedule:
 
         It holds while every estimate is within its radius (`estimate_error`). 1 means that no difference is guaranteed.
         """
-        # If two estimates within their radius of the truth are in the wrong order, the truths are two radii apart at most.
+        # If two estimates within their radii are in the wrong order, the true means are at most two radii apart.
         return min(1.0, 2 * self.radius[self.rounds])
 
     @property
