@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 import kofn
-from kofn.backends import gathered
+from kofn.backends import compute
 from kofn.curves import Curve
 from kofn.experiments.settings import Setting
 from kofn.simulation import run_seeds
@@ -104,7 +104,7 @@ def main() -> None:
     table = [COLUMNS]
     for setting in settings:
         tasks = [(setting, run) for run in range(args.runs)]
-        table += rows_of(setting, gathered(play, tasks, workers=args.workers))
+        table += rows_of(setting, compute(play, tasks, workers=args.workers))
         with args.out.open("w", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows(table)
         print(setting.name, table[-1], flush=True)

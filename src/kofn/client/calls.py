@@ -72,7 +72,7 @@ def may_retry(call: Call[Any], error: httpx.TransportError) -> bool:
 
 def unreachable(error: Exception, url: object) -> Unreachable:
     """Return the error that is raised when no attempt got a response."""
-    return Unreachable(f"the service at {url} does not respond: {error or type(error).__name__}")
+    return Unreachable(f"the service at {url} does not respond: {str(error) or type(error).__name__}")
 
 
 # Responses.
