@@ -124,7 +124,7 @@ def test_what_is_done_is_not_done_again_after_a_loss(monkeypatch: pytest.MonkeyP
         if others:
             raise BrokenProcessPool
 
-    monkeypatch.setattr(local, "_attempt", attempt)
+    monkeypatch.setattr(local, "_compute_once", attempt)
     assert list(local.compute_locally(square, [(1,), (2,), (3,)])) == [(0, "done"), (1, "done"), (2, "done")]
     assert attempts == [[0, 1, 2], [1, 2], [2]]
 
