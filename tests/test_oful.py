@@ -83,9 +83,9 @@ def test_the_local_search_is_near_the_exact_maximum() -> None:
     worth = np.linspace(0.1, 0.9, 8)
     x = np.array([[float(arm in s) for arm in range(8)] for s in itertools.combinations(range(8), 3)])
     for _ in range(200):
-        exact = policy._promise(x).max()
+        exact = policy._upper_bound(x).max()
         policy._all = False
-        found = policy._promise(np.isin(np.arange(8), policy._most_promising()).astype(float)[None])[0]
+        found = policy._upper_bound(np.isin(np.arange(8), policy._most_optimistic()).astype(float)[None])[0]
         policy._all = True
         hits += found > exact - 1e-9
         assert found > 0.95 * exact
