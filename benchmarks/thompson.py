@@ -243,7 +243,7 @@ def drift(seed: int, runs: int, span: int = 100_000, spans: int = 5) -> None:
 
 
 def _guarded(doubt: float, setting: Setting, seed: int, run: int, horizon: int) -> float:
-    posterior.DOUBT = doubt
+    posterior.LEVEL_DOUBT = doubt
     return _late(setting, seed, run, horizon, 0)
 
 
