@@ -129,9 +129,7 @@ def paper(
 
 @cli.command()
 @click.argument("policy", default="thompson")
-@click.option(
-    "--problem", default="max", show_default=True, help=f"{PROBLEMS}, with random arms; or {APPLICATIONS}."
-)
+@click.option("--problem", default="max", show_default=True, help=f"{PROBLEMS}, with random arms; or {APPLICATIONS}.")
 @click.option("--arms", type=Count(), default=24, show_default=True, help="N, the number of arms.")
 @click.option("--k", type=Count(), default=5, show_default=True, help="K, the size of a subset.")
 @click.option("--horizon", type=HORIZON, default=10**6, show_default=True, help="Plays of the run.")

@@ -107,7 +107,8 @@ class _Point:
         if share == 1:
             return other
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        return _Point(*(None if a is None or b is None else a + share * (b - a) for a, b in pairs))
+        numbers: list[Any] = [None if a is None or b is None else a + share * (b - a) for a, b in pairs]
+        return _Point(*numbers)
 
 
 def thompson_forecast(n_arms: int, k: int, horizon: int) -> Forecast:
