@@ -81,7 +81,7 @@ SECTIONS: dict[str, list[Wrong]] = {
             "unknown schedule",
             "kofn.CMABSM(5, 2, 1000, schedule='fast')",
             BadInput,
-            "a schedule is 'printed', ",
+            "schedule must be 'printed', ",
         ),
         Wrong(
             "unknown direction",
@@ -524,7 +524,7 @@ SECTIONS: dict[str, list[Wrong]] = {
 COMMANDS = [
     WrongCommand("unknown command", "figures", "No such command 'figures'."),
     WrongCommand("no log", "replay nowhere.csv", "nowhere.csv: No such file or directory"),
-    WrongCommand("no such problem size", "run --problem karate", "the karate club has 34 people, so n_arms must were"),
+    WrongCommand("no such problem size", "run --problem karate", "the karate club has 34 people, so n_arms must be"),
     WrongCommand("unknown option", "run --steps 5", "No such option '--steps'."),
     WrongCommand("missing option", "budget --arms 30", "Missing option '--k'."),
     WrongCommand("missing value", "budget --arms", "Option '--arms' requires an argument."),

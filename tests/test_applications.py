@@ -52,5 +52,5 @@ def test_the_karate_club_has_its_size() -> None:
 def test_names_are_no_others() -> None:
     assert not set(APPLICATIONS) & set(FAMILIES)
     assert all(each.name == name and each.description for name, each in APPLICATIONS.items())
-    with pytest.raises(BadInput, match=r"there is no problem 'nope'; there are: mean, .*, karate"):
+    with pytest.raises(BadInput, match=r"there is no problem 'nope'. Available: mean, .*, karate"):
         Setting("nope", 10, 2)

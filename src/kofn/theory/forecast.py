@@ -107,8 +107,8 @@ class _Point:
         if share == 1:
             return other
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        between: list[Any] = [None if a is None or b is None else a + share * (b - a) for a, b in pairs]
-        return _Point(*between)
+        numbers: list[Any] = [None if a is None or b is None else a + share * (b - a) for a, b in pairs]
+        return _Point(*numbers)
 
 
 def thompson_forecast(n_arms: int, k: int, horizon: int) -> Forecast:
