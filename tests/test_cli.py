@@ -49,6 +49,7 @@ Kofn = Callable[..., tuple[int, str, str]]
 def answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Kofn:
     """`kofn ARGV` through main, here, in an empty folder: exit code, stdout, stderr."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)  # pytest-xdist sets it
 
     def call(*argv: str) -> tuple[int, str, str]:
         monkeypatch.setattr(sys, "argv", ["kofn", *argv])
@@ -63,10 +64,15 @@ def answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
     return call
 
 
+def without_columns() -> dict[str, str]:
+    """The environment without the width that pytest-xdist sets."""
+    return {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+
+
 def shell(*argv: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """`kofn ARGV` in a process of its own."""
     return subprocess.run(
-        [*KOFN, *argv], capture_output=True, text=True, check=False, cwd=cwd, env=os.environ | environment
+        [*KOFN, *argv], capture_output=True, text=True, check=False, cwd=cwd, env=without_columns() | environment
     )
 
 

@@ -357,7 +357,7 @@ def test_restoring_does_not_warn_again() -> None:
 def test_a_policy_can_be_known_by_name() -> None:
     assert kofn.policy_named("cmab-sm") is kofn.CMABSM
     for name in ("CMABSM", "", None, ["cmab-sm"]):
-        with pytest.raises(BadInput, match=r"there is no policy .*; there are: .*cmab-sm"):
+        with pytest.raises(BadInput, match=r"there is no policy .* Available: .*cmab-sm"):
             kofn.policy_named(name)  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="cmab-sm needs a horizon"):
         kofn.make_policy("cmab-sm", n_arms=5, k=2)
