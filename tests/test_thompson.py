@@ -537,6 +537,16 @@ def test_a_state_that_no_plays_make_is_refused(name: str, value: Any) -> None:
     assert policy.state() == before
 
 
+def test_a_policy_has_an_incumbent_exactly_if_it_has_learned() -> None:
+    fresh, learned = Thompson(9, 3, seed=1), Thompson(9, 3, seed=1)
+    earn(learned, mean_of(np.linspace(0.1, 0.9, 9)), 500)
+    for policy, incumbent in ((fresh, [0, 1, 2]), (learned, [])):
+        before = policy.state()
+        with pytest.raises(BadRecord, match="incumbent"):
+            policy.load({**before, "posterior": {**before["posterior"], "incumbent": incumbent}})
+        assert policy.state() == before
+
+
 # Large subsets.
 
 
