@@ -24,8 +24,6 @@ from kofn.core import (
     IntArray,
     Plan,
     Policy,
-    PolicyOptions,
-    Seed,
     ShortHorizonWarning,
     Subset,
     Tally,
@@ -46,14 +44,15 @@ from kofn.core.fields import (
     subset,
 )
 from kofn.policies.batching import MOST_PLAN_CELLS, averages
-from kofn.policies.randomised import optional_seed, shuffled_arms
+from kofn.policies.randomised import shuffled_arms
 from kofn.policies.registry import register
-from kofn.theory.schedule import Form, Schedule
+from kofn.policies.scheduled import Scheduled, ScheduledOptions
+from kofn.theory.schedule import Schedule, groups
 
 
 def _cells(policy: Policy) -> tuple[int, int]:
     """Return the shape of the phase SORT: groups of K+1 arms."""
-    return -(-policy.n_arms // (policy.k + 1)), policy.k + 1
+    return groups(policy.n_arms, policy.k), policy.k + 1
 
 
 @dataclass
@@ -272,7 +271,7 @@ class Play(Part):
 
 
 @register
-class CMABSM(Policy):
+class CMABSM(Scheduled):
     """The paper's algorithm: explore by SORT and MERGE, then play the K arms found.
 
     >>> import numpy as np
@@ -291,28 +290,14 @@ class CMABSM(Policy):
     """
 
     name = "cmab-sm"
-    needs_horizon = True
     fields = Fields(phase=one_of("phase", sort=Sort, merge=Merge, play=Play))
 
-    def __init__(
-        self,
-        n_arms: int,
-        k: int,
-        horizon: int,
-        *,
-        resolution: float | None = None,
-        schedule: Form = "printed",
-        seed: Seed = None,
-        **options: Unpack[PolicyOptions],
-    ) -> None:
-        self.schedule = Schedule(n_arms, k, horizon, resolution, schedule)
-        resolution = None if resolution is None else self.schedule.resolution
-        own = {"resolution": resolution, "schedule": schedule, "seed": optional_seed(seed)}
-        super().__init__(n_arms, k, horizon=self.schedule.horizon, **own, **options)
+    def __init__(self, n_arms: int, k: int, horizon: int, **options: Unpack[ScheduledOptions]) -> None:
+        super().__init__(n_arms, k, horizon, **options)
         if not self.schedule.rounds or self.schedule.exploration_plays > self.horizon:
             warnings.warn(self._too_short(), ShortHorizonWarning, stacklevel=2)
-        groups = _partition(shuffled_arms(self.n_arms, self._params["seed"]), self.k)
-        self._phase: Sort | Merge | Play = Sort.of(groups)  # line 2
+        order = shuffled_arms(self.n_arms, self._params["seed"])
+        self._phase: Sort | Merge | Play = Sort.of(_partition(order, self.k))  # line 2
         self._advance()
         self._begin()
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kofn.core import BadRecord, FloatArray, Plan, Policy, Subset, Tally
+from kofn.core import BadRecord, FloatArray, Plan, Policy, PolicyOptions, Subset, Tally
 from kofn.core.fields import ROUNDING, Fields, Part, check_totals, integers, numbers, part
 from kofn.policies.batching import averages, tenth, top_subset
 
@@ -61,8 +61,8 @@ class Credited(Policy):
 
     fields = Fields(credit=part(Credit, flat=True))
 
-    def __init__(self, n_arms: int, k: int, **params: Any) -> None:
-        super().__init__(n_arms, k, **params)
+    def __init__(self, n_arms: int, k: int, **options: Unpack[PolicyOptions]) -> None:
+        super().__init__(n_arms, k, **options)
         self._credit = Credit.zeros(self.n_arms)
         self._begin()
 
