@@ -131,7 +131,7 @@ def test_without_noise_it_ends_in_the_best(n_arms: int, k: int) -> None:
     policy = CSAR(n_arms, k, 10**12)
     while not policy.committed:
         policy.tell_plan(noiseless(policy.plan(), worth))
-    marks = policy.state()["marks"]
+    marks = policy.state()["status"]
     assert policy.best() == tuple(sorted(np.argsort(-worth)[:k].tolist()))
     assert marks.count(1) == k or marks.count(2) == n_arms - k
 
@@ -181,13 +181,13 @@ def test_an_arm_is_decided_when_it_is_more_than_two_radii_away(theta: tuple[floa
     policy = CSAR(3, 1, 10**6)
     policy.load({**policy.state(), "r": 2})
     policy.tell_plan(noiseless(policy.plan(), np.array(theta) - np.array([1e-9, 0, 0])))
-    assert policy.state()["marks"] == marks
+    assert policy.state()["status"] == marks
 
 
 def test_blocks_are_filled_up_with_what_costs_least() -> None:
     """One accepted, two undecided: their block takes the accepted arm and the best of those rejected."""
     policy = CSAR(8, 2, 10**6)
-    state = {"marks": [2, 2, 0, 1, 0, 2, 2, 2], "theta": [0.1, 0.3, 0.6, 0.9, 0.5, 0.4, 0.2, 0.0], "r": 3}
+    state = {"status": [2, 2, 0, 1, 0, 2, 2, 2], "theta": [0.1, 0.3, 0.6, 0.9, 0.5, 0.4, 0.2, 0.0], "r": 3}
     policy.load({**policy.state(), **state})
     assert {arm for subset, _ in policy.plan() for arm in subset} == {2, 3, 4, 5}
     assert len(policy.plan()) == 8
@@ -227,16 +227,16 @@ def test_a_horizon_that_is_too_short_is_said() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"marks": [0, 0, 0]},
-        {"marks": [3, 0, 0, 0, 0]},
-        {"marks": [1, 1, 1, 0, 0]},
-        {"marks": [2, 2, 2, 2, 0]},
-        {"marks": [0.0, 0.0, 0.0, 0.0, 0.0]},
+        {"status": [0, 0, 0]},
+        {"status": [3, 0, 0, 0, 0]},
+        {"status": [1, 1, 1, 0, 0]},
+        {"status": [2, 2, 2, 2, 0]},
+        {"status": [0.0, 0.0, 0.0, 0.0, 0.0]},
         {"theta": [0.0, 0.0, 0.0, 0.0, "0"]},
         {"r": 0},
         {"block": 2},
         {"block": -1},
-        {"marks": [1, 1, 0, 0, 0], "block": 1},
+        {"status": [1, 1, 0, 0, 0], "block": 1},
     ],
 )
 def test_a_state_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:

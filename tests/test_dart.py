@@ -164,7 +164,7 @@ def test_averages_differ_by_the_effect_of_an_exchange() -> None:
         each = np.array([reward(subset) for subset, _ in plan])
         policy.tell_plan(Tally(plan.times.copy(), each * plan.times, each**2 * plan.times))
     state = policy.state()
-    assert set(state["marks"]) == {0}
+    assert set(state["status"]) == {0}
     mean = np.array(state["total"]) / np.array(state["count"])
     for i, j in itertools.combinations(range(6), 2):
         assert mean[j] - mean[i] == pytest.approx(exchange_effect(reward, 6, 3, j, i), abs=0.012)
@@ -201,21 +201,21 @@ def loaded(worth: list[float], k: int, r: int, **more: Any) -> DART:
 def test_arms_are_decided_more_than_two_radii_from_the_border(worth: list[float], marks: list[int]) -> None:
     policy = loaded(worth, k=2, r=2)
     policy.tell_plan(constant(policy.plan()))
-    assert policy.state()["marks"] == marks
+    assert policy.state()["status"] == marks
 
 
 def test_nothing_is_decided_in_round_0() -> None:
     policy = loaded([2.5, 2.5, 2.5, 0.1, 0.1], k=3, r=0)  # above 1, as an f below 1 makes them
     policy.tell_plan(constant(policy.plan()))
-    assert policy.state()["marks"] == [0] * 5
+    assert policy.state()["status"] == [0] * 5
 
 
 def test_only_undecided_arms_are_ranked_and_learned_of() -> None:
     """The average of an arm rejected long ago is higher than all that are left: the common level has fallen since."""
-    policy = loaded([0.9, 0.5, 0.2, 0.19, 0.2], k=2, r=3, marks=[2, 1, 0, 0, 0])
+    policy = loaded([0.9, 0.5, 0.2, 0.19, 0.2], k=2, r=3, status=[2, 1, 0, 0, 0])
     before = policy.state()
     policy.tell_plan(constant(policy.plan()))
-    assert policy.state()["marks"] == before["marks"]
+    assert policy.state()["status"] == before["status"]
     moved = [now != then for now, then in zip(policy.state()["count"], before["count"], strict=True)]
     assert moved == [False, False, True, True, True]
     assert all(1 in subset and 0 not in subset for subset, _ in policy.plan())
@@ -294,11 +294,11 @@ def test_a_horizon_that_is_too_short_is_said() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"marks": [0, 0, 0]},
-        {"marks": [3, 0, 0, 0, 0]},
-        {"marks": [1, 1, 1, 0, 0]},
-        {"marks": [2, 2, 2, 2, 0]},
-        {"marks": [0.0, 0.0, 0.0, 0.0, 0.0]},
+        {"status": [0, 0, 0]},
+        {"status": [3, 0, 0, 0, 0]},
+        {"status": [1, 1, 1, 0, 0]},
+        {"status": [2, 2, 2, 2, 0]},
+        {"status": [0.0, 0.0, 0.0, 0.0, 0.0]},
         {"count": [1, 1, 1, 1, -1]},
         {"total": [1.0, 0.0, 0.0, 0.0, 0.0]},
         {"total": [-1.0, 0.0, 0.0, 0.0, 0.0]},

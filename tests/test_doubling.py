@@ -71,6 +71,7 @@ def test_each_stage_has_the_papers_lambda_for_its_length() -> None:
     for inner, plays in stages(policy, 20):
         lam = (256 * 6 * math.log(2 * 6 * plays) / plays) ** (1 / 3)
         assert inner.schedule.resolution == pytest.approx(lam)
+        assert bool(inner.schedule.rounds) == (lam < 0.5)  # a round resolves 1/2
         assert inner.committed or lam < 0.5
 
 

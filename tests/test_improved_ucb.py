@@ -2,7 +2,6 @@
 
 import itertools
 import math
-import time
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -131,7 +130,9 @@ def test_only_what_is_left_is_played_on() -> None:
         played.update(dict(policy.plan()))
         policy.tell_plan(told(policy.plan(), lambda subset, n: n * (worth[subset[0]] + worth[subset[1]]) / 2))
     assert policy.best() == (0, 1)
-    assert played[(0, 1)] > played[(3, 4)]
+    # n_m of 19, 63, 207. Means of 0.85 and 0.4 to 0.5 with arms 0 and 1; without them at most 0.075. Round 1 deletes
+    # what is more than 1/2 below the best, round 2 what is more than 1/4 below.
+    assert played == {subset: 207 if subset[0] < 2 else 63 for subset in [(i, j) for j in range(5) for i in range(j)]}
 
 
 def test_too_many_subsets_are_refused_with_their_number() -> None:
@@ -147,7 +148,6 @@ def test_numbers_of_subsets_beyond_floats_are_refused_too(n_arms: int, k: int) -
 
 
 def test_two_and_a_half_million_subsets_work() -> None:
-    started = time.perf_counter()
     policy = ImprovedUCB(n_arms=24, k=11, horizon=10**6)
     plan = policy.plan()
     assert len(plan) == math.comb(24, 11) == 2_496_144
@@ -164,7 +164,6 @@ def test_two_and_a_half_million_subsets_work() -> None:
     assert policy.best()[-1] == 23
     first = policy.ask()
     policy.tell(first, 1)
-    assert time.perf_counter() - started < 20  # some 3 s; a loop in Python over the subsets would be minutes
 
 
 @pytest.mark.parametrize("horizon", [0, -1, 2.5, None, "10"])

@@ -128,11 +128,12 @@ class Policy(ABC):
 
     def _state(self) -> dict[str, Any]:
         """Return the learned state as plain values."""
-        return self.fields.dump(self)
+        return self.fields.dump(self, prefix="_")
 
     def _load(self, state: Mapping[str, Any]) -> None:
         """Set the learned state from plain values, or raise. Called on a new object only."""
-        self.fields.load(state, self)
+        for name, value in self.fields.load(state, self):
+            setattr(self, f"_{name}", value)
         self._loaded()
 
     def _loaded(self) -> None:

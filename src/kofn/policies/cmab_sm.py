@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,127 +24,47 @@ from kofn.core import (
     IntArray,
     Plan,
     Policy,
-    PolicyOptions,
-    Seed,
     ShortHorizonWarning,
     Subset,
     Tally,
-    finite_numbers,
-    subset_of,
-    whole,
-    whole_numbers,
 )
-from kofn.core.fields import check_totals
+from kofn.core.fields import (
+    Fields,
+    Part,
+    arms,
+    check_totals,
+    each,
+    flags,
+    integer,
+    integers,
+    listed,
+    number,
+    numbers,
+    one_of,
+    subset,
+)
 from kofn.policies.batching import MOST_PLAN_CELLS, averages
-from kofn.policies.randomised import optional_seed, shuffled_arms
+from kofn.policies.randomised import shuffled_arms
 from kofn.policies.registry import register
-from kofn.theory.schedule import Form, Schedule
+from kofn.policies.scheduled import Scheduled, ScheduledOptions
+from kofn.theory.schedule import Schedule, groups
 
 
-@register
-class CMABSM(Policy):
-    """The paper's algorithm: explore by SORT and MERGE, then play the K arms found.
-
-    >>> import numpy as np
-    >>> rng = np.random.default_rng(1)
-    >>> p = np.linspace(0.02, 0.98, 8)
-    >>> policy = CMABSM(n_arms=8, k=2, horizon=20_000, resolution=0.2)
-    >>> for _ in range(20_000):
-    ...     subset = policy.ask()
-    ...     policy.tell(subset, rng.random() < p[list(subset)].mean())
-    >>> policy.best()
-    (6, 7)
-
-    The groups are the arms in order; `seed` shuffles them first. `resolution` is the paper's lambda, the smallest gap
-    worth resolving; the default is the printed (256 N log(2NT) / T)^(1/3). `schedule="figures"` explores as long as the
-    paper's figures show, not as long as its text says (docs/background/paper.md).
-    """
-
-    name = "cmab-sm"
-    needs_horizon = True
-
-    def __init__(
-        self,
-        n_arms: int,
-        k: int,
-        horizon: int,
-        *,
-        resolution: float | None = None,
-        schedule: Form = "printed",
-        seed: Seed = None,
-        **options: Unpack[PolicyOptions],
-    ) -> None:
-        self.schedule = Schedule(n_arms, k, horizon, resolution, schedule)
-        resolution = None if resolution is None else self.schedule.resolution
-        own = {"resolution": resolution, "schedule": schedule, "seed": optional_seed(seed)}
-        super().__init__(n_arms, k, horizon=self.schedule.horizon, **own, **options)
-        if not self.schedule.rounds or self.schedule.exploration_plays > self.horizon:
-            warnings.warn(self._too_short(), ShortHorizonWarning, stacklevel=2)
-        arms = shuffled_arms(self.n_arms, self._params["seed"])
-        self._phase: Sort | Merge | Subset = Sort.of(_partition(arms, self.k))  # line 2
-        self._advance()
-        self._begin()
-
-    def best(self) -> Subset:
-        """Return the K arms found; until then, the arms that SORT and MERGE rank first so far."""
-        return self._phase if isinstance(self._phase, tuple) else self._phase.best()
-
-    @property
-    def committed(self) -> bool:
-        """Whether the K arms have been found."""
-        return isinstance(self._phase, tuple)
-
-    def _next(self) -> Plan:
-        if isinstance(self._phase, tuple):  # the subset found, forever
-            return Plan.one(self._phase, self.horizon)
-        return self._actions
-
-    def _learn(self, plan: Plan, tally: Tally) -> None:
-        if not isinstance(self._phase, tuple):
-            self._phase.take(tally)
-            self._advance()
-
-    def _advance(self) -> None:
-        """Continue to the next plays, from SORT through MERGE to the end."""
-        while not isinstance(self._phase, tuple):
-            if actions := self._phase.advance(self.schedule):
-                self._actions = actions
-                return
-            self._phase = self._phase.then()
-
-    def _too_short(self) -> str:
-        if not self.schedule.rounds:
-            return self.schedule.no_round("CMAB-SM")
-        return (
-            f"at a resolution of {self.schedule.resolution:.3g}, learning may take up to "
-            f"{self.schedule.exploration_plays:,} plays, more than the horizon of {self.horizon:,}: "
-            f"give a larger resolution or a longer horizon"
-        )
-
-    def _state(self) -> dict[str, Any]:
-        if isinstance(self._phase, tuple):
-            return {"phase": "play", "best": list(self._phase)}
-        return self._phase.state()
-
-    def _load(self, state: Mapping[str, Any]) -> None:
-        phase = state["phase"]
-        if phase == "play":
-            self._phase = subset_of(state["best"], self.n_arms, self.k)
-        elif phase == "sort":
-            self._phase = Sort.load(state, self.n_arms, self.k)
-        elif phase == "merge":
-            self._phase = Merge.load(state, self.n_arms, self.k)
-        else:
-            raise BadRecord(f"phase must be sort, merge or play; got {phase!r}")
-        self._advance()
+def _cells(policy: Policy) -> tuple[int, int]:
+    """Return the shape of the phase SORT: groups of K+1 arms."""
+    return groups(policy.n_arms, policy.k), policy.k + 1
 
 
 @dataclass
-class Sort:
+class Sort(Part):
     """Algorithm 2 on all groups at once: rank the K+1 arms of each by the actions that leave one of them out.
 
     A row is a group. Cell (g, i) stands for the action a_-i: all arms of group g except its i-th.
     """
+
+    fields = Fields(
+        groups=integers(_cells), count=integers(_cells), total=numbers(_cells), unsorted=flags(_cells), r=integer(1)
+    )
 
     groups: IntArray
     count: NDArray[np.int64]
@@ -175,17 +94,18 @@ class Sort:
         self.count[self.asked] += tally.count
         self.total[self.asked] += tally.total
 
-    def then(self) -> Merge | Subset:
+    def then(self) -> Merge | Play:
         """Return MERGE, or the best K if there is only one group."""
         ranked = self._ranked()[:, :-1].tolist()  # line 16
         if len(ranked) == 1:
-            return tuple(sorted(ranked[0]))
+            return Play(tuple(sorted(ranked[0])))
         repeated = set(self.groups[0].tolist())
         ranked[-1] = [arm for arm in ranked[-1] if arm not in repeated]  # (b) without padding
         return Merge(g1=ranked[0], g2=ranked[1], waiting=deque(ranked[2:]))
 
+    @property
     def best(self) -> Subset:
-        """Return the best K of the first group."""
+        """The best K of the first group."""
         return tuple(sorted(self._ranked()[0, :-1].tolist()))
 
     def _missing(self, n_r: int) -> Plan | None:
@@ -215,41 +135,18 @@ class Sort:
     def _means(self) -> FloatArray:
         return averages(self.total, self.count)
 
-    def state(self) -> dict[str, Any]:
-        """Return the fields as lists of plain numbers, group after group."""
-        return {
-            "phase": "sort",
-            "groups": self.groups.ravel().tolist(),
-            "count": self.count.ravel().tolist(),
-            "total": self.total.ravel().tolist(),
-            "unsorted": self.unsorted.ravel().astype(int).tolist(),
-            "r": self.r,
-        }
-
-    @classmethod
-    def load(cls, state: Mapping[str, Any], n_arms: int, k: int) -> Sort:
-        """Return the phase that `state` describes."""
-        shape = -(-n_arms // (k + 1)), k + 1
-        if any(len(state[name]) != shape[0] * shape[1] for name in ("groups", "count", "total", "unsorted")):
-            raise BadRecord(f"its lists must have {shape[0]} * {shape[1]} numbers: groups of {shape[1]} arms")
-        sort = cls(
-            whole_numbers("groups", state["groups"]).reshape(shape).astype(np.int32),
-            whole_numbers("count", state["count"]).reshape(shape),
-            finite_numbers("total", state["total"]).reshape(shape),
-            whole_numbers("unsorted", state["unsorted"]).reshape(shape) == 1,
-            whole("r", state["r"]),
-        )
-        if not _is_partition(sort.groups, n_arms):
-            raise BadRecord(f"groups must be a partition of the {n_arms} arms")
-        if max(state["unsorted"]) > 1:
-            raise BadRecord("unsorted must be 0 or 1")
-        check_totals(sort.count, sort.total)
-        return sort
+    def _loaded(self, policy: Policy) -> None:
+        if not _is_partition(self.groups, policy.n_arms):
+            raise BadRecord(f"groups must be a partition of the {policy.n_arms} arms")
+        self.groups = self.groups.astype(np.int32)
+        check_totals(self.count, self.total)
 
 
 @dataclass
-class Sample:
+class Sample(Part):
     """The plays of an action: their count and their total reward."""
+
+    fields = Fields(count=integer(), total=number())
 
     count: int = 0
     total: float = 0.0
@@ -266,11 +163,24 @@ class Sample:
 
 
 @dataclass
-class Merge:
+class Merge(Part):
     """Algorithm 3: find the best K of two sorted groups, by exchanging one arm of the first for one of the second.
 
     G1 is always the best K so far, best first; the next MERGE relies on the order.
     """
+
+    fields = Fields(
+        g1=arms(),
+        g2=arms(),
+        waiting=each(arms(), deque),
+        merged=arms(),
+        i=integer(),
+        j=integer(),
+        r1=integer(1),
+        r2=integer(1),
+        base=listed(Sample),
+        swap=listed(Sample),
+    )
 
     g1: list[int]
     g2: list[int]
@@ -303,14 +213,15 @@ class Merge:
         for sample, count, total in zip(self.asked, tally.count.tolist(), tally.total.tolist(), strict=True):
             sample.take(count, total)
 
-    def then(self) -> Merge | Subset:
+    def then(self) -> Merge | Play:
         """Return MERGE with the next group, or the best K if there is none."""
         if not self.waiting:
-            return tuple(sorted(self.merged))
+            return Play(tuple(sorted(self.merged)))
         return Merge(g1=self.merged, g2=self.waiting.popleft(), waiting=self.waiting)
 
+    @property
     def best(self) -> Subset:
-        """Return the merged arms, filled up with the best of G1."""
+        """The merged arms, filled up with the best of G1."""
         return tuple(sorted((self.merged + self.g1[self.i :])[: len(self.g1)]))
 
     def _missing(self, n_r1: int, n_r2: int) -> Plan | None:
@@ -339,35 +250,93 @@ class Merge:
             self.i += 1
         self.r2, self.swap = 1, Sample()  # line 7
 
-    def state(self) -> dict[str, Any]:
-        """Return the fields as plain numbers."""
-        return {
-            "phase": "merge",
-            **{name: list(getattr(self, name)) for name in ("g1", "g2", "waiting", "merged")},
-            **{name: getattr(self, name) for name in ("i", "j", "r1", "r2")},
-            **{name: [getattr(self, name).count, getattr(self, name).total] for name in ("base", "swap")},
-        }
-
-    @classmethod
-    def load(cls, state: Mapping[str, Any], n_arms: int, k: int) -> Merge:
-        """Return the phase that `state` describes."""
-        i, j = whole("i", state["i"], least=0), whole("j", state["j"], least=0)
-        g1, g2 = list(state["g1"]), list(state["g2"])
-        waiting = deque(list(group) for group in state["waiting"])
-        arms = [arm for group in (g1, g2, *waiting) for arm in group]
-        if len(g1) != k or any(len(group) > k for group in (g2, *waiting)):
-            raise BadRecord(f"its groups must have at most {k} arms, and g1 {k}")
-        if not all(isinstance(arm, int) and 0 <= arm < n_arms for arm in arms) or len(set(arms)) != len(arms):
-            raise BadRecord(f"its groups must be different arms from 0 to {n_arms - 1}")
-        if i + j != len(state["merged"]) or set(state["merged"]) != {*g1[:i], *g2[:j]} or i + j >= k or j >= len(g2):
+    def _loaded(self, policy: Policy) -> None:
+        listed = [arm for group in (self.g1, self.g2, *self.waiting) for arm in group]
+        if len(self.g1) != policy.k or len(set(listed)) != len(listed):
+            raise BadRecord(f"its groups must be different arms, {policy.k} of them in g1")
+        i, j = self.i, self.j
+        if i + j >= policy.k or j >= len(self.g2) or sorted(self.merged) != sorted(self.g1[:i] + self.g2[:j]):
             raise BadRecord("merged must be the first i arms of g1 and the first j arms of g2")
-        r1, r2 = whole("r1", state["r1"]), whole("r2", state["r2"])
-        base, swap = (
-            Sample(whole("count", n, least=0), float(finite_numbers("total", total)))
-            for n, total in (state["base"], state["swap"])
-        )
+        base, swap = self.base, self.swap
         check_totals(np.array([base.count, swap.count]), np.array([base.total, swap.total]))
-        return cls(g1, g2, waiting, list(state["merged"]), i, j, r1, r2, base, swap)
+
+
+@dataclass
+class Play(Part):
+    """The end: the K arms found, forever."""
+
+    fields = Fields(best=subset())
+
+    best: Subset
+
+
+@register
+class CMABSM(Scheduled):
+    """The paper's algorithm: explore by SORT and MERGE, then play the K arms found.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(1)
+    >>> p = np.linspace(0.02, 0.98, 8)
+    >>> policy = CMABSM(n_arms=8, k=2, horizon=20_000, resolution=0.2)
+    >>> for _ in range(20_000):
+    ...     subset = policy.ask()
+    ...     policy.tell(subset, rng.random() < p[list(subset)].mean())
+    >>> policy.best()
+    (6, 7)
+
+    The groups are the arms in order; `seed` shuffles them first. `resolution` is the paper's lambda, the smallest gap
+    worth resolving; the default is the printed (256 N log(2NT) / T)^(1/3). `schedule="figures"` explores as long as the
+    paper's figures show, not as long as its text says (docs/background/paper.md).
+    """
+
+    name = "cmab-sm"
+    fields = Fields(phase=one_of("phase", sort=Sort, merge=Merge, play=Play))
+
+    def __init__(self, n_arms: int, k: int, horizon: int, **options: Unpack[ScheduledOptions]) -> None:
+        super().__init__(n_arms, k, horizon, **options)
+        if not self.schedule.rounds or self.schedule.exploration_plays > self.horizon:
+            warnings.warn(self._too_short(), ShortHorizonWarning, stacklevel=2)
+        order = shuffled_arms(self.n_arms, self._params["seed"])
+        self._phase: Sort | Merge | Play = Sort.of(_partition(order, self.k))  # line 2
+        self._advance()
+        self._begin()
+
+    def best(self) -> Subset:
+        """Return the K arms found; until then, the arms that SORT and MERGE rank first so far."""
+        return self._phase.best
+
+    @property
+    def committed(self) -> bool:
+        """Whether the K arms have been found."""
+        return isinstance(self._phase, Play)
+
+    def _next(self) -> Plan:
+        return Plan.one(self.best(), self.horizon) if self.committed else self._actions
+
+    def _learn(self, plan: Plan, tally: Tally) -> None:
+        if not isinstance(self._phase, Play):
+            self._phase.take(tally)
+            self._advance()
+
+    def _advance(self) -> None:
+        """Continue to the next plays, from SORT through MERGE to the end."""
+        while not isinstance(self._phase, Play):
+            if actions := self._phase.advance(self.schedule):
+                self._actions = actions
+                return
+            self._phase = self._phase.then()
+
+    def _too_short(self) -> str:
+        if not self.schedule.rounds:
+            return self.schedule.no_round("CMAB-SM")
+        return (
+            f"at a resolution of {self.schedule.resolution:.3g}, learning may take up to "
+            f"{self.schedule.exploration_plays:,} plays, more than the horizon of {self.horizon:,}: "
+            f"give a larger resolution or a longer horizon"
+        )
+
+    def _loaded(self) -> None:
+        self._advance()
 
 
 def _partition(arms: IntArray, k: int) -> IntArray:

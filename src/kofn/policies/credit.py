@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kofn.core import BadRecord, FloatArray, Plan, Policy, Subset, Tally, finite_numbers, whole_numbers
-from kofn.core.fields import ROUNDING, Fields, check_totals, part
+from kofn.core import BadRecord, FloatArray, Plan, Policy, PolicyOptions, Subset, Tally
+from kofn.core.fields import ROUNDING, Fields, Part, check_totals, integers, numbers, part
 from kofn.policies.batching import averages, tenth, top_subset
 
 BOUND_UPDATES = 32
@@ -19,8 +18,10 @@ BOUND_UPDATES = 32
 
 
 @dataclass
-class Credit:
+class Credit(Part):
     """A count and a total per arm."""
+
+    fields = Fields(count=integers(), total=numbers())
 
     count: NDArray[np.int64]
     total: FloatArray
@@ -49,20 +50,10 @@ class Credit:
         self.count = self.count + np.bincount(arms, np.repeat(count, plan.subsets.shape[1]), n).astype(np.int64)
         self.total = self.total + np.bincount(arms, np.broadcast_to(earned, plan.subsets.shape).ravel(), n)
 
-    def state(self) -> dict[str, Any]:
-        """Return the fields as lists of plain numbers."""
-        return {"count": self.count.tolist(), "total": self.total.tolist()}
-
-    @classmethod
-    def load(cls, state: Mapping[str, Any], n_arms: int, k: int) -> Credit:
-        """Return the credit that `state` describes."""
-        credit = cls(whole_numbers("count", state["count"]), finite_numbers("total", state["total"]))
-        if not credit.count.shape == credit.total.shape == (n_arms,):
-            raise BadRecord(f"count and total must have a number for each of the {n_arms} arms")
-        if int(credit.count.sum()) % k or int(credit.count.max()) * k > int(credit.count.sum()):
-            raise BadRecord(f"plays of {k} different arms cannot have these counts")
-        check_totals(credit.count, credit.total, slack=ROUNDING)
-        return credit
+    def _loaded(self, policy: Policy) -> None:
+        if int(self.count.sum()) % policy.k or int(self.count.max()) * policy.k > int(self.count.sum()):
+            raise BadRecord(f"plays of {policy.k} different arms cannot have these counts")
+        check_totals(self.count, self.total, slack=ROUNDING)
 
 
 class Credited(Policy):
@@ -70,8 +61,8 @@ class Credited(Policy):
 
     fields = Fields(credit=part(Credit, flat=True))
 
-    def __init__(self, n_arms: int, k: int, **params: Any) -> None:
-        super().__init__(n_arms, k, **params)
+    def __init__(self, n_arms: int, k: int, **options: Unpack[PolicyOptions]) -> None:
+        super().__init__(n_arms, k, **options)
         self._credit = Credit.zeros(self.n_arms)
         self._begin()
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from kofn.core import BadRecord, FloatArray, Plan, Policy, PolicyOptions, ShortHorizonWarning, Subset, Tally
 from kofn.core.fields import Fields, integer, numbers, part
 from kofn.policies.batching import MOST_PLAN_CELLS
-from kofn.policies.elimination import ACCEPTED, Marks
+from kofn.policies.elimination import ACCEPTED, Elimination
 from kofn.policies.hadamard import hadamard, largest_order
 from kofn.policies.registry import register
 
@@ -41,12 +41,12 @@ class CSAR(Policy):
 
     name = "csar"
     needs_horizon = True
-    fields = Fields(marks=part(Marks), theta=numbers(), r=integer(1), block=integer())
+    fields = Fields(elimination=part(Elimination, flat=True), theta=numbers(), r=integer(1), block=integer())
 
     def __init__(self, n_arms: int, k: int, horizon: int, **options: Unpack[PolicyOptions]) -> None:
         super().__init__(n_arms, k, horizon=horizon, **options)
         self.order = largest_order(min(2 * self.k, 2 * (self.n_arms - self.k), LARGEST_ORDER))  # (a)
-        self._marks = Marks.none(self.n_arms, self.k)
+        self._elimination = Elimination.at_start(self.n_arms, self.k)
         self._theta: FloatArray = np.zeros(self.n_arms)
         self._r = 1
         self._block = 0  # the first block of this round that is not estimated yet
@@ -61,12 +61,12 @@ class CSAR(Policy):
 
     def best(self) -> Subset:
         """Return the accepted arms and the undecided arms with the highest estimates."""
-        return self._marks.best(self._theta)
+        return self._elimination.best(self._theta)
 
     @property
     def committed(self) -> bool:
         """Whether K arms are left, or a single row of the next round would take the whole horizon."""
-        return self._marks.decided or self._plays(self._r) >= self.horizon
+        return self._elimination.decided or self._plays(self._r) >= self.horizon
 
     @property
     def _size(self) -> int:
@@ -84,7 +84,7 @@ class CSAR(Policy):
 
     def _blocks(self) -> Arms:
         """Return the undecided arms in rows of 2K, the last one filled up; (a) with the pivot in front of each."""
-        undecided = self._marks.undecided
+        undecided = self._elimination.undecided
         size = self._size
         pivot, arms = np.split(undecided, [self.order - size])
         last = np.append(pivot, arms[len(arms) - len(arms) % size :])
@@ -95,7 +95,7 @@ class CSAR(Policy):
 
     def _others(self, block: Arms, number: int) -> Arms:
         """Return arms to fill up a block: (b) those with the least regret, accepted arms first, then by estimate."""
-        order = np.lexsort((-self._theta, self._marks.mark != ACCEPTED))[: number + len(block)]
+        order = np.lexsort((-self._theta, self._elimination.status != ACCEPTED))[: number + len(block)]
         return order[~np.isin(order, block)][:number]
 
     def _planned(self) -> Arms:
@@ -136,12 +136,12 @@ class CSAR(Policy):
         else:
             theta = z @ h[1:] * (self.k / self.order)
             theta += self._theta[blocks[:, :1]] - theta[:, :1]  # the pivot keeps its estimate
-        arms = self._marks.undecided[self.order - self._size + self._block * self._size :]
+        arms = self._elimination.undecided[self.order - self._size + self._block * self._size :]
         estimates = theta[:, -self._size :].ravel()[: len(arms)]  # without the arms that fill up the last block
         self._theta[arms[: len(estimates)]] = estimates  # (c)
         self._block += len(blocks)
         if self._block == len(self._blocks()):
-            self._marks.decide(self._theta, 2 * 2.0**-self._r)
+            self._elimination.decide(self._theta, 2 * 2.0**-self._r)
             self._r, self._block = self._r + 1, 0
 
     def _too_short(self, plays: int) -> str:

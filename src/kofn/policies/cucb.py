@@ -6,9 +6,7 @@ single arms.
 
 from __future__ import annotations
 
-from typing import Unpack
-
-from kofn.core import Plan, PolicyOptions, Tally
+from kofn.core import Plan, Tally
 from kofn.policies.credit import Credited, optimistic_plan
 from kofn.policies.registry import register
 
@@ -31,9 +29,6 @@ class CUCB(Credited):
 
     name = "cucb"
     needs = frozenset({"arms"})
-
-    def __init__(self, n_arms: int, k: int, **options: Unpack[PolicyOptions]) -> None:
-        super().__init__(n_arms, k, **options)
 
     def _next(self) -> Plan:
         return optimistic_plan(self._credit, self.k, FACTOR)

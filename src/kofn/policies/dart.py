@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from kofn.core import FloatArray, Plan, ShortHorizonWarning, Subset, Tally
 from kofn.core.fields import Fields, check_totals, integer, integers, numbers, part
 from kofn.policies.batching import MOST_PLAN_CELLS, averages
-from kofn.policies.elimination import UNDECIDED, Marks
+from kofn.policies.elimination import UNDECIDED, Elimination
 from kofn.policies.randomised import Randomised, SeededOptions
 from kofn.policies.registry import register
 
@@ -44,7 +44,9 @@ class DART(Randomised):
 
     name = "dart"
     needs_horizon = True
-    fields = Fields(marks=part(Marks), count=integers(), total=numbers(), r=integer(), t=integer())
+    fields = Fields(
+        elimination=part(Elimination, flat=True), count=integers(), total=numbers(), r=integer(), t=integer()
+    )
 
     def __init__(self, n_arms: int, k: int, horizon: int, **options: Unpack[SeededOptions]) -> None:
         super().__init__(n_arms, k, horizon=horizon, **options)
@@ -52,7 +54,7 @@ class DART(Randomised):
         self.resolution = math.sqrt(self.n_arms * self._log / (self.horizon * self.k))
         if self.resolution > 1:
             warnings.warn(self._too_short(), ShortHorizonWarning, stacklevel=2)
-        self._marks = Marks.none(self.n_arms, self.k)  # A and C of the paper, and k' = marks.places
+        self._elimination = Elimination.at_start(self.n_arms, self.k)  # A and C of the paper, and k' = places
         self._count = np.zeros(self.n_arms, np.int64)
         self._total: FloatArray = np.zeros(self.n_arms)  # of reward / f
         self._r = 0
@@ -61,12 +63,12 @@ class DART(Randomised):
 
     def best(self) -> Subset:
         """Return the accepted arms and the undecided arms with the highest averages."""
-        return self._marks.best(self._means())
+        return self._elimination.best(self._means())
 
     @property
     def committed(self) -> bool:
         """Whether K arms are left, or all rounds are over."""
-        return self._marks.decided or 2.0**-self._r < self.resolution
+        return self._elimination.decided or 2.0**-self._r < self.resolution
 
     def _means(self) -> FloatArray:
         return averages(self._total, self._count)
@@ -78,18 +80,18 @@ class DART(Randomised):
     def _next(self) -> Plan:
         if self.committed:
             return Plan.one(self.best(), self.horizon)
-        undecided, places = self._marks.undecided, self._marks.places
+        undecided, places = self._elimination.undecided, self._elimination.places
         arms = len(undecided)
         few = arms < 63 and math.comb(arms, places) <= max(self.n_arms, FEWEST_ROWS)  # so few that they repeat
         shuffled = self._rng().permuted(np.tile(np.arange(arms), (self._sweeps(few), 1)), axis=1)
         blocks = _cut(shuffled, places)
         blocks, times = _counted(blocks) if few else (blocks, np.ones(len(blocks), np.int64))
-        accepted = np.broadcast_to(self._marks.accepted, (len(blocks), self.k - places))
+        accepted = np.broadcast_to(self._elimination.accepted, (len(blocks), self.k - places))
         return Plan(np.sort(np.hstack([accepted, undecided[blocks]]), axis=1), times)
 
     def _sweeps(self, few: bool) -> int:
         """Return the number of sweeps: to the end of the round, or a twentieth of the time elapsed if that is less."""
-        arms, places = len(self._marks.undecided), self._marks.places
+        arms, places = len(self._elimination.undecided), self._elimination.places
         blocks = -(-arms // places)
         until = min(self._t // PLAN_SHARE, self._round_ends(self._r, arms, places) + 1 - self._t)  # (a)
         most = (MOST_SHUFFLED if few else min(MOST_PLAN_CELLS, max(self.n_arms, FEWEST_ROWS) * places)) // (
@@ -100,15 +102,17 @@ class DART(Randomised):
     def _learn(self, plan: Plan, tally: Tally) -> None:
         if self.committed:
             return
-        arms, places = len(self._marks.undecided), self._marks.places
+        arms, places = len(self._elimination.undecided), self._elimination.places
         f = (arms - places) / (arms - 1)
-        rows = plan.subsets[self._marks.mark[plan.subsets] == UNDECIDED]  # (b) accepted arms learn nothing
+        rows = plan.subsets[self._elimination.status[plan.subsets] == UNDECIDED]  # (b) accepted arms learn nothing
         for sums, observed in ((self._count, tally.count), (self._total, tally.total / f)):
             sums += np.bincount(rows, np.repeat(observed, places), self.n_arms).astype(sums.dtype)
         self._t += plan.plays
         if self._r:  # (c) in round 0 no two arms can be distinguished
-            self._marks.decide(self._means(), 2 * 2.0**-self._r)  # (d) C alone is ranked
-        if (places := self._marks.places) and self._t > self._round_ends(self._r, len(self._marks.undecided), places):
+            self._elimination.decide(self._means(), 2 * 2.0**-self._r)  # (d) C alone is ranked
+        if (places := self._elimination.places) and self._t > self._round_ends(
+            self._r, len(self._elimination.undecided), places
+        ):
             self._r += 1
 
     def _too_short(self) -> str:

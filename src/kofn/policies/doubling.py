@@ -11,8 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Self
 
-from kofn.core import BadInput, Plan, Policy, Seed, ShortHorizonWarning, Subset, Tally, subset_of, whole
-from kofn.core.fields import Field, Fields, integer
+from kofn.core import BadInput, BadRecord, Plan, Policy, Seed, ShortHorizonWarning, Subset, Tally, whole
+from kofn.core.fields import Field, Fields, integer, subset
 from kofn.policies.randomised import optional_seed
 from kofn.policies.registry import make_policy, register
 
@@ -20,18 +20,9 @@ SHARED = ("n_arms", "k", "horizon", "reward_range", "direction")
 """Parameters of the inner policy that are not repeated in the record."""
 
 
-def _load_earlier(name: str, plain: Any, policy: Policy) -> Subset | None:
-    del name
-    return subset_of(plain, policy.n_arms, policy.k) if len(plain) else None
-
-
-def _load_inner(name: str, plain: Any, policy: Policy) -> Policy:
-    del name
-    assert isinstance(policy, Doubling)
-    if policy._spent >= policy._length:
-        raise BadInput(f"spent must be less than {policy._length}, the length of its stage; got {policy._spent}")
-    inner = policy._made()
-    inner.load(plain)
+def _load_inner(_: str, state: Any, policy: Any) -> Policy:
+    inner: Policy = policy._made()
+    inner.load(state)
     return inner
 
 
@@ -53,10 +44,7 @@ class Doubling(Policy):
 
     name = "doubling"
     fields = Fields(
-        stage=integer(1),
-        spent=integer(),
-        earlier=Field(lambda best: list(best or ()), _load_earlier),
-        inner=Field(lambda inner: inner.state(), _load_inner),
+        stage=integer(1), spent=integer(), earlier=subset(optional=True), inner=Field(Policy.state, _load_inner)
     )
 
     def __init__(self, factory: Callable[..., Policy], *, first: int = 2) -> None:
@@ -134,3 +122,7 @@ class Doubling(Policy):
         if again != self._inner.params:
             raise BadInput("this Doubling cannot be saved: its factory gives each stage other parameters")
         return super()._state()
+
+    def _loaded(self) -> None:
+        if self._spent >= self._length:
+            raise BadRecord(f"spent must be less than {self._length}, the length of its stage; got {self._spent}")

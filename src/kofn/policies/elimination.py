@@ -1,51 +1,53 @@
-"""Marks for policies that accept and reject arms, until K are left."""
+"""Elimination: arms are accepted and rejected until K are left."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kofn.core import BadRecord, FloatArray, Subset, whole_numbers
+from kofn.core import BadRecord, FloatArray, Policy, Subset
+from kofn.core.fields import Fields, Part, integers, of_policy
 from kofn.policies.batching import top_subset
 
 UNDECIDED, ACCEPTED, REJECTED = 0, 1, 2
 
 
 @dataclass
-class Marks:
-    """A mark per arm: undecided, accepted (surely among the best K) or rejected (surely not).
+class Elimination(Part):
+    """The status of each arm: undecided, accepted (surely among the best K) or rejected (surely not).
 
-    >>> marks = Marks.none(n_arms=4, k=2)
-    >>> marks.decide(np.array([0.9, 0.5, 0.4, 0.1]), gap=0.3)
-    >>> marks.accepted, marks.undecided, marks.places
+    >>> elimination = Elimination.at_start(n_arms=4, k=2)
+    >>> elimination.decide(np.array([0.9, 0.5, 0.4, 0.1]), gap=0.3)
+    >>> elimination.accepted, elimination.undecided, elimination.places
     (array([0]), array([1, 2]), 1)
     """
 
-    mark: NDArray[np.int64]
+    fields = Fields(status=integers(most=REJECTED), k=of_policy())
+
+    status: NDArray[np.int64]
     k: int
 
     @classmethod
-    def none(cls, n_arms: int, k: int) -> Marks:
-        """Return marks of undecided arms."""
+    def at_start(cls, n_arms: int, k: int) -> Elimination:
+        """Return the elimination before the first decision: all arms are undecided."""
         return cls(np.zeros(n_arms, np.int64), k)
 
     @property
     def accepted(self) -> NDArray[np.int64]:
         """The accepted arms."""
-        return np.flatnonzero(self.mark == ACCEPTED)
+        return np.flatnonzero(self.status == ACCEPTED)
 
     @property
     def undecided(self) -> NDArray[np.int64]:
         """The undecided arms."""
-        return np.flatnonzero(self.mark == UNDECIDED)
+        return np.flatnonzero(self.status == UNDECIDED)
 
     @property
     def places(self) -> int:
         """The number of arms still to be accepted."""
-        return self.k - int(np.count_nonzero(self.mark == ACCEPTED))
+        return self.k - int(np.count_nonzero(self.status == ACCEPTED))
 
     @property
     def decided(self) -> bool:
@@ -64,22 +66,9 @@ class Marks:
         estimates = estimates[undecided]
         order = np.sort(estimates)[::-1]
         accept, reject = estimates - order[places] > gap, order[places - 1] - estimates > gap
-        self.mark[undecided[accept]] = ACCEPTED
-        self.mark[undecided[reject]] = REJECTED
+        self.status[undecided[accept]] = ACCEPTED
+        self.status[undecided[reject]] = REJECTED
 
-    def state(self) -> list[int]:
-        """Return the marks as plain numbers."""
-        plain: list[int] = self.mark.tolist()
-        return plain
-
-    @classmethod
-    def load(cls, state: Any, n_arms: int, k: int) -> Marks:
-        """Return the marks that `state` describes, or raise BadRecord."""
-        marks = cls(whole_numbers("marks", state), k)
-        if marks.mark.shape != (n_arms,):
-            raise BadRecord(f"marks must have {n_arms:,} numbers; got shape {marks.mark.shape}")
-        if marks.mark.max() > REJECTED:
-            raise BadRecord("a mark must be 0 (undecided), 1 (accepted) or 2 (rejected)")
-        if not len(marks.accepted) <= k <= np.count_nonzero(marks.mark != REJECTED):
-            raise BadRecord(f"marks must leave {k} arms to play")
-        return marks
+    def _loaded(self, policy: Policy) -> None:
+        if not len(self.accepted) <= self.k <= np.count_nonzero(self.status != REJECTED):
+            raise BadRecord(f"status must leave {self.k} arms to play: 0 is undecided, 1 accepted, 2 rejected")

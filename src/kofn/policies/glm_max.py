@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve, solve_triangular
 
-from kofn.core import BadRecord, FloatArray, Plan, Subset, Tally, whole
+from kofn.core import FloatArray, Plan, Subset, Tally, whole
 from kofn.core.fields import Fields, integer, numbers, part
 from kofn.policies.batching import plan_of, tenth, top_k, top_subset
 from kofn.policies.linear_model import Quadratic, factor, indicators, sweeps
@@ -53,7 +53,7 @@ class GLMMax(Randomised):
 
     name = "glm-max"
     linear_memory = False
-    fields = Fields(learned=integer(), mode=numbers(), seen=part(Quadratic, flat=True))
+    fields = Fields(learned=integer(), mode=numbers(least=0), seen=part(Quadratic, flat=True))
 
     def __init__(self, n_arms: int, k: int, *, draws: int = 256, **options: Unpack[SeededOptions]) -> None:
         super().__init__(n_arms, k, draws=whole("draws", draws), **options)
@@ -96,8 +96,6 @@ class GLMMax(Randomised):
         self._learned += plan.plays
 
     def _loaded(self) -> None:
-        if (self._mode < 0).any():
-            raise BadRecord("mode must not have negative numbers")
         factor(self._seen.V)
 
 

@@ -7,7 +7,7 @@ halves the gap that it resolves. It assumes no structure, so it keeps all subset
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, TypeAlias, Unpack
+from typing import Literal, TypeAlias, Unpack
 
 import numpy as np
 
@@ -21,10 +21,8 @@ from kofn.core import (
     PolicyOptions,
     Subset,
     Tally,
-    finite_numbers,
-    whole_numbers,
 )
-from kofn.core.fields import Field, Fields, integer
+from kofn.core.fields import Fields, any_length, integer, numbers, subsets
 from kofn.policies.registry import register
 from kofn.subsets import all_subsets
 from kofn.theory.checks import check_plays
@@ -32,17 +30,6 @@ from kofn.theory.checks import check_plays
 Form: TypeAlias = Literal["printed", "figures"]
 FACTOR: dict[Form, int] = {"printed": 2, "figures": 1}
 """n_m = FACTOR log(T Delta_m^2) / Delta_m^2: Auer and Ortner's, and the factor that the paper's figures show."""
-
-
-def _load_alive(name: str, plain: Any, policy: Policy) -> IntArray:
-    alive = whole_numbers(name, plain)
-    if alive.ndim != 2 or alive.shape[1] != policy.k or not len(alive):
-        raise BadRecord(f"{name} must be rows of {policy.k} arms; got shape {alive.shape}")
-    if alive.max() >= policy.n_arms or (np.diff(alive, axis=1) <= 0).any():
-        raise BadRecord(f"{name} must be rows of different arms from 0 to {policy.n_arms - 1}, sorted")
-    if len(np.unique(alive, axis=0)) != len(alive):
-        raise BadRecord(f"{name} must not list a subset twice")
-    return alive.astype(np.min_scalar_type(policy.n_arms - 1))
 
 
 @register
@@ -61,11 +48,7 @@ class ImprovedUCB(Policy):
     needs_horizon = True
     linear_memory = False
     keeps_subsets = True
-    fields = Fields(
-        m=integer(),
-        alive=Field(np.ndarray.tolist, _load_alive),
-        total=Field(np.ndarray.tolist, lambda name, plain, _: finite_numbers(name, plain)),
-    )
+    fields = Fields(m=integer(), alive=subsets(), total=numbers(any_length))
 
     def __init__(
         self, n_arms: int, k: int, horizon: int, *, schedule: Form = "printed", **options: Unpack[PolicyOptions]

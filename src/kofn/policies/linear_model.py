@@ -7,13 +7,13 @@ linear model, or a Gaussian approximation of another model, needs.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
-from kofn.core import BadInput, BadRecord, FloatArray, IntArray, Plan, finite_numbers
+from kofn.core import BadInput, BadRecord, FloatArray, IntArray, Plan, Policy
+from kofn.core.fields import Fields, Part, numbers, symmetric
 from kofn.policies.batching import plan_of
 from kofn.subsets import MOST_BYTES
 
@@ -22,8 +22,10 @@ MOST_ARMS = math.isqrt(MOST_BYTES // (4 * 8))
 
 
 @dataclass
-class Quadratic:
+class Quadratic(Part):
     """-w'Vw/2 + b'w, a log density of the weights w up to a constant."""
+
+    fields = Fields(V=symmetric(np.triu_indices), b=numbers())
 
     V: FloatArray
     b: FloatArray
@@ -44,22 +46,11 @@ class Quadratic:
         self.V += upper + np.triu(upper, 1).T
         self.b += slope @ x
 
-    def state(self) -> dict[str, list[float]]:
-        """Return the upper triangle of V, row after row, and b."""
-        return {"V": self.V[np.triu_indices(len(self.b))].tolist(), "b": self.b.tolist()}
-
-    @classmethod
-    def load(cls, state: Mapping[str, Any], n_arms: int, k: int) -> Self:
-        """Return the form that `state` describes; V must be one that plays can have."""
-        del k
-        half, b = finite_numbers("V", state["V"]), finite_numbers("b", state["b"])
-        if half.shape != (n_arms * (n_arms + 1) // 2,) or b.shape != (n_arms,):
-            raise BadRecord(f"V and b must be an upper triangle and a number per arm, for {n_arms} arms")
-        if (half < 0).any():
+    def _loaded(self, policy: Policy) -> None:
+        if len(self.V) != len(self.b):
+            raise BadRecord(f"V must be the upper triangle of a matrix of {len(self.b)} rows; it has {len(self.V)}")
+        if (self.V < 0).any():
             raise BadRecord("V must not have negative numbers: it counts the plays of two arms together")
-        upper = np.zeros((n_arms, n_arms))
-        upper[np.triu_indices(n_arms)] = half
-        return cls(upper + np.triu(upper, 1).T, b)
 
 
 def factor(precision: FloatArray) -> FloatArray:

@@ -9,13 +9,14 @@ precision; the prior comes from the first plan.
 from __future__ import annotations
 
 import math
-from typing import Any, Unpack
+from dataclasses import dataclass
+from typing import Unpack
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from kofn.core import BadRecord, Plan, Policy, Subset, Tally, finite_numbers, whole
-from kofn.core.fields import Field, Fields, integer, number, part
+from kofn.core import Plan, Subset, Tally, whole
+from kofn.core.fields import Fields, Part, integer, listed, number, part
 from kofn.policies.batching import plan_of, tenth, top_k, top_subset
 from kofn.policies.linear_model import Quadratic, factor, indicators, sweeps
 from kofn.policies.randomised import Randomised, SeededOptions
@@ -29,12 +30,14 @@ SHRINKAGE = 10
 """Shrinkage weight of the noise of the plan before, in plays. Higher: the noise changes more slowly."""
 
 
-def _load_first(name: str, plain: Any, policy: Policy) -> tuple[float, float]:
-    del policy
-    first = finite_numbers(name, plain)
-    if first.shape != (2,) or not (0 < first[0] < 1 and first[1] > 0):
-        raise BadRecord("first must be a mean in (0, 1) and a variance above 0")
-    return float(first[0]), float(first[1])
+@dataclass
+class Moments(Part):
+    """Mean and variance of rewards."""
+
+    fields = Fields(mean=number(above=0, most=1), variance=number(above=0))
+
+    mean: float
+    variance: float
 
 
 @register
@@ -57,17 +60,14 @@ class LinearThompson(Randomised):
     name = "linear-thompson"
     linear_memory = False
     fields = Fields(
-        learned=integer(),
-        first=Field(list, _load_first),
-        noise=number(above=0, most=0.5),
-        seen=part(Quadratic, flat=True),
+        learned=integer(), first=listed(Moments), noise=number(above=0, most=0.5), seen=part(Quadratic, flat=True)
     )
 
     def __init__(self, n_arms: int, k: int, *, draws: int = 256, **options: Unpack[SeededOptions]) -> None:
         super().__init__(n_arms, k, draws=whole("draws", draws), **options)
         self._seen = Quadratic.zeros(self.n_arms)  # V and b; each play is divided by the noise of its plan
         self._learned = 0
-        self._first = 0.5, 0.25  # mean and variance of the first plan's rewards
+        self._first = Moments(0.5, 0.25)  # of the first plan's rewards
         self._noise = 0.25
         self._compute_posterior()
         self._begin()
@@ -88,7 +88,7 @@ class LinearThompson(Randomised):
     def _learn(self, plan: Plan, tally: Tally) -> None:
         if not self._learned:
             self._first = _moments(tally)
-            self._noise = self._first[1]
+            self._noise = self._first.variance
         self._noise = _noise(tally, self._noise)
         precision = 1 / self._noise
         x = indicators(plan.subsets, self.n_arms)
@@ -98,9 +98,8 @@ class LinearThompson(Randomised):
 
     def _compute_posterior(self) -> None:
         """Compute the posterior mean, and the factor of its precision."""
-        mean, variance = self._first
-        prior = np.full(self.n_arms, mean / self.k)
-        self._factor = factor(self._seen.V + np.diag(np.full(self.n_arms, self.k / variance)))
+        prior = np.full(self.n_arms, self._first.mean / self.k)
+        self._factor = factor(self._seen.V + np.diag(np.full(self.n_arms, self.k / self._first.variance)))
         residual = self._seen.b - self._seen.V @ prior
         half = solve_triangular(self._factor, residual, lower=True)
         self._mean = prior + solve_triangular(self._factor, half, lower=True, trans="T")
@@ -109,10 +108,10 @@ class LinearThompson(Randomised):
         self._compute_posterior()
 
 
-def _moments(tally: Tally) -> tuple[float, float]:
+def _moments(tally: Tally) -> Moments:
     """Return mean and variance of all rewards, with one more play that earned 1/2 and deviated from the mean by 1/2."""
     n, total, squares = int(tally.count.sum()), float(tally.total.sum()), float(tally.squares.sum())
-    return (total + 0.5) / (n + 1), (max(0.0, squares - total * total / n) + 0.25) / (n + 1)
+    return Moments((total + 0.5) / (n + 1), (max(0.0, squares - total * total / n) + 0.25) / (n + 1))
 
 
 def _noise(tally: Tally, before: float) -> float:

@@ -95,8 +95,8 @@ def restore(record: Mapping[str, Any]) -> Policy:
 
 FORMAT_1_NAMES: dict[str, dict[str, str]] = {
     "": {"turns": "updates", "told": "observed", "others": "unplanned"},
-    "csar": {"mark": "marks"},
-    "dart": {"mark": "marks"},
+    "csar": {"mark": "status"},
+    "dart": {"mark": "status"},
     "thompson": {"beliefs": "posterior", "certificate": "guarantee"},
     "posterior": {"highest": "highest_level", "prior": "prior_variance", "block": "covariance"},
 }

@@ -5,12 +5,10 @@ Two policies over the same two numbers per arm: Beta Thompson sampling and UCB. 
 
 from __future__ import annotations
 
-from typing import Unpack
-
-from kofn.core import Plan, PolicyOptions
+from kofn.core import Plan
 from kofn.policies.batching import draws_for, plan_of, tenth, top_k
 from kofn.policies.credit import Credited, optimistic_plan
-from kofn.policies.randomised import Randomised, SeededOptions
+from kofn.policies.randomised import Randomised
 from kofn.policies.registry import register
 
 UCB_FACTOR = 2.0
@@ -18,7 +16,7 @@ UCB_FACTOR = 2.0
 
 
 @register
-class SharedCredit(Credited, Randomised):
+class SharedCredit(Randomised, Credited):
     """Thompson sampling with shared credit: draw every arm from its Beta posterior, play the top K.
 
     >>> policy = SharedCredit(n_arms=24, k=5, seed=1)
@@ -31,9 +29,6 @@ class SharedCredit(Credited, Randomised):
 
     name = "shared-credit"
     consistent = False
-
-    def __init__(self, n_arms: int, k: int, **options: Unpack[SeededOptions]) -> None:
-        super().__init__(n_arms, k, **options)
 
     def _next(self) -> Plan:
         credit = self._credit
@@ -55,9 +50,6 @@ class SharedCreditUCB(Credited):
 
     name = "shared-credit-ucb"
     consistent = False
-
-    def __init__(self, n_arms: int, k: int, **options: Unpack[PolicyOptions]) -> None:
-        super().__init__(n_arms, k, **options)
 
     def _next(self) -> Plan:
         return optimistic_plan(self._credit, self.k, UCB_FACTOR)

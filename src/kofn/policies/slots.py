@@ -16,9 +16,6 @@ from kofn.core import (
     BadRecord,
     FloatArray,
     Plan,
-    Policy,
-    PolicyOptions,
-    Seed,
     ShortHorizonWarning,
     Subset,
     Tally,
@@ -26,13 +23,13 @@ from kofn.core import (
 )
 from kofn.core.fields import Fields, arms, check_totals, flags, integer, integers, numbers
 from kofn.policies.batching import MOST_PLAN_CELLS, averages
-from kofn.policies.randomised import optional_seed, shuffled_arms
+from kofn.policies.randomised import shuffled_arms
 from kofn.policies.registry import register
-from kofn.theory.schedule import Form, Schedule
+from kofn.policies.scheduled import Scheduled, ScheduledOptions
 
 
 @register
-class Slots(Policy):
+class Slots(Scheduled):
     """Hold K-1 arms fixed, find the best arm for the place that is left, keep it; once for each of the K places.
 
     >>> policy = Slots(n_arms=5, k=3, horizon=10**6)
@@ -44,23 +41,10 @@ class Slots(Policy):
     """
 
     name = "slots"
-    needs_horizon = True
     fields = Fields(places=arms(), j=integer(), r=integer(1), alive=flags(), count=integers(), total=numbers())
 
-    def __init__(
-        self,
-        n_arms: int,
-        k: int,
-        horizon: int,
-        *,
-        resolution: float | None = None,
-        schedule: Form = "printed",
-        seed: Seed = None,
-        **options: Unpack[PolicyOptions],
-    ) -> None:
-        own = {"resolution": resolution, "schedule": schedule, "seed": optional_seed(seed)}
-        super().__init__(n_arms, k, horizon=horizon, **own, **options)
-        self.schedule = Schedule(self.n_arms, self.k, self.horizon, resolution, schedule)
+    def __init__(self, n_arms: int, k: int, horizon: int, **options: Unpack[ScheduledOptions]) -> None:
+        super().__init__(n_arms, k, horizon, **options)
         if not self.schedule.rounds:
             warnings.warn(self.schedule.no_round(self.name), ShortHorizonWarning, stacklevel=2)
         self._places: list[int] = shuffled_arms(self.n_arms, self._params["seed"])[: self.k].tolist()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from kofn.core import BadRecord, FloatArray, IntArray, Plan, Subset, Tally
-from kofn.core.fields import ROUNDING, Fields, integers, numbers
+from kofn.core.fields import ROUNDING, Fields, integers, numbers, per_subset
 from kofn.policies.batching import shares, tenth
 from kofn.policies.randomised import Randomised, SeededOptions
 from kofn.policies.registry import register
@@ -56,7 +56,7 @@ class ThompsonSubsets(Randomised):
     name = "thompson-subsets"
     linear_memory = False
     keeps_subsets = True
-    fields = Fields(count=integers("n_subsets"), total=numbers("n_subsets"), squares=numbers("n_subsets"))
+    fields = Fields(count=integers(per_subset), total=numbers(per_subset), squares=numbers(per_subset))
 
     def __init__(self, n_arms: int, k: int, **options: Unpack[SeededOptions]) -> None:
         super().__init__(n_arms, k, **options)
@@ -64,7 +64,6 @@ class ThompsonSubsets(Randomised):
         self._count: NDArray[np.int64] = np.zeros(len(self._subsets), np.int64)
         self._total: FloatArray = np.zeros(len(self._subsets))
         self._squares: FloatArray = np.zeros(len(self._subsets))
-        self.n_subsets = len(self._subsets)
         self._begin()
 
     def best(self) -> Subset:

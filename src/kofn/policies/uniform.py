@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Unpack
-
 from kofn.core import Plan
 from kofn.policies.batching import draws_for, plan_of, tenth, top_k
 from kofn.policies.credit import Credited
-from kofn.policies.randomised import Randomised, SeededOptions
+from kofn.policies.randomised import Randomised
 from kofn.policies.registry import register
 
 
 @register
-class Uniform(Credited, Randomised):
+class Uniform(Randomised, Credited):
     """Play random subsets, whatever their rewards. `best()` still reports the top K by average reward.
 
     >>> policy = Uniform(n_arms=24, k=5, seed=1)
@@ -24,9 +22,6 @@ class Uniform(Credited, Randomised):
 
     name = "uniform"
     consistent = False
-
-    def __init__(self, n_arms: int, k: int, **options: Unpack[SeededOptions]) -> None:
-        super().__init__(n_arms, k, **options)
 
     def _next(self) -> Plan:
         plays = tenth(self._credit.plays(self.k))

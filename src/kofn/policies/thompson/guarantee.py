@@ -9,14 +9,13 @@ docs/reference/policies/thompson.md has the bound on regret that follows.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kofn.core import FloatArray, IntArray, Plan, Tally
+from kofn.core.fields import Fields, Part, part
 from kofn.policies.credit import Credit
 
 RANDOM_SHARE = 1 / 20
@@ -29,8 +28,10 @@ def random_plays(plays: int) -> int:
 
 
 @dataclass
-class Guarantee:
+class Guarantee(Part):
     """The rewards of each arm in random subsets: every arm of a subset gets the whole reward."""
+
+    fields = Fields(credit=part(Credit, flat=True))
 
     credit: Credit
 
@@ -75,12 +76,3 @@ class Guarantee:
             outside[chosen[worst]], outside[best] = True, False
             chosen[worst] = best
         return np.sort(chosen)
-
-    def state(self) -> dict[str, Any]:
-        """Return the fields as lists of plain numbers."""
-        return self.credit.state()
-
-    @classmethod
-    def load(cls, state: Mapping[str, Any], n_arms: int, k: int) -> Guarantee:
-        """Return the guarantee that `state` describes."""
-        return cls(Credit.load(state, n_arms, k))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
-from kofn.core import BadRecord, FloatArray, Tally, finite_numbers
+from kofn.core import FloatArray, Tally
+from kofn.core.fields import Fields, Part, number
 
 SHRINKAGE = 25.0
 """Shrinkage weight of the pooled dispersion, in units of the sum of r(1 - r). Higher: a row's own rewards count less.
@@ -19,12 +19,14 @@ noiseless problems."""
 
 
 @dataclass
-class Noise:
+class Noise(Part):
     """The dispersion: the variance of a row's rewards divided by r(1 - r), the largest that rewards in [0, 1] can have.
 
     A Bernoulli reward has dispersion 1, the mean of K of them about 1/K. The estimate is a ratio of sums over all rows,
     `variation` / `largest_variation`, and at least `floor`.
     """
+
+    fields = Fields(variation=number(above=0), largest_variation=number(above=0), floor=number(above=0))
 
     variation: float
     largest_variation: float
@@ -53,16 +55,3 @@ class Noise:
         """Multiply the weight of all rows so far by `factor`."""
         self.variation *= factor
         self.largest_variation *= factor
-
-    def state(self) -> list[float]:
-        """Return the three fields."""
-        return list(astuple(self))
-
-    @classmethod
-    def load(cls, state: Any, n_arms: int, k: int) -> Noise:
-        """Return the noise that `state` describes."""
-        del n_arms, k
-        noise = finite_numbers("noise", state)
-        if noise.shape != (3,) or (noise <= 0).any():
-            raise BadRecord("noise must be three numbers above 0")
-        return cls(*noise.tolist())

@@ -12,24 +12,24 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
-from typing import Any, Self, Unpack
+from typing import Self, Unpack
 
 import numpy as np
 from scipy.special import expit
 
 from kofn.core import (
     BadInput,
+    BadRecord,
     FloatArray,
     Insight,
     IntArray,
     Plan,
-    Policy,
     Subset,
     Tally,
     subset_of,
     whole,
 )
-from kofn.core.fields import Field, Fields, integer, part
+from kofn.core.fields import Fields, integer, listed, part
 from kofn.policies.batching import plan_of, tenth
 from kofn.policies.linear_model import sweeps
 from kofn.policies.randomised import Randomised, SeededOptions
@@ -56,16 +56,6 @@ NORMAL_95 = 1.959963984540054
 """Half-width of a 95 % interval of a normal distribution, in standard deviations."""
 
 
-def _load_posterior(name: str, plain: Any, policy: Policy) -> Posterior:
-    del name
-    assert isinstance(policy, Thompson)
-    return Posterior.load(plain, policy.n_arms, policy.k if policy._learned else 0)
-
-
-def _load_guarantee(name: str, state: Any, policy: Policy) -> Guarantee | None:
-    return Guarantee.load(state[name], policy.n_arms, policy.k) if policy.params["guarantee"] else None
-
-
 @register
 class Thompson(Randomised):
     """Draw the effect of each arm, swap the incumbent's weakest arm for the strongest other, play that.
@@ -87,9 +77,9 @@ class Thompson(Randomised):
     name = "thompson"
     fields = Fields(
         learned=integer(),
-        noise=part(Noise),
-        posterior=Field(Posterior.state, _load_posterior),
-        guarantee=Field(lambda found: {"guarantee": found.state()} if found else {}, _load_guarantee, flat=True),
+        noise=listed(Noise),
+        posterior=part(Posterior),
+        guarantee=part(Guarantee, given="guarantee"),
     )
 
     def __init__(
@@ -252,3 +242,7 @@ class Thompson(Randomised):
         variance = (squared + binomial / most_swaps(self.k)) / (n + 1)  # the reward of many arms varies less
         self._posterior = Posterior.at_start(self.n_arms, self.k, value, variance / self.k / binomial**2)
         self._noise = Noise(1.0, 1.0, LEAST * min(1.0, variance / binomial))
+
+    def _loaded(self) -> None:
+        if bool(self._learned) != bool(len(self._posterior.incumbent)):
+            raise BadRecord(f"posterior must have an incumbent exactly if learned is above 0; it is {self._learned}")

@@ -9,15 +9,15 @@ subset does not tell which of its arms earned it, and for these arms that matter
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 from scipy.special import expit, logit
 
-from kofn.core import BadRecord, FloatArray, IntArray, finite_numbers, subset_of, whole_numbers
+from kofn.core import BadRecord, FloatArray, IntArray, Policy, subset_of
+from kofn.core.fields import Fields, Part, any_length, integers, number, numbers, symmetric
 from kofn.policies.batching import top_subset
 
 MAX_CONTENDERS = 64
@@ -61,11 +61,22 @@ def contender_count(k: int) -> int:
 
 
 @dataclass
-class Posterior:
+class Posterior(Part):
     """Posterior of the level and of all effects.
 
     Row 0 of `covariance` belongs to the level, the other rows to the contenders, in order.
     """
+
+    fields = Fields(
+        incumbent=integers(any_length),
+        level=number(),
+        highest_level=number(),
+        prior_variance=number(above=0),
+        mean=numbers(),
+        variance=numbers(above=0),
+        contenders=integers(any_length),
+        covariance=symmetric(np.tril_indices),
+    )
 
     incumbent: IntArray
     level: float
@@ -267,47 +278,21 @@ class Posterior:
         covariance[np.ix_(new, new)] = self.covariance[np.ix_(old, old)]
         self.contenders, self.covariance = nearest, covariance
 
-    # The record.
-
-    def state(self) -> dict[str, Any]:
-        """Return the fields as lists of plain numbers; of the covariance, the lower triangle."""
-        return {
-            "incumbent": self.incumbent.tolist(),
-            "level": self.level,
-            "highest_level": self.highest_level,
-            "prior_variance": self.prior_variance,
-            "mean": self.mean.tolist(),
-            "variance": self.variance.tolist(),
-            "contenders": self.contenders.tolist(),
-            "covariance": self.covariance[np.tril_indices(len(self.covariance))].tolist(),
-        }
-
-    @classmethod
-    def load(cls, state: Mapping[str, Any], n_arms: int, k: int) -> Posterior:
-        """Return the posterior that `state` describes; k=0 for one without an incumbent."""
-        incumbent = whole_numbers("incumbent", state["incumbent"])
-        if k or len(incumbent):
-            incumbent = np.array(subset_of(incumbent.tolist(), n_arms, k))
-        contenders = whole_numbers("contenders", state["contenders"])
-        mean, variance, triangle = (finite_numbers(name, state[name]) for name in ("mean", "variance", "covariance"))
-        level, highest_level, prior_variance = (
-            float(finite_numbers(name, state[name])) for name in ("level", "highest_level", "prior_variance")
-        )
-        size = len(contenders)  # 0 for many arms before the second plan, and fewer than the maximum in old records
-        if size > MAX_CONTENDERS or not ((np.diff(contenders) > 0).all() and (contenders < n_arms).all()):
+    def _loaded(self, policy: Policy) -> None:
+        """Check the fields against each other. An empty incumbent is that of the prior."""
+        if len(self.incumbent):
+            self.incumbent = np.array(subset_of(self.incumbent.tolist(), policy.n_arms, policy.k))
+        size = len(self.contenders)  # 0 for many arms before the second plan, and fewer than the maximum in old records
+        if size > MAX_CONTENDERS or not (
+            (np.diff(self.contenders) > 0).all() and (self.contenders < policy.n_arms).all()
+        ):
             raise BadRecord(f"contenders must be at most {MAX_CONTENDERS} different arms, sorted")
-        if not (mean.shape == variance.shape == (n_arms,) and (variance > 0).all() and prior_variance > 0):
-            raise BadRecord(f"mean and variance must have a number per arm ({n_arms}), and variances must be above 0")
-        if triangle.shape != ((size + 1) * (size + 2) // 2,):
+        if len(self.covariance) != size + 1:
             raise BadRecord(f"covariance must be the lower triangle of a matrix of {size + 1} rows")
-        covariance = np.zeros((size + 1, size + 1))
-        covariance[np.tril_indices(size + 1)] = triangle
-        covariance = covariance + np.tril(covariance, -1).T
         try:
-            cholesky(covariance)
+            cholesky(self.covariance)
         except np.linalg.LinAlgError:
             raise BadRecord("covariance must be positive definite") from None
-        return cls(incumbent, level, highest_level, prior_variance, mean, variance, contenders, covariance)
 
 
 def cholesky(covariance: FloatArray) -> FloatArray:
