@@ -20,7 +20,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Field:
-    """One of a policy's `Fields`: the field `name` is the attribute `_name`, and the key `name` of the state.
+    """A field of a policy's state: the field `name` is the attribute `_name`, and the key `name` of the record.
 
     `dump(value)` returns plain values; `load(name, plain, policy)` checks them and returns the value. The values of a
     `flat` field are keys of the state themselves.
@@ -32,7 +32,7 @@ class Field:
 
 
 class Part(Protocol):
-    """An object that describes itself, such as a posterior."""
+    """An object that can be saved and restored by itself, such as a posterior."""
 
     def state(self) -> Any:
         """Return plain values."""
@@ -43,12 +43,12 @@ class Part(Protocol):
 
 
 def integer(least: int = 0) -> Field:
-    """Return the field of a whole number of at least `least`."""
+    """Return a field for a whole number of at least `least`."""
     return Field(int, lambda name, plain, _: whole(name, plain, least=least))
 
 
 def number(*, above: float, most: float) -> Field:
-    """Return the field of a number above `above` and at most `most`."""
+    """Return a field for a number above `above` and at most `most`."""
 
     def load(name: str, plain: Any, policy: Policy) -> float:
         del policy
@@ -61,17 +61,17 @@ def number(*, above: float, most: float) -> Field:
 
 
 def integers(length: str = "n_arms") -> Field:
-    """Return the field of an array of whole numbers; `length` is the policy's attribute with its length."""
+    """Return a field for an array of whole numbers; `length` is the policy's attribute with its length."""
     return Field(np.ndarray.tolist, lambda name, plain, of: _sized(name, whole_numbers(name, plain), of, length))
 
 
 def numbers(length: str = "n_arms") -> Field:
-    """Return the field of an array of finite numbers."""
+    """Return a field for an array of finite numbers."""
     return Field(np.ndarray.tolist, lambda name, plain, of: _sized(name, finite_numbers(name, plain), of, length))
 
 
 def flags(length: str = "n_arms") -> Field:
-    """Return the field of an array of booleans, written as 0 and 1."""
+    """Return a field for an array of booleans, written as 0 and 1."""
 
     def load(name: str, plain: Any, policy: Policy) -> Any:
         array = _sized(name, whole_numbers(name, plain), policy, length)
@@ -83,12 +83,12 @@ def flags(length: str = "n_arms") -> Field:
 
 
 def subset() -> Field:
-    """Return the field of a subset of K arms."""
+    """Return a field for a subset of K arms."""
     return Field(list, lambda _, plain, of: subset_of(plain, of.n_arms, of.k))
 
 
 def arms() -> Field:
-    """Return the field of a list of up to K different arms, in any order."""
+    """Return a field for a list of up to K different arms, in any order."""
 
     def load(name: str, plain: Any, policy: Policy) -> list[int]:
         chosen = whole_numbers(name, plain)
@@ -103,7 +103,7 @@ def arms() -> Field:
 
 
 def part(kind: type[Part], *, flat: bool = False) -> Field:
-    """Return the field of an object with `state()` and `load(state, n_arms, k)`."""
+    """Return a field for an object with `state()` and `load(state, n_arms, k)`."""
     return Field(lambda value: value.state(), lambda _, plain, of: kind.load(plain, of.n_arms, of.k), flat)
 
 

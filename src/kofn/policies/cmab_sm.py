@@ -96,7 +96,7 @@ class CMABSM(Policy):
         return isinstance(self._phase, tuple)
 
     def _next(self) -> Plan:
-        if isinstance(self._phase, tuple):  # the subset found, forever
+        if isinstance(self._phase, tuple):  # exploration is over
             return Plan.one(self._phase, self.horizon)
         return self._actions
 
@@ -231,7 +231,7 @@ class Sort:
         """Return the phase that `state` describes."""
         shape = -(-n_arms // (k + 1)), k + 1
         if any(len(state[name]) != shape[0] * shape[1] for name in ("groups", "count", "total", "unsorted")):
-            raise BadRecord(f"its lists must have {shape[0]} * {shape[1]} numbers: groups of {shape[1]} arms")
+            raise BadRecord(f"groups, count, total and unsorted must have {shape[0]} * {shape[1]} numbers each")
         sort = cls(
             whole_numbers("groups", state["groups"]).reshape(shape).astype(np.int32),
             whole_numbers("count", state["count"]).reshape(shape),
@@ -356,9 +356,9 @@ class Merge:
         waiting = deque(list(group) for group in state["waiting"])
         arms = [arm for group in (g1, g2, *waiting) for arm in group]
         if len(g1) != k or any(len(group) > k for group in (g2, *waiting)):
-            raise BadRecord(f"its groups must have at most {k} arms, and g1 {k}")
+            raise BadRecord(f"a group must have at most {k} arms, and g1 exactly {k}")
         if not all(isinstance(arm, int) and 0 <= arm < n_arms for arm in arms) or len(set(arms)) != len(arms):
-            raise BadRecord(f"its groups must be different arms from 0 to {n_arms - 1}")
+            raise BadRecord(f"groups must be different arms from 0 to {n_arms - 1}")
         if i + j != len(state["merged"]) or set(state["merged"]) != {*g1[:i], *g2[:j]} or i + j >= k or j >= len(g2):
             raise BadRecord("merged must be the first i arms of g1 and the first j arms of g2")
         r1, r2 = whole("r1", state["r1"]), whole("r2", state["r2"])

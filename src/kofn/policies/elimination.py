@@ -16,7 +16,7 @@ UNDECIDED, ACCEPTED, REJECTED = 0, 1, 2
 
 @dataclass
 class Marks:
-    """A mark per arm: undecided, accepted (surely among the best K) or rejected (surely not).
+    """A mark per arm: undecided, accepted (clearly among the best K) or rejected (clearly not).
 
     >>> marks = Marks.none(n_arms=4, k=2)
     >>> marks.decide(np.array([0.9, 0.5, 0.4, 0.1]), gap=0.3)
@@ -49,7 +49,7 @@ class Marks:
 
     @property
     def decided(self) -> bool:
-        """Whether there is nothing left to choose."""
+        """Whether the K arms are determined."""
         return not self.places or len(self.undecided) <= self.places
 
     def best(self, estimates: FloatArray) -> Subset:

@@ -217,7 +217,7 @@ class StepProduct(_Product):
 
 
 class SampledExpectation(ABC):
-    """Expected rewards that are estimated from random draws, with standard errors."""
+    """Sampled expected rewards: means over random draws, with standard errors."""
 
     @abstractmethod
     def value(self, subsets: IntArray) -> FloatArray:

@@ -110,7 +110,7 @@ class CountSampler:
     def _play_by_agreement(self, subsets: IntArray, times: NDArray[np.int64], rng: np.random.Generator) -> Sums:
         agreed = rng.binomial(times, self._all_agree(subsets))
         rest = times - agreed
-        if self._otherwise == 1 and self._agreed == 0:  # a maximum: half the time
+        if self._otherwise == 1 and self._agreed == 0:  # a maximum: this branch takes half the time
             total = rest.astype(np.float64)
             return total, total.copy()
         total = agreed * self._agreed + rest * self._otherwise

@@ -72,7 +72,7 @@ class Recommendations(AbstractProblem):
         return self.make_sampler()
 
     def assumptions(self) -> tuple[Finding, ...]:
-        """Return what the order and the attractions say of the paper's assumptions."""
+        """Return what follows from the order and the attractions for the paper's assumptions."""
         symmetric = self.order == "best" or bool((self.examine == self.examine[0]).all())
         if self.order == "best":
             why = "the page sorts the items"
