@@ -32,7 +32,7 @@ class Field:
 
 
 class Part(Protocol):
-    """An object that can be saved and restored by itself, such as a posterior."""
+    """An object that can be saved and restored, such as a posterior."""
 
     def state(self) -> Any:
         """Return plain values."""

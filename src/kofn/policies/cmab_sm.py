@@ -57,8 +57,8 @@ class CMABSM(Policy):
     (6, 7)
 
     The groups are the arms in order; `seed` shuffles them first. `resolution` is the paper's lambda, the smallest gap
-    worth resolving; the default is the printed (256 N log(2NT) / T)^(1/3). `schedule="figures"` explores as long as the
-    paper's figures show, not as long as its text says (docs/background/paper.md).
+    worth resolving; the default is the printed (256 N log(2NT) / T)^(1/3). `schedule="figures"` explores as long as in
+    the paper's figures, not as long as in its text (docs/background/paper.md).
     """
 
     name = "cmab-sm"

@@ -136,7 +136,7 @@ class CurveProduct(_Product):
     """The expected maximum or minimum of continuous arms, by Gauss-Kronrod quadrature on panels that fit the arms.
 
     The panels are chosen once, so that the value of a subset does not depend on which others are computed with it. A
-    row for which they are too coarse gets panels of its own.
+    row for which they are too coarse gets its own panels.
     """
 
     def __init__(self, arms: Arms, k: int, *, largest: bool) -> None:

@@ -52,7 +52,7 @@ def choose_sampler(arms: Arms, reward: Reward, k: int) -> CountSampler | Outcome
 
 
 def arm_totals(arms: Arms, subsets: IntArray, times: NDArray[np.int64], rng: np.random.Generator) -> FloatArray:
-    """Return what each arm of each row pays in `times[i]` plays, drawn for each arm by itself."""
+    """Return what each arm of each row pays in `times[i]` plays, drawn for each arm separately."""
     total, _ = choose_sampler(arms, mean, 1).play(subsets.reshape(-1, 1), np.repeat(times, subsets.shape[1]), rng)
     return total.reshape(subsets.shape)
 

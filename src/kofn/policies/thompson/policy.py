@@ -1,7 +1,7 @@
 """Thompson sampling by swaps, in linear memory: the default policy, original to kofn.
 
 Each draw of all effects from the posterior (posterior.py, sampling.py) swaps the incumbent's weakest arm for the
-strongest other arm, if the draw says that the swap is better; with K of 20 or more, up to K / 10 arms. A plan plays up
+strongest other arm, if it is stronger in that draw; with K of 20 or more, up to K / 10 arms. A plan plays up
 to 256 draws for a tenth of the time elapsed. It plays each swap at most as often as doubles the information about it.
 The policy needs no horizon and no tuning: it learns the noise and the scale of the effects.
 docs/reference/policies/thompson.md has the reasons and the measurements.

@@ -3,7 +3,7 @@
 Model: log odds of a subset's reward = log odds of the incumbent subset (the level) + effects of the arms swapped in
 - effects of the arms swapped out. Effects are Gaussian, with a mean and a variance per arm. The level and the
 contenders, the few arms nearest to the boundary of the top K, also have a dense covariance matrix: the reward of a
-subset does not tell which of its arms earned it, and for these arms that matters most.
+subset does not show which of its arms earned it, and for these arms that matters most.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A list of recommendations: the user reads it from the top and stops at the first useful item.
 
-A subset has no order, but a list has one. `order` says where it comes from: the page shows the most attractive item
+A subset has no order, but a list has one. `order` defines it: the page shows the most attractive item
 first ("best"), or a fixed catalogue lists lower numbers first ("number").
 """
 
