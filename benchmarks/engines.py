@@ -130,7 +130,7 @@ ENGINES = {
 
 
 def measured(engine: str) -> dict[str, Any]:
-    """Measure one engine. On a busy machine, processor seconds say more than wall-clock seconds."""
+    """Measure one engine. On a busy machine, processor seconds are more meaningful than wall-clock seconds."""
     found: dict[str, Any] = {"engine": engine}
     start, before = time.perf_counter(), processor_seconds()
     with ENGINES[engine]() as run_on:

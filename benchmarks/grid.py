@@ -1,7 +1,7 @@
-"""A policy on the paper's grid against the sketches that it must beat: `python benchmarks/grid.py linear-thompson`.
+"""Compare a policy with two sketches on the paper's grid: `python benchmarks/grid.py linear-thompson`.
 
-The sketches are Thompson sampling on a linear surrogate that was told the noise level, 16 random instances each: mean
-regret at 10^6 plays with the full covariance, and in linear memory.
+The sketches are Thompson sampling on a linear surrogate with known noise, with the full covariance and in linear
+memory: their mean regret at 10^6 plays on 16 random instances.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def made(name: str, setting: Setting, horizon: int, seed: np.random.SeedSequence
 
 
 def regrets(name: str, setting: Setting, horizon: int, runs: int, seed: int) -> list[float]:
-    """The regret of each run, on a fresh instance each."""
+    """Return the regret of each run; each has a fresh instance."""
     found = kofn.simulate_many(partial(made, name, setting, horizon), setting.problem, horizon, runs, seed)
     return [run.regret for run in found]
 

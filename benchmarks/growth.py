@@ -1,9 +1,9 @@
-"""How time and memory grow with N, K and T, and a million arms: `python benchmarks/growth.py [thompson dart cmab-sm]`.
+"""Measure how time and memory grow with N, K and T: `python benchmarks/growth.py [thompson dart cmab-sm]`.
 
-Policies that claim memory linear in N, on a mean of Bernoulli arms. Each case runs in a process of its own, so that its
-peak is its own; the slope of a row of cases is the exponent of its growth, from the first to the last. CMAB-SM has
-resolution 0.05 (the printed one explores nothing here); DART plays another subset with every play until it has decided,
-so that its cost grows with T, and its growth with T is measured up to 10^7. `--only large` runs one group of the cases.
+The policies are those with memory linear in N; the problem is a mean of Bernoulli arms. Each case runs in a separate
+process, so that its peak memory is known. The exponent of growth compares the first and the last case of a group.
+CMAB-SM has resolution 0.05 (the printed one explores nothing here). DART plays a different subset in every play until
+it has decided, so its cost grows with T: growth with T is measured up to 10^7. `--only large` runs one group of cases.
 """
 
 import argparse
@@ -32,11 +32,11 @@ GROUPS: dict[str, list[Case]] = {
     "large": [(10**6, 100, 10**8)],
 }
 FARTHEST = {"dart": 10**7}
-"""Horizons beyond which the growth of a policy with T is not measured."""
+"""The longest horizon at which the growth of a policy with T is measured."""
 
 
 def measure(policy: str, n_arms: int, k: int, horizon: int) -> dict[str, float]:
-    """Time and peak memory of a run, and how large the state is then."""
+    """Return the time and peak memory of a run, and the size of the state at its end."""
     warnings.simplefilter("ignore", kofn.ShortHorizonWarning)
     problem = kofn.Problem(kofn.Bernoulli(np.random.default_rng(n_arms).random(n_arms)), "mean", k)
     player = kofn.make_policy(policy, n_arms=n_arms, k=k, horizon=horizon, **PARAMS[policy])
@@ -61,7 +61,7 @@ def in_its_own_process(policy: str, case: Case) -> dict[str, float]:
 
 
 def slope(cases: list[Case], values: list[float]) -> float:
-    """The exponent of growth between the first and the last case of a row."""
+    """Return the exponent of growth between the first and the last case of a group."""
     grown = math.prod(after / before for before, after in zip(cases[0], cases[-1], strict=True))
     return math.log(values[-1] / values[0]) / math.log(grown)
 
@@ -74,11 +74,11 @@ def report(policy: str, groups: list[str]) -> None:
         cases = [case for case in GROUPS[group] if group != "T" or case[2] <= FARTHEST.get(policy, case[2])]
         found = []
         for n_arms, k, horizon in cases:
-            said = in_its_own_process(policy, (n_arms, k, horizon))
-            found.append(said)
+            result = in_its_own_process(policy, (n_arms, k, horizon))
+            found.append(result)
             print(
-                f"| {n_arms:,} | {k:,} | 10^{math.log10(horizon):.0f} | {said['seconds']:,.1f} | {said['rows']:,} "
-                f"| {said['peak']:,.0f} | {said['per arm']:.0f} | {said['regret']:.4f} |",
+                f"| {n_arms:,} | {k:,} | 10^{math.log10(horizon):.0f} | {result['seconds']:,.1f} | {result['rows']:,} "
+                f"| {result['peak']:,.0f} | {result['per arm']:.0f} | {result['regret']:.4f} |",
                 flush=True,
             )
         if len(cases) > 1:

@@ -1,4 +1,4 @@
-"""The tables of docs/guides/influence.md: `python -m benchmarks.influence speed`; `--help` lists the others.
+"""Make the tables of docs/guides/influence.md: `python -m benchmarks.influence speed`, and others (`--help`).
 
 The real graph is the karate club (34 nodes). The generated one has 10,000 nodes, by preferential attachment.
 """
@@ -44,7 +44,7 @@ def large(k: int = 10) -> Influence:
 
 @cache
 def preselected(k: int = 10) -> Influence:
-    """The same graph, with only the nodes of highest degree as candidates; degrees are known beforehand."""
+    """Return the same graph with only the nodes of highest degree as candidates; degrees are known in advance."""
     graph = large().graph
     best = np.argsort(-graph.in_degree, kind="stable")[:CANDIDATES]
     return Influence(graph, k, probability=0.05, candidates=best.tolist())
@@ -148,21 +148,21 @@ def regret(problem: Influence, horizon: int, runs: int, seed: int) -> kofn.Compa
 
 
 def on_karate(seed: int, runs: int, horizon: int = 10**6, picture: Path | None = None) -> None:
-    """N = 34, K = 5."""
+    """Compare the policies in the karate club: N = 34, K = 5."""
     result = regret(karate(), horizon, runs, seed)
     if picture is not None:
         save_figure(result.plot(), picture)
 
 
 def on_candidates(seed: int, runs: int, horizon: int = 10**5) -> None:
-    """N = 200 of 10,000 nodes, K = 10."""
+    """Compare the policies with 200 of 10,000 nodes as candidates, K = 10."""
     everywhere = float(preselected().value([preselected().greedy()])[0]) / float(large().value([large().greedy()])[0])
     print(f"Of what greedy reaches with all nodes, it reaches {everywhere:.1%} with these {CANDIDATES}.")
     regret(preselected(), horizon, runs, seed)
 
 
 def on_large(seed: int, runs: int, horizon: int = 10**6) -> None:
-    """N = 10,000, K = 10."""
+    """Compare the policies with all 10,000 nodes as candidates, K = 10."""
     regret(large(), horizon, runs, seed)
 
 
@@ -178,7 +178,7 @@ if __name__ == "__main__":
     parser.add_argument("table", choices=TABLES)
     parser.add_argument("--seed", type=int, default=77)
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--picture", type=Path, help="where the curves of `karate` are drawn")
+    parser.add_argument("--picture", type=Path, help="file for the picture of `karate`")
     args = parser.parse_args()
     more = {"picture": args.picture} if args.table == "karate" else {}
     TABLES[args.table](args.seed, args.runs, **more)

@@ -1,6 +1,6 @@
-"""Memory: the state as JSON, and the peak of a whole simulated run: `python benchmarks/memory.py [cmab-sm | thompson]`.
+"""Measure the state as JSON and the peak memory of a simulated run: `python benchmarks/memory.py [cmab-sm | thompson]`.
 
-Each size runs in a process of its own, so that its peak is its own.
+Each size runs in a separate process, so that its peak memory is known.
 """
 
 import json
@@ -24,7 +24,7 @@ def made(policy: str, n_arms: int, k: int) -> kofn.Policy:
 
 
 def largest_state(policy: kofn.Policy, problem: kofn.Problem, plans: int = 200) -> int:
-    """The largest JSON of the state over the first plans, each told by halves."""
+    """Return the largest size of the state as JSON over the first plans, each observed in two halves."""
     rng = np.random.default_rng(1)
     largest = 0
     for _ in range(plans):
@@ -39,7 +39,7 @@ def largest_state(policy: kofn.Policy, problem: kofn.Problem, plans: int = 200) 
 
 
 def measure(policy: str, n_arms: int, k: int) -> dict[str, float]:
-    """The state's size, and time and peak memory of a run."""
+    """Return the size of the state, and the time and peak memory of a run."""
     problem = kofn.Problem(kofn.Bernoulli(np.random.default_rng(n_arms).random(n_arms)), "mean", k)
     start = time.perf_counter()
     run = kofn.simulate(made(policy, n_arms, k), problem, HORIZONS[policy], seed=1)
@@ -61,10 +61,10 @@ def report(policy: str) -> None:
     print(f"{heads} {'peak [MiB]':>11} {'regret per play':>16}")
     for n_arms, k in CASES:
         command = [sys.executable, __file__, policy, str(n_arms), str(k)]
-        said = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
+        result = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
         print(
-            f"{n_arms:8,} {k:4} {said['state_bytes'] / 1e3:11,.0f} {said['state_bytes'] / n_arms:12.1f} "
-            f"{said['seconds']:8.2f} {said['decisions']:10,} {said['peak_mib']:11,.0f} {said['regret']:16.4f}",
+            f"{n_arms:8,} {k:4} {result['state_bytes'] / 1e3:11,.0f} {result['state_bytes'] / n_arms:12.1f} "
+            f"{result['seconds']:8.2f} {result['decisions']:10,} {result['peak_mib']:11,.0f} {result['regret']:16.4f}",
             flush=True,
         )
 

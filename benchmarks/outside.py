@@ -1,7 +1,7 @@
-"""Policies against numbers that were measured outside this project: `python benchmarks/outside.py [--json]`.
+"""Compare policies with numbers measured by others: `python benchmarks/outside.py [--json]`.
 
 N = 10, K = 2, arms whose means are uniform in (0.1, 0.9), with little noise (Beta arms, standard deviation 0.05): the
-regret that the authors' figures show at 10^3 to 10^6 plays (read off, some 5 %), and ours on 20 random instances.
+regret in the authors' figures at 10^3 to 10^6 plays (read off to about 5 %), and ours on 20 random instances.
 """
 
 import json
@@ -32,14 +32,14 @@ OURS = [
 
 
 def problem(reward: str, seed: int, deviation: float = 0.05) -> kofn.Problem:
-    """A random instance: Beta arms of that standard deviation."""
+    """Return a random instance: Beta arms with that standard deviation."""
     mean = np.random.default_rng(seed).uniform(0.1, 0.9, 10)
     size = mean * (1 - mean) / deviation**2 - 1
     return kofn.Problem(kofn.Beta(mean * size, (1 - mean) * size), reward, 2, absent=0.0)
 
 
 def regret(reward: str, name: str, params: Mapping[str, object], horizon: int, instances: int) -> float:
-    """Mean regret over the instances."""
+    """Return the mean regret over the instances."""
     given: dict[str, Any] = dict(params)
     if given.get("m") == "T^(2/3)":
         given["m"] = round(horizon ** (2 / 3))

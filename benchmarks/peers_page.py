@@ -107,27 +107,27 @@ def far(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         loops = row["loops"] or [None, None]
         cells = [*loops, *(each and each / row["ours"] for each in loops)]
-        said = " | ".join("" if each is None else number(each) for each in cells)
-        text += f"| {row['setting']} | {power(row['horizon'])} | {number(row['ours'])} | {said} |\n"
+        shown = " | ".join("" if each is None else number(each) for each in cells)
+        text += f"| {row['setting']} | {power(row['horizon'])} | {number(row['ours'])} | {shown} |\n"
     return text
 
 
 def left_out(reasons: dict[str, str]) -> str:
-    said = {**{package: f"`{why}`" for package, why in reasons.items()}, "banditpylib": BANDITPYLIB}
-    return "".join(f"- {package}: {why}\n" for package, why in said.items())
+    packages = {**{package: f"`{why}`" for package, why in reasons.items()}, "banditpylib": BANDITPYLIB}
+    return "".join(f"- {package}: {why}\n" for package, why in packages.items())
 
 
 def page(found: dict[str, Any]) -> str:
     """Return the whole page."""
     about = found["about"]
     versions = ", ".join(f"{package} {which}" for package, which in about["versions"].items())
-    said = (
+    text = (
         f"it took {about['minutes']:.1f} minutes on {about['cores']} cores shared with other work (load "
         f"{about['load before']:.0f} before, {about['load after']:.0f} after).\n"
         f"Python {platform.python_version()}, {versions}."
     )
     return (
-        f"{INTRO.format(about=said)}\n## In memory\n\n{sections(found['rows'], disk=False)}"
+        f"{INTRO.format(about=text)}\n## In memory\n\n{sections(found['rows'], disk=False)}"
         f"## On disk\n\nEvery `ask` and `tell` is on the disk when it returns.\n\n{sections(found['rows'], disk=True)}"
         f"{HOW.format(horizon=about['horizon'])}\n{far(found['far'])}\n"
         f"## Left out\n\n{left_out(found['left_out'])}"

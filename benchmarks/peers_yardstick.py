@@ -62,8 +62,8 @@ def timed(loop: Loop, world: World, plays: int) -> tuple[IntArray, float]:
     rng = np.random.default_rng(np.random.SeedSequence(world.seed).spawn(4)[3])
     p, subsets = np.array(world.p), np.array(world.subsets)  # copies, because the code is compiled for writable arrays
     begun = time.process_time()
-    said = loop(p, subsets, plays, world.counts, rng)
-    return said, time.process_time() - begun
+    result = loop(p, subsets, plays, world.counts, rng)
+    return result, time.process_time() - begun
 
 
 def speed(loop: Loop, world: World, plays: int) -> float:

@@ -1,6 +1,6 @@
-"""Speed, as ratios within one run, since machines are noisy: `python benchmarks/speed.py`.
+"""Measure speed, as ratios within one process, because machines are noisy: `python benchmarks/speed.py`.
 
-1. A CMAB-SM run of 10^6 plays against a plain loop that draws every play with NumPy, in the straightforward way.
+1. A CMAB-SM run of 10^6 plays against a plain loop that draws every play with NumPy.
 2. The same run with 10^12 plays, at the same resolution.
 3. One `ask` and one `tell`, at N = 24 and at N = 100,000.
 """
@@ -20,7 +20,7 @@ P = np.random.default_rng(7).random(N)
 
 
 def seconds(work: Callable[[], object], repeat: int) -> float:
-    """The median over `repeat` calls."""
+    """Return the median time of `repeat` calls."""
     taken = []
     for _ in range(repeat):
         start = time.perf_counter()
@@ -30,7 +30,7 @@ def seconds(work: Callable[[], object], repeat: int) -> float:
 
 
 def plain_loop(horizon: int, resolution: float | None) -> float:
-    """The same policy, every play drawn by itself: what people write first. Returns the regret."""
+    """Run the same policy and draw every play separately, as a simple simulation does; return the regret."""
     rng = np.random.default_rng(1)
     policy = kofn.CMABSM(N, K, 10**6, resolution=resolution)
     best = 1 - np.prod(1 - np.sort(P)[-K:])
@@ -45,7 +45,7 @@ def plain_loop(horizon: int, resolution: float | None) -> float:
 
 
 def bare_loop(horizon: int) -> None:
-    """Only the draws of the plain loop, without any policy: the least that a loop over plays can cost."""
+    """Make only the draws of the plain loop, without a policy: the least that a loop over plays can cost."""
     rng = np.random.default_rng(1)
     p = P[:K]
     for _ in range(horizon):
@@ -58,7 +58,7 @@ def simulated(horizon: int, resolution: float | None) -> kofn.Run:
 
 
 def ask_tell(n_arms: int, k: int, pairs: int = 100_000) -> float:
-    """Seconds for one `ask` and one `tell`, while exploring."""
+    """Return the seconds of one `ask` and one `tell`, while exploring."""
     policy = kofn.CMABSM(n_arms, k, 10**12, resolution=0.01)
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""The tables of docs/reference/policies/thompson.md: `python -m benchmarks.thompson regret`; `--help` names the others.
+"""Make the tables of docs/reference/policies/thompson.md: `python -m benchmarks.thompson regret` (`--help`).
 
 Instances are those of the suite's settings with the given seed, which was not used for tuning (1000 to 6100 were).
 """
@@ -39,7 +39,7 @@ def table(*heads: str) -> None:
 
 
 def instance(setting: Setting, seed: int, run: int) -> tuple[AbstractProblem, list[np.random.SeedSequence]]:
-    """The problem of one run, and the seeds of its policy and its plays."""
+    """Return the problem of one run, and the seeds of its policy and its plays."""
     for_problem, *others = np.random.SeedSequence([seed, run]).spawn(3)
     return setting.problem(for_problem), others
 
@@ -66,7 +66,7 @@ def published_of(setting: Setting) -> float | None:
 def finals_of(
     settings: Sequence[Setting], policies: Sequence[str], seed: int, runs: int, archive: str
 ) -> dict[str, dict[str, list[float]]]:
-    """The regret of each run, by setting and policy."""
+    """Return the regret of each run, by setting and policy."""
     found: dict[str, dict[str, list[float]]] = {setting.name: {} for setting in settings}
     for result in run_suite(RunArchive(Path(archive)), settings=settings, policies=policies, runs=runs, seed=seed):
         if "finals" in result:
@@ -75,7 +75,7 @@ def finals_of(
 
 
 def regret(seed: int, runs: int, archive: str) -> None:
-    """Thompson against the sketch, the paper and the best of all rivals, on every setting up to N = 45."""
+    """Compare thompson with the sketch, the paper and the best other policy, on every setting up to N = 45."""
     found = finals_of(SMALL, ["thompson", *RIVALS], seed, runs, archive)
     table("setting", "thompson", "worst / mean", "/ O(N) sketch", "/ published", "best rival", "its regret", "ratio")
     within = []
@@ -108,7 +108,7 @@ def regret(seed: int, runs: int, archive: str) -> None:
 
 
 def _again(setting: Setting, seed: int, run: int, number: int, horizon: int) -> float:
-    """The regret on the instance of a run of the suite, with other luck."""
+    """Return the regret on the instance of a run of the suite, with other random numbers."""
     (competitor,) = competitors_for(["thompson"], setting, horizon, seed)
     for_policy, for_plays = np.random.SeedSequence([seed, run, number]).spawn(2)
     policy = kofn.Thompson(setting.n_arms, setting.k, seed=for_policy)
@@ -117,7 +117,7 @@ def _again(setting: Setting, seed: int, run: int, number: int, horizon: int) -> 
 
 
 def tails(seed: int, runs: int, archive: str, times: int = 20, horizon: int = 10**6) -> None:
-    """The settings of the paper's grid whose worst run is over 5 means: was it luck, or the instance?"""
+    """Repeat the worst runs of the paper's grid that are over 5 means: was it bad luck, or a hard instance?"""
     grid = [setting for setting in SMALL if setting.family in GRID]
     found = finals_of(grid, ["thompson"], seed, runs, archive)
     table("setting", "mean", "worst / mean", f"the same instance {times} times more: mean / mean", "least", "most")
@@ -131,13 +131,13 @@ def tails(seed: int, runs: int, archive: str, times: int = 20, horizon: int = 10
             line(setting.name, f"{mean:,.0f}", *(f"{cell / mean:.1f}" for cell in cells))
 
 
-# what no policy gets around
+# the least possible regret
 
 
 def _least(setting: Setting, seed: int, run: int, horizon: int) -> float:
-    """What it costs to tell each other arm from the one whose place it is looked at in: Lai and Robbins' gap ln T / KL.
+    """Return the least regret needed to distinguish each arm from the one it replaces: Lai and Robbins' gap ln T / KL.
 
-    For 0-1 rewards, in the place where this is least, and at most what the arm would lose if it were always played.
+    For 0-1 rewards, in the place where this is least, and at most the regret of always playing the arm.
     """
     problem, _ = instance(setting, seed, run)
     best = np.array(problem.best)
@@ -150,7 +150,7 @@ def _least(setting: Setting, seed: int, run: int, horizon: int) -> float:
 
 
 def least(seed: int, runs: int, horizon: int = 10**6) -> None:
-    """On the maximum: what must be lost, and how often the worst of 30 instances must lose over 5 times the mean."""
+    """Print the least regret on the maximum, and how often the worst of 30 instances must exceed 5 times the mean."""
     table("setting", "least regret, mean", "median", "worst of 30 over 5 means")
     rng = np.random.default_rng(seed)
     for setting in SMALL:
@@ -165,7 +165,7 @@ def least(seed: int, runs: int, horizon: int = 10**6) -> None:
 
 
 def anytime(seed: int, runs: int) -> None:
-    """Regret after 10^3, 10^4 and 10^5 plays; CMAB-SM and DART are told that horizon."""
+    """Print the regret after 10^3, 10^4 and 10^5 plays; CMAB-SM and DART are given that horizon."""
     horizons = (10**3, 10**4, 10**5)
     names = ("thompson", "cmab-sm", "dart")
     table("setting", *(f"{name}, T = {horizon:,}" for horizon in horizons for name in names))
@@ -191,7 +191,7 @@ def _late(setting: Setting, seed: int, run: int, horizon: int, delay: int) -> fl
 
 
 def _blind(setting: Setting, seed: int, run: int, delay: int) -> float:
-    """What the plays before the first reward lose, with nothing to go by: random subsets."""
+    """Return the regret of the plays before the first reward: those of random subsets."""
     problem, _ = instance(setting, seed, run)
     rng = np.random.default_rng(run)
     subsets = [np.sort(rng.choice(setting.n_arms, setting.k, replace=False)) for _ in range(2_000)]
@@ -199,7 +199,7 @@ def _blind(setting: Setting, seed: int, run: int, delay: int) -> float:
 
 
 def delay(seed: int, runs: int, late: int = 10_000, horizon: int = 10**6) -> None:
-    """Every reward comes 10,000 plays late."""
+    """Print the regret if every reward arrives 10,000 plays late."""
     table("setting", "no delay", f"{late:,} plays late", "of these, blind", "rest / no delay")
     for name in ("mean", "max", "cross-selling", "likely-min"):
         setting = Setting(name, 24, 5)
@@ -214,7 +214,7 @@ def delay(seed: int, runs: int, late: int = 10_000, horizon: int = 10**6) -> Non
 
 
 def _drifting(half_life: int | None, seed: int, run: int, span: int, spans: int) -> float:
-    """Every `span` plays, all arms are drawn anew."""
+    """Return the regret if all arms are redrawn every `span` plays."""
     setting = Setting("mean", 24, 5)
     policy = kofn.Thompson(24, 5, half_life=half_life, seed=run)
     rng = np.random.default_rng([seed, run])
@@ -231,7 +231,7 @@ def _drifting(half_life: int | None, seed: int, run: int, span: int, spans: int)
 
 
 def drift(seed: int, runs: int, span: int = 100_000, spans: int = 5) -> None:
-    """The best subset changes four times in 500,000 plays."""
+    """Print the regret if the best subset changes four times in 500,000 plays."""
     table("half_life", f"regret of {span * spans:,} plays", "uniform would lose")
     setting = Setting("mean", 24, 5)
     uniform = np.mean([_blind(setting, seed, run, span * spans) for run in range(runs)])
@@ -249,13 +249,13 @@ def _guarded(doubt: float, setting: Setting, seed: int, run: int, horizon: int) 
 
 
 def guard(seed: int, runs: int, horizon: int = 10**6) -> None:
-    """The case that needs the guard: without it, an arm that was tried in bad company is not tried again."""
+    """Print a case that needs the guard: without it, an arm that was tried beside bad arms is not tried again."""
     table("growth of variances per climb of 1", "mean regret", "median", "the worst three")
     setting = Setting("mean", 100, 2)
-    for doubt, says in ((0.0, "none"), (0.5, "e^(1/2)")):
+    for doubt, label in ((0.0, "none"), (0.5, "e^(1/2)")):
         found = sorted(compute(_guarded, [(doubt, setting, seed, run, horizon) for run in range(runs)]))
         line(
-            says,
+            label,
             f"{np.mean(found):,.0f}",
             f"{np.median(found):,.0f}",
             " / ".join(f"{each:,.0f}" for each in found[-3:]),
@@ -270,7 +270,7 @@ def made(guarantee: bool, setting: Setting, seed: np.random.SeedSequence) -> kof
 
 
 def guarantee(seed: int, runs: int, horizon: int = 10**6) -> None:
-    """What guarantee=True costs."""
+    """Print the cost of guarantee=True."""
     table("setting", "thompson", "with guarantee", "more")
     for family, n_arms, k in (
         ("mean", 12, 3),
@@ -311,7 +311,7 @@ if __name__ == "__main__":
     parser.add_argument("table", choices=TABLES)
     parser.add_argument("--seed", type=int, default=77)
     parser.add_argument("--runs", type=int, default=30)
-    parser.add_argument("--archive", default="suite-30", help="where the results of `regret` and `tails` are kept")
+    parser.add_argument("--archive", default="suite-30", help="archive of the runs of `regret` and `tails`")
     args = parser.parse_args()
     more = {"archive": args.archive} if args.table in ("regret", "tails") else {}
     TABLES[args.table](args.seed, args.runs, **more)

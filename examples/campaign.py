@@ -10,12 +10,12 @@ PRICES = dict(zip(GOODS, [1, 2, 3, 4, 5, 6, 7, 8], strict=True))  # mean spendin
 
 
 def spent(shown: tuple[str, ...] | list[str], rng: random.Random) -> float:
-    """Return what one visitor spends on a page with these goods."""
+    """Return the amount that one visitor spends on a page with these goods."""
     return sum(PRICES[each] for each in shown) * rng.random()
 
 
 def main() -> None:
-    """Create a campaign, open it a second time as another process would, decide and reward, and read what it knows."""
+    """Create a campaign, open it a second time as another process would, decide and reward, and report the result."""
     rng = random.Random(1)
     with TemporaryDirectory() as folder:
         store = f"sqlite:///{folder}/shop.db"

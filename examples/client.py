@@ -16,7 +16,7 @@ SERVERS = ["ash", "birch", "cedar", "elm", "fir", "oak"]
 
 @contextmanager
 def service(store: str) -> Iterator[str]:
-    """Run the service on a free port of this machine and give its address."""
+    """Run the service on a free port of this machine and yield its address."""
     listener = socket.create_server(("127.0.0.1", 0))
     app = make_app(Settings(store=store, loopback=True))
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))

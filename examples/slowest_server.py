@@ -16,7 +16,7 @@ def latency(servers: tuple[int, ...]) -> float:
 
 
 def main() -> None:
-    """Minimise a latency between 0 and the timeout, and compare with random servers."""
+    """Minimise the latency, and compare it with that of random servers."""
     policy = kofn.Thompson(n_arms=10, k=3, reward_range=(0, TIMEOUT), direction="minimize", seed=1)
     waited = np.empty(REQUESTS)
     for request in range(REQUESTS):

@@ -1,4 +1,4 @@
-"""Wrong calls and what kofn answers, as data: `python -m tests.bad_input > docs/reference/errors.md` writes them down.
+"""Wrong calls and their error messages, as data: `python -m tests.bad_input > docs/reference/errors.md` makes the page.
 
 A call is the text of one Python expression, evaluated after `SETUP`, or the arguments of the command line, run in a
 folder that holds one file, `taken`.
@@ -41,21 +41,21 @@ run = kofn.simulate(kofn.CMABSM(6, 2, 1_000_000), problem, 1_000_000, seed=1)
 
 @dataclass(frozen=True)
 class Wrong:
-    """A wrong call; `says` is how its message begins."""
+    """A wrong call; its error message starts with `message`."""
 
     name: str
     call: str
     error: type[KofnError]
-    says: str
+    message: str
 
 
 @dataclass(frozen=True)
 class WrongCommand:
-    """A wrong command line; `says` is how its one line begins."""
+    """A wrong command line; the line on stderr starts with `message`."""
 
     name: str
     argv: str
-    says: str
+    message: str
 
 
 SECTIONS: dict[str, list[Wrong]] = {
@@ -231,7 +231,7 @@ SECTIONS: dict[str, list[Wrong]] = {
             "not a record",
             "kofn.restore('policy')",
             BadRecord,
-            "a record must have the keys policy, format, params and st",
+            "a record must have the keys policy, format, params and state",
         ),
         Wrong(
             "half a record",
@@ -284,7 +284,10 @@ SECTIONS: dict[str, list[Wrong]] = {
             "unequal lengths", "kofn.Beta([1, 2], [1, 2, 3])", BadInput, "a and b must have one number per arm; got 2 "
         ),
         Wrong(
-            "an empty sample", "kofn.Empirical([[0.1], []])", BadInput, "samples[1] must be a list of at least one nu"
+            "an empty sample",
+            "kofn.Empirical([[0.1], []])",
+            BadInput,
+            "samples[1] must be a list of at least one number",
         ),
         Wrong(
             "more than always",
@@ -306,13 +309,13 @@ SECTIONS: dict[str, list[Wrong]] = {
             "a reward of the wrong shape",
             "kofn.Problem(arms, np.mean, 2)",
             BadInput,
-            "a reward takes an array whose last axis is K=2 and returns one number per pl",
+            "a reward takes an array whose last axis is K=2 and returns one number per play, but ",
         ),
         Wrong(
             "a reward that fails",
             "kofn.Problem(arms, lambda x: x[..., 2], 2)",
             BadInput,
-            "a reward takes an array whose last axis is K=2 and returns one number per pl",
+            "a reward takes an array whose last axis is K=2 and returns one number per play, but ",
         ),
         Wrong("no function", "rewards.utility(2)", BadInput, "fn must be a function of the sum, for instance np.sqrt"),
         Wrong("a subset too large", "problem.value([(0, 1, 2)])", BadInput, "a subset has 2 arms; got rows of 3"),
@@ -320,14 +323,17 @@ SECTIONS: dict[str, list[Wrong]] = {
             "an arm too many", "problem.value([(0, 6)])", BadInput, "arms are numbered from 0 to 5; got row 0: (0, 6)"
         ),
         Wrong(
-            "half a play", "problem.play([(0, 1)], [0.5], 1)", BadInput, "times must be whole numbers of plays; got f"
+            "half a play",
+            "problem.play([(0, 1)], [0.5], 1)",
+            BadInput,
+            "times must be whole numbers of plays; got float64",
         ),
-        Wrong("times that do not fit", "problem.play([(0, 1)], [1, 2], 1)", BadInput, "times must have one number pe"),
+        Wrong("times that do not fit", "problem.play([(0, 1)], [1, 2], 1)", BadInput, "times must have one number per"),
         Wrong(
             "not the best",
             "kofn.Problem(arms, 'mean', 2, best=(0, 1)).gap([(4, 5)])",
             BadInput,
-            "best=(0, 1) was given, but (4, 5) is better by 0.65: give the best sub",
+            "best=(0, 1) was given, but (4, 5) is better by 0.65: give the best subset",
         ),
     ],
     "Problems from applications": [
@@ -371,7 +377,7 @@ SECTIONS: dict[str, list[Wrong]] = {
             "a subset that was never logged",
             "logs.evaluate(logs.Log.simulate(problem, 3, seed=1), (0, 1))",
             BadInput,
-            "the log has no play of (0, 1); an estimate with an error needs two. An a",
+            "the log has no play of (0, 1); an estimate with an error needs two. An additive",
         ),
         Wrong(
             "a policy that does not fit the log",
@@ -405,7 +411,10 @@ SECTIONS: dict[str, list[Wrong]] = {
             "the policy has already observed 1 plays: simulate a new one",
         ),
         Wrong(
-            "a wrong seed", "kofn.simulate(policy, problem, 10, seed='1')", BadInput, "seed must be an int, a SeedSequ"
+            "a wrong seed",
+            "kofn.simulate(policy, problem, 10, seed='1')",
+            BadInput,
+            "seed must be an int, a SeedSequence",
         ),
         Wrong(
             "one policy for many runs",
@@ -426,10 +435,15 @@ SECTIONS: dict[str, list[Wrong]] = {
             "workers must be a whole number of at least 1, not 0",
         ),
         Wrong(
-            "past the end", "run.regret_at(2_000_000)", BadInput, "plays must be from 0 to 1,000,000, the length of th"
+            "past the end", "run.regret_at(2_000_000)", BadInput, "plays must be from 0 to 1,000,000, the length of the"
         ),
         Wrong("a band of nothing", "kofn.Band.over([])", BadInput, "a band needs at least one curve"),
-        Wrong("95 %", "kofn.Band.over([run.curve], level=95)", BadInput, "level must be a probability such as 0.95"),
+        Wrong(
+            "95 %",
+            "kofn.Band.over([run.curve], level=95)",
+            BadInput,
+            "level must be a probability such as 0.95, not 95",
+        ),
     ],
     "Comparing": [
         Wrong(
@@ -467,14 +481,15 @@ SECTIONS: dict[str, list[Wrong]] = {
             "a policy that cannot play it",
             "kofn.compare(['etcg'], problem, 1000)",
             BadInput,
-            "etcg plays fewer than K arms, and this problem does not define what they earn: give what an empty pl",
+            "etcg plays fewer than K arms, and this problem does not define what they earn: give what an empty place",
         ),
         Wrong("no runs", "kofn.compare(['dart'], problem, 1000, runs=0)", BadInput, "runs must be a whole number of"),
         Wrong(
             "unknown backend",
             "kofn.compare(['dart'], problem, 1000, backend='spark')",
             BadInput,
-            "backend must be 'local', 'dask', the address of a cluster such as 'dask:tcp://10.0.0.1:8786', or a ",
+            "backend must be 'local', 'dask', the address of a cluster such as 'dask:tcp://10.0.0.1:8786', or a "
+            "distributed.Client, not 'spark'",
         ),
         Wrong(
             "workers for a cluster that has its own",
@@ -533,7 +548,7 @@ COMMANDS = [
         "not a number", "run --horizon soon", "Invalid value for '--horizon': 'soon' is not a whole number of"
     ),
     WrongCommand(
-        "a decimal comma", "run --arms 2,5", "Invalid value for '--arms': '2,5' is not a whole number of at l"
+        "a decimal comma", "run --arms 2,5", "Invalid value for '--arms': '2,5' is not a whole number of at least"
     ),
     WrongCommand(
         "half a play", "run --horizon 2.5", "Invalid value for '--horizon': '2.5' is not a whole number of at"
@@ -548,14 +563,16 @@ COMMANDS = [
         "unknown policy", "run dart-2", "there is no policy 'dart-2': did you mean 'dart'? Available: cmab-sm, "
     ),
     WrongCommand(
-        "unknown problem", "run --problem median", "there is no problem 'median': did you mean 'mean'? Availabl"
+        "unknown problem", "run --problem median", "there is no problem 'median': did you mean 'mean'? Available"
     ),
     WrongCommand("all arms", "run --arms 5 --k 5", "k must be less than n_arms; got k=5 and n_arms=5"),
     WrongCommand(
         "no value", "run --set resolution", "--set takes NAME=VALUE, such as resolution=0.05; got 'resolution'"
     ),
     WrongCommand(
-        "unknown parameter", "run cmab-sm --set epsilon=0.1", "cmab-sm does not take epsilon; it takes: direction, hor"
+        "unknown parameter",
+        "run cmab-sm --set epsilon=0.1",
+        "cmab-sm does not take epsilon; it takes: direction, horizon",
     ),
     WrongCommand(
         "a parameter by the wrong way", "run --set k=3", "--set is for the policy's own parameters: use --k for k"
@@ -564,7 +581,7 @@ COMMANDS = [
         "a wrong parameter", "run cmab-sm --set resolution=fine", "resolution must be a finite number; got 'fine'"
     ),
     WrongCommand(
-        "another direction", "run --set direction=minimize", "the policy has direction='minimize', but the pro"
+        "another direction", "run --set direction=minimize", "the policy has direction='minimize', but the problem"
     ),
     WrongCommand("too many subsets", "run improved-ucb --arms 100 --k 50", "50 of 100 arms make "),
     WrongCommand("a folder for a file", "run --out .", "a picture needs a file name, such as run; got the folder '.'"),
@@ -604,7 +621,9 @@ COMMANDS = [
     WrongCommand(
         "a folder for a picture", "compare dart --out .", "a picture needs a file name, such as run; got the "
     ),
-    WrongCommand("unknown setting", "suite median", "the suite has no setting median (did you mean mean?); it has: me"),
+    WrongCommand(
+        "unknown setting", "suite median", "the suite has no setting median (did you mean mean?); it has: mean"
+    ),
     WrongCommand(
         "unknown policy in the suite", "suite rare --policy dart-2", "there is no policy 'dart-2': did you mean 'dart'?"
     ),
@@ -616,14 +635,14 @@ COMMANDS = [
 
 
 def prepared() -> dict[str, Any]:
-    """What the calls are made on: fresh objects each time."""
+    """Return new objects for a call."""
     names: dict[str, Any] = {}
     exec(SETUP, names)
     return names
 
 
 def refusal(wrong: Wrong, names: dict[str, Any]) -> Exception:
-    """The error that the call ends in."""
+    """Return the error that the call raises."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -634,8 +653,8 @@ def refusal(wrong: Wrong, names: dict[str, Any]) -> Exception:
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a command left behind."""
+class Output:
+    """The result of a command: exit code, output, and the files in its folder."""
 
     code: object
     stdout: str
@@ -643,8 +662,8 @@ class Said:
     files: list[str]
 
 
-def command(argv: str) -> Said:
-    """`kofn ARGV`, run here, in a folder with one file called `taken`."""
+def command(argv: str) -> Output:
+    """Run `kofn ARGV` in this process, in a folder with one file called `taken`."""
     from kofn.cli import main
 
     out, err = io.StringIO(), io.StringIO()
@@ -658,23 +677,23 @@ def command(argv: str) -> Said:
                 main()
             except SystemExit as end:
                 code = end.code
-        return Said(code, out.getvalue(), err.getvalue(), sorted(each.name for each in Path().iterdir()))
+        return Output(code, out.getvalue(), err.getvalue(), sorted(each.name for each in Path().iterdir()))
 
 
 def markdown() -> str:
-    """All of it as a page."""
+    """Return the page with all calls and messages."""
     return "\n".join(_lines())
 
 
 def _lines() -> Iterator[str]:
     calls = sum(map(len, SECTIONS.values()))
     yield from (
-        "# What kofn says to wrong input",
+        "# The error messages",
         "",
         "<!-- Written by `python -m tests.bad_input > docs/reference/errors.md`; a test compares. -->",
         "",
-        f"{calls} wrong calls and {len(COMMANDS)} wrong commands, with the message each gets. Every error is a",
-        "`kofn.KofnError`; what was called is as it was before. The calls are made after",
+        f"{calls} wrong calls and {len(COMMANDS)} wrong commands, each with its message. Every error is a",
+        "`kofn.KofnError`, and a refused call changes nothing. The calls are made after",
         "",
         "```python",
         SETUP.rstrip(),
@@ -690,7 +709,7 @@ def _lines() -> Iterator[str]:
     yield from (
         "## The command line",
         "",
-        "One line on stderr, exit code 2, nothing on stdout, no file written.",
+        "Each prints one line on stderr and nothing on stdout, writes no file, and exits with code 2.",
         "",
         "| | command | message |",
         "| --- | --- | --- |",

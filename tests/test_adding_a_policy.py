@@ -101,7 +101,7 @@ def test_the_command_line_finds_it(tree: Path) -> None:
         "linear_memory": True,
         "keeps_subsets": False,
         "needs": [],
-        "says": "Play random subsets for a while, then the K arms whose subsets earned most on average.",
+        "description": "Play random subsets for a while, then the K arms whose subsets earned most on average.",
     }
     said = json.loads(kofn(tree, "run", NAME, "--arms", "6", "--k", "2", "--horizon", "1e5", "--json"))
     assert (said["policy"], said["exploration"]) == (NAME, 3_915)

@@ -171,11 +171,11 @@ WRONG: list[tuple[Any, int | None, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("backend", "workers", "says"), WRONG)
-def test_what_is_no_backend_is_refused_before_anything_runs(backend: Any, workers: int | None, says: str) -> None:
-    with pytest.raises(BadInput, match=f"^{says}"):
+@pytest.mark.parametrize(("backend", "workers", "message"), WRONG)
+def test_what_is_no_backend_is_refused_before_anything_runs(backend: Any, workers: int | None, message: str) -> None:
+    with pytest.raises(BadInput, match=f"^{message}"):
         compute_unordered(square, [(1,)], backend=backend, workers=workers)
-    with pytest.raises(BadInput, match=f"^{says}"):
+    with pytest.raises(BadInput, match=f"^{message}"):
         kofn.compare(["uniform"], SETTING, 10, runs=1, backend=backend, workers=workers)
 
 

@@ -16,7 +16,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "reference" / "errors.md"
 
 
 def seen(names: dict[str, Any]) -> dict[str, Any]:
-    """All that can be seen of the policies and records."""
+    """Return the visible state of the policies and records."""
     policies = {name: each for name, each in names.items() if isinstance(each, Policy)}
     return {
         "saved": {name: kofn.save(each) for name, each in policies.items()},
@@ -26,17 +26,17 @@ def seen(names: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("title", "wrong"), CALLS, ids=[f"{title}: {wrong.name}" for title, wrong in CALLS])
-def test_a_wrong_call_is_refused_in_words_and_changes_nothing(title: str, wrong: Wrong) -> None:
+def test_a_wrong_call_is_refused_with_its_message_and_changes_nothing(title: str, wrong: Wrong) -> None:
     names = prepared()
     before = seen(names)
     error = refusal(wrong, names)
     assert type(error) is wrong.error
     assert isinstance(error, KofnError)
-    assert str(error).startswith(wrong.says), str(error)
+    assert str(error).startswith(wrong.message), str(error)
     assert "\n" not in str(error)
     assert seen(names) == before
     after, twin = names["used"], prepared()["used"]
-    for _ in range(20):  # it goes on as if nothing had been
+    for _ in range(20):  # it continues as if the call had not been made
         subset = after.ask()
         assert subset == twin.ask()
         after.tell(subset, 0.5)
@@ -46,13 +46,13 @@ def test_a_wrong_call_is_refused_in_words_and_changes_nothing(title: str, wrong:
 
 @pytest.mark.parametrize("wrong", COMMANDS, ids=[wrong.name for wrong in COMMANDS])
 def test_a_wrong_command_is_refused_in_one_line(wrong: WrongCommand) -> None:
-    said = command(wrong.argv)
-    assert said.code == 2
-    assert said.stdout == ""
-    *notes, line = said.stderr.splitlines()
-    assert line.startswith(f"kofn: {wrong.says}")
+    output = command(wrong.argv)
+    assert output.code == 2
+    assert output.stdout == ""
+    *notes, line = output.stderr.splitlines()
+    assert line.startswith(f"kofn: {wrong.message}")
     assert notes == []
-    assert said.files == ["taken"]
+    assert output.files == ["taken"]
 
 
 def test_there_are_enough_of_them() -> None:

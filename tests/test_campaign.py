@@ -137,8 +137,8 @@ def test_a_batch_is_taken_whole_or_not_at_all(store_url: str) -> None:
         (5, kofn.BadInput, "pairs"),
         ([(7, 1.0)], kofn.UnknownDecision, "7 is not a decision"),
     ]
-    for batch, error, says in wrong:
-        with pytest.raises(error, match=says):
+    for batch, error, message in wrong:
+        with pytest.raises(error, match=message):
             campaign.rewards(batch)
         assert campaign.export() == before
     result = campaign.rewards([*good.items(), *good.items(), (first.id, 1.0)])
@@ -220,7 +220,7 @@ def test_a_total_with_a_key_counts_once(store_url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ((["a", "b"], 1, 1.0), "3 different arms; got 2"),
         ((["a", "a", "b"], 1, 1.0), "arm 'a' is listed twice"),
@@ -235,10 +235,10 @@ def test_a_total_with_a_key_counts_once(store_url: str) -> None:
         ((["a", "b", "c"], 10**30, 1.0), "at most"),
     ],
 )
-def test_wrong_totals_are_refused(sqlite_store: str, arguments: Any, says: str) -> None:
+def test_wrong_totals_are_refused(sqlite_store: str, arguments: Any, message: str) -> None:
     campaign = create(sqlite_store)
     before = campaign.export()
-    with pytest.raises(kofn.BadInput, match=says):
+    with pytest.raises(kofn.BadInput, match=message):
         campaign.reward_total(*arguments)
     assert campaign.export() == before
 
@@ -256,7 +256,7 @@ def test_a_total_beyond_the_plan_is_refused_by_a_policy_that_cannot_learn_from_i
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         ({"name": ""}, "name"),
         ({"name": "a/b"}, "name"),
@@ -288,9 +288,9 @@ def test_a_total_beyond_the_plan_is_refused_by_a_policy_that_cannot_learn_from_i
         ({"store": 7}, "URL"),
     ],
 )
-def test_wrong_settings_are_refused(sqlite_store: str, arguments: dict[str, Any], says: str) -> None:
+def test_wrong_settings_are_refused(sqlite_store: str, arguments: dict[str, Any], message: str) -> None:
     right: dict[str, Any] = {"name": "front", "arms": NAMES, "k": 3, "store": sqlite_store}
-    with pytest.raises(kofn.BadInput, match=says):
+    with pytest.raises(kofn.BadInput, match=message):
         Campaign.create(**(right | arguments))
     assert campaigns(sqlite_store) == []
 

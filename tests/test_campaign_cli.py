@@ -111,7 +111,7 @@ def test_a_campaign_is_not_deleted_unasked(kofn: Kofn, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(
-    ("argv", "says"),
+    ("argv", "message"),
     [
         (["show", "front"], "there is no campaign 'front' in"),
         (["create", "x", "--arm", "a"], "k must be less than n_arms"),
@@ -126,10 +126,10 @@ def test_a_campaign_is_not_deleted_unasked(kofn: Kofn, monkeypatch: pytest.Monke
         (["nonsense"], "No such command 'nonsense'"),
     ],
 )
-def test_what_is_wrong_is_one_line(kofn: Kofn, argv: list[str], says: str) -> None:
+def test_what_is_wrong_is_one_line(kofn: Kofn, argv: list[str], message: str) -> None:
     code, out, err = kofn(*argv)
     assert (code, out) == (2, "")
-    assert says in err
+    assert message in err
     assert err.count("\n") == 1
 
 

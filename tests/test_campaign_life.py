@@ -166,8 +166,8 @@ def test_numbers_stay_when_arms_go(campaign: Campaign) -> None:
 
 
 def test_arms_that_cannot_come_or_go(campaign: Campaign, store_url: str) -> None:
-    for name, says in (("a", "already has an arm 'a'"), ("", "one line"), ("x\n", "one line")):
-        with pytest.raises(kofn.BadInput, match=says):
+    for name, message in (("a", "already has an arm 'a'"), ("", "one line"), ("x\n", "one line")):
+        with pytest.raises(kofn.BadInput, match=message):
             campaign.add_arm(name)
     with pytest.raises(kofn.BadInput, match="no arm 'z' to retire"):
         campaign.retire_arm("z")

@@ -538,7 +538,7 @@ def test_compare_on_a_problem_of_ones_own(program: str, title: str, answer: Kofn
 
 
 @pytest.mark.parametrize(
-    ("program", "says"),
+    ("program", "message"),
     [
         (None, "there is no file shop.py"),
         ("arms = 4", "shop.py defines no `problem`: a kofn.Problem, or a function that makes one from a seed"),
@@ -551,13 +551,13 @@ def test_compare_on_a_problem_of_ones_own(program: str, title: str, answer: Kofn
 )
 @pytest.mark.parametrize("names", [["dart"], []], ids=["one", "all"])
 def test_a_file_without_a_problem_is_one_line(
-    names: list[str], program: str | None, says: str, answer: Kofn, tmp_path: Path
+    names: list[str], program: str | None, message: str, answer: Kofn, tmp_path: Path
 ) -> None:
     if program is not None:
         (tmp_path / "shop.py").write_text(program)
     code, out, err = answer("compare", *names, "--problem", "shop.py", "--workers", "1")
     assert (code, out) == (2, "")
-    assert err.startswith(f"kofn: {says}")
+    assert err.startswith(f"kofn: {message}")
     assert err.count("\n") == 1
 
 

@@ -69,7 +69,7 @@ def test_a_policy_in_the_log(answer: Kofn) -> None:  # noqa: F811
 
 
 @pytest.mark.parametrize(
-    ("argv", "says"),
+    ("argv", "message"),
     [
         (["nowhere.csv"], "nowhere.csv"),
         (["plain.csv"], "the log has no propensities"),
@@ -80,8 +80,8 @@ def test_a_policy_in_the_log(answer: Kofn) -> None:  # noqa: F811
     ],
 )
 @pytest.mark.usefixtures("log")
-def test_what_cannot_be_said_is_one_line(argv: list[str], says: str, answer: Kofn) -> None:  # noqa: F811
+def test_what_cannot_be_said_is_one_line(argv: list[str], message: str, answer: Kofn) -> None:  # noqa: F811
     code, out, err = answer("replay", *argv)
     assert (code, out) == (2, "")
-    assert says in err
+    assert message in err
     assert err.count("\n") == 1

@@ -17,7 +17,7 @@ Played = tuple[tuple[int, ...], int, float]
 
 
 class Rewards:
-    """Rewards that depend on the case, the subset and how many plays are wanted of it, and on nothing else.
+    """Rewards that depend on the case, the subset and how many plays of it are planned, and on nothing else.
 
     They are 64ths, so that their sums are exact however they are added up.
     """

@@ -245,9 +245,9 @@ WRONG: list[tuple[Any, Any, dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("policies", "problem", "options", "says"), WRONG, ids=[str(i) for i in range(len(WRONG))])
-def test_wrong_input_is_refused_in_words(policies: Any, problem: Any, options: dict[str, Any], says: str) -> None:
-    with pytest.raises(BadInput, match=f"^{says}"):
+@pytest.mark.parametrize(("policies", "problem", "options", "message"), WRONG, ids=[str(i) for i in range(len(WRONG))])
+def test_wrong_input_is_refused_in_words(policies: Any, problem: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=f"^{message}"):
         compare(policies, problem, **{"horizon": 100, "runs": 1, "workers": 1} | options)
 
 

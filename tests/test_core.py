@@ -37,7 +37,7 @@ A, B, C, D = (0, 1), (0, 2), (1, 2), (2, 3)
 
 
 class Scripted(Policy):
-    """Wants one plan of its script after another, the last one for ever, and remembers what it learned."""
+    """Plans one plan of its script after another, then repeats the last one, and records what it learned."""
 
     name = "scripted"
 
@@ -281,7 +281,7 @@ def test_a_reward_of_an_extra_that_is_in_the_plan_counts_for_the_plan() -> None:
     policy = scripted([(A, 1), (B, 1)], [(C, 2)], best=B)
     assert [policy.ask() for _ in range(3)] == [A, B, B]
     policy.tell(B, 1)
-    policy.tell(B, 0)  # the plan wants no more of it
+    policy.tell(B, 0)  # no play of it is remaining
     policy.tell(A, 1)
     assert policy.learned == [[1, 1, 1.0, 1.0, 1.0, 1.0]]
     assert policy.plays == 3
@@ -331,9 +331,9 @@ def test_two_rows_of_one_subset_are_two_rows() -> None:
 def test_any_order_of_asking_telling_and_releasing_ends_the_plan(rows: Rows, data: st.DataObject) -> None:
     """Nothing is asked for too often, nothing is forgotten: workers that ask and tell always reach the next plan."""
     policy = scripted(rows, [(D, 10**6)], best=(1, 3))
-    wanted = Counter[Subset]()
+    remaining = Counter[Subset]()
     for subset, n in rows:
-        wanted[subset] += n
+        remaining[subset] += n
     flying: list[Subset] = []
     for _ in range(data.draw(st.integers(0, 40))):
         what = data.draw(st.sampled_from(["ask", "ask", "tell", "tell", "release", "reload"]))
@@ -341,11 +341,11 @@ def test_any_order_of_asking_telling_and_releasing_ends_the_plan(rows: Rows, dat
             break
         if what == "ask":
             flying.append(policy.ask())
-            assert flying.count(flying[-1]) <= wanted[flying[-1]] or flying[-1] == (1, 3)
+            assert flying.count(flying[-1]) <= remaining[flying[-1]] or flying[-1] == (1, 3)
         elif what == "tell" and flying:
             subset = flying.pop(data.draw(st.integers(0, len(flying) - 1)))
             policy.tell(subset, 0.5)
-            wanted[subset] -= 1
+            remaining[subset] -= 1
         elif what == "release":
             policy.release()
             flying = []

@@ -1,4 +1,4 @@
-"""Correlated arms and the threshold reward: exact laws against draws and against all outcomes, one by one."""
+"""Correlated arms and the threshold reward: exact distributions against draws and against all outcomes, one by one."""
 
 import itertools
 from typing import Any
@@ -71,7 +71,7 @@ def test_alone_an_arm_is_a_bernoulli_arm() -> None:
     assert arms.support is None
 
 
-# The law.
+# The distribution.
 
 
 @pytest.mark.parametrize("reward", REWARDS)
@@ -104,7 +104,7 @@ def test_always_together_the_best_arm_decides_a_maximum_and_the_worst_a_minimum(
 
 @pytest.mark.parametrize("reward", REWARDS)
 def test_sums_of_many_plays_have_the_law_of_single_ones(reward: str) -> None:
-    """Totals of 40 plays, 4,000 of them by the law and by draws: Kolmogorov-Smirnov, p-value above 1e-6."""
+    """Totals of 40 plays, 4,000 of them by the distribution and by draws: Kolmogorov-Smirnov, p-value above 1e-6."""
     arms, rows, times = Correlated(P, 0.9), np.tile([1, 2, 3], (4_000, 1)), np.full(4_000, 40)
     problem = Problem(arms, reward, k=3)
     totals, squares = problem._sampler.play(rows, times, np.random.default_rng(1))
@@ -112,7 +112,7 @@ def test_sums_of_many_plays_have_the_law_of_single_ones(reward: str) -> None:
     assert stats.ks_2samp(totals, drawn[0]).pvalue > 1e-6
     assert stats.ks_2samp(squares, drawn[1]).pvalue > 1e-6
     independent = Problem(Bernoulli(P), reward, k=3)._sampler.play(rows, times, np.random.default_rng(3))[0]
-    assert stats.ks_2samp(totals, independent).pvalue < 1e-6  # luck that is shared is not the same law
+    assert stats.ks_2samp(totals, independent).pvalue < 1e-6  # arms that share a draw have another distribution
 
 
 def test_a_trillion_plays_are_one_draw() -> None:

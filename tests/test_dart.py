@@ -101,10 +101,10 @@ def test_equal_to_plain_python_play_by_play(case: int) -> None:
         places = np.tile(np.arange(len(plain.undecided)), (sweeps, 1))
         shuffles = np.random.default_rng([case, turn]).permuted(places, axis=1).tolist()
         blocks = [sorted(b) for each in shuffles for b in plain.blocks([plain.undecided[i] for i in each])]
-        wanted = Counter(tuple(sorted([*plain.accepted, *block])) for block in blocks)
-        assert dict(policy.plan()) == wanted
+        planned = Counter(tuple(sorted([*plain.accepted, *block])) for block in blocks)
+        assert dict(policy.plan()) == planned
         policy.tell_plan(told(policy.plan(), draw, turn))
-        for subset, n in wanted.items():
+        for subset, n in planned.items():
             plain.take([arm for arm in subset if arm not in plain.accepted], n, draw(subset, n, turn))
         plain.decide()
         turn += 1

@@ -93,15 +93,15 @@ def test_programs_run_and_print_what_the_page_shows(
 
 def test_the_readmes_program_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
     program, prints, _ = "\n".join(each for _, each in blocks(ROOT / "README.md", "python")).partition("print(")
-    says = re.search(r"print\(policy\.best\(\)\) +# (.*)", (ROOT / "README.md").read_text())
+    shown = re.search(r"print\(policy\.best\(\)\) +# (.*)", (ROOT / "README.md").read_text())
     assert prints
-    assert says
+    assert shown
     exec(f"{program}print(policy.best())", {})
-    assert capsys.readouterr().out.strip() == says[1]
+    assert capsys.readouterr().out.strip() == shown[1]
 
 
 @pytest.mark.parametrize(
-    ("program", "says"),
+    ("program", "expected"),
     [
         ("campaign", r"best goods: +lid, cup, jug\n"),
         ("client", r"fastest servers: ash, birch\n"),
@@ -110,9 +110,9 @@ def test_the_readmes_program_prints_what_it_says(capsys: pytest.CaptureFixture[s
         ("slowest_server", r"last 5,000: +4\d ms, best are the servers \(1, 4, 6\)"),
     ],
 )
-def test_examples_run(program: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_examples_run(program: str, expected: str, capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(ROOT / "examples" / f"{program}.py"), run_name="__main__")
-    assert re.search(says, capsys.readouterr().out)
+    assert re.search(expected, capsys.readouterr().out)
 
 
 def test_every_example_is_run() -> None:

@@ -83,7 +83,7 @@ def test_sets_of_fewer_arms_end_in_empty_places() -> None:
         assert policy.ask() == subset
         policy.tell(subset, float(subset == (2,)))
     assert policy.plan().subsets.tolist() == [[0, 2, -1], [1, 2, -1], [2, 3, -1]]
-    policy.tell([2, 1], 1.0)  # unasked, unsorted
+    policy.tell([2, 1], 1.0)  # unplanned, unsorted
     policy.tell(iter((1, 2)), 1.0)
     assert policy.plan().times.tolist() == [2, 0, 2]
     wrong: Any

@@ -71,7 +71,7 @@ def test_a_generated_graph_has_hubs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("edges", "options", "says"),
+    ("edges", "options", "message"),
     [
         ([], {}, "a graph must have at least one edge"),
         ([(1, 2, 3, 4)], {}, "an edge must be"),
@@ -82,13 +82,13 @@ def test_a_generated_graph_has_hubs() -> None:
         ([(0, 1)], {"weight": "trust"}, "weight= names an edge attribute"),
     ],
 )
-def test_edges_that_are_none_are_refused(edges: Any, options: Any, says: str) -> None:
-    with pytest.raises(BadInput, match=says):
+def test_edges_that_are_none_are_refused(edges: Any, options: Any, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         Graph(edges, **options)
 
 
 @pytest.mark.parametrize(
-    ("probability", "says"),
+    ("probability", "message"),
     [
         (None, "have no weights"),
         (1.5, "must be from 0 to 1; got 1.5"),
@@ -97,8 +97,8 @@ def test_edges_that_are_none_are_refused(edges: Any, options: Any, says: str) ->
         (True, "not"),
     ],
 )
-def test_probabilities_that_are_none_are_refused(probability: Any, says: str) -> None:
-    with pytest.raises(BadInput, match=says):
+def test_probabilities_that_are_none_are_refused(probability: Any, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         Graph.karate().edge_probabilities(probability)
 
 

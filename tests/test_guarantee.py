@@ -111,7 +111,7 @@ def test_the_random_plays_are_those_that_were_promised() -> None:
 
 
 def test_only_random_plays_certify() -> None:
-    """Told 1/4 by each random play and 3/4 by all others, every arm's average is 1/4."""
+    """If each random play earns 1/4 and all others 3/4, every arm's average is 1/4."""
     policy = Thompson(6, 2, guarantee=True, seed=1)
     random = 0
     while policy.plays < 3000:
@@ -127,8 +127,8 @@ def test_only_random_plays_certify() -> None:
     assert credit["total"] == pytest.approx(0.25 * np.array(credit["count"]))
 
 
-def test_no_plan_goes_against_a_certificate() -> None:
-    """Beliefs say arms 0 and 1, the guarantee says that arm 5 beats arm 0: 5 takes the place of 0 wherever it is."""
+def test_no_plan_contradicts_the_guarantee() -> None:
+    """The posterior prefers arms 0 and 1; the guarantee proves that arm 5 beats arm 0, so 5 replaces 0 in every plan."""
     policy = Thompson(6, 2, guarantee=True, seed=1)
     play(policy, Problem(Bernoulli([0.9, 0.8, 0.1, 0.1, 0.1, 0.1]), "mean", 2), 4000)
     assert policy.best() == (0, 1)
@@ -167,7 +167,7 @@ def test_what_has_no_guarantee_is_refused() -> None:
         Thompson(6, 2, guarantee=True).with_arms(range(5))
 
 
-def test_a_certificate_is_kept() -> None:
+def test_a_guarantee_is_kept() -> None:
     problem = Problem(Bernoulli(np.linspace(0.1, 0.9, 40)), "mean", 3)
     policy = play(Thompson(40, 3, guarantee=True, seed=1), problem, 5000)
     again = kofn.restore(json.loads(json.dumps(kofn.save(policy))))
@@ -180,7 +180,7 @@ def test_a_certificate_is_kept() -> None:
     "guarantee",
     [None, {}, {"count": [1] * 6, "total": [9.0] * 6}, {"count": [1] * 5, "total": [0.5] * 5}],
 )
-def test_what_is_no_certificate_is_refused(guarantee: Any) -> None:
+def test_an_invalid_guarantee_is_refused(guarantee: Any) -> None:
     policy = play(Thompson(6, 2, guarantee=True, seed=1), MAXIMUM, 500)
     before = policy.state()
     with pytest.raises(BadRecord):

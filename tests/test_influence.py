@@ -189,7 +189,7 @@ def test_large_graphs_are_walked_by_lists_and_small_ones_by_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "message"),
     [
         (lambda: Influence(TINY, 5), "k must be less than n_arms"),
         (lambda: Influence(TINY, 2, model="linear"), "model must be 'cascade' or 'threshold', not 'linear'"),  # type: ignore[arg-type]
@@ -202,8 +202,8 @@ def test_large_graphs_are_walked_by_lists_and_small_ones_by_words() -> None:
         (lambda: Influence(TINY, 2).value([(0, 5)]), "arms are numbered from 0 to 4"),
     ],
 )
-def test_what_cannot_work_is_refused(make: Any, says: str) -> None:
-    with pytest.raises(BadInput, match=says):
+def test_what_cannot_work_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         make()
 
 

@@ -33,7 +33,7 @@ def paid(row: Any, x: Any) -> float:
     return float(2 / (len(row) * (len(row) + 1)) * sum(WORTH[row[i], row[j]] * x[i] * x[j] for i, j in pairs))
 
 
-def law(row: Any) -> dict[float, float]:
+def distribution(row: Any) -> dict[float, float]:
     pmf: dict[float, float] = {}
     for case in itertools.product((0.0, 1.0), repeat=len(row)):
         share = math.prod(P[arm] if x else 1 - P[arm] for arm, x in zip(row, case, strict=True))
@@ -44,7 +44,7 @@ def law(row: Any) -> dict[float, float]:
 
 def test_values_are_enumeration() -> None:
     problem = Interactions(Bernoulli(P), WORTH, 3)
-    exact = [sum(value * share for value, share in law(row).items()) for row in ROWS]
+    exact = [sum(value * share for value, share in distribution(row).items()) for row in ROWS]
     np.testing.assert_allclose(problem.value(ROWS), exact, atol=1e-12)
     assert problem.best == ROWS[int(np.argmax(exact))]
     assert problem.value_error == 0.0
@@ -54,7 +54,7 @@ def test_values_are_enumeration() -> None:
 def test_plays_are_draws_of_that_law(n: int) -> None:
     """One play at a time, drawn; many at a time, by outcomes."""
     problem = Interactions(Bernoulli(P), WORTH, 3)
-    pmf = law((0, 2, 3))
+    pmf = distribution((0, 2, 3))
     values = np.array(sorted(pmf))
     shares = np.array([pmf[value] for value in values])
     if n == 1:
@@ -90,7 +90,7 @@ def test_a_diagonal_matrix_is_a_weighted_sum() -> None:
 
 def test_all_plays_lie_in_the_range() -> None:
     low, high = Interactions(Bernoulli(P), WORTH, 3).reward_range
-    every = [value for row in ROWS for value in law(row)]
+    every = [value for row in ROWS for value in distribution(row)]
     assert low < min(every)
     assert max(every) <= high
     rivals = Interactions(Bernoulli([1.0, 1.0, 1.0]), [[0.1, -1, 0], [-1, 0.1, 0], [0, 0, 0.3]], 2)
@@ -118,7 +118,7 @@ def test_the_check_names_arms_that_depend_on_their_company() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "message"),
     [
         (lambda: Interactions(Bernoulli(P), np.ones((4, 4)), 2), r"got shape \(4, 4\)"),
         (lambda: Interactions(Bernoulli(P), np.triu(np.ones((5, 5))), 2), "it is not symmetric"),
@@ -130,6 +130,6 @@ def test_the_check_names_arms_that_depend_on_their_company() -> None:
         (lambda: Interactions(P, np.ones((5, 5)), 2), "arms must pay from 0 to 1"),  # type: ignore[arg-type]
     ],
 )
-def test_what_cannot_work_is_refused(make: Any, says: str) -> None:
-    with pytest.raises(BadInput, match=says):
+def test_what_cannot_work_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         make()

@@ -60,7 +60,7 @@ def test_a_log_of_a_problem_is_uniform() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "options", "says"),
+    ("text", "options", "message"),
     [
         ("subset\n0 1\n", {}, "has no column 'reward'; it has: subset"),
         ("", {}, "has no column 'subset'; it has: none"),
@@ -88,8 +88,8 @@ def test_a_log_of_a_problem_is_uniform() -> None:
         ),
     ],
 )
-def test_a_log_that_cannot_be_is_refused(tmp_path: Path, text: str, options: Any, says: str) -> None:
-    with pytest.raises(BadInput, match=says):
+def test_a_log_that_cannot_be_is_refused(tmp_path: Path, text: str, options: Any, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         Log.read(written(tmp_path, text), **options)
 
 

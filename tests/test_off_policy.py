@@ -230,15 +230,15 @@ def test_without_rejection_a_skewed_log_would_starve_other_subsets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "message"),
     [
         (lambda: Thompson(5, 2), "the policy has n_arms=5, but the log has n_arms=4"),
         (lambda: Thompson(4, 3), "the policy has k=3, but the log has k=2"),
         (lambda: kofn.ETCG(4, 2, 1000), "etcg needs fewer, which a log does not have"),
     ],
 )
-def test_a_policy_that_does_not_fit_is_refused(make: Any, says: str) -> None:
-    with pytest.raises(BadInput, match=says):
+def test_a_policy_that_does_not_fit_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         kofn.replay(make(), Log.simulate(PROBLEM, 100, seed=1))
 
 

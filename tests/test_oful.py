@@ -138,7 +138,7 @@ def test_many_arms_take_the_local_search() -> None:
 
 
 @pytest.mark.parametrize(
-    ("params", "says"),
+    ("params", "message"),
     [
         ({"regularisation": 0}, "regularisation must be a number above 0"),
         ({"regularisation": "1"}, "regularisation must be a number"),
@@ -149,8 +149,8 @@ def test_many_arms_take_the_local_search() -> None:
         ({"growth": True}, "growth must be a number, not True"),
     ],
 )
-def test_wrong_parameters_are_refused(params: Any, says: str) -> None:
-    with pytest.raises(BadInput, match=says):
+def test_wrong_parameters_are_refused(params: Any, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         OFUL(4, 2, **params)
 
 

@@ -53,7 +53,7 @@ def mean_of(subsets: Any) -> Any:
 
 
 def earned(policy: Policy, times: Any = None) -> Tally:
-    """What the policy's plan earns: as many plays of each row as are wanted, or `times`."""
+    """What the policy's plan earns: the remaining plays of each row, or `times`."""
     plan = policy.plan()
     times = np.array(plan.times if times is None else times)
     reward = mean_of(plan.subsets)

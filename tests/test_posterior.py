@@ -69,24 +69,24 @@ class Dense:
             x = np.array([[1.0] + [float(arm in row) for arm in range(self.n_arms)] for row in subsets[part].tolist()])
             self.mean, self.covariance = laplace(self.mean, self.covariance, x, rewards[part], weights[part])
         self.incumbent = top(self.mean[1:], self.k)
-        seated = self.level_and_effects()
-        level, spread = float(seated[0] @ self.mean), seated @ self.covariance @ seated.T
+        transform = self.level_and_effects()
+        level, spread = float(transform[0] @ self.mean), transform @ self.covariance @ transform.T
         if level > self.highest:
             factor = math.exp(0.5 * (level - self.highest))
             grow = [math.sqrt(factor)]
             grow += [math.sqrt(min(factor, max(1.0, self.prior / v))) for v in np.diag(spread)[1:]]
             back = np.eye(self.n_arms + 1)
             back[0, [1 + arm for arm in self.incumbent]] = -1.0
-            self.mean = back @ seated @ self.mean
+            self.mean = back @ transform @ self.mean
             self.covariance = back @ (spread * np.outer(grow, grow)) @ back.T
             self.highest = level
 
     def level_and_effects(self) -> Any:
         """What makes, of nobody's worth and the effects, the incumbent's worth and effects about their average."""
-        seated = np.eye(self.n_arms + 1)
-        seated[0, [1 + arm for arm in self.incumbent]] = 1.0
-        seated[1:, 1:] -= 1 / self.n_arms
-        return seated
+        transform = np.eye(self.n_arms + 1)
+        transform[0, [1 + arm for arm in self.incumbent]] = 1.0
+        transform[1:, 1:] -= 1 / self.n_arms
+        return transform
 
 
 def differences(n_arms: int) -> Any:
@@ -118,10 +118,10 @@ def test_equal_to_the_dense_posterior_of_few_arms(n_arms: int, k: int, seed: int
         posterior.learn(*plan)
         dense.learn(*plan)
         assert set(posterior.incumbent.tolist()) == dense.incumbent
-        seated, apart = dense.level_and_effects(), differences(n_arms)
+        transform, apart = dense.level_and_effects(), differences(n_arms)
         ours = np.concatenate([[posterior.level], posterior.mean])
-        assert apart @ ours == pytest.approx(apart @ seated @ dense.mean, abs=1e-4)
-        theirs = apart @ seated @ dense.covariance @ seated.T @ apart.T
+        assert apart @ ours == pytest.approx(apart @ transform @ dense.mean, abs=1e-4)
+        theirs = apart @ transform @ dense.covariance @ transform.T @ apart.T
         assert apart @ posterior.covariance @ apart.T == pytest.approx(theirs, rel=1e-4, abs=1e-6)
         assert posterior.highest_level == pytest.approx(dense.highest, abs=1e-4)
         value, doubt = posterior.predict(plan[0])
@@ -206,12 +206,12 @@ class Stated:
                     self.covariance[others, others] = covariance[others, others]
                 else:
                     self.mean, self.covariance = mean, covariance
-        self.seat()
+        self.choose_contenders()
         if self.mean[0] > self.highest:
             self.doubt(math.exp(0.5 * (self.mean[0] - self.highest)))
             self.highest = self.mean[0]
 
-    def seat(self) -> None:
+    def choose_contenders(self) -> None:
         new, into = top(self.mean[1:], self.k), np.eye(self.n_arms + 1)
         for arm in new - self.incumbent:
             into[0, 1 + arm] = 1.0

@@ -251,11 +251,11 @@ def test_a_trillion_plays() -> None:
 @given(times=st.lists(st.integers(1, 9), min_size=1, max_size=9), cells=st.integers(1, 20))
 def test_no_play_is_lost_between_blocks(times: list[int], cells: int) -> None:
     """Arms that always pay their own number: whatever the blocks, each row earns its own."""
-    law = PlaySampler(Empirical([[float(i)] for i in range(10)]), mean)
+    sampler = PlaySampler(Empirical([[float(i)] for i in range(10)]), mean)
     rows = np.arange(len(times))[:, None] + np.arange(2)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("kofn.problems.sampling.CELLS", cells)
-        total, squares = law.play(rows, np.array(times), np.random.default_rng(0))
+        total, squares = sampler.play(rows, np.array(times), np.random.default_rng(0))
     assert total == pytest.approx((np.arange(len(times)) + 0.5) * times)
     assert squares == pytest.approx((np.arange(len(times)) + 0.5) ** 2 * times)
 

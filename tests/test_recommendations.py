@@ -63,10 +63,10 @@ def test_plays_are_coins_with_that_value() -> None:
     value = problem.value([(0, 1, 2)])[0]
     expected = stats.binom.pmf(np.arange(n + 1), n, value) * 5_000
     bins = np.digitize(np.arange(n + 1), np.arange(100, 160, 4))
-    seen, wanted = np.bincount(bins[tally.total.astype(int)], minlength=16), np.bincount(bins, expected)
-    kept = wanted > 5
+    seen, expect = np.bincount(bins[tally.total.astype(int)], minlength=16), np.bincount(bins, expected)
+    kept = expect > 5
     assert kept.sum() > 5
-    assert stats.chisquare(seen[kept], wanted[kept] * seen[kept].sum() / wanted[kept].sum()).pvalue > 1e-7
+    assert stats.chisquare(seen[kept], expect[kept] * seen[kept].sum() / expect[kept].sum()).pvalue > 1e-7
 
 
 def test_endless_patience_is_the_maximum_of_bernoulli_arms() -> None:
@@ -123,7 +123,7 @@ def test_a_policy_finds_the_list() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         ({}, "give either patience=0.8, or examine="),
         ({"patience": 0.5, "examine": [1, 1]}, "give either patience=0.8, or examine="),
@@ -134,6 +134,6 @@ def test_a_policy_finds_the_list() -> None:
         ({"patience": 0.5, "order": "worst"}, "order must be 'best' or 'number', not 'worst'"),
     ],
 )
-def test_what_cannot_work_is_refused(options: Any, says: str) -> None:
-    with pytest.raises(BadInput, match=says):
+def test_what_cannot_work_is_refused(options: Any, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         Recommendations([0.1, 0.2, 0.3], 2, **options)

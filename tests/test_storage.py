@@ -29,7 +29,7 @@ def test_moments_are_those_of_clipped_latencies(arms: Any, power: int) -> None:
     found = arms.mean if power == 1 else arms.second_moment
     for arm, theirs in enumerate(THEIRS[arms]):
         tail = integrate.quad(
-            lambda y, law: power * y ** (power - 1) * law.sf(y), 0, TIMEOUT, (theirs,), limit=200, points=[FASTEST[arm]]
+            lambda y, of: power * y ** (power - 1) * of.sf(y), 0, TIMEOUT, (theirs,), limit=200, points=[FASTEST[arm]]
         )
         assert found[arm] == pytest.approx(tail[0], rel=1e-7)
 
@@ -73,12 +73,12 @@ def test_the_slowest_of_k_has_its_exact_value(arms: Any) -> None:
     rows = list(itertools.combinations(range(5), 3))
     expected = []
     for row in rows:
-        laws = [THEIRS[arms][arm] for arm in row]
+        servers = [THEIRS[arms][arm] for arm in row]
         below = integrate.quad(
-            lambda y, of: np.prod([law.cdf(y) for law in of]),
+            lambda y, of: np.prod([each.cdf(y) for each in of]),
             0,
             TIMEOUT,
-            (laws,),
+            (servers,),
             limit=400,
             points=sorted(FASTEST[list(row)]),
         )
@@ -123,7 +123,7 @@ def test_policies_made_by_name_know_the_range(policy: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "message"),
     [
         (lambda: Pareto([1, 2], 2.0, 0), "timeout must be a finite number above 0"),
         (lambda: Pareto([1, 2], 2.0, float("inf")), "a finite number above 0, not inf"),
@@ -135,6 +135,6 @@ def test_policies_made_by_name_know_the_range(policy: str) -> None:
         (lambda: storage(Bernoulli([0.1, 0.2]), 1), "latencies must be Pareto or Lognormal arms"),  # type: ignore[arg-type]
     ],
 )
-def test_what_cannot_work_is_refused(make: Any, says: str) -> None:
-    with pytest.raises(BadInput, match=says):
+def test_what_cannot_work_is_refused(make: Any, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         make()

@@ -93,7 +93,7 @@ def test_groups_and_actions(n_arms: int, k: int, groups: int, actions: int) -> N
 
 def test_no_round_means_no_exploration_and_no_estimate() -> None:
     schedule = Schedule(45, 8, 10**6)
-    assert (schedule.exploration_plays, schedule.estimate_error, schedule.told_apart) == (0, 0.0, 1.0)
+    assert (schedule.exploration_plays, schedule.estimate_error, schedule.guaranteed_gap) == (0, 0.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -282,7 +282,7 @@ def test_verdicts(arguments: dict[str, Any], words: list[str]) -> None:
 def test_a_longer_horizon_never_sees_less() -> None:
     budgets = [theory.budget(30, 15, 10**power) for power in range(1, 20)]
     for shorter, longer in pairwise(budgets):
-        assert longer.told_apart <= shorter.told_apart
+        assert longer.guaranteed_gap <= shorter.guaranteed_gap
         assert longer.rounds >= shorter.rounds
 
 

@@ -264,7 +264,7 @@ WHAT = ["ask", "ask", "tell", "tell", "plan", "total", "other", "reload", "lose"
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(st.data())
 def test_every_play_that_is_told_is_learned_once(data: st.DataObject) -> None:
-    """Asked for by many and told out of order, in parts of plans, as totals, unasked; with reloads in between."""
+    """Many workers, rewards out of order, parts of plans, totals and unplanned plays; with reloads in between."""
     n_arms, k = data.draw(st.sampled_from([(4, 2), (40, 3)]))
     policy: Policy = Thompson(n_arms, k, seed=data.draw(st.integers(0, 5)))
     subsets = st.permutations(range(n_arms)).map(lambda arms: tuple(sorted(arms[:k])))

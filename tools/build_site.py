@@ -40,7 +40,7 @@ def configuration() -> str:
 
 
 def listed(line: re.Match[str]) -> str:
-    """Return a line for each page of a pattern, by name; the index has a line of its own."""
+    """Return a line for each page of a pattern, by name; the index has its own line."""
     pages = sorted(page.relative_to(ROOT) for page in ROOT.glob(line[2]) if page.stem != "index")
     return "\n".join(f'{line[1]}"{page.as_posix()}",' for page in pages)
 

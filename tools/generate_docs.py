@@ -28,12 +28,12 @@ def main() -> None:
 
 
 def page() -> str:
-    """The whole page: `kofn` itself, then its commands by name."""
+    """Return the whole page: `kofn` itself, then its commands by name."""
     return "\n".join([OPENING, *sections("kofn", cli)])
 
 
 def sections(path: str, command: click.Command) -> Iterator[str]:
-    """The section of a command, and those of its own commands after it."""
+    """Yield the section of a command, then those of its subcommands."""
     yield section(path, command)
     if isinstance(command, click.Group):
         for name, each in sorted(command.commands.items()):
@@ -41,13 +41,13 @@ def sections(path: str, command: click.Command) -> Iterator[str]:
 
 
 def section(path: str, command: click.Command) -> str:
-    """What a command does, how it is called, and what it takes."""
+    """Return the section of one command: description, usage and options."""
     parts = [f"## {path}", *paragraphs(command.help or ""), f"```text\n{usage(path, command)}\n```", options(command)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def paragraphs(text: str) -> Iterator[str]:
-    """The paragraphs of a help text; those that click leaves alone (after a backspace) are programs."""
+    """Yield the paragraphs of a help text; those that click does not wrap (after a backspace) are programs."""
     for each in inspect.cleandoc(text).split("\n\n"):
         program = each.removeprefix("\b\n")
         if program == each:
@@ -57,13 +57,13 @@ def paragraphs(text: str) -> Iterator[str]:
 
 
 def shell_line(line: str) -> str:
-    """A line of an example, with its explanation as a comment."""
-    program, gap, says = line.strip().partition("   ")
-    return f"{program}{gap}{' ' * (len(says) - len(says.lstrip()))}# {says.strip()}" if says else program
+    """Return a line of an example, with its explanation as a comment."""
+    program, gap, text = line.strip().partition("   ")
+    return f"{program}{gap}{' ' * (len(text) - len(text.lstrip()))}# {text.strip()}" if text else program
 
 
 def usage(path: str, command: click.Command) -> str:
-    """The line that says what may come after what."""
+    """Return the usage line of a command."""
     if isinstance(command, click.Group):
         return f"{path} [OPTIONS] COMMAND [ARGS]..."
     arguments = [argument(each) for each in command.params if isinstance(each, click.Argument)]
@@ -71,19 +71,19 @@ def usage(path: str, command: click.Command) -> str:
 
 
 def argument(each: click.Argument) -> str:
-    """What is to be written in its place."""
+    """Return an argument as the usage line shows it."""
     name = "|".join(map(str, each.type.choices)) if isinstance(each.type, click.Choice) else f"{each.name}".upper()
     return name if each.required else f"[{name}]"
 
 
 def options(command: click.Command) -> str:
-    """A table of the options; nothing when there are none."""
+    """Return a table of the options; an empty text if there are none."""
     rows = [row(each) for each in command.params if isinstance(each, click.Option)]
     return "\n".join(["| option | means |", "| --- | --- |", *rows]) if rows else ""
 
 
 def row(option: click.Option) -> str:
-    """One option: how it is written, what it means, and what happens without it."""
+    """Return one option as a row of the table: its names, its meaning and its default."""
     names = ", ".join(f"`{name}`" for name in option.opts)
     kind = "" if option.is_flag else f" {option.metavar or option.type.name.upper()}"
     without = "; required" if option.required else f"; default {option.default}" if option.show_default else ""
@@ -94,11 +94,11 @@ POLICIES_OPENING = """\
 # The policies
 
 This page is made from the policies by `make docs`, and a test fails when it is out of date. `kofn policies` prints the
-same. [`kofn compare`](../../guides/compare.md) tells which is best on your problem.
+same. [`kofn compare`](../../guides/compare.md) shows which policy is best on your problem.
 [Adding a policy](../../guides/adding-a-policy.md) shows how to add one.
 
-A policy that needs more than one number per play says so: `best` (to be told the best subset), `arms` (to see what each
-arm earned) or `fewer` (to play fewer than K arms).
+The last column lists what a policy needs beyond one number per play: `best` (the best subset), `arms` (the reward of
+each arm) or `fewer` (plays of fewer than K arms).
 
 | policy | what it does | horizon | memory | also needs |
 | --- | --- | --- | --- | --- |
@@ -106,17 +106,17 @@ arm earned) or `fewer` (to play fewer than K arms).
 
 
 def policies_page() -> str:
-    """All policies, a row each, with a link to the page of each."""
+    """Return the page of all policies: a table with a link to the page of each."""
     return POLICIES_OPENING + "".join(map(policy_row, sorted(POLICIES)))
 
 
 def policy_row(name: str) -> str:
-    """One policy: its page, the first line of its docstring, and what it needs."""
+    """Return the row of one policy: its page, the first line of its docstring, and what it needs."""
     policy = POLICIES[name]
-    says = (policy.__doc__ or "").strip().splitlines()[0].rstrip(".")
+    summary = (policy.__doc__ or "").strip().splitlines()[0].rstrip(".")
     horizon = "needs it" if policy.needs_horizon else "any"
     memory = "O(N)" if policy.linear_memory else "all subsets" if policy.keeps_subsets else "O(N^2)"
-    return f"| [`{name}`]({name}.md) | {says} | {horizon} | {memory} | {', '.join(sorted(policy.needs))} |\n"
+    return f"| [`{name}`]({name}.md) | {summary} | {horizon} | {memory} | {', '.join(sorted(policy.needs))} |\n"
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """kofn picks the best K of N when all you ever see is one number: the reward of the whole subset.
 
-What the modules below promise in their `__all__`, and the problems that most people need, can be used from here. It is
-imported when first used, so that the command line answers at once.
+This module offers the names in `__all__` of the modules below, and the problems that most people need. They are
+imported when first used, so that the command line starts quickly.
 """
 
 from importlib import import_module
@@ -33,7 +33,7 @@ __version__ = "0.2.0"
 _MODULES = ("core", "policies", "curves", "simulation", "logs.replay", "experiments.compare")
 _PROBLEMS = ("ArctanExponential", "Bernoulli", "Beta", "Empirical", "Problem")
 _NAMESPACES = ("logs", "problems", "rewards", "theory")
-_OPTIONAL = {  # promised where the library that it needs is installed
+_OPTIONAL = {  # available if the library that it needs is installed
     "AsyncClient": ("client", "httpx"),
     "Campaign": ("campaigns", "sqlalchemy"),
     "Client": ("client", "httpx"),

@@ -1,4 +1,4 @@
-"""`python -m kofn` is the command `kofn`."""
+"""Run the command `kofn` as `python -m kofn`."""
 
 from kofn.cli import main
 

@@ -84,8 +84,8 @@ def simulate(
 
     In the result, `decisions` counts the rows of all plans played, and `exploration` the plays until the policy
     committed. `realised=True` adds the paper's realised regret: what the best subset would have earned, both drawn,
-    minus what was earned. With a `delay`, plays are asked for one by one, and each reward is told after `delay` more
-    plays have been asked for.
+    minus what was earned. With a `delay`, subsets are asked for one by one, and the policy observes each reward
+    after `delay` more plays.
 
     >>> from kofn import Bernoulli, CMABSM, Problem
     >>> problem = Problem(Bernoulli([0.9, 0.8, 0.2, 0.1]), "maximum", k=2)
@@ -159,7 +159,7 @@ def _simulate_delayed(
     delay: int,
     progress: Progress | None,
 ) -> Run:
-    """Simulate with delayed rewards: each is told after `delay` more plays have been asked for."""
+    """Simulate with delayed rewards: the policy observes each after `delay` more plays."""
     plays, regret, exploration = [0], [0.0], None
     in_flight: list[tuple[Subset, float]] = []
     gaps: dict[Subset, float] = {}

@@ -98,7 +98,7 @@ def begin_plan(row: CampaignRow, snapshot: PolicySnapshot) -> None:
 
 
 def add_arm(tx: Transaction, name: str) -> None:
-    """Add an arm. The policy keeps what it knows about the others."""
+    """Add an arm. The policy keeps what it has learned about the others."""
     roster = tx.roster
     if arm_name(name) in roster.names:
         state = "already has" if name in roster.number_of else "already had"

@@ -55,7 +55,7 @@ def arm_names(names: object) -> list[str]:
     seen: set[str] = set()
     for name in found:
         if name in seen:
-            raise BadInput(f"arm {name!r} is listed twice: give each arm a name of its own")
+            raise BadInput(f"arm {name!r} is listed twice: give each arm its own name")
         seen.add(name)
     return found
 

@@ -166,7 +166,7 @@ def _compare_policy(comparison: _Comparison, log: Log) -> None:
     try:
         policy, roster = _rebuilt(log, sums)
     except (KofnError, AssertionError, IndexError) as why:
-        comparison.found.append(f"policy: the log cannot be replayed: {why}")
+        comparison.found.append(f"policy: it cannot be rebuilt from the log: {why}")
         return
     comparison.same("policy", log.record, json.loads(json.dumps(save(policy))))
     plan = [[subset_text(roster.to_numbers(subset)), times] for subset, times in policy.plan()]

@@ -279,7 +279,7 @@ def completion(shell: str) -> None:
     """Print a script that makes SHELL complete kofn's commands.
 
     \b
-    eval "$(kofn completion bash)"     in ~/.bashrc; zsh likewise in ~/.zshrc
+    eval "$(kofn completion bash)"     in ~/.bashrc; for zsh, with zsh in ~/.zshrc
     kofn completion fish | source      in fish's config
     """
     from click.shell_completion import get_completion_class

@@ -57,7 +57,7 @@ BACKEND = click.option(
 ARCHIVE = click.option(
     "--archive",
     type=click.Path(path_type=Path),
-    help="Store finished runs in this folder; runs that are already there are not repeated.",
+    help="Archive finished runs in this folder; archived runs are not repeated.",
 )
 PROBLEMS = "mean, max, min, cross-selling, close, rare, dominant, equal, likely-min, threshold or correlated"
 APPLICATIONS = (

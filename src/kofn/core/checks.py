@@ -1,4 +1,4 @@
-"""Checks of arguments. Each error says what was received and what is accepted."""
+"""Checks of arguments. Each error names what was received and what is accepted."""
 
 from __future__ import annotations
 

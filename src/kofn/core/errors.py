@@ -1,20 +1,20 @@
 """Every error that kofn raises on purpose::
 
     KofnError
-    ├── BadInput            an argument that cannot work (also a ValueError)
+    ├── BadInput            an invalid argument (also a ValueError)
     │   ├── BadReward       a reward that is not a number, or outside `reward_range`
     │   ├── BadTally        plays that are not in the plan, or more than are remaining
     │   └── BadRecord       a saved state of another policy, shape or format
     ├── TooManySubsets      a policy over all C(N, K) subsets that does not fit in memory
     ├── BadBackend          runs that cannot be executed: no cluster, other versions, workers lost
-    ├── CampaignError       what a campaign or its store cannot do
+    ├── CampaignError       a campaign, its store or its service refuses a call, or fails
     │   ├── NoSuchCampaign  the store has no campaign of that name
     │   ├── CampaignExists  the store already has a campaign of that name
     │   ├── UnknownDecision not a decision of this campaign
     │   ├── Conflict        another reward is already recorded
     │   ├── NotRunning      paused or finished
     │   ├── StoreError      a store that cannot be reached, or was made by a newer kofn
-    │   ├── NotAllowed      a service refuses the token, or what it is used for
+    │   ├── NotAllowed      a service refuses the token, or the token does not allow the request
     │   └── Unreachable     a service does not answer, or fails
     └── MissingExtra        an optional library is not installed (also an ImportError)
 
@@ -32,7 +32,7 @@ class KofnError(Exception):
 
 
 class BadInput(KofnError, ValueError):
-    """An argument that cannot work; the message says what is accepted."""
+    """An invalid argument; the message says what is accepted."""
 
 
 class BadReward(BadInput):
@@ -52,7 +52,7 @@ class TooManySubsets(KofnError):
 
 
 class CampaignError(KofnError):
-    """What a campaign or its store cannot do."""
+    """A campaign, its store or its service refuses a call, or fails."""
 
 
 class NoSuchCampaign(CampaignError):
@@ -80,7 +80,7 @@ class StoreError(CampaignError):
 
 
 class NotAllowed(CampaignError):
-    """A service refuses the token, or what it is used for."""
+    """A service refuses the token, or the token does not allow the request."""
 
 
 class Unreachable(CampaignError):

@@ -93,7 +93,7 @@ class Part:
 
 
 def integer(least: int = 0) -> Field:
-    """Return the field of a whole number of at least `least`."""
+    """Return a field for a whole number of at least `least`."""
     return Field(int, lambda name, plain, _: whole(name, plain, least=least))
 
 
@@ -208,7 +208,7 @@ def subsets() -> Field:
 
 
 def arms() -> Field:
-    """Return the field of a list of up to K different arms, in any order."""
+    """Return a field for a list of up to K different arms, in any order."""
 
     def load(name: str, plain: Any, policy: Policy) -> list[int]:
         chosen = whole_numbers(name, plain)

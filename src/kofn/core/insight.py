@@ -1,4 +1,4 @@
-"""What a policy knows, for people to read."""
+"""What a policy has learned, in a form for people to read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kofn.core.checks import FloatArray
 class Insight:
     """The estimated reward of the best subset and the effect of each arm, with 95 % credible intervals.
 
-    An arm's effect is the change of the best subset's reward by having it in place of an arm on the boundary.
+    An arm's effect is the change in the best subset's reward if the arm takes the place of one at the boundary.
     `probability_best` is the probability that `best()` is the best subset. All rewards are in the user's range.
     """
 

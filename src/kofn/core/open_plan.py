@@ -63,7 +63,7 @@ class OpenPlan:
         return subset
 
     def return_filler(self, subset: Subset) -> bool:
-        """Take a filler of this subset out of flight; return whether there was one."""
+        """Remove a filler of this subset from those in flight; return whether there was one."""
         if not self.fillers.get(subset):
             return False
         self.fillers[subset] -= 1

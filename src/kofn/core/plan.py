@@ -39,7 +39,7 @@ class Plan:
 
     @classmethod
     def one(cls, subset: Subset, times: int) -> Plan:
-        """Return a plan of a single row; `times` is cut to what a 64-bit integer can count."""
+        """Return a plan of a single row; `times` is limited to what a 64-bit integer can hold."""
         return cls(np.array([subset]), np.array([min(times, 2**62)]))
 
     def __len__(self) -> int:
@@ -99,7 +99,7 @@ class Tally:
         if self.arms is not None:
             arms = np.asarray(self.arms)
             if arms.dtype.kind not in "iuf" or arms.ndim != 2:
-                raise BadTally(f"a tally's arms are numbers, a row per subset and a column per place, not {arms!r}")
+                raise BadTally(f"a tally's arms must be numbers, a row per subset and a column per place, not {arms!r}")
             object.__setattr__(self, "arms", arms.astype(float, copy=False))
 
     @classmethod
@@ -114,7 +114,7 @@ class Tally:
         try:
             rows = [np.asarray(row, float) for row in rewards]
         except (TypeError, ValueError):
-            raise BadReward(f"rewards are numbers, a sequence of them per row, not {rewards!r}") from None
+            raise BadReward(f"rewards must be numbers, a sequence of them per row, not {rewards!r}") from None
         return cls(
             np.array([row.size for row in rows], np.int64),
             np.array([row.sum() for row in rows], float),

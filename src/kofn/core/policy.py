@@ -36,7 +36,7 @@ class PolicyOptions(TypedDict, total=False):
 
 
 class Policy(ABC):
-    """Chooses subsets. Play its plan, then tell it the rewards.
+    """The base class of all policies. A policy chooses subsets; play its plan, then tell it the rewards.
 
     Use `ask` and `tell` for one play at a time, `plan` and `tell_plan` for thousands. A policy is a subclass with
     `_next` (the next plan), `_learn` (from a completed plan), `best`, and `fields` (its state, declared as data; or
@@ -93,7 +93,7 @@ class Policy(ABC):
         self.updates = 0  # completed plans
         self._params = params
 
-    # What a policy knows.
+    # What a policy has learned.
 
     @abstractmethod
     def best(self) -> Subset:
@@ -105,7 +105,7 @@ class Policy(ABC):
         return False
 
     def insight(self) -> Insight | None:
-        """Return what is known about the best subset and about each arm; None if the policy cannot say."""
+        """Return what is known about the best subset and about each arm; None if the policy does not estimate it."""
         return None
 
     def filler(self, index: int) -> Subset:
@@ -116,7 +116,7 @@ class Policy(ABC):
     def with_arms(self, keep: Sequence[int], added: int = 0) -> Self:
         """Return a policy with only these arms, numbered from 0 in ascending order, followed by `added` new ones."""
         del keep, added
-        raise BadInput(f"{self.name} needs a fixed set of arms; use thompson for arms that come and go")
+        raise BadInput(f"{self.name} needs a fixed set of arms; use thompson to add or retire arms")
 
     @abstractmethod
     def _next(self) -> Plan:
@@ -140,7 +140,7 @@ class Policy(ABC):
         """Check the loaded fields against each other, or raise BadRecord; compute what is derived from them."""
         return
 
-    # For programs.
+    # Plans: many plays at a time.
 
     def plan(self) -> Plan:
         """Return the remaining plays of the plan. Its rows stay, and `times` shrinks, until the plan is complete."""
@@ -151,7 +151,7 @@ class Policy(ABC):
         """Tell the rewards of plays of the plan, one tally per row. Part of the plan is accepted."""
         self._observe(self._normalized(tallies))
 
-    # For people.
+    # Ask and tell: one play at a time.
 
     def ask(self) -> Subset:
         """Return the next subset to play.
@@ -167,7 +167,7 @@ class Policy(ABC):
         """Tell the reward of one play of `subset`; for a policy that needs them, also the reward of each of its arms.
 
         `arms` is in the order of `subset`, with the same range and direction as the reward. A policy that
-        `accepts_unplanned` also learns from plays that nobody asked for.
+        `accepts_unplanned` also learns from plays of other subsets.
         """
         now = self._open_plan
         arm_rewards = None
@@ -240,7 +240,7 @@ class Policy(ABC):
         return cls(**params)
 
     def state(self) -> dict[str, Any]:
-        """Return all that the policy knows as plain values, ready for JSON: a new copy, O(N)."""
+        """Return all that the policy has learned as plain values, ready for JSON: a new copy, O(N)."""
         observed = self._open_plan.observed
         rows = np.flatnonzero(observed.count)
         arrays = {"rows": rows} | {name: getattr(observed, name)[rows] for name in ("count", "total", "squares")}
@@ -256,7 +256,7 @@ class Policy(ABC):
         return {**record, **self._state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Replace all that the policy knows by `state`; a state that does not fit is refused and changes nothing."""
+        """Replace all that the policy has learned by `state`; an invalid state is refused and changes nothing."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ShortHorizonWarning)  # given when the policy was created
             fresh = type(self).from_params(**self.params)

@@ -51,7 +51,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, eq=False)
 class Standing:
-    """The runs of one policy. A `reference` sees more than one number per play: it is shown, but not ranked."""
+    """The runs of one policy. A `reference` observes more than one number per play: it is shown, but not ranked."""
 
     name: str
     policy: str
@@ -201,7 +201,7 @@ def compare(
     policy from a seed. `problem` is one problem, a `Setting`, or a function that makes a problem from a seed; the last
     two give a fresh problem in each run. A policy that cannot play the problem is an error; with `skip=True` it is left
     out, and `skipped` has the reason. With `backend="dask:ADDRESS"`, the workers of a cluster compute the runs. With an
-    `archive`, a folder, each run is stored when it is done and is not repeated.
+    `archive`, a folder, each run is written when it is done and is not repeated.
 
     >>> from kofn import Bernoulli, Problem
     >>> problem = Problem(Bernoulli([0.9, 0.8, 0.3, 0.2]), "mean", k=2)

@@ -152,7 +152,7 @@ class Leaderboard:
 
 
 def is_ranked(policy: str) -> bool:
-    """Return whether a policy is ranked: it is not `uniform` or `oracle`, and sees only one number per play."""
+    """Return whether a policy is ranked: it is not `uniform` or `oracle`, and observes only one number per play."""
     return policy not in FLOOR_AND_CEILING and "arms" not in policy_named(policy).needs
 
 
@@ -164,7 +164,7 @@ def as_markdown(board: Leaderboard, command: str) -> str:
         "",
         f"The mean regret of every policy after {first['horizon']:,} plays on every setting of the suite, over "
         f"{first['runs']} runs, each with a fresh random problem (seed {first['seed']}). Lower is better; the best in "
-        "each column is bold. `uniform` and `oracle` show the range; `cucb` sees the reward of each arm. These "
+        "each column is bold. `uniform` and `oracle` show the range; `cucb` observes the reward of each arm. These "
         "three are not ranked. A cell is empty if the policy cannot play the setting or would take too long.",
         "",
         f"Made by `{command}`.",

@@ -42,7 +42,7 @@ class LoggedProblem(AbstractProblem):
         return float(self._samples.deviations.max())
 
     def check(self) -> Check:
-        """Return that no assumption can be checked: a log has no rewards of single arms."""
+        """Report that no assumption can be checked: a log has no rewards of single arms."""
         return Check(self.assumptions())
 
     @cached_property
@@ -58,7 +58,7 @@ class LoggedProblem(AbstractProblem):
         return self._samples
 
     def assumptions(self) -> tuple[Finding, ...]:
-        """Return that none of the assumptions can be checked."""
+        """Report that none of the assumptions can be checked."""
         why = "a log has rewards of whole subsets only"
         return tuple(Finding(name, False, why) for name in (SYMMETRIC, INCREASING, DOMINANCE))
 

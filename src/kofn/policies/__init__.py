@@ -1,4 +1,4 @@
-"""The policies: one algorithm, one file. A line here makes one known by its name, everywhere."""
+"""The policies: one algorithm, one file. An import here makes a policy available by its name."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Plans of frozen knowledge: how many plays they have, and of which subsets."""
+"""Batching: how many plays a plan has and how they are divided, for policies that learn only between plans."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class CSAR(Policy):
 
     @property
     def _size(self) -> int:
-        """The number of arms of a block that no other block has; also of the rows of the matrix that are played."""
+        """The number of arms that are in one block only; also the number of rows of the matrix that are played."""
         return self.order if self.exact else self.order - 1
 
     def _plays(self, r: int) -> int:

@@ -23,7 +23,8 @@ from kofn.policies.randomised import Randomised, SeededOptions
 from kofn.policies.registry import register
 
 FEWEST_ROWS = 1024
-"""Most different subsets in one plan, unless there are more arms, so that the open plan stays linear in N."""
+"""Limit on the different subsets of one plan; with more arms than this, the limit is N. So the open plan stays linear
+in N."""
 
 PLAN_SHARE = 20
 """A plan takes at most 1 / PLAN_SHARE of the time elapsed. Lower: longer and fewer plans; half of it costs about 4 %
@@ -35,7 +36,7 @@ MOST_SHUFFLED = 2**20
 
 @register
 class DART(Randomised):
-    """Accept arms that are surely among the best K, reject arms that surely are not, by plays of random groups.
+    """Play random groups; accept arms that are clearly among the best K, reject arms that clearly are not.
 
     >>> policy = DART(n_arms=10, k=2, horizon=10**6, seed=1)
     >>> policy.plan().plays, round(policy.resolution, 4)

@@ -51,7 +51,7 @@ class Elimination(Part):
 
     @property
     def decided(self) -> bool:
-        """Whether there is nothing left to choose."""
+        """Whether the K arms are determined."""
         return not self.places or len(self.undecided) <= self.places
 
     def best(self, estimates: FloatArray) -> Subset:

@@ -1,4 +1,4 @@
-"""Thompson sampling for the maximum of independent Bernoulli arms, by its own model: complementary log-log.
+"""Thompson sampling for the maximum of independent Bernoulli arms, with a complementary log-log model.
 
 The maximum is 0 when all arms are: P(r = 0) = prod (1 - p_i) = exp(-sum w_i), with w_i = -log(1 - p_i) >= 0. So the
 weights add up, and the K highest are best. The posterior of w is approximated plan by plan (online Laplace): failures

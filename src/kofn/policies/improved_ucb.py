@@ -1,6 +1,6 @@
 """Improved UCB over all C(N, K) subsets (Auer & Ortner 2010): the competitor in the paper's figures.
 
-Round m plays every remaining subset until it has n_m plays, deletes those that are surely worse than another, and
+Round m plays every remaining subset until it has n_m plays, deletes those that are clearly worse than another, and
 halves the gap that it resolves. It assumes no structure, so it keeps all subsets, as arrays.
 """
 
@@ -34,7 +34,7 @@ FACTOR: dict[Form, int] = {"printed": 2, "figures": 1}
 
 @register
 class ImprovedUCB(Policy):
-    """Treat every subset as an arm of its own: play all, delete the worse ones, round after round.
+    """Treat every subset as an independent arm: play all, delete the worse ones, round after round.
 
     >>> policy = ImprovedUCB(n_arms=12, k=2, horizon=10**6)
     >>> len(policy.plan()), policy.plan().plays

@@ -15,7 +15,7 @@ PLAYS = 1_000_000
 
 @register
 class Oracle(Policy):
-    """Play the best subset, which it is given as `best`.
+    """Play the best subset, which is given as `best`.
 
     >>> policy = Oracle(n_arms=24, k=3, best=(2, 7, 19))
     >>> policy.ask()

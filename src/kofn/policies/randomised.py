@@ -30,7 +30,7 @@ class Randomised(Policy):
 
 
 def optional_seed(seed: Seed) -> int | None:
-    """Return the seed as a number; None for a policy that draws nothing then."""
+    """Return the seed as a number; None if there is none, for policies that then draw nothing."""
     return None if seed is None else seed_number(seed)
 
 

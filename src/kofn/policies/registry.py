@@ -53,7 +53,7 @@ def make_policy(
         )
     if horizon is not None:
         horizon = check_horizon(horizon)
-    generator(seed)  # what is ignored must make sense too
+    generator(seed)  # a horizon that is ignored must be valid too
     known = _takes(policy)
     open_ended = any(each.kind is each.VAR_KEYWORD for each in known.values())
     if unknown := sorted(set(params) - set(known)) if not open_ended else []:

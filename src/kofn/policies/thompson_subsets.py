@@ -1,4 +1,4 @@
-"""Thompson sampling over all C(N, K) subsets: every subset is an arm of its own (Thompson 1933).
+"""Thompson sampling over all C(N, K) subsets: every subset is an independent arm (Thompson 1933).
 
 The naive baseline that people try first. It assumes no structure, so it keeps all subsets, as arrays. Subsets with the
 same count and total, such as all that were never played, have the same posterior and are drawn as one group: the
@@ -38,7 +38,7 @@ NEGLIGIBLE = 1e-12
 """Probability of being the largest below which a posterior is not drawn. Higher: faster, less exact."""
 
 COST_OF_QUANTILE = 10
-"""Cost of the largest of several Beta draws, which takes a quantile, in draws."""
+"""Cost of drawing the largest of several Beta draws, which takes a quantile, in units of one draw."""
 
 
 @register

@@ -1,4 +1,4 @@
-"""Uniform: random subsets forever, the lower end of every comparison."""
+"""Uniform: random subsets only, the lower end of every comparison."""
 
 from __future__ import annotations
 

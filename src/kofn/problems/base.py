@@ -82,7 +82,7 @@ class AbstractProblem(ABC):
         self.fewer = fewer
         self._given_best = None if best is None else subset_of(best, self.n_arms, self.k)
 
-    # To implement.
+    # Methods to implement.
 
     @abstractmethod
     def make_sampler(self) -> Sampler:
@@ -93,10 +93,10 @@ class AbstractProblem(ABC):
         """Return the object that computes expected rewards. It is made once, when it is first needed."""
 
     def assumptions(self) -> tuple[Finding, ...]:
-        """Return what is known of the paper's assumptions without trying; nothing by default."""
+        """Return what is known about the paper's assumptions without trying cases; nothing by default."""
         return ()
 
-    # To play.
+    # Plays.
 
     @property
     def offers(self) -> frozenset[str]:
@@ -128,7 +128,7 @@ class AbstractProblem(ABC):
     def _arm_totals(self, rows: IntArray, count: NDArray[np.int64], rng: np.random.Generator) -> FloatArray:
         raise BadInput("in this problem single arms pay nothing, only whole subsets do: leave out arms=True")
 
-    # To know.
+    # Expected rewards.
 
     def value(self, subsets: Subsets) -> FloatArray:
         """Return the expected reward of each row; it is exact unless `value_error` is above 0."""
@@ -183,7 +183,7 @@ class AbstractProblem(ABC):
     def _summary(self) -> str:
         return f"{self.n_arms} arms"
 
-    # How.
+    # Implementation.
 
     @cached_property
     def _sampler(self) -> Sampler:

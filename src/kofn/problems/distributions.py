@@ -164,7 +164,7 @@ class ArctanExponential(_OneParameter, ArmsByMoments):
 
     def _curve(self, x: ArrayLike, arms: IntArray | None, inside: Any, before: float, after: float) -> FloatArray:
         x, scale = column(x, self.scale, arms)
-        with np.errstate(over="ignore"):  # far out in the tail of a small scale
+        with np.errstate(over="ignore"):  # far in the tail of a small scale
             y = np.tan(np.pi / 2 * np.clip(x, 0, 1)) / scale
         return np.where(x <= 0, before, np.where(x >= 1, after, inside(y)))
 

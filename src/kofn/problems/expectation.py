@@ -136,7 +136,7 @@ class CurveProduct(_Product):
     """The expected maximum or minimum of continuous arms, by Gauss-Kronrod quadrature on panels that fit the arms.
 
     The panels are chosen once, so that the value of a subset does not depend on which others are computed with it. A
-    row for which they are too coarse gets panels of its own.
+    row for which they are too coarse gets its own panels.
     """
 
     def __init__(self, arms: Arms, k: int, *, largest: bool) -> None:
@@ -217,7 +217,7 @@ class StepProduct(_Product):
 
 
 class SampledExpectation(ABC):
-    """Expected rewards that are estimated from random draws, with standard errors."""
+    """Sampled expected rewards: means over random draws, with standard errors."""
 
     @abstractmethod
     def value(self, subsets: IntArray) -> FloatArray:

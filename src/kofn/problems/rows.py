@@ -36,7 +36,7 @@ def _fill_empty_places(rows: IntArray, n_arms: int, fewer: bool) -> IntArray:
     wrong = ((rows < 0) | (rows >= n_arms)) & ~(empty & fewer)
     if wrong.any():
         row = int(np.argmax(wrong.any(axis=1)))
-        way_out = ". To play fewer arms, say what an empty place (-1) pays: Problem(..., absent=0.0)"
+        way_out = ". To play fewer arms, give what an empty place (-1) pays: Problem(..., absent=0.0)"
         raise BadInput(
             f"arms are numbered from 0 to {n_arms - 1}; got row {row}: {tuple(rows[row].tolist())}"
             f"{way_out if empty[row].any() and not fewer else ''}"

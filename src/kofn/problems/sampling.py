@@ -52,7 +52,7 @@ def choose_sampler(arms: Arms, reward: Reward, k: int) -> CountSampler | Outcome
 
 
 def arm_totals(arms: Arms, subsets: IntArray, times: NDArray[np.int64], rng: np.random.Generator) -> FloatArray:
-    """Return what each arm of each row pays in `times[i]` plays, drawn for each arm by itself."""
+    """Return what each arm of each row pays in `times[i]` plays, drawn for each arm separately."""
     total, _ = choose_sampler(arms, mean, 1).play(subsets.reshape(-1, 1), np.repeat(times, subsets.shape[1]), rng)
     return total.reshape(subsets.shape)
 
@@ -110,7 +110,7 @@ class CountSampler:
     def _play_by_agreement(self, subsets: IntArray, times: NDArray[np.int64], rng: np.random.Generator) -> Sums:
         agreed = rng.binomial(times, self._all_agree(subsets))
         rest = times - agreed
-        if self._otherwise == 1 and self._agreed == 0:  # a maximum: half the time
+        if self._otherwise == 1 and self._agreed == 0:  # a maximum: this branch takes half the time
             total = rest.astype(np.float64)
             return total, total.copy()
         total = agreed * self._agreed + rest * self._otherwise

@@ -43,7 +43,7 @@ class Budget:
     resolution: float
     rounds: int
     plays: list[int]  # of each action, by the end of rounds 1 to `rounds`
-    told_apart: float
+    guaranteed_gap: float
     groups: int
     sort_plays: int
     merge_plays: int
@@ -94,13 +94,15 @@ class Budget:
         cost = f"{self.exploration_plays:,} plays in {self.rounds} round{'s' if self.rounds > 1 else ''}"
         if self.exploration_plays > self.horizon:
             return f"too short for a resolution of {self.resolution:.3g}. Learning may take {cost}."
-        if self.told_apart < 1:
-            sees = f"detects every swap of one arm that changes the mean reward by more than {self.told_apart:.3g}"
+        if self.guaranteed_gap < 1:
+            detects = (
+                f"detects every swap of one arm that changes the mean reward by more than {self.guaranteed_gap:.3g}"
+            )
         else:
-            sees = f"ranks arms by means of {self.plays[-1]:,} plays, without a guaranteed difference"
-        enough = "long enough" if self.told_apart < 1 else "barely long enough"
+            detects = f"ranks arms by means of {self.plays[-1]:,} plays, without a guaranteed difference"
+        enough = "long enough" if self.guaranteed_gap < 1 else "barely long enough"
         return (
-            f"{enough}. Learning takes at most {cost}, {self.exploration_share:.2%} of the horizon, and {sees}"
+            f"{enough}. Learning takes at most {cost}, {self.exploration_share:.2%} of the horizon, and {detects}"
             f"{f'; {finer}' if self.affordable_resolution < self.resolution else ''}."
         )
 
@@ -127,7 +129,7 @@ def budget(n_arms: int, k: int, horizon: int, *, lipschitz: float = 1.0, resolut
         resolution=s.resolution,
         rounds=s.rounds,
         plays=s.plays[1 : s.rounds + 1],
-        told_apart=s.told_apart,
+        guaranteed_gap=s.guaranteed_gap,
         groups=groups(n_arms, k),
         sort_plays=s.sort_plays,
         merge_plays=s.merge_plays,

@@ -49,7 +49,7 @@ class FamilyForecast:
 class Forecast:
     """What `thompson` is expected to lose and to find on problems of one size.
 
-    `horizon` is the number of plays that the numbers are for: the one asked for, or the longest simulated one.
+    The numbers are for `horizon` plays: `asked`, the requested horizon, or the longest simulated one if that is less.
     `families` is empty if the size is outside the table; `outside` then has the reason.
     """
 

@@ -21,7 +21,7 @@ Form: TypeAlias = Literal["printed", "figures", "follow-up"]
 
 
 def resolution(n_arms: int, horizon: int) -> float:
-    """Return the printed lambda, (256 N log(2NT) / T)^(1/3): the smallest gap worth resolving. From 1 on, none is."""
+    """Return the printed lambda, (256 N log(2NT) / T)^(1/3): the smallest gap worth resolving; none if 1 or more."""
     n_arms, horizon = check_arms(n_arms), check_plays(horizon)
     return math.cbrt(256 * n_arms * math.log(2 * n_arms * horizon) / horizon)
 
@@ -125,7 +125,7 @@ class Schedule:
         return self.sort_plays + self.merge_plays
 
     @property
-    def told_apart(self) -> float:
+    def guaranteed_gap(self) -> float:
         """The difference in mean reward above which two subsets that differ in one arm are ranked correctly.
 
         It holds while every estimate is within its radius (`estimate_error`). 1 means that no difference is guaranteed.

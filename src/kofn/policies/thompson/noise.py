@@ -46,7 +46,9 @@ class Noise(Part):
         self.variation += float(within.sum())
         self.largest_variation += float(largest.sum())
         binomial = np.maximum(value * (1 - value), 1e-4)
-        trust = (1 + n * uncertainty / (pooled * binomial)) ** -2.0  # an uncertain mean says little about the noise
+        trust = (
+            1 + n * uncertainty / (pooled * binomial)
+        ) ** -2.0  # a row with an uncertain mean has little information about the noise
         self.variation += float(trust @ np.minimum(n * (mean - value) ** 2, 4 * binomial + 1 / n))
         self.largest_variation += float(trust @ binomial)
         return (within + SHRINKAGE * self.dispersion) / (largest + SHRINKAGE)

@@ -1,9 +1,9 @@
 """Thompson sampling by swaps, in linear memory: the default policy, original to kofn.
 
 Each draw of all effects from the posterior (posterior.py, sampling.py) swaps the incumbent's weakest arm for the
-strongest other arm, if the draw says that the swap is better; with K of 20 or more, up to K / 10 arms. A plan plays up
-to 256 draws for a tenth of the time elapsed, but no swap longer than doubles what is known about it. The policy needs
-no horizon and no tuning: it learns the noise and the scale of the effects.
+strongest other arm, if it is stronger in that draw; with K of 20 or more, up to K / 10 arms. A plan plays up
+to 256 draws for a tenth of the time elapsed. It plays each swap at most as often as doubles the information about it.
+The policy needs no horizon and no tuning: it learns the noise and the scale of the effects.
 docs/reference/policies/thompson.md has the reasons and the measurements.
 """
 
@@ -174,15 +174,15 @@ class Thompson(Randomised):
         return Plan(subsets, np.append(plan.times, np.ones(len(random), np.int64)))
 
     def _swaps_per_draw(self, plays: float) -> int:
-        """Return how many arms a draw swaps that is played `plays` times: one, if it is then well known."""
+        """Return how many arms a draw swaps if it is played `plays` times: one, if these plays measure it well."""
         needed = WELL_KNOWN * self._noise.dispersion * self._posterior.prior_plays
         return min(most_swaps(self.k), math.ceil(needed / plays))
 
     def _limited(self, plan: Plan) -> Plan:
-        """Limit each swap to the plays that double what is known about it; the incumbent gets the rest.
+        """Limit each swap to the plays that double the information about it; the incumbent gets the rest.
 
         A draw is frozen for the whole plan. Without the limit, one draw of 256 would give thousands of plays to an arm
-        that has ten, long after it has proved to be bad.
+        with ten, long after their rewards have shown that it is bad.
         """
         incumbent = self._posterior.incumbent
         most = np.ceil(self._noise.dispersion * self._posterior.known_plays(plan.subsets))
@@ -202,7 +202,7 @@ class Thompson(Randomised):
         return subsets if self._guarantee is None else self._guarantee.corrected(subsets, self._learned)
 
     def filler(self, index: int) -> Subset:
-        """Return another draw, so that plays while rewards are late teach something too."""
+        """Return another draw, so that plays made while rewards are late are learned from too."""
         if not self.accepts_unplanned:
             return self.best()
         if self._fillers[0] != self.updates:

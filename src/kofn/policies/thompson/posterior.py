@@ -3,7 +3,7 @@
 Model: log odds of a subset's reward = log odds of the incumbent subset (the level) + effects of the arms swapped in
 - effects of the arms swapped out. Effects are Gaussian, with a mean and a variance per arm. The level and the
 contenders, the few arms nearest to the boundary of the top K, also have a dense covariance matrix: the reward of a
-subset does not tell which of its arms earned it, and for these arms that matters most.
+subset does not show which of its arms earned it, and for these arms that matters most.
 """
 
 from __future__ import annotations
@@ -90,12 +90,12 @@ class Posterior(Part):
     @classmethod
     def at_start(cls, n_arms: int, k: int, value: float, variance: float) -> Posterior:
         """Return the prior: no incumbent, every subset earns `value`, each effect has this variance."""
-        level, nobody = float(logit(value)), np.empty(0, np.int64)
-        contenders = np.arange(n_arms) if n_arms <= contender_count(k) else nobody
+        level, none = float(logit(value)), np.empty(0, np.int64)
+        contenders = np.arange(n_arms) if n_arms <= contender_count(k) else none
         covariance = np.diag(np.full(len(contenders) + 1, variance))
         covariance[0, 0] *= k
         variances = np.full(n_arms, variance)
-        return cls(nobody, level, level, variance, np.zeros(n_arms), variances, contenders, covariance)
+        return cls(none, level, level, variance, np.zeros(n_arms), variances, contenders, covariance)
 
     def predict(self, subsets: IntArray) -> tuple[FloatArray, FloatArray]:
         """Return the mean reward of each subset, and the variance of that mean."""
@@ -103,7 +103,7 @@ class Posterior(Part):
         return value, spread * (value * (1 - value)) ** 2
 
     def known_plays(self, subsets: IntArray) -> FloatArray:
-        """Return what is known of each subset relative to the incumbent, in plays of a Bernoulli arm."""
+        """Return the information about each subset relative to the incumbent, in plays of a Bernoulli arm."""
         value, spread = self._rewards(subsets, with_level=False)
         return np.asarray(1 / np.maximum(spread * value * (1 - value), TINY * TINY), float)
 
@@ -114,7 +114,7 @@ class Posterior(Part):
         return 1 / max(2 * self.prior_variance * value * (1 - value), TINY * TINY)
 
     def learn(self, subsets: IntArray, rewards: FloatArray, weights: FloatArray) -> None:
-        """Update with the mean reward of each subset, weighted in plays of a Bernoulli arm; choose the incumbent anew.
+        """Update with the mean reward of each subset, weighted in plays of a Bernoulli arm; update the incumbent.
 
         A row with an arm that is not a contender updates only such arms. The contenders' covariance is too precise to
         be mixed with variances alone: the same information would be counted again with every plan.

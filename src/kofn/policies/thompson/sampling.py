@@ -23,8 +23,8 @@ NEAREST, FARTHEST = 1e-3, 30.0
 def draw_swaps(posterior: Posterior, draws: int, rng: np.random.Generator, most: int = 1) -> IntArray:
     """Return, for each draw of all effects, the incumbent with its weakest arm swapped for the strongest other arm.
 
-    The next weakest arm is swapped for the next strongest, and so on, up to `most` arms; only where the draw says that
-    the swap is better. Arms are drawn block by block and only the extremes are kept, so memory does not grow with
+    The next weakest arm is swapped for the next strongest, and so on, up to `most` arms; only while the new arm is
+    stronger in that draw. Arms are drawn block by block and only the extremes are kept, so memory does not grow with
     draws * N.
     """
     mean, incumbent, contenders = posterior.mean, posterior.incumbent, posterior.contenders

@@ -62,7 +62,7 @@ class Interactions(AbstractProblem):
         return self._pairs
 
     def assumptions(self) -> tuple[Finding, ...]:
-        """Return what the weights and the arms say of the paper's assumptions."""
+        """Return what follows from the weights and the arms for the paper's assumptions."""
         alike = bool((self.weights == self.weights[0, 0]).all())
         falls = self.weights < 0
         increasing = "no entry of the matrix is negative"

@@ -1,6 +1,6 @@
 """A list of recommendations: the user reads it from the top and stops at the first useful item.
 
-A subset has no order, but a list has one. `order` says where it comes from: the page shows the most attractive item
+A subset has no order, but a list has one. `order` defines it: the page shows the most attractive item
 first ("best"), or a fixed catalogue lists lower numbers first ("number").
 """
 
@@ -72,7 +72,7 @@ class Recommendations(AbstractProblem):
         return self.make_sampler()
 
     def assumptions(self) -> tuple[Finding, ...]:
-        """Return what the order and the attractions say of the paper's assumptions."""
+        """Return what follows from the order and the attractions for the paper's assumptions."""
         symmetric = self.order == "best" or bool((self.examine == self.examine[0]).all())
         if self.order == "best":
             why = "the page sorts the items"
