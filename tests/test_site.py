@@ -38,14 +38,27 @@ def test_every_page_and_every_public_name_is_on_the_site(site: Path) -> None:
     assert [where(page) for page in PAGES if not (site / where(page)).is_file()] == []
     api = "".join(page.read_text() for page in (site / "docs/reference/api").rglob("index.html"))
     named = {found.rpartition(".")[2] for found in re.findall(r'id="(kofn\.[\w.]+)"', api)}
-    promised = {name for module in PUBLIC for name in import_module(module).__all__}
-    assert promised - named - {"__version__", "logs", "problems", "rewards", "theory"} == set()
+    promised = {name for module in [*PUBLIC, "kofn.campaigns", "kofn.client"] for name in import_module(module).__all__}
+    assert promised - named - {"__version__", "logs", "problems", "rewards", "theory", "Store", "store_at"} == set()
 
 
 def test_doctests_are_shown_as_code(site: Path) -> None:
     core = (site / "docs/reference/api/core/index.html").read_text()
     assert "<blockquote>" not in core
     assert '<span class="gp">&gt;&gt;&gt; </span>' in core
+
+
+def test_blocks_after_two_colons_are_shown_as_code(site: Path) -> None:
+    for page, code in ("client", "kofn.example.com"), ("core", "├── BadInput"):
+        text = (site / f"docs/reference/api/{page}/index.html").read_text()
+        assert re.search(rf"<pre>(?:(?!</pre>).)*{code}", text, re.DOTALL)
+        assert "::</p>" not in text
+
+
+def test_a_policy_does_not_repeat_the_methods_that_all_policies_share(site: Path) -> None:
+    text = (site / "docs/reference/api/policies/index.html").read_text()
+    assert 'id="kofn.policies.Thompson.with_arms"' in text
+    assert 'id="kofn.policies.CMABSM.ask"' not in text
 
 
 def test_pages_ask_nothing_of_another_host(site: Path) -> None:
