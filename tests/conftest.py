@@ -4,6 +4,7 @@
 """
 
 import inspect
+import os
 from collections.abc import Iterator
 from importlib.util import find_spec
 from itertools import count
@@ -15,6 +16,9 @@ import pytest
 
 from tests import postgres
 from tests.system import require_all
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+"""Set before NumPy is imported: the matrices are small, and the workers of pytest-xdist already use all cores."""
 
 _names = count()
 
@@ -135,6 +139,14 @@ def postgres_store(postgres_url: str) -> Iterator[str]:
 def sqlite_store(tmp_path: Path) -> Iterator[str]:
     """The URL of a new SQLite file. It does not wait for the disk: what a power failure does is not tested here."""
     url = f"sqlite:///{tmp_path}/shop.db?synchronous=normal"
+    yield url
+    _closed(url)
+
+
+@pytest.fixture(scope="module")
+def module_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a SQLite file that the tests of a module share, and leave as they found it."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('store')}/shop.db?synchronous=normal"
     yield url
     _closed(url)
 

@@ -325,6 +325,12 @@ def busy(store: str) -> Campaign:
     return campaign
 
 
+@pytest.fixture(scope="module")
+def busy_store(module_store: str) -> tuple[str, str]:
+    """A store with one busy campaign, and its export as JSON. Tests leave the store unchanged."""
+    return module_store, json.dumps(busy(module_store).export())
+
+
 def test_an_imported_campaign_goes_on_where_it_was(store_url: str, sqlite_store: str) -> None:
     campaign = busy(store_url)
     exported = campaign.export()
@@ -419,12 +425,18 @@ def _set(exported: Any, path: str, value: Any) -> None:
         ("campaign.keep_decisions", 2**62),
     ],
 )
-def test_an_unsound_import_is_refused(sqlite_store: str, path: str, value: Any) -> None:
-    exported = busy(sqlite_store).export()
+def test_an_unsound_import_is_refused(busy_store: tuple[str, str], path: str, value: Any) -> None:
+    store, text = busy_store
+    exported = json.loads(text)
     _set(exported, path, value)
     with pytest.raises(kofn.BadInput):
-        Campaign.import_(exported, store=sqlite_store, name="a/b" if path == "campaign.name" else "copy")
-    assert [each.name for each in campaigns(sqlite_store)] == ["front"]
+        Campaign.import_(exported, store=store, name="a/b" if path == "campaign.name" else "copy")
+    assert [each.name for each in campaigns(store)] == ["front"]
+
+
+def test_the_same_import_without_a_change_is_accepted(busy_store: tuple[str, str], sqlite_store: str) -> None:
+    """So that each refusal above is due to its change."""
+    checked(Campaign.import_(json.loads(busy_store[1]), store=sqlite_store))
 
 
 @pytest.mark.parametrize("thing", [None, [], {}, {"kofn": "campaign"}, {"kofn": "campaign", "format": 1}, "x"])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, Response, Route, expect
 
-from kofn.campaigns import Campaign, store_at
+from kofn.campaigns import Campaign, campaigns, store_at
 from kofn.service.tokens import create_token
 from tests.browser import fill, headless, measure_load, served
 from tests.campaign_tools import rewards_for
@@ -42,10 +42,18 @@ def browser() -> Iterator[Browser]:
         yield started
 
 
-@pytest.fixture
-def address(sqlite_store: str) -> Iterator[str]:
-    with served(sqlite_store) as where:
+@pytest.fixture(scope="module")
+def shared_address(module_store: str) -> Iterator[str]:
+    with served(module_store) as where:
         yield where
+
+
+@pytest.fixture
+def address(shared_address: str, module_store: str) -> Iterator[str]:
+    """The URL of a service without campaigns, in a process that the tests share. Its store is `module_store`."""
+    yield shared_address
+    for each in campaigns(module_store):
+        Campaign.open(each.name, module_store).delete()
 
 
 class Pages:
@@ -118,7 +126,7 @@ def row(page: Page, arm: str) -> Locator:
 # With the mouse.
 
 
-def test_a_campaign_is_created_watched_and_changed(address: str, sqlite_store: str, pages: Pages) -> None:
+def test_a_campaign_is_created_watched_and_changed(address: str, module_store: str, pages: Pages) -> None:
     page = pages.open(address)
     button(page, "Create the first campaign").click()
     dialog = page.get_by_role("dialog")
@@ -131,7 +139,7 @@ def test_a_campaign_is_created_watched_and_changed(address: str, sqlite_store: s
 
     expect(page.get_by_role("heading", level=1)).to_have_text("front-page")
     expect(page.get_by_text("Waiting for the first reward")).to_be_visible()
-    campaign = Campaign.open("front-page", sqlite_store)
+    campaign = Campaign.open("front-page", module_store)
     assert campaign.arms == NAMES
     assert campaign.summary().reward_range == (0, 12)
 
@@ -174,14 +182,14 @@ def test_a_campaign_is_created_watched_and_changed(address: str, sqlite_store: s
     expect(page.locator(".event").first).to_contain_text("Finished")
 
 
-def test_all_campaigns_are_listed_filtered_and_followed(address: str, sqlite_store: str, pages: Pages) -> None:
-    play(made(sqlite_store, "news"))
-    made(sqlite_store, "shop").pause()
+def test_all_campaigns_are_listed_filtered_and_followed(address: str, module_store: str, pages: Pages) -> None:
+    play(made(module_store, "news"))
+    made(module_store, "shop").pause()
     page = pages.open(address)
     expect(page.locator(".card-name")).to_have_text(["news", "shop"])
     expect(page.locator(".card .pill")).to_have_text(["running", "paused"])
     expect(page.locator(".card").first.locator("svg.spark path")).to_have_count(2)
-    made(sqlite_store, "third")
+    made(module_store, "third")
     expect(page.locator(".card")).to_have_count(3)
     page.get_by_label("Filter campaigns").fill("new")
     expect(page.locator(".card-name")).to_have_text(["news"])
@@ -189,8 +197,8 @@ def test_all_campaigns_are_listed_filtered_and_followed(address: str, sqlite_sto
     expect(page.get_by_text("No campaign name contains “zzz”.")).to_be_visible()
 
 
-def test_what_cannot_be_created_is_refused_in_words(address: str, sqlite_store: str, pages: Pages) -> None:
-    made(sqlite_store, "there")
+def test_what_cannot_be_created_is_refused_in_words(address: str, module_store: str, pages: Pages) -> None:
+    made(module_store, "there")
     page = pages.open(address)
     button(page, "New campaign").click()
     dialog = page.get_by_role("dialog")
@@ -207,11 +215,11 @@ def test_what_cannot_be_created_is_refused_in_words(address: str, sqlite_store: 
     expect(wrong).to_contain_text("There must be more arms than arms per decision; got 3 and 5.")
     dialog.get_by_label("Arms per decision").fill("2")
     create.click()
-    expect(wrong).to_contain_text("There is a campaign 'there' already")  # an error of the service
+    expect(wrong).to_contain_text("A campaign named 'there' already exists")  # an error of the service
 
 
-def test_a_campaign_is_deleted_only_by_writing_its_name(address: str, sqlite_store: str, pages: Pages) -> None:
-    made(sqlite_store)
+def test_a_campaign_is_deleted_only_by_writing_its_name(address: str, module_store: str, pages: Pages) -> None:
+    made(module_store)
     page = pages.open(f"{address}#/front-page")
     page.get_by_label("More actions").click()
     with page.expect_download() as download:
@@ -239,7 +247,7 @@ def focused(page: Page) -> str:
     return str(page.evaluate(f"({name})(document.activeElement)"))
 
 
-def test_all_of_it_goes_by_keyboard(address: str, sqlite_store: str, pages: Pages) -> None:
+def test_all_of_it_goes_by_keyboard(address: str, module_store: str, pages: Pages) -> None:
     page = pages.open(address)
     keys = page.keyboard
     expect(page.get_by_text("No campaigns yet")).to_be_visible()
@@ -257,7 +265,7 @@ def test_all_of_it_goes_by_keyboard(address: str, sqlite_store: str, pages: Page
     keys.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("by-hand")
 
-    campaign = Campaign.open("by-hand", sqlite_store)
+    campaign = Campaign.open("by-hand", module_store)
     campaign.rewards({each.id: 0.5 for each in campaign.decide(50)})
     expect(tile(page, "Plays")).to_have_text("50")
     keys.press("p")
@@ -291,8 +299,8 @@ def test_all_of_it_goes_by_keyboard(address: str, sqlite_store: str, pages: Page
     expect(page.get_by_role("heading", level=1)).to_have_text("by-hand")
 
 
-def test_everything_has_a_name_for_who_cannot_see_it(address: str, sqlite_store: str, pages: Pages) -> None:
-    play(made(sqlite_store))
+def test_everything_has_a_name_for_who_cannot_see_it(address: str, module_store: str, pages: Pages) -> None:
+    play(made(module_store))
     page = pages.open(f"{address}#/front-page")
     expect(page.locator(".arms tbody tr")).to_have_count(8)
     nameless = """[...document.querySelectorAll('button, a, input, select, textarea, summary')]
@@ -306,9 +314,9 @@ def test_everything_has_a_name_for_who_cannot_see_it(address: str, sqlite_store:
 
 
 @pytest.mark.parametrize("width", [320, 390, 820])
-def test_nothing_is_cut_off_on_a_narrow_screen(width: int, address: str, sqlite_store: str, pages: Pages) -> None:
+def test_nothing_is_cut_off_on_a_narrow_screen(width: int, address: str, module_store: str, pages: Pages) -> None:
     long = [f"a rather long name of an arm, number {number}, that goes on and on" for number in range(12)]
-    play(made(sqlite_store, "a-name-that-is-much-longer-than-a-telephone-is-wide-and-has-no-blank", long))
+    play(made(module_store, "a-name-that-is-much-longer-than-a-telephone-is-wide-and-has-no-blank", long))
     settings: dict[str, Any] = {"viewport": PHONE | {"width": width}, "has_touch": True, "is_mobile": width < 800}
     page = pages.open(address, **settings)
     wider = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
@@ -351,8 +359,8 @@ CONTRAST = """() => {
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_the_text_stands_out_in_light_and_dark(theme: Any, address: str, sqlite_store: str, pages: Pages) -> None:
-    play(made(sqlite_store))
+def test_the_text_stands_out_in_light_and_dark(theme: Any, address: str, module_store: str, pages: Pages) -> None:
+    play(made(module_store))
     page = pages.open(f"{address}#/front-page", color_scheme=theme)
     expect(page.locator("html")).to_have_attribute("data-theme", theme)
     expect(page.locator(".arms tbody tr")).to_have_count(8)
@@ -379,8 +387,8 @@ def test_the_switch_for_the_dark_is_remembered(address: str, pages: Pages) -> No
 # Errors.
 
 
-def test_names_stay_names(address: str, sqlite_store: str, pages: Pages) -> None:
-    campaign = made(sqlite_store, arms=NASTY + NAMES)
+def test_names_stay_names(address: str, module_store: str, pages: Pages) -> None:
+    campaign = made(module_store, arms=NASTY + NAMES)
     play(campaign)
     page = pages.open(f"{address}#/front-page")
     for name in NASTY:
@@ -394,8 +402,8 @@ def test_names_stay_names(address: str, sqlite_store: str, pages: Pages) -> None
     assert page.locator("main img, main script").count() == 0
 
 
-def test_without_a_stream_it_polls(address: str, sqlite_store: str, pages: Pages) -> None:
-    campaign = made(sqlite_store)
+def test_without_a_stream_it_polls(address: str, module_store: str, pages: Pages) -> None:
+    campaign = made(module_store)
     page = pages.open("about:blank")
     page.context.route("**/stream", lambda route: route.fulfill(status=503, body="{}"))
     page.goto(f"{address}#/front-page")
@@ -458,13 +466,13 @@ def test_a_token_opens_the_page(sqlite_store: str, token: Callable[..., str], pa
 # Large campaigns.
 
 
-def test_a_large_campaign_is_a_small_page(address: str, sqlite_store: str, pages: Pages) -> None:
-    fill(made(sqlite_store, arms=[f"arm {number}" for number in range(24)]), 50_000)
+def test_a_large_campaign_is_a_small_page(address: str, module_store: str, pages: Pages) -> None:
+    fill(made(module_store, arms=[f"arm {number}" for number in range(24)]), 50_000)
     assert measure_load(pages.open("about:blank"), f"{address}#/front-page")[1] < 1_000_000
 
 
-def test_of_very_many_arms_the_first_are_sent(address: str, sqlite_store: str, pages: Pages) -> None:
-    campaign = made(sqlite_store, arms=[f"arm {number}" for number in range(2000)])
+def test_of_very_many_arms_the_first_are_sent(address: str, module_store: str, pages: Pages) -> None:
+    campaign = made(module_store, arms=[f"arm {number}" for number in range(2000)])
     play(campaign, 2)
     assert measure_load(pages.open("about:blank"), f"{address}#/front-page")[1] < 1_000_000
     page = pages.open(f"{address}#/front-page")
