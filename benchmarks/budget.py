@@ -1,9 +1,10 @@
 """Make the table behind `kofn budget`: what `thompson` loses on random problems, and when it finds a good subset.
 
-    python -m benchmarks.budget [--runs 20] [--out FILE]
+    python -m benchmarks.budget [--runs 20] [--out FILE] [--quick]
 
 Each cell is a family of random problems at one N and K, played for a million plays. The seed, 83, was not used to tune
-the policy. Twenty runs take about ten minutes on one core.
+the policy. Twenty runs take about ten minutes on one core. `--quick` plays two small sizes for 100 plays, and
+writes no table without `--out`.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from kofn.theory.forecast import CLOSE, HORIZONS, TABLE
 FAMILIES = ("mean", "max", "cross-selling")
 SIZES = {4: (1, 2), 10: (1, 2, 5), 30: (1, 4, 15), 100: (1, 7, 50), 300: (1, 12, 150)}
 SEED = 83
+QUICK_SIZES, QUICK_HORIZONS = {4: (1, 2)}, HORIZONS[:1]
 
 
 class Played(NamedTuple):
@@ -93,20 +95,24 @@ COLUMNS = [
 ]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Play all cells and write the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--out", type=Path, default=TABLE)
-    args = parser.parse_args()
-    settings = [Setting(family, n, k) for family in FAMILIES for n, ks in SIZES.items() for k in ks]
+    parser.add_argument("--out", type=Path, help=f"by default {TABLE.name} in the package")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that the benchmark works")
+    args = parser.parse_args(arguments)
+    sizes, horizons = (QUICK_SIZES, QUICK_HORIZONS) if args.quick else (SIZES, HORIZONS)
+    out = args.out or (None if args.quick else TABLE)
+    settings = [Setting(family, n, k) for family in FAMILIES for n, ks in sizes.items() for k in ks]
     table = [COLUMNS]
     for setting in settings:
-        tasks = [(setting, run) for run in range(args.runs)]
-        table += rows_of(setting, compute(play, tasks, workers=args.workers))
-        with args.out.open("w", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows(table)
+        tasks = [(setting, run, horizons) for run in range(args.runs)]
+        table += rows_of(setting, compute(play, tasks, workers=args.workers), horizons)
+        if out:
+            with out.open("w", newline="") as file:
+                csv.writer(file, lineterminator="\n").writerows(table)
         print(setting.name, table[-1], flush=True)
 
 

@@ -3,14 +3,18 @@
 For N = 24 and N = 10,000 and several batch sizes: SQLite with its default synchronous=full (acknowledged means on the
 disk), SQLite with synchronous=normal, and a PostgreSQL server that this program starts (with fsync). Each case plays a
 new campaign for some seconds, so at N = 10,000 the numbers include the frequent learning of the first plans.
+`--no-postgres` leaves out the server, `--quick` plays little.
 """
 
+import argparse
 import json
 import os
 import random
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # with more, threads mostly wait for each other
@@ -59,20 +63,28 @@ def measure(
     }
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--no-postgres", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that the benchmark works")
+    args = parser.parse_args(arguments)
     sys.path.insert(0, str(Path(__file__).parents[1]))
     from tests import postgres
 
-    with tempfile.TemporaryDirectory() as folder, postgres.server(durable=True) as server:
-        result = {"disk syncs per second": disk_syncs_per_second(Path(folder), 1.0)}
+    started = nullcontext(None) if args.no_postgres else postgres.server(durable=True)
+    with tempfile.TemporaryDirectory() as folder, started as server:
+        result = {"disk syncs per second": disk_syncs_per_second(Path(folder), 0.05 if args.quick else 1.0)}
         stores = {
             "SQLite": f"sqlite:///{folder}/full.db",
             "SQLite, synchronous=normal": f"sqlite:///{folder}/normal.db?synchronous=normal",
-            "PostgreSQL": server,
         }
-        result |= measure(stores)
-        Campaign.open("n24-b1", store=server).store.close()
-    if "--json" in sys.argv:
+        if server:
+            stores["PostgreSQL"] = server
+        result |= measure(stores, sizes=(24,), batches=(1, 10), seconds=0.1) if args.quick else measure(stores)
+        for store in stores.values():
+            Campaign.open("n24-b1", store=store).store.close()
+    if args.json:
         print(json.dumps(result, indent=2))
     else:
         for name, value in result.items():

@@ -2,18 +2,18 @@
 
 Each engine computes the same runs with two local workers, and again while one of them is killed. `kofn-local` and
 `kofn-dask` are kofn's own backends. Ray is not an extra of kofn: install it to repeat the comparison of
-docs/guides/sweeps.md.
+docs/guides/sweeps.md. `--quick` computes few and short tasks.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import os
 import signal
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -129,7 +129,7 @@ ENGINES = {
 }
 
 
-def measured(engine: str) -> dict[str, Any]:
+def measured(engine: str, runs: int = RUNS, short: int = SHORT) -> dict[str, Any]:
     """Measure one engine. On a busy machine, processor seconds are more meaningful than wall-clock seconds."""
     found: dict[str, Any] = {"engine": engine}
     start, before = time.perf_counter(), processor_seconds()
@@ -138,16 +138,16 @@ def measured(engine: str) -> dict[str, Any]:
         found["s to the first result"] = time.perf_counter() - start
         found["processor s of these"] = processor_seconds() - before
         before = processor_seconds()
-        found["ms per empty task"] = 1000 * timed(run_on, nothing, SHORT)[0] / SHORT
-        found["processor ms of these"] = 1000 * (processor_seconds() - before) / SHORT
+        found["ms per empty task"] = 1000 * timed(run_on, nothing, short)[0] / short
+        found["processor ms of these"] = 1000 * (processor_seconds() - before) / short
         before = processor_seconds()
-        found["s for the runs"], results = timed(run_on, one_run, RUNS)
+        found["s for the runs"], results = timed(run_on, one_run, runs)
         found["processor s of these "] = processor_seconds() - before
         found["MB of all processes"] = sum(map(megabytes, descendants(os.getpid())))
         found["processes"] = len(descendants(os.getpid()))
         found["digest"] = digest(results)
         pids = run_on(own_pid, 20)
-        found |= with_a_killed_worker(run_on, pids[0])
+        found |= with_a_killed_worker(run_on, pids[0], runs)
     return found
 
 
@@ -157,7 +157,7 @@ def timed(run_on: Engine, function: Callable[[int], Any], n: int) -> tuple[float
     return time.perf_counter() - start, results
 
 
-def with_a_killed_worker(run_on: Engine, victim: int) -> dict[str, Any]:
+def with_a_killed_worker(run_on: Engine, victim: int, runs: int) -> dict[str, Any]:
     """Compute the same runs again, and kill a worker after half a second."""
     if (child := os.fork()) == 0:
         time.sleep(0.5)
@@ -165,7 +165,7 @@ def with_a_killed_worker(run_on: Engine, victim: int) -> dict[str, Any]:
         os._exit(0)
     try:
         signal.alarm(240)
-        seconds, results = timed(run_on, one_run, RUNS)
+        seconds, results = timed(run_on, one_run, runs)
     except BaseException as why:
         return {"a worker killed": f"{type(why).__name__}: {str(why)[:120]}"}
     finally:
@@ -203,7 +203,15 @@ def megabytes(pid: int) -> float:
     return int(text.partition("Pss:")[2].split()[0]) / 1024
 
 
-if __name__ == "__main__":
-    for each in sys.argv[1:] or ENGINES:
-        for name, value in measured(each).items():
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("engines", nargs="*", choices=list(ENGINES), help="by default all")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that the benchmark works")
+    args = parser.parse_args(arguments)
+    for each in args.engines or ENGINES:
+        for name, value in measured(each, *((4, 10) if args.quick else (RUNS, SHORT))).items():
             print(f"{name:24} {value:.2f}" if isinstance(value, float) else f"{name:24} {value}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,10 +1,11 @@
 """Compare a policy with two sketches on the paper's grid: `python benchmarks/grid.py linear-thompson`.
 
 The sketches are Thompson sampling on a linear surrogate with known noise, with the full covariance and in linear
-memory: their mean regret at 10^6 plays on 16 random instances.
+memory: their mean regret at 10^6 plays on 16 random instances. `--quick` plays N = 12 only, 200 plays.
 """
 
 import argparse
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -33,19 +34,26 @@ def regrets(name: str, setting: Setting, horizon: int, runs: int, seed: int) -> 
     return [run.regret for run in found]
 
 
-if __name__ == "__main__":
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("policy")
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--seed", type=int, default=2021)
     parser.add_argument("--horizon", type=int, default=10**6)
-    args = parser.parse_args()
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that the benchmark works")
+    args = parser.parse_args(arguments)
+    horizon, runs = (200, 2) if args.quick else (args.horizon, args.runs)
+    sketches_of = {key: value for key, value in SKETCHES.items() if not args.quick or key[1] == 12}
     print(f"{'family':14} {'N':>3} {'K':>3} {'mean':>8} {'worst':>8} {'/ full covariance':>18} {'/ linear memory':>16}")
-    for (family, n_arms), (ks, full, linear) in SKETCHES.items():
+    for (family, n_arms), (ks, full, linear) in sketches_of.items():
         for k, *sketches in zip(ks, full, linear, strict=True):
-            each = regrets(args.policy, Setting(family, n_arms, k), args.horizon, args.runs, args.seed)
+            each = regrets(args.policy, Setting(family, n_arms, k), horizon, runs, args.seed)
             ratios = [np.mean(each) / sketch for sketch in sketches]
             print(
                 f"{family:14} {n_arms:3} {k:3} {np.mean(each):8,.0f} {max(each):8,.0f} "
                 f"{ratios[0]:18.2f} {ratios[1]:16.2f}"
             )
+
+
+if __name__ == "__main__":
+    main()

@@ -3,7 +3,8 @@
 The policies are those with memory linear in N; the problem is a mean of Bernoulli arms. Each case runs in a separate
 process, so that its peak memory is known. The exponent of growth compares the first and the last case of a group.
 CMAB-SM has resolution 0.05 (the printed one explores nothing here). DART plays a different subset in every play until
-it has decided, so its cost grows with T: growth with T is measured up to 10^7. `--only large` runs one group of cases.
+it has decided, so its cost grows with T: growth with T is measured up to 10^7. `--only large` runs one group of cases,
+`--quick` small cases.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,12 @@ GROUPS: dict[str, list[Case]] = {
     "K": [(10**4, k, 10**6) for k in (10, 100, 1000)],
     "T": [(10**3, 10, t) for t in (10**6, 10**7, 10**8, 10**10, 10**12)],
     "large": [(10**6, 100, 10**8)],
+}
+QUICK: dict[str, list[Case]] = {
+    "N": [(n, 2, 10**4) for n in (10, 40)],
+    "K": [(40, k, 10**4) for k in (2, 8)],
+    "T": [(10, 2, t) for t in (10**3, 10**4)],
+    "large": [(40, 8, 10**5)],
 }
 FARTHEST = {"dart": 10**7}
 """The longest horizon at which the growth of a policy with T is measured."""
@@ -66,12 +74,12 @@ def slope(cases: list[Case], values: list[float]) -> float:
     return math.log(values[-1] / values[0]) / math.log(grown)
 
 
-def report(policy: str, groups: list[str]) -> None:
+def report(policy: str, groups: dict[str, list[Case]]) -> None:
     print(f"\n{policy}\n\n| N | K | T | seconds | rows played | peak [MiB] | state per arm [B] | regret per play |")
     print("| ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
     slopes = []
-    for group in groups:
-        cases = [case for case in GROUPS[group] if group != "T" or case[2] <= FARTHEST.get(policy, case[2])]
+    for group, all_cases in groups.items():
+        cases = [case for case in all_cases if group != "T" or case[2] <= FARTHEST.get(policy, case[2])]
         found = []
         for n_arms, k, horizon in cases:
             result = in_its_own_process(policy, (n_arms, k, horizon))
@@ -88,17 +96,19 @@ def report(policy: str, groups: list[str]) -> None:
         print(f"\nexponent of growth with {each}")
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    asked.add_argument("policies", nargs="*", choices=list(PARAMS), default=list(PARAMS))
+    asked.add_argument("policies", nargs="*", choices=list(PARAMS), help="by default all")
     asked.add_argument("--only", choices=list(GROUPS), action="append")
+    asked.add_argument("--quick", action="store_true", help="tiny sizes, to see that the benchmark works")
     asked.add_argument("--case", nargs=3, type=int, help=argparse.SUPPRESS)
-    given = asked.parse_args()
+    given = asked.parse_args(arguments)
     if given.case:
         print(json.dumps(measure(given.policies[0], *given.case)))
     else:
-        for policy in given.policies:
-            report(policy, given.only or list(GROUPS))
+        groups = QUICK if given.quick else GROUPS
+        for policy in given.policies or PARAMS:
+            report(policy, {name: groups[name] for name in given.only or groups})
 
 
 if __name__ == "__main__":

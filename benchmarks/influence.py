@@ -1,12 +1,13 @@
 """Make the tables of docs/guides/influence.md: `python -m benchmarks.influence speed`, and others (`--help`).
 
 The real graph is the karate club (34 nodes). The generated one has 10,000 nodes, by preferential attachment.
+`--quick` takes a graph of 300 nodes, and plays 200 times.
 """
 
 import argparse
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ POLICIES: Policies = {
 }
 """With its printed constants, CMAB-SM needs longer horizons than these; the paper's figures used others."""
 NODES, CANDIDATES = 10_000, 200
+QUICK_NODES, QUICK_CANDIDATES = 300, 30
 
 
 @cache
@@ -38,15 +40,16 @@ def karate(k: int = 5) -> Influence:
 
 
 @cache
-def large(k: int = 10) -> Influence:
-    return Influence(Graph.generated(NODES, 3, seed=1), k, probability=0.05, source_sets=2**18)
+def large(nodes: int = NODES, k: int = 10) -> Influence:
+    source_sets = 2**18 if nodes == NODES else 2**14
+    return Influence(Graph.generated(nodes, 3, seed=1), k, probability=0.05, source_sets=source_sets)
 
 
 @cache
-def preselected(k: int = 10) -> Influence:
+def preselected(nodes: int = NODES, candidates: int = CANDIDATES, k: int = 10) -> Influence:
     """Return the same graph with only the nodes of highest degree as candidates; degrees are known in advance."""
-    graph = large().graph
-    best = np.argsort(-graph.in_degree, kind="stable")[:CANDIDATES]
+    graph = large(nodes).graph
+    best = np.argsort(-graph.in_degree, kind="stable")[:candidates]
     return Influence(graph, k, probability=0.05, candidates=best.tolist())
 
 
@@ -90,11 +93,11 @@ def rate(work: Callable[[], int], seconds: float) -> float:
     return done / elapsed
 
 
-def speed(seed: int, runs: int, seconds: float = 3.0) -> None:
+def speed(seed: int, runs: int, seconds: float = 3.0, nodes: int = NODES) -> None:
     """Print cascades per second, of both implementations and of a plain loop."""
     del runs
     table("graph", "seeds", "reached", "networkx loop", "64 in a word", "lists", "chosen", "chosen / loop")
-    for name, problem, p in (("karate", karate(), 0.1), ("10,000 nodes", large(), 0.05)):
+    for name, problem, p in (("karate", karate(), 0.1), (f"{nodes:,} nodes", large(nodes), 0.05)):
         theirs, rng = as_networkx(problem.graph), np.random.default_rng(seed)
         random_seeds = tuple(sorted(rng.choice(problem.n_arms, problem.k, replace=False).tolist()))
         for kind, seeds in (("greedy", problem.greedy()), ("random", random_seeds)):
@@ -154,16 +157,17 @@ def on_karate(seed: int, runs: int, horizon: int = 10**6, picture: Path | None =
         save_figure(result.plot(), picture)
 
 
-def on_candidates(seed: int, runs: int, horizon: int = 10**5) -> None:
+def on_candidates(seed: int, runs: int, horizon: int = 10**5, nodes: int = NODES, candidates: int = CANDIDATES) -> None:
     """Compare the policies with 200 of 10,000 nodes as candidates, K = 10."""
-    everywhere = float(preselected().value([preselected().greedy()])[0]) / float(large().value([large().greedy()])[0])
-    print(f"Of what greedy reaches with all nodes, it reaches {everywhere:.1%} with these {CANDIDATES}.")
-    regret(preselected(), horizon, runs, seed)
+    few, every = preselected(nodes, candidates), large(nodes)
+    everywhere = float(few.value([few.greedy()])[0]) / float(every.value([every.greedy()])[0])
+    print(f"Of what greedy reaches with all nodes, it reaches {everywhere:.1%} with these {candidates}.")
+    regret(few, horizon, runs, seed)
 
 
-def on_large(seed: int, runs: int, horizon: int = 10**6) -> None:
+def on_large(seed: int, runs: int, horizon: int = 10**6, nodes: int = NODES) -> None:
     """Compare the policies with all 10,000 nodes as candidates, K = 10."""
-    regret(large(), horizon, runs, seed)
+    regret(large(nodes), horizon, runs, seed)
 
 
 TABLES: dict[str, Callable[..., None]] = {
@@ -173,12 +177,27 @@ TABLES: dict[str, Callable[..., None]] = {
     "large": on_large,
 }
 
-if __name__ == "__main__":
+QUICK: dict[str, dict[str, Any]] = {
+    "speed": {"seconds": 0.02, "nodes": QUICK_NODES},
+    "karate": {"horizon": 200},
+    "candidates": {"horizon": 200, "nodes": QUICK_NODES, "candidates": QUICK_CANDIDATES},
+    "large": {"horizon": 200, "nodes": QUICK_NODES},
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=TABLES)
     parser.add_argument("--seed", type=int, default=77)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--picture", type=Path, help="file for the picture of `karate`")
-    args = parser.parse_args()
-    more = {"picture": args.picture} if args.table == "karate" else {}
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that the benchmark works")
+    args = parser.parse_args(arguments)
+    more: dict[str, Any] = dict(QUICK[args.table]) if args.quick else {}
+    if args.table == "karate":
+        more["picture"] = args.picture
     TABLES[args.table](args.seed, args.runs, **more)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,13 +1,15 @@
 """Measure the state as JSON and the peak memory of a simulated run: `python benchmarks/memory.py [cmab-sm | thompson]`.
 
-Each size runs in a separate process, so that its peak memory is known.
+Each size runs in a separate process, so that its peak memory is known. `--quick` runs one small size.
 """
 
+import argparse
 import json
 import resource
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ import numpy as np
 import kofn
 
 CASES = [(10**3, 10), (10**4, 10), (10**5, 10), (10**5, 100)]
+QUICK_CASES = [(20, 3)]
 HORIZONS = {"cmab-sm": 10**12, "thompson": 10**7}
 PARAMS: dict[str, dict[str, Any]] = {"cmab-sm": {"resolution": 0.05}, "thompson": {"seed": 1}}
 
@@ -55,12 +58,12 @@ def measure(policy: str, n_arms: int, k: int) -> dict[str, float]:
     }
 
 
-def report(policy: str) -> None:
+def report(policy: str, cases: Sequence[tuple[int, int]] = CASES) -> None:
     print(f"{policy}, a run of {HORIZONS[policy]:,} plays of a mean")
     heads = f"{'N':>8} {'K':>4} {'state [kB]':>11} {'per arm [B]':>12} {'run [s]':>8} {'decisions':>10}"
     print(f"{heads} {'peak [MiB]':>11} {'regret per play':>16}")
-    for n_arms, k in CASES:
-        command = [sys.executable, __file__, policy, str(n_arms), str(k)]
+    for n_arms, k in cases:
+        command = [sys.executable, __file__, policy, "--case", str(n_arms), str(k)]
         result = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
         print(
             f"{n_arms:8,} {k:4} {result['state_bytes'] / 1e3:11,.0f} {result['state_bytes'] / n_arms:12.1f} "
@@ -69,9 +72,18 @@ def report(policy: str) -> None:
         )
 
 
-if __name__ == "__main__":
-    if len(sys.argv) == 4:
-        print(json.dumps(measure(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("policies", nargs="*", choices=list(HORIZONS), help="by default all")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that the benchmark works")
+    parser.add_argument("--case", nargs=2, type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args(arguments)
+    if args.case:
+        print(json.dumps(measure(args.policies[0], *args.case)))
     else:
-        for name in sys.argv[1:] or HORIZONS:
-            report(name)
+        for policy in args.policies or HORIZONS:
+            report(policy, QUICK_CASES if args.quick else CASES)
+
+
+if __name__ == "__main__":
+    main()

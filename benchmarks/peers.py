@@ -3,7 +3,8 @@
 `python -m benchmarks.peers --page docs/background/benchmarks.md` writes the page.
 
 All players get the same problems and the same outcomes, in one run on one machine. Libraries that are not installed
-(extra `bench`) are skipped and listed. `--quick` makes a tenth of the plays, with a tenth of the time limit.
+(extra `bench`) are skipped and listed. `--quick` makes a tenth of the plays, with a tenth of the time limit, in the
+first setting only.
 """
 
 from __future__ import annotations
@@ -179,7 +180,9 @@ def far(loops: list[yardstick.Loop], setting: Setting) -> Iterator[dict[str, Any
         yield {"setting": setting.name, "horizon": horizon, "ours": seconds, "loops": taken}
 
 
-def measure(horizon: int = HORIZON, runs: int = RUNS, budget: float = 1.0) -> Found:
+def measure(
+    horizon: int = HORIZON, runs: int = RUNS, budget: float = 1.0, settings: dict[Setting, float] | None = None
+) -> Found:
     """Measure all players in all settings; `budget` multiplies the time limits."""
     found = Found(left_out={kind.package: why for kind in IN_MEMORY + ON_DISK if (why := missing(kind.needs))})
     if why := missing("numba"):
@@ -193,7 +196,7 @@ def measure(horizon: int = HORIZON, runs: int = RUNS, budget: float = 1.0) -> Fo
     }
     begun = time.perf_counter()
     loops = [] if "numba" in found.left_out else [*map(yardstick.compiled, (yardstick.draw_loop, yardstick.ucb_loop))]
-    for setting, seconds in SETTINGS.items():
+    for setting, seconds in (SETTINGS if settings is None else settings).items():
         worlds = [World.of(setting, horizon, seed) for seed in range(1, runs + 1)]
         ours: list[Played] = []
         for label, disk, runner in runners(loops[-1:], setting.name in ON_DISK_TOO):
@@ -207,14 +210,14 @@ def measure(horizon: int = HORIZON, runs: int = RUNS, budget: float = 1.0) -> Fo
     return found
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--page", type=Path, help="write the page")
     asked.add_argument("--json", type=Path, help="write the numbers")
     asked.add_argument("--quick", action="store_true")
-    given = asked.parse_args()
+    given = asked.parse_args(arguments)
     warnings.simplefilter("ignore")  # warnings of the other libraries
-    found = measure(HORIZON // 10, 2, 0.1) if given.quick else measure()
+    found = measure(HORIZON // 10, 2, 0.1, dict([*SETTINGS.items()][:1])) if given.quick else measure()
     for package, why in found.left_out.items():
         print(f"skipped: {package} ({why})")
     if given.json:

@@ -1,12 +1,14 @@
 """Measure the service: throughput, effect of delays on learning, page load. `python benchmarks/service.py [--json]`.
 
-load: clients decide and reward in batches of 10 (or `--batch=100`), on SQLite (synchronous=full) and on a PostgreSQL
+load: clients decide and reward in batches of 10 (or `--batch 100`), on SQLite (synchronous=full) and on a PostgreSQL
 server started for the benchmark (with fsync), for N = 24 and N = 10,000, with one and two processes. Server and clients
 share the machine. learning: 8 workers play a problem over HTTP with randomly delayed rewards; the exact regret, and
 that of the same policy in one loop, with immediate rewards and with the same mean delay. page: the dashboard of a
 campaign with a million decisions, in Chromium. Pass `load`, `learning` or `page` to run one of them.
+`--no-postgres` leaves out PostgreSQL, `--quick` plays little.
 """
 
+import argparse
 import heapq
 import json
 import os
@@ -15,8 +17,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 CLIENTS = 4
 WORKERS, DELAYS = 8, (0.1, 0.25)
 """Number of workers of `learning`, and mean delays of a reward in seconds."""
+PARTS = ["load", "learning", "page"]
+QUICK: dict[str, dict[str, Any]] = {
+    "load": {"duration": 0.3, "processes": (1,), "sizes": (24,)},
+    "learning": {"horizon": 200, "runs": 2},
+    "page": {"plays": 2_000},
+}
 
 
 @contextmanager
@@ -44,11 +52,11 @@ def served(store: str, workers: int = 1) -> Iterator[str]:
 
 
 def hammer(url: str, name: str, n_arms: int, batch: int, until: float, seconds: list[float]) -> None:
-    """Decide and reward until the deadline, and append the latency of each request."""
+    """Decide and reward until the deadline, at least once, and append the latency of each request."""
     rng = random.Random(id(seconds))
     with kofn.Client(url) as client:
         campaign = client.campaign(name)
-        while time.perf_counter() < until:
+        while not seconds or time.perf_counter() < until:
             begun = time.perf_counter()
             decisions = campaign.decide(batch)
             between = time.perf_counter()
@@ -82,12 +90,18 @@ def load(url: str, n_arms: int, batch: int, duration: float) -> dict[str, float]
     }
 
 
-def loads(stores: dict[str, str], batch: int, duration: float = 5.0) -> dict[str, dict[str, float]]:
+def loads(
+    stores: dict[str, str],
+    batch: int,
+    duration: float = 5.0,
+    processes: Sequence[int] = (1, 2),
+    sizes: Sequence[int] = (24, 10_000),
+) -> dict[str, dict[str, float]]:
     found = {}
     for kind, store in stores.items():
-        for workers in (1, 2):
+        for workers in processes:
             with served(store, workers) as url:
-                for n_arms in (24, 10_000):
+                for n_arms in sizes:
                     found[f"{kind}, N = {n_arms:,}, {workers} process(es)"] = load(url, n_arms, batch, duration)
     return found
 
@@ -210,23 +224,35 @@ def page_of(store: str, plays: int = 1_000_000) -> dict[str, float]:
     }
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     from tests import postgres
 
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("parts", nargs="*", choices=PARTS, help="by default all")
+    parser.add_argument("--batch", type=int, default=10)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--no-postgres", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that the benchmark works")
+    args = parser.parse_args(arguments)
+    parts = args.parts or PARTS
+    few: dict[str, dict[str, Any]] = QUICK if args.quick else {}
     busy = os.getloadavg()[0]  # other processes on the machine influence the results
     result: dict[str, Any] = {"the machine, before": {"cores": os.cpu_count(), "load average": busy}}
-    chosen = {each for each in sys.argv[1:] if not each.startswith("--")} or {"load", "learning", "page"}
-    with tempfile.TemporaryDirectory() as folder, postgres.server(durable=True) as server:
-        if "load" in chosen:
-            batch = next((int(each.partition("=")[2]) for each in sys.argv if each.startswith("--batch=")), 10)
-            result |= loads({"SQLite": f"sqlite:///{folder}/shop.db", "PostgreSQL": server}, batch)
-        if "learning" in chosen:
+    needed = "load" in parts and not args.no_postgres
+    started = postgres.server(durable=True) if needed else nullcontext(None)
+    with tempfile.TemporaryDirectory() as folder, started as server:
+        if "load" in parts:
+            stores = {"SQLite": f"sqlite:///{folder}/shop.db"} | ({"PostgreSQL": server} if server else {})
+            result |= loads(stores, args.batch, **few.get("load", {}))
+        if "learning" in parts:
             with served(f"sqlite:///{folder}/learn.db") as url:
-                for delay in DELAYS:
-                    result[f"{WORKERS} workers, rewards {delay} s late on average"] = learning(url, delay)
-        if "page" in chosen:
-            result["the dashboard"] = page_of(f"sqlite:///{folder}/page.db?synchronous=normal")
-    if "--json" in sys.argv:
+                for delay in DELAYS[:1] if args.quick else DELAYS:
+                    found = learning(url, delay, **few.get("learning", {}))
+                    result[f"{WORKERS} workers, rewards {delay} s late on average"] = found
+        if "page" in parts:
+            store = f"sqlite:///{folder}/page.db?synchronous=normal"
+            result["the dashboard"] = page_of(store, **few.get("page", {}))
+    if args.json:
         print(json.dumps(result, indent=2))
     else:
         for name, numbers in result.items():

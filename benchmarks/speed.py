@@ -3,13 +3,15 @@
 1. A CMAB-SM run of 10^6 plays against a plain loop that draws every play with NumPy.
 2. The same run with 10^12 plays, at the same resolution.
 3. One `ask` and one `tell`, at N = 24 and at N = 100,000.
+
+`--json` prints JSON. `--quick` measures little, to see that the benchmark works.
 """
 
+import argparse
 import json
 import statistics
-import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -68,32 +70,41 @@ def ask_tell(n_arms: int, k: int, pairs: int = 100_000) -> float:
     return seconds(work, 3) / pairs
 
 
-def measure() -> dict[str, float]:
+def measure(part: int = 50_000, pairs: int = 100_000, repeat: int = 15) -> dict[str, float]:
+    """Return all numbers. `part` is how many plays the plain loop makes: each costs the same."""
     simulated(10**6, None)  # warm up
     result: dict[str, float] = {}
-    part = 50_000  # the loop's cost is the same for each play
+    few = max(1, repeat // 5)
     for name, resolution in (("printed", None), ("resolution 0.05", 0.05)):
-        run = seconds(lambda r=resolution: simulated(10**6, r), 15)  # type: ignore[misc]
-        loop = seconds(lambda r=resolution: plain_loop(part, r), 3) * 10**6 / part  # type: ignore[misc]
-        bare = seconds(lambda: bare_loop(part), 3) * 10**6 / part
+        run = seconds(lambda r=resolution: simulated(10**6, r), repeat)  # type: ignore[misc]
+        loop = seconds(lambda r=resolution: plain_loop(part, r), few) * 10**6 / part  # type: ignore[misc]
+        bare = seconds(lambda: bare_loop(part), few) * 10**6 / part
         result |= {
             f"run of 10^6 plays, {name} [ms]": run * 1e3,
             f"plain loop, {name} [s]": loop,
             f"plain loop / run, {name}": loop / run,
             f"draws alone / run, {name}": bare / run,
         }
-    long = seconds(lambda: simulated(10**12, 0.05), 15)
-    short = seconds(lambda: simulated(10**6, 0.05), 15)
+    long = seconds(lambda: simulated(10**12, 0.05), repeat)
+    short = seconds(lambda: simulated(10**6, 0.05), repeat)
     result["run of 10^12 plays / run of 10^6, resolution 0.05"] = long / short
-    result["ask + tell, N = 24, K = 5 [µs]"] = ask_tell(24, 5) * 1e6
-    result["ask + tell, N = 100,000, K = 10 [µs]"] = ask_tell(100_000, 10) * 1e6
+    result["ask + tell, N = 24, K = 5 [µs]"] = ask_tell(24, 5, pairs) * 1e6
+    result["ask + tell, N = 100,000, K = 10 [µs]"] = ask_tell(100_000, 10, pairs) * 1e6
     return result
 
 
-if __name__ == "__main__":
-    numbers = measure()
-    if "--json" in sys.argv:
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that the benchmark works")
+    args = parser.parse_args(arguments)
+    numbers = measure(part=500, pairs=50, repeat=1) if args.quick else measure()
+    if args.json:
         print(json.dumps(numbers, indent=2))
     else:
         for name, value in numbers.items():
             print(f"{name:55} {value:12,.2f}")
+
+
+if __name__ == "__main__":
+    main()

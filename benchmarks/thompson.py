@@ -1,10 +1,12 @@
 """Make the tables of docs/reference/policies/thompson.md: `python -m benchmarks.thompson regret` (`--help`).
 
 Instances are those of the suite's settings with the given seed, which was not used for tuning (1000 to 6100 were).
+`--quick` plays few settings, 200 plays of each.
 """
 
 import argparse
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -25,8 +27,31 @@ from kofn.problems import AbstractProblem
 RIVALS = ("linear-thompson", "shared-credit", "glm-max", "dart", "cmab-sm", "slots", "etcg")
 """The policies that win any setting of docs/background/leaderboard.md, and the paper's own."""
 
-SMALL = tuple(setting for setting in SUITE if setting.n_arms < 1000)
 GRID = ("mean", "max", "cross-selling")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is played: the defaults are those of the page, and QUICK is for tests."""
+
+    horizon: int = 10**6
+    settings: tuple[Setting, ...] = SUITE
+    tail: float = 5.0  # `tails` looks at settings whose worst run is above this many means
+    again: int = 20  # how often `tails` repeats such a run
+    workers: int | None = None  # processes, by default one per core
+
+    @property
+    def small(self) -> tuple[Setting, ...]:
+        return tuple(setting for setting in self.settings if setting.n_arms < 1000)
+
+    @property
+    def grid(self) -> tuple[Setting, ...]:
+        """The settings of the paper."""
+        return tuple(setting for setting in self.small if setting.family in GRID)
+
+
+FULL = Scale()
+QUICK = Scale(200, (Setting("mean", 12, 3), Setting("max", 12, 3)), tail=1.0, again=2, workers=1)
 
 
 def line(*cells: object) -> None:
@@ -64,22 +89,23 @@ def published_of(setting: Setting) -> float | None:
 
 
 def finals_of(
-    settings: Sequence[Setting], policies: Sequence[str], seed: int, runs: int, archive: str
+    settings: Sequence[Setting], policies: Sequence[str], seed: int, runs: int, archive: str, scale: Scale
 ) -> dict[str, dict[str, list[float]]]:
     """Return the regret of each run, by setting and policy."""
     found: dict[str, dict[str, list[float]]] = {setting.name: {} for setting in settings}
-    for result in run_suite(RunArchive(Path(archive)), settings=settings, policies=policies, runs=runs, seed=seed):
+    asked = {"horizon": scale.horizon, "runs": runs, "seed": seed, "workers": scale.workers}
+    for result in run_suite(RunArchive(Path(archive)), settings=settings, policies=policies, **asked):
         if "finals" in result:
             found[result["setting"]][result["policy"]] = result["finals"]
     return found
 
 
-def regret(seed: int, runs: int, archive: str) -> None:
+def regret(seed: int, runs: int, archive: str, scale: Scale = FULL) -> None:
     """Compare thompson with the sketch, the paper and the best other policy, on every setting up to N = 45."""
-    found = finals_of(SMALL, ["thompson", *RIVALS], seed, runs, archive)
+    found = finals_of(scale.small, ["thompson", *RIVALS], seed, runs, archive, scale)
     table("setting", "thompson", "worst / mean", "/ O(N) sketch", "/ published", "best rival", "its regret", "ratio")
     within = []
-    for setting in SMALL:
+    for setting in scale.small:
         means = {name: float(np.mean(finals)) for name, finals in found[setting.name].items()}
         worst, ours = max(found[setting.name]["thompson"]), means.pop("thompson")
         rival = min(means, key=means.__getitem__)
@@ -99,7 +125,7 @@ def regret(seed: int, runs: int, archive: str) -> None:
         f"\nOf the {len(within)} settings of the paper's grid: at most 1.5 times the best rival in "
         f"{sum(each <= 1.5 for each in within)}, at most {max(within):.2f} times in all."
     )
-    grid = [found[setting.name] for setting in SMALL if setting.family in GRID]
+    grid = [found[setting.name] for setting in scale.grid]
     over = {name: sum(max(of[name]) > 5 * np.mean(of[name]) for of in grid) for name in ("thompson", *RIVALS[:3])}
     print("Worst run over 5 means:", ", ".join(f"{name} in {count}" for name, count in over.items()) + ".")
 
@@ -116,17 +142,18 @@ def _again(setting: Setting, seed: int, run: int, number: int, horizon: int) -> 
     return kofn.simulate(policy, problem, horizon, np.random.default_rng(for_plays)).regret
 
 
-def tails(seed: int, runs: int, archive: str, times: int = 20, horizon: int = 10**6) -> None:
+def tails(seed: int, runs: int, archive: str, scale: Scale = FULL) -> None:
     """Repeat the worst runs of the paper's grid that are over 5 means: was it bad luck, or a hard instance?"""
-    grid = [setting for setting in SMALL if setting.family in GRID]
-    found = finals_of(grid, ["thompson"], seed, runs, archive)
-    table("setting", "mean", "worst / mean", f"the same instance {times} times more: mean / mean", "least", "most")
-    for setting in grid:
+    found = finals_of(scale.grid, ["thompson"], seed, runs, archive, scale)
+    table(
+        "setting", "mean", "worst / mean", f"the same instance {scale.again} times more: mean / mean", "least", "most"
+    )
+    for setting in scale.grid:
         ours = found[setting.name]["thompson"]
         mean, run = float(np.mean(ours)), int(np.argmax(ours))
-        if ours[run] > 5 * mean:
-            tasks = [(setting, seed, run, number, horizon) for number in range(times)]
-            again = np.array(compute(_again, tasks))
+        if ours[run] > scale.tail * mean:
+            tasks = [(setting, seed, run, number, scale.horizon) for number in range(scale.again)]
+            again = np.array(compute(_again, tasks, workers=scale.workers))
             cells = (ours[run], again.mean(), again.min(), again.max())
             line(setting.name, f"{mean:,.0f}", *(f"{cell / mean:.1f}" for cell in cells))
 
@@ -149,13 +176,13 @@ def _least(setting: Setting, seed: int, run: int, horizon: int) -> float:
     return float(np.minimum(gap * horizon, gap * np.log(horizon) / np.maximum(apart, 1e-300)).min(axis=1).sum())
 
 
-def least(seed: int, runs: int, horizon: int = 10**6) -> None:
+def least(seed: int, runs: int, scale: Scale = FULL) -> None:
     """Print the least regret on the maximum, and how often the worst of 30 instances must exceed 5 times the mean."""
     table("setting", "least regret, mean", "median", "worst of 30 over 5 means")
     rng = np.random.default_rng(seed)
-    for setting in SMALL:
+    for setting in scale.small:
         if setting.family == "max":
-            found = np.array([_least(setting, seed, run, horizon) for run in range(runs)])
+            found = np.array([_least(setting, seed, run, scale.horizon) for run in range(runs)])
             some = found[rng.integers(runs, size=(4_000, 30))]
             over = float((some.max(axis=1) > 5 * some.mean(axis=1)).mean())
             line(setting.name, f"{found.mean():,.1f}", f"{np.median(found):,.1f}", f"{over:.0%}")
@@ -164,16 +191,16 @@ def least(seed: int, runs: int, horizon: int = 10**6) -> None:
 # anytime
 
 
-def anytime(seed: int, runs: int) -> None:
+def anytime(seed: int, runs: int, scale: Scale = FULL) -> None:
     """Print the regret after 10^3, 10^4 and 10^5 plays; CMAB-SM and DART are given that horizon."""
-    horizons = (10**3, 10**4, 10**5)
+    horizons = sorted({min(each, scale.horizon) for each in (10**3, 10**4, 10**5)})
     names = ("thompson", "cmab-sm", "dart")
     table("setting", *(f"{name}, T = {horizon:,}" for horizon in horizons for name in names))
-    for setting in SUITE:
+    for setting in scale.settings:
         few = runs if setting.n_arms < 1000 else 3
         cells = []
         for horizon in horizons:
-            each = kofn.compare(list(names), setting, horizon, few, seed)
+            each = kofn.compare(list(names), setting, horizon, few, seed, workers=scale.workers)
             by = {standing.name: float(standing.finals.mean()) for standing in each.standings}
             lost = by["thompson"] > min(by.values()) and by["thompson"] >= 1
             cells += [f"{'**' if lost else ''}{by['thompson']:,.0f}{'**' if lost else ''}"]
@@ -198,13 +225,14 @@ def _blind(setting: Setting, seed: int, run: int, delay: int) -> float:
     return float(problem.gap(np.array(subsets)).mean()) * delay
 
 
-def delay(seed: int, runs: int, late: int = 10_000, horizon: int = 10**6) -> None:
-    """Print the regret if every reward arrives 10,000 plays late."""
+def delay(seed: int, runs: int, scale: Scale = FULL) -> None:
+    """Print the regret if every reward arrives late, by a hundredth of the horizon: 10,000 plays."""
+    late, horizon = scale.horizon // 100, scale.horizon
     table("setting", "no delay", f"{late:,} plays late", "of these, blind", "rest / no delay")
     for name in ("mean", "max", "cross-selling", "likely-min"):
         setting = Setting(name, 24, 5)
         tasks = [(setting, seed, run, horizon, each) for each in (0, late) for run in range(runs)]
-        found = np.array(compute(_late, tasks)).reshape(2, runs).mean(axis=1)
+        found = np.array(compute(_late, tasks, workers=scale.workers)).reshape(2, runs).mean(axis=1)
         blind = float(np.mean([_blind(setting, seed, run, late) for run in range(runs)]))
         rest = (found[1] - blind) / found[0]
         line(setting.name, f"{found[0]:,.0f}", f"{found[1]:,.0f}", f"{blind:,.0f}", f"{rest:.2f}")
@@ -230,13 +258,15 @@ def _drifting(half_life: int | None, seed: int, run: int, span: int, spans: int)
     return lost
 
 
-def drift(seed: int, runs: int, span: int = 100_000, spans: int = 5) -> None:
-    """Print the regret if the best subset changes four times in 500,000 plays."""
+def drift(seed: int, runs: int, scale: Scale = FULL) -> None:
+    """Print the regret if the best subset changes four times, after every tenth of the horizon: 500,000 plays."""
+    span, spans = scale.horizon // 10, 5
     table("half_life", f"regret of {span * spans:,} plays", "uniform would lose")
     setting = Setting("mean", 24, 5)
     uniform = np.mean([_blind(setting, seed, run, span * spans) for run in range(runs)])
     for half_life in (None, 2_000, 5_000, 10_000, 20_000, 50_000):
-        found = compute(_drifting, [(half_life, seed, run, span, spans) for run in range(runs)])
+        tasks = [(half_life, seed, run, span, spans) for run in range(runs)]
+        found = compute(_drifting, tasks, workers=scale.workers)
         line(half_life or "none", f"{np.mean(found):,.0f}", f"{uniform:,.0f}")
 
 
@@ -248,12 +278,13 @@ def _guarded(doubt: float, setting: Setting, seed: int, run: int, horizon: int) 
     return _late(setting, seed, run, horizon, 0)
 
 
-def guard(seed: int, runs: int, horizon: int = 10**6) -> None:
+def guard(seed: int, runs: int, scale: Scale = FULL) -> None:
     """Print a case that needs the guard: without it, an arm that was tried beside bad arms is not tried again."""
     table("growth of variances per climb of 1", "mean regret", "median", "the worst three")
     setting = Setting("mean", 100, 2)
     for doubt, label in ((0.0, "none"), (0.5, "e^(1/2)")):
-        found = sorted(compute(_guarded, [(doubt, setting, seed, run, horizon) for run in range(runs)]))
+        tasks = [(doubt, setting, seed, run, scale.horizon) for run in range(runs)]
+        found = sorted(compute(_guarded, tasks, workers=scale.workers))
         line(
             label,
             f"{np.mean(found):,.0f}",
@@ -269,7 +300,7 @@ def made(guarantee: bool, setting: Setting, seed: np.random.SeedSequence) -> kof
     return kofn.Thompson(setting.n_arms, setting.k, guarantee=guarantee, seed=seed)
 
 
-def guarantee(seed: int, runs: int, horizon: int = 10**6) -> None:
+def guarantee(seed: int, runs: int, scale: Scale = FULL) -> None:
     """Print the cost of guarantee=True."""
     table("setting", "thompson", "with guarantee", "more")
     for family, n_arms, k in (
@@ -283,15 +314,11 @@ def guarantee(seed: int, runs: int, horizon: int = 10**6) -> None:
         ("threshold", 24, 5),
     ):
         setting = Setting(family, n_arms, k)
-        means = [
-            np.mean(
-                [
-                    run.regret
-                    for run in kofn.simulate_many(partial(made, each, setting), setting.problem, horizon, runs, seed)
-                ]
-            )
-            for each in (False, True)
-        ]
+        means = []
+        for each in (False, True):
+            policy = partial(made, each, setting)
+            found = kofn.simulate_many(policy, setting.problem, scale.horizon, runs, seed, workers=scale.workers)
+            means.append(np.mean([run.regret for run in found]))
         line(setting.name, f"{means[0]:,.0f}", f"{means[1]:,.0f}", f"{means[1] - means[0]:,.0f}")
 
 
@@ -306,12 +333,18 @@ TABLES: dict[str, Callable[..., None]] = {
     "guarantee": guarantee,
 }
 
-if __name__ == "__main__":
+
+def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=TABLES)
     parser.add_argument("--seed", type=int, default=77)
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--archive", default="suite-30", help="archive of the runs of `regret` and `tails`")
-    args = parser.parse_args()
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that the benchmark works")
+    args = parser.parse_args(arguments)
     more = {"archive": args.archive} if args.table in ("regret", "tails") else {}
-    TABLES[args.table](args.seed, args.runs, **more)
+    TABLES[args.table](args.seed, args.runs, **more, scale=QUICK if args.quick else FULL)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,28 +1,49 @@
 """The benchmarks run, on sizes that take no time. How long they take is for `make benchmark`."""
 
 import json
+import math
+import re
 import subprocess
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
+from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
 import pytest
 
 import kofn
+from kofn.experiments.settings import Setting
+from kofn.policies.thompson import posterior
 
-BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+ROOT = Path(__file__).parent.parent
+NUMBER = re.compile(r"(?<![\w^.-])-?\d[\d,]*(?:\.\d+)?(?:e[+-]\d+)?")
 
 
-def load(name: str) -> ModuleType:
-    spec = spec_from_file_location(f"benchmark_{name}", BENCHMARKS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def load(name: str) -> Any:
+    return import_module(f"benchmarks.{name}")
+
+
+def command(*arguments: str) -> str:
+    """Run a benchmark as the pages say, and return what it prints."""
+    done = subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def numbers(text: str) -> list[float]:
+    """Return the numbers in the text, which must all be finite."""
+    assert not re.search(r"(?i)\b(nan|inf|infinity|none)\b", text), text
+    return [float(each.replace(",", "")) for each in NUMBER.findall(text)]
+
+
+def cells(text: str) -> list[list[str]]:
+    """Return the rows of the Markdown tables in the text, without their heads."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    rules = [index for index, row in enumerate(rows) if row[0].startswith("---")]
+    assert rules
+    assert all(len(row) == len(rows[0]) for row in rows)
+    return [row for index, row in enumerate(rows) if index not in rules and index + 1 not in rules]
 
 
 @pytest.fixture(scope="module")
@@ -69,10 +90,10 @@ def test_ask_and_tell_are_measured(speed: Any, monkeypatch: pytest.MonkeyPatch, 
 
 def test_all_numbers_have_a_name(speed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(speed, "seconds", lambda work, repeat: float(repeat))
-    numbers = speed.measure()
-    assert len(numbers) == 11
-    assert all(isinstance(each, float) for each in numbers.values())
-    json.dumps(numbers, allow_nan=False)
+    found = speed.measure()
+    assert len(found) == 11
+    assert all(isinstance(each, float) for each in found.values())
+    json.dumps(found, allow_nan=False)
 
 
 def test_memory_is_measured(memory: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,20 +114,13 @@ def test_the_largest_state_is_that_of_a_plan_half_told(memory: Any) -> None:
     assert memory.largest_state(policy, problem, plans=3) > start
 
 
-def test_a_size_runs_in_a_process_of_its_own() -> None:
-    done = subprocess.run(
-        [sys.executable, BENCHMARKS / "memory.py", "cmab-sm", "20", "3"], capture_output=True, text=True, check=True
-    )
-    assert json.loads(done.stdout)["state_bytes"] > 100
-
-
 def test_the_plain_cascade_has_the_same_mean_as_ours() -> None:
     """In the karate club, 4,000 cascades against 40,000: a z below 5.3."""
     influence = load("influence")
     problem = influence.karate()
     graph, rng = influence.as_networkx(problem.graph), influence.random.Random(3)
     theirs = np.array([influence.plain(graph, (0, 33), 0.1, rng) for _ in range(4_000)])
-    walker = influence.Bits(problem.graph, problem.chances, "cascade")
+    walker = influence.BitCascades(problem.graph, problem.probabilities, "cascade")
     ours = walker.reached(np.tile((0, 33), (40_000, 1)), np.random.default_rng(3))
     assert abs(theirs.mean() - ours.mean()) < 5.3 * theirs.std() * (1 / 4_000 + 1 / 40_000) ** 0.5
 
@@ -119,3 +133,202 @@ def test_policies_are_set_against_greedy(capsys: pytest.CaptureFixture[str]) -> 
     shown = capsys.readouterr().out
     assert all(f"| {name} |" in shown for name in influence.POLICIES)
     assert "greedy reaches" in shown
+
+
+# Each command, with --quick.
+
+
+@pytest.mark.parametrize("names", [[], ["--json"]], ids=["table", "json"])
+def test_speed(speed: Any, names: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    speed.main(["--quick", *names])
+    shown = capsys.readouterr().out
+    found = list(json.loads(shown).values()) if names else [numbers(line)[-1] for line in shown.splitlines()]
+    assert len(found) == 11
+    assert all(0 < each < math.inf for each in found)
+
+
+def test_memory() -> None:
+    """Each size runs in a process of its own."""
+    said, head, *rows = command("benchmarks/memory.py", "cmab-sm", "--quick").splitlines()
+    assert said.startswith("cmab-sm, a run of ")
+    assert "state [kB]" in head
+    (row,) = map(numbers, rows)
+    assert row[:2] == [20, 3]
+    assert len(row) == 8
+    assert row[6] > 10  # MiB
+
+
+def test_growth(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    growth = load("growth")
+    monkeypatch.setattr(growth, "in_its_own_process", lambda policy, case: growth.measure(policy, *case))
+    growth.main(["--quick"])
+    for part in capsys.readouterr().out.split("\n\n| N |")[1:]:
+        rows = cells("| N |" + part)
+        assert len(rows) == 7
+        assert all(len(numbers(" ".join(row))) >= 7 for row in rows)
+        exponents = [line for line in part.splitlines() if line.startswith("exponent of growth")]
+        assert len(exponents) == 3
+        assert all(len(numbers(line)) == 3 for line in exponents)
+
+
+def test_growth_as_a_command() -> None:
+    shown = command("benchmarks/growth.py", "thompson", "--only", "large", "--quick")
+    (row,) = cells(shown)
+    assert row[:3] == ["40", "8", "10^5"]
+    assert all(float(each.replace(",", "")) >= 0 for each in row[3:])
+
+
+def test_campaign(capsys: pytest.CaptureFixture[str]) -> None:
+    load("campaign").main(["--quick", "--no-postgres"])
+    shown = capsys.readouterr().out.splitlines()
+    assert len(shown) == 5  # the disk, and two kinds of stores with two batches
+    assert all(numbers(line)[-1] > 0 for line in shown)
+
+
+@pytest.mark.postgres
+@pytest.mark.process
+@pytest.mark.slow
+def test_campaign_on_postgres(capsys: pytest.CaptureFixture[str]) -> None:
+    load("campaign").main(["--quick", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert sum("PostgreSQL" in name for name in found) == 2
+    assert all(value > 0 for value in found.values())
+
+
+@pytest.mark.process
+def test_service(capsys: pytest.CaptureFixture[str]) -> None:
+    load("service").main(["load", "learning", "--quick", "--no-postgres", "--json"])
+    machine, loaded, learned = json.loads(capsys.readouterr().out).values()
+    assert machine["cores"] > 0
+    assert loaded["pairs/s"] > 0
+    assert 0 < loaded["median ms"] <= loaded["p99 ms"]
+    assert learned["runs"] == 2
+    assert learned["regret through HTTP"] > 0
+    assert all(math.isfinite(value) for value in learned.values())
+
+
+@pytest.mark.browser
+@pytest.mark.process
+@pytest.mark.slow
+def test_service_page(capsys: pytest.CaptureFixture[str]) -> None:
+    load("service").main(["page", "--quick", "--json"])
+    found = json.loads(capsys.readouterr().out)["the dashboard"]
+    assert found["decisions"] == 2_000
+    assert 0 < found["ms, best"] <= found["ms, worst"]
+
+
+ROWS = {"regret": 2, "tails": 2, "least": 1, "anytime": 2, "delay": 4, "drift": 6, "guard": 2, "guarantee": 8}
+"""The rows that each table of `thompson` has with --quick."""
+
+
+@pytest.mark.parametrize("table", ROWS)
+def test_thompson(
+    table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(posterior, "LEVEL_DOUBT", posterior.LEVEL_DOUBT)  # `guard` changes it
+    load("thompson").main([table, "--quick", "--runs", "2", "--archive", str(tmp_path)])
+    shown = capsys.readouterr().out
+    rows = cells(shown)
+    assert len(rows) == ROWS[table]
+    for row in rows:
+        said = " ".join(row[1:])
+        assert numbers(said if table != "drift" else " ".join(row).replace("none", ""))
+
+
+def test_every_table_of_thompson_is_tested() -> None:
+    assert set(ROWS) == set(load("thompson").TABLES)
+
+
+def test_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    budget = load("budget")
+    before = budget.TABLE.read_bytes()
+    budget.main(["--quick", "--runs", "1"])
+    budget.main(["--quick", "--runs", "2", "--out", str(tmp_path / "table.csv")])
+    assert budget.TABLE.read_bytes() == before
+    assert "cross-selling/N4-K2" in capsys.readouterr().out
+    head, *rows = [line.split(",") for line in (tmp_path / "table.csv").read_text().splitlines()]
+    assert head == budget.COLUMNS
+    assert len(rows) == 3 * 2  # families, sizes
+    assert all(0 <= float(row[5]) < int(row[3]) for row in rows)
+
+
+def test_grid(capsys: pytest.CaptureFixture[str]) -> None:
+    load("grid").main(["shared-credit", "--quick"])
+    head, *rows = capsys.readouterr().out.splitlines()
+    assert head.split()[:3] == ["family", "N", "K"]
+    assert len(rows) == 9
+    for row in rows:
+        n_arms, k, mean, worst, *ratios = numbers(row)
+        assert (n_arms, k) in ((12, 2), (12, 3), (12, 5))
+        assert 0 < mean <= worst + 1
+        assert len(ratios) == 2
+
+
+@pytest.mark.parametrize("form", ["table", "json"])
+def test_outside(form: str, capsys: pytest.CaptureFixture[str]) -> None:
+    outside = load("outside")
+    outside.main(["--quick", *(["--json"] if form == "json" else [])])
+    shown = capsys.readouterr().out
+    if form == "json":
+        found = [(each["horizon"], each["theirs"], each["ours"]) for each in json.loads(shown)]
+    else:
+        found = [tuple(numbers(line)[-4:-1]) for line in shown.splitlines()[1:]]
+    assert len(found) == len(outside.OURS)
+    assert all(horizon == 1_000 and theirs > 0 and ours > 0 for horizon, theirs, ours in found)
+
+
+@pytest.mark.parametrize("table", ["speed", "karate", "candidates", "large"])
+def test_influence(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+    influence = load("influence")
+    assert table in influence.TABLES
+    influence.main([table, "--quick", "--runs", "1"])
+    rows = cells(capsys.readouterr().out)
+    assert len(rows) == (4 if table == "speed" else len(influence.POLICIES))
+    assert all(numbers(" ".join(row[1:])) for row in rows)
+
+
+def engine(name: str) -> dict[str, str]:
+    shown = command("benchmarks/engines.py", name, "--quick")
+    return {line[:24].strip(): line[25:] for line in shown.splitlines()}
+
+
+@pytest.mark.parametrize(
+    "name", ["kofn-local", pytest.param("kofn-dask", marks=[pytest.mark.cluster, pytest.mark.slow])]
+)
+def test_engines(name: str) -> None:
+    found = engine(name)
+    assert found["engine"] == name
+    assert float(found["s for the runs"]) > 0
+    assert float(found["MB of all processes"]) > 10
+    assert found["a worker killed"].startswith("done in ")
+    assert found["digest after"] == found["digest"]
+
+
+def test_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    peers = load("peers")
+    players = load("peers_players")
+    monkeypatch.setattr(peers, "SETTINGS", {Setting("max", 5, 2): 1.0})
+    monkeypatch.setattr(peers, "IN_MEMORY", [players.Thompson])
+    monkeypatch.setattr(peers, "ON_DISK", [])
+    monkeypatch.setattr(peers, "FAR", (1_000,))
+    monkeypatch.setattr(peers, "missing", lambda needs: "not here" if needs == "numba" else None)
+    peers.main(["--quick", "--page", str(tmp_path / "page.md"), "--json", str(tmp_path / "found.json")])
+    assert "skipped: numba (not here)" in capsys.readouterr().out
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert [row["plays"] for row in found["rows"]] == [1_000] * 2
+    page = (tmp_path / "page.md").read_text()
+    assert page.count("| kofn, `thompson`") == 3  # two rows, and the head of the long runs
+    assert "| max/N5-K2 | 10^3 |" in page
+
+
+@pytest.mark.slow
+def test_peers_as_a_command() -> None:
+    shown = command("-m", "benchmarks.peers", "--quick")
+    assert "### max/N12-K3: 220 subsets" in shown
+    assert "| kofn, `thompson`" in shown
+
+
+def test_every_benchmark_has_a_test() -> None:
+    scripts = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef main(" in path.read_text()}
+    assert len(scripts) == 12
+    assert {f"test_{name}" for name in scripts} <= set(globals())
