@@ -364,7 +364,7 @@ def test_processes_that_open_a_store_while_another_migrates_it_wait_for_it(
     assert reached.wait(60)
     monkeypatch.setattr(store_module, "PATIENCE", 0.5)
     begun = time.monotonic()
-    with pytest.raises(kofn.StoreError, match="migrated from version 2 to 3; it is unchanged.*Stop the processes"):
+    with pytest.raises(kofn.StoreError, match=r"migrated from version 2 to 3; it is unchanged.*Stop the processes"):
         Store(old_store)
     assert 0.4 < time.monotonic() - begun < 20
     process.kill()
@@ -380,7 +380,7 @@ def test_an_open_transaction_on_postgresql_delays_a_migration_for_a_bounded_time
     with engine_for(postgres_store).begin() as old:
         old.execute(text("SELECT count(*) FROM kofn_campaigns"))  # a transaction that was never ended
         begun = time.monotonic()
-        with pytest.raises(kofn.StoreError, match="lock timeout.*it is unchanged.*Stop the processes that use it"):
+        with pytest.raises(kofn.StoreError, match=r"lock timeout.*it is unchanged.*Stop the processes that use it"):
             Store(postgres_store)
         assert 0.4 < time.monotonic() - begun < 20
         assert old.execute(text("SELECT sum(told) FROM kofn_campaigns")).scalar() is not None

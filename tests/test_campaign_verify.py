@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kofn import AsyncClient, Campaign, Client
-from kofn.campaigns.schema import BATCHES, CAMPAIGNS, PLANS, REWARDS, STATES
+from kofn.campaigns.schema import BATCHES, CAMPAIGNS, PLANS, REWARDS, ROSTERS, STATES
 from kofn.cli import main
 from kofn.responses import Verification
 from kofn.service.tokens import create_token
@@ -80,6 +80,13 @@ def test_rewards_of_any_kind_are_verified_up_to_rounding(store_url: str) -> None
         (CAMPAIGNS.update().values(totalled=6), "totalled: the store has 6, the log gives 5"),
         (BATCHES.update().where(BATCHES.c.open > 0).values(open=0), "in_flight: the store has 10, the log gives 0"),
         (PLANS.update().where(PLANS.c.row == 0).values(total=PLANS.c.total + 1.0, count=PLANS.c.count + 1), "observed"),
+        (BATCHES.delete().where(BATCHES.c.open == 0), "rewards without a batch: the store has 0, the log gives 4"),
+        (BATCHES.delete(), "policy: it cannot be rebuilt from the log: "),
+        (STATES.delete(), "policy: the store has None"),
+        (STATES.update().values(record="{"), "policy: the store has None"),
+        (ROSTERS.delete(), "policy: it cannot be rebuilt from the log: "),
+        (ROSTERS.update().values(origin="[1]"), "policy: it cannot be rebuilt from the log: "),
+        (ROSTERS.update().values(changes='[{"step": 1}]'), "policy: it cannot be rebuilt from the log: "),
         (PLANS.update().where(PLANS.c.row == 0).values(subset="1,2,3"), "plan[0][0]: the store has '1,2,3'"),
     ],
 )
