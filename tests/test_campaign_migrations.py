@@ -7,8 +7,12 @@ kofn knew about it.
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
 import sqlite3
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,9 +24,11 @@ from sqlalchemy.pool import NullPool
 import kofn
 from kofn import Campaign
 from kofn.campaigns import Store, migrations, schema
+from kofn.campaigns import store as store_module
 from kofn.campaigns.migrations import MIGRATIONS
 from kofn.service.tokens import find_token
-from tests.campaign_workers import run
+from tests.campaign_workers import CONTEXT, run, start
+from tests.service_tools import error_detail, service
 
 DATA = Path(__file__).parent / "data"
 FILE = DATA / "store-version-2.db"
@@ -156,21 +162,38 @@ def test_an_open_decision_can_be_rewarded(migrated: Store) -> None:
     assert owner.verify().ok
 
 
-def test_tokens_are_kept(migrated: Store) -> None:
-    assert find_token(migrated, KNOWN["token"]) is not None
+def test_tokens_are_kept(migrated: Store, old_store: str) -> None:
+    known = find_token(migrated, KNOWN["token"])
+    assert known is not None
+    name = known.campaign or "shop"
+    with service(old_store, loopback=False) as http:
+        error_detail(http.get(f"/api/campaigns/{name}"), 401, "unauthorized")
+        http.headers["Authorization"] = f"Bearer {KNOWN['token']}"
+        assert http.get("/api/session").json()["scope"] == known.scope
+        assert http.get(f"/api/campaigns/{name}/insight").json()["best"] == KNOWN[name]["best"]
+        assert http.get(f"/api/campaigns/{name}/verify").json()["ok"]
 
 
 @pytest.mark.parametrize("name", CAMPAIGNS)
-def test_an_export_of_the_version_before_is_imported(sqlite_store: str, name: str) -> None:
+def test_an_export_of_the_version_before_is_imported(store_url: str, name: str) -> None:
     exported = KNOWN[name]["export"]
     assert exported["format"] == 1
-    campaign = Campaign.import_(exported, store=sqlite_store)
+    store = Store(store_url)
+    store.clock = lambda: float(KNOWN["clock"])
+    campaign = Campaign.import_(exported, store=store)
     assert campaign.best() == KNOWN[name]["best"]
     assert [[arm.name, arm.effect, arm.plays, arm.retired] for arm in campaign.insight().arms] == KNOWN[name]["arms"]
     assert campaign.verify().ok
-    again = Campaign.import_(campaign.export(), store=sqlite_store, name="again")
-    assert again.export()["format"] == 2
-    assert again.best() == campaign.best()
+    one = campaign.export()
+    two = Campaign.import_(one, store=store, name="again").export()
+    assert (one["format"], two["format"]) == (2, 2)
+    assert two["name"] == two["campaign"]["name"] == "again"
+    event = two["tables"]["events"]["rows"].pop()  # all else is equal
+    assert event[:3] == [one["campaign"]["events"] + 1, KNOWN["clock"], "imported"]
+    for each in ("name", "events", "version", "changed"):
+        two["campaign"][each] = one["campaign"][each]
+    assert two | {"name": name} == one
+    store.close()
 
 
 def test_a_migrated_campaign_exports_what_its_old_export_imports_as(migrated: Store, sqlite_store: str) -> None:
@@ -290,3 +313,128 @@ def test_records_are_upgraded_where_they_are_stored(old_store: str, monkeypatch:
             found = connection.execute(text(f"SELECT {column} FROM {table}")).scalars().all()
             assert len(found) == len(CAMPAIGNS)
             assert all(json.loads(record)["upgraded"] for record in found)
+
+
+# What goes wrong on the way.
+
+
+def everything_in(url: str) -> dict[str, Any]:
+    """All tables and rows of a store."""
+    with engine_for(url).begin() as connection:
+        tables = tables_of(connection)
+        rows = {each: sorted(map(str, connection.execute(text(f"SELECT * FROM {each}")))) for each in tables}
+    return {"tables": tables, "rows": rows}
+
+
+def migrate_slowly(url: str, reached: Any) -> None:
+    """Migrate a store, and wait forever before its last record is upgraded, after all tables are renamed."""
+    upgraded, left = migrations.upgraded_record, [2 * len(CAMPAIGNS)]
+
+    def slow(record: Any) -> Any:
+        left[0] -= 1
+        if not left[0]:
+            reached.set()
+            time.sleep(600)
+        return upgraded(record)
+
+    migrations.upgraded_record = slow
+    Store(url)
+
+
+def test_a_process_killed_while_it_migrates_leaves_the_old_store(old_store: str) -> None:
+    before = everything_in(old_store)
+    reached = CONTEXT.Event()
+    process = start(migrate_slowly, old_store, reached)
+    assert reached.wait(60)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    process.join(30)
+    assert everything_in(old_store) == before
+    store = Store(old_store)
+    assert version_at(old_store) == 3
+    assert all(Campaign.open(name, store=store).verify().ok for name in CAMPAIGNS)
+    store.close()
+
+
+def test_processes_that_open_a_store_while_another_migrates_it_wait_for_it(
+    old_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached = CONTEXT.Event()
+    process = start(migrate_slowly, old_store, reached)
+    assert reached.wait(60)
+    monkeypatch.setattr(store_module, "PATIENCE", 0.5)
+    begun = time.monotonic()
+    with pytest.raises(kofn.StoreError, match=r"migrated from version 2 to 3; it is unchanged.*Stop the processes"):
+        Store(old_store)
+    assert 0.4 < time.monotonic() - begun < 20
+    process.kill()
+    process.join(30)
+    open_store(old_store)
+
+
+def test_an_open_transaction_on_postgresql_delays_a_migration_for_a_bounded_time(
+    postgres_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_version_2(postgres_store)
+    monkeypatch.setattr(store_module, "PATIENCE", 0.5)
+    with engine_for(postgres_store).begin() as old:
+        old.execute(text("SELECT count(*) FROM kofn_campaigns"))  # a transaction that was never ended
+        begun = time.monotonic()
+        with pytest.raises(kofn.StoreError, match=r"lock timeout.*it is unchanged.*Stop the processes that use it"):
+            Store(postgres_store)
+        assert 0.4 < time.monotonic() - begun < 20
+        assert old.execute(text("SELECT sum(told) FROM kofn_campaigns")).scalar() is not None
+    assert version_at(postgres_store) == 2
+    open_store(postgres_store)
+    assert version_at(postgres_store) == 3
+
+
+@pytest.mark.parametrize(
+    "by_hand",
+    [
+        "ALTER TABLE kofn_campaigns RENAME COLUMN told TO observed",
+        "ALTER TABLE kofn_runs RENAME TO kofn_batches",
+        "ALTER TABLE kofn_events RENAME COLUMN says TO message",
+        "DROP INDEX kofn_runs_due",
+        "UPDATE kofn_states SET record = '{'",
+        "UPDATE kofn_rosters SET origin = '[1]'",
+    ],
+)
+def test_a_store_that_was_changed_by_hand_is_refused_and_left_unchanged(old_store: str, by_hand: str) -> None:
+    with engine_for(old_store).begin() as connection:
+        connection.execute(text(by_hand))
+    before = everything_in(old_store)
+    with pytest.raises(kofn.StoreError, match="migrated from version 2 to 3; it is unchanged"):
+        Store(old_store)
+    assert everything_in(old_store) == before
+
+
+def test_a_store_that_a_newer_kofn_migrates_meanwhile_is_refused(
+    old_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with engine_for(old_store).begin() as connection:
+        connection.execute(text("UPDATE kofn_version SET version = 9"))
+    versions = iter([2, 9])
+    monkeypatch.setattr(migrations, "version_of", lambda _: next(versions))
+    before = everything_in(old_store)
+    with pytest.raises(kofn.StoreError, match="has version 9, and this kofn reads versions up to 3"):
+        Store(old_store)
+    assert everything_in(old_store) == before
+
+
+def open_read_only(file: str) -> None:
+    """Open a file that this process may not write."""
+    if os.geteuid() == 0:
+        os.setuid(65534)
+    with pytest.raises(kofn.StoreError, match="readonly database"):
+        Store(f"sqlite:///{file}")
+
+
+def test_a_file_that_cannot_be_written_is_left_unchanged() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # that of pytest is closed to other users
+        file = Path(folder) / "shop.db"
+        shutil.copy(FILE, file)
+        file.chmod(0o444)
+        Path(folder).chmod(0o755)
+        run(open_read_only, [(str(file),)])
+        assert file.read_bytes() == FILE.read_bytes()

@@ -1,19 +1,24 @@
-"""`Campaign.verify` and `kofn campaign verify`: what agrees, what differs, and what cannot be compared."""
+"""`Campaign.verify`, over HTTP, and `kofn campaign verify`: what agrees, what differs, and what cannot be compared."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 import sys
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from kofn import Campaign
-from kofn.campaigns.schema import BATCHES, CAMPAIGNS, PLANS, REWARDS, STATES
+from kofn import AsyncClient, Campaign, Client
+from kofn.campaigns.schema import BATCHES, CAMPAIGNS, PLANS, REWARDS, ROSTERS, STATES
 from kofn.cli import main
 from kofn.responses import Verification
+from kofn.service.tokens import create_token
 from tests.campaign_tools import NAMES, create, play
+from tests.service_tools import error_detail, service
 
 
 @pytest.fixture
@@ -75,6 +80,13 @@ def test_rewards_of_any_kind_are_verified_up_to_rounding(store_url: str) -> None
         (CAMPAIGNS.update().values(totalled=6), "totalled: the store has 6, the log gives 5"),
         (BATCHES.update().where(BATCHES.c.open > 0).values(open=0), "in_flight: the store has 10, the log gives 0"),
         (PLANS.update().where(PLANS.c.row == 0).values(total=PLANS.c.total + 1.0, count=PLANS.c.count + 1), "observed"),
+        (BATCHES.delete().where(BATCHES.c.open == 0), "rewards without a batch: the store has 0, the log gives 4"),
+        (BATCHES.delete(), "policy: it cannot be rebuilt from the log: "),
+        (STATES.delete(), "policy: the store has None"),
+        (STATES.update().values(record="{"), "policy: the store has None"),
+        (ROSTERS.delete(), "policy: it cannot be rebuilt from the log: "),
+        (ROSTERS.update().values(origin="[1]"), "policy: it cannot be rebuilt from the log: "),
+        (ROSTERS.update().values(changes='[{"step": 1}]'), "policy: it cannot be rebuilt from the log: "),
         (PLANS.update().where(PLANS.c.row == 0).values(subset="1,2,3"), "plan[0][0]: the store has '1,2,3'"),
     ],
 )
@@ -126,3 +138,63 @@ def test_verify_from_the_shell(
     assert "  in_flight: the store has 11, the log gives 10\n" in out
     code, out = kofn("--json")
     assert (code, json.loads(out)["ok"]) == (1, False)
+
+
+# Over HTTP.
+
+
+def test_verify_over_http_and_by_both_clients(store_url: str) -> None:
+    campaign = create(store_url)
+    play(campaign, 200, batch=20)
+    campaign.decide(10)
+    token, _ = create_token(campaign.store, "screen", "read", "front")
+    with service(store_url) as http:
+        url = str(http.base_url)
+
+        async def remote() -> Verification:
+            async with AsyncClient(url, token) as client:
+                return await client.campaign("front").verify()
+
+        def everywhere() -> Verification:
+            answer = http.get("/api/campaigns/front/verify", headers={"Authorization": f"Bearer {token}"})
+            assert answer.status_code == 200
+            verified = campaign.verify()
+            assert answer.json() == verified.to_dict()
+            with Client(url, token) as client:
+                assert client.campaign("front").verify() == verified == asyncio.run(remote())
+            return verified
+
+        version = campaign.summary().version
+        verified = everywhere()
+        assert (verified.ok, verified.compared, verified.rewards) == (True, ["counters", "policy", "plan"], 200)
+        assert campaign.summary().version == version  # it only reads
+        change(campaign, CAMPAIGNS.update().values(in_flight=11))
+        assert everywhere().differences == ["in_flight: the store has 11, the log gives 10"]
+        error_detail(http.get("/api/campaigns/front/verify"), 401, "unauthorized")
+        elsewhere = http.get("/api/campaigns/back/verify", headers={"Authorization": f"Bearer {token}"})
+        error_detail(elsewhere, 403, "forbidden")
+
+
+def test_a_process_verifies_one_campaign_at_a_time(played: Campaign, monkeypatch: pytest.MonkeyPatch) -> None:
+    began, go = threading.Event(), threading.Event()
+    verify: Callable[[Campaign], Verification] = Campaign.verify
+
+    def slow(campaign: Campaign) -> Verification:
+        began.set()
+        assert go.wait(30)
+        return verify(campaign)
+
+    monkeypatch.setattr(Campaign, "verify", slow)
+    with service(str(played.store)) as http:
+        path, first = "/api/campaigns/front/verify", []
+        thread = threading.Thread(target=lambda: first.append(http.get(path)))
+        thread.start()
+        assert began.wait(30)
+        answer = http.get(path)
+        error_detail(answer, 503, "too-many-verifications")
+        assert answer.headers["retry-after"] == "5"
+        assert http.get("/api/campaigns/front").status_code == 200  # everything else is served
+        go.set()
+        thread.join(30)
+        assert first[0].json()["ok"]
+        assert http.get(path).json()["ok"]

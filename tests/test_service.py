@@ -212,7 +212,7 @@ def test_open_decisions_are_listed(front: Client) -> None:
     error_detail(front.get(f"{FRONT}/decisions", params={"open": False}), 422, "bad-input")
 
 
-@pytest.mark.parametrize("what", ["", "/insight", "/history", "/events", "/decisions", "/export", "/stream"])
+@pytest.mark.parametrize("what", ["", "/insight", "/history", "/events", "/decisions", "/verify", "/export", "/stream"])
 def test_a_campaign_that_is_not_there_is_said(front: Client, what: str) -> None:
     detail = error_detail(front.get(f"/api/campaigns/back{what}"), 404, "no-such-campaign")
     assert detail == "there is no campaign 'back'"  # and not which others there are

@@ -10,13 +10,14 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
 from kofn.campaigns import create, decide, expiry, learn, report, reward, transfer, verify
-from kofn.campaigns.names import arm_names, campaign_name, is_campaign_name, shown
+from kofn.campaigns.names import arm_names, campaign_name, is_campaign_name
 from kofn.campaigns.reward import Rewards
 from kofn.campaigns.rows import CampaignRow, read_row
 from kofn.campaigns.schema import CAMPAIGNS, OF_CAMPAIGN, TOKENS
 from kofn.campaigns.store import Store, store_at
 from kofn.campaigns.transaction import MAX_POINTS, Transaction, reading, writing
 from kofn.core import BadInput, CampaignExists, Direction, NoSuchCampaign, NotRunning, Seed, check_sizes, whole
+from kofn.core.checks import shown
 from kofn.responses import CampaignInsight, Decision, Event, OpenDecision, Point, Rewarded, Summary, Verification
 
 MAX_DECISIONS = 1_000_000

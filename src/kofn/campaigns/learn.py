@@ -13,12 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import select
 
-from kofn.campaigns.names import arm_name, shown
+from kofn.campaigns.names import arm_name
 from kofn.campaigns.plan_rows import UNLEARNED, PlanRow, observed_rows, replace_plan
 from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, record_text, subset_from, subset_text
 from kofn.campaigns.schema import ROSTERS, STATES
 from kofn.campaigns.transaction import Transaction
 from kofn.core import BadInput, Policy, Tally
+from kofn.core.checks import shown
 from kofn.core.open_plan import MOST_UNPLANNED
 
 MAX_NAMES = 10

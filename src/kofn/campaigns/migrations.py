@@ -25,6 +25,7 @@ from sqlalchemy import (
     text,
 )
 
+from kofn.core import StoreError
 from kofn.policies import registry
 
 # Version 1: campaigns.
@@ -160,7 +161,10 @@ def _to_version_3(connection: Connection) -> None:
     for table, column in _RECORDS_3.items():
         update = text(f"UPDATE {table} SET {column} = :record WHERE campaign = :campaign")
         for campaign, old in connection.execute(text(f"SELECT campaign, {column} FROM {table}")).all():
-            new = json.dumps(upgraded_record(json.loads(old)), separators=(",", ":"), allow_nan=False)
+            try:
+                new = json.dumps(upgraded_record(json.loads(old)), separators=(",", ":"), allow_nan=False)
+            except (ValueError, TypeError, KeyError) as why:
+                raise StoreError(f"{column} of campaign {campaign} in {table} is not a policy's record: {why}") from why
             connection.execute(update, {"record": new, "campaign": campaign})
 
 
@@ -175,9 +179,13 @@ def version_of(connection: Connection) -> int:
     return connection.execute(text("SELECT version FROM kofn_version")).scalar() or 0
 
 
-def migrate(connection: Connection) -> None:
-    """Bring a store up to date in the transaction of `connection`. Only one process at a time does this."""
+def migrate(connection: Connection, patience: float) -> int:
+    """Bring a store up to date in the transaction of `connection`, and return the version that it had.
+
+    Only one process at a time does this. PostgreSQL waits for a lock for at most `patience` seconds.
+    """
     if connection.dialect.name == "postgresql":
+        connection.execute(text(f"SET LOCAL lock_timeout = {max(1, round(1000 * patience))}"))  # milliseconds
         connection.execute(text("SELECT pg_advisory_xact_lock(5266417)"))
     version = version_of(connection)
     if version == 0:
@@ -187,3 +195,4 @@ def migrate(connection: Connection) -> None:
     if version < len(MIGRATIONS):
         connection.execute(text("DELETE FROM kofn_version"))
         connection.execute(text("INSERT INTO kofn_version (version) VALUES (:version)"), {"version": len(MIGRATIONS)})
+    return version

@@ -14,11 +14,14 @@ from hmac import compare_digest
 from typing import NamedTuple
 
 from kofn.core import BadInput, UnknownDecision
+from kofn.core.checks import shown
 
 MAX_LENGTH = 200
 """Longest name of a campaign or an arm, in characters."""
 
 MAX_ARMS = 1_000_000
+"""Most arms of a campaign. Its record and the time of an update grow in proportion to the arms."""
+
 _CAMPAIGN = re.compile(r"\w(?:[\w .:@+-]*\w)?")
 _ID = re.compile(r"([0-9a-f]{1,15})-([0-9a-f]{1,15})-([0-9a-f]{8})([0-9a-f]{16})")
 
@@ -58,12 +61,6 @@ def arm_names(names: object) -> list[str]:
             raise BadInput(f"arm {name!r} is listed twice: give each arm its own name")
         seen.add(name)
     return found
-
-
-def shown(value: object) -> str:
-    """Return a received value for an error message, shortened to 60 characters."""
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 class DecisionPlace(NamedTuple):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -15,12 +14,13 @@ from sqlalchemy import bindparam, select
 
 from kofn.campaigns.expiry import compact
 from kofn.campaigns.learn import learn_if_due
-from kofn.campaigns.names import DecisionPlace, read_id, shown
+from kofn.campaigns.names import DecisionPlace, read_id
 from kofn.campaigns.plan_rows import PlanRows, chunks
 from kofn.campaigns.rows import CampaignRow, subset_text
 from kofn.campaigns.schema import BATCHES, REWARDS, TOTALS
 from kofn.campaigns.transaction import Transaction
 from kofn.core import BadInput, BadReward, BadTally, Conflict, Plan, Subset, Tally, UnknownDecision, whole
+from kofn.core.checks import outside_range, reward_number, shown
 from kofn.core.plan import ROUNDING, check_tally
 from kofn.responses import Rewarded
 
@@ -81,13 +81,9 @@ def read_rewards(rewards: Rewards, secret: bytes, low: float, high: float) -> Re
 
 def in_range(reward: Any, low: float, high: float) -> float:
     """Return the reward as a float in its range; a rounding error beyond the range is clipped."""
-    try:
-        value = float(reward if isinstance(reward, Decimal) else reward + 0.0)  # a sum: float() would parse text
-    except (TypeError, ValueError, OverflowError):
-        raise BadReward(f"a reward must be one number; got {shown(reward)}") from None
-    slack = ROUNDING * (high - low)
+    value, slack = reward_number(reward), ROUNDING * (high - low)
     if not low - slack <= value <= high + slack:
-        raise BadReward(f"a reward must be between {low:g} and {high:g} (reward_range); got {shown(reward)}")
+        raise outside_range(low, high, shown(reward))
     return min(max(value, low), high)
 
 

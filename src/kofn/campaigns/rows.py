@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, bindparam, select
 
-from kofn.campaigns.names import shown
 from kofn.campaigns.schema import CAMPAIGNS
 from kofn.core import BadInput, Direction, Insight, NoSuchCampaign, Policy, Subset
+from kofn.core.checks import shown
 from kofn.policies.registry import save
 from kofn.responses import State, Summary, moment
 

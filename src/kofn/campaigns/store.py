@@ -20,7 +20,8 @@ from kofn.core import BadInput, MissingExtra, StoreError
 
 DEFAULT = "sqlite:///kofn.db"
 PATIENCE = 60.0
-"""Seconds to wait while another process writes to SQLite. After that, StoreError is raised."""
+"""Seconds to wait while another process writes to SQLite, or uses a PostgreSQL store that is to be migrated. After
+that, StoreError is raised. A higher value tolerates longer transactions, and reports a stuck process later."""
 
 MAX_CACHED = 64
 """Campaigns of one store whose policy is kept in memory. A higher value needs more memory, and reads less often."""
@@ -70,16 +71,30 @@ class Store:
     def _open(self) -> None:
         with self._engine.begin() as connection:
             version = migrations.version_of(connection)
+        self._check_version(version)
+        if self._sqlite:
+            self._write_ahead()
+        if version < len(migrations.MIGRATIONS):
+            self._migrate(version)
+
+    def _check_version(self, version: int) -> None:
+        """Raise StoreError if a newer kofn made the store."""
         if version > len(migrations.MIGRATIONS):
             raise StoreError(
                 f"the store {self} has version {version}, and this kofn reads versions up to "
                 f"{len(migrations.MIGRATIONS)}: install a newer kofn"
             )
-        if self._sqlite:
-            self._write_ahead()
-        if version < len(migrations.MIGRATIONS):
+
+    def _migrate(self, version: int) -> None:
+        try:
             with self.write() as connection:
-                migrations.migrate(connection)
+                found = migrations.migrate(connection, PATIENCE)
+        except StoreError as why:
+            steps = f"from version {version} to {len(migrations.MIGRATIONS)}"
+            busy = any(reason in str(why) for reason in ("lock timeout", "database is locked", "deadlock"))
+            advice = ". Stop the processes that use it, then open it again" if busy else ""
+            raise StoreError(f"{why} (while it was migrated {steps}; it is unchanged){advice}") from why
+        self._check_version(found)
 
     def _write_ahead(self) -> None:
         """Switch SQLite to its write-ahead log. This statement ignores the busy timeout, so retry here."""

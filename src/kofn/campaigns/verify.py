@@ -41,8 +41,8 @@ class Log:
     """All rows of a campaign that take part in a verification."""
 
     campaign: CampaignRow
-    roster: Any
-    record: dict[str, Any]
+    roster: Any  # None if the store has no such row
+    record: Any  # None likewise, or if it is not JSON
     plan: Sequence[Any]
     batches: Sequence[Any]
     rewards: Sequence[Any]
@@ -97,13 +97,20 @@ def read_log(tx: Transaction) -> Log:
 
     return Log(
         campaign=tx.row,
-        roster=rows(ROSTERS).one(),
-        record=json.loads(rows(STATES).one().record),
+        roster=rows(ROSTERS).one_or_none(),
+        record=_record(rows(STATES).one_or_none()),
         plan=rows(PLANS, PLANS.c.row).all(),
         batches=rows(BATCHES, BATCHES.c.first).all(),
         rewards=rows(REWARDS, REWARDS.c.at, REWARDS.c.first, REWARDS.c.place).all(),
         totals=rows(TOTALS, TOTALS.c.number).all(),
     )
+
+
+def _record(state: Any) -> Any:
+    try:
+        return None if state is None else json.loads(state.record)
+    except ValueError:
+        return None
 
 
 def verify(log: Log) -> Verification:
@@ -115,9 +122,11 @@ def verify(log: Log) -> Verification:
         compared += ["policy", "plan"]
         _compare_policy(comparison, log)
     else:
+        totals = campaign.totals - len(log.totals)
+        sums = f"{campaign.compacted:,} rewards" + (f" and {totals:,} totals" if totals else "")
         reason = (
-            f"the log is not complete: {campaign.compacted:,} rewards are stored as sums only (keep_decisions is "
-            f"{campaign.keep_decisions:,}), so only the counters were compared"
+            f"the log is not complete: {sums} are stored as sums only (keep_decisions is {campaign.keep_decisions:,}), "
+            "so only the counters were compared"
         )
     return Verification(
         ok=not comparison.found,
@@ -151,6 +160,8 @@ def _compare_counters(comparison: _Comparison, log: Log) -> None:
     for name, value in counted.items():
         comparison.same(name, getattr(row, name), value)
     rewarded = Counter(reward.first for reward in log.rewards)
+    known = {batch.first for batch in batches}
+    comparison.same("rewards without a batch", 0, sum(n for first, n in rewarded.items() if first not in known))
     in_flight: Counter[int] = Counter()
     for batch in batches:
         comparison.same(f"rewards of batch {batch.first}", batch.count - batch.open, rewarded[batch.first])
@@ -165,7 +176,7 @@ def _compare_policy(comparison: _Comparison, log: Log) -> None:
     sums = _sums(log)
     try:
         policy, roster = _rebuilt(log, sums)
-    except (KofnError, AssertionError, IndexError) as why:
+    except (KofnError, AssertionError, ValueError, LookupError, TypeError, AttributeError) as why:  # a damaged row
         comparison.found.append(f"policy: it cannot be rebuilt from the log: {why}")
         return
     comparison.same("policy", log.record, json.loads(json.dumps(save(policy))))

@@ -16,6 +16,7 @@ import httpx
 
 from kofn import __version__, core
 from kofn.core import BadInput, BadReward, KofnError, NotAllowed, Unreachable
+from kofn.core.checks import reward_number, shown
 from kofn.responses import Decision, Response, Rewarded, Summary
 
 T = TypeVar("T")
@@ -178,9 +179,9 @@ def reward_total(
 def finite_number(value: Any) -> float:
     """Return a reward as a float, or raise `BadReward` if JSON cannot represent it."""
     try:
-        found = float(value + 0.0)  # a sum, because float() alone would parse text
-    except (TypeError, ValueError, OverflowError):
+        found = reward_number(value)
+    except BadReward:
         found = math.nan
     if not math.isfinite(found):
-        raise BadReward(f"a reward must be one finite number; got {value!r:.60}")
+        raise BadReward(f"a reward must be one finite number; got {shown(value)}")
     return found

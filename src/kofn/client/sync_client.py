@@ -14,7 +14,7 @@ import httpx
 
 from kofn.client import calls
 from kofn.client.calls import Call
-from kofn.responses import CampaignInsight, Decision, Event, OpenDecision, Point, Rewarded, Summary
+from kofn.responses import CampaignInsight, Decision, Event, OpenDecision, Point, Rewarded, Summary, Verification
 
 T = TypeVar("T")
 
@@ -183,6 +183,13 @@ class RemoteCampaign:
         """Return the last `limit` decisions without a reward, newest first."""
         read = calls.read_list("decisions", OpenDecision)
         return self._client.send(calls.get(self.name, "decisions", read=read, limit=limit))
+
+    def verify(self) -> Verification:
+        """Rebuild the policy and the counters from the log of rewards, and compare them with the store.
+
+        The service reads the whole log. For a campaign with many rewards, raise the client's `timeout`.
+        """
+        return self._client.send(calls.get(self.name, "verify", read=Verification.from_dict))
 
     def export(self) -> dict[str, Any]:
         """Return the whole campaign as plain values, ready for JSON."""

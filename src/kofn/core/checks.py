@@ -6,12 +6,13 @@ import difflib
 import math
 import operator
 from collections.abc import Iterable, Sequence
+from decimal import Decimal
 from typing import Any, Literal, SupportsIndex, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kofn.core.errors import BadInput
+from kofn.core.errors import BadInput, BadReward
 
 Subset: TypeAlias = tuple[int, ...]
 Seed: TypeAlias = int | np.random.SeedSequence | np.random.Generator | None
@@ -63,6 +64,25 @@ def check_range(reward_range: Sequence[float]) -> tuple[float, float]:
     if not (low < high and math.isfinite(low) and math.isfinite(high)):
         raise BadInput(f"reward_range needs two finite numbers with low < high, not ({low:g}, {high:g})")
     return low, high
+
+
+def reward_number(reward: Any) -> float:
+    """Return a reward as a float, or raise BadReward; text is not parsed."""
+    try:
+        return float(reward if isinstance(reward, Decimal) else reward + 0.0)  # a sum: float() would parse text
+    except (TypeError, ValueError, OverflowError):
+        raise BadReward(f"a reward must be one number; got {shown(reward)}") from None
+
+
+def outside_range(low: float, high: float, received: str) -> BadReward:
+    """Return the error for a reward outside its range."""
+    return BadReward(f"a reward must be between {low:g} and {high:g} (reward_range); got {received}")
+
+
+def shown(value: object) -> str:
+    """Return a received value for an error message, shortened to 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def generator(seed: Seed) -> np.random.Generator:

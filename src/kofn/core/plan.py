@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kofn.core.checks import FloatArray, IntArray, Subset, whole
+from kofn.core.checks import FloatArray, IntArray, Subset, outside_range, whole
 from kofn.core.errors import BadReward, BadTally
 
 ROUNDING = 1e-9
@@ -165,10 +165,8 @@ def _check_arms(arms: FloatArray, n: NDArray[np.int64], plan: Plan, low: float, 
     fits = (arms >= low * n - slack) & (arms <= high * n + slack)
     if not fits.all():
         row, place = np.unravel_index(int(np.argmin(fits)), fits.shape)
-        raise BadReward(
-            f"a reward must be between {low:g} and {high:g} (reward_range); got {arms[row, place]:g} for arm "
-            f"{plan.subsets[row, place]} in {int(n[row, 0])} plays of {plan.subset(int(row))}"
-        )
+        where = f"for arm {plan.subsets[row, place]} in {int(n[row, 0])} plays of {plan.subset(int(row))}"
+        raise outside_range(low, high, f"{arms[row, place]:g} {where}")
 
 
 def _unfit(
@@ -183,10 +181,7 @@ def _unfit(
         return BadReward(f"totals and squares must be finite numbers; got {total} and {squares} for {subset}")
     if not low * n <= total <= high * n:
         mean = f", on average {total / n:g}" if n else ""
-        return BadReward(
-            f"a reward must be between {low:g} and {high:g} (reward_range); "
-            f"got {total:g}{mean} for {n} plays of {subset}"
-        )
+        return outside_range(low, high, f"{total:g}{mean} for {n} plays of {subset}")
     return BadReward(
         f"{n} rewards from {low:g} to {high:g} that add up to {total:g} cannot have squares that add up to "
         f"{squares:g} (subset {subset})"

@@ -17,6 +17,9 @@ from kofn.core.checks import (
     check_range,
     check_sizes,
     finite_numbers,
+    outside_range,
+    reward_number,
+    shown,
     subset_of,
     whole,
     whole_numbers,
@@ -330,12 +333,9 @@ class Policy(ABC):
 
     def _scaled(self, reward: float) -> float:
         low, high = self.reward_range
-        try:
-            value = (float(reward + 0.0) - low) / (high - low)  # a sum, since float() alone would parse text
-        except (TypeError, ValueError, OverflowError):
-            raise BadReward(f"a reward must be one number; got {reward!r}") from None
+        value = (reward_number(reward) - low) / (high - low)
         if not -ROUNDING <= value <= 1.0 + ROUNDING:
-            raise BadReward(f"a reward must be between {low:g} and {high:g} (reward_range); got {reward!r}")
+            raise outside_range(low, high, shown(reward))
         value = min(max(value, 0.0), 1.0)
         return value if self.direction == "maximize" else 1.0 - value
 

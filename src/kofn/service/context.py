@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from starlette.concurrency import run_in_threadpool
@@ -11,6 +13,7 @@ from starlette.concurrency import run_in_threadpool
 from kofn.campaigns import Campaign, Store
 from kofn.campaigns.names import campaign_name
 from kofn.core import BadInput, NoSuchCampaign
+from kofn.service.errors import ApiError
 from kofn.service.live import LiveUpdates
 from kofn.service.metrics import Metrics
 from kofn.service.settings import Settings
@@ -29,6 +32,7 @@ class Context:
         self.metrics = Metrics(store)
         self.live = LiveUpdates(store, settings.max_streams)
         self._open: OrderedDict[str, Campaign] = OrderedDict()
+        self._verifying = threading.Lock()
 
     def with_campaign(self, name: str, work: Callable[[Campaign], T]) -> T:
         """Return `work(campaign)`. A campaign that was deleted and created again is reopened."""
@@ -50,6 +54,17 @@ class Context:
         while len(self._open) > MAX_OPEN_CAMPAIGNS:
             self._open.popitem(last=False)
         return campaign
+
+    @contextmanager
+    def one_verification(self) -> Iterator[None]:
+        """Raise an `ApiError` with status 503 if this process is verifying a campaign already: it reads a whole log."""
+        if not self._verifying.acquire(blocking=False):
+            detail = "this process is verifying another campaign, one at a time: try again later"
+            raise ApiError(503, "too-many-verifications", detail, {"Retry-After": "5"})
+        try:
+            yield
+        finally:
+            self._verifying.release()
 
     async def check_exists(self, name: str) -> None:
         """Raise `NoSuchCampaign` if there is no campaign of that name."""

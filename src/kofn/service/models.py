@@ -116,7 +116,7 @@ class ProblemDetails(BaseModel):
     """An error (RFC 9457)."""
 
     type: str = Field(examples=["urn:kofn:no-such-campaign"], description="Identifies the kind of error.")
-    title: str = Field(examples=["No such campaign"], description="The kind of error, for people.")
+    title: str = Field(examples=["No such campaign"], description="The kind of error, for people to read.")
     status: int = Field(examples=[404], description="The HTTP status.")
     detail: str = Field(
         examples=["there is no campaign 'front'"], description="What was received, what is accepted, and what to do."

@@ -28,7 +28,7 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     409: {"description": "The name is taken, another reward is already recorded, or the campaign is not running."},
     413: {"description": "The body is too large."},
     422: {"description": "The request is invalid; `detail` says why."},
-    503: {"description": "The store does not respond or is busy: try again."},
+    503: {"description": "The service or its store is busy or does not respond: try again."},
 }
 for _each in ERROR_RESPONSES.values():
     _each["content"] = ERROR_CONTENT
@@ -233,6 +233,16 @@ def history(
 def events(context: ContextDep, name: Name, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> Response:
     """List the events of a campaign, newest first."""
     return to_json_list("events", context.with_campaign(name, lambda campaign: campaign.events(limit)))
+
+
+@api_router.get("/campaigns/{name}/verify", response_model=responses.Verification, tags=["reports"])
+def verify(context: ContextDep, name: Name) -> Response:
+    """Check that the state of a campaign follows from its log of rewards. This reads the whole log.
+
+    The response has status 200 whether or not everything agrees; see `ok`. A process verifies one campaign at a time.
+    """
+    with context.one_verification():
+        return to_json(context.with_campaign(name, Campaign.verify))
 
 
 STREAM: dict[int | str, dict[str, Any]] = {
