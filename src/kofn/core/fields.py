@@ -106,7 +106,8 @@ def number(*, above: float = -math.inf, most: float = math.inf) -> Field:
         if value.shape != ():
             raise BadRecord(f"{name} must be one number; got {plain!r}")
         if not above < value <= most:
-            raise BadRecord(f"{name} must be a number above {above:g} and at most {most:g}; got {plain!r}")
+            upper = f" and at most {most:g}" if most < math.inf else ""
+            raise BadRecord(f"{name} must be a number above {above:g}{upper}; got {plain!r}")
         return float(value)
 
     return Field(float, load)
