@@ -128,7 +128,7 @@ def test_only_random_plays_certify() -> None:
 
 
 def test_no_plan_contradicts_the_guarantee() -> None:
-    """The posterior prefers arms 0 and 1; the guarantee proves that arm 5 beats arm 0, so 5 replaces 0 in every plan."""
+    """The posterior prefers arms 0 and 1; the guarantee proves that arm 5 beats arm 0, so 5 replaces 0 everywhere."""
     policy = Thompson(6, 2, guarantee=True, seed=1)
     play(policy, Problem(Bernoulli([0.9, 0.8, 0.1, 0.1, 0.1, 0.1]), "mean", 2), 4000)
     assert policy.best() == (0, 1)
