@@ -18,7 +18,7 @@ from tests.system import require_all
 
 _names = count()
 
-LIBRARIES = {"test_dashboard.py": "playwright", "test_service_schema.py": "schemathesis"}
+LIBRARIES = {"browser.py": "playwright", "test_dashboard.py": "playwright", "test_service_schema.py": "schemathesis"}
 """Files that import a library of the extra `dev` which the oldest supported versions are tested without."""
 
 LONG = 1.0

@@ -290,9 +290,10 @@ class Posterior:
             incumbent = np.array(subset_of(incumbent.tolist(), n_arms, k))
         contenders = whole_numbers("contenders", state["contenders"])
         mean, variance, triangle = (finite_numbers(name, state[name]) for name in ("mean", "variance", "covariance"))
-        level, highest_level, prior_variance = (
-            float(finite_numbers(name, state[name])) for name in ("level", "highest_level", "prior_variance")
-        )
+        numbers = [finite_numbers(name, state[name]) for name in ("level", "highest_level", "prior_variance")]
+        if any(each.ndim for each in numbers):
+            raise BadRecord("level, highest_level and prior_variance must be single numbers, not lists")
+        level, highest_level, prior_variance = map(float, numbers)
         size = len(contenders)  # 0 for many arms before the second plan, and fewer than the maximum in old records
         if size > MAX_CONTENDERS or not ((np.diff(contenders) > 0).all() and (contenders < n_arms).all()):
             raise BadRecord(f"contenders must be at most {MAX_CONTENDERS} different arms, sorted")
