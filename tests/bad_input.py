@@ -659,7 +659,8 @@ def command(argv: str) -> Said:
                 main()
             except SystemExit as end:
                 code = end.code
-        return Said(code, out.getvalue(), _as_new_click_says(err.getvalue()), sorted(each.name for each in Path().iterdir()))
+        files = sorted(each.name for each in Path().iterdir())
+        return Said(code, out.getvalue(), _as_new_click_says(err.getvalue()), files)
 
 
 def _as_new_click_says(text: str) -> str:
