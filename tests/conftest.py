@@ -22,7 +22,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 _names = count()
 
-LIBRARIES = {"test_dashboard.py": "playwright", "test_service_schema.py": "schemathesis"}
+LIBRARIES = {"browser.py": "playwright", "test_dashboard.py": "playwright", "test_service_schema.py": "schemathesis"}
 """Files that import a library of the extra `dev` which the oldest supported versions are tested without."""
 
 LONG = 1.0

@@ -109,7 +109,8 @@ def mode(seen: Quadratic, x: FloatArray, successes: FloatArray, start: FloatArra
         free = ~_held(w, gradient)
         hessian = seen.V + (x * curvature[:, None]).T @ x
         step = np.zeros_like(w)
-        step[free] = cho_solve((factor(hessian[np.ix_(free, free)]), True), gradient[free])
+        if free.any():  # LAPACK of SciPy 1.13 refuses an empty system
+            step[free] = cho_solve((factor(hessian[np.ix_(free, free)]), True), gradient[free])
         moved, height = _climb(seen, x, successes, w, step, height)
         if np.abs(moved - w).max() <= CONVERGED:
             return moved
