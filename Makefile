@@ -23,7 +23,7 @@ check: $(INSTALLED)  ## for every edit: ruff, mypy --strict, and the tests that 
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n auto -m "$(EVERYWHERE) and not long"
+	$(BIN)/pytest -n auto --dist worksteal -m "$(EVERYWHERE) and not long"
 
 test: $(INSTALLED)  ## everything: ruff, mypy --strict and all tests; a missing program is an error
 	PYTHON=$(BIN)/python scripts/install-test-system.sh
