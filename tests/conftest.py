@@ -46,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    name = report.nodeid.rpartition("/")[2].partition("[")[0]
+    name = report.nodeid.partition("[")[0].rpartition("/")[2]
     _durations[name] = _durations.get(name, 0.0) + report.duration
 
 
