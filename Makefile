@@ -44,7 +44,7 @@ test-sdist: $(INSTALLED)  ## build the sdist, unpack it, install it into a new e
 	rm -rf build/sdist
 	$(BIN)/python -m build --sdist --outdir build/sdist
 	tar -C build/sdist -xzf build/sdist/kofn-*.tar.gz
-	cd build/sdist/kofn-*/ && $(PYTHON) -m venv .venv && $(PIP) --constraint constraints.txt ".[all,test]"
+	cd build/sdist/kofn-*/ && $(PYTHON) -m venv .venv && $(PIP) --constraint constraints.txt --editable ".[all,test]"
 	cd build/sdist/kofn-*/ && $(BIN)/pytest -p no:cacheprovider -n auto -m "$(EVERYWHERE) and not long"
 
 benchmark: $(INSTALLED)  ## speed and memory, as ratios within one run
