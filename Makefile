@@ -23,7 +23,7 @@ check: $(INSTALLED)  ## for every edit: ruff, mypy --strict, and the tests that 
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n auto -m "$(EVERYWHERE) and not long"
+	$(BIN)/pytest -n auto --dist worksteal -m "$(EVERYWHERE) and not long"
 
 test: $(INSTALLED)  ## everything except the slow statistical tests (make test-slow); a missing program is an error
 	PYTHON=$(BIN)/python scripts/install-test-system.sh
@@ -37,14 +37,15 @@ test-slow: $(INSTALLED)  ## the slow statistical tests
 
 test-oldest:  ## the core tests with the oldest versions that pyproject.toml allows, on Python 3.11
 	python3.11 -m venv $(OLDEST)
-	$(OLDEST)/bin/pip install --quiet --constraint constraints-oldest.txt --editable ".[all,test]"
+	$(OLDEST)/bin/pip install --quiet --disable-pip-version-check --constraint constraints-oldest.txt --editable ".[all,test]"
 	$(OLDEST)/bin/pytest -n auto -m "$(EVERYWHERE) and not long"
 
-test-sdist: $(INSTALLED)  ## build the sdist and run the tests from the unpacked archive
+test-sdist: $(INSTALLED)  ## build the sdist, unpack it, install it into a new environment and run its tests there
 	rm -rf build/sdist
 	$(BIN)/python -m build --sdist --outdir build/sdist
 	tar -C build/sdist -xzf build/sdist/kofn-*.tar.gz
-	cd build/sdist/kofn-*/ && PYTHONPATH=src $(abspath $(BIN))/pytest -p no:cacheprovider -n auto -m "$(EVERYWHERE) and not long"
+	cd build/sdist/kofn-*/ && $(PYTHON) -m venv .venv && $(PIP) --constraint constraints.txt ".[all,test]"
+	cd build/sdist/kofn-*/ && $(BIN)/pytest -p no:cacheprovider -n auto -m "$(EVERYWHERE) and not long"
 
 benchmark: $(INSTALLED)  ## speed and memory, as ratios within one run
 	$(BIN)/python benchmarks/speed.py

@@ -205,9 +205,11 @@ def megabytes(pid: int) -> float:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("engines", nargs="*", choices=list(ENGINES), help="by default all")
+    parser.add_argument("engines", nargs="*", help=f"by default all of {', '.join(ENGINES)}")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that the benchmark works")
     args = parser.parse_args(arguments)
+    if unknown := set(args.engines) - set(ENGINES):  # argparse refuses no names, if it has choices
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; available: {', '.join(ENGINES)}")
     for each in args.engines or ENGINES:
         for name, value in measured(each, *((4, 10) if args.quick else (RUNS, SHORT))).items():
             print(f"{name:24} {value:.2f}" if isinstance(value, float) else f"{name:24} {value}")

@@ -98,11 +98,13 @@ def report(policy: str, groups: dict[str, list[Case]]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    asked.add_argument("policies", nargs="*", choices=list(PARAMS), help="by default all")
+    asked.add_argument("policies", nargs="*", help=f"by default all of {', '.join(PARAMS)}")
     asked.add_argument("--only", choices=list(GROUPS), action="append")
     asked.add_argument("--quick", action="store_true", help="tiny sizes, to see that the benchmark works")
     asked.add_argument("--case", nargs=3, type=int, help=argparse.SUPPRESS)
     given = asked.parse_args(arguments)
+    if unknown := set(given.policies) - set(PARAMS):  # argparse refuses no names, if it has choices
+        asked.error(f"unknown: {', '.join(sorted(unknown))}; available: {', '.join(PARAMS)}")
     if given.case:
         print(json.dumps(measure(given.policies[0], *given.case)))
     else:

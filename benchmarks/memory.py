@@ -74,10 +74,12 @@ def report(policy: str, cases: Sequence[tuple[int, int]] = CASES) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("policies", nargs="*", choices=list(HORIZONS), help="by default all")
+    parser.add_argument("policies", nargs="*", help=f"by default all of {', '.join(HORIZONS)}")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that the benchmark works")
     parser.add_argument("--case", nargs=2, type=int, help=argparse.SUPPRESS)
     args = parser.parse_args(arguments)
+    if unknown := set(args.policies) - set(HORIZONS):  # argparse refuses no names, if it has choices
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; available: {', '.join(HORIZONS)}")
     if args.case:
         print(json.dumps(measure(args.policies[0], *args.case)))
     else:

@@ -228,12 +228,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from tests import postgres
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", choices=PARTS, help="by default all")
+    parser.add_argument("parts", nargs="*", help=f"by default all of {', '.join(PARTS)}")
     parser.add_argument("--batch", type=int, default=10)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--no-postgres", action="store_true")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that the benchmark works")
     args = parser.parse_args(arguments)
+    if unknown := set(args.parts) - set(PARTS):  # argparse refuses no names, if it has choices
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; available: {', '.join(PARTS)}")
     parts = args.parts or PARTS
     few: dict[str, dict[str, Any]] = QUICK if args.quick else {}
     busy = os.getloadavg()[0]  # other processes on the machine influence the results

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy.special import kl_div
@@ -93,7 +94,7 @@ def finals_of(
 ) -> dict[str, dict[str, list[float]]]:
     """Return the regret of each run, by setting and policy."""
     found: dict[str, dict[str, list[float]]] = {setting.name: {} for setting in settings}
-    asked = {"horizon": scale.horizon, "runs": runs, "seed": seed, "workers": scale.workers}
+    asked: dict[str, Any] = {"horizon": scale.horizon, "runs": runs, "seed": seed, "workers": scale.workers}
     for result in run_suite(RunArchive(Path(archive)), settings=settings, policies=policies, **asked):
         if "finals" in result:
             found[result["setting"]][result["policy"]] = result["finals"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import shlex
 import sys
 import tempfile
@@ -677,7 +678,21 @@ def command(argv: str) -> Output:
                 main()
             except SystemExit as end:
                 code = end.code
-        return Output(code, out.getvalue(), err.getvalue(), sorted(each.name for each in Path().iterdir()))
+        files = sorted(each.name for each in Path().iterdir())
+        return Output(code, out.getvalue(), _as_new_click_says(err.getvalue()), files)
+
+
+def _as_new_click_says(text: str) -> str:
+    """Return the text with the words that newer versions of click have for an unknown option."""
+
+    def renamed(found: re.Match[str]) -> str:
+        option, *similar = re.findall(r"--[\w-]+", found[0])
+        meant = ", ".join(map(repr, similar))
+        one = " one of:" if len(similar) > 1 else ""
+        return f"No such option {option!r}." + (f" (Did you mean{one} {meant}?)" if similar else "")
+
+    text = re.sub(r"No such option: --[\w-]+ \(Possible options: [^)]*\)", renamed, text)
+    return re.sub(r"No such option: --[\w-]+ Did you mean --[\w-]+\?", renamed, text)
 
 
 def markdown() -> str:

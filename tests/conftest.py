@@ -22,7 +22,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 _names = count()
 
-LIBRARIES = {"test_dashboard.py": "playwright", "test_service_schema.py": "schemathesis"}
+LIBRARIES = {"browser.py": "playwright", "test_dashboard.py": "playwright", "test_service_schema.py": "schemathesis"}
 """Files that import a library of the extra `dev` which the oldest supported versions are tested without."""
 
 LONG = 1.0
@@ -46,7 +46,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    name = report.nodeid.rpartition("/")[2].partition("[")[0]
+    name = report.nodeid.partition("[")[0].rpartition("/")[2]
     _durations[name] = _durations.get(name, 0.0) + report.duration
 
 

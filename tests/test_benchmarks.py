@@ -270,7 +270,7 @@ def test_outside(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     outside.main(["--quick", *(["--json"] if form == "json" else [])])
     shown = capsys.readouterr().out
     if form == "json":
-        found = [(each["horizon"], each["theirs"], each["ours"]) for each in json.loads(shown)]
+        found: list[Any] = [(each["horizon"], each["theirs"], each["ours"]) for each in json.loads(shown)]
     else:
         found = [tuple(numbers(line)[-4:-1]) for line in shown.splitlines()[1:]]
     assert len(found) == len(outside.OURS)

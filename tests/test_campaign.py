@@ -228,7 +228,7 @@ def test_a_total_with_a_key_counts_once(store_url: str) -> None:
         (([0, 1, 99], 1, 1.0), "no arm 99"),
         (("abc", 1, 1.0), "a list of arms"),
         ((["a", "b", "c"], 0, 1.0), "at least 1"),
-        ((["a", "b", "c"], 2, 25.0), "from 0 to 12"),
+        ((["a", "b", "c"], 2, 25.0), "between 0 and 12 "),
         ((["a", "b", "c"], 2, math.nan), "finite"),
         ((["a", "b", "c"], 2, 2.0, 1.0), "squares"),
         ((["a", "b", "c"], 2, "2"), "numbers"),

@@ -208,23 +208,26 @@ def test_a_similar_name_is_suggested(argv: list[str], hint: str, answer: Kofn) -
 
 
 @pytest.mark.parametrize("width", [80, 100])
-def test_no_name_is_cut_at_80_columns(width: int, tmp_path: Path) -> None:
+def test_no_name_is_cut_at_80_columns(width: int, answer: Kofn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
     names = ["thompson-subsets", "shared-credit-ucb", "linear-thompson", "cucb", "improved-ucb"]
     for argv in (["compare", *names, *FEW], ["policies"], [*SMALL], [*BUDGET]):
-        done = shell(*argv, cwd=tmp_path, COLUMNS=str(width))
-        assert done.returncode == 0
-        assert "…" not in done.stdout
-        assert max(map(len, done.stdout.splitlines())) <= width
+        code, out, _ = answer(*argv)
+        assert code == 0
+        assert "…" not in out
+        assert max(map(len, out.splitlines())) <= width
         if argv[0] in ("compare", "policies"):
-            rows = [line.split()[0] for line in done.stdout.splitlines() if line.startswith("  ") and line.strip()]
+            rows = [line.split()[0] for line in out.splitlines() if line.startswith("  ") and line.strip()]
             assert set(names) <= set(rows)
 
 
-def test_columns_that_do_not_fit_are_named(tmp_path: Path) -> None:
-    narrow = shell("compare", "dart", *FEW, cwd=tmp_path, COLUMNS="70").stdout
+def test_columns_that_do_not_fit_are_named(answer: Kofn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "70")
+    narrow = answer("compare", "dart", *FEW)[1]
     assert "Not shown at this width: state, s per run, plan rows" in " ".join(narrow.split())
     assert "found best   final gap" in narrow
-    wide = shell("compare", "dart", *FEW, cwd=tmp_path, COLUMNS="150").stdout
+    monkeypatch.setenv("COLUMNS", "150")
+    wide = answer("compare", "dart", *FEW)[1]
     assert "Not shown" not in wide
 
 

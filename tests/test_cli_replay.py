@@ -74,7 +74,7 @@ def test_a_policy_in_the_log(answer: Kofn) -> None:  # noqa: F811
         (["nowhere.csv"], "nowhere.csv"),
         (["plain.csv"], "the log has no propensities"),
         (["log.csv", "--subset", "1 9"], "the log has no arm '9'"),
-        (["log.csv", "--subset", "1"], "a subset has 2 different arms"),
+        (["log.csv", "--subset", "1"], "a subset must have 2 different arms; got (1,)"),
         (["plain.csv", "--policy", "thompson"], "a replay needs propensities"),
         (["log.csv", "--policy", "etcg"], "etcg needs fewer"),
     ],

@@ -87,7 +87,7 @@ def random_case(case: int) -> tuple[int, int, int, float | None]:
     return n_arms, k, horizon, resolution
 
 
-@pytest.mark.parametrize("block", range(8))
+@pytest.mark.parametrize("block", [0, 1, 2, *(pytest.param(block, marks=pytest.mark.slow) for block in range(3, 9))])
 def test_equal_to_the_reference_play_by_play(block: int) -> None:
     for case in range(60 * block, 60 * (block + 1)):
         n_arms, k, horizon, resolution = random_case(case)
@@ -106,7 +106,9 @@ def test_equal_to_the_reference_play_by_play(block: int) -> None:
         assert policy.plays == sum(n for _, n, _ in sorting + merging), case
 
 
-@pytest.mark.parametrize("n_arms", range(2, 41))
+@pytest.mark.parametrize(
+    "n_arms", [*range(2, 25), 40, *(pytest.param(n, marks=pytest.mark.slow) for n in range(25, 40))]
+)
 def test_finds_the_true_best_without_noise(n_arms: int) -> None:
     worth = np.random.default_rng(n_arms).permutation(n_arms) / n_arms
     for k in range(1, n_arms):

@@ -97,7 +97,7 @@ def test_unknown_arms_are_refused() -> None:
     log = Log.simulate(PROBLEM, 50, seed=1)
     with pytest.raises(BadInput, match="the log has no arm '9'"):
         log.subset_of_names([1, 9])
-    with pytest.raises(BadInput, match="a subset has 2 different arms"):
+    with pytest.raises(BadInput, match="a subset must have 2 different arms; got"):
         log.subset_of_names([1, 2, 3])
 
 

@@ -160,6 +160,9 @@ def picture(out: Path | None, name: str, *, for_people: bool) -> Path | None:
 @contextmanager
 def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
     """Show a progress bar with the remaining time on stderr, only at a terminal."""
+    if not sys.stderr.isatty():  # a Console takes a file for a terminal, too, with FORCE_COLOR
+        yield lambda done, of: None
+        return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -171,7 +174,6 @@ def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
         TimeRemainingColumn(),
         console=console,
         transient=True,
-        disable=not sys.stderr.isatty(),  # console.is_terminal is true for a file, too, with FORCE_COLOR
     ) as bar:
         waiting = bar.add_task(title)
         tasks: list[Any] = []

@@ -26,10 +26,12 @@ def whole(name: str, value: SupportsIndex, *, least: int = 1) -> int:
     if isinstance(value, float | np.floating) and float(value).is_integer():
         value = int(value)
     try:
+        if isinstance(value, np.bool_):  # NumPy 2.0 takes it for an index, with a warning
+            raise TypeError
         number = operator.index(value)
     except TypeError:
         raise BadInput(f"{name} must be a whole number, not {value!r}") from None
-    if isinstance(value, bool | np.bool_) or number < least:
+    if isinstance(value, bool) or number < least:
         raise BadInput(f"{name} must be a whole number of at least {least}, not {value!r}")
     return number
 

@@ -82,8 +82,9 @@ class GLMMax(Randomised):
         free = ~held
         w = rng.standard_exponential((draws, self.n_arms)) / np.where(held, -slope, 1.0)
         z = rng.standard_normal((draws, self.n_arms))[:, free]
-        lower = factor(self._seen.V[np.ix_(free, free)])
-        w[:, free] = self._mode[free] + solve_triangular(lower, z.T, lower=True, trans="T").T
+        if free.any():  # SciPy 1.13 refuses an empty system
+            lower = factor(self._seen.V[np.ix_(free, free)])
+            w[:, free] = self._mode[free] + solve_triangular(lower, z.T, lower=True, trans="T").T
         return w
 
     def _learn(self, plan: Plan, tally: Tally) -> None:
@@ -109,7 +110,8 @@ def mode(seen: Quadratic, x: FloatArray, successes: FloatArray, start: FloatArra
         free = ~_held(w, gradient)
         hessian = seen.V + (x * curvature[:, None]).T @ x
         step = np.zeros_like(w)
-        step[free] = cho_solve((factor(hessian[np.ix_(free, free)]), True), gradient[free])
+        if free.any():  # SciPy 1.13 refuses an empty system
+            step[free] = cho_solve((factor(hessian[np.ix_(free, free)]), True), gradient[free])
         moved, height = _climb(seen, x, successes, w, step, height)
         if np.abs(moved - w).max() <= CONVERGED:
             return moved
