@@ -1,4 +1,4 @@
-# `make demo` shows what kofn does, `make check` is for every edit, `make test` is everything.
+# `make demo` shows what kofn does, `make check` is for every edit, `make test` is everything except the slow statistical tests (`make test-slow`).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -25,14 +25,14 @@ check: $(INSTALLED)  ## for every edit: ruff, mypy --strict, and the tests that 
 	$(BIN)/mypy
 	$(BIN)/pytest -n auto --dist worksteal -m "$(EVERYWHERE) and not long"
 
-test: $(INSTALLED)  ## everything: ruff, mypy --strict and all tests; a missing program is an error
+test: $(INSTALLED)  ## everything except the slow statistical tests (make test-slow); a missing program is an error
 	PYTHON=$(BIN)/python scripts/install-test-system.sh
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	KOFN_REQUIRE_ALL=1 $(BIN)/pytest -n auto --dist worksteal -m "not slow"
 
-test-slow: $(INSTALLED)  ## the longer statistical tests
+test-slow: $(INSTALLED)  ## the slow statistical tests
 	$(BIN)/pytest -n auto -m slow
 
 test-oldest:  ## the core tests with the oldest versions that pyproject.toml allows, on Python 3.11

@@ -55,7 +55,7 @@ def measure(policy: str, n_arms: int, k: int, horizon: int) -> dict[str, float]:
     state = len(json.dumps(kofn.save(player)))
     return {
         "seconds": seconds,
-        "rows": run.decisions,
+        "rows": run.plan_rows,
         "peak": peak / 1024,
         "per arm": state / n_arms,
         "regret": run.regret / horizon,

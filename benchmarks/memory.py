@@ -51,7 +51,7 @@ def measure(policy: str, n_arms: int, k: int) -> dict[str, float]:
     state = largest_state(made(policy, n_arms, k), problem, plans=200 if policy == "cmab-sm" else 20)
     return {
         "seconds": taken,
-        "decisions": run.decisions,
+        "plan_rows": run.plan_rows,
         "peak_mib": peak,
         "state_bytes": state,
         "regret": run.regret / HORIZONS[policy],
@@ -60,14 +60,14 @@ def measure(policy: str, n_arms: int, k: int) -> dict[str, float]:
 
 def report(policy: str, cases: Sequence[tuple[int, int]] = CASES) -> None:
     print(f"{policy}, a run of {HORIZONS[policy]:,} plays of a mean")
-    heads = f"{'N':>8} {'K':>4} {'state [kB]':>11} {'per arm [B]':>12} {'run [s]':>8} {'decisions':>10}"
+    heads = f"{'N':>8} {'K':>4} {'state [kB]':>11} {'per arm [B]':>12} {'run [s]':>8} {'plan rows':>10}"
     print(f"{heads} {'peak [MiB]':>11} {'regret per play':>16}")
     for n_arms, k in cases:
         command = [sys.executable, __file__, policy, "--case", str(n_arms), str(k)]
         result = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout)
         print(
             f"{n_arms:8,} {k:4} {result['state_bytes'] / 1e3:11,.0f} {result['state_bytes'] / n_arms:12.1f} "
-            f"{result['seconds']:8.2f} {result['decisions']:10,} {result['peak_mib']:11,.0f} {result['regret']:16.4f}",
+            f"{result['seconds']:8.2f} {result['plan_rows']:10,} {result['peak_mib']:11,.0f} {result['regret']:16.4f}",
             flush=True,
         )
 

@@ -71,7 +71,7 @@ def _compared(title: str, policies: Any, problem: Any, seed: int) -> dict[str, A
             {
                 "regret": trial.run.regret,
                 "final": list(trial.run.final),
-                "decisions": trial.run.decisions,
+                "decisions": trial.run.plan_rows,
                 "curve": _digest([trial.run.curve.plays.tolist(), trial.run.curve.regret.tolist()]),
             }
             for trial in standing.trials

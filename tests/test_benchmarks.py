@@ -101,8 +101,8 @@ def test_memory_is_measured(memory: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(memory.HORIZONS, "thompson", 10_000)
     for policy in ("cmab-sm", "thompson"):
         said = memory.measure(policy, 30, 3)
-        assert set(said) == {"seconds", "decisions", "peak_mib", "state_bytes", "regret"}
-        assert said["decisions"] > 30
+        assert set(said) == {"seconds", "plan_rows", "peak_mib", "state_bytes", "regret"}
+        assert said["plan_rows"] > 30
         assert said["peak_mib"] > 10
         assert 0 < said["regret"] < 1
 

@@ -29,6 +29,7 @@ from kofn.campaigns.migrations import MIGRATIONS
 from kofn.service.tokens import find_token
 from tests.campaign_workers import CONTEXT, run, start
 from tests.service_tools import error_detail, service
+from tools import make_store_fixture
 
 DATA = Path(__file__).parent / "data"
 FILE = DATA / "store-version-2.db"
@@ -438,3 +439,26 @@ def test_a_file_that_cannot_be_written_is_left_unchanged() -> None:
         Path(folder).chmod(0o755)
         run(open_read_only, [(str(file),)])
         assert file.read_bytes() == FILE.read_bytes()
+
+
+# The store for the next migration.
+
+
+def test_a_store_of_the_present_version_can_be_kept_for_the_next_migration(tmp_path: Path) -> None:
+    file, report = make_store_fixture.make(tmp_path)
+    assert sorted(tmp_path.iterdir()) == [file, report]
+    assert file.name == f"store-version-{len(MIGRATIONS)}.db"
+    known = json.loads(report.read_text())
+    store = Store(f"sqlite:///{file}")
+    store.clock = lambda: float(known["clock"])
+    for name, state in ("shop", "running"), ("servers", "paused"), ("news", "finished"):
+        campaign = Campaign.open(name, store=store)
+        assert campaign.verify().ok
+        assert (campaign.best(), campaign.summary().state) == (known[name]["best"], state)
+        assert campaign.summary().in_flight == known[name]["in_flight"] > 0
+    assert known["shop"]["expired"] > 0
+    assert Campaign.open("shop", store=store).reward(known["open_id"], 1.0).accepted == 1
+    assert find_token(store, known["token"])
+    store.close()
+    with pytest.raises(SystemExit, match="exists"):
+        make_store_fixture.make(tmp_path)

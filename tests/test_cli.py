@@ -224,7 +224,7 @@ def test_no_name_is_cut_at_80_columns(width: int, answer: Kofn, monkeypatch: pyt
 def test_columns_that_do_not_fit_are_named(answer: Kofn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "70")
     narrow = answer("compare", "dart", *FEW)[1]
-    assert "Not shown at this width: state, s per run, decisions" in " ".join(narrow.split())
+    assert "Not shown at this width: state, s per run, plan rows" in " ".join(narrow.split())
     assert "found best   final gap" in narrow
     monkeypatch.setenv("COLUMNS", "150")
     wide = answer("compare", "dart", *FEW)[1]
@@ -279,7 +279,7 @@ def test_run_shows_what_it_found(answer: Kofn) -> None:
         "horizon",
         "final",
         "optimal",
-        "decisions",
+        "plan_rows",
         "exploration",
         "regret",
         "realised_regret",
@@ -293,10 +293,22 @@ def test_run_shows_what_it_found(answer: Kofn) -> None:
     assert rows["optimal"] == ("yes" if said["optimal"] else "no")
     assert rows["expected regret"].startswith(f"{said['regret']:,.1f} (")
     assert rows["exploration"] == f"{said['exploration']:,} plays"
-    assert rows["decisions"] == f"{said['decisions']:,}"
+    assert rows["plan rows"] == f"{said['plan_rows']:,}"
     assert said["realised_regret"] is None
     assert "realised regret" not in rows
     assert said["final"] == said["best"]
+
+
+def test_run_repeats_a_run_on_a_problem_of_a_file(answer: Kofn, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(
+        "import numpy as np\nimport kofn\n\ndef problem(seed):\n"
+        "    return kofn.Problem(kofn.Bernoulli(np.random.default_rng(seed).random(7)), 'maximum', k=3)\n"
+    )
+    shop = ["--problem", "shop.py", "--horizon", "500", "--seed", "5", "--json"]
+    numbers = [json.loads(answer("run", "dart", *shop, "--run", str(run))[1])["regret"] for run in range(3)]
+    (row,) = json.loads(answer("compare", "dart", *shop, "--runs", "3", "--workers", "1")[1])["rows"]
+    assert (row["regret"], row["worst"]) == (pytest.approx(sum(numbers) / 3), max(numbers))
+    assert "dart on shop.py, N = 7, K = 3" in answer("run", "dart", *shop[:-1])[1]
 
 
 def test_run_says_what_part_of_the_range_was_lost(answer: Kofn) -> None:
@@ -483,7 +495,7 @@ def test_compare_as_csv(answer: Kofn) -> None:
     assert (code, err) == (0, "")
     head, *rows = out.splitlines()
     assert head.startswith(
-        "name,policy,reference,regret,low,high,worst,found_best,final_gap,decisions,seconds,state_bytes"
+        "name,policy,reference,regret,low,high,worst,found_best,final_gap,plan_rows,seconds,state_bytes"
     )
     assert [row.split(",")[0] for row in rows] == ["dart", "uniform"]
 

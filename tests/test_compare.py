@@ -254,10 +254,10 @@ def test_wrong_input_is_refused_in_words(policies: Any, problem: Any, options: d
 # The table, from runs made by hand.
 
 
-def trial(regret: float, optimal: bool, decisions: int, seconds: float, state_bytes: int) -> Trial:
+def trial(regret: float, optimal: bool, plan_rows: int, seconds: float, state_bytes: int) -> Trial:
     curve = Curve(np.array([0.0, 1000.0]), np.array([0.0, regret]))
     return Trial(
-        Run("p", 1000, (0, 1), optimal, decisions, 1000, curve), seconds, state_bytes, 0.0 if optimal else 0.25
+        Run("p", 1000, (0, 1), optimal, plan_rows, 1000, curve), seconds, state_bytes, 0.0 if optimal else 0.25
     )
 
 
@@ -284,11 +284,11 @@ def test_the_rows_are_ranked_and_a_reference_never_is(by_hand: Comparison) -> No
         "worst": 1100.0,
         "found_best": 0.5,
         "final_gap": 0.125,
-        "decisions": 15.0,
+        "plan_rows": 15.0,
         "seconds": 1.0,
         "state_bytes": 1_234,
     }
-    assert (quick["low"], quick["high"], quick["decisions"]) == (10, 10, 30.5)
+    assert (quick["low"], quick["high"], quick["plan_rows"]) == (10, 10, 30.5)
     assert (sees["reference"], sees["regret"]) == (True, 2.0)
 
 
@@ -310,7 +310,7 @@ def test_it_prints_itself(by_hand: Comparison) -> None:
     lines = str(by_hand).splitlines()
     assert [" ".join(line.split()) for line in lines] == [
         "by hand: regret after 1,000 plays, 2 runs",
-        "policy regret 95 % low high worst run found best final gap decisions s per run state",
+        "policy regret 95 % low high worst run found best final gap plan rows s per run state",
         "quick 10 10 10 10 100% 0 30 0.250 80 B",
         "slow 1,000 0 2,271 1,100 50% 0.12 15 1.000 1,234 B",
         "sees (sees arms) 2 0 15 3 100% 0 5 0.100 50 B",

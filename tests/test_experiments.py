@@ -227,7 +227,7 @@ def cell_of(policy: str, final: float, printed: float | None, *, k: int = 2, sch
 def test_a_cell_is_the_mean_of_its_runs() -> None:
     runs = [run_of([0, 100], [0, 10], exploration=40), run_of([0, 100], [0, 30], optimal=False, exploration=60)]
     cell = Cell.of(2, PanelPolicy("cmab-sm", "printed", "cmab-sm"), runs, None)
-    assert (cell.final, cell.found, cell.exploration, cell.decisions) == (20, 0.5, 50, 7)
+    assert (cell.final, cell.found, cell.exploration, cell.plan_rows) == (20, 0.5, 50, 7)
     assert (cell.ratio, cell.policy.name) == (None, "cmab-sm (printed)")
     said = cell.to_dict()
     assert (said["k"], said["final"], said["found_best"], said["published"], said["compared_at"]) == (

@@ -115,7 +115,7 @@ def test_finds_the_best(all_: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     problem = Problem(Bernoulli([0.1, 0.9, 0.3, 0.8, 0.2, 0.5]), "mean", 2)
     runs = kofn.simulate_many(lambda _: OFUL(6, 2), problem, 10**5, 5, 1, workers=1)
     assert all(run.optimal for run in runs)
-    assert max(run.decisions for run in runs) < 150  # N log2(T) at the most, or so: it switches rarely
+    assert max(run.plan_rows for run in runs) < 150  # N log2(T) at the most, or so: it switches rarely
     assert max(run.regret for run in runs) < 10**5 * problem.gap([(0, 4)])[0] / 10
 
 

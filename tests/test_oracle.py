@@ -12,7 +12,7 @@ from kofn import BadInput, BadRecord, Bernoulli, Oracle, Problem, simulate
 def test_it_loses_nothing() -> None:
     problem = Problem(Bernoulli(np.linspace(0, 1, 12)), "mean", 3)
     run = simulate(Oracle(12, 3, best=problem.best), problem, 10**6, seed=1)
-    assert (run.regret, run.optimal, run.exploration, run.decisions) == (0.0, True, 0, 1)
+    assert (run.regret, run.optimal, run.exploration, run.plan_rows) == (0.0, True, 0, 1)
     realised = simulate(Oracle(12, 3, best=problem.best), problem, 10**6, seed=1, realised=True).realised
     assert realised
     assert abs(realised.final) < 5 * np.sqrt(2 * 10**6 * 0.25 / 3)  # noise only

@@ -105,7 +105,7 @@ def test_the_last_plan_is_cut_in_proportion() -> None:
     run = simulate(Script(ROWS), mean_problem(), 60, seed=1)  # 40 plays, then 20: 15 and 5
     assert run.curve.plays.tolist() == [0, 40, 60]
     assert run.regret == pytest.approx(45 * GAPS[A] + 15 * GAPS[B], abs=1e-12)
-    assert run.decisions == 4
+    assert run.plan_rows == 4
 
 
 def test_what_cannot_be_divided_goes_to_random_rows() -> None:
@@ -137,9 +137,9 @@ def test_a_committed_policy_keeps_losing_what_its_subset_loses() -> None:
 
 
 def test_decisions_are_the_rows_played() -> None:
-    assert simulate(Script(ROWS), mean_problem(), 120, seed=1).decisions == 6
-    assert simulate(Script(ROWS), mean_problem(), 81, seed=1).decisions == 5  # one row is left of the third plan
-    assert simulate(Script(ROWS, commits_after=2), mean_problem(), 10**9, seed=1).decisions == 5  # and the commitment
+    assert simulate(Script(ROWS), mean_problem(), 120, seed=1).plan_rows == 6
+    assert simulate(Script(ROWS), mean_problem(), 81, seed=1).plan_rows == 5  # one row is left of the third plan
+    assert simulate(Script(ROWS, commits_after=2), mean_problem(), 10**9, seed=1).plan_rows == 5  # and the commitment
 
 
 @pytest.mark.parametrize(("best", "optimal"), [(BEST, True), (A, False), (B, False)])
@@ -161,7 +161,7 @@ def test_a_run_says_what_was_run() -> None:
         "horizon": 100,
         "final": [0, 1],
         "optimal": True,
-        "decisions": 5,
+        "plan_rows": 5,
         "exploration": 80,
         "regret": run.curve.final,
         "realised_regret": run.realised.final,
@@ -271,8 +271,8 @@ def test_ten_to_the_twelve_plays_take_as_many_decisions_as_a_million() -> None:
     short, long = (
         simulate(CMABSM(24, 5, horizon, resolution=0.05), problem, horizon, seed=1) for horizon in (10**6, 10**12)
     )
-    assert long.decisions < 1.5 * short.decisions
-    assert short.decisions < 1_500
+    assert long.plan_rows < 1.5 * short.plan_rows
+    assert short.plan_rows < 1_500
     assert long.curve.plays[-1] == 10**12
     assert long.exploration < 10**7
 
@@ -374,7 +374,7 @@ def test_a_reward_comes_when_so_many_more_plays_were_asked_for(delay: int, horiz
     assert [after for after, _, _ in policy.heard] == list(range(delay + 1, horizon + 1))
     assert [subset for _, subset, _ in policy.heard] == policy.asked[:told]  # each reward with its own subset
     assert run.regret == pytest.approx(sum(GAPS[subset] for subset in policy.asked))
-    assert run.curve.plays[-1] == run.horizon == run.decisions == run.exploration == horizon
+    assert run.curve.plays[-1] == run.horizon == run.plan_rows == run.exploration == horizon
 
 
 def test_late_rewards_are_those_of_their_subsets() -> None:

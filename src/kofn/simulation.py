@@ -1,4 +1,4 @@
-"""The simulation loop: a policy plays a problem. Its cost grows with the number of plans, not of plays."""
+"""The simulation loop: a policy plays a problem. Its cost grows with the number of plan rows, not of plays."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kofn.core.checks import check_horizon
 from kofn.curves import Curve
 from kofn.problems import AbstractProblem
 
-__all__ = ["Run", "simulate", "simulate_many"]
+__all__ = ["Run", "run_seeds", "simulate", "simulate_many"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +25,7 @@ class Run:
     horizon: int
     final: Subset
     optimal: bool
-    decisions: int
+    plan_rows: int
     exploration: int
     curve: Curve
     realised: Curve | None = None
@@ -46,7 +46,7 @@ class Run:
             "horizon": self.horizon,
             "final": list(self.final),
             "optimal": self.optimal,
-            "decisions": self.decisions,
+            "plan_rows": self.plan_rows,
             "exploration": self.exploration,
             "regret": self.regret,
             "realised_regret": None if self.realised is None else self.realised.final,
@@ -82,7 +82,7 @@ def simulate(
 ) -> Run:
     """Let the policy play the problem for `horizon` plays.
 
-    In the result, `decisions` counts the rows of all plans played, and `exploration` the plays until the policy
+    In the result, `plan_rows` counts the rows of all plans played, and `exploration` the plays until the policy
     committed. `realised=True` adds the paper's realised regret: what the best subset would have earned, both drawn,
     minus what was earned. With a `delay`, subsets are asked for one by one, and the policy observes each reward
     after `delay` more plays.
@@ -101,13 +101,13 @@ def simulate(
             raise BadInput("with a delay, realised must be False and the policy must need nothing but rewards")
         return _simulate_delayed(policy, problem, horizon, rng, delay, progress)
     for_best = rng.spawn(1)[0] if realised else rng  # a separate stream: plays are the same with and without it
-    plays, regret, earned, decisions, exploration = [0], [0.0], [0.0], 0, None
+    plays, regret, earned, plan_rows, exploration = [0], [0.0], [0.0], 0, None
     while (t := plays[-1]) < horizon:
         if policy.committed and exploration is None:
             exploration = t
         if policy.committed and not realised:  # nothing more is learned: the rest is arithmetic
             final = np.array([policy.best()])
-            decisions += 1
+            plan_rows += 1
             plays.append(horizon)
             regret.append(regret[-1] + float(problem.gap(final)[0]) * (horizon - t))
             if progress:
@@ -117,7 +117,7 @@ def simulate(
         tally = problem.play(plan.subsets, plan.times, rng, arms="arms" in policy.needs)
         policy.tell_plan(tally)
         n = plan.plays
-        decisions += int(np.count_nonzero(plan.times))
+        plan_rows += int(np.count_nonzero(plan.times))
         plays.append(t + n)
         regret.append(regret[-1] + float(problem.gap(plan.subsets) @ plan.times))
         if realised:
@@ -126,14 +126,14 @@ def simulate(
             progress(plays[-1], horizon)
     at = np.array(plays, float)
     paid = Curve(at, np.array(earned)) if realised else None
-    return _finished_run(policy, problem, horizon, decisions, exploration, Curve(at, np.array(regret)), paid)
+    return _finished_run(policy, problem, horizon, plan_rows, exploration, Curve(at, np.array(regret)), paid)
 
 
 def _finished_run(
     policy: Policy,
     problem: AbstractProblem,
     horizon: int,
-    decisions: int,
+    plan_rows: int,
     exploration: int | None,
     curve: Curve,
     realised: Curve | None = None,
@@ -144,7 +144,7 @@ def _finished_run(
         horizon=horizon,
         final=best,
         optimal=bool(problem.gap(np.array([best]))[0] <= 1e-12),
-        decisions=decisions,
+        plan_rows=plan_rows,
         exploration=horizon if exploration is None else exploration,
         curve=curve,
         realised=realised,

@@ -129,13 +129,23 @@ def paper(
 
 @cli.command()
 @click.argument("policy", default="thompson")
-@click.option("--problem", default="max", show_default=True, help=f"{PROBLEMS}, with random arms; or {APPLICATIONS}.")
+@click.option(
+    "--problem",
+    default="max",
+    show_default=True,
+    help=f"{PROBLEMS}, with random arms; or {APPLICATIONS}; or a Python file.",
+)
 @click.option("--arms", type=Count(), default=24, show_default=True, help="N, the number of arms.")
 @click.option("--k", type=Count(), default=5, show_default=True, help="K, the size of a subset.")
 @click.option("--horizon", type=HORIZON, default=10**6, show_default=True, help="Plays of the run.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the policy; repeatable.")
 @click.option(
-    "--run", "number", type=Count(least=0), default=0, show_default=True, help="Repeat this run of `kofn compare`."
+    "--run",
+    "number",
+    type=Count(least=0),
+    default=0,
+    show_default=True,
+    help="Repeat this run of `kofn compare`, from 0 on.",
 )
 @click.option("--realised", is_flag=True, help="Also simulate the best subset, and show the realised regret.")
 @SEED
@@ -156,15 +166,18 @@ def run(
 ) -> None:
     """Simulate one POLICY on one random problem, and show the subset that it found and its regret.
 
+    A Python file must define `problem`, as for `kofn compare`; it has its own N and K.
+
     \b
     kofn run thompson --problem max --arms 24 --k 5 --horizon 1e6 --out run
     kofn run cmab-sm --set resolution=0.05 --realised
     kofn run doubling --set of=cmab-sm --problem mean
+    kofn run dart --problem shop.py --run 7
     """
     import numpy as np
 
-    from kofn.experiments.competitors import policy_for
-    from kofn.experiments.settings import Setting
+    from kofn.cli.experiments import problem_named
+    from kofn.experiments.competitors import instance_of, policy_for
     from kofn.simulation import run_seeds, simulate
 
     if out := picture(out, "run", for_people=not as_json):
@@ -173,7 +186,8 @@ def run(
             save_figure,
         )  # imported here, so that a missing package is reported before the run
     for_problem, for_policy, for_plays = run_seeds(seed, number)
-    instance = Setting(problem, arms, k).problem(for_problem)
+    instance = instance_of(problem_named(problem, arms, k), for_problem)
+    what = f"{policy} on {problem}, N = {instance.n_arms}, K = {instance.k}"
     params = dict(setting(each) for each in settings)
     player = policy_for(policy, params, instance, horizon, for_policy)
     with progress_bar(f"{policy} on {problem}") as progress:
@@ -182,7 +196,7 @@ def run(
         )
     if out:
         out.parent.mkdir(parents=True, exist_ok=True)
-        files = save_figure(draw_run(result, f"{policy} on {problem}, N = {arms}, K = {k}"), out)
+        files = save_figure(draw_run(result, what), out)
         click.echo(f"wrote {', '.join(map(str, files))}", err=True)
     final_gap = float(instance.gap(np.array([result.final]))[0])
     numbers = result.to_dict() | {"final_gap": final_gap, "best": list(instance.best), "optimum": instance.optimum}
@@ -199,9 +213,9 @@ def run(
             "expected regret": regret,
             "realised regret": f"{result.realised.final:,.1f}" if result.realised else None,
             "exploration": f"{result.exploration:,} plays",
-            "decisions": f"{result.decisions:,}",
+            "plan rows": f"{result.plan_rows:,}",
         }
-        show(pairs(f"{policy} on {problem}, N = {arms}, K = {k}", rows))
+        show(pairs(what, rows))
 
 
 @cli.command()

@@ -65,7 +65,7 @@ def compare(
     with resumable(archive), progress_bar(f"{len(policies) or len(POLICIES)} policies") as progress:
         result = compare_policies(
             policies or sorted(POLICIES),
-            _problem(problem, arms, k),
+            problem_named(problem, arms, k),
             horizon,
             runs,
             seed,
@@ -88,7 +88,8 @@ def compare(
         show(comparison_table(result), *skipped, optional=OPTIONAL)
 
 
-def _problem(name: str, arms: int, k: int) -> Instances:
+def problem_named(name: str, arms: int, k: int) -> Instances:
+    """Return the family of a name, or what a Python file defines as `problem`."""
     from kofn.core import BadInput
     from kofn.experiments.settings import Setting
 

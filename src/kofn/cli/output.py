@@ -198,7 +198,7 @@ def resumable(archive: Path | None) -> Iterator[None]:
         raise
 
 
-OPTIONAL = ("state", "s per run", "decisions", "worst run", "high", "95 % low")
+OPTIONAL = ("state", "s per run", "plan rows", "worst run", "high", "95 % low")
 """Columns of a comparison that a narrow terminal does not show; the first is left out first."""
 
 

@@ -1,6 +1,6 @@
 """State declared as data: how each field of a policy is written to a record, and checked when it is read.
 
-A policy declares its fields; a field may be a `Part`, a dataclass with fields of its own.
+A policy declares its fields; a field may be a `Part`, a dataclass that declares fields too.
 """
 
 from __future__ import annotations

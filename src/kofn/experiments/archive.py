@@ -27,7 +27,8 @@ from kofn.simulation import Run
 FORMAT = 1
 """Version of the file format. It is raised only for a change that older versions of kofn could not read.
 
-Files written before runs had a `final_gap` have the same format: `sweep` computes the missing gap."""
+Files written before runs had a `final_gap` have the same format: `sweep` computes the missing gap. The key of
+`Run.plan_rows` is "decisions", its name when the format was made."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,7 @@ def _to_line(number: int, trial: Trial) -> dict[str, Any]:
         "final": list(run.final),
         "optimal": run.optimal,
         "final_gap": trial.final_gap,
-        "decisions": run.decisions,
+        "decisions": run.plan_rows,
         "exploration": run.exploration,
         "seconds": trial.seconds,
         "state_bytes": trial.state_bytes,
@@ -152,6 +153,13 @@ def _from_line(line: dict[str, Any]) -> tuple[int, Trial]:
     curve = Curve(np.array(line["plays"], float), np.array(line["regret"], float))
     if len(curve.plays) != len(curve.regret) or curve.plays[-1] != line["horizon"]:
         raise ValueError(line["run"])
-    names = ("policy", "horizon", "optimal", "decisions", "exploration")
-    run = Run(**{name: line[name] for name in names}, final=tuple(line["final"]), curve=curve)
+    run = Run(
+        policy=line["policy"],
+        horizon=line["horizon"],
+        final=tuple(line["final"]),
+        optimal=line["optimal"],
+        plan_rows=line["decisions"],
+        exploration=line["exploration"],
+        curve=curve,
+    )
     return line["run"], Trial(run, line["seconds"], line["state_bytes"], line.get("final_gap"))

@@ -42,7 +42,7 @@ COLUMNS = (
     "worst run",
     "found best",
     "final gap",
-    "decisions",
+    "plan rows",
     "s per run",
     "state",
 )
@@ -90,7 +90,7 @@ class Standing:
             "worst": float(self.finals.max()),
             "found_best": float(np.mean([trial.run.optimal for trial in self.trials])),
             "final_gap": self.final_gap,
-            "decisions": float(np.mean([trial.run.decisions for trial in self.trials])),
+            "plan_rows": float(np.mean([trial.run.plan_rows for trial in self.trials])),
             "seconds": float(np.mean([trial.seconds for trial in self.trials])),
             "state_bytes": max(trial.state_bytes for trial in self.trials),
         }
@@ -176,7 +176,7 @@ def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         f"{row['worst']:,.0f}",
         f"{row['found_best']:.0%}",
         "" if row["final_gap"] is None else f"{row['final_gap']:.2g}",
-        f"{row['decisions']:,.0f}",
+        f"{row['plan_rows']:,.0f}",
         f"{row['seconds']:.3f}",
         f"{row['state_bytes']:,} B",
     )

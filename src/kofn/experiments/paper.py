@@ -113,7 +113,7 @@ class Cell:
     band: Band
     found: float
     exploration: float
-    decisions: float
+    plan_rows: float
     printed: Curve | None
 
     @classmethod
@@ -125,7 +125,7 @@ class Cell:
             band=Band.over([run.curve for run in runs]),
             found=float(np.mean([run.optimal for run in runs])),
             exploration=float(np.mean([run.exploration for run in runs])),
-            decisions=float(np.mean([run.decisions for run in runs])),
+            plan_rows=float(np.mean([run.plan_rows for run in runs])),
             printed=printed,
         )
 
@@ -176,7 +176,7 @@ class Cell:
             "ratio": self.ratio,
             "found_best": self.found,
             "exploration": self.exploration,
-            "decisions": self.decisions,
+            "plan_rows": self.plan_rows,
             "curve": self.band.to_dict(),
         }
 

@@ -16,7 +16,7 @@ UNDECIDED, ACCEPTED, REJECTED = 0, 1, 2
 
 @dataclass
 class Elimination(Part):
-    """The status of each arm: undecided, accepted (surely among the best K) or rejected (surely not).
+    """The status of each arm: undecided, accepted (among the best K) or rejected, with high probability.
 
     >>> elimination = Elimination.at_start(n_arms=4, k=2)
     >>> elimination.decide(np.array([0.9, 0.5, 0.4, 0.1]), gap=0.3)
