@@ -129,7 +129,7 @@ ENGINES = {
 }
 
 
-def measured(engine: str, runs: int = RUNS, short: int = SHORT) -> dict[str, Any]:
+def measured(engine: str, runs: int = RUNS, short: int = SHORT, *, kill: bool = True) -> dict[str, Any]:
     """Measure one engine. On a busy machine, processor seconds are more meaningful than wall-clock seconds."""
     found: dict[str, Any] = {"engine": engine}
     start, before = time.perf_counter(), processor_seconds()
@@ -146,8 +146,9 @@ def measured(engine: str, runs: int = RUNS, short: int = SHORT) -> dict[str, Any
         found["MB of all processes"] = sum(map(megabytes, descendants(os.getpid())))
         found["processes"] = len(descendants(os.getpid()))
         found["digest"] = digest(results)
-        pids = run_on(own_pid, 20)
-        found |= with_a_killed_worker(run_on, pids[0], runs)
+        if kill:  # few runs are over before the worker is killed
+            pids = run_on(own_pid, 20)
+            found |= with_a_killed_worker(run_on, pids[0], runs)
     return found
 
 
@@ -211,7 +212,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if unknown := set(args.engines) - set(ENGINES):  # argparse refuses no names, if it has choices
         parser.error(f"unknown: {', '.join(sorted(unknown))}; available: {', '.join(ENGINES)}")
     for each in args.engines or ENGINES:
-        for name, value in measured(each, *((4, 10) if args.quick else (RUNS, SHORT))).items():
+        sizes = (4, 10) if args.quick else (RUNS, SHORT)
+        for name, value in measured(each, *sizes, kill=not args.quick).items():
             print(f"{name:24} {value:.2f}" if isinstance(value, float) else f"{name:24} {value}")
 
 

@@ -300,8 +300,7 @@ def test_engines(name: str) -> None:
     assert found["engine"] == name
     assert float(found["s for the runs"]) > 0
     assert float(found["MB of all processes"]) > 10
-    assert found["a worker killed"].startswith("done in ")
-    assert found["digest after"] == found["digest"]
+    assert re.fullmatch("[0-9a-f]{12}", found["digest"])
 
 
 def test_peers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

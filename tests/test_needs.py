@@ -293,7 +293,7 @@ def test_shorter_subsets_and_any_integers_are_welcome() -> None:
 @pytest.mark.parametrize(
     ("absent", "subsets", "message"),
     [
-        (None, [[0, 1, -1]], r"row 0: \(0, 1, -1\). To play fewer arms, say what an empty place \(-1\) pays"),
+        (None, [[0, 1, -1]], r"row 0: \(0, 1, -1\). To play fewer arms, give what an empty place \(-1\) pays"),
         (None, [(0, 1)], "a subset has 3 arms; got rows of 2"),
         (0.0, [[0, 1, -2]], r"arms are numbered from 0 to 5; got row 0: \(0, 1, -2\)$"),
         (0.0, [[0, 1, 6]], r"from 0 to 5; got row 0: \(0, 1, 6\)$"),
