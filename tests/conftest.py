@@ -25,7 +25,7 @@ _names = count()
 LIBRARIES = {"browser.py": "playwright", "test_dashboard.py": "playwright", "test_service_schema.py": "schemathesis"}
 """Files that import a library of the extra `dev` which the oldest supported versions are tested without."""
 
-LONG = 0.4
+LONG = 0.3
 """Seconds: a test function that takes longer, with all its parameters, is left out by `make check`. After a change run
 `pytest -n auto --write-long-tests` on a quiet machine, which writes the list."""
 
