@@ -18,9 +18,6 @@ from kofn.core.errors import BadRecord
 if TYPE_CHECKING:
     from kofn.core.policy import Policy
 
-ROUNDING = 1e-9
-"""Relative slack for totals that were added up in floating point."""
-
 Shape: TypeAlias = Callable[[Any], tuple[int, ...] | None]
 """The shape of an array of this policy; None for a list of any length."""
 

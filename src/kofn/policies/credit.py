@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kofn.core import BadRecord, FloatArray, Plan, Policy, PolicyOptions, Subset, Tally
-from kofn.core.fields import ROUNDING, Fields, Part, check_totals, integers, numbers, part
+from kofn.core.fields import Fields, Part, check_totals, integers, numbers, part
+from kofn.core.plan import ROUNDING
 from kofn.policies.batching import averages, tenth, top_subset
 
 BOUND_UPDATES = 32

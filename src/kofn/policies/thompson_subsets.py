@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from scipy import special
 
 from kofn.core import BadRecord, FloatArray, IntArray, Plan, Subset, Tally
-from kofn.core.fields import ROUNDING, Fields, integers, numbers, per_subset
+from kofn.core.fields import Fields, integers, numbers, per_subset
+from kofn.core.plan import ROUNDING
 from kofn.policies.batching import shares, tenth
 from kofn.policies.randomised import Randomised, SeededOptions
 from kofn.policies.registry import register
