@@ -372,7 +372,7 @@ def _set(exported: Any, path: str, value: Any) -> None:
     ("path", "value"),
     [
         ("kofn", "other"),
-        ("format", 3),
+        ("format", 4),
         ("format", True),
         ("campaign", None),
         ("campaign.state", "sleeping"),

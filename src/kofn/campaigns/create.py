@@ -93,6 +93,8 @@ def new_row(name: str, policy: Policy, now: float, expire_after: float, keep_dec
         k=policy.k,
         n_arms=policy.n_arms,
         keep_decisions=keep_decisions,
+        waited=0.0,
+        made_by="",
         **{each: 0 for each in counters if each not in ("k", "n_arms", "keep_decisions")},
     )
     row.compact_at = compact_at(row)

@@ -15,7 +15,7 @@ from sqlalchemy import select
 
 from kofn.campaigns.names import arm_name
 from kofn.campaigns.plan_rows import UNLEARNED, PlanRow, observed_rows, replace_plan
-from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, record_text, subset_from, subset_text
+from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, new_stamp, record_text, subset_from, subset_text
 from kofn.campaigns.schema import ROSTERS, STATES
 from kofn.campaigns.transaction import Transaction
 from kofn.core import BadInput, Policy, Tally
@@ -90,11 +90,11 @@ def begin_plan(row: CampaignRow, snapshot: PolicySnapshot) -> None:
     """Set the counters of a plan of which nothing is in flight."""
     policy, plan = snapshot.policy, snapshot.policy.plan()
     counted = sum(sums[1] for sums in policy.state().get("unplanned", ())) if policy.accepts_unplanned else 0
-    row.step = snapshot.step
+    row.step, row.stamp = snapshot.step, new_stamp()
     row.plan_rows = len(plan)
     row.free = plan.plays
     row.plan_plays = plan.plays - counted
-    row.observed = row.unplanned = row.fillers = 0
+    row.observed = row.unplanned = row.fillers = row.overtaken = 0
     row.cursor = -1
 
 

@@ -7,6 +7,7 @@ written out below as they were. To change a table, change `schema` and append a 
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable
 from typing import Any
 
@@ -168,7 +169,41 @@ def _to_version_3(connection: Connection) -> None:
             connection.execute(update, {"record": new, "campaign": campaign})
 
 
-MIGRATIONS: list[Callable[[Connection], None]] = [_to_version_1, _to_version_2, _to_version_3]
+# Version 4: stamps of policies, idempotent decisions, plans that do not get stuck, tokens that expire.
+
+ADDED_COLUMNS_4: dict[str, dict[str, Any]] = {
+    "kofn_campaigns": {"overtaken": 0, "waited": 0.0},
+    "kofn_batches": {"request": None},
+}
+_V4 = MetaData()
+_SETTINGS_4 = Table("kofn_settings", _V4, Column("name", Text, primary_key=True), *_texts("value"))
+
+
+def _to_version_4(connection: Connection) -> None:
+    double = "DOUBLE PRECISION" if connection.dialect.name == "postgresql" else "DOUBLE"
+    for column in (
+        "kofn_campaigns ADD COLUMN stamp BIGINT NOT NULL DEFAULT 0",
+        "kofn_campaigns ADD COLUMN overtaken BIGINT NOT NULL DEFAULT 0",
+        f"kofn_campaigns ADD COLUMN waited {double} NOT NULL DEFAULT 0",
+        "kofn_campaigns ADD COLUMN made_by TEXT NOT NULL DEFAULT ''",
+        "kofn_batches ADD COLUMN request BIGINT",
+        f"kofn_tokens ADD COLUMN expires {double}",
+    ):
+        connection.execute(text(f"ALTER TABLE {column}"))
+    for (campaign,) in connection.execute(text("SELECT id FROM kofn_campaigns")).all():
+        stamp = {"stamp": secrets.randbits(62), "id": campaign}
+        connection.execute(text("UPDATE kofn_campaigns SET stamp = :stamp WHERE id = :id"), stamp)
+    connection.execute(
+        text(
+            "CREATE INDEX kofn_batches_by_request ON kofn_batches (campaign, request) WHERE request IS NOT NULL",
+        )
+    )
+    _V4.create_all(connection)
+    if connection.execute(text("SELECT count(*) FROM kofn_tokens")).scalar():
+        connection.execute(_SETTINGS_4.insert(), {"name": "tokens", "value": "required"})
+
+
+MIGRATIONS: list[Callable[[Connection], None]] = [_to_version_1, _to_version_2, _to_version_3, _to_version_4]
 """The step at index i leads to version i + 1."""
 
 

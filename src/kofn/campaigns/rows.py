@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
@@ -63,6 +64,10 @@ class CampaignRow:
     forgotten: int  # expired decisions that were deleted
     buckets: int  # slots of the history
     events: int  # number of the latest event
+    stamp: int  # a random number for each update of the policy: equal stamps mean equal policies, plans and arms
+    overtaken: int  # fillers of this plan that were rewarded while planned plays were missing
+    waited: float  # seconds between decisions and their rewards, summed over all of them
+    made_by: str  # "demo" for campaigns of the demo, else empty
 
     @property
     def rewards(self) -> int:
@@ -204,6 +209,11 @@ class PolicySnapshot:
     def best(self) -> Subset:
         """Return the policy's best subset as arm numbers."""
         return self.roster.to_numbers(self.policy.best())
+
+
+def new_stamp() -> int:
+    """Return a random number that no other update of a policy has."""
+    return secrets.randbits(62)
 
 
 def record_text(policy: Policy) -> str:

@@ -46,6 +46,9 @@ CAMPAIGNS = Table(
     *map(_whole, ("plan_rows", "unplanned", "plan_plays", "observed", "free", "fillers")),
     *map(_whole, ("in_flight", "expired", "rewarded", "totalled", "totals")),
     *map(_whole, ("kept", "compact_at", "compacted", "forgotten", "buckets", "events")),
+    *map(_whole, ("stamp", "overtaken")),
+    _number("waited"),
+    _text("made_by"),
     sqlite_autoincrement=True,  # the id of a deleted campaign is never used again: other processes may hold it
 )
 """One row per campaign: its settings and counters (`rows.CampaignRow`). Every writing transaction locks this row."""
@@ -80,9 +83,11 @@ BATCHES = _table(
     _text("subset"),
     _number("at"),
     _number("due", nullable=True),
+    Column("request", BigInteger),
 )
 """Decisions of one subset that were handed out together: `count` of them, numbered from `first`, of which `open` have
-no reward. `due` is when they expire; it is NULL when they have expired or all have a reward."""
+no reward. `due` is when they expire; it is NULL when they have expired or all have a reward. `request` is a hash of the
+key of the call that made them, or NULL."""
 
 BATCHES_DUE = Index(
     "kofn_batches_due",
@@ -90,6 +95,14 @@ BATCHES_DUE = Index(
     BATCHES.c.due,
     sqlite_where=BATCHES.c.due.is_not(None),
     postgresql_where=BATCHES.c.due.is_not(None),
+)
+
+BATCHES_BY_REQUEST = Index(
+    "kofn_batches_by_request",
+    BATCHES.c.campaign,
+    BATCHES.c.request,
+    sqlite_where=BATCHES.c.request.is_not(None),
+    postgresql_where=BATCHES.c.request.is_not(None),
 )
 
 REWARDS = _table(
@@ -131,8 +144,15 @@ TOKENS = Table(
     _text("campaign", nullable=True),
     _number("created"),
     _number("used", nullable=True),
+    _number("expires", nullable=True),
 )
-"""Who may use the service: the hash of a token, its scope (read or full), and the campaign if it is limited to one."""
+"""Who may use the service: the hash of a token, its scope (read, decide or full), the campaign if it is limited to one,
+and when it expires."""
+
+SETTINGS = Table(
+    "kofn_settings", METADATA, Column("name", Text, primary_key=True), Column("value", Text, nullable=False)
+)
+"""Facts about the whole store. `tokens` is `required` once the store has had a token."""
 
 OF_CAMPAIGN = (ROSTERS, STATES, PLANS, BATCHES, REWARDS, TOTALS, BUCKETS, EVENTS)
 """The tables whose rows belong to one campaign."""

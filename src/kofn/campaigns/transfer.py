@@ -16,16 +16,16 @@ from sqlalchemy import BigInteger, Column, Double, Integer, Table, select
 from kofn.campaigns.create import check_free, decisions_to_keep, seconds
 from kofn.campaigns.expiry import compact_at
 from kofn.campaigns.learn import begin_plan
-from kofn.campaigns.migrations import RENAMED_COLUMNS_3, RENAMED_TABLES_3, upgraded_record
+from kofn.campaigns.migrations import ADDED_COLUMNS_4, RENAMED_COLUMNS_3, RENAMED_TABLES_3, upgraded_record
 from kofn.campaigns.names import arm_names, campaign_name
 from kofn.campaigns.plan_rows import UNLEARNED
-from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, insert_row, subset_from, subset_text
+from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, insert_row, new_stamp, subset_from, subset_text
 from kofn.campaigns.schema import OF_CAMPAIGN, ROSTERS, STATES
 from kofn.campaigns.transaction import NARROWEST, Transaction
 from kofn.core import BadInput, BadRecord, whole, whole_numbers
 from kofn.policies.registry import restore
 
-FORMAT = 2
+FORMAT = 3
 """The version of an export. Raise it when an older kofn cannot read a newer export, and upgrade older ones below."""
 
 MAX_COUNTER = 2**59
@@ -48,7 +48,11 @@ _COUNTERS = (
     "compacted",
     "forgotten",
     "fillers",
+    "overtaken",
 )
+_LOCAL = ("id", "stamp", "made_by")
+"""Columns of a campaign that belong to its store, and are not exported."""
+
 _SUBSET = re.compile(r"\d{1,9}(,\d{1,9})*")
 
 
@@ -64,7 +68,7 @@ def export(tx: Transaction) -> dict[str, Any]:
         ordered = chosen.order_by(*(column for column in table.primary_key if column.name != "campaign"))
         names = [column.name for column in columns]
         tables[_short(table.name)] = {"columns": names, "rows": [list(row) for row in tx.execute(ordered)]}
-    settings = {name: value for name, value in asdict(tx.row).items() if name != "id"}
+    settings = {name: value for name, value in asdict(tx.row).items() if name not in _LOCAL}
     roster, state = (tables.pop(_short(table.name)) for table in (ROSTERS, STATES))
     names = roster["columns"] + state["columns"]
     plain = {name: json.loads(text) for name, text in zip(names, roster["rows"][0] + state["rows"][0], strict=True)}
@@ -78,13 +82,13 @@ def read_export(exported: Mapping[str, Any], name: str | None) -> tuple[Campaign
     """Return the row of an exported campaign, and a function that writes it all; or raise BadRecord."""
     if not isinstance(exported, Mapping) or exported.get("kofn") != "campaign":
         raise BadRecord("this is not an exported campaign: pass what Campaign.export() returned")
-    if type(exported.get("format")) is not int or exported["format"] not in (1, FORMAT):
-        raise BadRecord(
-            f"this export has format {exported.get('format')!r}; this kofn reads the formats 1 and {FORMAT}"
-        )
+    if type(exported.get("format")) is not int or exported["format"] not in (1, 2, FORMAT):
+        raise BadRecord(f"this export has format {exported.get('format')!r}; this kofn reads the formats 1 to {FORMAT}")
     try:
         if exported["format"] == 1:
             exported = _from_format_1(exported)
+        if exported["format"] == 2:
+            exported = _from_format_2(exported)
         campaign = _campaign(exported["campaign"])
         campaign.name = campaign_name(campaign.name if name is None else name)
         tables = exported["tables"]
@@ -119,6 +123,17 @@ def _from_format_1(exported: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _from_format_2(exported: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an export of format 2 as format 3: with the columns that version 4 of the store added."""
+    tables = dict(exported["tables"])
+    for name, added in ADDED_COLUMNS_4.items():
+        if (short := _short(name)) in tables:
+            columns, rows = tables[short]["columns"], tables[short]["rows"]
+            tables[short] = {"columns": [*columns, *added], "rows": [[*row, *added.values()] for row in rows]}
+    campaign = {**ADDED_COLUMNS_4["kofn_campaigns"], **exported["campaign"]}
+    return {**exported, "format": 3, "campaign": campaign, "tables": tables}
+
+
 def _insert(tx: Transaction, rows: Rows) -> None:
     check_free(tx.connection, tx.row.name)
     insert_row(tx.connection, tx.row)
@@ -136,8 +151,10 @@ def _short(table: str) -> str:
 
 
 def _campaign(settings: Mapping[str, Any]) -> CampaignRow:
-    values: dict[str, Any] = {"id": 0}
-    for each in fields(CampaignRow)[1:]:
+    values: dict[str, Any] = {"id": 0, "stamp": new_stamp(), "made_by": ""}
+    for each in fields(CampaignRow):
+        if each.name in _LOCAL:
+            continue
         kind = {"int": int, "float": float, "str": str}.get(str(each.type).removesuffix(" | None"))
         assert kind is not None
         values[each.name] = _value(each.name, settings[each.name], kind, nullable="None" in str(each.type))
@@ -188,6 +205,7 @@ def _validate(campaign: CampaignRow, exported: Mapping[str, Any], rows: Rows) ->
     _check(campaign.state in ("running", "paused", "finished"), f"there is no state {campaign.state!r}")
     _check(campaign.created <= campaign.changed, "it was changed before it was created")
     _check_times(campaign, rows)
+    _check(campaign.waited >= 0, "waited is negative")
     seconds(campaign.expire_after)
     for name in _COUNTERS:
         _check(whole(name, getattr(campaign, name), least=0) <= MAX_COUNTER, f"{name} is too large")
