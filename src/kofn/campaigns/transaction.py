@@ -41,7 +41,7 @@ MAX_EVENTS = 1000
 """Events that are kept; older ones are deleted."""
 
 HEAVY = 1000
-"""Decisions or rewards from which a call gets a transaction of its own, so that small calls do not wait for it."""
+"""Decisions or rewards from which a call has a separate transaction, so that small calls do not wait for it."""
 
 _COUNT = Statement(
     BUCKETS.update()
