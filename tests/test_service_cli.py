@@ -60,7 +60,7 @@ def test_a_port_that_is_taken_is_said() -> None:
 def test_settings_travel_to_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOFN_SERVICE", "{}")
     assert Settings.from_environment() == Settings()
-    there = Settings(store="sqlite:///x.db", loopback=True, max_batch=3)
+    there = Settings(store="sqlite:///x.db", open=True, max_batch=3)
     there.to_environment()
     assert Settings.from_environment() == there
 

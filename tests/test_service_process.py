@@ -120,7 +120,7 @@ def test_asked_to_stop_it_answers_what_has_begun(sqlite_store: str, workers: int
 
 def test_live_views_do_not_keep_it_from_stopping(sqlite_store: str) -> None:
     create(sqlite_store)
-    with Served(sqlite_store) as served, httpx.stream("GET", f"{served.url}/api/campaigns/front/stream") as answer:
+    with Served(sqlite_store) as served, served.client.stream("GET", "/api/campaigns/front/stream") as answer:
         lines = answer.iter_lines()
         assert next(lines) == "retry: 2000"
         begun = time.monotonic()
@@ -131,7 +131,7 @@ def test_live_views_do_not_keep_it_from_stopping(sqlite_store: str) -> None:
 
 def test_a_live_view_is_told_of_changes(store_url: str) -> None:
     campaign = create(store_url)
-    with Served(store_url) as served, httpx.stream("GET", f"{served.url}/api/campaigns/front/stream") as answer:
+    with Served(store_url) as served, served.client.stream("GET", "/api/campaigns/front/stream") as answer:
         lines = answer.iter_lines()
         seen = (json.loads(line.removeprefix("data:")) for line in lines if line.startswith("data:"))
         assert next(seen)["plays"] == 0
@@ -147,7 +147,7 @@ def test_workers_share_the_work_and_the_numbers(postgres_store: str) -> None:
         with Visitors(served.url) as visitors:
             while len(visitors.acknowledged) < 300 and not visitors.failed:
                 time.sleep(0.01)
-        lines = httpx.get(f"{served.url}/metrics").text.splitlines()
+        lines = served.client.get("/metrics").text.splitlines()
         rewarded = next(float(line.split()[-1]) for line in lines if line.startswith("kofn_decisions_total"))
         assert rewarded == campaign.summary().plays
     all_there(campaign, visitors.acknowledged)

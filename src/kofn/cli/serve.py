@@ -38,9 +38,10 @@ def serve(
 ) -> None:
     """Serve the campaigns of a store over HTTP, with a dashboard at /.
 
-    By default only this machine can reach the service, and no token is required while the store has none. On any other
-    address the service starts only if the store has a token. Ctrl-C or SIGTERM stops it; every acknowledged reward is
-    stored.
+    Every request needs a token, except for --demo. If the store has never had one (`kofn token create`), the service
+    prints a link with a token that is valid until it stops; KOFN_TOKEN sets that token. By default only this machine
+    can reach the service. On any other address it starts only if the store has a token. Ctrl-C or SIGTERM stops it;
+    every acknowledged reward is stored.
 
     \b
     kofn serve --demo                                    try it
@@ -54,19 +55,26 @@ def serve(
     from tempfile import TemporaryDirectory
 
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: for small matrices, more threads are slower
-    from kofn.service.server import check_public_address, listen
+    from kofn.service.server import listen, session_token
     from kofn.service.server import serve as run
     from kofn.service.settings import Settings, is_loopback
+    from kofn.service.tokens import token_hash
 
-    settings = Settings(store, is_loopback(host), max_body * MIB, max_import * MIB, max_batch)
+    settings = Settings(store, max_body=max_body * MIB, max_import=max_import * MIB, max_batch=max_batch)
     with ExitStack() as stack:
+        private = demo and store is None and is_loopback(host)
         if demo and store is None:
             folder = stack.enter_context(TemporaryDirectory(prefix="kofn-demo-"))
             settings = replace(settings, store=f"sqlite:///{folder}/demo.db?synchronous=normal")
-        check_public_address(host, settings)
+        made = None if private else session_token(host, settings)
+        settings = replace(settings, open=private, session=made and token_hash(made))
         listener = stack.enter_context(listen(host, port))
-        shown = f"[{host}]" if ":" in host else host
-        click.echo(f"kofn is serving at http://{shown}:{listener.getsockname()[1]}/ (Ctrl-C to stop)", err=True)
+        url = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+        click.echo(f"kofn is serving at {url}/ (Ctrl-C to stop)", err=True)
+        if made and made != os.environ.get("KOFN_TOKEN"):
+            click.echo("The store has no tokens. This one is valid until the service stops:", err=True)
+            click.echo(f"  dashboard  {url}/#token={made}", err=True)
+            click.echo(f"  programs   export KOFN_URL={url} KOFN_TOKEN={made}", err=True)
         run(listener, settings, workers=workers, demo=demo, access_log=access_log)
 
 

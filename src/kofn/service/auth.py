@@ -5,6 +5,7 @@ All of it happens before the body is read, so that a client without a token cann
 
 from __future__ import annotations
 
+import hmac
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -21,7 +22,7 @@ from starlette.types import Message
 from kofn.campaigns import Store
 from kofn.service.errors import ApiError
 from kofn.service.settings import Settings, is_loopback
-from kofn.service.tokens import Token, find_token, has_tokens, mark_used
+from kofn.service.tokens import Token, find_token, has_expired, mark_used, token_hash
 
 TOKEN_CACHE_SECONDS = 5.0
 """Seconds for which a process caches a valid token. A revoked token works for at most this long; 0: no cache."""
@@ -31,6 +32,9 @@ TOKEN_CACHE_SIZE = 1000
 
 LAST_USED_INTERVAL = 600.0
 """Minimum seconds between two writes of a token's last use. Lower values are more exact and write more often."""
+
+SESSION = "session"
+"""Name of the token that `kofn serve` prints. It is valid until the service stops."""
 
 READ_METHODS = {"GET", "HEAD", "OPTIONS"}
 
@@ -51,40 +55,43 @@ class Authenticator:
         self._store, self._settings = store, settings
         self._cache: dict[str, tuple[float, Token]] = {}
         self._last_used: dict[int, float] = {}
-        self._open: tuple[float, bool] = (-TOKEN_CACHE_SECONDS, False)
         self._lock = threading.Lock()
 
     async def access(self, request: Request) -> Access:
         """Return what the sender of a request may do, or raise an `ApiError` with status 401."""
         header = request.headers.get("authorization")
         if header is None:
-            return await self._without_token(request)
+            return self._without_token(request)
         kind, _, token = header.partition(" ")
         if kind.lower() != "bearer" or not token.strip():
             raise _unauthorized("the Authorization header must have the form `Bearer <token>`")
+        if self._is_session(token.strip()):
+            return Access("full", None, SESSION)
         known = self._cached(token.strip()) or await run_in_threadpool(self._look_up, token.strip())
         if known is None:
-            raise _unauthorized("the token is unknown or revoked")
+            raise _unauthorized("the token is unknown, revoked or expired")
         return Access(known.scope, known.campaign, known.name)
 
-    async def _without_token(self, request: Request) -> Access:
-        """Grant full access to local requests while the store has no tokens.
+    def _is_session(self, token: str) -> bool:
+        session = self._settings.session
+        return session is not None and hmac.compare_digest(token_hash(token), session)
+
+    def _without_token(self, request: Request) -> Access:
+        """Grant full access to local requests of a demo.
 
         Requests of web pages of other origins, and requests that a proxy forwarded, are not local.
         """
-        if not self._settings.loopback:
-            raise _unauthorized("a token is required (`kofn token create`): send `Authorization: Bearer <token>`")
-        if not await self._is_open():
-            raise _unauthorized("a token is required, as the store has tokens: send `Authorization: Bearer <token>`")
-        host, origin = request.headers.get("host", ""), request.headers.get("origin")
-        foreign = not is_loopback(urlsplit(f"//{host}").hostname or "")
-        if foreign or (origin is not None and urlsplit(origin).netloc != host) or _forwarded(request):
+        if not self._settings.open:
+            raise _unauthorized("a token is required: send `Authorization: Bearer <token>` (`kofn token create`)")
+        if not _is_local(request):
             raise _unauthorized("without a token, only local requests are accepted: use `kofn token create`")
         return Access("full")
 
     def _cached(self, token: str) -> Token | None:
         at, known = self._cache.get(token, (0.0, None))
-        return known if time.monotonic() - at < TOKEN_CACHE_SECONDS else None
+        if known is None or time.monotonic() - at >= TOKEN_CACHE_SECONDS or has_expired(known, self._store.clock()):
+            return None
+        return known
 
     def _look_up(self, token: str) -> Token | None:
         known = find_token(self._store, token)
@@ -103,16 +110,18 @@ class Authenticator:
             mark_used(self._store, known.id)
         return known
 
-    async def _is_open(self) -> bool:
-        at, is_open = self._open
-        if time.monotonic() - at >= TOKEN_CACHE_SECONDS:
-            is_open = not await run_in_threadpool(has_tokens, self._store)
-            self._open = time.monotonic(), is_open
-        return is_open
 
-
-def _forwarded(request: Request) -> bool:
-    return "x-forwarded-for" in request.headers or "forwarded" in request.headers
+def _is_local(request: Request) -> bool:
+    """Return whether a request names this machine, and neither a page of another origin nor a proxy sent it."""
+    headers = request.headers
+    if "x-forwarded-for" in headers or "forwarded" in headers:
+        return False
+    host, origin = headers.get("host", ""), headers.get("origin")
+    try:
+        local = is_loopback(urlsplit(f"//{host}").hostname or "")
+        return local and (origin is None or urlsplit(origin).netloc == host)
+    except ValueError:  # a malformed address, such as `[`
+        return False
 
 
 def _unauthorized(detail: str) -> ApiError:

@@ -1,4 +1,4 @@
-"""Starts the service with one or more processes. A public address requires a token."""
+"""Starts the service with one or more processes. A store without tokens gets one for the session."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kofn.core import BadInput
 from kofn.service.demo import Demo
 from kofn.service.metrics import MULTIPROCESS_DIR
 from kofn.service.settings import Settings, is_loopback
-from kofn.service.tokens import has_tokens
+from kofn.service.tokens import has_tokens, new_token, tokens_required
 
 SHUTDOWN_TIMEOUT = 30
 """Seconds that running requests have to finish when the service stops. After that they are cancelled."""
@@ -23,16 +23,37 @@ SHUTDOWN_TIMEOUT = 30
 BACKLOG = 2048
 """Number of connections that may wait to be accepted. When the queue is full, further connections are refused."""
 
+MIN_TOKEN = 16
+"""Fewest characters of KOFN_TOKEN when the service takes its token from there. Shorter ones can be guessed."""
+
 APP = "kofn.service.app:app_from_environment"
 
 
-def check_public_address(host: str, settings: Settings) -> None:
-    """Raise `BadInput` if other machines can reach the address and the store has no tokens."""
-    if not is_loopback(host) and not has_tokens(store_at(settings.store)):
+def session_token(host: str, settings: Settings) -> str | None:
+    """Return a token that is valid until the service stops, or None if the store requires tokens of its own.
+
+    It is the value of KOFN_TOKEN, or a new one. Raise `BadInput` if other machines can reach the address: such a
+    service needs tokens that survive a restart, and that can be revoked.
+    """
+    store = store_at(settings.store)
+    if is_loopback(host):
+        return None if tokens_required(store) else _given_token() or new_token()
+    if not has_tokens(store):
         raise BadInput(
-            f"{host} is reachable from other machines, but the store has no tokens, so anyone could change campaigns: "
+            f"{host} is reachable from other machines, but the store has no tokens: "
             "create a token with `kofn token create NAME` in the same store, or use --host 127.0.0.1"
         )
+    return None
+
+
+def _given_token() -> str | None:
+    given = os.environ.get("KOFN_TOKEN")
+    if given and (len(given) < MIN_TOKEN or not given.isascii() or not given.isprintable() or " " in given):
+        raise BadInput(
+            f"KOFN_TOKEN must have at least {MIN_TOKEN} visible ASCII characters; got {len(given)} characters. "
+            "Unset it, and the service makes a token"
+        )
+    return given or None
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -18,7 +18,8 @@ class Settings:
     """Settings of the service. All limits but `max_streams` are per request."""
 
     store: str | None = None  # URL of the store; None: KOFN_STORE, or kofn.db
-    loopback: bool = False  # only this machine can reach the service: no token is required while the store has none
+    open: bool = False  # local requests need no token: for the demo, whose store is temporary
+    session: str | None = None  # hash of a token that is valid until the service stops (`tokens.token_hash`)
     max_body: int = 8 * MIB  # bytes
     max_import: int = 256 * MIB  # bytes of POST /api/import
     max_batch: int = 10_000  # decisions or rewards
