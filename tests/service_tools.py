@@ -17,6 +17,7 @@ import httpx
 import uvicorn
 
 from kofn.service import Settings, make_app
+from kofn.service.limits import protocol_for
 from kofn.service.server import listen
 from kofn.service.tokens import token_hash
 
@@ -48,9 +49,11 @@ def service(store: str, **settings: Any) -> Iterator[httpx.Client]:
 
     A stranger is `httpx.Client(base_url=client.base_url)`. `open=True` starts it as a demo, which needs no token.
     """
-    app = make_app(Settings(store=store, **{"session": token_hash(TOKEN)} | settings))
-    listener = listen("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none", server_header=False))
+    chosen = Settings(store=store, **{"session": token_hash(TOKEN)} | settings)
+    app, listener, proxies = make_app(chosen), listen("127.0.0.1", 0), list(chosen.trusted_proxies)
+    options: dict[str, Any] = {"proxy_headers": bool(proxies), "forwarded_allow_ips": proxies, "ws": "none"}
+    options |= {"http": protocol_for(chosen), "log_level": "critical", "server_header": False}
+    server = uvicorn.Server(uvicorn.Config(app, **options))
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     try:

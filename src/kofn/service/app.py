@@ -21,6 +21,7 @@ from kofn.service import models
 from kofn.service.auth import Authenticator
 from kofn.service.context import Context
 from kofn.service.errors import add_error_handlers
+from kofn.service.logs import RequestLog
 from kofn.service.metrics import MetricsMiddleware
 from kofn.service.openapi import complete_openapi
 from kofn.service.routes import api_router, metrics_router
@@ -67,6 +68,7 @@ def make_app(settings: Settings | None = None) -> FastAPI:
         docs_url=None,  # FastAPI's pages load scripts from other hosts
         redoc_url=None,
         lifespan=lifespan,
+        root_path=settings.root_path,
     )
     app.state.settings, app.state.context = settings, context
     app.state.authenticator = Authenticator(store, settings)
@@ -79,6 +81,7 @@ def make_app(settings: Settings | None = None) -> FastAPI:
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESS_FROM, compresslevel=1)
     app.add_middleware(MetricsMiddleware, metrics=context.metrics)
     app.add_middleware(SecurityHeaders)
+    app.add_middleware(RequestLog, enabled=settings.access_log)
     return app
 
 

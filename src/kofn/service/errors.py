@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from typing import Any
@@ -59,12 +60,22 @@ class ApiError(HTTPException):
         self.name = name
 
 
+class ProblemResponse(JSONResponse):
+    """Problem details. Text that UTF-8 cannot represent, such as a lone surrogate of the request, is escaped."""
+
+    media_type = "application/problem+json"
+
+    def render(self, content: Any) -> bytes:
+        """Return the body."""
+        return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+
+
 def error_response(
     status: int, name: str, detail: str, headers: dict[str, str] | None = None, **more: Any
 ) -> JSONResponse:
     """Return problem details as a response."""
     body = {"type": URN + name, "title": name.replace("-", " ").capitalize(), "status": status, "detail": detail}
-    return JSONResponse(body | more, status, headers, media_type="application/problem+json")
+    return ProblemResponse(body | more, status, headers)
 
 
 def kebab_case(name: str) -> str:
@@ -91,7 +102,7 @@ async def _kofn_error(request: Request, error: Exception) -> JSONResponse:
         detail = f"there is no campaign {request.path_params.get('name', '')!r}"
     if status < 500:
         return error_response(status, name, detail)
-    log.error("%s %s: %s", request.method, request.url.path, error)
+    log.error("%s %s: %s", request.method, request.scope["path"], error)
     busy = "the store does not respond or is busy: try again"
     return error_response(status, name, busy if status == 503 else INTERNAL, RETRY_HEADERS)
 
@@ -113,5 +124,5 @@ async def _http_error(_: Request, error: Exception) -> JSONResponse:
 
 
 async def _unexpected_error(request: Request, error: Exception) -> JSONResponse:
-    log.error("%s %s", request.method, request.url.path, exc_info=error)
+    log.error("%s %s", request.method, request.scope["path"], exc_info=error)
     return error_response(500, "internal-error", INTERNAL)

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
+import sys
 import tempfile
+import time
+from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import uvicorn
+from sqlalchemy.exc import OperationalError
 
-from kofn.campaigns import store_at
-from kofn.core import BadInput
+from kofn.campaigns import Store, store_at
+from kofn.core import BadInput, StoreError
+from kofn.service import logs
 from kofn.service.demo import Demo
+from kofn.service.limits import LimitedProtocol
 from kofn.service.metrics import MULTIPROCESS_DIR
 from kofn.service.settings import Settings, is_loopback
+from kofn.service.supervisor import Supervisor
 from kofn.service.tokens import has_tokens, new_token, tokens_required
+
+log = logging.getLogger("kofn.service")
 
 SHUTDOWN_TIMEOUT = 30
 """Seconds that running requests have to finish when the service stops. After that they are cancelled."""
 
 BACKLOG = 2048
 """Number of connections that may wait to be accepted. When the queue is full, further connections are refused."""
+
+SPARE_FILES = 100
+"""Files that are kept for the store, metrics and logs. All others may be connections."""
+
+FIRST_RETRY, MAX_RETRY = 0.25, 5.0
+"""Seconds before the first retry to open the store, and between later ones. The delay doubles with each."""
 
 MIN_TOKEN = 16
 """Fewest characters of KOFN_TOKEN when the service takes its token from there. Shorter ones can be guessed."""
@@ -70,19 +87,52 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def serve(
-    listener: socket.socket, settings: Settings, *, workers: int = 1, demo: bool = False, access_log: bool = False
-) -> None:
-    """Handle requests until a signal arrives; then finish running requests and return."""
+def wait_for_store(url: str | None, seconds: float) -> Store:
+    """Return the store. While its database server does not respond, try again for some seconds, and log why."""
+    until, delay = time.monotonic() + seconds, FIRST_RETRY
+    while True:
+        try:
+            return store_at(url)
+        except StoreError as error:
+            left = until - time.monotonic()
+            if left <= 0 or not isinstance(error.__cause__, OperationalError):
+                raise
+            log.warning("%s. Trying again for %.0f seconds", error, left)
+            time.sleep(min(delay, left))
+            delay = min(2 * delay, MAX_RETRY)
+
+
+def raise_file_limit() -> int | None:
+    """Raise the limit of open files to what the system allows, as each connection needs one. Return the limit."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = hard if hard != resource.RLIM_INFINITY else max(soft, 65_536)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError):  # macOS allows less than it says
+        wanted = soft
+    return wanted
+
+
+def serve(listener: socket.socket, settings: Settings, *, workers: int = 1, demo: bool = False) -> int:
+    """Handle requests until a signal arrives; then finish running requests. Return the exit code."""
+    files = raise_file_limit()
+    if files is not None and files - SPARE_FILES < settings.max_connections:
+        settings = replace(settings, max_connections=max(1, files - SPARE_FILES))
+        log.warning("only %d files may be open: at most %d connections", files, settings.max_connections)
     settings.to_environment()
-    host, port = listener.getsockname()[:2]
     options: dict[str, Any] = {
         "factory": True,
-        "log_level": "info" if access_log else "warning",
-        "access_log": access_log,
+        "http": LimitedProtocol,
+        "log_config": None,
+        "access_log": False,  # `kofn.service.logs` has its own
         "ws": "none",
-        "proxy_headers": False,
         "server_header": False,
+        "proxy_headers": bool(settings.trusted_proxies),
+        "forwarded_allow_ips": list(settings.trusted_proxies),
         "timeout_graceful_shutdown": SHUTDOWN_TIMEOUT,
     }
     with ExitStack() as stack:
@@ -91,8 +141,13 @@ def serve(
             player.start()
             stack.callback(player.stop)
         if workers == 1:
-            uvicorn.Server(uvicorn.Config(APP, **options)).run([listener])
-        else:
-            os.environ[MULTIPROCESS_DIR] = stack.enter_context(tempfile.TemporaryDirectory(prefix="kofn-metrics-"))
-            listener.close()
-            uvicorn.run(APP, host=host, port=port, workers=workers, **options)
+            run_server(listener, options)
+            return 0
+        os.environ[MULTIPROCESS_DIR] = stack.enter_context(tempfile.TemporaryDirectory(prefix="kofn-metrics-"))
+        return Supervisor(run_server, listener, options, workers).run(SHUTDOWN_TIMEOUT)
+
+
+def run_server(listener: socket.socket, options: Mapping[str, Any]) -> None:
+    """Run one server in this process, with the settings that are in the environment."""
+    logs.configure(Settings.from_environment())
+    uvicorn.Server(uvicorn.Config(APP, **options)).run([listener])

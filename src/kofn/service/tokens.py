@@ -109,8 +109,13 @@ def revoke_token(store: Store, id: int) -> Token:
 
 def find_token(store: Store, token: str) -> Token | None:
     """Return what the store knows about a token, or None if it is unknown, revoked or expired."""
+    return find_hash(store, token_hash(token))
+
+
+def find_hash(store: Store, hashed: str) -> Token | None:
+    """Return what the store knows about the token with this hash, or None if it is not valid."""
     with store.read() as connection:
-        row = connection.execute(select(*_COLUMNS).where(TOKENS.c.hash == token_hash(token))).one_or_none()
+        row = connection.execute(select(*_COLUMNS).where(TOKENS.c.hash == hashed)).one_or_none()
     found = None if row is None else _token(row)
     return None if found is None or has_expired(found, store.clock()) else found
 
