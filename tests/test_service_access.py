@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -14,13 +16,15 @@ from sqlalchemy import select
 from kofn import BadInput, NoSuchCampaign
 from kofn.campaigns import Campaign, Store, store_at
 from kofn.campaigns.schema import TOKENS
+from kofn.responses import moment
 from kofn.service import auth
 from kofn.service.server import session_token
-from kofn.service.settings import Settings
+from kofn.service.settings import Settings, prefix
 from kofn.service.tokens import create_token, find_token, revoke_token, tokens, tokens_required
 from tests.campaign_tools import create
 from tests.service_tools import NEW, TOKEN, bearer, error_detail, service
 
+JSON = {"Content-Type": "application/json"}
 FRONT, BACK = "/api/campaigns/front", "/api/campaigns/back"
 
 
@@ -122,7 +126,10 @@ def test_a_revoked_token_is_refused(api: Client, store: Store) -> None:
     create_token(store, "other")
     token, known = create_token(store, "shop")
     assert api.get(FRONT, headers=bearer(token)).status_code == 200
-    assert next(each for each in tokens(store) if each.id == known.id).used is not None
+    until = time.monotonic() + 10
+    while next(each for each in tokens(store) if each.id == known.id).used is None:  # nobody waits for this write
+        assert time.monotonic() < until
+        time.sleep(0.005)
     revoke_token(store, known.id)
     error_detail(api.get(FRONT, headers=bearer(token)), 401, "unauthorized")
 
@@ -163,6 +170,48 @@ def test_a_reading_token_changes_nothing(api: Client, store: Store) -> None:
             assert api.get(path, headers=reader).status_code == 200, path
     assert seen == 11
     assert Campaign.open("front", store).summary() == before
+
+
+def test_a_deciding_token_decides_and_rewards_only(api: Client, store: Store) -> None:
+    decider = as_(store, "decide")
+    allowed = {f"{FRONT}/{end}" for end in ("decisions", "rewards", "totals")}
+    for method, path in routes(api):
+        if method == "POST" and path in allowed:
+            allowed.remove(path)
+            error_detail(api.post(path, json={"no": "such field"}, headers=decider), 422, "malformed-request")
+        elif method != "GET" or path.endswith("/export"):
+            error_detail(api.request(method, path, headers=decider), 403, "forbidden")
+        elif not path.endswith("/stream"):
+            assert api.get(path, headers=decider).status_code == 200, path
+    assert not allowed
+    (decision,) = api.post(f"{FRONT}/decisions", json={}, headers=decider).json()["decisions"]
+    body = {"rewards": [{"id": decision["id"], "reward": 1.0}]}
+    assert api.post(f"{FRONT}/rewards", json=body, headers=decider).json()["accepted"] == 1
+    theirs = as_(store, "decide", "back")
+    error_detail(api.post(f"{FRONT}/decisions", json={}, headers=theirs), 403, "forbidden")
+    assert api.post(f"{BACK}/decisions", json={}, headers=theirs).status_code == 200
+    assert api.get("/api/session", headers=decider).json()["scope"] == "decide"
+
+
+@pytest.mark.parametrize("cached", [0.0, 1000.0])
+def test_a_token_expires(api: Client, store: Store, monkeypatch: pytest.MonkeyPatch, cached: float) -> None:
+    monkeypatch.setattr(auth, "TOKEN_CACHE_SECONDS", cached)
+    now = 1.8e9
+    monkeypatch.setattr(store, "clock", lambda: now)
+    token, known = create_token(store, "guest", expires_after=timedelta(days=30))
+    assert known.expires == moment(now + 30 * 86400)
+    now += 30 * 86400 - 1
+    assert api.get(FRONT, headers=bearer(token)).status_code == 200
+    now += 1
+    assert "expired" in error_detail(api.get(FRONT, headers=bearer(token)), 401, "unauthorized")
+    assert find_token(store, token) is None
+    assert known.id in [each.id for each in tokens(store)]
+
+
+@pytest.mark.parametrize("lifetime", [0, -1, float("nan"), float("inf"), timedelta(0), timedelta(days=40_000), "1d"])
+def test_a_token_expires_in_the_future(store: Store, lifetime: Any) -> None:
+    with pytest.raises(BadInput, match="positive time"):
+        create_token(store, "guest", expires_after=lifetime)
 
 
 def test_a_token_of_one_campaign_opens_no_other(api: Client, store: Store) -> None:
@@ -331,6 +380,57 @@ def test_live_views_are_limited(store: Store, sqlite_store: str) -> None:
                 if again.status_code == 200:
                     return
         pytest.fail("the place of the first viewer was not given back")
+
+
+# Malformed requests.
+
+
+@pytest.mark.parametrize("headers", [{"Host": "["}, {"Host": "[::1"}, {"Origin": "http://["}, {"Host": "a b"}])
+def test_malformed_addresses_break_nothing(demo: Client, headers: dict[str, str]) -> None:
+    for path in (FRONT, "/api/campaigns/nowhere", "/health", "/", "/nowhere", "/static", "/metrics"):
+        assert demo.get(path, headers=headers | bearer(TOKEN)).status_code in (200, 404)
+        assert demo.get(path, headers=headers).status_code in (200, 401, 404)
+
+
+LONE = [
+    b'{"name": "a", "arms": ["a", "b"], "k": 1, "\\ud800": 1}',
+    b'{"name": "\\udfff", "arms": ["a", "b"], "k": 1}',
+    b'{"name": "a", "arms": ["a", "\xed\xa0\x80"], "k": 1}',
+    b'{"name": "a", "arms": ["a", "b"], "k": 1, "params": {"x": "\\uD800"}}',
+    '{"name": "a", "arms": ["a", "b"], "k": 1, "params": {"\ud800": 1}}'.encode("utf-16", "surrogatepass"),
+]
+
+
+@pytest.mark.parametrize("body", LONE)
+def test_a_lone_surrogate_is_refused(demo: Client, body: bytes) -> None:
+    for path in ("/api/campaigns", "/api/import", f"{FRONT}/rewards", f"{FRONT}/arms"):
+        answer = demo.post(path, content=body, headers=JSON)
+        assert "surrogate" in error_detail(answer, 422, "malformed-request")
+
+
+def test_a_pair_of_surrogates_is_a_character(demo: Client, module_store: str) -> None:
+    assert demo.post(f"{FRONT}/arms", content=b'{"name": "\\ud83d\\ude00"}', headers=JSON).status_code == 201
+    assert "\U0001f600" in Campaign.open("front", module_store).arms
+
+
+@pytest.mark.parametrize("given", ["/kofn/", "/a/b"])
+def test_a_proxy_may_serve_it_under_a_path(store: Store, sqlite_store: str, given: str) -> None:
+    path = prefix(given)
+    with service(sqlite_store, root_path=path) as client:
+        for under in ("", path):  # whether or not the proxy removes the path
+            made = client.post(f"{under}/api/campaigns", json=NEW | {"name": f"under{under.replace('/', '-')}"})
+            assert made.status_code == 201
+            assert made.headers["location"] == f"{path}/api/campaigns/under{under.replace('/', '-')}"
+            assert client.get(made.headers["location"]).status_code == 200
+            assert client.get(f"{under}/").text.startswith("<!doctype html>")
+            assert client.get(f"{under}/app.js").status_code == 200
+            assert client.get(f"{under}/api/openapi.json").json()["servers"] == [{"url": path}]
+
+
+@pytest.mark.parametrize("path", ["kofn", "/a b", "/a?b", "//evil.example", "/a\r\nX: y"])
+def test_a_path_of_a_proxy_is_a_path(path: str) -> None:
+    with pytest.raises(BadInput, match="--root-path"):
+        prefix(path)
 
 
 # Hostile names.

@@ -11,6 +11,7 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kofn.core import (
     BadInput,
@@ -92,7 +93,6 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(KofnError, _kofn_error)
     app.add_exception_handler(RequestValidationError, _malformed_request)
     app.add_exception_handler(StarletteHTTPException, _http_error)
-    app.add_exception_handler(Exception, _unexpected_error)
 
 
 async def _kofn_error(request: Request, error: Exception) -> JSONResponse:
@@ -123,6 +123,29 @@ async def _http_error(_: Request, error: Exception) -> JSONResponse:
     return error_response(error.status_code, name, str(error.detail), dict(error.headers or {}))
 
 
-async def _unexpected_error(request: Request, error: Exception) -> JSONResponse:
-    log.error("%s %s", request.method, request.scope["path"], exc_info=error)
-    return error_response(500, "internal-error", INTERNAL)
+class UnexpectedErrors:
+    """Middleware that logs an unexpected error and returns problem details with status 500.
+
+    A handler of the framework would run outside of all other middleware: the response would have no request id and no
+    security headers, and would not be counted.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        started = False
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_and_note)
+        except Exception as error:
+            if scope["type"] != "http" or started:
+                raise
+            log.error("%s %s", scope["method"], scope["path"], exc_info=error)
+            await error_response(500, "internal-error", INTERNAL)(scope, receive, send)

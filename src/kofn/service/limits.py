@@ -208,7 +208,6 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self._in_body and was_in_body:
-            self._body_bytes += len(piece)
             if self.cycle.response_complete:
                 self._discarded += len(piece)
                 if self._discarded > MAX_DISCARDED:
@@ -270,6 +269,11 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         if self._stopping and self.cycle is not None:
             self.cycle.keep_alive = False
+
+    def on_body(self, body: bytes) -> None:
+        """Count the bytes of the body."""
+        self._body_bytes += len(body)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Note that the request is complete."""
