@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -96,10 +97,11 @@ def free_port() -> int:
 class Served:
     """`kofn serve` in a process of its own. The port stays the same across restarts.
 
-    Until it is left, KOFN_TOKEN is `TOKEN`, which the process and clients of kofn read; `client` sends it, too.
+    Until it is left, KOFN_TOKEN is `token`, which the process and clients of kofn read. `client` sends `TOKEN`.
     """
 
-    def __init__(self, store: str | None, *options: str) -> None:
+    def __init__(self, store: str | None, *options: str, token: str | None = TOKEN) -> None:
+        self._token = token
         self.port = free_port()
         self.url = f"{HERE}:{self.port}"
         self._command = [sys.executable, "-c", "from kofn.cli import main; main()", "serve", "--port", str(self.port)]
@@ -118,7 +120,14 @@ class Served:
     def start(self) -> None:
         """Start the process, and wait until it responds."""
         if self._process is None:
-            self._stack.enter_context(token_in_environment(TOKEN))
+            self._stack.enter_context(token_in_environment(self._token))
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def _start(self) -> None:
         self._process = subprocess.Popen(self._command, stderr=subprocess.PIPE, start_new_session=True)
         until = time.monotonic() + 60
         while True:
@@ -149,6 +158,19 @@ class Served:
         assert self._process.stderr is not None
         with self._process.stderr as file:
             return file.read().decode()
+
+    def lines(self) -> Iterator[str]:
+        """Yield the lines that the process writes to stderr, and wait for the next."""
+        assert self._process is not None
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            yield line.decode()
+
+    def workers(self) -> list[int]:
+        """Return the ids of the processes that handle requests, when there are several (on Linux)."""
+        assert self._process is not None
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        return [int(each) for each in children if b"spawn_main" in Path(f"/proc/{each}/cmdline").read_bytes()]
 
     def __enter__(self) -> Served:
         self.start()

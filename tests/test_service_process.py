@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import os
 import random
+import re
 import signal
 import threading
 import time
@@ -18,7 +21,7 @@ from kofn import Campaign
 from kofn.campaigns.names import read_id
 from kofn.campaigns.schema import REWARDS
 from tests.campaign_tools import NAMES, checked, create, noise
-from tests.service_tools import Served
+from tests.service_tools import TOKEN, Served, bearer
 
 
 def value_of(decision: Any) -> float:
@@ -118,6 +121,93 @@ def test_asked_to_stop_it_answers_what_has_begun(sqlite_store: str, workers: int
         all_there(campaign, visitors.acknowledged)
 
 
+class Callers:
+    """Threads that send requests without retries, each on a new connection or on one that is kept alive."""
+
+    def __init__(self, port: int) -> None:
+        self.done = 0
+        self.lost: list[str] = []
+        self._port = port
+        self._threads = [threading.Thread(target=self._work, args=(index % 2 == 0,)) for index in range(6)]
+
+    def _work(self, keep: bool) -> None:
+        connection: http.client.HTTPConnection | None = None
+        while True:
+            try:
+                connection = connection or http.client.HTTPConnection("127.0.0.1", self._port, timeout=60)
+                if connection.sock is None:
+                    connection.connect()
+            except ConnectionRefusedError:
+                return  # it has stopped
+            except OSError as why:
+                self.lost.append(f"connecting: {why!r}")
+                return
+            try:
+                connection.request("GET", "/api/campaigns/front", headers=bearer(TOKEN))
+                response = connection.getresponse()
+                assert response.status == 200
+                response.read()
+                self.done += 1
+            except (OSError, http.client.HTTPException) as why:
+                self.lost.append(f"{'kept' if keep else 'new'}: {why!r}")
+                connection = None
+            if not keep and connection is not None:
+                connection.close()
+                connection = None
+
+    def __enter__(self) -> Callers:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for thread in self._threads:
+            thread.join(60)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_asked_to_stop_it_resets_no_connection(sqlite_store: str, workers: int) -> None:
+    create(sqlite_store)
+    with Served(sqlite_store, "--workers", str(workers)) as served:
+        with Callers(served.port) as callers:
+            while callers.done < 50 and not callers.lost:
+                time.sleep(0.01)
+            code = served.stop()
+        assert code in (0, -signal.SIGTERM)
+        assert callers.lost == []
+
+
+def test_a_process_that_dies_is_said_and_replaced(sqlite_store: str) -> None:
+    """As when the kernel kills one that needs too much memory."""
+    create(sqlite_store)
+    with Served(sqlite_store, "--workers", "2", "--log-format", "json") as served:
+        before = served.workers()
+        assert len(before) == 2
+        os.kill(before[0], signal.SIGKILL)
+        until = time.monotonic() + 60
+        while len(served.workers()) < 2 or before[0] in served.workers():
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        assert served.client.get("/api/campaigns/front").status_code == 200
+        assert served.stop() == 0
+        lines = [json.loads(line) for line in served.stderr().splitlines() if line.startswith("{")]
+    assert lines[0]["level"] == "error"
+    assert f"process {before[0]} was killed by SIGKILL" in lines[0]["message"]
+
+
+@pytest.mark.slow
+def test_busy_processes_are_not_killed(sqlite_store: str) -> None:
+    """uvicorn's own supervisor kills a process that computes for 5 seconds, such as one that parses a large body."""
+    with Served(sqlite_store, "--workers", "2") as served:
+        before = served.workers()
+        for each in before:
+            os.kill(each, signal.SIGSTOP)
+        time.sleep(8)
+        for each in before:
+            os.kill(each, signal.SIGCONT)
+        assert served.workers() == before
+
+
 def test_live_views_do_not_keep_it_from_stopping(sqlite_store: str) -> None:
     create(sqlite_store)
     with Served(sqlite_store) as served, served.client.stream("GET", "/api/campaigns/front/stream") as answer:
@@ -164,6 +254,19 @@ def test_the_demo_fills_itself_and_learns() -> None:
             time.sleep(0.2)
         assert len(httpx.get(f"{served.url}/api/campaigns").json()["campaigns"]) == 3
         served.stop()
+
+
+def test_without_tokens_it_prints_a_link(sqlite_store: str) -> None:
+    create(sqlite_store)
+    with Served(sqlite_store, token=None) as served:
+        link = next(line for line in served.lines() if "dashboard" in line)
+        found = re.search(r"KOFN_URL=(\S+) KOFN_TOKEN=(\S+)", next(served.lines()))
+        assert found
+        assert f"{served.url}/#token={found[2]}" in link
+        with kofn.Client(found[1], found[2]) as client:
+            assert client.campaign("front").decide().arms
+        assert served.client.get("/api/campaigns").status_code == 401  # with another token
+        assert httpx.get(f"{served.url}/api/campaigns").status_code == 401
 
 
 def test_a_public_address_needs_a_token(sqlite_store: str) -> None:

@@ -314,10 +314,14 @@ class LimitedProtocol(HttpToolsProtocol):
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.keep_alive = False
         elif not self.transport.is_closing():
-            self.loop.call_later(LAME_DUCK_SECONDS, self._close_if_idle)
+            self.loop.call_later(LAME_DUCK_SECONDS, self._close_after_reading)
+
+    def _close_after_reading(self) -> None:
+        """Close after the next turn of the event loop, which reads what has arrived while the process was busy."""
+        self.loop.call_soon(self.loop.call_soon, self._close_if_idle)
 
     def _close_if_idle(self) -> None:
-        if self._idle() and not self.transport.is_closing():
+        if self._idle() and not self._in_headers and not self.transport.is_closing():
             self.transport.close()
 
     # Refusals.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import socket
@@ -150,4 +151,14 @@ def serve(listener: socket.socket, settings: Settings, *, workers: int = 1, demo
 def run_server(listener: socket.socket, options: Mapping[str, Any]) -> None:
     """Run one server in this process, with the settings that are in the environment."""
     logs.configure(Settings.from_environment())
-    uvicorn.Server(uvicorn.Config(APP, **options)).run([listener])
+    GracefulServer(uvicorn.Config(APP, **options)).run([listener])
+
+
+class GracefulServer(uvicorn.Server):
+    """uvicorn's server, which accepts the connections that already wait before it stops listening."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop the server. A connection that waits in the queue of a closed socket would be reset."""
+        for _ in range(3):  # in each turn, the event loop accepts what waits
+            await asyncio.sleep(0)
+        await super().shutdown(sockets)
