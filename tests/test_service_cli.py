@@ -6,13 +6,13 @@ import json
 import socket
 import subprocess
 import sys
+import time
 from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-
 from sqlalchemy.exc import OperationalError
 
 from kofn import BadInput
@@ -96,9 +96,9 @@ def test_it_waits_for_its_database(monkeypatch: pytest.MonkeyPatch, caplog: pyte
         return answer
 
     monkeypatch.setattr(server, "store_at", store_at)
-    monkeypatch.setattr(server.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(server.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
-    assert server.wait_for_store("postgresql://db/shop", 60) == "the store"
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    assert str(server.wait_for_store("postgresql://db/shop", 60)) == "the store"
     assert ["Trying again for" in each.getMessage() for each in caplog.records] == [True] * 3
     answers[:] = [unreachable() for _ in range(100)]
     with pytest.raises(StoreError, match="connection refused"):
@@ -109,11 +109,10 @@ def test_it_waits_for_its_database(monkeypatch: pytest.MonkeyPatch, caplog: pyte
         server.wait_for_store("postgresql://db/shop", 60)
 
 
-@pytest.mark.parametrize("option", [("--trust-proxy", "nginx"), ("--root-path", "kofn"), ("--wait-for-store", "-1")])
+@pytest.mark.parametrize("option", [("--trust-proxy", "nginx"), ("--root-path", "kofn")])
 def test_options_of_a_proxy_are_checked(option: tuple[str, str], sqlite_store: str) -> None:
-    with pytest.raises((BadInput, AssertionError), match=option[0]):
-        done = run("serve", *option, "--store", sqlite_store)
-        raise AssertionError(done.output)
+    with pytest.raises(BadInput, match=option[0]):
+        run("serve", *option, "--store", sqlite_store)
 
 
 # The demo.

@@ -135,7 +135,7 @@ def test_a_client_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyP
         protocol = make_protocol()
         transport = Transport("203.0.113.9")
         transport.abort = lambda: aborted.append(1)  # type: ignore[method-assign]
-        protocol.connection_made(transport)  # type: ignore[arg-type]
+        protocol.connection_made(transport)
         protocol.pause_writing()
         protocol.resume_writing()
         await asyncio.sleep(0.03)
@@ -197,8 +197,10 @@ def test_a_refused_body_does_not_end_the_connection(api: Client) -> None:
 # Connections.
 
 
-def test_connections_are_limited(store: Store, module_store: str, caplog: pytest.LogCaptureFixture) -> None:
-    limits.quiet = QuietLog()
+def test_connections_are_limited(
+    store: Store, module_store: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "quiet", QuietLog())
     with service(module_store, max_connections=5) as client, caplog.at_level(logging.WARNING, "kofn.service"):
         assert client.get("/health").status_code == 200  # this connection stays open
         held = [connect(client) for _ in range(4)]
@@ -292,7 +294,7 @@ def test_wrong_tokens_are_limited_by_address(
 ) -> None:
     monkeypatch.setattr(limits, "FAILURES", 5)
     monkeypatch.setattr(limits, "FAILURE_SECONDS", 1000.0)
-    auth.quiet = QuietLog()
+    monkeypatch.setattr(auth, "quiet", QuietLog())
     proven, new = (create_token(store, "shop")[0] for _ in range(2))
 
     def status(token: str, address: str) -> int:

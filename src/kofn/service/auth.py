@@ -133,7 +133,7 @@ class Authenticator:
         return known
 
     async def _find(self, hashed: str) -> Token | None:
-        """Query the store in a thread of its own. Requests with the same token share a query.
+        """Query the store in a separate thread. Requests with the same token share a query.
 
         These threads do no other work, so requests that wait for the store cannot keep others from being checked.
         """

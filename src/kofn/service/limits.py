@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
 
 from kofn.service.settings import Settings
 
@@ -48,6 +49,9 @@ DISCARD_SECONDS = 5.0
 LAME_DUCK_SECONDS = 0.5
 """Seconds for which idle connections are kept when the service stops. A request that arrives in that time is answered.
 A lower value stops sooner, and resets connections on which a request is just arriving."""
+
+STOPPING = "kofn_stopping"
+"""Attribute of uvicorn's server state that is set when the service stops."""
 
 PIECE = 8 * 1024
 """Bytes that are parsed at a time until the headers are complete. It bounds how far they can exceed their limit."""
@@ -163,6 +167,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._by_address[address] += 1
         super().connection_made(transport)
         self._begin()
+        if getattr(self.server_state, STOPPING, False):  # it was accepted at the last moment
+            self.shutdown()
 
     def _too_many(self, address: str) -> str:
         """Return why no further connection of an address is accepted, or an empty string."""
@@ -267,7 +273,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._stop_timer()
         self._begin()
         super().on_headers_complete()
-        if self._stopping and self.cycle is not None:
+        if self.cycle is not None and (self._stopping or getattr(self.server_state, STOPPING, False)):
             self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
@@ -352,6 +358,11 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.close()
 
 
+def stop_serving(state: ServerState) -> None:
+    """End every connection after its next response, also those that are still to be accepted."""
+    setattr(state, STOPPING, True)
+
+
 def protocol_for(settings: Settings) -> type[LimitedProtocol]:
-    """Return the protocol of a service that runs in this process with settings of its own."""
+    """Return the protocol of a service that runs in this process with these settings."""
     return type("LimitedProtocol", (LimitedProtocol,), {"settings": settings, "_by_address": Counter()})

@@ -21,7 +21,7 @@ from kofn.campaigns import Store, store_at
 from kofn.core import BadInput, StoreError
 from kofn.service import logs
 from kofn.service.demo import Demo
-from kofn.service.limits import LimitedProtocol
+from kofn.service.limits import LimitedProtocol, stop_serving
 from kofn.service.metrics import MULTIPROCESS_DIR
 from kofn.service.settings import Settings, is_loopback
 from kofn.service.supervisor import Supervisor
@@ -48,7 +48,7 @@ APP = "kofn.service.app:app_from_environment"
 
 
 def session_token(host: str, settings: Settings) -> str | None:
-    """Return a token that is valid until the service stops, or None if the store requires tokens of its own.
+    """Return a token that is valid until the service stops, or None if the store requires stored tokens.
 
     It is the value of KOFN_TOKEN, or a new one. Raise `BadInput` if other machines can reach the address: such a
     service needs tokens that survive a restart, and that can be revoked.
@@ -151,14 +151,19 @@ def serve(listener: socket.socket, settings: Settings, *, workers: int = 1, demo
 def run_server(listener: socket.socket, options: Mapping[str, Any]) -> None:
     """Run one server in this process, with the settings that are in the environment."""
     logs.configure(Settings.from_environment())
-    GracefulServer(uvicorn.Config(APP, **options)).run([listener])
+    config = uvicorn.Config(APP, **options)
+    config.load()  # before signals are handled: a process that is asked to stop while it imports must end at once
+    GracefulServer(config).run([listener])
 
 
 class GracefulServer(uvicorn.Server):
-    """uvicorn's server, which accepts the connections that already wait before it stops listening."""
+    """uvicorn's server, which answers requests that are just arriving when it is asked to stop."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop the server. A connection that waits in the queue of a closed socket would be reset."""
-        for _ in range(3):  # in each turn, the event loop accepts what waits
+        """Stop the server. First accept the connections that already wait: closing the socket would reset them."""
+        stop_serving(self.server_state)
+        for each in sockets or []:
+            each.listen(0)  # further clients wait, and are refused once the socket is closed
+        for _ in range(5):  # in each turn, the event loop accepts what waits
             await asyncio.sleep(0)
         await super().shutdown(sockets)

@@ -92,7 +92,7 @@ class Supervisor:
 
 
 def _how(process: SpawnProcess) -> str:
-    """Return how a process ended, in words."""
+    """Describe how a process ended."""
     code = process.exitcode or 0
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
