@@ -112,6 +112,7 @@ def test_the_token_comes_from_the_environment(url: str, sqlite_store: str, monke
     monkeypatch.setattr(auth, "TOKEN_CACHE_SECONDS", 0.0)
     create(sqlite_store)
     token, _ = create_token(store_at(sqlite_store), "shop", "read")
+    monkeypatch.delenv("KOFN_TOKEN")
     with Client(url) as client, pytest.raises(kofn.NotAllowed, match="token is required"):
         client.campaigns()
     monkeypatch.setenv("KOFN_TOKEN", token)

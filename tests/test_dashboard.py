@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, Response
 
 from kofn.campaigns import Campaign, campaigns, store_at
 from kofn.service.tokens import create_token
-from tests.browser import fill, headless, measure_load, served
+from tests.browser import SIGN_IN, fill, headless, measure_load, served
 from tests.campaign_tools import rewards_for
 
 STRICT = (
@@ -68,6 +68,7 @@ class Pages:
         context = self._browser.new_context(**({"viewport": {"width": 1440, "height": 900}} | settings))
         self.contexts.append(context)
         context.route(re.compile(r"/$"), _strictly)
+        context.add_init_script(SIGN_IN)
         page = context.new_page()
         page.on("pageerror", lambda error: self.wrong.append(str(error)))
         page.on("console", self._note)

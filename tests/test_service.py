@@ -230,7 +230,7 @@ def test_the_session_says_who_you_are(api: Client) -> None:
         "version": kofn.__version__,
         "scope": "full",
         "campaign": None,
-        "token": None,
+        "token": "session",
         "max_batch": 10_000,
     }
 

@@ -20,9 +20,11 @@ from kofn.campaigns import store_at
 from kofn.service import models
 from kofn.service.auth import Authenticator
 from kofn.service.context import Context
-from kofn.service.errors import add_error_handlers
+from kofn.service.errors import UnexpectedErrors, add_error_handlers
+from kofn.service.logs import RequestLog
 from kofn.service.metrics import MetricsMiddleware
 from kofn.service.openapi import complete_openapi
+from kofn.service.root_path import RootPath
 from kofn.service.routes import api_router, metrics_router
 from kofn.service.settings import Settings
 from kofn.service.tokens import has_tokens
@@ -76,9 +78,12 @@ def make_app(settings: Settings | None = None) -> FastAPI:
     app.include_router(metrics_router)
     _add_health(app, context)
     _add_dashboard(app)
+    app.add_middleware(UnexpectedErrors)
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESS_FROM, compresslevel=1)
     app.add_middleware(MetricsMiddleware, metrics=context.metrics)
     app.add_middleware(SecurityHeaders)
+    app.add_middleware(RootPath, path=settings.root_path)
+    app.add_middleware(RequestLog, enabled=settings.access_log)
     return app
 
 

@@ -135,7 +135,7 @@ class Session(BaseModel):
     """What the sender of the request may do."""
 
     version: str = Field(description="Version of kofn.", examples=["0.1.0"])
-    scope: Literal["read", "full"] = Field(description="Whether the token may only read, or also change.")
+    scope: Literal["read", "decide", "full"] = Field(description="What the token may do.")
     campaign: str | None = Field(description="The only campaign of the token; null for all.")
     token: str | None = Field(description="Name of the token; null when no token is required.")
     max_batch: int = Field(description="Largest number of decisions or rewards in a request.")

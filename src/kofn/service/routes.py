@@ -114,18 +114,18 @@ def create_campaign(context: ContextDep, new: models.NewCampaign) -> Response:
     """Create a campaign. It is running at once."""
     settings = {name: value for name, value in new if name not in ("name", "arms", "k", "reward_range")}
     settings["reward_range"] = new.reward_range[0], new.reward_range[1]
-    return _created(Campaign.create(new.name, new.arms, new.k, store=context.store, **settings))
+    return _created(context, Campaign.create(new.name, new.arms, new.k, store=context.store, **settings))
 
 
 @api_router.post("/import", response_model=responses.Summary, status_code=201, tags=["campaigns"])
 def import_campaign(context: ContextDep, imported: models.ImportedCampaign) -> Response:
     """Import an exported campaign. It continues in the state in which it was exported."""
-    return _created(Campaign.import_(imported.campaign, store=context.store, name=imported.name))
+    return _created(context, Campaign.import_(imported.campaign, store=context.store, name=imported.name))
 
 
-def _created(campaign: Campaign) -> Response:
+def _created(context: Context, campaign: Campaign) -> Response:
     response = to_json(campaign.summary(), 201)
-    response.headers["Location"] = f"/api/campaigns/{quote(campaign.name, safe='')}"
+    response.headers["Location"] = f"{context.settings.root_path}/api/campaigns/{quote(campaign.name, safe='')}"
     return response
 
 
