@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.pool import Pool
 
 from kofn.campaigns import migrations
 from kofn.core import BadInput, MissingExtra, StoreError
@@ -55,6 +56,9 @@ class Store:
         self.url = _checked(url)
         self.clock: Callable[[], float] = time.time
         self.cache: OrderedDict[int, Any] = OrderedDict()
+        self.observe_wait: Callable[[float], None] = lambda seconds: (
+            None
+        )  # told how long each write waited for its lock
         self._sqlite = self.url.get_backend_name() == "sqlite"
         self._engine = _sqlite_engine(self.url) if self._sqlite else _postgres_engine(self.url)
         weakref.finalize(self, self._engine.dispose)  # an unused store leaves no connection open
@@ -116,10 +120,17 @@ class Store:
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """Open a transaction that writes: all of it is stored, or nothing."""
+        began = time.monotonic()
         with self._translated_errors(), self._lock, self._engine.begin() as connection:
             if self._sqlite:
                 connection.exec_driver_sql("BEGIN IMMEDIATE")
+            self.observe_wait(time.monotonic() - began)
             yield connection
+
+    @property
+    def pool(self) -> Pool:
+        """The pool of connections, for metrics."""
+        return self._engine.pool
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
