@@ -17,6 +17,7 @@ from kofn.campaigns.listing import list_page
 from kofn.core import BadInput, KofnError
 from kofn.service import models
 from kofn.service.auth import Access, AuthenticatedRoute
+from kofn.service.bodies import Bodies, json_chunks
 from kofn.service.context import Context
 from kofn.service.errors import ApiError
 from kofn.service.head import is_head
@@ -36,9 +37,14 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
 for _each in ERROR_RESPONSES.values():
     _each["content"] = ERROR_CONTENT
 
+
+class ApiRoute(AuthenticatedRoute, Bodies):
+    """A route of the API: the token is checked, then the body is read."""
+
+
 api_router = APIRouter(
     prefix="/api",
-    route_class=AuthenticatedRoute,
+    route_class=ApiRoute,
     generate_unique_id_function=operation_id,
     responses=ERROR_RESPONSES,
     dependencies=[Depends(HTTPBearer(auto_error=False, description="A token created by `kofn token create`."))],
@@ -119,8 +125,10 @@ def create_campaign(context: ContextDep, new: models.NewCampaign) -> Response:
 
 
 @api_router.post("/import", response_model=responses.Summary, status_code=201, tags=["campaigns"])
-def import_campaign(context: ContextDep, imported: models.ImportedCampaign) -> Response:
+def import_campaign(request: Request, context: ContextDep, imported: models.ImportedCampaign) -> Response:
     """Import an exported campaign. It continues in the state in which it was exported."""
+    if done := getattr(request.state, "imported", None):  # by another process, because the body is large
+        return _created(Campaign.open(done, context.store))
     return _created(Campaign.import_(imported.campaign, store=context.store, name=imported.name))
 
 
@@ -148,7 +156,8 @@ def export_campaign(context: ContextDep, access: AccessDep, name: Name) -> Respo
     """Export a campaign for POST /api/import. A full token is required, as the export contains a secret key."""
     if access.scope != "full":
         raise ApiError(403, "forbidden", "an export contains the campaign's secret key: use a token with scope full")
-    return to_json(context.with_campaign(name, Campaign.export))
+    exported = context.with_campaign(name, Campaign.export)
+    return StreamingResponse(json_chunks(exported), media_type="application/json")
 
 
 # Decisions and rewards.
