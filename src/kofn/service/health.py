@@ -75,7 +75,8 @@ class Readiness:
     def _probe(self) -> None:
         self._check_disk()
         with self._store.write() as connection:
-            connection.execute(_WRITE, {"name": PROBE, "value": str(int(time.time()))})
+            value = str(time.time_ns())  # always another one: SQLite does not write a row that stays the same
+            connection.execute(_WRITE, {"name": PROBE, "value": value})
 
     def _check_disk(self) -> None:
         url = self._store.url
