@@ -27,6 +27,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from kofn import core
+from kofn.campaigns import Campaign
 from kofn.core import KofnError, StoreError
 from kofn.service import models
 from kofn.service.errors import ApiError
@@ -158,7 +159,7 @@ async def _save_body(request: Request, file: IO[bytes]) -> None:
 
 def _run_import(file: IO[bytes], store: str) -> dict[str, Any]:
     process = subprocess.run(
-        [sys.executable, "-m", __name__, str(os.getpid())],
+        [sys.executable, "-c", f"from {__name__} import import_stdin; import_stdin()", str(os.getpid())],
         stdin=file,
         stdout=subprocess.PIPE,
         env=os.environ | {"KOFN_STORE": store},  # not an argument, which other users of the machine could read
@@ -170,22 +171,24 @@ def _run_import(file: IO[bytes], store: str) -> dict[str, Any]:
     return answer
 
 
-def _main() -> None:
+def import_stdin() -> None:
     """Import the campaign on stdin into the store of KOFN_STORE, and write what became of it to stdout."""
-    from kofn.campaigns import Campaign
-
     _end_with(int(sys.argv[1]))
+    sys.stdout.write(json.dumps(import_body(sys.stdin.buffer.read())))
+
+
+def import_body(body: bytes, store: str | None = None) -> dict[str, Any]:
+    """Import the campaign of a body. Return its name, or the error as plain values."""
     try:
-        imported = _parse(sys.stdin.buffer.read(), models.ImportedCampaign)
+        imported = _parse(body, models.ImportedCampaign)
         assert isinstance(imported, models.ImportedCampaign)
-        answer: dict[str, Any] = {"name": Campaign.import_(imported.campaign, name=imported.name).name}
+        return {"name": Campaign.import_(imported.campaign, store=store, name=imported.name).name}
     except KofnError as error:
-        answer = {"error": type(error).__name__, "message": str(error)}
+        return {"error": type(error).__name__, "message": str(error)}
     except RequestValidationError as error:
-        answer = {"malformed": [{"loc": each["loc"], "msg": each["msg"]} for each in error.errors()]}
+        return {"malformed": [{"loc": each["loc"], "msg": each["msg"]} for each in error.errors()]}
     except ApiError as error:
-        answer = {"status": error.status_code, "message": str(error.detail)}
-    sys.stdout.write(json.dumps(answer))
+        return {"status": error.status_code, "message": str(error.detail)}
 
 
 def _end_with(parent: int) -> None:
@@ -222,7 +225,3 @@ def json_chunks(value: Any) -> Iterator[bytes]:
 
 def _json(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-
-
-if __name__ == "__main__":
-    _main()
