@@ -1,4 +1,4 @@
-"""Calls with a time limit, in a thread of their own: they never wait behind the requests of the service."""
+"""Calls with a time limit, each in its own thread: they never wait behind the requests of the service."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class LimitedCall(Generic[T]):
-    """Calls a function in a thread of its own, once at a time, and gives up waiting after a time limit.
+    """Calls a function in a separate thread, once at a time, and gives up waiting after a time limit.
 
     A call that has not returned goes on in its thread. Until it ends, further calls wait for that one.
     """

@@ -1,4 +1,4 @@
-"""Large bodies: parsed in a thread, and very large imports in a process of their own.
+"""Large bodies: parsed in a thread, and very large imports in a separate process.
 
 Parsing JSON holds Python's lock (the GIL) until it is done, also in a thread. 100 MiB would stop every other request of
 the process for seconds, and `--workers` would replace a process that does not respond for so long. So an import that is
@@ -121,7 +121,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return dict(pairs)
 
 
-# Imports in a process of their own.
+# Imports in a separate process.
 
 _importing = asyncio.Semaphore(1)
 

@@ -25,7 +25,7 @@ MULTIPROCESS_DIR = "PROMETHEUS_MULTIPROC_DIR"
 """Environment variable that names the folder in which processes share their metrics."""
 
 MAX_CAMPAIGNS = 100
-"""Campaigns with metrics of their own: those that changed last. The sums cover all campaigns. Higher values make a
+"""Campaigns that have their own metrics: those that changed last. The sums cover all campaigns. Higher values make a
 scrape larger, and Prometheus keep more series."""
 
 POOL_INTERVAL = 1.0
