@@ -56,10 +56,8 @@ def get(app: FastAPI) -> Get:
     return request
 
 
-@contextmanager
-def _broken(_: Store) -> Iterator[Connection]:
+def _broken(_: Store) -> None:
     raise StoreError(SECRET)
-    yield
 
 
 @pytest.fixture
@@ -111,11 +109,11 @@ def test_ready_waits_for_a_write_for_a_limited_time(
     readiness = health.Readiness(store)
 
     async def probes() -> None:
-        assert await readiness.problem() == "the store did not accept a write within 0.05 seconds"
-        assert await readiness.problem() is not None
+        assert await readiness.reason_not_ready() == "the store did not accept a write within 0.05 seconds"
+        assert await readiness.reason_not_ready() is not None
         assert entered == 1  # the second probe did not start another write
         release.set()
-        while await readiness.problem() is not None:
+        while await readiness.reason_not_ready() is not None:
             await asyncio.sleep(0.01)
 
     asyncio.run(probes())
@@ -126,9 +124,9 @@ def test_probes_share_a_result_for_a_while(store: Store, monkeypatch: pytest.Mon
     readiness = health.Readiness(store)
 
     async def probes() -> None:
-        assert await readiness.problem() is None
+        assert await readiness.reason_not_ready() is None
         monkeypatch.setattr(Store, "write", _broken)
-        assert await readiness.problem() is None
+        assert await readiness.reason_not_ready() is None
 
     asyncio.run(probes())
 

@@ -57,15 +57,15 @@ def list_page(
     with store.read() as connection:
         counted = connection.execute(select(_C.state, func.count()).where(*chosen).group_by(_C.state))
         states: dict[str, int] = {row[0]: int(row[1]) for row in counted}
-        wanted = select(CAMPAIGNS).where(*chosen, *of_state).order_by(_C.name).limit(limit).offset(offset)
-        found = [_summary(row) for row in connection.execute(wanted).mappings()]
+        query = select(CAMPAIGNS).where(*chosen, *of_state).order_by(_C.name).limit(limit).offset(offset)
+        found = [_summary(row) for row in connection.execute(query).mappings()]
     return Page(found, sum(states.values()) if state is None else states.get(state, 0), states)
 
 
 def recently_changed(connection: Connection, limit: int) -> list[Summary]:
     """Return the campaigns that changed last, at most `limit`, the latest first."""
-    wanted = select(CAMPAIGNS).order_by(_C.changed.desc(), _C.id).limit(limit)
-    return [_summary(row) for row in connection.execute(wanted).mappings()]
+    query = select(CAMPAIGNS).order_by(_C.changed.desc(), _C.id).limit(limit)
+    return [_summary(row) for row in connection.execute(query).mappings()]
 
 
 def totals(connection: Connection) -> dict[str, dict[str, float]]:
@@ -141,8 +141,8 @@ def _versions(connection: Connection) -> dict[int, tuple[str, int]]:
 def _rows(connection: Connection, ids: list[int]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     for at in range(0, len(ids), IDS_PER_QUERY):
-        wanted = select(CAMPAIGNS).where(_C.id.in_(ids[at : at + IDS_PER_QUERY]))
-        found += [dict(row) for row in connection.execute(wanted).mappings()]
+        query = select(CAMPAIGNS).where(_C.id.in_(ids[at : at + IDS_PER_QUERY]))
+        found += [dict(row) for row in connection.execute(query).mappings()]
     return found
 
 

@@ -19,7 +19,7 @@ from kofn.campaigns import store_at
 from kofn.service.auth import Authenticator
 from kofn.service.context import Context
 from kofn.service.errors import add_error_handlers
-from kofn.service.head import HeadRequests
+from kofn.service.head_requests import HeadRequests
 from kofn.service.health import Readiness, health_router
 from kofn.service.metrics import MetricsMiddleware
 from kofn.service.metrics_route import metrics_router

@@ -51,7 +51,7 @@ class Readiness:
         self._write = LimitedCall(self._probe, WRITE_LIMIT)
         self._checked: tuple[float, str | None] | None = None  # when, and why the service is not ready
 
-    async def problem(self) -> str | None:
+    async def reason_not_ready(self) -> str | None:
         """Return why the service is not ready, or None if it is."""
         now = get_running_loop().time
         if self._checked is None or now() - self._checked[0] >= CACHED_SECONDS:
@@ -100,6 +100,6 @@ async def get_health() -> Response:
 async def get_ready(request: Request) -> Response:
     """Check that the store accepts a write. No token is required. The result is cached for a second."""
     readiness: Readiness = request.app.state.readiness
-    if why := await readiness.problem():
+    if why := await readiness.reason_not_ready():
         raise ApiError(503, "not-ready", f"{why}: see the log of the service", {"Retry-After": "1"})
     return JSONResponse({"status": "ready", "version": __version__})

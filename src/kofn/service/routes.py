@@ -20,7 +20,7 @@ from kofn.service.auth import Access, AuthenticatedRoute
 from kofn.service.bodies import Bodies, json_chunks
 from kofn.service.context import Context
 from kofn.service.errors import ApiError
-from kofn.service.head import is_head
+from kofn.service.head_requests import is_head
 from kofn.service.openapi import ERROR_CONTENT, operation_id
 
 ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
