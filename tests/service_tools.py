@@ -16,7 +16,10 @@ from typing import Any
 
 import httpx
 import uvicorn
+from sqlalchemy import select
 
+from kofn.campaigns import Store
+from kofn.campaigns.schema import CAMPAIGNS
 from kofn.service import Settings, make_app
 from kofn.service.limits import protocol_for
 from kofn.service.server import listen
@@ -86,6 +89,15 @@ def error_detail(answer: httpx.Response, status: int, name: str) -> str:
     assert body["status"] == status
     assert body["title"]
     return str(body["detail"])
+
+
+def copy_rows(store: Store, name: str, count: int) -> None:
+    """Copy the row of a campaign, as of an hour ago: that is enough for lists, and fast."""
+    with store.write() as connection:
+        row = dict(connection.execute(select(CAMPAIGNS).where(CAMPAIGNS.c.name == name)).mappings().one())
+        del row["id"]
+        row["changed"] -= 3600.0
+        connection.execute(CAMPAIGNS.insert(), [row | {"name": f"copy {number:05}"} for number in range(count)])
 
 
 def free_port() -> int:

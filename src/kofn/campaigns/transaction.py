@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -255,6 +256,7 @@ def _attempt(store: Store, jobs: Sequence[Job]) -> list[tuple[Any, Exception | N
     """Execute operations in one transaction and commit it; return the result or the error of each."""
     outcomes: list[tuple[Any, Exception | None]] = []
     opened: dict[int, Transaction] = {}
+    began = time.monotonic()
     with store.write() as connection:
         for job in jobs:
             try:
@@ -264,6 +266,8 @@ def _attempt(store: Store, jobs: Sequence[Job]) -> list[tuple[Any, Exception | N
                     raise
                 outcomes.append((None, why))
                 continue
+            if not opened:
+                store.observe_wait(time.monotonic() - began)
             opened[job.campaign] = tx
             before = tx.changes
             try:

@@ -19,9 +19,9 @@ Range = Annotated[list[float], Field(min_length=2, max_length=2)]
 
 
 class RequestBody(BaseModel):
-    """Base class of request bodies. Unknown fields are rejected."""
+    """Base class of request bodies. Unknown fields and other types are rejected: `true` and "7" are not numbers."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class NewCampaign(RequestBody):
@@ -159,7 +159,11 @@ class Campaigns(BaseModel):
     """A page of the campaigns, ordered by name."""
 
     campaigns: list[responses.Summary]
-    count: int = Field(description="Number of all campaigns.")
+    count: int = Field(description="Number of all campaigns that match.")
+    states: dict[str, int] = Field(
+        examples=[{"running": 2, "finished": 1}],
+        description="Number of campaigns whose name matches, by state; other states have none.",
+    )
 
 
 class Decisions(BaseModel):
@@ -187,7 +191,14 @@ class Events(BaseModel):
 
 
 class Health(BaseModel):
-    """The service and its store respond."""
+    """The process responds."""
 
     status: Literal["ok"]
+    version: str
+
+
+class Ready(BaseModel):
+    """The store accepts writes."""
+
+    status: Literal["ready"]
     version: str

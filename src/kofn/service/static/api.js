@@ -1,7 +1,6 @@
 // Calls of the HTTP API: the token, requests, errors and the stream of changes.
 
 const TOKEN = "kofn-token";
-const PAGE_SIZE = 1000;
 let tokenNeeded = () => {};
 
 /** Set the function that is called when the service requires a token. */
@@ -59,16 +58,13 @@ const json = async (method, path, body, signal) => {
 const at = (name) => `/campaigns/${encodeURIComponent(name)}`;
 const list = (name) => (body) => body[name];
 
-/** All campaigns, read page by page. */
-export async function campaigns() {
-  const found = new Map();
-  for (let offset = 0; ;) {
-    const { campaigns: page, count } = await json("GET", `/campaigns?limit=${PAGE_SIZE}&offset=${offset}`);
-    for (const each of page) found.set(each.name, each);
-    offset += page.length;
-    if (!page.length || offset >= count) return [...found.values()];
-  }
-}
+/** A page of the campaigns whose names contain `q`, in `state` ("" for any): {campaigns, count, states}. */
+export const campaigns = ({ q, state, offset, limit }, signal) => {
+  const query = new URLSearchParams({ limit, offset });
+  if (q) query.set("q", q);
+  if (state) query.set("state", state);
+  return json("GET", `/campaigns?${query}`, undefined, signal);
+};
 export const create = (settings) => json("POST", "/campaigns", settings);
 export const session = () => json("GET", "/session");
 export const policies = () => json("GET", "/policies").then(list("policies"));
