@@ -132,12 +132,16 @@ class AsyncRemoteCampaign:
         self._client, self.name = client, name
 
     @overload
-    async def decide(self) -> Decision: ...
+    async def decide(self, *, key: str | None = None) -> Decision: ...
     @overload
-    async def decide(self, count: int) -> list[Decision]: ...
-    async def decide(self, count: int | None = None) -> Decision | list[Decision]:
-        """Return the next decision, or a list of `count` decisions."""
-        decisions = await self._client.send(calls.decide(self.name, 1 if count is None else count))
+    async def decide(self, count: int, *, key: str | None = None) -> list[Decision]: ...
+    async def decide(self, count: int | None = None, *, key: str | None = None) -> Decision | list[Decision]:
+        """Return the next decision, or a list of `count` decisions.
+
+        The same `key` returns the same decisions. Without one the client sends a random key, so that its own retries
+        never ask for more decisions than you get.
+        """
+        decisions = await self._client.send(calls.decide(self.name, 1 if count is None else count, key))
         return decisions[0] if count is None else decisions
 
     async def reward(self, id: str, value: float) -> Rewarded:
@@ -200,7 +204,7 @@ class AsyncRemoteCampaign:
 
     async def retire_arm(self, name: str) -> None:
         """Retire an arm. It is no longer played; what was learned about the other arms is kept."""
-        await self._client.send(calls.change(self.name, "arms", name, method="DELETE"))
+        await self._client.send(calls.change(self.name, "arms", "retire", body={"name": name}))
 
     async def pause(self) -> None:
         """Pause the campaign. It makes no decisions until it is resumed, but still accepts rewards."""

@@ -15,8 +15,8 @@ from urllib.parse import quote
 import httpx
 
 from kofn import __version__, core
-from kofn.core import BadInput, BadReward, KofnError, NotAllowed, Unreachable
-from kofn.core.checks import reward_number, shown
+from kofn.core import BadInput, BadReward, KofnError, NoSuchCampaign, NotAllowed, Unreachable
+from kofn.core.checks import campaign_name, reward_number, shown
 from kofn.responses import Decision, Response, Rewarded, Summary
 
 T = TypeVar("T")
@@ -119,8 +119,14 @@ def read_nothing(_: Any) -> None:
 
 
 def campaign_path(name: str, *rest: str) -> str:
-    """Return the path of a resource of a campaign. Names are percent-encoded."""
-    return "/".join(["/api/campaigns", *(quote(each, safe="") for each in (name, *rest))])
+    """Return the path of a resource of a campaign, or raise NoSuchCampaign for a name that no campaign can have.
+
+    No other name may be in a path: URLs are normalised on their way, so `x/arms/..` would become `x`.
+    """
+    try:
+        return "/".join(["/api/campaigns", quote(campaign_name(name), safe=""), *rest])
+    except BadInput as error:
+        raise NoSuchCampaign(str(error)) from None
 
 
 def get(name: str, *rest: str, read: Callable[[Any], T], **query: Any) -> Call[T]:
@@ -155,9 +161,10 @@ def import_(exported: Mapping[str, Any], name: str | None) -> Call[Summary]:
     return Call("POST", "/api/import", Summary.from_dict, {"campaign": dict(exported), "name": name}, idempotent=False)
 
 
-def decide(name: str, count: int) -> Call[list[Decision]]:
-    """Ask for decisions. A repeated request is harmless: decisions of a lost response expire without a reward."""
-    return Call("POST", campaign_path(name, "decisions"), read_list("decisions", Decision), {"count": count})
+def decide(name: str, count: int, key: str | None = None) -> Call[list[Decision]]:
+    """Ask for decisions. Without a key the request gets a random one, so that a retry returns the same decisions."""
+    body = {"count": count, "key": uuid.uuid4().hex if key is None else key}
+    return Call("POST", campaign_path(name, "decisions"), read_list("decisions", Decision), body)
 
 
 def rewards(name: str, given: Mapping[str, float] | Iterable[tuple[str, float]]) -> Call[Rewarded]:
@@ -172,7 +179,10 @@ def reward_total(
 ) -> Call[Rewarded]:
     """Report a total. Without a key it gets a random one, so that a retry is recorded once."""
     body: dict[str, Any] = {"arms": list(arms), "count": count, "total": finite_number(total)}
-    body |= {"squares": None if squares is None else finite_number(squares), "key": key or uuid.uuid4().hex}
+    body |= {
+        "squares": None if squares is None else finite_number(squares),
+        "key": uuid.uuid4().hex if key is None else key,
+    }
     return Call("POST", campaign_path(name, "totals"), Rewarded.from_dict, body)
 
 

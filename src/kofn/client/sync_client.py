@@ -134,12 +134,16 @@ class RemoteCampaign:
         self._client, self.name = client, name
 
     @overload
-    def decide(self) -> Decision: ...
+    def decide(self, *, key: str | None = None) -> Decision: ...
     @overload
-    def decide(self, count: int) -> list[Decision]: ...
-    def decide(self, count: int | None = None) -> Decision | list[Decision]:
-        """Return the next decision, or a list of `count` decisions."""
-        decisions = self._client.send(calls.decide(self.name, 1 if count is None else count))
+    def decide(self, count: int, *, key: str | None = None) -> list[Decision]: ...
+    def decide(self, count: int | None = None, *, key: str | None = None) -> Decision | list[Decision]:
+        """Return the next decision, or a list of `count` decisions.
+
+        The same `key` returns the same decisions. Without one the client sends a random key, so that its own retries
+        never ask for more decisions than you get.
+        """
+        decisions = self._client.send(calls.decide(self.name, 1 if count is None else count, key))
         return decisions[0] if count is None else decisions
 
     def reward(self, id: str, value: float) -> Rewarded:
@@ -202,7 +206,7 @@ class RemoteCampaign:
 
     def retire_arm(self, name: str) -> None:
         """Retire an arm. It is no longer played; what was learned about the other arms is kept."""
-        self._client.send(calls.change(self.name, "arms", name, method="DELETE"))
+        self._client.send(calls.change(self.name, "arms", "retire", body={"name": name}))
 
     def pause(self) -> None:
         """Pause the campaign. It makes no decisions until it is resumed, but still accepts rewards."""

@@ -58,6 +58,13 @@ class DecisionRequest(RequestBody):
     """A request for decisions."""
 
     count: int = Field(1, ge=1, examples=[10], description="Number of decisions.")
+    key: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        examples=["order-1042"],
+        description="Idempotency key: the same key returns the same decisions.",
+    )
 
 
 class Reward(RequestBody):
@@ -93,6 +100,12 @@ class NewArm(RequestBody):
     """An arm to add."""
 
     name: Name = Field(examples=["jug"])
+
+
+class RetiredArm(RequestBody):
+    """An arm to retire."""
+
+    name: Name = Field(examples=["mug"])
 
 
 class ImportedCampaign(RequestBody):
