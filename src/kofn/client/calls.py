@@ -76,14 +76,22 @@ def unreachable(error: Exception, url: object) -> Unreachable:
     return Unreachable(f"the service at {url} does not respond: {str(error) or type(error).__name__}")
 
 
+def not_sent(error: Exception) -> BadInput:
+    """Return the error for a request that cannot be written as JSON."""
+    return BadInput(f"this cannot be sent: {error!r}")
+
+
 # Responses.
 
 
 def read_response(call: Call[T], response: httpx.Response) -> T:
     """Return the result of a call, or raise the error that the response describes."""
-    if response.is_success:
+    if not response.is_success:
+        raise response_error(response)
+    try:
         return call.read(response.json() if response.content else None)
-    raise response_error(response)
+    except (ValueError, KeyError, TypeError) as error:  # for instance the login page of a proxy
+        raise Unreachable(f"the response to {call.method} {call.path} is not one of kofn: {error!r}") from error
 
 
 def response_error(response: httpx.Response) -> KofnError:
@@ -169,9 +177,13 @@ def decide(name: str, count: int, key: str | None = None) -> Call[list[Decision]
 
 def rewards(name: str, given: Mapping[str, float] | Iterable[tuple[str, float]]) -> Call[Rewarded]:
     """Report rewards. The service records each one once."""
-    pairs = given.items() if isinstance(given, Mapping) else given
-    body = {"rewards": [{"id": id, "reward": finite_number(value)} for id, value in pairs]}
+    body = {"rewards": [{"id": id, "reward": value} for id, value in reward_pairs(given)]}
     return Call("POST", campaign_path(name, "rewards"), Rewarded.from_dict, body)
+
+
+def reward_pairs(given: Mapping[str, float] | Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
+    """Return rewards as pairs, or raise `BadReward` if JSON cannot represent one."""
+    return [(id, finite_number(value)) for id, value in (given.items() if isinstance(given, Mapping) else given)]
 
 
 def reward_total(
