@@ -285,11 +285,20 @@ def test_retries_end(trouble: Answer) -> None:
 
 
 def test_an_answer_that_is_no_answer_of_ours_is_said() -> None:
-    fake = Fake(lambda _: httpx.Response(500, text="<html>oops"), lambda _: httpx.Response(404, text="nginx"))
+    fake = Fake(
+        lambda _: httpx.Response(500, text="<html>oops"),
+        lambda _: httpx.Response(404, text="nginx"),
+        lambda _: httpx.Response(200, text="<html>Please log in"),
+        lambda _: httpx.Response(413, text="nginx"),
+    )
     with Client("http://kofn.test", transport=httpx.MockTransport(fake)) as client:
         with pytest.raises(kofn.Unreachable, match="500"):
             client.campaigns()
-        with pytest.raises(kofn.BadInput, match="404"):
+        with pytest.raises(kofn.Unreachable, match="404 Not Found is not one of kofn: check the URL"):
+            client.campaigns()
+        with pytest.raises(kofn.Unreachable, match="the response to GET /api/campaigns is not one of kofn"):
+            client.campaigns()
+        with pytest.raises(kofn.BadInput, match="413"):
             client.campaigns()
 
 

@@ -447,6 +447,9 @@ def test_rewards_wait_until_the_service_is_back(opened: Opener, fake: Fake) -> N
         fake.fail = lambda _: httpx.Response(200, text="<html>Please log in")  # of a proxy: no reward is recorded
         with pytest.raises(kofn.Unreachable, match="not one of kofn"):
             client.flush()
+        fake.fail = lambda _: problem(429, "too-many-requests", "slow down")
+        with pytest.raises(kofn.Unreachable, match="slow down"):
+            client.flush()
         fake.fail = lambda _: None
         until(lambda: len(fake.recorded) == 20)
     assert sum(fake.batches) == 20
@@ -512,7 +515,7 @@ def test_after_a_fork_nothing_is_shared(fake: Fake) -> None:
         campaign.rewards(pairs(3))
         connections = client._http
         background._forked()  # what happens in the child
-        assert client._http is not connections
+        assert client._http is not connections  # they are the parent's
         assert client.waiting_rewards == 0
         assert not {campaign.decide().id for _ in range(100)} & (ids | held)
         campaign.reward("ffff-0-00", 0.5)

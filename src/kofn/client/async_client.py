@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal, Self, TypeVar, overload
 
 import httpx
@@ -61,8 +61,8 @@ class AsyncClient:
         flush_after: float = 1.0,
         on_error: OnError | None = None,
     ) -> None:
-        self._connect = partial(httpx.AsyncClient, **calls.client_options(url, token, timeout), transport=transport)
-        self._http = self._connect()
+        self._make_http = partial(httpx.AsyncClient, **calls.client_options(url, token, timeout), transport=transport)
+        self._http  # noqa: B018  # a bad URL is refused here
         self._retry_for = retry_for
         self._background = AsyncBackground()
         self._prefetch, self._stale_after = whole("prefetch", prefetch, least=0), stale_after
@@ -70,6 +70,10 @@ class AsyncClient:
         size = whole("buffer", buffer, least=0)
         self._sender = AsyncRewardSender(self.send, self._background, size, flush_after, on_error) if size else None
         remember(self)
+
+    @cached_property
+    def _http(self) -> httpx.AsyncClient:
+        return self._make_http()
 
     async def send(self, call: Call[T], *, retry_for: float | None = None) -> T:
         """Send a request, with retries, and return its result."""
@@ -200,7 +204,7 @@ class AsyncClient:
         """Share nothing with the parent: its decisions are its own, it sends its rewards, and uses its connections."""
         self._stocks = {}
         self._background.forget()
-        self._http = self._connect()
+        self.__dict__.pop("_http", None)  # made when it is needed: many children never use it
         if self._sender:
             self._sender.clear()
 

@@ -95,7 +95,10 @@ def read_response(call: Call[T], response: httpx.Response) -> T:
 
 
 def response_error(response: httpx.Response) -> KofnError:
-    """Return the error that a response describes, in the class that the campaign raised."""
+    """Return the error that a response describes, in the class that the campaign raised.
+
+    It is Unreachable if the service was busy until the end, or if something else responds, such as a proxy.
+    """
     try:
         body = response.json()
         name, detail = str(body["type"]).removeprefix("urn:kofn:"), str(body["detail"])
@@ -104,9 +107,13 @@ def response_error(response: httpx.Response) -> KofnError:
     if response.status_code in (401, 403):
         return NotAllowed(detail)
     kind = getattr(core, "".join(part.capitalize() for part in name.split("-")), None)
-    if isinstance(kind, type) and issubclass(kind, KofnError) and response.status_code < 500:
+    if response.status_code >= 500 or response.status_code in RETRY_STATUSES:
+        return Unreachable(f"error of the service: {detail}")
+    if isinstance(kind, type) and issubclass(kind, KofnError):
         return kind(detail)
-    return BadInput(detail) if response.status_code < 500 else Unreachable(f"error of the service: {detail}")
+    if name or response.status_code == 413:  # a proxy may have a smaller limit than the service
+        return BadInput(detail)
+    return Unreachable(f"the response {detail} is not one of kofn: check the URL of the service")
 
 
 def read_list(key: str, kind: type[R]) -> Callable[[Any], list[R]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal, Self, TypeVar, overload
 
 import httpx
@@ -63,8 +63,8 @@ class Client:
         flush_after: float = 1.0,
         on_error: OnError | None = None,
     ) -> None:
-        self._connect = partial(httpx.Client, **calls.client_options(url, token, timeout), transport=transport)
-        self._http = self._connect()
+        self._make_http = partial(httpx.Client, **calls.client_options(url, token, timeout), transport=transport)
+        self._http  # noqa: B018  # a bad URL is refused here
         self._retry_for = retry_for
         self._background = Background()
         self._prefetch, self._stale_after = whole("prefetch", prefetch, least=0), stale_after
@@ -72,6 +72,10 @@ class Client:
         size = whole("buffer", buffer, least=0)
         self._sender = RewardSender(self.send, self._background, size, flush_after, on_error) if size else None
         remember(self)
+
+    @cached_property
+    def _http(self) -> httpx.Client:
+        return self._make_http()
 
     def send(self, call: Call[T], *, retry_for: float | None = None) -> T:
         """Send a request, with retries, and return its result."""
@@ -202,7 +206,7 @@ class Client:
         """Share nothing with the parent: its decisions are its own, it sends its rewards, and uses its connections."""
         self._stocks = {}
         self._background.forget()
-        self._http = self._connect()
+        self.__dict__.pop("_http", None)  # made when it is needed: many children never use it
         if self._sender:
             self._sender.clear()
 
