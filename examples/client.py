@@ -42,7 +42,12 @@ def main() -> None:
             decisions = campaign.decide(20)
             rewards = {each.id: 10.0 * sum(map(SERVERS.index, each.arms)) for each in decisions}  # milliseconds
             campaign.rewards(rewards)
-        print(f"fastest servers: {', '.join(sorted(campaign.best()))}")
+        with kofn.Client(url, prefetch=20, buffer=20) as fast:  # decides in microseconds, and rewards in batches
+            campaign = fast.campaign("fleet")
+            for _ in range(50):
+                decision = campaign.decide()
+                campaign.reward(decision.id, 10.0 * sum(map(SERVERS.index, decision.arms)))
+        print(f"fastest servers: {', '.join(sorted(client.campaign('fleet').best()))}")
 
 
 if __name__ == "__main__":

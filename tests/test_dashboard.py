@@ -34,6 +34,8 @@ NASTY = [
     "a/b?c#d",
     "<script>document.title='owned'</script>",
     "& 'x'",
+    ".",
+    "..",
 ]
 
 
@@ -434,6 +436,17 @@ def test_names_stay_names(address: str, module_store: str, pages: Pages) -> None
     assert campaign.arms == NAMES
     assert page.title() == "front-page · kofn"
     assert page.locator("main img, main script").count() == 0
+
+
+@pytest.mark.parametrize("name", [".", "..", "%2F", "front-page%2Fexport", "..%2Ffront-page"])
+def test_a_name_that_no_campaign_has_is_not_sent(name: str, address: str, module_store: str, pages: Pages) -> None:
+    made(module_store)
+    page = pages.open("about:blank")
+    page.on("request", lambda request: asked.append(request.url))
+    asked: list[str] = []
+    page.goto(f"{address}#/{name}")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Not found")
+    assert not [url for url in asked if "/api/" in url and not url.endswith("/session")]
 
 
 def test_without_a_stream_it_polls(address: str, module_store: str, pages: Pages) -> None:

@@ -31,7 +31,7 @@ SECRET = "the store postgresql://kofn@secret-host/db failed: no"
 @pytest.fixture
 def app(sqlite_store: str, monkeypatch: pytest.MonkeyPatch) -> FastAPI:
     monkeypatch.setattr(health, "CACHED_SECONDS", 0.0)
-    return make_app(Settings(store=sqlite_store, loopback=True))
+    return make_app(Settings(store=sqlite_store, open=True))
 
 
 @pytest.fixture

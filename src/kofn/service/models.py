@@ -62,8 +62,8 @@ class DecisionRequest(RequestBody):
         None,
         min_length=1,
         max_length=200,
-        examples=["6f1d2c"],
-        description="Idempotency key: a request with the same key returns the same decisions.",
+        examples=["order-1042"],
+        description="Idempotency key: the same key returns the same decisions.",
     )
 
 
@@ -100,6 +100,12 @@ class NewArm(RequestBody):
     """An arm to add."""
 
     name: Name = Field(examples=["jug"])
+
+
+class RetiredArm(RequestBody):
+    """An arm to retire."""
+
+    name: Name = Field(examples=["mug"])
 
 
 class ImportedCampaign(RequestBody):

@@ -334,12 +334,10 @@ def add_arm(context: ContextDep, name: Name, arm: models.NewArm) -> Response:
     return to_json(context.with_campaign(name, Campaign.summary), 201)
 
 
-@api_router.delete("/campaigns/{name}/arms/{arm:path}", response_model=responses.Summary, tags=["changes"])
-def retire_arm(
-    context: ContextDep, name: Name, arm: Annotated[str, Path(description="Name of the arm.", examples=["mug"])]
-) -> Response:
+@api_router.post("/campaigns/{name}/arms/retire", response_model=responses.Summary, tags=["changes"])
+def retire_arm(context: ContextDep, name: Name, arm: models.RetiredArm) -> Response:
     """Retire an arm. It is no longer played; what was learned about the other arms is kept."""
-    context.with_campaign(name, lambda campaign: campaign.retire_arm(arm))
+    context.with_campaign(name, lambda campaign: campaign.retire_arm(arm.name))
     return get_campaign(context, name)
 
 
