@@ -17,8 +17,8 @@ SERVERS = ["ash", "birch", "cedar", "elm", "fir", "oak"]
 
 
 @contextmanager
-def service(store: str) -> Iterator[kofn.Client]:
-    """Run the service on a free port of this machine, and yield a client with a token."""
+def service(store: str) -> Iterator[tuple[str, str]]:
+    """Run the service on a free port of this machine, and yield its URL and a token."""
     listener = socket.create_server(("127.0.0.1", 0))
     app = make_app(Settings(store=store))
     token, _ = create_token(store_at(store), "example")  # in a shell: kofn token create example
@@ -26,8 +26,7 @@ def service(store: str) -> Iterator[kofn.Client]:
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:
-        with kofn.Client(f"http://127.0.0.1:{listener.getsockname()[1]}", token) as client:
-            yield client
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", token
     finally:
         server.should_exit = True
         thread.join()
@@ -36,13 +35,17 @@ def service(store: str) -> Iterator[kofn.Client]:
 
 def main() -> None:
     """Create a campaign over HTTP, decide and reward."""
-    with TemporaryDirectory() as folder, service(f"sqlite:///{folder}/fleet.db") as client:
+    with (
+        TemporaryDirectory() as folder,
+        service(f"sqlite:///{folder}/fleet.db") as (url, token),
+        kofn.Client(url, token) as client,
+    ):
         campaign = client.create("fleet", arms=SERVERS, k=2, reward_range=(0, 100), direction="minimize", seed=1)
         for _ in range(10):
             decisions = campaign.decide(20)
             rewards = {each.id: 10.0 * sum(map(SERVERS.index, each.arms)) for each in decisions}  # milliseconds
             campaign.rewards(rewards)
-        with kofn.Client(url, prefetch=20, buffer=20) as fast:  # decides in microseconds, and rewards in batches
+        with kofn.Client(url, token, prefetch=20, buffer=20) as fast:  # decides in microseconds, rewards in batches
             campaign = fast.campaign("fleet")
             for _ in range(50):
                 decision = campaign.decide()

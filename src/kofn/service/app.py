@@ -11,7 +11,6 @@ from fastapi import FastAPI
 from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.staticfiles import StaticFiles
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kofn import __version__
@@ -19,6 +18,7 @@ from kofn.campaigns import store_at
 from kofn.service.auth import Authenticator
 from kofn.service.context import Context
 from kofn.service.errors import UnexpectedErrors, add_error_handlers
+from kofn.service.fast_path import FastPath
 from kofn.service.head_requests import HeadRequests
 from kofn.service.health import Readiness, health_router
 from kofn.service.logs import RequestLog
@@ -79,14 +79,18 @@ def make_app(settings: Settings | None = None) -> FastAPI:
     app.include_router(metrics_router)
     app.include_router(health_router)
     _add_dashboard(app)
-    app.add_middleware(UnexpectedErrors)
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESS_FROM, compresslevel=1)
+    app.add_middleware(FastPath, api=app)
+    app.add_middleware(UnexpectedErrors)
     app.add_middleware(MetricsMiddleware, metrics=context.metrics)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(HeadRequests)
     app.add_middleware(RootPath, path=settings.root_path)
     app.add_middleware(RequestLog, enabled=settings.access_log)
     return app
+
+
+_SECURITY_HEADERS = [(name.lower().encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
 
 
 class SecurityHeaders:
@@ -100,7 +104,7 @@ class SecurityHeaders:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(SECURITY_HEADERS)
+                message["headers"] = [*message["headers"], *_SECURITY_HEADERS]
             await send(message)
 
         await self._app(scope, receive, send_with_headers)

@@ -95,6 +95,11 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(StarletteHTTPException, _http_error)
 
 
+async def response_to(request: Request, error: KofnError | ApiError) -> JSONResponse:
+    """Return an error as problem details."""
+    return await (_kofn_error if isinstance(error, KofnError) else _http_error)(request, error)
+
+
 async def _kofn_error(request: Request, error: Exception) -> JSONResponse:
     status = next((status for kind, status in STATUS.items() if isinstance(error, kind)), 500)
     name, detail = kebab_case(type(error).__name__), str(error)
