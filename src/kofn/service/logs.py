@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import secrets
 import sys
 import time
 from contextvars import ContextVar
@@ -15,6 +14,7 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from kofn.campaigns.rows import new_stamp
 from kofn.service.settings import Settings
 
 access = logging.getLogger("kofn.access")
@@ -111,7 +111,7 @@ class RequestLog:
             await self._app(scope, receive, send)
             return
         given = Headers(scope=scope).get("x-request-id", "")
-        id = given if REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+        id = given if REQUEST_ID.fullmatch(given) else f"{new_stamp(64):016x}"
         reset = request_id.set(id)
         begun, status = time.perf_counter(), 0
 
