@@ -510,6 +510,17 @@ def test_a_token_opens_the_page(sqlite_store: str, token: Callable[..., str], pa
         expect(page.get_by_role("dialog")).to_have_count(0)
 
 
+def test_the_link_that_the_service_prints_signs_in(sqlite_store: str, token: Callable[..., str], pages: Pages) -> None:
+    made(sqlite_store)
+    full = token("full")
+    with served(sqlite_store) as address:
+        page = pages.open(f"{address}#token={full}")
+        expect(page.get_by_role("link", name="front-page")).to_be_visible()
+        assert page.url == f"{address}#/"  # the token is not left in the address
+        page.reload()
+        expect(page.get_by_role("link", name="front-page")).to_be_visible()
+
+
 # Large campaigns.
 
 

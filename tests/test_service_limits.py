@@ -97,6 +97,17 @@ def test_drops_of_a_request_gain_no_time(api: Client, monkeypatch: pytest.Monkey
                 pass
 
 
+def test_a_half_sent_request_spoils_no_response(api: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stream is being sent when the next request begins and does not end."""
+    monkeypatch.setattr(limits, "HEADER_SECONDS", 0.15)
+    with connect(api) as connection:
+        head = f"GET {FRONT}/stream HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {TOKEN}\r\n\r\nGET /he"
+        connection.sendall(head.encode())
+        received = read_all(connection)
+    assert received.startswith(b"HTTP/1.1 200")
+    assert b"408" not in received
+
+
 @pytest.mark.parametrize("token", [TOKEN, "wrong"])
 def test_half_a_body_is_ended(api: Client, monkeypatch: pytest.MonkeyPatch, token: str) -> None:
     monkeypatch.setattr(limits, "HEADER_SECONDS", 0.05)  # how soon a running body is looked at

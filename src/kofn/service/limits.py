@@ -264,6 +264,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Note that a request has begun."""
         self._in_headers, self._header_bytes = True, 0
+        self._stop_timer()
         self._begin()
         super().on_message_begin()
 
@@ -334,9 +335,14 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _refuse(self, status: int, name: str, detail: str) -> None:
         quiet.warning(name, "refused a request of %s with status %d: %s", self._address, status, detail)
-        if self.cycle is None or not self._in_body or not self.cycle.response_started:
-            self._respond(status, name, detail)
+        cycle: Any = self.cycle  # None before the first request
+        if self._in_body:
+            unanswered = not cycle.response_started and not self.pipeline
         else:
+            unanswered = cycle is None or cycle.response_complete
+        if unanswered:
+            self._respond(status, name, detail)
+        else:  # another response is being sent
             self.transport.close()
 
     def _close(self, kind: str, why: str) -> None:
