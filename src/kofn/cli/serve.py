@@ -54,6 +54,7 @@ def serve(
     from tempfile import TemporaryDirectory
 
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: for small matrices, more threads are slower
+    from kofn.cli.stores import new_file
     from kofn.service.server import check_public_address, listen
     from kofn.service.server import serve as run
     from kofn.service.settings import Settings, is_loopback
@@ -63,6 +64,8 @@ def serve(
         if demo and store is None:
             folder = stack.enter_context(TemporaryDirectory(prefix="kofn-demo-"))
             settings = replace(settings, store=f"sqlite:///{folder}/demo.db?synchronous=normal")
+        elif file := new_file(store):
+            click.echo(f"kofn: note: creating the store {file}", err=True)
         check_public_address(host, settings)
         listener = stack.enter_context(listen(host, port))
         shown = f"[{host}]" if ":" in host else host
@@ -96,9 +99,11 @@ def token() -> None:
 def create(name: str, scope: str, campaign: str | None, store: str | None, as_json: bool) -> None:
     """Create a token for NAME and print it. It cannot be shown again: the store keeps only its hash."""
     from kofn.campaigns import store_at
+    from kofn.cli.stores import noting_new_store
     from kofn.service.tokens import create_token
 
-    made, known = create_token(store_at(store), name, "read" if scope == "read" else "full", campaign)
+    with noting_new_store(store):
+        made, known = create_token(store_at(store), name, "read" if scope == "read" else "full", campaign)
     if as_json:
         echo_json({"token": made} | known.to_dict())
     else:
@@ -115,7 +120,7 @@ def list_(store: str | None, as_json: bool) -> None:
     from kofn.campaigns import store_at
     from kofn.service.tokens import tokens
 
-    found = tokens(store_at(store))
+    found = tokens(store_at(store, create=False))
     if as_json:
         echo_json([each.to_dict() for each in found])
         return
@@ -134,5 +139,5 @@ def revoke(number: int, store: str | None) -> None:
     from kofn.campaigns import store_at
     from kofn.service.tokens import revoke_token
 
-    known = revoke_token(store_at(store), number)
+    known = revoke_token(store_at(store, create=False), number)
     click.echo(f"revoked token {known.id} of {known.name}")
