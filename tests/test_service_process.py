@@ -157,7 +157,7 @@ def test_the_demo_fills_itself_and_learns() -> None:
     with Served(None, "--demo") as served:
         until = time.monotonic() + 60
         while True:
-            insight = httpx.get(f"{served.url}/api/campaigns/front-page/insight").json()
+            insight = httpx.get(f"{served.url}/api/campaigns/demo-front-page/insight").json()
             if insight["updates"] > 3 and insight["summary"]["rewards"] > 200:
                 break
             assert time.monotonic() < until, "the demo learned nothing within a minute"

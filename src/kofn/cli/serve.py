@@ -17,7 +17,9 @@ MIB = 1024 * 1024
 )
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port; 0 for a free one.")
 @click.option("--workers", type=Count(), default=1, show_default=True, help="Number of processes.")
-@click.option("--demo", is_flag=True, help="Run simulated campaigns in a temporary store.")
+@click.option(
+    "--demo", is_flag=True, help="Also run simulated campaigns, named demo-...; without --store, in a temporary store."
+)
 @click.option("--max-body", type=Count(), default=8, show_default=True, help="Largest request body, in MiB.")
 @click.option("--max-import", type=Count(), default=256, show_default=True, help="Largest imported campaign, in MiB.")
 @click.option(
