@@ -2,9 +2,11 @@
 
 `campaign` has the public class; each of its methods opens a `transaction` and calls one function of the files below.
 
-- What happens: `create`, `decide`, `reward`, `learn`, `expiry`, `report`, `transfer` (export and import), `verify`.
-- What is stored: `schema` (tables), `migrations` (how they change), `store` (the database), `rows` (a campaign's row,
-  arms and policy), `plan_rows` (the open plan), `names` (names and ids, checked where they enter).
+- What happens: `create`, `decide`, `reward`, `learn`, `expiry`, `report`, `transfer` (export and import), `verify`,
+  `backups` (of a whole store).
+- What is stored: `schema` (tables), `migrations` (how they change), `store` (the database), `store_file` (the file of a
+  SQLite store), `rows` (a campaign's row, arms and policy), `plan_rows` (the open plan), `names` (names and ids,
+  checked where they enter).
 """
 
 from kofn.core import MissingExtra
@@ -14,6 +16,7 @@ try:
 except ImportError as missing:
     raise MissingExtra("SQLAlchemy", "store") from missing
 
+from kofn.campaigns.backups import Backup, backup, restore
 from kofn.campaigns.campaign import Campaign, campaigns
 from kofn.campaigns.store import Store, store_at
 from kofn.responses import (
@@ -31,6 +34,7 @@ from kofn.responses import (
 
 __all__ = [
     "ArmInsight",
+    "Backup",
     "Campaign",
     "CampaignInsight",
     "Decision",
@@ -42,6 +46,8 @@ __all__ = [
     "Store",
     "Summary",
     "Verification",
+    "backup",
     "campaigns",
+    "restore",
     "store_at",
 ]
