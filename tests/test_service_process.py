@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -153,7 +154,8 @@ def test_workers_share_the_work_and_the_numbers(postgres_store: str) -> None:
     all_there(campaign, visitors.acknowledged)
 
 
-def test_the_demo_fills_itself_and_learns() -> None:
+def test_the_demo_fills_itself_and_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     with Served(None, "--demo") as served:
         until = time.monotonic() + 60
         while True:
@@ -163,7 +165,9 @@ def test_the_demo_fills_itself_and_learns() -> None:
             assert time.monotonic() < until, "the demo learned nothing within a minute"
             time.sleep(0.2)
         assert len(httpx.get(f"{served.url}/api/campaigns").json()["campaigns"]) == 3
-        served.stop()
+        assert len(list(tmp_path.glob("kofn-demo-*"))) == 1
+        assert served.stop() == 0
+        assert list(tmp_path.iterdir()) == []  # its store is removed
 
 
 def test_a_public_address_needs_a_token(sqlite_store: str) -> None:

@@ -51,6 +51,8 @@ def serve(
     kofn serve --host 0.0.0.0 --workers 4 --store postgresql://db/shop
     """
     import os
+    import signal
+    import sys
     from contextlib import ExitStack
     from dataclasses import replace
     from tempfile import TemporaryDirectory
@@ -72,6 +74,9 @@ def serve(
         listener = stack.enter_context(listen(host, port))
         shown = f"[{host}]" if ":" in host else host
         click.echo(f"kofn is serving at http://{shown}:{listener.getsockname()[1]}/ (Ctrl-C to stop)", err=True)
+        signal.signal(
+            signal.SIGTERM, lambda *_: sys.exit(0)
+        )  # uvicorn raises it again: exit, and remove what is temporary
         run(listener, settings, workers=workers, demo=demo, access_log=access_log)
 
 
