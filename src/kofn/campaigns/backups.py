@@ -234,7 +234,7 @@ def restore(
     """Write a backup to a store, and return what it contains.
 
     The store must be new or empty; `replace` allows to replace all that it has. An error, or a killed process, leaves
-    the store as it was. Servers that use the store go on with the restored campaigns, and with nothing that they had
+    the store as it was. Servers that use the store continue with the restored campaigns, and with nothing that they had
     in memory.
     """
     source = Path(file)

@@ -47,7 +47,7 @@ def backup(file: Path, replace: bool, store: str | None, as_json: bool) -> None:
 def restore(file: Path, replace: bool, store: str | None, as_json: bool) -> None:
     """Restore the backup FILE into a new or empty store.
 
-    All of it is restored, or nothing. With --replace, servers that use the store go on with the restored campaigns;
+    All of it is restored, or nothing. With --replace, servers that use the store continue with the restored campaigns;
     decisions that were made after the backup are then unknown, and their rewards are refused.
 
     \b
