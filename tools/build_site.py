@@ -1,9 +1,9 @@
 """Build the documentation site into build/site: `make docs`.
 
 The site generator sees a copy of the pages in build/pages that is laid out as the repository is: README.md at the
-top, docs/, examples/ and deploy/ beside it. Every relative link therefore means the same on the site and in a forge's view of
-the files. Programs of examples/, files of deploy/ and files without a suffix (LICENSE) become pages, because a browser
-would download them.
+top, docs/, examples/ and deploy/ beside it. Every relative link therefore means the same on the site and in a forge's
+view of the files. Programs of examples/, files of deploy/ and files without a suffix (LICENSE) become pages, because a
+browser would download them.
 """
 
 from __future__ import annotations
