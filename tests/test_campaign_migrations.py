@@ -198,7 +198,7 @@ def test_tokens_are_kept(migrated: Store, old: Old, store_url: str) -> None:
     known = find_token(migrated, old.known["token"])
     assert known is not None
     name = known.campaign or "shop"
-    with service(store_url, loopback=False) as http:
+    with service(store_url, session=None) as http:
         error_detail(http.get(f"/api/campaigns/{name}"), 401, "unauthorized")
         http.headers["Authorization"] = f"Bearer {old.known['token']}"
         assert http.get("/api/session").json()["scope"] == known.scope
