@@ -13,7 +13,7 @@ import pytest
 
 import kofn
 from kofn import Campaign
-from kofn.campaigns import Decision, campaigns
+from kofn.campaigns import Decision, campaigns, store_at
 from tests.campaign_tools import NAMES, checked, create, play, rewards_for
 
 
@@ -292,7 +292,7 @@ def test_wrong_settings_are_refused(sqlite_store: str, arguments: dict[str, Any]
     right: dict[str, Any] = {"name": "front", "arms": NAMES, "k": 3, "store": sqlite_store}
     with pytest.raises(kofn.BadInput, match=message):
         Campaign.create(**(right | arguments))
-    assert campaigns(sqlite_store) == []
+    assert campaigns(store_at(sqlite_store)) == []
 
 
 def test_a_name_is_taken_once(store_url: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kofn import Campaign
-from kofn.campaigns import campaigns
+from kofn.campaigns import Store, campaigns
 from kofn.cli import cli, main
 
 Kofn = Callable[..., tuple[int, str, str]]
@@ -42,7 +42,7 @@ def read(answer: tuple[int, str, str]) -> Any:
 
 def test_a_campaign_from_the_shell(kofn: Kofn, tmp_path: Path, sqlite_store: str) -> None:
     code, out, err = kofn(*CREATE, *ARMS)
-    assert (code, err) == (0, "")
+    assert (code, err) == (0, f"kofn: note: created the store {tmp_path}/shop.db\n")
     assert out == f"created front: 4 arms, 2 places, thompson, in {sqlite_store}\n"
     code, out, _ = kofn("decide", "front")
     id, *arms = out.rstrip("\n").split("\t")
@@ -60,8 +60,9 @@ def test_a_campaign_from_the_shell(kofn: Kofn, tmp_path: Path, sqlite_store: str
     assert Campaign.open("front", store=sqlite_store).summary().rewards == 41
 
 
-def test_arms_may_come_from_a_file(kofn: Kofn, tmp_path: Path) -> None:
+def test_arms_may_come_from_a_file(kofn: Kofn, tmp_path: Path, sqlite_store: str) -> None:
     (tmp_path / "goods.txt").write_text("mug\n\n tray \npan\n")
+    Store(sqlite_store).close()
     made = read(kofn(*CREATE, "--arms-from", str(tmp_path / "goods.txt"), "--json"))
     assert (made["arms"], made["k"], made["reward_range"]) == (3, 2, [-10.0, 40.0])
 
@@ -113,7 +114,11 @@ def test_a_campaign_is_not_deleted_unasked(kofn: Kofn, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["show", "front"], "there is no campaign 'front' in"),
+        (["show", "front"], "there is no store in the file"),
+        (["list"], "there is no store in the file"),
+        (["decide", "front"], "there is no store in the file"),
+        (["reward", "front", "1a", "1"], "there is no store in the file"),
+        (["delete", "front", "--yes"], "there is no store in the file"),
         (["create", "x", "--arm", "a"], "k must be less than n_arms"),
         (["create", "a/b", *ARMS], "a campaign's name"),
         (["create", "x", *ARMS, "--k", "2", "--expire-after", "soon"], "'soon' is not a duration"),
@@ -131,6 +136,15 @@ def test_what_is_wrong_is_one_line(kofn: Kofn, argv: list[str], message: str) ->
     assert (code, out) == (2, "")
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_a_refused_command_creates_no_store(kofn: Kofn, tmp_path: Path) -> None:
+    for argv in (["show", "front"], ["list"], ["create", "x", "--arm", "a"], ["export", "front"]):
+        assert kofn(*argv)[0] == 2
+    assert list(tmp_path.iterdir()) == []
+    assert kofn(*CREATE, *ARMS)[0] == 0
+    assert kofn("create", "second", *ARMS, "--k", "2")[2] == ""  # the store is not new any more
+    assert "there is no campaign 'third' in" in kofn("show", "third")[2]
 
 
 def test_wrong_files_are_named(kofn: Kofn, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
@@ -112,6 +113,56 @@ def test_one_store_per_url_and_folder(tmp_path: Path, monkeypatch: pytest.Monkey
     assert store_at("sqlite:///shop.db") is not first
     create("sqlite:///shop.db", "second")
     assert campaigns(first) == []
+
+
+def test_a_store_that_was_not_meant_is_not_created(tmp_path: Path) -> None:
+    typo = f"sqlite:///{tmp_path}/typo.db"
+    for call in (
+        lambda: store_at(typo, create=False),
+        lambda: Store(typo, create=False),
+        lambda: kofn.Campaign.open("front", store=typo),
+        lambda: campaigns(typo),
+    ):
+        with pytest.raises(kofn.StoreError, match=r"there is no store in the file .*/typo\.db: check the URL"):
+            call()
+    assert list(tmp_path.iterdir()) == []
+    create(typo)
+    assert len(campaigns(typo)) == 1
+
+
+def test_a_database_without_tables_is_no_store(store_url: str, tmp_path: Path) -> None:
+    if store_url.startswith("sqlite"):
+        (tmp_path / "shop.db").touch()
+    with pytest.raises(kofn.StoreError, match="there is no store in the database"):
+        kofn.Campaign.open("front", store=store_url)
+    store = Store(store_url)
+    assert campaigns(store) == []
+    store.close()
+
+
+def test_only_its_owner_can_read_a_new_file(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        campaign = create(f"sqlite:///{tmp_path}/shop.db")
+        campaign.decide()
+        files = sorted(tmp_path.iterdir())
+        assert [file.name for file in files] == ["shop.db", "shop.db-shm", "shop.db-wal"]
+        assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
+    finally:
+        os.umask(before)
+    (tmp_path / "shared.db").touch(0o640)
+    (tmp_path / "shared.db").chmod(0o640)
+    Store(f"sqlite:///{tmp_path}/shared.db").close()
+    assert (tmp_path / "shared.db").stat().st_mode & 0o777 == 0o640  # an existing file keeps its permissions
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: Any) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("kofn.campaigns.store_file.os.open", refuses)
+    with pytest.raises(kofn.StoreError, match=r"shop\.db cannot be created: Permission denied"):
+        Store(f"sqlite:///{tmp_path}/shop.db")
 
 
 def test_import_kofn_does_not_import_sqlalchemy() -> None:

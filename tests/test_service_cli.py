@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
 
 from kofn import BadInput
 from kofn.campaigns import Campaign, store_at
+from kofn.campaigns.schema import CAMPAIGNS
 from kofn.cli import cli
 from kofn.core import StoreError
 from kofn.service import demo, server
@@ -130,25 +132,64 @@ def test_the_demo_learns_within_a_minute(sqlite_store: str) -> None:
     played = demo.Demo(store_at(sqlite_store), seed=3)
     for tick in range(240):
         played.step(tick / 4, 0.25)
-    campaign = Campaign.open("front-page", sqlite_store)
+    campaign = Campaign.open("demo-front-page", sqlite_store)
     insight = campaign.insight()
     likes = sorted(demo.GOODS.values())
     assert insight.summary.rewards > 2000
     assert insight.gain is not None
     assert insight.gain > 1.0
     assert sum(demo.GOODS[arm] for arm in insight.best) > 0.9 * sum(likes[-5:])
-    checked(Campaign.open("newsletter", sqlite_store))  # of zeros and ones, so that sums are exact in any order
+    checked(Campaign.open("demo-newsletter", sqlite_store))  # of zeros and ones, so that sums are exact in any order
 
 
 def test_the_demo_outlives_what_people_do_to_it(sqlite_store: str) -> None:
     played = demo.Demo(store_at(sqlite_store), seed=3)
     played.step(0.0, 1.0)
-    Campaign.open("newsletter", sqlite_store).pause()
-    Campaign.open("front-page", sqlite_store).retire_arm("Cookbook")
-    Campaign.open("front-page", sqlite_store).add_arm("Teapot")
-    Campaign.open("edge-servers", sqlite_store).delete()
+    Campaign.open("demo-newsletter", sqlite_store).pause()
+    Campaign.open("demo-front-page", sqlite_store).retire_arm("Cookbook")
+    Campaign.open("demo-front-page", sqlite_store).add_arm("Teapot")
+    Campaign.open("demo-edge-servers", sqlite_store).delete()
     for second in range(1, 5):
         played.step(float(second), 1.0)
     again = demo.Demo(store_at(sqlite_store), seed=4)  # as after a restart with the same store
     again.step(10.0, 1.0)
-    assert Campaign.open("front-page", sqlite_store).summary().plays > 100
+    assert Campaign.open("demo-front-page", sqlite_store).summary().plays > 100
+
+
+def row_of(name: str, store: str) -> Any:
+    with store_at(store).read() as connection:
+        return connection.execute(select(CAMPAIGNS).where(CAMPAIGNS.c.name == name)).mappings().one()
+
+
+@pytest.mark.parametrize("prefix", ["", "demo-"])
+def test_the_demo_never_touches_what_it_did_not_create(
+    sqlite_store: str, prefix: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A real campaign of a name that the docs use, and one of the demo's own name."""
+    goods = list(demo.GOODS)
+    real = Campaign.create(f"{prefix}front-page", goods, 5, reward_range=(0, 40), store=sqlite_store)
+    before = real.export()
+    played = demo.Demo(store_at(sqlite_store), seed=3)
+    for second in range(5):
+        played.step(float(second), 1.0)
+    assert real.export() == before
+    assert row_of(f"{prefix}front-page", sqlite_store)["made_by"] == ""
+    assert Campaign.open("demo-newsletter", sqlite_store).summary().plays > 20
+    left_alone = "the campaign 'demo-front-page' is left alone, because the demo did not create it"
+    assert (left_alone in caplog.text) == bool(prefix)
+
+
+def test_the_demo_leaves_a_real_campaign_alone_that_took_the_name_of_its_own(sqlite_store: str) -> None:
+    store = store_at(sqlite_store)
+    played = demo.Demo(store, seed=3)
+    played.step(0.0, 1.0)
+    assert row_of("demo-front-page", sqlite_store)["made_by"] == "demo"
+    Campaign.open("demo-front-page", sqlite_store).delete()
+    real = Campaign.create("demo-front-page", list(demo.GOODS), 5, reward_range=(0, 40), store=sqlite_store)
+    before = real.export()
+    for second in range(1, 30):  # rewards of decisions of the deleted campaign become due
+        played.step(float(second), 1.0)
+    again = demo.Demo(store, seed=4)  # after a restart
+    for second in range(3):
+        again.step(float(second), 1.0)
+    assert real.export() == before

@@ -10,6 +10,7 @@ import re
 import signal
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -231,17 +232,20 @@ def test_workers_share_the_work_and_the_numbers(postgres_store: str) -> None:
     all_there(campaign, visitors.acknowledged)
 
 
-def test_the_demo_fills_itself_and_learns() -> None:
+def test_the_demo_fills_itself_and_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     with Served(None, "--demo") as served:
         until = time.monotonic() + 60
         while True:
-            insight = httpx.get(f"{served.url}/api/campaigns/front-page/insight").json()
+            insight = httpx.get(f"{served.url}/api/campaigns/demo-front-page/insight").json()
             if insight["updates"] > 3 and insight["summary"]["rewards"] > 200:
                 break
             assert time.monotonic() < until, "the demo learned nothing within a minute"
             time.sleep(0.2)
         assert len(httpx.get(f"{served.url}/api/campaigns").json()["campaigns"]) == 3
-        served.stop()
+        assert len(list(tmp_path.glob("kofn-demo-*"))) == 1
+        assert served.stop() == 0
+        assert list(tmp_path.iterdir()) == []  # its store is removed
 
 
 def test_without_tokens_it_prints_a_link(sqlite_store: str) -> None:

@@ -1,9 +1,9 @@
 """Build the documentation site into build/site: `make docs`.
 
 The site generator sees a copy of the pages in build/pages that is laid out as the repository is: README.md at the
-top, docs/ and examples/ beside it. Every relative link therefore means the same on the site and in a forge's view of
-the files. Programs of examples/ and files without a suffix (LICENSE) become pages, because a browser would download
-them.
+top, docs/, examples/ and deploy/ beside it. Every relative link therefore means the same on the site and in a forge's
+view of the files. Programs of examples/, files of deploy/ and files without a suffix (LICENSE) become pages, because a
+browser would download them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,18 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build"
-AS_CODE = {"LICENSE": "text", "CITATION.cff": "yaml"}
-LINK = re.compile(r"(\]\([^)#\s]*?)(examples/\w+\.py|LICENSE|CITATION\.cff)(?=[)#])")
+AS_CODE = {
+    "LICENSE": "text",
+    "CITATION.cff": "yaml",
+    "deploy/kofn.service": "ini",
+    "deploy/kofn-backup.service": "ini",
+    "deploy/kofn-backup.timer": "ini",
+    "deploy/nginx.conf": "nginx",
+    "deploy/Dockerfile": "docker",
+    "deploy/compose.yaml": "yaml",
+    "deploy/Caddyfile": "text",
+}
+LINK = re.compile(r"(\]\([^)#\s]*?)(examples/\w+\.py|deploy/[\w.-]+|LICENSE|CITATION\.cff)(?=[)#])")
 
 
 def main() -> None:

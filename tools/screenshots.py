@@ -79,7 +79,7 @@ def campaigns(browser: Browser, address: str) -> None:
         for page, size, scheme in each:
             page.wait_for_selector(".card")
             take(page, "list", size, scheme)
-            page.goto(f"{address}#/front-page")
+            page.goto(f"{address}#/demo-front-page")
             page.wait_for_selector(".arms tbody tr")
             take(page, "campaign", size, scheme, whole=True)
             for key, name in (("n", "create"), ("?", "keys")):
@@ -90,7 +90,7 @@ def campaigns(browser: Browser, address: str) -> None:
             page.locator("button[title^=Retire]").first.click()
             take(page, "retire", size, scheme)
             page.keyboard.press("Escape")
-            page.goto(f"{address}#/edge-servers")
+            page.goto(f"{address}#/demo-edge-servers")
             page.wait_for_selector(".tile")
             take(page, "minimise", size, scheme, whole=True)
             page.goto(f"{address}#/not-there")

@@ -3,9 +3,10 @@
 `campaign` has the public class; each of its methods opens a `transaction` and calls one function of the files below.
 
 - What happens: `create`, `decide`, `reward`, `learn`, `expiry`, `report`, `transfer` (export and import), `verify`.
-- Many campaigns at once: `listing` (pages, sums, what has changed).
-- What is stored: `schema` (tables), `migrations` (how they change), `store` (the database), `rows` (a campaign's row,
-  arms and policy), `plan_rows` (the open plan), `names` (names and ids, checked where they enter).
+- Many campaigns at once: `listing` (pages, sums, what has changed), `backups` (of a whole store).
+- What is stored: `schema` (tables), `migrations` (how they change), `store` (the database), `store_file` (the file of a
+  SQLite store), `rows` (a campaign's row, arms and policy), `plan_rows` (the open plan), `names` (names and ids,
+  checked where they enter).
 """
 
 from kofn.core import MissingExtra
@@ -15,6 +16,7 @@ try:
 except ImportError as missing:
     raise MissingExtra("SQLAlchemy", "store") from missing
 
+from kofn.campaigns.backups import Backup, backup, restore
 from kofn.campaigns.campaign import Campaign, campaigns
 from kofn.campaigns.store import Store, store_at
 from kofn.responses import (
@@ -32,6 +34,7 @@ from kofn.responses import (
 
 __all__ = [
     "ArmInsight",
+    "Backup",
     "Campaign",
     "CampaignInsight",
     "Decision",
@@ -43,6 +46,8 @@ __all__ = [
     "Store",
     "Summary",
     "Verification",
+    "backup",
     "campaigns",
+    "restore",
     "store_at",
 ]

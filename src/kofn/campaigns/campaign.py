@@ -31,7 +31,7 @@ MAX_DECISIONS = 1_000_000
 
 def campaigns(store: str | Store | None = None) -> list[Summary]:
     """Return a summary of each campaign in a store, by name."""
-    with store_at(store).read() as connection:
+    with store_at(store, create=False).read() as connection:
         rows = connection.execute(select(CAMPAIGNS).order_by(CAMPAIGNS.c.name)).mappings()
         return [CampaignRow(**row).summary() for row in rows]
 
@@ -127,7 +127,7 @@ class Campaign:
     @classmethod
     def open(cls, name: str, store: str | Store | None = None) -> Self:
         """Open the campaign of that name."""
-        where = store_at(store)
+        where = store_at(store, create=False)
         with where.read() as connection:
             named = CAMPAIGNS.c.name == (name if is_campaign_name(name) else "")  # other text does not reach a database
             row = connection.execute(select(CAMPAIGNS).where(named)).mappings().one_or_none()

@@ -17,7 +17,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import Pool
 
-from kofn.campaigns import migrations
+from kofn.campaigns import migrations, store_file
 from kofn.campaigns.group_commit import GroupCommit
 from kofn.core import BadInput, MissingExtra, StoreError
 
@@ -48,8 +48,11 @@ _stores: dict[str, Store] = {}
 _opening = threading.Lock()
 
 
-def store_at(url: str | Store | None = None) -> Store:
-    """Return the store of that URL, one object per process. The default is KOFN_STORE, else sqlite:///kofn.db."""
+def store_at(url: str | Store | None = None, *, create: bool = True) -> Store:
+    """Return the store of that URL, one object per process. The default is KOFN_STORE, else sqlite:///kofn.db.
+
+    A store that does not exist is created; with `create=False`, StoreError is raised instead.
+    """
     if isinstance(url, Store):
         return url
     url = url or os.environ.get("KOFN_STORE") or DEFAULT
@@ -58,7 +61,7 @@ def store_at(url: str | Store | None = None) -> Store:
     with _opening:
         key = f"{os.getcwd()} {url}" if url.startswith("sqlite") else url  # paths may be relative
         if key not in _stores:
-            _stores[key] = Store(url)
+            _stores[key] = Store(url, create=create)
         return _stores[key]
 
 
@@ -69,7 +72,7 @@ class Store:
     faster, but a power failure may lose the last writes. On PostgreSQL, the server's configuration decides.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, create: bool = True) -> None:
         self.url = _checked(url)
         self.clock: Callable[[], float] = time.time
         self._policies: OrderedDict[int, tuple[int, Any, Any]] = OrderedDict()  # stamp, roster, snapshot
@@ -77,12 +80,12 @@ class Store:
         self.observe_wait: Callable[[float], object] = lambda _: None  # called with the seconds that a write waited
         self._sqlite = self.url.get_backend_name() == "sqlite"
         self._pool = _pool_size(self.url)
-        self._engine = _sqlite_engine(self.url) if self._sqlite else _postgres_engine(self.url, self._pool)
+        self._engine = _sqlite_engine(self.url, create) if self._sqlite else _postgres_engine(self.url, self._pool)
         weakref.finalize(self, self._engine.dispose)  # an unused store leaves no connection open
         self._new_locks()
         _alive.add(self)
         with self._translated_errors():
-            self._open()
+            self._open(create)
 
     def _new_locks(self) -> None:
         # SQLite has one writer at a time. Threads wait for this lock instead of polling the file.
@@ -96,10 +99,12 @@ class Store:
         """Return the number of the lock that a transaction on a campaign takes: SQLite has one for all campaigns."""
         return 0 if self._sqlite else campaign
 
-    def _open(self) -> None:
+    def _open(self, create: bool) -> None:
         with self._engine.begin() as connection:
             version = migrations.version_of(connection)
         self._check_version(version)
+        if version == 0 and not create:
+            raise StoreError(store_file.no_store(f"database {self}"))
         if self._sqlite:
             self._write_ahead()
         if version < len(migrations.MIGRATIONS):
@@ -293,7 +298,7 @@ def _checked(url: str) -> URL:
     raise BadInput(f"a store must be on SQLite ({DEFAULT}) or PostgreSQL (postgresql://user@host/name); got {backend}")
 
 
-def _sqlite_engine(url: URL) -> Engine:
+def _sqlite_engine(url: URL, create: bool) -> Engine:
     synchronous = url.query.get("synchronous", "full")
     if synchronous not in ("full", "normal"):
         raise BadInput(f"synchronous must be full or normal; got {synchronous!r}")
@@ -301,6 +306,7 @@ def _sqlite_engine(url: URL) -> Engine:
     folder = os.path.dirname(os.path.abspath(file))
     if not os.path.isdir(folder):
         raise StoreError(f"the store {url} cannot be opened: there is no folder {folder}")
+    store_file.prepare(file, create=create)
     plain = url.set(query={}, database=os.path.abspath(file))
     options = {"timeout": LOCK_TIMEOUT, "check_same_thread": False}
     engine = create_engine(plain, connect_args=options, pool_size=8, pool_timeout=LOCK_TIMEOUT)

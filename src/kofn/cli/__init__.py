@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from kofn import __version__
+from kofn.cli.backups import backup, restore
 from kofn.cli.campaigns import campaign
 from kofn.cli.experiments import compare, suite
 from kofn.cli.options import (
@@ -303,7 +304,7 @@ def completion(shell: str) -> None:
     click.echo(kind(cli, {}, "kofn", "_KOFN_COMPLETE").source())
 
 
-for command in (campaign, compare, replay, serve, suite, token):
+for command in (backup, campaign, compare, replay, restore, serve, suite, token):
     cli.add_command(command)
 
 

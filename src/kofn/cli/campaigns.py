@@ -109,21 +109,23 @@ def create(
     kofn campaign create front --arms-from goods.txt --store postgresql://shop@db/shop
     """
     from kofn.campaigns import Campaign
+    from kofn.cli.stores import noting_new_store
 
     names = [*arms, *(line.strip() for line in arms_from or () if line.strip())]
-    made = Campaign.create(
-        name,
-        names,
-        k,
-        policy=policy,
-        params=dict(map(setting, settings)) | ({} if horizon is None else {"horizon": horizon}),
-        reward_range=reward_range,
-        direction="minimize" if minimize else "maximize",
-        seed=seed,
-        store=store,
-        expire_after=expire_after,
-        keep_decisions=keep,
-    )
+    with noting_new_store(store):
+        made = Campaign.create(
+            name,
+            names,
+            k,
+            policy=policy,
+            params=dict(map(setting, settings)) | ({} if horizon is None else {"horizon": horizon}),
+            reward_range=reward_range,
+            direction="minimize" if minimize else "maximize",
+            seed=seed,
+            store=store,
+            expire_after=expire_after,
+            keep_decisions=keep,
+        )
     if as_json:
         echo_json(made.summary().to_dict())
     else:
@@ -401,11 +403,13 @@ def import_(file: IO[str], name: str | None, store: str | None) -> None:
     kofn campaign import front.json --store postgresql://shop@db/shop
     """
     from kofn.campaigns import Campaign
+    from kofn.cli.stores import noting_new_store
     from kofn.core import BadRecord
 
     try:
         exported = json.load(file)
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as why:
         raise BadRecord(f"{file.name} is not the JSON of an exported campaign: {why}") from None
-    made = Campaign.import_(exported, store=store, name=name)
+    with noting_new_store(store):
+        made = Campaign.import_(exported, store=store, name=name)
     click.echo(f"imported {made.name}: {made.summary().plays:,} plays")

@@ -22,7 +22,9 @@ MIB = 1024 * 1024
 )
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="Port; 0 for a free one.")
 @click.option("--workers", type=Count(), default=1, show_default=True, help="Number of processes.")
-@click.option("--demo", is_flag=True, help="Run simulated campaigns in a temporary store.")
+@click.option(
+    "--demo", is_flag=True, help="Also run simulated campaigns, named demo-...; without --store, in a temporary store."
+)
 @click.option("--max-body", type=Count(), default=8, show_default=True, help="Largest request body, in MiB.")
 @click.option("--max-import", type=Count(), default=256, show_default=True, help="Largest imported campaign, in MiB.")
 @click.option(
@@ -86,12 +88,14 @@ def serve(
     kofn serve --host 0.0.0.0 --workers 4 --store postgresql://db/shop
     """
     import os
+    import signal
     import sys
     from contextlib import ExitStack
     from dataclasses import replace
     from tempfile import TemporaryDirectory
 
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: for small matrices, more threads are slower
+    from kofn.cli.stores import new_file
     from kofn.service import logs, server
     from kofn.service.settings import Settings, is_loopback, prefix, proxy_address
     from kofn.service.tokens import token_hash
@@ -113,6 +117,8 @@ def serve(
         if demo and store is None:
             folder = stack.enter_context(TemporaryDirectory(prefix="kofn-demo-"))
             settings = replace(settings, store=f"sqlite:///{folder}/demo.db?synchronous=normal")
+        elif file := new_file(store):
+            click.echo(f"kofn: note: creating the store {file}", err=True)
         server.wait_for_store(settings.store, wait_for_store)
         made = None if private else server.session_token(host, settings)
         settings = replace(settings, open=private, session=made and token_hash(made))
@@ -123,6 +129,8 @@ def serve(
             click.echo("The store has no tokens. This one is valid until the service stops:", err=True)
             click.echo(f"  dashboard  {url}/#token={made}", err=True)
             click.echo(f"  programs   export KOFN_URL={url} KOFN_TOKEN={made}", err=True)
+        # uvicorn raises the signal again after it has stopped: exit with 0, and remove what is temporary
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         code = server.serve(listener, settings, workers=workers, demo=demo)
     sys.exit(code)
 
@@ -158,9 +166,11 @@ def create(
 ) -> None:
     """Create a token for NAME and print it. It cannot be shown again: the store keeps only its hash."""
     from kofn.campaigns import store_at
+    from kofn.cli.stores import noting_new_store
     from kofn.service.tokens import create_token
 
-    made, known = create_token(store_at(store), name, scope, campaign, expires_after=expires)
+    with noting_new_store(store):
+        made, known = create_token(store_at(store), name, scope, campaign, expires_after=expires)
     if as_json:
         echo_json({"token": made} | known.to_dict())
     else:
@@ -178,7 +188,7 @@ def list_(store: str | None, as_json: bool) -> None:
     from kofn.campaigns import store_at
     from kofn.service.tokens import tokens
 
-    found = tokens(store_at(store))
+    found = tokens(store_at(store, create=False))
     if as_json:
         echo_json([each.to_dict() for each in found])
         return
@@ -197,5 +207,5 @@ def revoke(number: int, store: str | None) -> None:
     from kofn.campaigns import store_at
     from kofn.service.tokens import revoke_token
 
-    known = revoke_token(store_at(store), number)
+    known = revoke_token(store_at(store, create=False), number)
     click.echo(f"revoked token {known.id} of {known.name}")

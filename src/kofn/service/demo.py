@@ -12,11 +12,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
+from sqlalchemy import select
 
-from kofn.campaigns import Campaign, Decision, Store
+from kofn.campaigns import Campaign, Decision, Store, create
+from kofn.campaigns.names import arm_names
+from kofn.campaigns.schema import CAMPAIGNS
 from kofn.core import CampaignExists, KofnError, NoSuchCampaign, NotRunning
 
 log = logging.getLogger("kofn.service")
+
+MARK = "demo"
+"""`made_by` of the campaigns that the demo creates. It plays no others, whatever their names."""
+
+EXPIRE_AFTER = 120.0
+"""Seconds until a decision of the demo without a reward expires."""
 
 GOODS = {
     "Copper kettle": 0.14,
@@ -104,26 +113,31 @@ class DemoCampaign:
     delay: float = 3.0  # mean delay of a reward, in seconds
     lost: float = 0.02  # share of decisions that never get a reward
 
-    def create_or_open(self, store: Store) -> Campaign:
-        """Return the campaign. It is created if it does not exist."""
+    def create_or_open(self, store: Store) -> Campaign | None:
+        """Return the campaign, created if it does not exist. None if another than the demo created it."""
+        names = arm_names(self.arms)
+        policy = create.policy_for("thompson", len(names), self.k, None, None, self.reward_range, self.direction)
+        row = create.new_row(self.name, policy, store.clock(), EXPIRE_AFTER, create.KEEP)
+        row.made_by = MARK
         try:
-            return Campaign.create(
-                self.name,
-                self.arms,
-                self.k,
-                store=store,
-                reward_range=self.reward_range,
-                expire_after=120.0,
-                direction="minimize" if self.direction == "minimize" else "maximize",
-            )
+            return Campaign._insert(store, row, lambda tx: create.insert(tx, names, policy), "created")
         except CampaignExists:
-            return Campaign.open(self.name, store)
+            return self._open(store)
+
+    def _open(self, store: Store) -> Campaign | None:
+        campaign = Campaign.open(self.name, store)
+        with store.read() as connection:  # by id: another campaign may take the name meanwhile
+            made_by = connection.execute(select(CAMPAIGNS.c.made_by).where(CAMPAIGNS.c.id == campaign._id)).scalar()
+        if made_by == MARK:
+            return campaign
+        log.warning("demo: the campaign %r is left alone, because the demo did not create it", self.name)
+        return None
 
 
 DEMO_CAMPAIGNS = (
-    DemoCampaign("front-page", list(GOODS), 5, basket, (0.0, 40.0), per_second=60.0, delay=3.0),
-    DemoCampaign("newsletter", list(STORIES), 3, click, per_second=25.0, delay=6.0),
-    DemoCampaign("edge-servers", list(SERVERS), 4, slowest, (0.0, 400.0), "minimize", per_second=30.0, delay=0.5),
+    DemoCampaign("demo-front-page", list(GOODS), 5, basket, (0.0, 40.0), per_second=60.0, delay=3.0),
+    DemoCampaign("demo-newsletter", list(STORIES), 3, click, per_second=25.0, delay=6.0),
+    DemoCampaign("demo-edge-servers", list(SERVERS), 4, slowest, (0.0, 400.0), "minimize", per_second=30.0, delay=0.5),
 )
 
 
@@ -143,7 +157,8 @@ class Demo:
 
     def __init__(self, store: Store, seed: int | None = None) -> None:
         self._rng = np.random.default_rng(seed)
-        self._campaigns = [(each, each.create_or_open(store)) for each in DEMO_CAMPAIGNS]
+        found = [(each, each.create_or_open(store)) for each in DEMO_CAMPAIGNS]
+        self._campaigns = [(each, campaign) for each, campaign in found if campaign is not None]
         self._due: list[tuple[float, int, Campaign, str, float]] = []
         self._count = 0
         self._stop = threading.Event()

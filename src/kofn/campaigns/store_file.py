@@ -1,0 +1,75 @@
+"""The file of a SQLite store: who may read it, and what is refused before SQLite opens it."""
+
+from __future__ import annotations
+
+import os
+
+from sqlalchemy import make_url
+from sqlalchemy.exc import ArgumentError
+
+from kofn.core import StoreError
+
+OWNER_ONLY = 0o600
+"""Permissions of new files. A store holds the secrets of decision ids and the hashes of tokens."""
+
+BACKUP_ID = int.from_bytes(b"kofB", "big")
+"""SQLite's `application_id` of a backup. Stores have 0, so a backup is not served, and thereby changed, by mistake."""
+
+_ID_AT = slice(68, 72)  # the application_id in the header of a SQLite file
+
+
+def prepare(file: str, *, create: bool) -> None:
+    """Create the file if it is missing, readable by its owner only; without `create`, raise StoreError.
+
+    SQLite gives the files of its write-ahead log the permissions of this file.
+    """
+    if not os.path.exists(file):
+        if not create:
+            raise StoreError(no_store(f"file {os.path.abspath(file)}"))
+        create_private(file)
+    elif is_backup(file):
+        raise StoreError(f"{file} is a backup of a store: restore it with `kofn restore` into a new store")
+
+
+def no_store(where: str) -> str:
+    """Return the message about a store that does not exist."""
+    return (
+        f"there is no store in the {where}: check the URL. `kofn serve`, `kofn campaign create` and Campaign.create() "
+        "create a new store"
+    )
+
+
+def create_private(file: str) -> None:
+    """Create an empty file that only its owner can read. A file that another process has just created is kept."""
+    try:
+        os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY))
+    except FileExistsError:
+        pass
+    except OSError as why:
+        raise StoreError(f"the store {file} cannot be created: {why.strerror or why}") from why
+
+
+def is_backup(file: str) -> bool:
+    """Return whether `kofn backup` made this file."""
+    try:
+        with open(file, "rb") as opened:
+            header = opened.read(100)
+    except OSError:
+        return False  # SQLite reports why it cannot be read
+    return header.startswith(b"SQLite format 3\0") and int.from_bytes(header[_ID_AT], "big") == BACKUP_ID
+
+
+def missing_file(url: str) -> str | None:
+    """Return the path of a SQLite URL if there is no such file, else None. Other URLs are not checked.
+
+    >>> missing_file("sqlite:////nowhere/shop.db"), missing_file("postgresql://db/shop")
+    ('/nowhere/shop.db', None)
+    """
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        return None  # the store says what is wrong with it
+    file = parsed.database
+    if parsed.get_backend_name() != "sqlite" or not file or file == ":memory:" or os.path.exists(file):
+        return None
+    return os.path.abspath(file)

@@ -1,0 +1,26 @@
+"""Commands that may create a store say so on stderr, so that a mistyped path is noticed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+
+def new_file(url: str | None) -> str | None:
+    """Return the path of a SQLite store that does not exist yet, else None."""
+    from kofn.campaigns.store import DEFAULT
+    from kofn.campaigns.store_file import missing_file
+
+    return missing_file(url or os.environ.get("KOFN_STORE") or DEFAULT)
+
+
+@contextmanager
+def noting_new_store(url: str | None) -> Iterator[None]:
+    """Run a block that may create the store of that URL. If it did, say so on stderr."""
+    file = new_file(url)
+    yield
+    if file:
+        click.echo(f"kofn: note: created the store {file}", err=True)
