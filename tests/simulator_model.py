@@ -47,6 +47,7 @@ class Row(NamedTuple):
     version: int
     free: int
     plan_plays: int
+    roster_version: int
 
 
 @dataclass
@@ -125,34 +126,59 @@ class Model:
         committed = after.row.version != before.row.version
         check(committed or after.row == before.row, f"the row changed without a new version: {before.row} {after.row}")
         new = self._new_decisions(before.row.decided)
-        pairs = sorted(zip(calls, outcomes, strict=True), key=lambda pair: bool(pair[1].failed))
-        for call, outcome in pairs:  # those without an answer come last: what is left is theirs
-            if outcome.failed and not committed:
-                continue
-            if isinstance(call, Decide):
-                self._decide(call, outcome, before, new)
-            elif isinstance(call, Reward):
-                self._reward(call, outcome, before, after)
-            elif isinstance(call, Total):
-                self._total(call, outcome, before)
-            elif isinstance(call, AddArm | RetireArm):
-                self._arm(call, outcome)
-            elif isinstance(call, Enter):
-                check(outcome.refused is None, f"refused: {outcome}")
-                self.truth.state = call.state
-            elif isinstance(call, Read):
-                self._read(call, outcome)
-            else:
-                check(isinstance(call, Expire) and outcome.refused is None, f"{call} -> {outcome}")
+        pairs = list(zip(calls, outcomes, strict=True))
+        for call, outcome in pairs:
+            if not outcome.failed:
+                self._answered(call, outcome, before, after, new)
+        for call, outcome in pairs:
+            if outcome.failed and committed and self._took_effect(call, before, after, new):
+                self._answered(call, outcome, before, after, new)
         check(not new, f"decisions that nobody asked for: {new}")
         self.compare(after.row)
+
+    def _answered(self, call: Call, outcome: Outcome, before: Seen, after: Seen, new: dict[str, Subset]) -> None:
+        """Follow a call that was answered or refused, or that took effect without an answer."""
+        if isinstance(call, Decide):
+            self._decide(call, outcome, before, new)
+        elif isinstance(call, Reward):
+            self._reward(call, outcome, before, after)
+        elif isinstance(call, Total):
+            self._total(call, outcome, before)
+        elif isinstance(call, AddArm | RetireArm):
+            self._arm(call, outcome)
+        elif isinstance(call, Enter):
+            check(outcome.refused is None, f"refused: {outcome}")
+            self.truth.state = call.state
+        elif isinstance(call, Read):
+            self._read(call, outcome)
+        else:
+            check(isinstance(call, Expire) and outcome.refused is None, f"{call} -> {outcome}")
+
+    def _took_effect(self, call: Call, before: Seen, after: Seen, new: dict[str, Subset]) -> bool:
+        """Return whether a call without an answer took effect: another call of its group may have been committed."""
+        if isinstance(call, Decide):
+            return len(new) >= call.count
+        if isinstance(call, Reward):
+            fresh = [id for id, _ in call.rewards if id not in self.truth.rewards and self._stored(id, before)]
+            return any(after.rewards.get(_place(id)[:2]) for id in fresh)
+        if isinstance(call, Total):
+            return after.row.totalled > self._totalled()
+        if isinstance(call, AddArm | RetireArm):
+            return after.row.roster_version > len(self.truth.names) - self.setting.n_arms + self._retired()
+        return True
+
+    def _totalled(self) -> int:
+        return sum(count for count, _ in self.truth.totals.values()) + self.truth.twice_plays
+
+    def _retired(self) -> int:
+        return len(self.truth.names) - len(self.truth.active)
 
     def compare(self, row: Row) -> None:
         """Compare the counters and the arms with the model."""
         truth = self.truth
         check(row.decided == len(truth.decisions), f"{row.decided} decisions, not {len(truth.decisions)}")
         check(row.rewarded == len(truth.rewards), f"{row.rewarded} rewards, not {len(truth.rewards)}")
-        totalled = sum(count for count, _ in truth.totals.values()) + truth.twice_plays
+        totalled = self._totalled()
         check(row.totalled == totalled, f"{row.totalled} plays in totals, not {totalled}")
         total = sum(truth.rewards.values()) + sum(total for _, total in truth.totals.values()) + truth.twice
         check(row.total == total, f"the rewards sum to {row.total}, not {total}")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
+from importlib.util import find_spec
 from itertools import count
 from random import Random
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from tests.simulator_calls import (
     Mail,
     Outcome,
     Place,
+    Read,
     Reward,
     Worker,
     customer,
@@ -36,6 +38,9 @@ from tests.simulator_world import EXPIRE_AFTER, RECORDED, SETTINGS, START, World
 
 ALL_CHECKS = frozenset({"keys", "forgotten"})
 """Checks that can be switched off, to simulate code without these promises."""
+
+MAX_GROUP = 4
+"""Most calls of a group."""
 
 MOST_PLAYS = 200
 """Largest rest of a plan that is played at the end of a seed to see that the policy learns."""
@@ -58,6 +63,7 @@ class Profile:
     restart_rate: float
     backup_rate: float
     jump_rate: float
+    group_rate: float
     skewed: bool
     habits: Habits
 
@@ -72,6 +78,7 @@ class Profile:
             restart_rate=rng.choice([0.0, 0.03]),
             backup_rate=rng.choice([0.0, 0.0, 0.1]),
             jump_rate=rng.choice([0.0, 0.05, 0.2]),
+            group_rate=rng.choice([0.0, 0.5]) if commits_groups() else 0.0,
             skewed=rng.random() < 0.3,
             habits=Habits(
                 keyed=keyed,
@@ -83,6 +90,18 @@ class Profile:
                 changes=rng.choice([0.0, 0.3]),
             ),
         )
+
+
+class Queued(NamedTuple):
+    """An operation of the store's group commit, before it is put into its queue."""
+
+    lock: int
+    job: Any
+    execute: Any
+
+
+class _Queueing(BaseException):
+    """Stops a call when its operation is about to be queued."""
 
 
 class Process:
@@ -105,12 +124,37 @@ class Process:
         self.open()
 
     def execute(self, calls: list[Call]) -> list[Outcome]:
-        """Make calls that are committed as one group. Without group commit, a group is one call."""
-        return [self._one(call) for call in calls]
+        """Make calls as one group: the store executes them in one transaction, as if they had waited for each other."""
+        if len(calls) == 1:
+            return [self._outcome(lambda: calls[0].perform(self.campaigns[calls[0].campaign]))]
+        groups = self.store.groups
+        jobs = [self._job(call) for call in calls]
+        lock, execute = jobs[0].lock, jobs[0].execute
+        for each in jobs:
+            groups._enqueue(lock, each.job)
+        with patch.object(groups, "_go_on", lambda *_: None):  # no thread goes on with what a dead process left
+            try:
+                groups._lead(lock, execute)
+            except Killed:
+                self.restart()
+                return [Outcome(failed="killed") for _ in calls]
+        return [self._outcome(each.job.done.result) for each in jobs]
 
-    def _one(self, call: Call) -> Outcome:
+    def _job(self, call: Call) -> Queued:
+        """Return what the call would put into the queue."""
+        caught: list[Queued] = []
+
+        def run(lock: int, job: Any, execute: Any) -> None:
+            caught.append(Queued(lock, job, execute))
+            raise _Queueing
+
+        with patch.object(self.store.groups, "run", run), suppress(_Queueing):
+            call.perform(self.campaigns[call.campaign])
+        return caught[0]
+
+    def _outcome(self, work: Callable[[], Any]) -> Outcome:
         try:
-            return Outcome(call.perform(self.campaigns[call.campaign]))
+            return Outcome(work())
         except StoreError as why:
             return Outcome(failed=str(why).rpartition("failed: ")[2])
         except KofnError as why:
@@ -182,11 +226,25 @@ class Run:
             else:
                 self.note(f"backup {len(self.backups)}")
                 self.backups.append(Known(self.world.backup(), [model.backup() for model in self.models]))
-        worker = rng.randrange(len(self.workers))
         process = rng.randrange(len(self.processes))
-        faulty = rng.random() < profile.fault_rate
-        outcome = self._call(process, self.pending[worker], worker, faulty=faulty)
-        self.pending[worker] = self.workers[worker].send(outcome)
+        workers = self._group()
+        calls = [self.pending[worker] for worker in workers]
+        outcomes = self._calls(process, calls, str(workers), faulty=rng.random() < profile.fault_rate)
+        for worker, outcome in zip(workers, outcomes, strict=True):
+            self.pending[worker] = self.workers[worker].send(outcome)
+
+    def _group(self) -> list[int]:
+        """Return the workers whose calls are executed together: often one, or several that write."""
+        workers = self.rng.sample(range(len(self.workers)), len(self.workers))
+        if self.rng.random() >= self.profile.group_rate or isinstance(self.pending[workers[0]], Read):
+            return workers[:1]
+        lock_of, pending = self.processes[0].store.lock_of, self.pending
+        lock = lock_of(self.models[pending[workers[0]].campaign].id)
+        return [
+            worker
+            for worker in workers[:MAX_GROUP]
+            if not isinstance(pending[worker], Read) and lock_of(self.models[pending[worker].campaign].id) == lock
+        ]
 
     def _restore(self, number: int) -> None:
         self.note(f"backup {number} is restored")
@@ -197,26 +255,32 @@ class Run:
             truth_again = model.backup()
             known.truths[model.campaign] = truth_again
 
-    def _call(self, process: int, call: Call, worker: int | None = None, *, faulty: bool = False) -> Outcome:
-        """Make a call, perhaps with a fault, and check what it did."""
-        model = self.models[call.campaign]
-        before = model.seen([call])
+    def _call(self, process: int, call: Call, who: str = "end") -> Any:
+        """Make a call without a fault, and return its answer."""
+        return self._calls(process, [call], who)[0].value
+
+    def _calls(self, process: int, calls: list[Call], who: str, *, faulty: bool = False) -> list[Outcome]:
+        """Make calls as one group, perhaps with a fault, and check what they did."""
+        models = [model for model in self.models if any(call.campaign == model.campaign for call in calls)]
+        before = [model.seen([call for call in calls if call.campaign == model.campaign]) for model in models]
         FAULTS.arm(draw_fault(self.rng) if faulty else None)
-        outcome = self.processes[process].execute([call])[0]
+        outcomes = self.processes[process].execute(calls)
         fired = FAULTS.fired
         FAULTS.arm(None)
-        who = "end" if worker is None else f"worker {worker}"
-        self.note(f"{who}, process {process}: {call}{f' [{fired}]' if fired else ''} -> {outcome}")
-        check(not outcome.failed or fired is not None, f"it failed without a fault: {outcome}")
-        model.follow([call], [outcome], before)
-        return outcome
+        for call, outcome in zip(calls, outcomes, strict=True):
+            self.note(f"{who} process {process}: {call}{f' [{fired}]' if fired else ''} -> {outcome}")
+            check(not outcome.failed or fired is not None, f"it failed without a fault: {outcome}")
+        for model, seen in zip(models, before, strict=True):
+            pairs = [pair for pair in zip(calls, outcomes, strict=True) if pair[0].campaign == model.campaign]
+            model.follow([call for call, _ in pairs], [outcome for _, outcome in pairs], seen)
+        return outcomes
 
     # The end of a seed.
 
     def _finish(self) -> None:
         """Without faults, every pending call succeeds, the policies learn, and all records agree."""
         for worker, call in enumerate(self.pending):
-            self._call(self.rng.randrange(len(self.processes)), call, worker)
+            self._calls(self.rng.randrange(len(self.processes)), [call], f"[{worker}]")
         for model in self.models:
             self._learns(model)
             model.compare_records()
@@ -232,10 +296,10 @@ class Run:
         self.now += 2 * EXPIRE_AFTER  # nothing is in flight any more
         before, place = model.row(), self.places[model.campaign]
         process = self.rng.randrange(len(self.processes))
-        first = self._call(process, Decide(model.campaign, 1, "end 1", place.habits.keyed)).value
+        first = self._call(process, Decide(model.campaign, 1, "end 1", place.habits.keyed))
         rest = min(model.row().free, MOST_PLAYS)
         if rest:
-            first += self._call(process, Decide(model.campaign, rest, "end 2", place.habits.keyed)).value
+            first += self._call(process, Decide(model.campaign, rest, "end 2", place.habits.keyed))
         process = self.rng.randrange(len(self.processes))
         self._call(process, Reward(model.campaign, tuple((each.id, place.value()) for each in first)))
         if rest < MOST_PLAYS:
@@ -262,6 +326,11 @@ def rebuilt_differences(store: Store, world: World, model: Model) -> list[str]:
     comparison = verify._Comparison()
     verify._compare_policy(comparison, log)
     return comparison.differences()
+
+
+def commits_groups() -> bool:
+    """Return whether the code under test has group commit."""
+    return find_spec("kofn.campaigns.group_commit") is not None
 
 
 def takes_keys() -> bool:
