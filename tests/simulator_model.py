@@ -48,6 +48,7 @@ class Row(NamedTuple):
     free: int
     plan_plays: int
     roster_version: int
+    waited: float
 
 
 @dataclass
@@ -72,6 +73,7 @@ class Seen(NamedTuple):
     batches: dict[int, tuple[int, int]]  # salt and count of stored batches, by their first decision
     rewards: dict[tuple[int, int], list[float]]  # what is recorded for each decision
     keys: set[str]  # keys of stored totals
+    alone: bool  # whether they are one call only: else one may delete what the next asks for
 
 
 class Model:
@@ -113,7 +115,7 @@ class Model:
         keys = set()
         if any(isinstance(call, Total) for call in calls):
             keys = {row[0] for row in self._rows("key FROM kofn_totals WHERE campaign = ?")}
-        return Seen(self.row(), batches, recorded, keys)
+        return Seen(self.row(), batches, recorded, keys, len(calls) == 1)
 
     def _rows(self, query: str, *values: Any) -> Sequence[Any]:
         return self.world.rows(f"SELECT {query}", self.id, *values)
@@ -262,6 +264,9 @@ class Model:
         rewards = self.truth.rewards
         known = {id: rewards[id] for id, _ in call.rewards if id in rewards}
         stored = {id for id, _ in call.rewards if self._stored(id, before)}
+        if not before.alone:
+            recorded = {id for id in stored if id not in known and after.rewards.get(_place(id)[:2])}
+            stored = {id for id in stored if self._stored(id, after)} | recorded
         conflicts = [id for id, value in call.rewards if known.get(id, value) != value and id in stored]
         if outcome.refused is not None:
             unknown = [id for id, _ in call.rewards if id not in self.truth.decisions]
@@ -273,8 +278,8 @@ class Model:
         accepted = [(id, value) for id, value in call.rewards if id in stored and id not in known]
         for id, value in accepted:
             check(id in self.truth.decisions, f"a reward was taken for {id}, which was never decided")
-            recorded = after.rewards[_place(id)[:2]]
-            check(recorded == [value], f"the reward {value:g} of {id} is recorded as {recorded}")
+            values = after.rewards[_place(id)[:2]]
+            check(values == [value], f"the reward {value:g} of {id} is recorded as {values}")
             rewards[id] = value
         if outcome.answered:
             self._count(call, outcome.value, len(accepted), len(known.keys() & stored))

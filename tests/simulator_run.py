@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import secrets
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from importlib.util import find_spec
 from itertools import count
@@ -34,13 +33,19 @@ from tests.simulator_calls import (
 )
 from tests.simulator_faults import FAULTS, Killed, draw_fault
 from tests.simulator_model import Model, Truth, Violation, check
-from tests.simulator_world import EXPIRE_AFTER, RECORDED, SETTINGS, START, World
+from tests.simulator_world import EXPIRE_AFTER, RECORDED, SETTINGS, START, World, seeded_secrets
 
-ALL_CHECKS = frozenset({"keys", "forgotten"})
+ALL_CHECKS = frozenset({"keys", "forgotten", "stuck"})
 """Checks that can be switched off, to simulate code without these promises."""
 
 MAX_GROUP = 4
 """Most calls of a group."""
+
+MUCH_LATER = 6.0
+"""A reward counts as lost, for the check that learning goes on, after so many times the mean delay of a reward."""
+
+FILLERS = 40
+"""Decisions of a turn while a plan waits for a lost reward."""
 
 MOST_PLAYS = 200
 """Largest rest of a plan that is played at the end of a seed to see that the policy learns."""
@@ -283,6 +288,8 @@ class Run:
             self._calls(self.rng.randrange(len(self.processes)), [call], f"[{worker}]")
         for model in self.models:
             self._learns(model)
+            if "stuck" in model.checks and model.setting.policy != "thompson" and self.rng.random() < 0.3:
+                self._goes_on(model)
             model.compare_records()
             verified = self.processes[0].campaigns[model.campaign].verify()
             check(verified.ok, f"verify: {verified.differences}")
@@ -304,6 +311,23 @@ class Run:
         self._call(process, Reward(model.campaign, tuple((each.id, place.value()) for each in first)))
         if rest < MOST_PLAYS:
             check(model.row().step > before.step, "a completed plan did not make the policy learn")
+
+    def _goes_on(self, model: Model) -> None:
+        """One reward of a plan is lost. After enough other rewards, the policy must learn, before anything expires."""
+        start, place = self.now, self.places[model.campaign]
+        row = model.row()
+        wait = MUCH_LATER * (row.waited / max(1, row.rewarded) + 1.0)
+        if row.free > MOST_PLAYS or wait > 0.8 * EXPIRE_AFTER:
+            return
+        lost = 1
+        for turn in range(6):
+            count = max(1, model.row().free) if turn == 0 else FILLERS
+            self.now = max(self.now, start + wait if turn >= 3 else start)
+            made = self._call(0, Decide(model.campaign, count, f"end, turn {turn}", place.habits.keyed))
+            self.now += 0.1
+            self._call(0, Reward(model.campaign, tuple((each.id, place.value()) for each in made[lost:])))
+            lost = 0
+        check(model.row().step > row.step, "one lost reward keeps the policy from learning")
 
 
 def rebuilt_differences(store: Store, world: World, model: Model) -> list[str]:
@@ -341,18 +365,7 @@ def takes_keys() -> bool:
 def promised() -> frozenset[str]:
     """Return the checks that the code under test is made to pass."""
     counts = "forgotten" in {each.name for each in fields(Rewarded)}
-    return frozenset([*(["keys"] if takes_keys() else []), *(["forgotten"] if counts else [])])
-
-
-@contextmanager
-def seeded_secrets(seed: int) -> Iterator[None]:
-    """Draw salts and stamps from a seed, too: a run is then the same each time."""
-    rng = Random(f"secrets {seed}")
-    with (
-        patch.object(secrets, "randbits", rng.getrandbits),
-        patch.object(secrets, "token_hex", lambda size=32: rng.randbytes(size).hex()),
-    ):
-        yield
+    return frozenset([*(["keys", "stuck"] if takes_keys() else []), *(["forgotten"] if counts else [])])
 
 
 def run_seed(world: World, seed: int, checks: frozenset[str], steps: int | None = None) -> tuple[list[str], str]:

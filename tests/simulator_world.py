@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import sqlite3
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Protocol
+from unittest.mock import patch
 
-from kofn.campaigns import Campaign
+from kofn.campaigns import Campaign, rows
 from kofn.campaigns.store import Store
 
 START = 1_000_000.0
@@ -78,6 +81,19 @@ class World(Protocol):
         """Restore a backup, under the open connections of the stores."""
 
 
+@contextmanager
+def seeded_secrets(seed: object) -> Iterator[None]:
+    """Draw salts, stamps and secrets from a seed, too: a run is then the same each time."""
+    rng = Random(f"secrets {seed}")
+    with (
+        patch.object(secrets, "randbits", rng.getrandbits),
+        patch.object(secrets, "token_hex", lambda size=32: rng.randbytes(size).hex()),
+        patch.object(rows, "_random", rng, create=True),
+    ):
+        yield
+
+
+@seeded_secrets("template")
 def create_campaigns(url: str) -> None:
     """Create the campaigns of the template."""
     store = Store(url)
