@@ -8,14 +8,14 @@ from typing import Any
 
 from sqlalchemy import select
 
-from kofn.campaigns import Campaign, Decision
+from kofn.campaigns import Campaign, Decision, Store
 from kofn.campaigns.schema import BATCHES, PLANS, REWARDS
 from kofn.campaigns.transaction import reading
 
 NAMES = list("abcdefgh")
 
 
-def create(store: str, name: str = "front", **settings: Any) -> Campaign:
+def create(store: str | Store, name: str = "front", **settings: Any) -> Campaign:
     """Create a campaign with 8 arms and k=3; the last three arms are the best."""
     given: dict[str, Any] = {"seed": 7, "reward_range": (0, 12), "store": store} | settings
     return Campaign.create(name, NAMES, 3, **given)

@@ -48,7 +48,7 @@ def test_a_campaign_from_the_shell(kofn: Kofn, tmp_path: Path, sqlite_store: str
     id, *arms = out.rstrip("\n").split("\t")
     assert len(arms) == 2
     assert kofn("reward", "front", id, "-2.5") == (0, "accepted 1, repeated 0\n", "")
-    assert read(kofn("reward", "front", id, "-2.5", "--json")) == {"accepted": 0, "repeated": 1}
+    assert read(kofn("reward", "front", id, "-2.5", "--json")) == {"accepted": 0, "repeated": 1, "forgotten": 0}
     decisions = read(kofn("decide", "front", "--count", "30", "--json"))
     assert len({each["id"] for each in decisions}) == 30
     rewards = tmp_path / "rewards.csv"

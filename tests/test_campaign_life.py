@@ -13,7 +13,7 @@ from sqlalchemy import select
 
 import kofn
 from kofn import Campaign
-from kofn.campaigns import Decision, campaigns
+from kofn.campaigns import Decision, Rewarded, campaigns
 from kofn.campaigns.schema import BATCHES, CAMPAIGNS, OF_CAMPAIGN, PLANS
 from kofn.campaigns.transaction import MAX_EVENTS
 from tests.campaign_tools import NAMES, checked, create, play, rewards_for
@@ -268,7 +268,7 @@ def test_expired_decisions_are_forgotten_when_there_are_too_many(store_url: str)
     waiting = campaign.open_decisions(1_000)
     assert len(waiting) == summary.expired
     gone = next(each for each in first[10:] if each.id not in {other.id for other in waiting})
-    assert campaign.rewards(rewards_for([gone])).repeated == 1  # too late: whether it had a reward is no longer known
+    assert campaign.rewards(rewards_for([gone])) == Rewarded(0, 0, forgotten=1)  # never said to be recorded
     assert campaign.rewards(rewards_for(waiting)).accepted == len(waiting)
     assert campaign.summary().rewards == 10 + len(waiting)
     checked(campaign)

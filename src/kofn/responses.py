@@ -91,10 +91,14 @@ class OpenDecision(Decision):
 
 @dataclass(frozen=True)
 class Rewarded(Response):
-    """How many rewards of a batch were new, and how many had been recorded before."""
+    """How many rewards of a batch were new, and how many had been recorded before.
+
+    `forgotten` counts rewards of expired decisions that are no longer stored: they were not recorded.
+    """
 
     accepted: int = field(metadata={"examples": [2]})
     repeated: int = field(metadata={"examples": [0]})
+    forgotten: int = field(default=0, metadata={"examples": [0]})
 
 
 @dataclass(frozen=True)

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, Self, overload
+from typing import Any, Self, TypeVar, overload
 
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
-from kofn.campaigns import create, decide, expiry, learn, report, reward, transfer, verify
-from kofn.campaigns.names import arm_names, campaign_name, is_campaign_name
-from kofn.campaigns.reward import Rewards
+from kofn.campaigns import create, decide, expiry, learn, report, reward, transaction, transfer, verify
+from kofn.campaigns.names import arm_names, campaign_name, check_key, is_campaign_name
+from kofn.campaigns.reward import RewardBatch, Rewards
 from kofn.campaigns.rows import CampaignRow, read_row
 from kofn.campaigns.schema import CAMPAIGNS, OF_CAMPAIGN, TOKENS
+from kofn.campaigns.statements import Driver
 from kofn.campaigns.store import Store, store_at
-from kofn.campaigns.transaction import MAX_POINTS, Transaction, reading, writing
+from kofn.campaigns.transaction import MAX_POINTS, Transaction
 from kofn.core import BadInput, CampaignExists, Direction, NoSuchCampaign, NotRunning, Seed, check_sizes, whole
 from kofn.core.checks import shown
 from kofn.responses import CampaignInsight, Decision, Event, OpenDecision, Point, Rewarded, Summary, Verification
+
+T = TypeVar("T")
 
 MAX_DECISIONS = 1_000_000
 """Most decisions of one call. A higher value lets one call hold the campaign's lock for longer."""
@@ -42,7 +47,7 @@ class Campaign:
     >>> len(decision.arms)
     2
     >>> Campaign.open("front-page", store=store).reward(decision.id, 12.5)
-    Rewarded(accepted=1, repeated=0)
+    Rewarded(accepted=1, repeated=0, forgotten=0)
 
     Many threads may share a campaign, and it survives a fork. Each call is one transaction.
     """
@@ -51,6 +56,27 @@ class Campaign:
         self.store = store
         self.name = row.name
         self._id, self._secret, self._range = row.id, row.key, (row.low, row.high)
+
+    def _write(self, work: Callable[[Transaction], T], heavy: bool = False) -> T:
+        """Execute an operation, together with those of other callers that wait."""
+        return transaction.run(self.store, self._id, self._same(work), heavy=heavy)
+
+    def _same(self, work: Callable[[Transaction], T]) -> Callable[[Transaction], T]:
+        """Return the operation, refused if the store has another campaign under this one's id."""
+
+        def checked(tx: Transaction) -> T:
+            if tx.row.key != self._secret:
+                raise NoSuchCampaign(
+                    f"the campaign {self.name!r} has been deleted, or its store replaced: open it again"
+                )
+            return work(tx)
+
+        return checked
+
+    @contextmanager
+    def _read(self) -> Iterator[Transaction]:
+        with transaction.reading(self.store, self._id) as tx:
+            yield self._same(lambda same: same)(tx)
 
     # Create, open, delete, move.
 
@@ -114,16 +140,18 @@ class Campaign:
     def delete(self) -> None:
         """Delete the campaign with all its rows, and the tokens that are limited to it."""
         with self.store.write() as connection:
-            read_row(connection, self._id, lock=True)
+            self._same(lambda tx: None)(
+                Transaction(self.store, connection, read_row(Driver(connection), self._id, lock=True))
+            )
             for table in OF_CAMPAIGN:
                 connection.execute(table.delete().where(table.c.campaign == self._id))
             connection.execute(TOKENS.delete().where(TOKENS.c.campaign == self.name))
             connection.execute(CAMPAIGNS.delete().where(CAMPAIGNS.c.id == self._id))
-        self.store.cache.pop(self._id, None)
+        self.store.drop(self._id)
 
     def export(self) -> dict[str, Any]:
         """Return everything as plain values, ready for JSON: the policy's record, decisions, rewards, history."""
-        with reading(self.store, self._id) as tx:
+        with self._read() as tx:
             return transfer.export(tx)
 
     @classmethod
@@ -135,20 +163,32 @@ class Campaign:
     # Decide and reward.
 
     @overload
-    def decide(self) -> Decision: ...
+    def decide(self, *, key: str | None = None) -> Decision: ...
     @overload
-    def decide(self, count: int) -> list[Decision]: ...
-    def decide(self, count: int | None = None) -> Decision | list[Decision]:
+    def decide(self, count: int, *, key: str | None = None) -> list[Decision]: ...
+    def decide(self, count: int | None = None, *, key: str | None = None) -> Decision | list[Decision]:
         """Return the next decision, or a list of `count` decisions. It never waits for a reward.
 
-        While the whole plan is in flight, further decisions are draws of the policy, or the best subset.
+        While the whole plan is in flight, further decisions are draws of the policy, or the best subset. A call with
+        the same `key` returns the same decisions, as long as they are stored: a call whose answer was lost can be
+        repeated.
         """
-        number = 1 if count is None else whole("count", count)
+        decisions = self._write(*self._decide(1 if count is None else count, key))
+        return decisions[0] if count is None else decisions
+
+    def submit_decide(self, count: int, *, key: str | None = None) -> Future[list[Decision]]:
+        """Return a future of `decide(count, key=key)`, which another thread executes."""
+        work, heavy = self._decide(count, key)
+        return transaction.submit(self.store, self._id, self._same(work), heavy=heavy)
+
+    @staticmethod
+    def _decide(count: int, key: str | None) -> tuple[Callable[[Transaction], list[Decision]], bool]:
+        number = whole("count", count)
         if number > MAX_DECISIONS:
             raise BadInput(f"count must be at most {MAX_DECISIONS:,} per call; got {number:,}")
-        with writing(self.store, self._id) as tx:
-            decisions = decide.decide(tx, number)
-        return decisions[0] if count is None else decisions
+        if key is not None:
+            check_key(key)
+        return lambda tx: decide.decide(tx, number, key), number >= transaction.HEAVY
 
     def reward(self, id: str, value: float) -> Rewarded:
         """Record the reward of a decision. Repeating it is harmless; another value for it is refused."""
@@ -156,11 +196,19 @@ class Campaign:
 
     def rewards(self, rewards: Rewards) -> Rewarded:
         """Record rewards of decisions, as {id: reward} or pairs: all of them, or none if one is refused."""
-        batch = reward.read_rewards(rewards, self._secret, *self._range)
+        batch = self._batch(rewards)
         if not batch:
             return Rewarded(0, 0)
-        with writing(self.store, self._id) as tx:
-            return reward.record_rewards(tx, batch)
+        return self._write(lambda tx: reward.record_rewards(tx, batch), heavy=len(batch) >= transaction.HEAVY)
+
+    def submit_rewards(self, rewards: Rewards) -> Future[Rewarded]:
+        """Return a future of `rewards(rewards)`, which another thread executes."""
+        batch = self._batch(rewards)
+        work = self._same(lambda tx: reward.record_rewards(tx, batch))
+        return transaction.submit(self.store, self._id, work, heavy=len(batch) >= transaction.HEAVY)
+
+    def _batch(self, rewards: Rewards) -> RewardBatch:
+        return reward.read_rewards(rewards, self._secret, *self._range)
 
     def reward_total(
         self,
@@ -175,19 +223,20 @@ class Campaign:
 
         With a `key`, such as the date of a log, repeating the call is harmless.
         """
-        with writing(self.store, self._id) as tx:
-            return reward.record_total(tx, arms, count, total, squares, key)
+        if key is not None:
+            check_key(key)
+        return self._write(lambda tx: reward.record_total(tx, arms, count, total, squares, key))
 
     # Report.
 
     def best(self) -> list[str]:
         """Return the names of the best subset, by what has been learned so far."""
-        with reading(self.store, self._id) as tx:
+        with self._read() as tx:
             return tx.roster.names_of(tx.snapshot.best())
 
     def summary(self) -> Summary:
         """Return the campaign at a glance."""
-        with reading(self.store, self._id) as tx:
+        with self._read() as tx:
             return tx.row.summary()
 
     @property
@@ -198,32 +247,32 @@ class Campaign:
     @property
     def arms(self) -> list[str]:
         """The names of the active arms."""
-        with reading(self.store, self._id) as tx:
+        with self._read() as tx:
             return tx.roster.names_of(tuple(tx.roster.active))
 
     def insight(self) -> CampaignInsight:
         """Return what has been learned: the best subset, its probability of being best, and the effect of each arm."""
-        with reading(self.store, self._id) as tx:
+        with self._read() as tx:
             return report.insight(tx)
 
     def history(self, points: int = MAX_POINTS) -> list[Point]:
         """Return plays and rewards over time, oldest first, in at most 2,000 points."""
-        with reading(self.store, self._id) as tx:
+        with self._read() as tx:
             return report.history(tx, points)
 
     def events(self, limit: int = 100) -> list[Event]:
         """Return the latest events, newest first."""
-        with reading(self.store, self._id) as tx:
+        with self._read() as tx:
             return report.events(tx, limit)
 
     def open_decisions(self, limit: int = 100) -> list[OpenDecision]:
         """Return decisions without a reward, newest first."""
-        with reading(self.store, self._id) as tx:
+        with self._read() as tx:
             return report.open_decisions(tx, limit)
 
     def verify(self) -> Verification:
         """Rebuild the policy and the counters from the log of rewards, and compare them with the store."""
-        with reading(self.store, self._id) as tx:
+        with self._read() as tx:
             log = verify.read_log(tx)
         return verify.verify(log)
 
@@ -231,13 +280,11 @@ class Campaign:
 
     def add_arm(self, name: str) -> None:
         """Add an arm. What was learned about the others is kept."""
-        with writing(self.store, self._id) as tx:
-            learn.add_arm(tx, name)
+        self._write(lambda tx: learn.add_arm(tx, name))
 
     def retire_arm(self, name: str) -> None:
         """Retire an arm: it is never shown again. What was learned about the others is kept."""
-        with writing(self.store, self._id) as tx:
-            learn.retire_arm(tx, name)
+        self._write(lambda tx: learn.retire_arm(tx, name))
 
     def pause(self) -> None:
         """Refuse decisions until `resume`. Rewards are still accepted."""
@@ -253,19 +300,26 @@ class Campaign:
 
     def expire(self) -> None:
         """Expire overdue decisions, as the next `decide` would."""
-        with writing(self.store, self._id) as tx:
+
+        def expire(tx: Transaction) -> None:
+            tx.changing()
             expiry.expire(tx)
 
+        self._write(expire)
+
     def _enter(self, state: str, allowed: set[str]) -> None:
-        with writing(self.store, self._id) as tx:
+        def enter(tx: Transaction) -> None:
             if tx.row.state == state:
                 return
             if tx.row.state not in allowed:
                 raise NotRunning(
                     f"the campaign {tx.row.name!r} is {tx.row.state}, which is final: create another campaign"
                 )
+            tx.changing()
             tx.row.state = state
             tx.note("resumed" if state == "running" else state)
+
+        self._write(enter)
 
     def __repr__(self) -> str:
         return f"Campaign({self.name!r}, store={str(self.store)!r})"

@@ -2,94 +2,93 @@
 
 from __future__ import annotations
 
-import secrets
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from hashlib import blake2b
 
-from sqlalchemy import bindparam, select
-
-from kofn.campaigns.expiry import expire
+from kofn.campaigns.batches import Batch
+from kofn.campaigns.expiry import expire, plan_missing_again
 from kofn.campaigns.names import write_id
-from kofn.campaigns.rows import subset_from, subset_text
-from kofn.campaigns.schema import BATCHES, PLANS
+from kofn.campaigns.rows import CampaignRow, new_stamp, subset_from, subset_text
 from kofn.campaigns.transaction import Transaction
-from kofn.core import NotRunning
+from kofn.core import Conflict, NotRunning
 from kofn.responses import Decision, moment
 
 FILLER = -1
 """The row number of a batch that is not of the plan."""
 
 _HINT = {"paused": "call resume() to decide again", "finished": "best() returns the subset that it found"}
-_FREE = (
-    select(PLANS.c.row, PLANS.c.subset, (PLANS.c.times - PLANS.c.count - PLANS.c.in_flight).label("free"))
-    .where(PLANS.c.campaign == bindparam("campaign"), PLANS.c.row.between(bindparam("start"), bindparam("end")))
-    .where(PLANS.c.times > PLANS.c.count + PLANS.c.in_flight)
-    .order_by(PLANS.c.row)
-    .limit(bindparam("most"))
-)
-_HAND_OUT = (
-    PLANS.update()
-    .where(PLANS.c.campaign == bindparam("c"), PLANS.c.row == bindparam("r"))
-    .values(in_flight=PLANS.c.in_flight + bindparam("n"))
-)
-_INSERT = BATCHES.insert()
 
 
 @dataclass
-class Batch:
-    """Plays of one subset that are handed out together; `first` is the number of the first decision."""
+class Share:
+    """Plays of one subset that are handed out together."""
 
     row: int
     subset: str
     count: int
-    first: int = 0
 
 
-def decide(tx: Transaction, count: int) -> list[Decision]:
-    """Hand out `count` decisions and store them as batches."""
+def request_of(row: CampaignRow, key: str) -> int:
+    """Return the hash under which the decisions of a call with this key are found."""
+    return int.from_bytes(blake2b(key.encode(), digest_size=8, key=row.key).digest(), signed=True)
+
+
+def decide(tx: Transaction, count: int, key: str | None = None) -> list[Decision]:
+    """Hand out `count` decisions and store them as batches. A call with a known key gets its decisions again."""
     row = tx.row
+    request = None if key is None else request_of(row, key)
+    if request is not None and (made := tx.batches.of_request(tx, request)):
+        if (before := sum(batch.count for batch in made)) != count:
+            raise Conflict(
+                f"the key {key!r} is that of {before} decisions, and this call asks for {count}: use a new key"
+            )
+        return list(_decisions(tx, made))
     if row.state != "running":
         raise NotRunning(f"the campaign {row.name!r} is {row.state}: {_HINT[row.state]}")
+    tx.changing()
     expire(tx)
-    batches = _from_plan(tx, min(count, row.free))
-    missing = count - sum(batch.count for batch in batches)
+    shares = _from_plan(tx, min(count, row.free))
+    missing = count - sum(share.count for share in shares)
     if missing:
-        batches += _fillers(tx, missing)
-    salt, due = secrets.randbits(32), tx.now + row.expire_after
-    rows = []
-    for batch in batches:
-        batch.first = row.decided
-        rows.append(
-            {"campaign": row.id, "first": batch.first, "count": batch.count, "open": batch.count, "salt": salt}
-            | {"step": row.step, "row": batch.row, "subset": batch.subset, "at": tx.now, "due": due}
-        )
-        row.decided += batch.count
-    tx.execute(_INSERT, rows)
+        plan_missing_again(tx)
+        again = _from_plan(tx, min(missing, row.free))
+        shares += again
+        missing -= sum(share.count for share in again)
+    if missing:
+        shares += _fillers(tx, missing)
+    salt, due = new_stamp(32), tx.now + row.expire_after
+    made = []
+    for share in shares:
+        of_row = row.decided, share.count, share.count, salt, row.step, share.row, share.subset
+        made.append(Batch(*of_row, tx.now, due, request))
+        tx.batches.add(made[-1])
+        row.decided += share.count
     row.in_flight += count
     row.next_due = due if row.next_due is None else min(row.next_due, due)
     tx.count(decided=count)
-    return list(_decisions(tx, batches, salt))
+    return list(_decisions(tx, made))
 
 
-def _from_plan(tx: Transaction, count: int) -> list[Batch]:
+def _from_plan(tx: Transaction, count: int) -> list[Share]:
     """Hand out free plays of the plan, round-robin from the row after the last one."""
     row = tx.row
     if not count:
         return []
-    after = {"campaign": row.id, "start": row.cursor + 1, "end": row.plan_rows - 1, "most": count}
-    found: list[Any] = list(tx.execute(_FREE, after))
+    found = tx.plan.free_rows(tx, row.cursor + 1, row.plan_rows - 1, count)
     if len(found) < count and row.cursor >= 0:
-        before = {"campaign": row.id, "start": 0, "end": row.cursor, "most": count - len(found)}
-        found += tx.execute(_FREE, before)
-    shares = share_out([free for _, _, free in found], count)
-    batches = [Batch(number, subset, share) for (number, subset, _), share in zip(found, shares, strict=True) if share]
-    tx.execute(_HAND_OUT, [{"c": row.id, "r": batch.row, "n": batch.count} for batch in batches])
-    row.free -= count
+        found += tx.plan.free_rows(tx, 0, row.cursor, count - len(found))
+    shares = share_out([each.free for each in found], count)
     largest = max(shares)
-    row.cursor = [batch.row for batch in batches if batch.count == largest][-1]
-    return batches
+    handed_out = []
+    for each, share in zip(found, shares, strict=True):
+        if share:
+            tx.plan.fly(tx, each, share)
+            handed_out.append(Share(each.row, each.subset, share))
+            if share == largest:
+                row.cursor = each.row
+    return handed_out
 
 
 def share_out(free: Sequence[int], count: int) -> list[int]:
@@ -111,23 +110,25 @@ def share_out(free: Sequence[int], count: int) -> list[int]:
     return shares
 
 
-def _fillers(tx: Transaction, count: int) -> list[Batch]:
+def _fillers(tx: Transaction, count: int) -> list[Share]:
     """Return plays for the time while the whole plan is in flight: draws of the policy, or its best subset."""
     snapshot = tx.snapshot
     fillers = Counter(snapshot.policy.filler(tx.row.fillers + i) for i in range(count))
     tx.row.fillers += count
-    return [Batch(FILLER, subset_text(snapshot.roster.to_numbers(subset)), n) for subset, n in fillers.items()]
+    return [Share(FILLER, subset_text(snapshot.roster.to_numbers(subset)), n) for subset, n in fillers.items()]
 
 
-def _decisions(tx: Transaction, batches: Sequence[Batch], salt: int) -> Iterator[Decision]:
+def _decisions(tx: Transaction, batches: Sequence[Batch]) -> Iterator[Decision]:
     """Yield one decision of each batch in turn, so that playing them in order interleaves the batches."""
-    at, secret, roster = moment(tx.now), tx.row.key, tx.roster
+    secret, roster = tx.row.key, tx.roster
     subsets = [subset_from(batch.subset) for batch in batches]
     arms = [roster.names_of(subset) for subset in subsets]
+    at = moment(batches[0].at)
     left = list(range(len(batches)))
     place = 0
     while left:
         for i in left:
-            yield Decision(write_id(secret, batches[i].first, place, salt), list(arms[i]), subsets[i], at)
+            id = write_id(secret, batches[i].first, place, batches[i].salt)
+            yield Decision(id, list(arms[i]), subsets[i], at)
         place += 1
         left = [i for i in left if batches[i].count > place]

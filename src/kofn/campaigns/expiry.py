@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Sequence
 
-from sqlalchemy import bindparam, func, select
+from sqlalchemy import select
 
+from kofn.campaigns.batches import Batch
 from kofn.campaigns.rows import CampaignRow
-from kofn.campaigns.schema import BATCHES, PLANS, REWARDS, TOTALS
+from kofn.campaigns.schema import BATCHES, REWARDS, TOTALS
 from kofn.campaigns.transaction import Transaction
 
 SLACK = 0.1
 """Share of `keep_decisions` by which stored decisions may exceed it before they are deleted. A higher value deletes
 less often, and more rows at once."""
 
-_IS_DUE = BATCHES.c.campaign == bindparam("c"), BATCHES.c.due <= bindparam("now")
-_DUE = select(BATCHES.c.first, BATCHES.c.open, BATCHES.c.step, BATCHES.c.row).where(*_IS_DUE)
-_EXPIRE = BATCHES.update().where(*_IS_DUE).values(due=None)
-_ROW = PLANS.c.campaign == bindparam("c"), PLANS.c.row == bindparam("r")
-_FREE = PLANS.c.times - PLANS.c.count - PLANS.c.in_flight
+OVERTAKEN = 30
+"""Fillers with a reward after which planned plays that are still missing may be planned again. A higher value waits
+longer for late rewards; a lower one plays more subsets twice."""
+
+LATE = 5.0
+"""Missing plays are planned again if they are in flight for more than this many times the mean delay of a reward."""
 
 
 def expire(tx: Transaction) -> None:
@@ -26,29 +28,37 @@ def expire(tx: Transaction) -> None:
     row = tx.row
     if row.next_due is None or tx.now < row.next_due:
         return
-    batches = tx.execute(_DUE, {"c": row.id, "now": tx.now}).all()
-    if batches:
-        tx.execute(_EXPIRE, {"c": row.id, "now": tx.now})
-        expired = sum(batch.open for batch in batches)
-        row.in_flight -= expired
-        row.expired += expired
-        landed: Counter[int] = Counter()
-        for batch in batches:
-            if batch.step == row.step and batch.row >= 0:
-                landed[batch.row] += batch.open
-        for number, count in landed.items():
-            row.free += _take_back(tx, number, count)
+    if batches := tx.batches.due(tx):
+        _give_up(tx, batches)
         forget(tx)
-    row.next_due = tx.execute(select(func.min(BATCHES.c.due)).where(BATCHES.c.campaign == row.id)).scalar()
+    row.next_due = tx.batches.next_due(tx)
 
 
-def _take_back(tx: Transaction, number: int, count: int) -> int:
-    """Count plays of a row as no longer in flight; return how many of them are free again."""
-    place = {"c": tx.id, "r": number}
-    before = int(tx.execute(select(_FREE).where(*_ROW), place).scalar_one())
-    landed = PLANS.update().where(*_ROW).values(in_flight=PLANS.c.in_flight - bindparam("n"))
-    tx.execute(landed, place | {"n": count})
-    return max(0, before + count) - max(0, before)
+def plan_missing_again(tx: Transaction) -> None:
+    """Plan plays again that are missing from the plan, while rewards of many later decisions have arrived.
+
+    Only for a policy that learns from its plan alone: otherwise one lost reward would stop it until the decision
+    expires. A reward that arrives nevertheless is counted like that of an expired decision.
+    """
+    row = tx.row
+    if row.overtaken < OVERTAKEN or tx.snapshot.policy.accepts_unplanned:
+        return
+    row.overtaken = 0
+    delay = row.waited / row.rewarded if row.rewarded else 0.0
+    _give_up(tx, tx.batches.of_plan(tx, tx.now - LATE * delay))
+
+
+def _give_up(tx: Transaction, batches: Sequence[Batch]) -> None:
+    """Count decisions as expired, and their plays as free."""
+    row = tx.row
+    tx.plan.load(tx, {batch.row for batch in batches if batch.step == row.step and batch.row >= 0})
+    for batch in batches:
+        batch.due = None
+        tx.batches.change(batch)
+        row.in_flight -= batch.open
+        row.expired += batch.open
+        if batch.step == row.step and batch.row >= 0:
+            tx.plan.landed(tx, batch.row, batch.open)
 
 
 def compact(tx: Transaction) -> None:
@@ -63,6 +73,7 @@ def compact(tx: Transaction) -> None:
     old = REWARDS.c.first <= cut, REWARDS.c.first.in_(select(BATCHES.c.first).where(*complete))
     deleted = tx.execute(REWARDS.delete().where(ours, *old)).rowcount
     tx.execute(BATCHES.delete().where(*complete))
+    tx.forget_batches()
     row.kept -= deleted
     row.compacted += deleted
     row.compact_at = compact_at(row)
@@ -95,7 +106,9 @@ def forget(tx: Transaction) -> None:
     old = REWARDS.c.first <= last, REWARDS.c.first.in_(select(BATCHES.c.first).where(*forgotten))
     rewards = tx.execute(REWARDS.delete().where(REWARDS.c.campaign == row.id, *old)).rowcount
     tx.execute(BATCHES.delete().where(*forgotten))
+    tx.forget_batches()
     deleted = row.expired - keep - left
+    row.forgotten_until = max(row.forgotten_until, last + 1)
     row.expired -= deleted
     row.forgotten += deleted
     row.kept -= rewards

@@ -106,6 +106,7 @@ def add_arm(tx: Transaction, name: str) -> None:
         raise BadInput(f"the campaign {state} an arm {name!r}: choose another name")
     number = len(roster.names)
     changed = Roster(roster.version + 1, [*roster.names, name], [*roster.active, number])
+    tx.changing()
     _change_arms(tx, changed, list(range(len(roster.active))), {"added": number})
     tx.note("arm added", name)
 
@@ -123,6 +124,7 @@ def retire_arm(tx: Transaction, name: str) -> None:
     number = roster.number_of[name]
     keep = [index for index, arm in enumerate(roster.active) if arm != number]
     changed = Roster(roster.version + 1, roster.names, [roster.active[index] for index in keep])
+    tx.changing()
     _change_arms(tx, changed, keep, {"retired": number})
     tx.note("arm retired", name)
 

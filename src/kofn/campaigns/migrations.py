@@ -172,7 +172,7 @@ def _to_version_3(connection: Connection) -> None:
 # Version 4: stamps of policies, idempotent decisions, plans that do not get stuck, tokens that expire.
 
 ADDED_COLUMNS_4: dict[str, dict[str, Any]] = {
-    "kofn_campaigns": {"overtaken": 0, "waited": 0.0},
+    "kofn_campaigns": {"overtaken": 0, "forgotten_until": 0, "waited": 0.0},
     "kofn_batches": {"request": None},
 }
 _V4 = MetaData()
@@ -183,13 +183,16 @@ def _to_version_4(connection: Connection) -> None:
     double = "DOUBLE PRECISION" if connection.dialect.name == "postgresql" else "DOUBLE"
     for column in (
         "kofn_campaigns ADD COLUMN stamp BIGINT NOT NULL DEFAULT 0",
+        "kofn_campaigns ADD COLUMN mark BIGINT NOT NULL DEFAULT 0",
         "kofn_campaigns ADD COLUMN overtaken BIGINT NOT NULL DEFAULT 0",
+        "kofn_campaigns ADD COLUMN forgotten_until BIGINT NOT NULL DEFAULT 0",
         f"kofn_campaigns ADD COLUMN waited {double} NOT NULL DEFAULT 0",
         "kofn_campaigns ADD COLUMN made_by TEXT NOT NULL DEFAULT ''",
         "kofn_batches ADD COLUMN request BIGINT",
         f"kofn_tokens ADD COLUMN expires {double}",
     ):
         connection.execute(text(f"ALTER TABLE {column}"))
+    connection.execute(text("UPDATE kofn_campaigns SET forgotten_until = decided WHERE forgotten > 0"))
     for (campaign,) in connection.execute(text("SELECT id FROM kofn_campaigns")).all():
         stamp = {"stamp": secrets.randbits(62), "id": campaign}
         connection.execute(text("UPDATE kofn_campaigns SET stamp = :stamp WHERE id = :id"), stamp)
@@ -212,6 +215,15 @@ def version_of(connection: Connection) -> int:
     if not inspect(connection).has_table("kofn_version"):
         return 0
     return connection.execute(text("SELECT version FROM kofn_version")).scalar() or 0
+
+
+def check_version(version: int | None) -> None:
+    """Raise StoreError if the store has another version: another kofn has migrated it since this process opened it."""
+    if version != len(MIGRATIONS):
+        raise StoreError(
+            f"the store has version {version}, and this process uses version {len(MIGRATIONS)}: another version of "
+            "kofn has migrated it. Restart this process with that version"
+        )
 
 
 def migrate(connection: Connection, patience: float) -> int:

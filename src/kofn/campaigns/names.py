@@ -63,6 +63,12 @@ def arm_names(names: object) -> list[str]:
     return found
 
 
+def check_key(key: object) -> None:
+    """Raise BadInput if this cannot be the key of a call."""
+    if not (isinstance(key, str) and 0 < len(key) <= MAX_LENGTH and key.isprintable()):
+        raise BadInput(f"a key must be text of 1 to {MAX_LENGTH} printable characters; got {shown(key)}")
+
+
 class DecisionPlace(NamedTuple):
     """Where a decision is stored: the batch that starts at `first`, the place in it, and the batch's salt."""
 

@@ -1,40 +1,51 @@
-"""The rows of the open plan: where observed plays are counted. Read on demand, written once at the end of a call."""
+"""The rows of the open plan: where plays are handed out and observed plays are counted.
+
+Rows are read on demand and written together at the end of a transaction. A process keeps them until another process
+writes to the campaign.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import bindparam, select
 
 from kofn.campaigns.rows import subset_from, subset_key
 from kofn.campaigns.schema import PLANS
-from kofn.campaigns.transaction import Transaction
+from kofn.campaigns.statements import ListStatement, Statement
+
+if TYPE_CHECKING:
+    from kofn.campaigns.transaction import Transaction
 
 UNLEARNED = -1
 """The `times` of a row that the policy cannot learn from. As a row number: plays that are counted in no row."""
 
-MAX_IN_LIST = 500
-"""Values in one IN list. Both databases limit the parameters of a statement; more values need more statements."""
-
-T = TypeVar("T")
+SMALL_PLAN = 512
+"""Rows of a plan that is read as a whole. A larger plan of which another process wrote a part is read row by row."""
 
 _COLUMNS = [PLANS.c[name] for name in ("row", "subset", "times", "in_flight", "count", "total", "squares")]
 _OURS = PLANS.c.campaign == bindparam("c")
-_BY_NUMBER = select(*_COLUMNS).where(_OURS, PLANS.c.row.in_(bindparam("rows", expanding=True)))
-_BY_SUBSET = select(*_COLUMNS).where(_OURS, PLANS.c.key.in_(bindparam("keys", expanding=True)))
-_OBSERVED = select(*_COLUMNS).where(_OURS, PLANS.c.count > 0).order_by(PLANS.c.row)
-_UPDATE = (
+_ALL = Statement(select(*_COLUMNS).where(_OURS).order_by(PLANS.c.row))
+_BY_NUMBER = ListStatement(lambda rows: select(*_COLUMNS).where(_OURS, PLANS.c.row.in_(rows)))
+_BY_SUBSET = ListStatement(lambda keys: select(*_COLUMNS).where(_OURS, PLANS.c.key.in_(keys)))
+_FREE = Statement(
+    select(*_COLUMNS)
+    .where(_OURS, PLANS.c.row.between(bindparam("start"), bindparam("end")))
+    .where(PLANS.c.times > PLANS.c.count + PLANS.c.in_flight)
+    .order_by(PLANS.c.row)
+    .limit(bindparam("most"))
+)
+_OBSERVED = Statement(select(*_COLUMNS).where(_OURS, PLANS.c.count > 0).order_by(PLANS.c.row))
+_UPDATE = Statement(
     PLANS.update()
     .where(_OURS, PLANS.c.row == bindparam("r"))
     .values(in_flight=bindparam("f"), count=bindparam("n"), total=bindparam("t"), squares=bindparam("q"))
 )
-
-
-def chunks(values: list[T]) -> Iterable[list[T]]:
-    """Split values into lists that one statement can take."""
-    return (values[start : start + MAX_IN_LIST] for start in range(0, len(values), MAX_IN_LIST))
+_INSERT = Statement(PLANS.insert())
+_DELETE = Statement(PLANS.delete().where(_OURS))
 
 
 @dataclass(eq=False)
@@ -52,9 +63,6 @@ class PlanRow:
     total: float = 0.0
     squares: float = 0.0
     new: bool = False
-
-    def __post_init__(self) -> None:
-        self.free_before = self.free
 
     @property
     def free(self) -> int:
@@ -82,70 +90,128 @@ class PlanRow:
 
 def observed_rows(tx: Transaction) -> list[PlanRow]:
     """Return the rows with observed plays, planned ones first."""
-    return [PlanRow(*row) for row in tx.execute(_OBSERVED, {"c": tx.id})]
+    tx.flush()
+    return [PlanRow(*row) for row in tx.driver.rows(_OBSERVED, {"c": tx.id})]
 
 
 def replace_plan(tx: Transaction, rows: Iterable[PlanRow]) -> None:
     """Delete the plan and insert another one."""
-    tx.execute(PLANS.delete().where(PLANS.c.campaign == tx.id))
-    tx.execute(PLANS.insert(), [row.values(tx.id) for row in rows])
+    rows = list(rows)
+    tx.flush()
+    tx.driver.run(_DELETE, {"c": tx.id})
+    tx.driver.run_many(_INSERT, [row.values(tx.id) for row in rows])
+    tx.plan = PlanRows(rows)
 
 
 class PlanRows:
-    """The rows that one call changes. Several rows may have the same subset; plays go to the first with room."""
+    """The rows of one plan that a process knows. Several may have the same subset; plays go to the first with room.
 
-    def __init__(self, tx: Transaction) -> None:
-        self.tx = tx
+    Given all rows, or after it has read them all, it reads nothing any more.
+    """
+
+    def __init__(self, rows: Iterable[PlanRow] | None = None) -> None:
         self._by_number: dict[int, PlanRow] = {}
         self._by_subset: dict[str, list[PlanRow]] = {}
         self._complete: set[str] = set()  # subsets of which all rows have been read
+        self._changed: dict[int, PlanRow] = {}
+        self._all = False
+        self._free: list[int] = []  # numbers of the rows with free plays, ascending, if all rows are known
+        if rows is not None:
+            self._know_all(rows)
 
-    def load(self, numbers: Iterable[int]) -> None:
-        """Read rows by number."""
-        for some in chunks(sorted(set(numbers))):
-            self._keep(self.tx.execute(_BY_NUMBER, {"c": self.tx.id, "rows": some}))
-
-    def load_subsets(self, subsets: Iterable[str]) -> None:
-        """Read all rows of these subsets, planned or not."""
-        missing = set(subsets) - self._complete
-        for some in chunks(sorted(map(subset_key, missing))):
-            self._keep(self.tx.execute(_BY_SUBSET, {"c": self.tx.id, "keys": some}))
-        self._complete |= missing
-
-    def _keep(self, rows: Iterable[Any]) -> None:
+    def _know_all(self, rows: Iterable[PlanRow]) -> None:
         for row in rows:
             if row.row not in self._by_number:
-                self._add(PlanRow(*row))
+                self._add(row)
+        self._all = True
+        self._free = sorted(number for number, row in self._by_number.items() if row.free)
 
     def _add(self, row: PlanRow) -> None:
         self._by_number[row.row] = row
         self._by_subset.setdefault(row.subset, []).append(row)
 
-    def landed(self, number: int) -> None:
-        """Count one play of this row as no longer in flight."""
-        self._by_number[number].in_flight -= 1
+    def _read_if_small(self, tx: Transaction) -> bool:
+        """Return whether all rows are known; read them if they are few."""
+        if not self._all and tx.row.plan_rows + tx.row.unplanned <= SMALL_PLAN:
+            self._know_all(PlanRow(*row) for row in tx.driver.rows(_ALL, {"c": tx.id}))
+        return self._all
 
-    def with_room(self, subset: str, count: int, number: int | None = None) -> PlanRow | None:
+    def load(self, tx: Transaction, numbers: Iterable[int]) -> None:
+        """Read rows by number."""
+        missing = [number for number in numbers if number not in self._by_number]
+        if missing and not self._read_if_small(tx):
+            self._keep(tx.driver.rows_in(_BY_NUMBER, {"c": tx.id}, missing))
+
+    def load_subsets(self, tx: Transaction, subsets: Iterable[str]) -> None:
+        """Read all rows of these subsets, planned or not."""
+        if self._all:
+            return
+        missing = set(subsets) - self._complete
+        if missing and not self._read_if_small(tx):
+            self._keep(tx.driver.rows_in(_BY_SUBSET, {"c": tx.id}, map(subset_key, missing)))
+            self._complete |= missing
+
+    def _keep(self, rows: Iterable[Any]) -> None:
+        for row in rows:
+            if row[0] not in self._by_number:
+                self._add(PlanRow(*row))
+
+    def free_rows(self, tx: Transaction, start: int, end: int, most: int) -> list[PlanRow]:
+        """Return at most `most` rows with free plays, numbered from `start` to `end`, in order."""
+        if self._read_if_small(tx):
+            first = bisect_left(self._free, start)
+            last = min(first + most, bisect_left(self._free, end + 1))
+            return [self._by_number[number] for number in self._free[first:last]]
+        self.write(tx)
+        found = tx.driver.rows(_FREE, {"c": tx.id, "start": start, "end": end, "most": most})
+        self._keep(found)
+        return [self._by_number[row[0]] for row in found]
+
+    def fly(self, tx: Transaction, row: PlanRow, count: int) -> None:
+        """Count plays of a row as in flight; a negative count takes them back."""
+        before = row.free
+        row.in_flight += count
+        self._update_free(tx, row, before)
+
+    def landed(self, tx: Transaction, number: int, count: int = 1) -> None:
+        """Count plays of this row as no longer in flight."""
+        self.fly(tx, self._by_number[number], -count)
+
+    def _update_free(self, tx: Transaction, row: PlanRow, before: int) -> None:
+        self._changed[row.row] = row
+        after = row.free
+        tx.row.free += after - before
+        if self._all and (before > 0) != (after > 0):
+            if after:
+                insort(self._free, row.row)
+            else:
+                del self._free[bisect_left(self._free, row.row)]
+
+    def with_room(self, tx: Transaction, subset: str, count: int, number: int | None = None) -> PlanRow | None:
         """Return a row of this subset with `count` plays remaining: that of this number if it has, or another."""
         if number is not None and self._by_number[number].has_room(count):
             return self._by_number[number]
-        self.load_subsets([subset])
+        self.load_subsets(tx, [subset])
         return next((row for row in self._by_subset.get(subset, ()) if row.has_room(count)), None)
 
-    def observe(self, subset: str, count: int, total: float, squares: float, number: int | None = None) -> int:
+    def observe(
+        self, tx: Transaction, subset: str, count: int, total: float, squares: float, number: int | None = None
+    ) -> int:
         """Count plays in a row with room, or else as unplanned; return the row's number, or UNLEARNED."""
-        row = self.with_room(subset, count, number) or self._unplanned(subset)
+        row = self.with_room(tx, subset, count, number) or self._unplanned(tx, subset)
+        before = row.free
         row.count += count
         row.total += total
         row.squares += squares
+        self._update_free(tx, row, before)
         if row.times == UNLEARNED:
             return UNLEARNED
-        self.tx.row.observed += count
+        tx.row.observed += count
         return row.row
 
-    def _unplanned(self, subset: str) -> PlanRow:
+    def _unplanned(self, tx: Transaction, subset: str) -> PlanRow:
         """Return the row for unplanned plays of this subset; make it if there is none."""
-        campaign, snapshot = self.tx.row, self.tx.snapshot
+        campaign, snapshot = tx.row, tx.snapshot
         learns = snapshot.policy.accepts_unplanned and snapshot.roster.to_indices(subset_from(subset)) is not None
         times = 0 if learns else UNLEARNED
         for row in self._by_subset.get(subset, ()):
@@ -156,17 +222,18 @@ class PlanRows:
         self._add(row)
         return row
 
-    def write(self) -> None:
-        """Write all rows, and the number of free plays."""
+    def write(self, tx: Transaction) -> None:
+        """Write the rows that have changed."""
         new, old = [], []
-        for row in self._by_number.values():
-            self.tx.row.free += row.free - row.free_before
+        for row in self._changed.values():
             if row.new:
-                new.append(row.values(self.tx.id))
+                new.append(row.values(tx.id))
+                row.new = False
             else:
                 sums = {"n": row.count, "t": row.total, "q": row.squares}
-                old.append({"c": self.tx.id, "r": row.row, "f": row.in_flight} | sums)
+                old.append({"c": tx.id, "r": row.row, "f": row.in_flight, **sums})
+        self._changed.clear()
         if new:
-            self.tx.execute(PLANS.insert(), new)
+            tx.driver.run_many(_INSERT, new)
         if old:
-            self.tx.execute(_UPDATE, old)
+            tx.driver.run_many(_UPDATE, old)

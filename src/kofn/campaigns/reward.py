@@ -6,18 +6,17 @@ Rewards arrive one per decision, in batches, or as totals: the sum of several pl
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from sqlalchemy import bindparam, select
+from sqlalchemy import select
 
+from kofn.campaigns.batches import Batch
 from kofn.campaigns.expiry import compact
 from kofn.campaigns.learn import learn_if_due
 from kofn.campaigns.names import DecisionPlace, read_id
-from kofn.campaigns.plan_rows import PlanRows, chunks
 from kofn.campaigns.rows import CampaignRow, subset_text
-from kofn.campaigns.schema import BATCHES, REWARDS, TOTALS
+from kofn.campaigns.schema import TOTALS
 from kofn.campaigns.transaction import Transaction
 from kofn.core import BadInput, BadReward, BadTally, Conflict, Plan, Subset, Tally, UnknownDecision, whole
 from kofn.core.checks import outside_range, reward_number, shown
@@ -30,34 +29,6 @@ RewardBatch = Mapping[DecisionPlace, tuple[str, float]]
 
 MAX_COUNT = 2**53
 """Most plays of one total: above it, floating-point numbers no longer count one by one."""
-
-_BATCHES = select(
-    *(BATCHES.c[name] for name in ("first", "count", "open", "salt", "step", "row", "subset", "due"))
-).where(BATCHES.c.campaign == bindparam("c"), BATCHES.c.first.in_(bindparam("firsts", expanding=True)))
-_KNOWN = select(REWARDS.c.first, REWARDS.c.place, REWARDS.c.value).where(
-    REWARDS.c.campaign == bindparam("c"), REWARDS.c.first.in_(bindparam("firsts", expanding=True))
-)
-_UPDATE_BATCH = (
-    BATCHES.update()
-    .where(BATCHES.c.campaign == bindparam("c"), BATCHES.c.first == bindparam("f"))
-    .values(open=bindparam("o"), due=bindparam("d"))
-)
-_INSERT = REWARDS.insert()
-
-
-@dataclass
-class _Batch:
-    """A batch of decisions, with the changes of this call."""
-
-    first: int
-    count: int
-    open: int
-    salt: int
-    step: int
-    row: int
-    subset: str
-    due: float | None
-
 
 # One reward per decision.
 
@@ -87,14 +58,15 @@ def in_range(reward: Any, low: float, high: float) -> float:
     return min(max(value, low), high)
 
 
-def record_rewards(tx: Transaction, batch: RewardBatch) -> Rewarded:
+def record_rewards(tx: Transaction, rewards: RewardBatch) -> Rewarded:
     """Record every new reward of the batch, or refuse the whole batch; learn if it is due."""
-    batches = _batches_of(tx, batch)
-    new = _new_rewards(tx, batches, batch)
+    batches = tx.batches.load(tx, {place.first for place in rewards})
+    new, forgotten = _new_rewards(tx, batches, rewards)
     if new:
+        tx.changing()
         _record(tx, batches, new)
-    _after(tx)
-    return Rewarded(len(new), len(batch) - len(new))
+        _after(tx)
+    return Rewarded(len(new), len(rewards) - len(new) - forgotten, forgotten)
 
 
 def _after(tx: Transaction) -> None:
@@ -102,78 +74,56 @@ def _after(tx: Transaction) -> None:
     compact(tx)
 
 
-def _batches_of(tx: Transaction, rewards: RewardBatch) -> dict[int, _Batch]:
-    """Return the batches of these decisions. A batch that is no longer stored was rewarded completely."""
-    found: dict[int, _Batch] = {}
-    for some in chunks(sorted({place.first for place in rewards})):
-        rows = tx.execute(_BATCHES, {"c": tx.id, "firsts": some})
-        found.update((row[0], _Batch(*row)) for row in rows)
-    for place, (id, _) in rewards.items():
-        batch = found.get(place.first)
-        if batch is None:
-            known = place.first < tx.row.decided
-        else:
-            known = batch.salt == place.salt and place.place < batch.count
-        if not known:
+def _new_rewards(
+    tx: Transaction, batches: Mapping[int, Batch], rewards: RewardBatch
+) -> tuple[list[tuple[DecisionPlace, float]], int]:
+    """Return the rewards that are not recorded yet, and the number of decisions that are forgotten.
+
+    A decision with another recorded reward is refused, and one that was never made. A batch that is no longer stored
+    was rewarded completely, unless it is from the time before `forgotten_until`: then nobody knows.
+    """
+    known = tx.batches.rewards_of(tx, batches.values())
+    new, forgotten = [], 0
+    for place, (id, value) in rewards.items():
+        batch = batches.get(place.first)
+        if batch is None and place.first < tx.row.decided:
+            forgotten += place.first < tx.row.forgotten_until
+        elif batch is None or batch.salt != place.salt or place.place >= batch.count:
             raise UnknownDecision(
                 f"{id} is not a decision of this campaign, or it was made after the backup that was restored"
             )
-    return found
-
-
-def _new_rewards(
-    tx: Transaction, batches: Mapping[int, _Batch], rewards: RewardBatch
-) -> list[tuple[DecisionPlace, float]]:
-    """Return the rewards that are not recorded yet; a decision with another recorded reward is refused."""
-    known: dict[tuple[int, int], float] = {}
-    for some in chunks(sorted(first for first, batch in batches.items() if batch.open < batch.count)):
-        rows = tx.execute(_KNOWN, {"c": tx.id, "firsts": some})
-        known.update(((row.first, row.place), row.value) for row in rows)
-    new = []
-    for place, (id, value) in rewards.items():
-        before = known.get(place[:2])
-        if before is not None and before != value:
-            raise Conflict(f"the decision {id} already has the reward {before:g}; got {value:g}")
-        if before is None and place.first in batches:
+        elif (before := known.get(place.first, {}).get(place.place)) is None:
             new.append((place, value))
-    return new
+        elif before != value:
+            raise Conflict(f"the decision {id} already has the reward {before:g}; got {value:g}")
+    return new, forgotten
 
 
-def _record(tx: Transaction, batches: Mapping[int, _Batch], new: list[tuple[DecisionPlace, float]]) -> None:
+def _record(tx: Transaction, batches: Mapping[int, Batch], new: list[tuple[DecisionPlace, float]]) -> None:
     """Write the rewards, and update the batches, the plan and the campaign."""
-    plan = PlanRows(tx)
-    current = {first for first, batch in batches.items() if batch.step == tx.row.step and batch.row >= 0}
-    plan.load(batches[first].row for first in current)
-    plan.load_subsets(batch.subset for first, batch in batches.items() if first not in current)
-    rows, touched = [], set()
+    row, plan = tx.row, tx.plan
+    current = {first for first, batch in batches.items() if batch.step == row.step and batch.row >= 0}
+    plan.load(tx, {batches[first].row for first in current})
+    plan.load_subsets(tx, (batch.subset for first, batch in batches.items() if first not in current))
+    total = 0.0
     for place, value in new:
         batch = batches[place.first]
         planned = batch.row if place.first in current else None
         if planned is not None and batch.due is not None:
-            plan.landed(planned)
-        row = plan.observe(batch.subset, 1, value, value * value, planned)
-        rows.append(
-            {"campaign": tx.id, "first": place.first, "place": place.place, "value": value}
-            | {"at": tx.now, "step": tx.row.step, "row": row}
-        )
-        touched.add(place.first)
-        batch.open -= 1
+            plan.landed(tx, planned)
         if batch.due is None:
-            tx.row.expired -= 1
+            row.expired -= 1
         else:
-            tx.row.in_flight -= 1
-    plan.write()
-    tx.execute(_INSERT, rows)
-    changed = [batches[first] for first in sorted(touched)]
-    tx.execute(
-        _UPDATE_BATCH,
-        [{"c": tx.id, "f": each.first, "o": each.open, "d": each.due if each.open else None} for each in changed],
-    )
-    total = sum(value for _, value in new)
-    tx.row.rewarded += len(rows)
-    tx.row.kept += len(rows)
-    tx.row.total += total
-    tx.count(rewarded=len(rows), total=total)
+            row.in_flight -= 1
+        counted = plan.observe(tx, batch.subset, 1, value, value * value, planned)
+        row.overtaken += batch.step == row.step and planned is None
+        row.waited += max(0.0, tx.now - batch.at)
+        tx.batches.reward(tx, batch, place.place, value, counted)
+        total += value
+    row.rewarded += len(new)
+    row.kept += len(new)
+    row.total += total
+    tx.count(rewarded=len(new), total=total)
 
 
 # Totals.
@@ -192,15 +142,13 @@ def record_total(
             raise Conflict(
                 f"another total, of {before[1]} plays, is already recorded under the key {key!r}: use a new key"
             )
-        _after(tx)
         return Rewarded(0, count)
-    plan = PlanRows(tx)
-    if not policy.accepts_unplanned and plan.with_room(text, count) is None:
+    if not policy.accepts_unplanned and tx.plan.with_room(tx, text, count) is None:
         raise BadTally(
             f"{policy.name} learns from its plan only, and {count} plays of {arms} are more than its plan has left"
         )
-    number = plan.observe(text, count, total, squares)
-    plan.write()
+    tx.changing()
+    number = tx.plan.observe(tx, text, count, total, squares)
     tx.execute(
         TOTALS.insert(),
         {"campaign": tx.id, "number": row.totals, "key": key, "subset": text, "count": count, "total": total}
@@ -215,8 +163,6 @@ def record_total(
 
 
 def _total_under(tx: Transaction, key: str) -> tuple[Any, ...] | None:
-    if not (isinstance(key, str) and 0 < len(key) <= 200 and key.isprintable()):
-        raise BadInput(f"a key must be text of 1 to 200 printable characters; got {shown(key)}")
     columns = TOTALS.c.subset, TOTALS.c["count"], TOTALS.c.total, TOTALS.c.squares
     row = tx.execute(select(*columns).where(TOTALS.c.campaign == tx.id, TOTALS.c.key == key)).one_or_none()
     return None if row is None else tuple(row)

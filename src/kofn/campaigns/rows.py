@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+import random
 import secrets
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
+from operator import attrgetter
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, bindparam, select
 
-from kofn.campaigns.schema import CAMPAIGNS
+from kofn.campaigns.migrations import check_version
+from kofn.campaigns.schema import CAMPAIGNS, VERSION
+from kofn.campaigns.statements import Driver, Statement
 from kofn.core import BadInput, Direction, Insight, NoSuchCampaign, Policy, Subset
 from kofn.core.checks import shown
 from kofn.policies.registry import save
@@ -65,6 +70,8 @@ class CampaignRow:
     buckets: int  # slots of the history
     events: int  # number of the latest event
     stamp: int  # a random number for each update of the policy: equal stamps mean equal policies, plans and arms
+    mark: int  # a random number for each transaction: equal marks mean that nothing has changed
+    forgotten_until: int  # number of the first decision after the last one that was forgotten
     overtaken: int  # fillers of this plan that were rewarded while planned plays were missing
     waited: float  # seconds between decisions and their rewards, summed over all of them
     made_by: str  # "demo" for campaigns of the demo, else empty
@@ -105,31 +112,44 @@ class CampaignRow:
         )
 
 
-_READ = select(CAMPAIGNS).where(CAMPAIGNS.c.id == bindparam("campaign"))
-_LOCK = _READ.with_for_update()
-_CONSTANT = ("id", "name", "policy", "direction", "secret", "created")
-_CHANGING = [each.name for each in fields(CampaignRow) if each.name not in _CONSTANT]
-_UPDATE = (
+_NAMES = [each.name for each in fields(CampaignRow)]
+_VERSION = select(VERSION.c.version).limit(1).scalar_subquery()
+_READ = select(*(CAMPAIGNS.c[name] for name in _NAMES), _VERSION).where(CAMPAIGNS.c.id == bindparam("campaign"))
+_LOCK = Statement(_READ.with_for_update(of=CAMPAIGNS))
+_PLAIN_READ = Statement(_READ)
+_CONSTANT = ("id", "name", "policy", "direction", "secret", "created", "made_by")
+_CHANGING = [name for name in _NAMES if name not in _CONSTANT]
+_UPDATE = Statement(
     CAMPAIGNS.update()
     .where(CAMPAIGNS.c.id == bindparam("campaign"))
     .values({name: bindparam(f"new_{name}") for name in _CHANGING})
 )
+_PARAMETERS = [f"new_{name}" for name in _CHANGING]
+_CHANGING_OF = attrgetter(*_CHANGING)
+_MARK = _NAMES.index("mark")
 
 
-def read_row(connection: Connection, campaign: int, *, lock: bool = False) -> CampaignRow:
-    """Return the campaign's row; with `lock`, no other transaction can write to it until this one ends."""
-    row = connection.execute(_LOCK if lock else _READ, {"campaign": campaign}).mappings().one_or_none()
-    if row is None:
+def read_row(driver: Driver, campaign: int, *, lock: bool = False, known: CampaignRow | None = None) -> CampaignRow:
+    """Return the campaign's row; with `lock`, no other transaction can write to it until this one ends.
+
+    If nothing has changed since `known` was written, it is returned itself.
+    """
+    found = driver.rows(_LOCK if lock else _PLAIN_READ, {"campaign": campaign})
+    if not found:
         raise NoSuchCampaign("this campaign has been deleted")
-    return CampaignRow(**row)
+    *values, version = found[0]
+    check_version(version)
+    return known if known is not None and known.mark == values[_MARK] else CampaignRow(*values)
 
 
-def update_row(connection: Connection, row: CampaignRow, now: float) -> None:
-    """Write the row back, with the next version."""
+def update_row(driver: Driver, row: CampaignRow, now: float) -> None:
+    """Write the row back, with the next version and a new mark."""
     row.version += 1
+    row.mark = new_stamp()
     row.changed = max(now, row.changed)
-    values: dict[str, Any] = {f"new_{name}": getattr(row, name) for name in _CHANGING}
-    connection.execute(_UPDATE, values | {"campaign": row.id})
+    values: dict[str, Any] = dict(zip(_PARAMETERS, _CHANGING_OF(row), strict=True))
+    values["campaign"] = row.id
+    driver.run(_UPDATE, values)
 
 
 def insert_row(connection: Connection, row: CampaignRow) -> None:
@@ -211,9 +231,14 @@ class PolicySnapshot:
         return self.roster.to_numbers(self.policy.best())
 
 
-def new_stamp() -> int:
-    """Return a random number that no other update of a policy has."""
-    return secrets.randbits(62)
+_random = random.Random(secrets.randbits(256))
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _random.seed(secrets.randbits(256)))
+
+
+def new_stamp(bits: int = 62) -> int:
+    """Return a random number that no other process or time has. It is not secret."""
+    return _random.getrandbits(bits)
 
 
 def record_text(policy: Policy) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import sqlite3
 import threading
 import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
@@ -16,15 +17,31 @@ from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from kofn.campaigns import migrations
+from kofn.campaigns.group_commit import GroupCommit
 from kofn.core import BadInput, MissingExtra, StoreError
 
 DEFAULT = "sqlite:///kofn.db"
 PATIENCE = 60.0
-"""Seconds to wait while another process writes to SQLite, or uses a PostgreSQL store that is to be migrated. After
-that, StoreError is raised. A higher value tolerates longer transactions, and reports a stuck process later."""
+"""Seconds to wait for other processes when a store is opened or migrated. After that, StoreError is raised."""
+
+LOCK_TIMEOUT = 10.0
+"""Seconds that a transaction waits for another one: for the lock of an SQLite file, or of a campaign on PostgreSQL.
+After that, StoreError is raised. A higher value tolerates longer transactions, and reports a stuck process later."""
+
+IDLE_TIMEOUT = 15.0
+"""Seconds after which PostgreSQL ends a transaction whose process does nothing, such as a stopped one. Its lock is free
+then, and nothing of it is stored."""
+
+POOL = 10
+"""Connections of one process to PostgreSQL; `?pool=` in the URL sets another number. More allow more transactions at
+once; all processes together must stay below the server's `max_connections`."""
 
 MAX_CACHED = 64
-"""Campaigns of one store whose policy is kept in memory. A higher value needs more memory, and reads less often."""
+"""Campaigns of one store whose policy and plan are kept in memory. A higher value needs more memory, and reads less
+often."""
+
+DATABASE_ERRORS: list[type[Exception]] = [DBAPIError, PoolTimeout, sqlite3.Error]
+"""Errors of SQLAlchemy and of the drivers; that of psycopg is added when a PostgreSQL store is opened."""
 
 _stores: dict[str, Store] = {}
 _opening = threading.Lock()
@@ -54,9 +71,11 @@ class Store:
     def __init__(self, url: str) -> None:
         self.url = _checked(url)
         self.clock: Callable[[], float] = time.time
-        self.cache: OrderedDict[int, Any] = OrderedDict()
+        self._policies: OrderedDict[int, tuple[int, Any, Any]] = OrderedDict()  # stamp, roster, snapshot
+        self._working: OrderedDict[int, tuple[Any, Any]] = OrderedDict()  # row and plan, as this process wrote them
         self._sqlite = self.url.get_backend_name() == "sqlite"
-        self._engine = _sqlite_engine(self.url) if self._sqlite else _postgres_engine(self.url)
+        self._pool = _pool_size(self.url)
+        self._engine = _sqlite_engine(self.url) if self._sqlite else _postgres_engine(self.url, self._pool)
         weakref.finalize(self, self._engine.dispose)  # an unused store leaves no connection open
         self._new_locks()
         _alive.add(self)
@@ -65,8 +84,15 @@ class Store:
 
     def _new_locks(self) -> None:
         # SQLite has one writer at a time. Threads wait for this lock instead of polling the file.
-        self._lock = threading.Lock() if self._sqlite else nullcontext()
+        self._lock = threading.Lock()
+        self._writer: Connection | None = None
         self._caching = threading.Lock()
+        self.groups = GroupCommit(1 if self._sqlite else max(1, self._pool // 2))
+        self._working.clear()
+
+    def lock_of(self, campaign: int) -> int:
+        """Return the number of the lock that a transaction on a campaign takes: SQLite has one for all campaigns."""
+        return 0 if self._sqlite else campaign
 
     def _open(self) -> None:
         with self._engine.begin() as connection:
@@ -116,10 +142,41 @@ class Store:
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """Open a transaction that writes: all of it is stored, or nothing."""
-        with self._translated_errors(), self._lock, self._engine.begin() as connection:
-            if self._sqlite:
-                connection.exec_driver_sql("BEGIN IMMEDIATE")
+        with self._translated_errors():
+            if not self._sqlite:
+                with self._engine.begin() as connection:
+                    yield connection
+                return
+            if not self._lock.acquire(timeout=LOCK_TIMEOUT):
+                waited = f"another thread has written to it for {LOCK_TIMEOUT:g} seconds"
+                raise StoreError(f"the store {self} is busy: {waited}")
+            try:
+                with self._written(self._writer or self._engine.connect()) as connection:
+                    yield connection
+            finally:
+                self._lock.release()
+
+    @contextmanager
+    def _written(self, connection: Connection) -> Iterator[Connection]:
+        """Open a transaction on the connection that writes to SQLite, which is kept open."""
+        self._writer = None
+        raw = connection.connection
+        try:
+            raw.cursor().execute("BEGIN IMMEDIATE")
             yield connection
+            raw.commit()
+            connection.commit()
+        except BaseException:
+            try:
+                raw.rollback()
+                connection.rollback()
+            except sqlite3.Error:
+                connection.invalidate()
+                connection.close()
+            else:
+                self._writer = connection
+            raise
+        self._writer = connection
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
@@ -129,7 +186,7 @@ class Store:
                 connection = connection.execution_options(isolation_level="REPEATABLE READ")
             with connection.begin():
                 if self._sqlite:
-                    connection.exec_driver_sql("BEGIN")
+                    connection.connection.cursor().execute("BEGIN")
                 yield connection
 
     @contextmanager
@@ -137,24 +194,58 @@ class Store:
         """Raise errors of the database as StoreError."""
         try:
             yield
-        except (DBAPIError, PoolTimeout) as why:
+        except tuple(DATABASE_ERRORS) as why:
             reason = " ".join(str(getattr(why, "orig", None) or why).split())
             raise StoreError(f"the store {self} failed: {reason}") from why
 
-    def remember(self, campaign: int, value: Any) -> None:
-        """Cache what was read of a campaign; the least recently read campaign is dropped."""
+    def remember(self, campaign: int, stamp: int, roster: Any, snapshot: Any) -> None:
+        """Keep the arms and the policy of one update of a campaign; the least recently used campaign is dropped."""
         with self._caching:
-            self.cache[campaign] = value
-            self.cache.move_to_end(campaign)
-            while len(self.cache) > MAX_CACHED:
-                self.cache.popitem(last=False)
+            self._policies[campaign] = stamp, roster, snapshot
+            self._policies.move_to_end(campaign)
+            while len(self._policies) > MAX_CACHED:
+                self._policies.popitem(last=False)
+
+    def recall(self, campaign: int, stamp: int) -> tuple[Any, Any] | None:
+        """Return the arms and the policy of this update, as far as this process has read them."""
+        with self._caching:
+            known = self._policies.get(campaign)
+            if known is None or known[0] != stamp:
+                return None
+            self._policies.move_to_end(campaign)
+            return known[1:]
+
+    def keep_working(self, campaign: int, row: Any, plan: Any) -> None:
+        """Keep the row and the plan that were committed, for the next transaction on this campaign."""
+        with self._caching:
+            self._working[campaign] = row, plan
+            self._working.move_to_end(campaign)
+            while len(self._working) > MAX_CACHED:
+                self._working.popitem(last=False)
+
+    def take_working(self, campaign: int) -> tuple[Any, Any] | None:
+        """Return and drop the row and the plan of the last transaction: if the next one fails, they are read again."""
+        with self._caching:
+            return self._working.pop(campaign, None)
+
+    def drop(self, campaign: int) -> None:
+        """Keep nothing of a campaign that was deleted."""
+        with self._caching:
+            self._working.pop(campaign, None)
+            self._policies.pop(campaign, None)
 
     def close(self) -> None:
-        """Close all connections. They are opened again on demand."""
+        """Finish what has queued up and close all connections. They are opened again on demand."""
+        self.groups.close()
+        with self._lock:
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
         self._engine.dispose()
 
     def forked(self) -> None:
         """Drop the connections after a fork without closing them: the parent process uses them."""
+        self._parents = self._writer  # the parent's, never used here; closing it would release the parent's locks
         self._engine.dispose(close=False)
         self._new_locks()
 
@@ -204,7 +295,8 @@ def _sqlite_engine(url: URL) -> Engine:
     if not os.path.isdir(folder):
         raise StoreError(f"the store {url} cannot be opened: there is no folder {folder}")
     plain = url.set(query={}, database=os.path.abspath(file))
-    engine = create_engine(plain, connect_args={"timeout": PATIENCE, "check_same_thread": False}, pool_size=8)
+    options = {"timeout": LOCK_TIMEOUT, "check_same_thread": False}
+    engine = create_engine(plain, connect_args=options, pool_size=8, pool_timeout=LOCK_TIMEOUT)
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _: Any) -> None:
@@ -214,10 +306,32 @@ def _sqlite_engine(url: URL) -> Engine:
     return engine
 
 
-def _postgres_engine(url: URL) -> Engine:
+def _pool_size(url: URL) -> int:
+    given = url.query.get("pool", str(POOL))
+    if not (isinstance(given, str) and given.isascii() and given.isdigit() and 1 <= int(given) <= 1000):
+        raise BadInput(f"pool must be a number of connections from 1 to 1,000; got {given!r}")
+    return int(given)
+
+
+def _postgres_engine(url: URL, pool: int) -> Engine:
     try:
-        return create_engine(
-            url, pool_pre_ping=True, pool_size=8, max_overflow=24, isolation_level="READ COMMITTED"
-        )  # whatever the server's default: after waiting for a locked row, a transaction must see what was written
+        import psycopg
     except ImportError as missing:
         raise MissingExtra("psycopg", "postgres") from missing
+    if psycopg.Error not in DATABASE_ERRORS:
+        DATABASE_ERRORS.append(psycopg.Error)
+    limits = {"lock_timeout": LOCK_TIMEOUT, "idle_in_transaction_session_timeout": IDLE_TIMEOUT}
+    given = {name: value for name, value in url.query.items() if name != "pool"}
+    own = " ".join(f"-c {name}={round(1000 * seconds)}" for name, seconds in limits.items())
+    options: dict[str, Any] = {"connect_timeout": round(LOCK_TIMEOUT), "tcp_user_timeout": round(1000 * IDLE_TIMEOUT)}
+    arguments = {name: value for name, value in options.items() if name not in given}
+    arguments["options"] = f"{own} {given.pop('options', '')}".strip()
+    return create_engine(
+        url.set(query=given),
+        connect_args=arguments,
+        pool_pre_ping=True,
+        pool_size=pool,
+        max_overflow=0,
+        pool_timeout=LOCK_TIMEOUT,
+        isolation_level="READ COMMITTED",
+    )  # whatever the server's default: after waiting for a locked row, a transaction must see what was written

@@ -1,7 +1,8 @@
-"""One transaction on one campaign: its locked row, and on demand its arms and its policy.
+"""One transaction on one campaign: its locked row, and on demand its arms, its policy, its plan and its decisions.
 
-Every operation of a campaign is a function of a Transaction. It changes `tx.row`, reads and writes other tables with
-`tx.execute`, and the row is written once, at the end.
+Every operation of a campaign is a function of a Transaction. It changes `tx.row`, `tx.plan` and `tx.batches`, which are
+written once, at the end; other tables are read and written with `tx.execute`. Operations that wait for the same lock
+share a transaction (`group_commit`).
 """
 
 from __future__ import annotations
@@ -9,16 +10,26 @@ from __future__ import annotations
 import json
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 from sqlalchemy import Connection, bindparam, select
 
+from kofn.campaigns.batches import Batches
+from kofn.campaigns.group_commit import Job
+from kofn.campaigns.plan_rows import PlanRows
 from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, read_row, update_row
 from kofn.campaigns.schema import BUCKETS, EVENTS, ROSTERS, STATES
+from kofn.campaigns.statements import Driver, Statement
 from kofn.campaigns.store import Store
+from kofn.core import KofnError, StoreError
 from kofn.policies.registry import restore
+
+T = TypeVar("T")
 
 MAX_POINTS = 2000
 """Most slots of the history. When there are more, slots are made twice as wide until half as many are left."""
@@ -29,7 +40,10 @@ NARROWEST = 0.125
 MAX_EVENTS = 1000
 """Events that are kept; older ones are deleted."""
 
-_COUNT = (
+HEAVY = 1000
+"""Decisions or rewards from which a call gets a transaction of its own, so that small calls do not wait for it."""
+
+_COUNT = Statement(
     BUCKETS.update()
     .where(BUCKETS.c.campaign == bindparam("c"), BUCKETS.c.slot == bindparam("s"))
     .values(
@@ -38,6 +52,8 @@ _COUNT = (
         total=BUCKETS.c.total + bindparam("t"),
     )
 )
+_INSERT_SLOT = Statement(BUCKETS.insert())
+_INSERT_EVENT = Statement(EVENTS.insert())
 
 Slots = dict[int, tuple[int, int, float]]
 """Decisions, rewards and their sum, by number of the slot."""
@@ -46,77 +62,98 @@ Slots = dict[int, tuple[int, int, float]]
 class Transaction:
     """A transaction on one campaign."""
 
-    def __init__(self, store: Store, connection: Connection, row: CampaignRow) -> None:
+    def __init__(self, store: Store, connection: Connection, row: CampaignRow, plan: PlanRows | None = None) -> None:
         self.store = store
         self.connection = connection
-        self.execute = connection.execute
+        self.driver = Driver(connection)
         self.row = row
+        self.plan = plan or PlanRows()
+        self.batches = Batches()
         self.now = store.clock()
+        self.changes = 0  # grows when an operation begins to change something
+        self._decided, self._rewarded, self._total = 0, 0, 0.0
         self._roster: Roster | None = None
         self._snapshot: PolicySnapshot | None = None
-        self._learned = False  # whether the snapshot is new; the store caches it after the commit only
 
     @property
     def id(self) -> int:
         """The campaign's id."""
         return self.row.id
 
+    def changing(self) -> None:
+        """Announce a change. An operation that fails before it leaves the transaction as it was."""
+        self.changes += 1
+
+    def execute(self, statement: Any, values: Any = None) -> Any:
+        """Execute a statement of SQLAlchemy's, after everything that is not yet written has been written."""
+        self.flush()
+        return self.connection.execute(statement, values)
+
     @property
     def roster(self) -> Roster:
-        """The campaign's arms; read from the store only if they have changed since this process last read them."""
+        """The campaign's arms; read from the store only if they may have changed since this process last read them."""
         if self._roster is None:
-            cached = self.store.cache.get(self.id)
-            roster = cached.roster if isinstance(cached, PolicySnapshot) else cached
-            if isinstance(roster, Roster) and roster.version == self.row.roster_version:
-                self._roster = roster
-            else:
-                self._roster = self._read_roster()
+            self._recall()
+        if self._roster is None:
+            chosen = select(ROSTERS.c.names, ROSTERS.c.active).where(ROSTERS.c.campaign == self.id)
+            found = self.execute(chosen).one()
+            self._roster = Roster(self.row.roster_version, json.loads(found.names), json.loads(found.active))
+            self._remember_reading()
         return self._roster
-
-    def _read_roster(self) -> Roster:
-        chosen = select(ROSTERS.c.names, ROSTERS.c.active).where(ROSTERS.c.campaign == self.id)
-        found = self.execute(chosen).one()
-        roster = Roster(self.row.roster_version, json.loads(found.names), json.loads(found.active))
-        self.store.remember(self.id, roster)
-        return roster
 
     @property
     def snapshot(self) -> PolicySnapshot:
-        """The policy as of its last update; read from the store only if this process does not have that step."""
+        """The policy as of its last update; read from the store only if this process does not have that update."""
         if self._snapshot is None:
-            cached = self.store.cache.get(self.id)
-            if isinstance(cached, PolicySnapshot) and cached.step == self.row.step:
-                self._snapshot = cached
-            else:
-                self._snapshot = self._read_snapshot()
+            self._recall()
+        if self._snapshot is None:
+            found = self.execute(select(STATES).where(STATES.c.campaign == self.id)).one()
+            played = np.array(json.loads(found.played), np.int64)
+            self._snapshot = PolicySnapshot(self.row.step, self.roster, restore(json.loads(found.record)), played)
+            self._remember_reading()
         return self._snapshot
 
     @snapshot.setter
     def snapshot(self, snapshot: PolicySnapshot) -> None:
-        self._snapshot, self._roster, self._learned = snapshot, snapshot.roster, True
+        self._snapshot, self._roster = snapshot, snapshot.roster
+        self._learned = True
 
-    def _read_snapshot(self) -> PolicySnapshot:
-        found = self.execute(select(STATES).where(STATES.c.campaign == self.id)).one()
-        played = np.array(json.loads(found.played), np.int64)
-        snapshot = PolicySnapshot(self.row.step, self.roster, restore(json.loads(found.record)), played)
-        self.store.remember(self.id, snapshot)
-        return snapshot
+    _learned = False  # whether the snapshot is new: other transactions see it after the commit only
+
+    def _recall(self) -> None:
+        """Use what this process has read of the same update of the policy."""
+        found = self.store.recall(self.id, self.row.stamp)
+        if found is not None:
+            self._roster, self._snapshot = found
+
+    def _remember_reading(self) -> None:
+        if not self._learned:
+            self.store.remember(self.id, self.row.stamp, self._roster, self._snapshot)
 
     def note(self, kind: str, message: str = "") -> None:
         """Record an event."""
         self.row.events += 1
         event = {"campaign": self.id, "number": self.row.events, "at": self.now, "kind": kind, "message": message}
-        self.execute(EVENTS.insert(), event)
+        self.driver.run(_INSERT_EVENT, event)
         if self.row.events % 100 == 0:
             old = EVENTS.c.number <= self.row.events - MAX_EVENTS
             self.execute(EVENTS.delete().where(EVENTS.c.campaign == self.id, old))
 
     def count(self, *, decided: int = 0, rewarded: int = 0, total: float = 0.0) -> None:
         """Add plays and rewards to the history, in the current slot."""
-        slot = math.floor(self.now / self.row.slot_width)
-        if self.execute(_COUNT, {"c": self.id, "s": slot, "d": decided, "r": rewarded, "t": total}).rowcount:
+        self._decided += decided
+        self._rewarded += rewarded
+        self._total += total
+
+    def _write_history(self) -> None:
+        if not (self._decided or self._rewarded):
             return
-        self._insert_slots({slot: (decided, rewarded, total)})
+        slot = math.floor(self.now / self.row.slot_width)
+        added = self._decided, self._rewarded, self._total
+        self._decided, self._rewarded, self._total = 0, 0, 0.0
+        if self.driver.run(_COUNT, {"c": self.id, "s": slot, **dict(zip("drt", added, strict=True))}):
+            return
+        self._insert_slots({slot: added})
         self.row.buckets += 1
         if self.row.buckets > MAX_POINTS:
             self._widen_slots()
@@ -131,7 +168,7 @@ class Transaction:
             {"campaign": self.id, "slot": slot, "decided": decided, "rewarded": rewarded, "total": total}
             for slot, (decided, rewarded, total) in slots.items()
         ]
-        self.execute(BUCKETS.insert(), rows)
+        self.driver.run_many(_INSERT_SLOT, rows)
 
     def _widen_slots(self) -> None:
         width, slots = merge_slots(self.slots(), MAX_POINTS // 2)
@@ -140,14 +177,27 @@ class Transaction:
         self.execute(BUCKETS.delete().where(BUCKETS.c.campaign == self.id))
         self._insert_slots(slots)
 
+    def flush(self) -> None:
+        """Write the plan and the batches that have changed."""
+        self.batches.write(self)
+        self.plan.write(self)
+
+    def forget_batches(self) -> None:
+        """Read batches again: rows were deleted."""
+        self.flush()
+        self.batches = Batches()
+
     def write(self) -> None:
-        """Write the campaign's row."""
-        update_row(self.connection, self.row, self.now)
+        """Write everything, and the campaign's row at the end."""
+        self.flush()
+        self._write_history()
+        update_row(self.driver, self.row, self.now)
 
     def remember(self) -> None:
-        """Cache the new snapshot, if there is one. Call this after the commit."""
+        """Keep what the next transactions can use. Call this after the commit."""
         if self._learned:
-            self.store.remember(self.id, self._snapshot)
+            self.store.remember(self.id, self.row.stamp, self._roster, self._snapshot)
+        self.store.keep_working(self.id, self.row, self.plan)
 
 
 def merge_slots(slots: Mapping[int, tuple[int, int, float]], most: int) -> tuple[int, Slots]:
@@ -163,18 +213,82 @@ def merge_slots(slots: Mapping[int, tuple[int, int, float]], most: int) -> tuple
     return by, merged
 
 
-@contextmanager
-def writing(store: Store, campaign: int) -> Iterator[Transaction]:
-    """Lock the campaign, and write its row at the end: all of the block is stored, or nothing."""
+# Operations.
+
+
+def run(store: Store, campaign: int, work: Callable[[Transaction], T], *, heavy: bool = False) -> T:
+    """Execute an operation on a campaign, together with others that wait: all of it is stored, or nothing."""
+    result: T = store.groups.run(store.lock_of(campaign), Job(campaign, work, heavy), partial(_execute, store))
+    return result
+
+
+def submit(store: Store, campaign: int, work: Callable[[Transaction], T], *, heavy: bool = False) -> Future[T]:
+    """Let a thread of the store execute an operation; return its future at once."""
+    return store.groups.submit(store.lock_of(campaign), Job(campaign, work, heavy), partial(_execute, store))
+
+
+def _execute(store: Store, jobs: Sequence[Job]) -> None:
+    """Execute operations in one transaction. One that fails does not fail the others."""
+    try:
+        outcomes = _attempt(store, jobs)
+    except StoreError:
+        raise
+    except Exception:
+        if len(jobs) == 1:
+            raise
+        for job in jobs:  # one of them failed after it had changed something: nothing is stored
+            try:
+                _execute(store, [job])
+            except StoreError:
+                raise
+            except Exception as why:
+                job.done.set_exception(why)
+        return
+    for job, (result, error) in zip(jobs, outcomes, strict=True):
+        if error is None:
+            job.done.set_result(result)
+        else:
+            job.done.set_exception(error)
+
+
+def _attempt(store: Store, jobs: Sequence[Job]) -> list[tuple[Any, Exception | None]]:
+    """Execute operations in one transaction and commit it; return the result or the error of each."""
+    outcomes: list[tuple[Any, Exception | None]] = []
+    opened: dict[int, Transaction] = {}
     with store.write() as connection:
-        tx = Transaction(store, connection, read_row(connection, campaign, lock=True))
-        yield tx
-        tx.write()
-    tx.remember()
+        for job in jobs:
+            try:
+                tx = opened.get(job.campaign) or _begin(store, connection, job.campaign)
+            except KofnError as why:
+                if isinstance(why, StoreError):
+                    raise
+                outcomes.append((None, why))
+                continue
+            opened[job.campaign] = tx
+            before = tx.changes
+            try:
+                outcomes.append((job.work(tx), None))
+            except KofnError as why:
+                if tx.changes != before or isinstance(why, StoreError):
+                    raise
+                outcomes.append((None, why))
+        for tx in opened.values():
+            if tx.changes:
+                tx.write()
+    for tx in opened.values():
+        tx.remember()
+    return outcomes
+
+
+def _begin(store: Store, connection: Connection, campaign: int) -> Transaction:
+    """Lock a campaign. If no other process has written to it, continue with the row and the plan of this process."""
+    known, plan = store.take_working(campaign) or (None, None)
+    row = read_row(Driver(connection), campaign, lock=True, known=known)
+    return Transaction(store, connection, row, plan if row is known else None)
 
 
 @contextmanager
 def reading(store: Store, campaign: int) -> Iterator[Transaction]:
     """Read the campaign: all of the block sees the same moment."""
     with store.read() as connection:
-        yield Transaction(store, connection, read_row(connection, campaign))
+        yield Transaction(store, connection, read_row(Driver(connection), campaign))

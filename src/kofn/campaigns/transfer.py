@@ -19,7 +19,7 @@ from kofn.campaigns.learn import begin_plan
 from kofn.campaigns.migrations import ADDED_COLUMNS_4, RENAMED_COLUMNS_3, RENAMED_TABLES_3, upgraded_record
 from kofn.campaigns.names import arm_names, campaign_name
 from kofn.campaigns.plan_rows import UNLEARNED
-from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, insert_row, new_stamp, subset_from, subset_text
+from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, insert_row, subset_from, subset_text
 from kofn.campaigns.schema import OF_CAMPAIGN, ROSTERS, STATES
 from kofn.campaigns.transaction import NARROWEST, Transaction
 from kofn.core import BadInput, BadRecord, whole, whole_numbers
@@ -49,8 +49,9 @@ _COUNTERS = (
     "forgotten",
     "fillers",
     "overtaken",
+    "forgotten_until",
 )
-_LOCAL = ("id", "stamp", "made_by")
+_LOCAL = ("id", "stamp", "mark", "made_by")
 """Columns of a campaign that belong to its store, and are not exported."""
 
 _SUBSET = re.compile(r"\d{1,9}(,\d{1,9})*")
@@ -151,7 +152,7 @@ def _short(table: str) -> str:
 
 
 def _campaign(settings: Mapping[str, Any]) -> CampaignRow:
-    values: dict[str, Any] = {"id": 0, "stamp": new_stamp(), "made_by": ""}
+    values: dict[str, Any] = {"id": 0, "stamp": 0, "mark": 0, "made_by": ""}
     for each in fields(CampaignRow):
         if each.name in _LOCAL:
             continue

@@ -257,6 +257,8 @@ def _echo_rewarded(rewarded: Rewarded, as_json: bool) -> None:
         echo_json(rewarded.to_dict())
     else:
         click.echo(f"accepted {rewarded.accepted:,}, repeated {rewarded.repeated:,}")
+        if rewarded.forgotten:
+            click.echo(f"forgotten {rewarded.forgotten:,}: these decisions expired and are no longer stored", err=True)
 
 
 @campaign.command("reward-total", context_settings=NEGATIVE)

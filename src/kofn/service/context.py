@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -43,6 +45,16 @@ class Context:
             except NoSuchCampaign:
                 self._open.pop(name, None)
         return work(self._open_campaign(name))
+
+    async def submit(self, name: str, work: Callable[[Campaign], Future[T]]) -> T:
+        """Return the result of the future `work(campaign)`, without occupying a thread while it waits for the store."""
+        campaign = self._open.get(name)
+        if campaign is not None:
+            try:
+                return await asyncio.wrap_future(work(campaign))
+            except NoSuchCampaign:
+                self._open.pop(name, None)
+        return await asyncio.wrap_future(work(await run_in_threadpool(self._open_campaign, name)))
 
     def _open_campaign(self, name: str) -> Campaign:
         try:

@@ -58,6 +58,13 @@ class DecisionRequest(RequestBody):
     """A request for decisions."""
 
     count: int = Field(1, ge=1, examples=[10], description="Number of decisions.")
+    key: str | None = Field(
+        None,
+        min_length=1,
+        max_length=200,
+        examples=["6f1d2c"],
+        description="Idempotency key: a request with the same key returns the same decisions.",
+    )
 
 
 class Reward(RequestBody):

@@ -10,6 +10,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from fastapi.security import HTTPBearer
+from starlette.concurrency import run_in_threadpool
 
 from kofn import __version__, responses
 from kofn.campaigns import Campaign, campaigns
@@ -19,6 +20,10 @@ from kofn.service.auth import Access, AuthenticatedRoute
 from kofn.service.context import Context
 from kofn.service.errors import ApiError
 from kofn.service.openapi import ERROR_CONTENT
+
+LARGE_BATCH = 100
+"""Decisions or rewards above which a request is handled by a thread. Smaller ones are handled by the event loop, which
+is faster, but lets all other requests wait."""
 
 ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     400: {"description": "The body is not valid JSON."},
@@ -149,20 +154,34 @@ def export_campaign(context: ContextDep, access: AccessDep, name: Name) -> Respo
 
 
 @api_router.post("/campaigns/{name}/decisions", response_model=models.Decisions, tags=["decisions"])
-def decide(context: ContextDep, name: Name, body: models.DecisionRequest) -> Response:
-    """Return the next decisions. Show the arms of each one, and report its reward under its id."""
+async def decide(context: ContextDep, name: Name, body: models.DecisionRequest) -> Response:
+    """Return the next decisions. Show the arms of each one, and report its reward under its id.
+
+    With a `key`, the request is idempotent.
+    """
     context.check_batch(body.count)
-    decisions = context.with_campaign(name, lambda campaign: campaign.decide(body.count))
+    if body.count > LARGE_BATCH:
+        return await run_in_threadpool(_decide_many, context, name, body)
+    decisions = await context.submit(name, lambda campaign: campaign.submit_decide(body.count, key=body.key))
+    context.metrics.decisions.inc(len(decisions))
+    return to_json_list("decisions", decisions)
+
+
+def _decide_many(context: Context, name: str, body: models.DecisionRequest) -> Response:
+    decisions = context.with_campaign(name, lambda campaign: campaign.decide(body.count, key=body.key))
     context.metrics.decisions.inc(len(decisions))
     return to_json_list("decisions", decisions)
 
 
 @api_router.post("/campaigns/{name}/rewards", response_model=responses.Rewarded, tags=["decisions"])
-def reward(context: ContextDep, name: Name, body: models.Rewards) -> Response:
+async def reward(context: ContextDep, name: Name, body: models.Rewards) -> Response:
     """Record rewards of decisions. All are recorded or none. The request is idempotent."""
     context.check_batch(len(body.rewards))
     pairs = [(each.id, each.reward) for each in body.rewards]
-    return _rewarded(context, context.with_campaign(name, lambda campaign: campaign.rewards(pairs)))
+    if len(pairs) > LARGE_BATCH:
+        many = run_in_threadpool(context.with_campaign, name, lambda campaign: campaign.rewards(pairs))
+        return _rewarded(context, await many)
+    return _rewarded(context, await context.submit(name, lambda campaign: campaign.submit_rewards(pairs)))
 
 
 @api_router.post("/campaigns/{name}/totals", response_model=responses.Rewarded, tags=["decisions"])
@@ -177,6 +196,7 @@ def reward_total(context: ContextDep, name: Name, body: models.Total) -> Respons
 def _rewarded(context: Context, done: responses.Rewarded) -> Response:
     context.metrics.rewards.labels("accepted").inc(done.accepted)
     context.metrics.rewards.labels("repeated").inc(done.repeated)
+    context.metrics.rewards.labels("forgotten").inc(done.forgotten)
     return to_json(done)
 
 

@@ -1,0 +1,143 @@
+"""Group commit: operations that wait for the same lock are executed in one transaction and committed together.
+
+An operation is acknowledged only after the commit. The first caller executes what has queued up, its own operation
+included; when more has queued up meanwhile, a thread of the store goes on with it. So one thread alone works without
+any other thread, and many callers share the cost of a commit.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+from kofn.core import StoreError
+
+MAX_GROUP = 256
+"""Operations of one transaction. A higher value commits less often, and makes each commit's callers wait longer."""
+
+MAX_QUEUED = 10_000
+"""Operations that may wait for one lock. More are refused at once: they would wait longer than their callers do."""
+
+Execute = Callable[[Sequence["Job"]], None]
+"""Executes a group in one transaction and sets the result of each job; if it raises, none of them took effect."""
+
+
+@dataclass(eq=False)
+class Job:
+    """An operation on a campaign, and what becomes of it. A heavy one gets a transaction of its own."""
+
+    campaign: int
+    work: Callable[[Any], Any]
+    heavy: bool = False
+    done: Future[Any] = field(default_factory=Future)
+
+
+@dataclass(eq=False)
+class _Queue:
+    jobs: deque[Job] = field(default_factory=deque)
+    leading: bool = False  # whether a thread is executing the jobs of this queue
+
+
+class GroupCommit:
+    """The operations that wait for each lock, and who executes them."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._queues: dict[int, _Queue] = {}
+        self._mutex = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def run(self, lock: int, job: Job, execute: Execute) -> Any:
+        """Execute a job, or wait until another thread has; return its result or raise its error."""
+        if self._enqueue(lock, job):
+            self._lead(lock, execute, job)
+        return job.done.result()
+
+    def submit(self, lock: int, job: Job, execute: Execute) -> Future[Any]:
+        """Let another thread execute a job, and return its future at once."""
+        if self._enqueue(lock, job):
+            self._go_on(lock, execute)
+        return job.done
+
+    def queued(self) -> int:
+        """Return the number of operations that wait."""
+        with self._mutex:
+            return sum(len(queue.jobs) for queue in self._queues.values())
+
+    def close(self) -> None:
+        """Stop the threads, after what has queued up is executed. They start again on demand."""
+        with self._mutex:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown()
+
+    def _enqueue(self, lock: int, job: Job) -> bool:
+        """Append a job; return whether the caller must see to the queue."""
+        with self._mutex:
+            queue = self._queues.setdefault(lock, _Queue())
+            if len(queue.jobs) >= MAX_QUEUED:
+                raise StoreError(f"the store is busy: {MAX_QUEUED:,} operations already wait for it")
+            queue.jobs.append(job)
+            lead, queue.leading = not queue.leading, True
+            return lead
+
+    def _go_on(self, lock: int, execute: Execute) -> None:
+        with self._mutex:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._threads, "kofn-commit")
+            self._pool.submit(self._lead, lock, execute)
+
+    def _lead(self, lock: int, execute: Execute, own: Job | None = None) -> None:
+        """Execute groups until nothing waits, or until the own job is done and a thread takes over."""
+        while group := self._next_group(lock):
+            try:
+                execute(group)
+            except BaseException as why:
+                self._fail(lock, group, why)
+                if not isinstance(why, Exception):  # the caller was interrupted: its neighbours were not
+                    self._hand_over(lock, execute)
+                    raise
+            if own is not None and own.done.done():
+                self._hand_over(lock, execute)
+                return
+
+    def _next_group(self, lock: int) -> list[Job]:
+        """Take the next group; if there is none, the queue is left to the next caller."""
+        with self._mutex:
+            queue = self._queues[lock]
+            group: list[Job] = []
+            while queue.jobs and len(group) < MAX_GROUP and not (group and (queue.jobs[0].heavy or group[-1].heavy)):
+                group.append(queue.jobs.popleft())
+            if not group:
+                del self._queues[lock]
+            return group
+
+    def _hand_over(self, lock: int, execute: Execute) -> None:
+        with self._mutex:
+            if not self._queues[lock].jobs:
+                del self._queues[lock]
+                return
+        self._go_on(lock, execute)
+
+    def _fail(self, lock: int, group: list[Job], why: BaseException) -> None:
+        """Fail a group. If the store does not respond, fail what waits behind it too: nobody waits twice."""
+        interrupted = StoreError("the thread that executed this operation was interrupted")
+        with self._mutex:
+            if isinstance(why, StoreError):
+                group = [*group, *self._queues[lock].jobs]
+                self._queues[lock].jobs.clear()
+        for job in group:
+            if not job.done.done():
+                job.done.set_exception(_copy(why) if isinstance(why, Exception) else interrupted)
+
+
+def _copy(error: Exception) -> Exception:
+    """Return an error of its own for each caller: raising it adds a traceback."""
+    another = copy(error)
+    another.__cause__ = error
+    return another
