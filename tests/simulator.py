@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from tests.simulator_faults import installed
 from tests.simulator_mutations import MUTATIONS
-from tests.simulator_run import ALL_CHECKS, run_seed
+from tests.simulator_run import ALL_CHECKS, PROMISED, run_seed
 from tests.simulator_world import PostgresWorld, World, sqlite_world
 
 
@@ -94,10 +94,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--start", type=int, default=0, help="the first of them")
     parser.add_argument("--workers", type=int, default=1, help="processes")
     parser.add_argument("--without", action="append", default=[], choices=MUTATIONS, help="take out a mend")
+    parser.add_argument("--check", action="append", default=[], choices=sorted(ALL_CHECKS), help="add a check")
     parser.add_argument("--no-check", action="append", default=[], choices=sorted(ALL_CHECKS), help="skip a check")
     parser.add_argument("--postgres", default="", metavar="URL", help="play on this server instead of SQLite")
     given = parser.parse_args(arguments)
-    checks = ALL_CHECKS - set(given.no_check)
+    checks = (PROMISED | set(given.check)) - set(given.no_check)
     if given.seed is not None:
         with simulated(given.without, given.postgres) as world:
             trace, broken = run_seed(world, given.seed, checks, given.steps)

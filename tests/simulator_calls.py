@@ -38,7 +38,7 @@ class Decide(Call):
     def perform(self, campaign: Campaign) -> list[Decision]:
         """Make the call."""
         if self.keyed:
-            return campaign.decide(self.count, key=self.key)  # type: ignore[call-overload,no-any-return]
+            return campaign.decide(self.count, key=self.key)
         return campaign.decide(self.count)
 
 

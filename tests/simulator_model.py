@@ -290,8 +290,10 @@ class Model:
         check(answer.accepted == accepted, f"{answer}, but {accepted} rewards are new")
         if "forgotten" in self.checks:
             check(answer.repeated >= repeated, f"{answer}, but {repeated} rewards were recorded before")
-            recorded = sum(id in self.truth.rewards for id, _ in call.rewards)
-            check(answer.repeated <= recorded - accepted, f"{answer}, but only {recorded - accepted} can be repeated")
+            possible = sum(id in self.truth.rewards for id, _ in call.rewards) - accepted
+            if "lost" not in self.checks:
+                possible += sum(id not in self.truth.decisions for id, _ in call.rewards)
+            check(answer.repeated <= possible, f"{answer}, but only {possible} can be repeated")
             gone -= getattr(answer, "forgotten", 0) + answer.repeated - repeated
             check(gone == 0, f"{answer} for {len(call.rewards)} rewards")
         else:

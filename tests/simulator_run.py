@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, fields, replace
-from importlib.util import find_spec
+from dataclasses import dataclass, replace
 from itertools import count
 from random import Random
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from kofn.campaigns import Campaign, Rewarded, verify
+from kofn.campaigns import Campaign, verify
 from kofn.campaigns.store import Store
 from kofn.campaigns.transaction import reading
 from kofn.core import KofnError, StoreError
@@ -35,8 +33,11 @@ from tests.simulator_faults import FAULTS, Killed, draw_fault
 from tests.simulator_model import Model, Truth, Violation, check
 from tests.simulator_world import EXPIRE_AFTER, RECORDED, SETTINGS, START, World, seeded_secrets
 
-ALL_CHECKS = frozenset({"keys", "forgotten", "stuck"})
+ALL_CHECKS = frozenset({"keys", "forgotten", "stuck", "lost"})
 """Checks that can be switched off, to simulate code without these promises."""
+
+PROMISED = ALL_CHECKS - {"lost"}
+"""Without `lost`: a reward of a decision that a restored backup does not have may be answered as repeated."""
 
 MAX_GROUP = 4
 """Most calls of a group."""
@@ -83,7 +84,7 @@ class Profile:
             restart_rate=rng.choice([0.0, 0.03]),
             backup_rate=rng.choice([0.0, 0.0, 0.1]),
             jump_rate=rng.choice([0.0, 0.05, 0.2]),
-            group_rate=rng.choice([0.0, 0.5]) if commits_groups() else 0.0,
+            group_rate=rng.choice([0.0, 0.5]),
             skewed=rng.random() < 0.3,
             habits=Habits(
                 keyed=keyed,
@@ -177,7 +178,7 @@ class Run:
         self.rng = rng = Random(seed)
         self.trace: list[str] = []
         self.now = START
-        self.profile = Profile.draw(rng, keyed="keys" in checks and takes_keys())
+        self.profile = Profile.draw(rng, keyed="keys" in checks)
         if steps is not None:
             self.profile.steps = steps
         world.reset()
@@ -350,22 +351,6 @@ def rebuilt_differences(store: Store, world: World, model: Model) -> list[str]:
     comparison = verify._Comparison()
     verify._compare_policy(comparison, log)
     return comparison.differences()
-
-
-def commits_groups() -> bool:
-    """Return whether the code under test has group commit."""
-    return find_spec("kofn.campaigns.group_commit") is not None
-
-
-def takes_keys() -> bool:
-    """Return whether the code under test has idempotent decides."""
-    return "key" in inspect.signature(Campaign.decide).parameters
-
-
-def promised() -> frozenset[str]:
-    """Return the checks that the code under test is made to pass."""
-    counts = "forgotten" in {each.name for each in fields(Rewarded)}
-    return frozenset([*(["keys", "stuck"] if takes_keys() else []), *(["forgotten"] if counts else [])])
 
 
 def run_seed(world: World, seed: int, checks: frozenset[str], steps: int | None = None) -> tuple[list[str], str]:

@@ -13,7 +13,7 @@ import pytest
 from tests import simulator
 from tests.simulator import Job, main, play, simulated
 from tests.simulator_mutations import MUTATIONS
-from tests.simulator_run import ALL_CHECKS, run_seed
+from tests.simulator_run import PROMISED, run_seed
 from tests.simulator_world import World
 
 BLOCK = 50
@@ -30,7 +30,7 @@ def world() -> Iterator[World]:
 
 
 def broken(world: World, seeds: range) -> list[tuple[int, str]]:
-    found = [(seed, run_seed(world, seed, ALL_CHECKS)[1]) for seed in seeds]
+    found = [(seed, run_seed(world, seed, PROMISED)[1]) for seed in seeds]
     return [(seed, why) for seed, why in found if why]
 
 
@@ -47,14 +47,14 @@ def test_all_promises_are_kept_in_thousands_of_seeds(world: World, start: int) -
 
 def test_a_seed_replays_exactly(world: World) -> None:
     seeds = range(20, 26)
-    once = [run_seed(world, seed, ALL_CHECKS)[0] for seed in seeds]
-    again = [run_seed(world, seed, ALL_CHECKS)[0] for seed in reversed(seeds)]
+    once = [run_seed(world, seed, PROMISED)[0] for seed in seeds]
+    again = [run_seed(world, seed, PROMISED)[0] for seed in reversed(seeds)]
     assert once == again[::-1]
     assert len({tuple(trace) for trace in once}) == len(once)
 
 
 def test_a_seed_replays_in_another_process(world: World) -> None:
-    expected = run_seed(world, 26, ALL_CHECKS)[0]
+    expected = run_seed(world, 26, PROMISED)[0]
     command = [sys.executable, "-m", "tests.simulator", "--seed", "26", "--trace"]
     other = os.environ | {"PYTHONHASHSEED": "26", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, capture_output=True, text=True, env=other, timeout=120, check=True)
@@ -63,7 +63,7 @@ def test_a_seed_replays_in_another_process(world: World) -> None:
 
 def test_seeds_are_varied(world: World) -> None:
     """Faults of every kind fire, calls of every kind are made, and backups are restored."""
-    text = "\n".join(line for seed in range(300, 340) for line in run_seed(world, seed, ALL_CHECKS)[0])
+    text = "\n".join(line for seed in range(300, 340) for line in run_seed(world, seed, PROMISED)[0])
     calls = set(re.findall(r"\b(?:Decide|Reward|Total|AddArm|RetireArm|Enter|Expire|Read)\(", text))
     assert len(calls) == 8
     assert {"error", "lost", "kill"} == set(re.findall(r"\[(error|lost|kill) (?:before|after)", text))
@@ -78,9 +78,9 @@ def test_seeds_are_varied(world: World) -> None:
     "name", [*OFTEN, *(pytest.param(n, marks=pytest.mark.slow) for n in MUTATIONS if n not in OFTEN)]
 )
 def test_a_missing_mend_is_found(name: str) -> None:
-    found = play(Job(range(3000), ALL_CHECKS, (name,), most=1))
+    found = play(Job(range(3000), PROMISED, (name,), most=1))
     assert found, f"3,000 seeds did not show that {name} is missing"
-    steps = simulator.shrunk(found[0].seed, Job((), ALL_CHECKS, (name,)))
+    steps = simulator.shrunk(found[0].seed, Job((), PROMISED, (name,)))
     assert steps <= 30
 
 
@@ -94,9 +94,9 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_promises_are_kept_on_postgres(postgres_url: str) -> None:
-    assert play(Job(range(500, 515), ALL_CHECKS, postgres=postgres_url)) == []
+    assert play(Job(range(500, 515), PROMISED, postgres=postgres_url)) == []
 
 
 @pytest.mark.slow
 def test_promises_are_kept_on_postgres_in_hundreds_of_seeds(postgres_url: str) -> None:
-    assert play(Job(range(1000, 1500), ALL_CHECKS, postgres=postgres_url)) == []
+    assert play(Job(range(1000, 1500), PROMISED, postgres=postgres_url)) == []
