@@ -9,21 +9,24 @@ from tempfile import TemporaryDirectory
 import uvicorn
 
 import kofn
+from kofn.campaigns import store_at
 from kofn.service import Settings, make_app
+from kofn.service.tokens import create_token
 
 SERVERS = ["ash", "birch", "cedar", "elm", "fir", "oak"]
 
 
 @contextmanager
-def service(store: str) -> Iterator[str]:
-    """Run the service on a free port of this machine and yield its address."""
+def service(store: str) -> Iterator[tuple[str, str]]:
+    """Run the service on a free port of this machine, and yield its URL and a token."""
     listener = socket.create_server(("127.0.0.1", 0))
-    app = make_app(Settings(store=store, loopback=True))
+    app = make_app(Settings(store=store))
+    token, _ = create_token(store_at(store), "example")  # in a shell: kofn token create example
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}", token
     finally:
         server.should_exit = True
         thread.join()
@@ -32,13 +35,22 @@ def service(store: str) -> Iterator[str]:
 
 def main() -> None:
     """Create a campaign over HTTP, decide and reward."""
-    with TemporaryDirectory() as folder, service(f"sqlite:///{folder}/fleet.db") as url, kofn.Client(url) as client:
+    with (
+        TemporaryDirectory() as folder,
+        service(f"sqlite:///{folder}/fleet.db") as (url, token),
+        kofn.Client(url, token) as client,
+    ):
         campaign = client.create("fleet", arms=SERVERS, k=2, reward_range=(0, 100), direction="minimize", seed=1)
         for _ in range(10):
             decisions = campaign.decide(20)
             rewards = {each.id: 10.0 * sum(map(SERVERS.index, each.arms)) for each in decisions}  # milliseconds
             campaign.rewards(rewards)
-        print(f"fastest servers: {', '.join(sorted(campaign.best()))}")
+        with kofn.Client(url, token, prefetch=20, buffer=20) as fast:  # decides in microseconds, rewards in batches
+            campaign = fast.campaign("fleet")
+            for _ in range(50):
+                decision = campaign.decide()
+                campaign.reward(decision.id, 10.0 * sum(map(SERVERS.index, decision.arms)))
+        print(f"fastest servers: {', '.join(sorted(client.campaign('fleet').best()))}")
 
 
 if __name__ == "__main__":

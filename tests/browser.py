@@ -19,6 +19,7 @@ from urllib.request import urlopen
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from kofn.campaigns import Campaign
+from tests.service_tools import TOKEN, token_in_environment
 from tests.system import missing
 
 PROGRAMS = "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
@@ -33,6 +34,15 @@ QUIET = (
     *("--no-first-run", "--disable-quic", "--no-sandbox"),  # its sandbox does not run as root; all pages are our own
 )
 """Options with which Chromium asks for nothing but the page."""
+
+
+SIGN_IN = f"""
+try {{
+  if (!sessionStorage.getItem("tests")) sessionStorage.setItem("kofn-token", "{TOKEN}");
+  sessionStorage.setItem("tests", "signed in");
+}} catch {{ /* about:blank stores nothing */ }}
+"""
+"""A script that signs a new tab in once, for `add_init_script`."""
 
 
 @contextmanager
@@ -71,10 +81,10 @@ def _wait_for(address: str, timeout: float = 30.0) -> None:
 
 @contextmanager
 def served(store: str, *options: str) -> Iterator[str]:
-    """Run `kofn serve` in a process of its own, and yield its URL."""
+    """Run `kofn serve` in a process of its own, and yield its URL. `SIGN_IN` signs a page in."""
     run = [sys.executable, "-c", "import kofn.cli; kofn.cli.main()"]
     command = [*run, "serve", "--port", "0", "--store", store, *options]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with token_in_environment(TOKEN), subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
             output = process.stderr.readline()
@@ -108,6 +118,7 @@ def measure_load(page: Page, where: str) -> tuple[float, int]:
         sizes[data["requestId"]] = sizes.get(data["requestId"], 0) + data["dataLength"]
 
     network.on("Network.dataReceived", add_size)
+    page.add_init_script(SIGN_IN)
     page.goto(where)
     page.wait_for_selector(".plot path.recent", state="attached")  # a flat line has no height
     took = float(page.evaluate("performance.now()"))

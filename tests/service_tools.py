@@ -10,14 +10,23 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
 import uvicorn
+from sqlalchemy import select
 
+from kofn.campaigns import Store
+from kofn.campaigns.schema import CAMPAIGNS
 from kofn.service import Settings, make_app
+from kofn.service.limits import protocol_for
 from kofn.service.server import listen
+from kofn.service.tokens import token_hash
+
+TOKEN = "kofn_a_session_of_the_tests"
+"""The token of every service that the tests start on a store without tokens of its own."""
 
 HERE = "http://127.0.0.1"
 NAMES = list("abcdefgh")
@@ -25,15 +34,37 @@ NEW = {"name": "front", "arms": NAMES, "k": 3, "reward_range": [0, 12], "seed": 
 
 
 @contextmanager
+def token_in_environment(token: str | None) -> Iterator[None]:
+    """Set KOFN_TOKEN, from which clients and `kofn serve` take their token, and restore it at the end."""
+    before = os.environ.pop("KOFN_TOKEN", None)
+    if token is not None:
+        os.environ["KOFN_TOKEN"] = token
+    try:
+        yield
+    finally:
+        os.environ.pop("KOFN_TOKEN", None)
+        if before is not None:
+            os.environ["KOFN_TOKEN"] = before
+
+
+@contextmanager
 def service(store: str, **settings: Any) -> Iterator[httpx.Client]:
-    """Run a service in a thread, and yield an HTTP client of it without a token."""
-    app = make_app(Settings(store=store, **{"loopback": True} | settings))
-    listener = listen("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none", server_header=False))
+    """Run a service in a thread, and yield an HTTP client of it that sends `TOKEN`. Clients of kofn send it, too.
+
+    A stranger is `httpx.Client(base_url=client.base_url)`. `open=True` starts it as a demo, which needs no token.
+    """
+    chosen = Settings(store=store, **{"session": token_hash(TOKEN)} | settings)
+    app, listener, proxies = make_app(chosen), listen("127.0.0.1", 0), list(chosen.trusted_proxies)
+    options: dict[str, Any] = {"proxy_headers": bool(proxies), "forwarded_allow_ips": proxies, "ws": "none"}
+    options |= {"http": protocol_for(chosen), "log_level": "critical", "server_header": False}
+    server = uvicorn.Server(uvicorn.Config(app, **options))
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     try:
-        with httpx.Client(base_url=f"{HERE}:{listener.getsockname()[1]}", timeout=60) as client:
+        with (
+            token_in_environment(TOKEN),
+            httpx.Client(base_url=f"{HERE}:{listener.getsockname()[1]}", headers=bearer(TOKEN), timeout=60) as client,
+        ):
             while not server.started:
                 assert thread.is_alive(), "the service did not start"
                 time.sleep(0.005)
@@ -43,6 +74,11 @@ def service(store: str, **settings: Any) -> Iterator[httpx.Client]:
         server.should_exit = True
         thread.join(30)
         listener.close()
+
+
+def bearer(token: str) -> dict[str, str]:
+    """Return the header that sends a token."""
+    return {"Authorization": f"Bearer {token}"}
 
 
 def error_detail(answer: httpx.Response, status: int, name: str) -> str:
@@ -55,6 +91,15 @@ def error_detail(answer: httpx.Response, status: int, name: str) -> str:
     return str(body["detail"])
 
 
+def copy_rows(store: Store, name: str, count: int) -> None:
+    """Copy the row of a campaign, as of an hour ago: that is enough for lists, and fast."""
+    with store.write() as connection:
+        row = dict(connection.execute(select(CAMPAIGNS).where(CAMPAIGNS.c.name == name)).mappings().one())
+        del row["id"]
+        row["changed"] -= 3600.0
+        connection.execute(CAMPAIGNS.insert(), [row | {"name": f"copy {number:05}"} for number in range(count)])
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -62,17 +107,39 @@ def free_port() -> int:
 
 
 class Served:
-    """`kofn serve` in a process of its own. The port stays the same across restarts."""
+    """`kofn serve` in a process of its own. The port stays the same across restarts.
 
-    def __init__(self, store: str | None, *options: str) -> None:
+    Until it is left, KOFN_TOKEN is `token`, which the process and clients of kofn read. `client` sends `TOKEN`.
+    """
+
+    def __init__(self, store: str | None, *options: str, token: str | None = TOKEN) -> None:
+        self._token = token
         self.port = free_port()
         self.url = f"{HERE}:{self.port}"
         self._command = [sys.executable, "-c", "from kofn.cli import main; main()", "serve", "--port", str(self.port)]
         self._command += [*(("--store", store) if store else ()), *options]
         self._process: subprocess.Popen[bytes] | None = None
+        self._stack = ExitStack()
+        self._client: httpx.Client | None = None
+
+    @property
+    def client(self) -> httpx.Client:
+        """An HTTP client that sends `TOKEN`."""
+        if self._client is None:
+            self._client = self._stack.enter_context(httpx.Client(base_url=self.url, headers=bearer(TOKEN), timeout=60))
+        return self._client
 
     def start(self) -> None:
         """Start the process, and wait until it responds."""
+        if self._process is None:
+            self._stack.enter_context(token_in_environment(self._token))
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def _start(self) -> None:
         self._process = subprocess.Popen(self._command, stderr=subprocess.PIPE, start_new_session=True)
         until = time.monotonic() + 60
         while True:
@@ -104,12 +171,26 @@ class Served:
         with self._process.stderr as file:
             return file.read().decode()
 
+    def lines(self) -> Iterator[str]:
+        """Yield the lines that the process writes to stderr, and wait for the next."""
+        assert self._process is not None
+        assert self._process.stderr is not None
+        for line in self._process.stderr:
+            yield line.decode()
+
+    def workers(self) -> list[int]:
+        """Return the ids of the processes that handle requests, when there are several (on Linux)."""
+        assert self._process is not None
+        children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+        return [int(each) for each in children if b"spawn_main" in Path(f"/proc/{each}/cmdline").read_bytes()]
+
     def __enter__(self) -> Served:
         self.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         assert self._process is not None
+        self._stack.close()
         if self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait(30)

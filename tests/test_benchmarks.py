@@ -207,6 +207,19 @@ def test_service(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(math.isfinite(value) for value in learned.values())
 
 
+@pytest.mark.process
+def test_client(capsys: pytest.CaptureFixture[str]) -> None:
+    load("client").main(["--quick", "--json"])
+    machine, *cases = json.loads(capsys.readouterr().out).values()
+    assert machine["cores"] > 0
+    assert len(cases) == 6
+    for found in cases:
+        assert found["pairs/s"] > 0
+        assert 0 < found["decide: median us"] <= found["p99 us"]
+        assert found["unused"] >= 0
+    assert [found["unused"] for found in cases[:3]] == [0, 0, 0]
+
+
 @pytest.mark.browser
 @pytest.mark.process
 @pytest.mark.slow
@@ -329,5 +342,5 @@ def test_peers_as_a_command() -> None:
 
 def test_every_benchmark_has_a_test() -> None:
     scripts = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef main(" in path.read_text()}
-    assert len(scripts) == 12
+    assert len(scripts) == 13
     assert {f"test_{name}" for name in scripts} <= set(globals())

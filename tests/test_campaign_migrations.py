@@ -167,7 +167,7 @@ def test_tokens_are_kept(migrated: Store, old_store: str) -> None:
     known = find_token(migrated, KNOWN["token"])
     assert known is not None
     name = known.campaign or "shop"
-    with service(old_store, loopback=False) as http:
+    with service(old_store, session=None) as http:
         error_detail(http.get(f"/api/campaigns/{name}"), 401, "unauthorized")
         http.headers["Authorization"] = f"Bearer {KNOWN['token']}"
         assert http.get("/api/session").json()["scope"] == known.scope

@@ -170,6 +170,7 @@ def test_verify_over_http_and_by_both_clients(store_url: str) -> None:
         assert campaign.summary().version == version  # it only reads
         change(campaign, CAMPAIGNS.update().values(in_flight=11))
         assert everywhere().differences == ["in_flight: the store has 11, the log gives 10"]
+        del http.headers["Authorization"]
         error_detail(http.get("/api/campaigns/front/verify"), 401, "unauthorized")
         elsewhere = http.get("/api/campaigns/back/verify", headers={"Authorization": f"Bearer {token}"})
         error_detail(elsewhere, 403, "forbidden")

@@ -64,6 +64,8 @@ def test_a_campaign_from_afar(client: Client, sqlite_store: str) -> None:
     assert len(campaign.insight(arms=2).arms) == 2
     assert campaign.history() == here.history()
     assert campaign.events() == here.events()
+    assert campaign.verify() == here.verify()
+    assert campaign.verify().ok
     assert [each.name for each in client.campaigns()] == ["front"]
     checked(here)
 
@@ -112,6 +114,7 @@ def test_the_token_comes_from_the_environment(url: str, sqlite_store: str, monke
     monkeypatch.setattr(auth, "TOKEN_CACHE_SECONDS", 0.0)
     create(sqlite_store)
     token, _ = create_token(store_at(sqlite_store), "shop", "read")
+    monkeypatch.delenv("KOFN_TOKEN")
     with Client(url) as client, pytest.raises(kofn.NotAllowed, match="token is required"):
         client.campaigns()
     monkeypatch.setenv("KOFN_TOKEN", token)
@@ -137,6 +140,7 @@ def test_the_async_client_does_the_same(url: str) -> None:
             assert await campaign.history()
             assert await campaign.events(1)
             assert await campaign.open_decisions() == []
+            assert (await campaign.verify()).ok
             await campaign.add_arm("z")
             await campaign.retire_arm("z")
             await campaign.pause()
@@ -164,9 +168,9 @@ def test_all_campaigns_are_listed_page_by_page(client: Client, page_size: int, m
 # The same methods as `kofn.Campaign`.
 
 
-def test_the_synchronous_client_is_up_to_date() -> None:
-    source = generate_sync_client.SOURCE.read_text(encoding="utf-8")
-    generated = generate_sync_client.TARGET.read_text(encoding="utf-8")
+@pytest.mark.parametrize("source", generate_sync_client.FILES)
+def test_the_synchronous_client_is_up_to_date(source: str) -> None:
+    generated = (generate_sync_client.CLIENT / generate_sync_client.FILES[source]).read_text(encoding="utf-8")
     assert generated == generate_sync_client.generate(source), f"stale: run `{generate_sync_client.COMMAND}`"
 
 
@@ -282,11 +286,20 @@ def test_retries_end(trouble: Answer) -> None:
 
 
 def test_an_answer_that_is_no_answer_of_ours_is_said() -> None:
-    fake = Fake(lambda _: httpx.Response(500, text="<html>oops"), lambda _: httpx.Response(404, text="nginx"))
+    fake = Fake(
+        lambda _: httpx.Response(500, text="<html>oops"),
+        lambda _: httpx.Response(404, text="nginx"),
+        lambda _: httpx.Response(200, text="<html>Please log in"),
+        lambda _: httpx.Response(413, text="nginx"),
+    )
     with Client("http://kofn.test", transport=httpx.MockTransport(fake)) as client:
         with pytest.raises(kofn.Unreachable, match="500"):
             client.campaigns()
-        with pytest.raises(kofn.BadInput, match="404"):
+        with pytest.raises(kofn.Unreachable, match="404 Not Found is not one of kofn: check the URL"):
+            client.campaigns()
+        with pytest.raises(kofn.Unreachable, match="the response to GET /api/campaigns is not one of kofn"):
+            client.campaigns()
+        with pytest.raises(kofn.BadInput, match="413"):
             client.campaigns()
 
 
@@ -301,6 +314,96 @@ def test_totals_get_a_key_of_their_own() -> None:
         client.campaign("front").reward_total(["a", "b", "c"], 2, 1.0)
         client.campaign("front").reward_total(["a", "b", "c"], 2, 1.0)
     assert keys[0] == keys[1] != keys[2]
+
+
+# Decisions and their keys.
+
+has_keys = pytest.mark.skipif(
+    "key" not in inspect.signature(Campaign.decide).parameters, reason="Campaign.decide has no key yet"
+)
+
+
+class Decider:
+    """A service that makes the decisions of a key once. It loses every other response."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+        self.made: dict[str, list[dict[str, Any]]] = {}
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        body = json.loads(request.content)
+        self.keys.append(body["key"])
+        again = body["key"] in self.made
+        made = [
+            {"id": f"{len(self.keys):x}-{i:x}-00", "arms": ["a"], "subset": [0], "at": NOW}
+            for i in range(body["count"])
+        ]
+        decisions = self.made.setdefault(body["key"], made)
+        return httpx.Response(200, json={"decisions": decisions}) if again else lost(request)
+
+
+NOW = "2026-11-16T01:00:00+00:00"
+
+
+def test_a_repeated_decide_has_the_same_key() -> None:
+    service = Decider()
+    with Client("http://kofn.test", transport=httpx.MockTransport(service)) as client:
+        campaign = client.campaign("front")
+        first, second = campaign.decide(3), campaign.decide()
+        assert campaign.decide(3, key="order 7") == campaign.decide(3, key="order 7")
+    assert [each.id for each in first] == ["1-0-00", "1-1-00", "1-2-00"]  # those of the lost response
+    assert second.id == "3-0-00"
+    assert service.keys[0] == service.keys[1] != service.keys[2] == service.keys[3]
+    assert service.keys[4:] == ["order 7"] * 3
+    assert all(1 <= len(key) <= 200 and key.isprintable() for key in service.keys)
+
+
+def test_the_async_client_repeats_the_key_too() -> None:
+    service = Decider()
+
+    async def work() -> list[Decision]:
+        async with AsyncClient("http://kofn.test", transport=httpx.MockTransport(service)) as client:
+            campaign = client.campaign("front")
+            return [*await campaign.decide(2), await campaign.decide(key="order 7")]
+
+    assert [each.id for each in asyncio.run(work())] == ["1-0-00", "1-1-00", "3-0-00"]
+    assert service.keys[0] == service.keys[1]
+    assert service.keys[2:] == ["order 7"] * 2
+
+
+@has_keys
+def test_a_key_names_the_same_decisions_at_the_service(client: Client) -> None:
+    campaign = client.create("front", NAMES, 3)
+    first = campaign.decide(3, key="order 7")
+    assert campaign.decide(3, key="order 7") == first
+    assert campaign.decide(3) != first
+    with pytest.raises(kofn.Conflict):
+        campaign.decide(2, key="order 7")
+    assert campaign.decide(key="order 8") == campaign.decide(1, key="order 8")[0]
+    assert campaign.summary().plays == 7
+
+
+@has_keys
+def test_a_lost_response_costs_no_decision(url: str) -> None:
+    """The service decides, the response is lost, and the retry returns the decisions that were made."""
+    inner = httpx.HTTPTransport()
+    sent = []
+
+    class Lossy(httpx.BaseTransport):
+        def handle_request(self, request: httpx.Request) -> httpx.Response:
+            response = inner.handle_request(request)
+            response.read()
+            sent.append(request)
+            if request.url.path.endswith("/decisions") and len(sent) % 2 == 0:
+                raise httpx.ReadError("the connection was lost", request=request)
+            return response
+
+    with Client(url, transport=Lossy()) as client, inner:
+        campaign = client.create("front", NAMES, 3)
+        some = [campaign.decide() for _ in range(3)]
+        assert campaign.summary().plays == 3
+        assert campaign.rewards({each.id: 0.5 for each in some}).accepted == 3
+        assert campaign.summary().in_flight == 0
 
 
 def test_pauses_grow_and_obey_the_service() -> None:

@@ -10,9 +10,11 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, Response, Route, expect
 
 from kofn.campaigns import Campaign, campaigns, store_at
+from kofn.campaigns.schema import CAMPAIGNS
 from kofn.service.tokens import create_token
-from tests.browser import fill, headless, measure_load, served
+from tests.browser import SIGN_IN, fill, headless, measure_load, served
 from tests.campaign_tools import rewards_for
+from tests.service_tools import copy_rows
 
 STRICT = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -32,6 +34,8 @@ NASTY = [
     "a/b?c#d",
     "<script>document.title='owned'</script>",
     "& 'x'",
+    ".",
+    "..",
 ]
 
 
@@ -68,6 +72,7 @@ class Pages:
         context = self._browser.new_context(**({"viewport": {"width": 1440, "height": 900}} | settings))
         self.contexts.append(context)
         context.route(re.compile(r"/$"), _strictly)
+        context.add_init_script(SIGN_IN)
         page = context.new_page()
         page.on("pageerror", lambda error: self.wrong.append(str(error)))
         page.on("console", self._note)
@@ -195,6 +200,37 @@ def test_all_campaigns_are_listed_filtered_and_followed(address: str, module_sto
     expect(page.locator(".card-name")).to_have_text(["news"])
     page.get_by_label("Filter campaigns").fill("zzz")
     expect(page.get_by_text("No campaign name contains “zzz”.")).to_be_visible()
+
+
+def test_thousands_of_campaigns_are_a_small_page(address: str, module_store: str, pages: Pages) -> None:
+    made(module_store)
+    store = store_at(module_store)
+    copy_rows(store, "front-page", 3000)
+    with store.write() as connection:
+        connection.execute(CAMPAIGNS.update().where(CAMPAIGNS.c.name == "copy 02999").values(state="finished"))
+    page = pages.open("about:blank")
+    sizes: list[int] = []
+    page.on("response", lambda answer: sizes.append(len(answer.body())) if "campaigns?" in answer.url else None)
+    page.goto(address)
+    expect(page.locator(".lede")).to_have_text("3,000 running, 3,001 in total")
+    expect(page.locator(".card")).to_have_count(48)
+    expect(page.locator(".pager")).to_contain_text("1 to 48 of 3,001")
+    expect(button(page, "Previous page")).to_be_disabled()
+    button(page, "Next page").click()
+    expect(page.locator(".pager")).to_contain_text("49 to 96 of 3,001")
+    expect(page.locator(".card-name").first).to_have_text("copy 00048")
+    page.get_by_label("Filter campaigns").fill("COPY 0299")
+    expect(page.locator(".card")).to_have_count(10)
+    expect(page.locator(".pager")).to_be_hidden()
+    page.get_by_label("State").select_option("finished")
+    expect(page.locator(".card-name")).to_have_text(["copy 02999"])
+    page.get_by_label("State").select_option("paused")
+    expect(page.get_by_text("No paused campaign has a name that contains “COPY 0299”.")).to_be_visible()
+    page.get_by_label("Filter campaigns").fill("")
+    expect(page.get_by_text("No paused campaigns.")).to_be_visible()
+    assert max(sizes) < 50_000
+    with store.write() as connection:  # rows only: they cannot be deleted as campaigns
+        connection.execute(CAMPAIGNS.delete().where(CAMPAIGNS.c.name.startswith("copy ")))
 
 
 def test_what_cannot_be_created_is_refused_in_words(address: str, module_store: str, pages: Pages) -> None:
@@ -400,6 +436,17 @@ def test_names_stay_names(address: str, module_store: str, pages: Pages) -> None
     assert campaign.arms == NAMES
     assert page.title() == "front-page · kofn"
     assert page.locator("main img, main script").count() == 0
+
+
+@pytest.mark.parametrize("name", [".", "..", "%2F", "front-page%2Fexport", "..%2Ffront-page"])
+def test_a_name_that_no_campaign_has_is_not_sent(name: str, address: str, module_store: str, pages: Pages) -> None:
+    made(module_store)
+    page = pages.open("about:blank")
+    page.on("request", lambda request: asked.append(request.url))
+    asked: list[str] = []
+    page.goto(f"{address}#/{name}")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Not found")
+    assert not [url for url in asked if "/api/" in url and not url.endswith("/session")]
 
 
 def test_without_a_stream_it_polls(address: str, module_store: str, pages: Pages) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -14,13 +16,15 @@ from sqlalchemy import select
 from kofn import BadInput, NoSuchCampaign
 from kofn.campaigns import Campaign, Store, store_at
 from kofn.campaigns.schema import TOKENS
+from kofn.responses import moment
 from kofn.service import auth
-from kofn.service.server import check_public_address
-from kofn.service.settings import Settings
-from kofn.service.tokens import create_token, find_token, revoke_token, tokens
+from kofn.service.server import session_token
+from kofn.service.settings import Settings, prefix
+from kofn.service.tokens import create_token, find_token, revoke_token, tokens, tokens_required
 from tests.campaign_tools import create
-from tests.service_tools import NEW, error_detail, service
+from tests.service_tools import NEW, TOKEN, bearer, error_detail, service
 
+JSON = {"Content-Type": "application/json"}
 FRONT, BACK = "/api/campaigns/front", "/api/campaigns/back"
 
 
@@ -39,8 +43,11 @@ def api(store: Store, sqlite_store: str) -> Iterator[Client]:
         yield client
 
 
-def bearer(token: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}"}
+@pytest.fixture
+def stranger(api: Client) -> Iterator[Client]:
+    """A client of the same service that sends no token."""
+    with Client(base_url=api.base_url) as client:
+        yield client
 
 
 def as_(store: Store, *given: Any) -> dict[str, str]:
@@ -74,25 +81,36 @@ def test_a_token_says_who_uses_it(store: Store, name: Any) -> None:
 def test_a_token_is_for_a_campaign_that_exists(store: Store) -> None:
     with pytest.raises(NoSuchCampaign):
         create_token(store, "shop", "full", "side")
-    with pytest.raises(BadInput, match="read or full"):
+    with pytest.raises(BadInput, match="read, decide or full"):
         create_token(store, "shop", "all")  # type: ignore[arg-type]
 
 
-def test_none_is_needed_until_there_is_one(api: Client, store: Store) -> None:
-    assert api.get(FRONT).status_code == 200
-    _, known = create_token(store, "shop")
-    assert api.get(FRONT).headers["www-authenticate"] == "Bearer"
-    error_detail(api.get("/api/campaigns"), 401, "unauthorized")
-    error_detail(api.get("/metrics"), 401, "unauthorized")
-    assert api.get("/health").status_code == 200
-    revoke_token(store, known.id)
-    assert api.get(FRONT).status_code == 200
+def test_without_a_token_nothing_is_shown(api: Client, stranger: Client, store: Store) -> None:
+    assert stranger.get(FRONT).headers["www-authenticate"] == "Bearer"
+    for path in (FRONT, "/api/campaigns", "/metrics"):
+        error_detail(stranger.get(path), 401, "unauthorized")
+    error_detail(stranger.post(f"{FRONT}/pause"), 401, "unauthorized")
+    assert stranger.get("/health").status_code == 200
+    assert api.get("/api/session").json()["token"] == "session"
+    assert stranger.get(FRONT, headers=as_(store)).status_code == 200
 
 
-def test_a_public_service_needs_one_always(store: Store, sqlite_store: str) -> None:
-    with service(sqlite_store, loopback=False) as client:
-        error_detail(client.get(FRONT), 401, "unauthorized")
-        assert client.get(FRONT, headers=as_(store)).status_code == 200
+def test_a_store_that_had_a_token_is_never_open_again(store: Store, sqlite_store: str, stranger: Client) -> None:
+    """The last token is for one campaign, and deletes it, and thereby itself."""
+    assert not tokens_required(store)
+    last = as_(store, "full", "back")
+    assert stranger.delete(BACK, headers=last).status_code == 204
+    assert tokens(store) == []
+    error_detail(stranger.get(FRONT), 401, "unauthorized")
+    error_detail(stranger.get(FRONT, headers=last), 401, "unauthorized")
+    assert tokens_required(store)
+    assert session_token("127.0.0.1", Settings(store=sqlite_store)) is None
+
+
+def test_a_revoked_last_token_opens_nothing(store: Store, stranger: Client) -> None:
+    revoke_token(store, create_token(store, "shop")[1].id)
+    error_detail(stranger.get(FRONT), 401, "unauthorized")
+    assert tokens_required(store)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +126,10 @@ def test_a_revoked_token_is_refused(api: Client, store: Store) -> None:
     create_token(store, "other")
     token, known = create_token(store, "shop")
     assert api.get(FRONT, headers=bearer(token)).status_code == 200
-    assert next(each for each in tokens(store) if each.id == known.id).used is not None
+    until = time.monotonic() + 10
+    while next(each for each in tokens(store) if each.id == known.id).used is None:  # nobody waits for this write
+        assert time.monotonic() < until
+        time.sleep(0.005)
     revoke_token(store, known.id)
     error_detail(api.get(FRONT, headers=bearer(token)), 401, "unauthorized")
 
@@ -151,6 +172,48 @@ def test_a_reading_token_changes_nothing(api: Client, store: Store) -> None:
     assert Campaign.open("front", store).summary() == before
 
 
+def test_a_deciding_token_decides_and_rewards_only(api: Client, store: Store) -> None:
+    decider = as_(store, "decide")
+    allowed = {f"{FRONT}/{end}" for end in ("decisions", "rewards", "totals")}
+    for method, path in routes(api):
+        if method == "POST" and path in allowed:
+            allowed.remove(path)
+            error_detail(api.post(path, json={"no": "such field"}, headers=decider), 422, "malformed-request")
+        elif method != "GET" or path.endswith("/export"):
+            error_detail(api.request(method, path, headers=decider), 403, "forbidden")
+        elif not path.endswith("/stream"):
+            assert api.get(path, headers=decider).status_code == 200, path
+    assert not allowed
+    (decision,) = api.post(f"{FRONT}/decisions", json={}, headers=decider).json()["decisions"]
+    body = {"rewards": [{"id": decision["id"], "reward": 1.0}]}
+    assert api.post(f"{FRONT}/rewards", json=body, headers=decider).json()["accepted"] == 1
+    theirs = as_(store, "decide", "back")
+    error_detail(api.post(f"{FRONT}/decisions", json={}, headers=theirs), 403, "forbidden")
+    assert api.post(f"{BACK}/decisions", json={}, headers=theirs).status_code == 200
+    assert api.get("/api/session", headers=decider).json()["scope"] == "decide"
+
+
+@pytest.mark.parametrize("cached", [0.0, 1000.0])
+def test_a_token_expires(api: Client, store: Store, monkeypatch: pytest.MonkeyPatch, cached: float) -> None:
+    monkeypatch.setattr(auth, "TOKEN_CACHE_SECONDS", cached)
+    now = 1.8e9
+    monkeypatch.setattr(store, "clock", lambda: now)
+    token, known = create_token(store, "guest", expires_after=timedelta(days=30))
+    assert known.expires == moment(now + 30 * 86400)
+    now += 30 * 86400 - 1
+    assert api.get(FRONT, headers=bearer(token)).status_code == 200
+    now += 1
+    assert "expired" in error_detail(api.get(FRONT, headers=bearer(token)), 401, "unauthorized")
+    assert find_token(store, token) is None
+    assert known.id in [each.id for each in tokens(store)]
+
+
+@pytest.mark.parametrize("lifetime", [0, -1, float("nan"), float("inf"), timedelta(0), timedelta(days=40_000), "1d"])
+def test_a_token_expires_in_the_future(store: Store, lifetime: Any) -> None:
+    with pytest.raises(BadInput, match="positive time"):
+        create_token(store, "guest", expires_after=lifetime)
+
+
 def test_a_token_of_one_campaign_opens_no_other(api: Client, store: Store) -> None:
     theirs = as_(store, "full", "back")
     for method, path in routes(api):
@@ -188,7 +251,15 @@ def test_a_deleted_campaign_takes_its_tokens_along(api: Client, store: Store) ->
     error_detail(api.get(BACK, headers=theirs), 401, "unauthorized")
 
 
-# Without a token: local requests only, and none from pages of other origins.
+# Without a token: local requests to a demo only, and none from pages of other origins.
+
+
+@pytest.fixture(scope="module")
+def demo(module_store: str) -> Iterator[Client]:
+    create(module_store, "front")
+    with service(module_store, open=True) as client:
+        del client.headers["Authorization"]
+        yield client
 
 
 @pytest.mark.parametrize(
@@ -196,32 +267,62 @@ def test_a_deleted_campaign_takes_its_tokens_along(api: Client, store: Store) ->
     [
         {"Host": "kofn.example.com"},
         {"Host": "attacker.example:8000"},
+        {"Host": "["},
+        {"Host": "[::1"},
         {"Origin": "https://attacker.example"},
         {"Origin": "null"},
+        {"Origin": "http://["},
         {"X-Forwarded-For": "203.0.113.9"},
         {"Forwarded": "for=203.0.113.9"},
     ],
 )
-def test_a_page_of_others_gets_nothing(api: Client, store: Store, headers: dict[str, str]) -> None:
-    error_detail(api.post(f"{FRONT}/pause", headers=headers), 401, "unauthorized")
-    error_detail(api.get(FRONT, headers=headers), 401, "unauthorized")
-    assert api.get(FRONT, headers=headers | as_(store)).status_code == 200
+def test_a_page_of_others_gets_nothing(demo: Client, headers: dict[str, str]) -> None:
+    error_detail(demo.post(f"{FRONT}/pause", headers=headers), 401, "unauthorized")
+    error_detail(demo.get(FRONT, headers=headers), 401, "unauthorized")
+    assert demo.get(FRONT, headers=headers | bearer(TOKEN)).status_code == 200
 
 
-def test_our_own_page_may_ask(api: Client) -> None:
-    origin = str(api.base_url).rstrip("/")
-    assert api.post(f"{FRONT}/pause", headers={"Origin": origin}).status_code == 200
+def test_our_own_page_may_ask(demo: Client) -> None:
+    origin = str(demo.base_url).rstrip("/")
+    assert demo.post(f"{FRONT}/pause", headers={"Origin": origin}).status_code == 200
+
+
+def test_a_plain_proxy_is_not_a_local_user(api: Client) -> None:
+    """nginx with nothing but proxy_pass sends the upstream's own address as Host, and nothing about the visitor."""
+    with Client(base_url=api.base_url) as nginx:
+        error_detail(nginx.post(f"{FRONT}/pause", headers={"Connection": "close"}), 401, "unauthorized")
+
+
+# The token of a session.
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "kofn.example.com"])
 def test_no_public_address_without_a_token(store: Store, sqlite_store: str, host: str) -> None:
     settings = Settings(store=sqlite_store)
     with pytest.raises(BadInput, match="kofn token create"):
-        check_public_address(host, settings)
-    check_public_address("127.0.0.1", settings)
-    check_public_address("::1", settings)
+        session_token(host, settings)
     create_token(store, "shop")
-    check_public_address(host, settings)
+    assert session_token(host, settings) is None
+
+
+def test_a_store_without_tokens_gets_one_for_the_session(
+    store: Store, sqlite_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(store=sqlite_store)
+    monkeypatch.delenv("KOFN_TOKEN", raising=False)
+    first, second = session_token("127.0.0.1", settings), session_token("::1", settings)
+    assert first is not None
+    assert first.startswith("kofn_")
+    assert first != second
+    assert tokens(store) == []
+    monkeypatch.setenv("KOFN_TOKEN", "x" * 16)
+    assert session_token("localhost", settings) == "x" * 16
+    for weak in ("x" * 15, "x" * 20 + " y", "x" * 20 + "\u2603"):
+        monkeypatch.setenv("KOFN_TOKEN", weak)
+        with pytest.raises(BadInput, match="at least 16"):
+            session_token("127.0.0.1", settings)
+    create_token(store, "shop")
+    assert session_token("127.0.0.1", settings) is None
 
 
 # Limits.
@@ -249,7 +350,7 @@ def test_a_stranger_cannot_make_it_read_a_body(store: Store, sqlite_store: str) 
             read.append(1)
             yield b" " * 65536
 
-    with service(sqlite_store, loopback=False) as client:
+    with service(sqlite_store, session=None) as client:
         try:
             error_detail(client.post("/api/import", content=body()), 401, "unauthorized")
         except httpx.TransportError:  # it has closed the connection before all was sent
@@ -281,6 +382,57 @@ def test_live_views_are_limited(store: Store, sqlite_store: str) -> None:
         pytest.fail("the place of the first viewer was not given back")
 
 
+# Malformed requests.
+
+
+@pytest.mark.parametrize("headers", [{"Host": "["}, {"Host": "[::1"}, {"Origin": "http://["}, {"Host": "a b"}])
+def test_malformed_addresses_break_nothing(demo: Client, headers: dict[str, str]) -> None:
+    for path in (FRONT, "/api/campaigns/nowhere", "/health", "/", "/nowhere", "/static", "/metrics"):
+        assert demo.get(path, headers=headers | bearer(TOKEN)).status_code in (200, 404)
+        assert demo.get(path, headers=headers).status_code in (200, 401, 404)
+
+
+LONE = [
+    b'{"name": "a", "arms": ["a", "b"], "k": 1, "\\ud800": 1}',
+    b'{"name": "\\udfff", "arms": ["a", "b"], "k": 1}',
+    b'{"name": "a", "arms": ["a", "\xed\xa0\x80"], "k": 1}',
+    b'{"name": "a", "arms": ["a", "b"], "k": 1, "params": {"x": "\\uD800"}}',
+    '{"name": "a", "arms": ["a", "b"], "k": 1, "params": {"\ud800": 1}}'.encode("utf-16", "surrogatepass"),
+]
+
+
+@pytest.mark.parametrize("body", LONE)
+def test_a_lone_surrogate_is_refused(demo: Client, body: bytes) -> None:
+    for path in ("/api/campaigns", "/api/import", f"{FRONT}/rewards", f"{FRONT}/arms"):
+        answer = demo.post(path, content=body, headers=JSON)
+        assert "surrogate" in error_detail(answer, 422, "malformed-request")
+
+
+def test_a_pair_of_surrogates_is_a_character(demo: Client, module_store: str) -> None:
+    assert demo.post(f"{FRONT}/arms", content=b'{"name": "\\ud83d\\ude00"}', headers=JSON).status_code == 201
+    assert "\U0001f600" in Campaign.open("front", module_store).arms
+
+
+@pytest.mark.parametrize("given", ["/kofn/", "/a/b"])
+def test_a_proxy_may_serve_it_under_a_path(store: Store, sqlite_store: str, given: str) -> None:
+    path = prefix(given)
+    with service(sqlite_store, root_path=path) as client:
+        for under in ("", path):  # whether or not the proxy removes the path
+            made = client.post(f"{under}/api/campaigns", json=NEW | {"name": f"under{under.replace('/', '-')}"})
+            assert made.status_code == 201
+            assert made.headers["location"] == f"{path}/api/campaigns/under{under.replace('/', '-')}"
+            assert client.get(made.headers["location"]).status_code == 200
+            assert client.get(f"{under}/").text.startswith("<!doctype html>")
+            assert client.get(f"{under}/app.js").status_code == 200
+            assert client.get(f"{under}/api/openapi.json").json()["servers"] == [{"url": path}]
+
+
+@pytest.mark.parametrize("path", ["kofn", "/a b", "/a?b", "//evil.example", "/a\r\nX: y"])
+def test_a_path_of_a_proxy_is_a_path(path: str) -> None:
+    with pytest.raises(BadInput, match="--root-path"):
+        prefix(path)
+
+
 # Hostile names.
 
 SQL = "x'); DROP TABLE kofn_campaigns; --"
@@ -304,5 +456,5 @@ def test_an_arm_may_be_called_anything_and_stays_a_name(api: Client, store: Stor
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert "default-src 'self'" in answer.headers["content-security-policy"]
     for arm in arms[:3]:
-        assert api.delete("/api/campaigns/odd/arms/" + "".join(f"%{b:02X}" for b in arm.encode())).status_code == 200
+        assert api.post("/api/campaigns/odd/arms/retire", json={"name": arm}).status_code == 200
     assert Campaign.open("odd", store).arms == arms[3:]

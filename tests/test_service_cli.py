@@ -6,16 +6,20 @@ import json
 import socket
 import subprocess
 import sys
+import time
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from sqlalchemy.exc import OperationalError
 
 from kofn import BadInput
 from kofn.campaigns import Campaign, store_at
 from kofn.cli import cli
-from kofn.service import demo
+from kofn.core import StoreError
+from kofn.service import demo, server
 from kofn.service.server import listen
 from kofn.service.settings import Settings
 from kofn.service.tokens import find_token
@@ -33,14 +37,17 @@ def test_tokens_are_made_listed_and_revoked(sqlite_store: str) -> None:
     assert known is not None
     assert (known.name, known.scope, known.campaign) == ("shop", "full", None)
     assert "not shown again" in made.stderr
-    options = ("--scope", "read", "--campaign", "front", "--json", "--store", sqlite_store)
+    options = ("--scope", "read", "--campaign", "front", "--expires", "30d", "--json", "--store", sqlite_store)
     second = json.loads(run("token", "create", "screen", *options).stdout)
     assert second["token"].startswith("kofn_")
+    assert datetime.fromisoformat(second["expires"]) - datetime.fromisoformat(second["created"]) == timedelta(days=30)
     listed = json.loads(run("token", "list", "--json", "--store", sqlite_store).stdout)
     assert [(each["name"], each["scope"], each["campaign"]) for each in listed] == [
         ("shop", "full", None),
         ("screen", "read", "front"),
     ]
+    limited = run("token", "create", "app", "--scope", "decide", "--expires", "12h", "--store", sqlite_store)
+    assert "decide, all campaigns, until 20" in limited.stderr
     table = run("token", "list", "--store", sqlite_store).stdout
     assert "screen" in table
     assert second["token"] not in table
@@ -60,7 +67,7 @@ def test_a_port_that_is_taken_is_said() -> None:
 def test_settings_travel_to_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOFN_SERVICE", "{}")
     assert Settings.from_environment() == Settings()
-    there = Settings(store="sqlite:///x.db", loopback=True, max_batch=3)
+    there = Settings(store="sqlite:///x.db", open=True, max_batch=3, trusted_proxies=("10.0.0.7",), root_path="/kofn")
     there.to_environment()
     assert Settings.from_environment() == there
 
@@ -71,6 +78,41 @@ def test_help_imports_no_server() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def unreachable() -> StoreError:
+    error = StoreError("the store postgresql://db/shop failed: connection refused")
+    error.__cause__ = OperationalError("", {}, Exception())
+    return error
+
+
+def test_it_waits_for_its_database(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """As when PostgreSQL starts at the same time and takes longer."""
+    now, answers = [0.0], [unreachable(), unreachable(), unreachable(), "the store"]
+
+    def store_at(_: Any) -> Any:
+        if isinstance(answer := answers.pop(0), Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(server, "store_at", store_at)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    assert str(server.wait_for_store("postgresql://db/shop", 60)) == "the store"
+    assert ["Trying again for" in each.getMessage() for each in caplog.records] == [True] * 3
+    answers[:] = [unreachable() for _ in range(100)]
+    with pytest.raises(StoreError, match="connection refused"):
+        server.wait_for_store("postgresql://db/shop", 60)
+    assert now[0] == pytest.approx(61.75, abs=0.1)
+    answers[:] = [StoreError("install a newer kofn")]
+    with pytest.raises(StoreError, match="newer"):
+        server.wait_for_store("postgresql://db/shop", 60)
+
+
+@pytest.mark.parametrize("option", [("--trust-proxy", "nginx"), ("--root-path", "kofn")])
+def test_options_of_a_proxy_are_checked(option: tuple[str, str], sqlite_store: str) -> None:
+    with pytest.raises(BadInput, match=option[0]):
+        run("serve", *option, "--store", sqlite_store)
 
 
 # The demo.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import http.client
 import json
+import os
 import random
+import re
 import signal
 import threading
 import time
@@ -18,7 +21,7 @@ from kofn import Campaign
 from kofn.campaigns.names import read_id
 from kofn.campaigns.schema import REWARDS
 from tests.campaign_tools import NAMES, checked, create, noise
-from tests.service_tools import Served
+from tests.service_tools import TOKEN, Served, bearer
 
 
 def value_of(decision: Any) -> float:
@@ -118,9 +121,84 @@ def test_asked_to_stop_it_answers_what_has_begun(sqlite_store: str, workers: int
         all_there(campaign, visitors.acknowledged)
 
 
+class Callers:
+    """Threads that send requests on connections that are kept alive, without retries, until they are refused."""
+
+    def __init__(self, port: int) -> None:
+        self.done = 0
+        self.lost: list[str] = []
+        self._connections = [http.client.HTTPConnection("127.0.0.1", port, timeout=60) for _ in range(6)]
+        self._threads = [threading.Thread(target=self._work, args=(each,)) for each in self._connections]
+
+    def _work(self, connection: http.client.HTTPConnection) -> None:
+        try:
+            while True:
+                connection.request("GET", "/api/campaigns/front", headers=bearer(TOKEN))
+                response = connection.getresponse()
+                assert response.status == 200
+                response.read()
+                self.done += 1
+                if response.will_close:
+                    return  # it says that it stops
+        except (OSError, http.client.HTTPException) as why:
+            self.lost.append(repr(why))
+
+    def __enter__(self) -> Callers:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for thread in self._threads:
+            thread.join(60)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_asked_to_stop_it_resets_no_connection(sqlite_store: str, workers: int) -> None:
+    create(sqlite_store)
+    with Served(sqlite_store, "--workers", str(workers)) as served:
+        with Callers(served.port) as callers:
+            while callers.done < 20 and not callers.lost:
+                time.sleep(0.01)
+            code = served.stop()
+        assert code in (0, -signal.SIGTERM)
+        assert callers.lost == []
+
+
+def test_a_process_that_dies_is_said_and_replaced(sqlite_store: str) -> None:
+    """As when the kernel kills one that needs too much memory."""
+    create(sqlite_store)
+    with Served(sqlite_store, "--workers", "2", "--log-format", "json") as served:
+        before = served.workers()
+        assert len(before) == 2
+        os.kill(before[0], signal.SIGKILL)
+        until = time.monotonic() + 60
+        while len(served.workers()) < 2 or before[0] in served.workers():
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        assert served.client.get("/api/campaigns/front").status_code == 200
+        assert served.stop() == 0
+        lines = [json.loads(line) for line in served.stderr().splitlines() if line.startswith("{")]
+    assert lines[0]["level"] == "error"
+    assert f"process {before[0]} was killed by SIGKILL" in lines[0]["message"]
+
+
+@pytest.mark.slow
+def test_busy_processes_are_not_killed(sqlite_store: str) -> None:
+    """uvicorn's own supervisor kills a process that computes for 5 seconds, such as one that parses a large body."""
+    with Served(sqlite_store, "--workers", "2") as served:
+        before = served.workers()
+        for each in before:
+            os.kill(each, signal.SIGSTOP)
+        time.sleep(8)
+        for each in before:
+            os.kill(each, signal.SIGCONT)
+        assert served.workers() == before
+
+
 def test_live_views_do_not_keep_it_from_stopping(sqlite_store: str) -> None:
     create(sqlite_store)
-    with Served(sqlite_store) as served, httpx.stream("GET", f"{served.url}/api/campaigns/front/stream") as answer:
+    with Served(sqlite_store) as served, served.client.stream("GET", "/api/campaigns/front/stream") as answer:
         lines = answer.iter_lines()
         assert next(lines) == "retry: 2000"
         begun = time.monotonic()
@@ -131,7 +209,7 @@ def test_live_views_do_not_keep_it_from_stopping(sqlite_store: str) -> None:
 
 def test_a_live_view_is_told_of_changes(store_url: str) -> None:
     campaign = create(store_url)
-    with Served(store_url) as served, httpx.stream("GET", f"{served.url}/api/campaigns/front/stream") as answer:
+    with Served(store_url) as served, served.client.stream("GET", "/api/campaigns/front/stream") as answer:
         lines = answer.iter_lines()
         seen = (json.loads(line.removeprefix("data:")) for line in lines if line.startswith("data:"))
         assert next(seen)["plays"] == 0
@@ -147,7 +225,7 @@ def test_workers_share_the_work_and_the_numbers(postgres_store: str) -> None:
         with Visitors(served.url) as visitors:
             while len(visitors.acknowledged) < 300 and not visitors.failed:
                 time.sleep(0.01)
-        lines = httpx.get(f"{served.url}/metrics").text.splitlines()
+        lines = served.client.get("/metrics").text.splitlines()
         rewarded = next(float(line.split()[-1]) for line in lines if line.startswith("kofn_decisions_total"))
         assert rewarded == campaign.summary().plays
     all_there(campaign, visitors.acknowledged)
@@ -164,6 +242,19 @@ def test_the_demo_fills_itself_and_learns() -> None:
             time.sleep(0.2)
         assert len(httpx.get(f"{served.url}/api/campaigns").json()["campaigns"]) == 3
         served.stop()
+
+
+def test_without_tokens_it_prints_a_link(sqlite_store: str) -> None:
+    create(sqlite_store)
+    with Served(sqlite_store, token=None) as served:
+        link = next(line for line in served.lines() if "dashboard" in line)
+        found = re.search(r"KOFN_URL=(\S+) KOFN_TOKEN=(\S+)", next(served.lines()))
+        assert found
+        assert f"{served.url}/#token={found[2]}" in link
+        with kofn.Client(found[1], found[2]) as client:
+            assert client.campaign("front").decide().arms
+        assert served.client.get("/api/campaigns").status_code == 401  # with another token
+        assert httpx.get(f"{served.url}/api/campaigns").status_code == 401
 
 
 def test_a_public_address_needs_a_token(sqlite_store: str) -> None:

@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, Page
 from kofn.campaigns import store_at
 from kofn.service.demo import Demo
 from kofn.service.tokens import create_token
-from tests.browser import headless, served
+from tests.browser import SIGN_IN, headless, served
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 OUT = Path("out/screens")
@@ -53,6 +53,7 @@ def pages(browser: Browser, address: str) -> Iterator[Iterator[tuple[Page, tuple
             schemes: tuple[Scheme, Scheme] = "light", "dark"
             for scheme in schemes:
                 context = browser.new_context(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
+                context.add_init_script(SIGN_IN)
                 page = context.new_page()
                 page.goto(address)
                 yield page, size, scheme

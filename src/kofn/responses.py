@@ -102,6 +102,13 @@ class Rewarded(Response):
 
 
 @dataclass(frozen=True)
+class Buffered(Rewarded):
+    """How many rewards a client put into its buffer. They are not recorded yet, and are lost if the client dies."""
+
+    buffered: int = 1
+
+
+@dataclass(frozen=True)
 class Summary(Response):
     """A campaign at a glance.
 

@@ -3,6 +3,7 @@
 `campaign` has the public class; each of its methods opens a `transaction` and calls one function of the files below.
 
 - What happens: `create`, `decide`, `reward`, `learn`, `expiry`, `report`, `transfer` (export and import), `verify`.
+- Many campaigns at once: `listing` (pages, sums, what has changed).
 - What is stored: `schema` (tables), `migrations` (how they change), `store` (the database), `rows` (a campaign's row,
   arms and policy), `plan_rows` (the open plan), `names` (names and ids, checked where they enter).
 """

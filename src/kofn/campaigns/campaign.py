@@ -170,7 +170,7 @@ class Campaign:
         """Return the next decision, or a list of `count` decisions. It never waits for a reward.
 
         While the whole plan is in flight, further decisions are draws of the policy, or the best subset. A call with
-        the same `key` returns the same decisions, as long as they are stored: a call whose answer was lost can be
+        the same `key` returns the same decisions, as long as the store has them: a call whose answer was lost can be
         repeated.
         """
         decisions = self._write(*self._decide(1 if count is None else count, key))

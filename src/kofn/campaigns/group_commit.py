@@ -1,7 +1,7 @@
 """Group commit: operations that wait for the same lock are executed in one transaction and committed together.
 
 An operation is acknowledged only after the commit. The first caller executes what has queued up, its own operation
-included; when more has queued up meanwhile, a thread of the store goes on with it. So one thread alone works without
+included; when more has queued up meanwhile, a thread of the store takes over. So one thread alone works without
 any other thread, and many callers share the cost of a commit.
 """
 
@@ -29,7 +29,7 @@ Execute = Callable[[Sequence["Job"]], None]
 
 @dataclass(eq=False)
 class Job:
-    """An operation on a campaign, and what becomes of it. A heavy one gets a transaction of its own."""
+    """An operation on a campaign, and what becomes of it. A heavy one is executed alone."""
 
     campaign: int
     work: Callable[[Any], Any]

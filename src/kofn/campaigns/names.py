@@ -14,31 +14,14 @@ from hmac import compare_digest
 from typing import NamedTuple
 
 from kofn.core import BadInput, UnknownDecision
-from kofn.core.checks import shown
-
-MAX_LENGTH = 200
-"""Longest name of a campaign or an arm, in characters."""
+from kofn.core.checks import MAX_LENGTH, shown
+from kofn.core.checks import campaign_name as campaign_name
+from kofn.core.checks import is_campaign_name as is_campaign_name
 
 MAX_ARMS = 1_000_000
 """Most arms of a campaign. Its record and the time of an update grow in proportion to the arms."""
 
-_CAMPAIGN = re.compile(r"\w(?:[\w .:@+-]*\w)?")
 _ID = re.compile(r"([0-9a-f]{1,15})-([0-9a-f]{1,15})-([0-9a-f]{8})([0-9a-f]{16})")
-
-
-def campaign_name(name: object) -> str:
-    """Return the name, or raise BadInput. It becomes part of URLs and file names, so few characters are allowed."""
-    if is_campaign_name(name):
-        return str(name)
-    raise BadInput(
-        f"a campaign's name must be letters and digits, with .:@+-_ or spaces between them, at most {MAX_LENGTH} "
-        f"characters; got {shown(name)}"
-    )
-
-
-def is_campaign_name(name: object) -> bool:
-    """Return whether a campaign can have this name."""
-    return isinstance(name, str) and len(name) <= MAX_LENGTH and _CAMPAIGN.fullmatch(name) is not None
 
 
 def arm_name(name: object) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.pool import Pool
 
 from kofn.campaigns import migrations
 from kofn.campaigns.group_commit import GroupCommit
@@ -73,6 +74,7 @@ class Store:
         self.clock: Callable[[], float] = time.time
         self._policies: OrderedDict[int, tuple[int, Any, Any]] = OrderedDict()  # stamp, roster, snapshot
         self._working: OrderedDict[int, tuple[Any, Any]] = OrderedDict()  # row and plan, as this process wrote them
+        self.observe_wait: Callable[[float], object] = lambda _: None  # called with the seconds that a write waited
         self._sqlite = self.url.get_backend_name() == "sqlite"
         self._pool = _pool_size(self.url)
         self._engine = _sqlite_engine(self.url) if self._sqlite else _postgres_engine(self.url, self._pool)
@@ -177,6 +179,11 @@ class Store:
                 self._writer = connection
             raise
         self._writer = connection
+
+    @property
+    def pool(self) -> Pool:
+        """The pool of connections, for metrics."""
+        return self._engine.pool
 
     @contextmanager
     def read(self) -> Iterator[Connection]:

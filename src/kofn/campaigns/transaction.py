@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -41,7 +42,7 @@ MAX_EVENTS = 1000
 """Events that are kept; older ones are deleted."""
 
 HEAVY = 1000
-"""Decisions or rewards from which a call gets a transaction of its own, so that small calls do not wait for it."""
+"""Decisions or rewards from which a call has a separate transaction, so that small calls do not wait for it."""
 
 _COUNT = Statement(
     BUCKETS.update()
@@ -255,6 +256,7 @@ def _attempt(store: Store, jobs: Sequence[Job]) -> list[tuple[Any, Exception | N
     """Execute operations in one transaction and commit it; return the result or the error of each."""
     outcomes: list[tuple[Any, Exception | None]] = []
     opened: dict[int, Transaction] = {}
+    began = time.monotonic()
     with store.write() as connection:
         for job in jobs:
             try:
@@ -264,6 +266,8 @@ def _attempt(store: Store, jobs: Sequence[Job]) -> list[tuple[Any, Exception | N
                     raise
                 outcomes.append((None, why))
                 continue
+            if not opened:
+                store.observe_wait(time.monotonic() - began)
             opened[job.campaign] = tx
             before = tx.changes
             try:

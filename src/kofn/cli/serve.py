@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from kofn.cli.campaigns import STORE
+from kofn.cli.campaigns import STORE, Duration
 from kofn.cli.options import AS_JSON, Count
 from kofn.cli.output import echo_json, new_table, show
+
+if TYPE_CHECKING:
+    from kofn.service.tokens import Scope
 
 MIB = 1024 * 1024
 
@@ -23,6 +28,32 @@ MIB = 1024 * 1024
 @click.option(
     "--max-batch", type=Count(), default=10_000, show_default=True, help="Most decisions or rewards in a request."
 )
+@click.option(
+    "--max-connections",
+    type=Count(),
+    default=1000,
+    show_default=True,
+    help="Most connections per process; a quarter of them for one address.",
+)
+@click.option(
+    "--trust-proxy",
+    "proxies",
+    metavar="ADDRESS",
+    multiple=True,
+    help="Address of a proxy whose X-Forwarded-For and X-Forwarded-Proto are believed; repeatable.",
+)
+@click.option("--root-path", default="", metavar="PATH", help="Path under which a proxy serves it, such as /kofn.")
+@click.option(
+    "--wait-for-store",
+    type=click.FloatRange(0, 3600),
+    default=60,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait at the start for a database server that does not respond.",
+)
+@click.option(
+    "--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format of log lines."
+)
 @click.option("--access-log", is_flag=True, help="Log every request to stderr.")
 @STORE
 def serve(
@@ -33,14 +64,20 @@ def serve(
     max_body: int,
     max_import: int,
     max_batch: int,
+    max_connections: int,
+    proxies: tuple[str, ...],
+    root_path: str,
+    wait_for_store: float,
+    log_format: str,
     access_log: bool,
     store: str | None,
 ) -> None:
     """Serve the campaigns of a store over HTTP, with a dashboard at /.
 
-    By default only this machine can reach the service, and no token is required while the store has none. On any other
-    address the service starts only if the store has a token. Ctrl-C or SIGTERM stops it; every acknowledged reward is
-    stored.
+    Every request needs a token, except for --demo. If the store has never had one (`kofn token create`), the service
+    prints a link with a token that is valid until it stops; KOFN_TOKEN sets that token. By default only this machine
+    can reach the service. On any other address it starts only if the store has a token. Ctrl-C or SIGTERM stops it;
+    every acknowledged reward is stored.
 
     \b
     kofn serve --demo                                    try it
@@ -49,25 +86,45 @@ def serve(
     kofn serve --host 0.0.0.0 --workers 4 --store postgresql://db/shop
     """
     import os
+    import sys
     from contextlib import ExitStack
     from dataclasses import replace
     from tempfile import TemporaryDirectory
 
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: for small matrices, more threads are slower
-    from kofn.service.server import check_public_address, listen
-    from kofn.service.server import serve as run
-    from kofn.service.settings import Settings, is_loopback
+    from kofn.service import logs, server
+    from kofn.service.settings import Settings, is_loopback, prefix, proxy_address
+    from kofn.service.tokens import token_hash
 
-    settings = Settings(store, is_loopback(host), max_body * MIB, max_import * MIB, max_batch)
+    settings = Settings(
+        store,
+        max_body=max_body * MIB,
+        max_import=max_import * MIB,
+        max_batch=max_batch,
+        max_connections=max_connections,
+        trusted_proxies=tuple(map(proxy_address, proxies)),
+        root_path=prefix(root_path),
+        log_format=log_format,
+        access_log=access_log,
+    )
+    logs.configure(settings)
     with ExitStack() as stack:
+        private = demo and store is None and is_loopback(host)
         if demo and store is None:
             folder = stack.enter_context(TemporaryDirectory(prefix="kofn-demo-"))
             settings = replace(settings, store=f"sqlite:///{folder}/demo.db?synchronous=normal")
-        check_public_address(host, settings)
-        listener = stack.enter_context(listen(host, port))
-        shown = f"[{host}]" if ":" in host else host
-        click.echo(f"kofn is serving at http://{shown}:{listener.getsockname()[1]}/ (Ctrl-C to stop)", err=True)
-        run(listener, settings, workers=workers, demo=demo, access_log=access_log)
+        server.wait_for_store(settings.store, wait_for_store)
+        made = None if private else server.session_token(host, settings)
+        settings = replace(settings, open=private, session=made and token_hash(made))
+        listener = stack.enter_context(server.listen(host, port))
+        url = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
+        click.echo(f"kofn is serving at {url}/ (Ctrl-C to stop)", err=True)
+        if made and made != os.environ.get("KOFN_TOKEN"):
+            click.echo("The store has no tokens. This one is valid until the service stops:", err=True)
+            click.echo(f"  dashboard  {url}/#token={made}", err=True)
+            click.echo(f"  programs   export KOFN_URL={url} KOFN_TOKEN={made}", err=True)
+        code = server.serve(listener, settings, workers=workers, demo=demo)
+    sys.exit(code)
 
 
 @click.group()
@@ -76,7 +133,7 @@ def token() -> None:
 
     \b
     kofn token create dashboard --scope read
-    kofn token create shop --campaign front-page
+    kofn token create shop --scope decide --campaign front-page --expires 30d
     kofn token revoke 2
     """
 
@@ -85,26 +142,32 @@ def token() -> None:
 @click.argument("name")
 @click.option(
     "--scope",
-    type=click.Choice(["read", "full"]),
+    type=click.Choice(["read", "decide", "full"]),
     default="full",
     show_default=True,
-    help="read: look only; full: everything.",
+    help="read: look only; decide: also make decisions and report rewards; full: everything.",
 )
 @click.option("--campaign", metavar="NAME", help="Limit the token to one campaign.")
+@click.option(
+    "--expires", type=Duration(), help="How long the token is valid, such as 12h or 30d; by default until revoked."
+)
 @STORE
 @AS_JSON
-def create(name: str, scope: str, campaign: str | None, store: str | None, as_json: bool) -> None:
+def create(
+    name: str, scope: Scope, campaign: str | None, expires: float | None, store: str | None, as_json: bool
+) -> None:
     """Create a token for NAME and print it. It cannot be shown again: the store keeps only its hash."""
     from kofn.campaigns import store_at
     from kofn.service.tokens import create_token
 
-    made, known = create_token(store_at(store), name, "read" if scope == "read" else "full", campaign)
+    made, known = create_token(store_at(store), name, scope, campaign, expires_after=expires)
     if as_json:
         echo_json({"token": made} | known.to_dict())
     else:
         click.echo(made)
         where = f"the campaign {campaign}" if campaign else "all campaigns"
-        click.echo(f"token {known.id} for {name}: {scope}, {where}. It is not shown again.", err=True)
+        until = f", until {known.expires:%Y-%m-%d %H:%M} UTC" if known.expires else ""
+        click.echo(f"token {known.id} for {name}: {scope}, {where}{until}. It is not shown again.", err=True)
 
 
 @token.command("list")
@@ -119,9 +182,9 @@ def list_(store: str | None, as_json: bool) -> None:
     if as_json:
         echo_json([each.to_dict() for each in found])
         return
-    table = new_table("", "token", "name", "scope", "campaign", "created", "last used")
+    table = new_table("", "token", "name", "scope", "campaign", "created", "last used", "expires")
     for each in found:
-        times = (f"{at:%Y-%m-%d %H:%M}" if at else "never" for at in (each.created, each.used))
+        times = (f"{at:%Y-%m-%d %H:%M}" if at else "never" for at in (each.created, each.used, each.expires))
         table.add_row(str(each.id), each.name, each.scope, each.campaign or "all", *times)
     show(table)
 

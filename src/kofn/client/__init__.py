@@ -8,6 +8,7 @@ except ImportError as missing:
     raise MissingExtra("httpx", "client") from missing
 
 from kofn.client.async_client import AsyncClient, AsyncRemoteCampaign
+from kofn.client.stock import RefusedReward
 from kofn.client.sync_client import Client, RemoteCampaign
 
-__all__ = ["AsyncClient", "AsyncRemoteCampaign", "Client", "RemoteCampaign"]
+__all__ = ["AsyncClient", "AsyncRemoteCampaign", "Client", "RefusedReward", "RemoteCampaign"]

@@ -6,12 +6,17 @@ import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import cached_property, partial
 from typing import Any, Literal, Self, TypeVar, overload
 
 import httpx
 
 from kofn.client import calls
+from kofn.client.background import AsyncBackground, log, remember
 from kofn.client.calls import Call
+from kofn.client.reward_sender_async import AsyncRewardSender
+from kofn.client.stock import OnError, Refill, Stock
+from kofn.core import Unreachable, whole
 from kofn.responses import CampaignInsight, Decision, Event, OpenDecision, Point, Rewarded, Summary, Verification
 
 T = TypeVar("T")
@@ -26,7 +31,20 @@ class AsyncClient:
             await campaign.reward(decision.id, 12.5)
 
     While the service is unreachable or busy, idempotent requests are retried with increasing delays for `retry_for`
-    seconds. Rewards are idempotent: the service records each one once. Many tasks may share a client.
+    seconds. Rewards are idempotent: the service records each one once. So are decisions: a repeated request returns the
+    same ones. Many tasks may share a client.
+
+    `prefetch` and `buffer` are for many decisions per second; 0 turns each of them off.
+
+    With `prefetch=100`, `decide()` takes decisions from a stock of up to 100 per campaign, which is refilled in the
+    background. It takes microseconds, and asks the service only when the stock is empty. Decisions that stay in the
+    stock for `stale_after` seconds are dropped: this is how long a client goes on after another one has paused the
+    campaign or retired an arm. `decide(count)` and `decide(key=...)` always ask the service.
+
+    With `buffer=100`, `reward()` puts rewards into a buffer and returns a `Buffered` response. They are sent in batches
+    of 100, or after `flush_after` seconds. `flush` and `close` send the rest, and raise RewardsRefused if the service
+    refused a reward; `on_error` gets each refused reward at once. If the process dies, rewards in the buffer are lost,
+    and decisions in the stock expire.
     """
 
     def __init__(
@@ -37,14 +55,31 @@ class AsyncClient:
         timeout: float = 30.0,
         retry_for: float = 60.0,
         transport: httpx.AsyncBaseTransport | None = None,
+        prefetch: int = 0,
+        stale_after: float = 10.0,
+        buffer: int = 0,
+        flush_after: float = 1.0,
+        on_error: OnError | None = None,
     ) -> None:
-        self._http = httpx.AsyncClient(**calls.client_options(url, token, timeout), transport=transport)
+        self._make_http = partial(httpx.AsyncClient, **calls.client_options(url, token, timeout), transport=transport)
+        self._http  # noqa: B018  # a bad URL is refused here
         self._retry_for = retry_for
+        self._background = AsyncBackground()
+        self._prefetch, self._stale_after = whole("prefetch", prefetch, least=0), stale_after
+        self._stocks: dict[str, Stock] = {}
+        size = whole("buffer", buffer, least=0)
+        self._sender = AsyncRewardSender(self.send, self._background, size, flush_after, on_error) if size else None
+        remember(self)
 
-    async def send(self, call: Call[T]) -> T:
+    @cached_property
+    def _http(self) -> httpx.AsyncClient:
+        return self._make_http()
+
+    async def send(self, call: Call[T], *, retry_for: float | None = None) -> T:
         """Send a request, with retries, and return its result."""
-        deadline, attempt = time.monotonic() + self._retry_for, 0
+        begun, attempt = time.monotonic(), 0
         while True:
+            deadline = begun + (self._retry_for if retry_for is None else retry_for)
             response: httpx.Response | None = None
             try:
                 response = await self._http.request(call.method, call.path, json=call.body, params=call.query)
@@ -59,9 +94,28 @@ class AsyncClient:
             await asyncio.sleep(delay)
             attempt += 1
 
+    async def flush(self) -> Rewarded:
+        """Send the rewards in the buffer, and return how many were recorded since the last flush.
+
+        Raises RewardsRefused if some were refused since then, and Unreachable if the service does not respond: then the
+        rewards stay in the buffer.
+        """
+        return await self._sender.flush() if self._sender else Rewarded(0, 0)
+
     async def close(self) -> None:
-        """Close the connections."""
-        await self._http.aclose()
+        """Send the rewards in the buffer, as `flush` does, and close the connections."""
+        try:
+            if self._sender:
+                await self._sender.close()
+        finally:
+            self._stocks.clear()
+            await self._background.finish()
+            await self._http.aclose()
+
+    @property
+    def waiting_rewards(self) -> int:
+        """The number of rewards in the buffer."""
+        return self._sender.waiting if self._sender else 0
 
     async def __aenter__(self) -> Self:
         return self
@@ -116,6 +170,44 @@ class AsyncClient:
         created = await self.send(calls.import_(exported, name))
         return self.campaign(created.name)
 
+    # The stock and the buffer, for the campaigns of this client.
+
+    def _from_stock(self, name: str) -> Decision | None:
+        """Return a decision from the stock of a campaign, None if it is empty, and start a refill if one is due."""
+        stock = self._stocks.get(name)
+        if stock is None:
+            stock = self._stocks.setdefault(name, Stock(self._prefetch, self._stale_after))
+        decision, refill = stock.take()
+        if refill is not None:
+            self._background.start(self._refill, name, stock, refill)
+        return decision
+
+    async def _refill(self, name: str, stock: Stock, refill: Refill) -> None:
+        """Ask for the decisions that a stock needs. Later than `stale_after` they would be of no use."""
+        decisions: list[Decision] = []
+        try:
+            call = calls.decide(name, refill.count)
+            decisions = await self.send(call, retry_for=min(self._retry_for, self._stale_after))
+        except Unreachable as error:
+            log.warning("no decisions of %s for the stock: %s", name, error)
+        except Exception as error:  # such as NotRunning: the next decide() asks the service, and raises it
+            log.info("no decisions of %s for the stock: %s", name, error)
+            stock.clear()
+        finally:
+            stock.finish_refill(refill, decisions)
+
+    def _empty_stock(self, name: str) -> None:
+        if name in self._stocks:
+            self._stocks[name].clear()
+
+    def _forked(self) -> None:
+        """Share nothing with the parent: its decisions are its own, it sends its rewards, and uses its connections."""
+        self._stocks = {}
+        self._background.forget()
+        self.__dict__.pop("_http", None)  # made when it is needed: many children never use it
+        if self._sender:
+            self._sender.clear()
+
     async def health(self) -> bool:
         """Return whether the service and its store respond, without retries."""
         try:
@@ -132,20 +224,37 @@ class AsyncRemoteCampaign:
         self._client, self.name = client, name
 
     @overload
-    async def decide(self) -> Decision: ...
+    async def decide(self, *, key: str | None = None) -> Decision: ...
     @overload
-    async def decide(self, count: int) -> list[Decision]: ...
-    async def decide(self, count: int | None = None) -> Decision | list[Decision]:
-        """Return the next decision, or a list of `count` decisions."""
-        decisions = await self._client.send(calls.decide(self.name, 1 if count is None else count))
+    async def decide(self, count: int, *, key: str | None = None) -> list[Decision]: ...
+    async def decide(self, count: int | None = None, *, key: str | None = None) -> Decision | list[Decision]:
+        """Return the next decision, or a list of `count` decisions.
+
+        The same `key` returns the same decisions. Without one the client sends a random key, so that its own retries
+        never ask for more decisions than you get. With `prefetch`, one decision without a key comes from the stock.
+        """
+        if count is None and key is None and self._client._prefetch:
+            decision = self._client._from_stock(self.name)
+            if decision is not None:
+                return decision
+        decisions = await self._client.send(calls.decide(self.name, 1 if count is None else count, key))
         return decisions[0] if count is None else decisions
 
     async def reward(self, id: str, value: float) -> Rewarded:
-        """Report the reward of a decision. Repeating it is harmless; another value raises Conflict."""
+        """Report the reward of a decision. Repeating it is harmless; another value raises Conflict.
+
+        With `buffer`, the reward is sent later: the response is `Buffered`, and a later flush raises what is wrong.
+        """
         return await self.rewards([(id, value)])
 
     async def rewards(self, rewards: Mapping[str, float] | Iterable[tuple[str, float]]) -> Rewarded:
-        """Report rewards of decisions, as {id: reward} or pairs. The batch is recorded completely or not at all."""
+        """Report rewards of decisions, as {id: reward} or pairs. The batch is recorded completely or not at all.
+
+        With `buffer`, they are sent later, and each one is recorded or refused on its own.
+        """
+        if self._client._sender:
+            calls.campaign_path(self.name)
+            return self._client._sender.add(self.name, rewards)
         return await self._client.send(calls.rewards(self.name, rewards))
 
     async def reward_total(
@@ -200,11 +309,11 @@ class AsyncRemoteCampaign:
 
     async def retire_arm(self, name: str) -> None:
         """Retire an arm. It is no longer played; what was learned about the other arms is kept."""
-        await self._client.send(calls.change(self.name, "arms", name, method="DELETE"))
+        await self._stop_playing(calls.change(self.name, "arms", "retire", body={"name": name}))
 
     async def pause(self) -> None:
         """Pause the campaign. It makes no decisions until it is resumed, but still accepts rewards."""
-        await self._client.send(calls.change(self.name, "pause", idempotent=True))
+        await self._stop_playing(calls.change(self.name, "pause", idempotent=True))
 
     async def resume(self) -> None:
         """Resume a paused campaign."""
@@ -212,11 +321,18 @@ class AsyncRemoteCampaign:
 
     async def finish(self) -> None:
         """Finish the campaign permanently. It makes no more decisions, but still accepts rewards."""
-        await self._client.send(calls.change(self.name, "finish", idempotent=True))
+        await self._stop_playing(calls.change(self.name, "finish", idempotent=True))
 
     async def delete(self) -> None:
         """Delete the campaign with all its data."""
-        await self._client.send(calls.change(self.name, method="DELETE"))
+        await self._stop_playing(calls.change(self.name, method="DELETE"))
+
+    async def _stop_playing(self, call: Call[None]) -> None:
+        """Send a change after which decisions of before are not to be played, and empty the stock."""
+        try:
+            await self._client.send(call)
+        finally:
+            self._client._empty_stock(self.name)
 
     def __repr__(self) -> str:
         return f"AsyncRemoteCampaign({self.name!r})"

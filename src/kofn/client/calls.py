@@ -15,8 +15,8 @@ from urllib.parse import quote
 import httpx
 
 from kofn import __version__, core
-from kofn.core import BadInput, BadReward, KofnError, NotAllowed, Unreachable
-from kofn.core.checks import reward_number, shown
+from kofn.core import BadInput, BadReward, KofnError, NoSuchCampaign, NotAllowed, Unreachable
+from kofn.core.checks import campaign_name, reward_number, shown
 from kofn.responses import Decision, Response, Rewarded, Summary
 
 T = TypeVar("T")
@@ -76,18 +76,29 @@ def unreachable(error: Exception, url: object) -> Unreachable:
     return Unreachable(f"the service at {url} does not respond: {str(error) or type(error).__name__}")
 
 
+def not_sent(error: Exception) -> BadInput:
+    """Return the error for a request that cannot be written as JSON."""
+    return BadInput(f"this cannot be sent: {error!r}")
+
+
 # Responses.
 
 
 def read_response(call: Call[T], response: httpx.Response) -> T:
     """Return the result of a call, or raise the error that the response describes."""
-    if response.is_success:
+    if not response.is_success:
+        raise response_error(response)
+    try:
         return call.read(response.json() if response.content else None)
-    raise response_error(response)
+    except (ValueError, KeyError, TypeError) as error:  # for instance the login page of a proxy
+        raise Unreachable(f"the response to {call.method} {call.path} is not one of kofn: {error!r}") from error
 
 
 def response_error(response: httpx.Response) -> KofnError:
-    """Return the error that a response describes, in the class that the campaign raised."""
+    """Return the error that a response describes, in the class that the campaign raised.
+
+    It is Unreachable if the service was busy until the end, or if something else responds, such as a proxy.
+    """
     try:
         body = response.json()
         name, detail = str(body["type"]).removeprefix("urn:kofn:"), str(body["detail"])
@@ -96,9 +107,13 @@ def response_error(response: httpx.Response) -> KofnError:
     if response.status_code in (401, 403):
         return NotAllowed(detail)
     kind = getattr(core, "".join(part.capitalize() for part in name.split("-")), None)
-    if isinstance(kind, type) and issubclass(kind, KofnError) and response.status_code < 500:
+    if response.status_code >= 500 or response.status_code in RETRY_STATUSES:
+        return Unreachable(f"error of the service: {detail}")
+    if isinstance(kind, type) and issubclass(kind, KofnError):
         return kind(detail)
-    return BadInput(detail) if response.status_code < 500 else Unreachable(f"error of the service: {detail}")
+    if name or response.status_code == 413:  # a proxy may have a smaller limit than the service
+        return BadInput(detail)
+    return Unreachable(f"the response {detail} is not one of kofn: check the URL of the service")
 
 
 def read_list(key: str, kind: type[R]) -> Callable[[Any], list[R]]:
@@ -119,8 +134,14 @@ def read_nothing(_: Any) -> None:
 
 
 def campaign_path(name: str, *rest: str) -> str:
-    """Return the path of a resource of a campaign. Names are percent-encoded."""
-    return "/".join(["/api/campaigns", *(quote(each, safe="") for each in (name, *rest))])
+    """Return the path of a resource of a campaign, or raise NoSuchCampaign for a name that no campaign can have.
+
+    No other name may be in a path: URLs are normalised on their way, so `x/arms/..` would become `x`.
+    """
+    try:
+        return "/".join(["/api/campaigns", quote(campaign_name(name), safe=""), *rest])
+    except BadInput as error:
+        raise NoSuchCampaign(str(error)) from None
 
 
 def get(name: str, *rest: str, read: Callable[[Any], T], **query: Any) -> Call[T]:
@@ -155,16 +176,21 @@ def import_(exported: Mapping[str, Any], name: str | None) -> Call[Summary]:
     return Call("POST", "/api/import", Summary.from_dict, {"campaign": dict(exported), "name": name}, idempotent=False)
 
 
-def decide(name: str, count: int) -> Call[list[Decision]]:
-    """Ask for decisions. A repeated request is harmless: decisions of a lost response expire without a reward."""
-    return Call("POST", campaign_path(name, "decisions"), read_list("decisions", Decision), {"count": count})
+def decide(name: str, count: int, key: str | None = None) -> Call[list[Decision]]:
+    """Ask for decisions. Without a key the request gets a random one, so that a retry returns the same decisions."""
+    body = {"count": count, "key": uuid.uuid4().hex if key is None else key}
+    return Call("POST", campaign_path(name, "decisions"), read_list("decisions", Decision), body)
 
 
 def rewards(name: str, given: Mapping[str, float] | Iterable[tuple[str, float]]) -> Call[Rewarded]:
     """Report rewards. The service records each one once."""
-    pairs = given.items() if isinstance(given, Mapping) else given
-    body = {"rewards": [{"id": id, "reward": finite_number(value)} for id, value in pairs]}
+    body = {"rewards": [{"id": id, "reward": value} for id, value in reward_pairs(given)]}
     return Call("POST", campaign_path(name, "rewards"), Rewarded.from_dict, body)
+
+
+def reward_pairs(given: Mapping[str, float] | Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
+    """Return rewards as pairs, or raise `BadReward` if JSON cannot represent one."""
+    return [(id, finite_number(value)) for id, value in (given.items() if isinstance(given, Mapping) else given)]
 
 
 def reward_total(
@@ -172,7 +198,10 @@ def reward_total(
 ) -> Call[Rewarded]:
     """Report a total. Without a key it gets a random one, so that a retry is recorded once."""
     body: dict[str, Any] = {"arms": list(arms), "count": count, "total": finite_number(total)}
-    body |= {"squares": None if squares is None else finite_number(squares), "key": key or uuid.uuid4().hex}
+    body |= {
+        "squares": None if squares is None else finite_number(squares),
+        "key": uuid.uuid4().hex if key is None else key,
+    }
     return Call("POST", campaign_path(name, "totals"), Rewarded.from_dict, body)
 
 

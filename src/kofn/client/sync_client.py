@@ -8,12 +8,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import cached_property, partial
 from typing import Any, Literal, Self, TypeVar, overload
 
 import httpx
 
 from kofn.client import calls
+from kofn.client.background import Background, log, remember
 from kofn.client.calls import Call
+from kofn.client.reward_sender import RewardSender
+from kofn.client.stock import OnError, Refill, Stock
+from kofn.core import Unreachable, whole
 from kofn.responses import CampaignInsight, Decision, Event, OpenDecision, Point, Rewarded, Summary, Verification
 
 T = TypeVar("T")
@@ -28,7 +33,20 @@ class Client:
             campaign.reward(decision.id, 12.5)
 
     While the service is unreachable or busy, idempotent requests are retried with increasing delays for `retry_for`
-    seconds. Rewards are idempotent: the service records each one once. Many threads may share a client.
+    seconds. Rewards are idempotent: the service records each one once. So are decisions: a repeated request returns the
+    same ones. Many threads may share a client.
+
+    `prefetch` and `buffer` are for many decisions per second; 0 turns each of them off.
+
+    With `prefetch=100`, `decide()` takes decisions from a stock of up to 100 per campaign, which is refilled in the
+    background. It takes microseconds, and asks the service only when the stock is empty. Decisions that stay in the
+    stock for `stale_after` seconds are dropped: this is how long a client goes on after another one has paused the
+    campaign or retired an arm. `decide(count)` and `decide(key=...)` always ask the service.
+
+    With `buffer=100`, `reward()` puts rewards into a buffer and returns a `Buffered` response. They are sent in batches
+    of 100, or after `flush_after` seconds. `flush` and `close` send the rest, and raise RewardsRefused if the service
+    refused a reward; `on_error` gets each refused reward at once. If the process dies, rewards in the buffer are lost,
+    and decisions in the stock expire.
     """
 
     def __init__(
@@ -39,14 +57,31 @@ class Client:
         timeout: float = 30.0,
         retry_for: float = 60.0,
         transport: httpx.BaseTransport | None = None,
+        prefetch: int = 0,
+        stale_after: float = 10.0,
+        buffer: int = 0,
+        flush_after: float = 1.0,
+        on_error: OnError | None = None,
     ) -> None:
-        self._http = httpx.Client(**calls.client_options(url, token, timeout), transport=transport)
+        self._make_http = partial(httpx.Client, **calls.client_options(url, token, timeout), transport=transport)
+        self._http  # noqa: B018  # a bad URL is refused here
         self._retry_for = retry_for
+        self._background = Background()
+        self._prefetch, self._stale_after = whole("prefetch", prefetch, least=0), stale_after
+        self._stocks: dict[str, Stock] = {}
+        size = whole("buffer", buffer, least=0)
+        self._sender = RewardSender(self.send, self._background, size, flush_after, on_error) if size else None
+        remember(self)
 
-    def send(self, call: Call[T]) -> T:
+    @cached_property
+    def _http(self) -> httpx.Client:
+        return self._make_http()
+
+    def send(self, call: Call[T], *, retry_for: float | None = None) -> T:
         """Send a request, with retries, and return its result."""
-        deadline, attempt = time.monotonic() + self._retry_for, 0
+        begun, attempt = time.monotonic(), 0
         while True:
+            deadline = begun + (self._retry_for if retry_for is None else retry_for)
             response: httpx.Response | None = None
             try:
                 response = self._http.request(call.method, call.path, json=call.body, params=call.query)
@@ -61,9 +96,28 @@ class Client:
             time.sleep(delay)
             attempt += 1
 
+    def flush(self) -> Rewarded:
+        """Send the rewards in the buffer, and return how many were recorded since the last flush.
+
+        Raises RewardsRefused if some were refused since then, and Unreachable if the service does not respond: then the
+        rewards stay in the buffer.
+        """
+        return self._sender.flush() if self._sender else Rewarded(0, 0)
+
     def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
+        """Send the rewards in the buffer, as `flush` does, and close the connections."""
+        try:
+            if self._sender:
+                self._sender.close()
+        finally:
+            self._stocks.clear()
+            self._background.finish()
+            self._http.close()
+
+    @property
+    def waiting_rewards(self) -> int:
+        """The number of rewards in the buffer."""
+        return self._sender.waiting if self._sender else 0
 
     def __enter__(self) -> Self:
         return self
@@ -118,6 +172,44 @@ class Client:
         created = self.send(calls.import_(exported, name))
         return self.campaign(created.name)
 
+    # The stock and the buffer, for the campaigns of this client.
+
+    def _from_stock(self, name: str) -> Decision | None:
+        """Return a decision from the stock of a campaign, None if it is empty, and start a refill if one is due."""
+        stock = self._stocks.get(name)
+        if stock is None:
+            stock = self._stocks.setdefault(name, Stock(self._prefetch, self._stale_after))
+        decision, refill = stock.take()
+        if refill is not None:
+            self._background.start(self._refill, name, stock, refill)
+        return decision
+
+    def _refill(self, name: str, stock: Stock, refill: Refill) -> None:
+        """Ask for the decisions that a stock needs. Later than `stale_after` they would be of no use."""
+        decisions: list[Decision] = []
+        try:
+            call = calls.decide(name, refill.count)
+            decisions = self.send(call, retry_for=min(self._retry_for, self._stale_after))
+        except Unreachable as error:
+            log.warning("no decisions of %s for the stock: %s", name, error)
+        except Exception as error:  # such as NotRunning: the next decide() asks the service, and raises it
+            log.info("no decisions of %s for the stock: %s", name, error)
+            stock.clear()
+        finally:
+            stock.finish_refill(refill, decisions)
+
+    def _empty_stock(self, name: str) -> None:
+        if name in self._stocks:
+            self._stocks[name].clear()
+
+    def _forked(self) -> None:
+        """Share nothing with the parent: its decisions are its own, it sends its rewards, and uses its connections."""
+        self._stocks = {}
+        self._background.forget()
+        self.__dict__.pop("_http", None)  # made when it is needed: many children never use it
+        if self._sender:
+            self._sender.clear()
+
     def health(self) -> bool:
         """Return whether the service and its store respond, without retries."""
         try:
@@ -134,20 +226,37 @@ class RemoteCampaign:
         self._client, self.name = client, name
 
     @overload
-    def decide(self) -> Decision: ...
+    def decide(self, *, key: str | None = None) -> Decision: ...
     @overload
-    def decide(self, count: int) -> list[Decision]: ...
-    def decide(self, count: int | None = None) -> Decision | list[Decision]:
-        """Return the next decision, or a list of `count` decisions."""
-        decisions = self._client.send(calls.decide(self.name, 1 if count is None else count))
+    def decide(self, count: int, *, key: str | None = None) -> list[Decision]: ...
+    def decide(self, count: int | None = None, *, key: str | None = None) -> Decision | list[Decision]:
+        """Return the next decision, or a list of `count` decisions.
+
+        The same `key` returns the same decisions. Without one the client sends a random key, so that its own retries
+        never ask for more decisions than you get. With `prefetch`, one decision without a key comes from the stock.
+        """
+        if count is None and key is None and self._client._prefetch:
+            decision = self._client._from_stock(self.name)
+            if decision is not None:
+                return decision
+        decisions = self._client.send(calls.decide(self.name, 1 if count is None else count, key))
         return decisions[0] if count is None else decisions
 
     def reward(self, id: str, value: float) -> Rewarded:
-        """Report the reward of a decision. Repeating it is harmless; another value raises Conflict."""
+        """Report the reward of a decision. Repeating it is harmless; another value raises Conflict.
+
+        With `buffer`, the reward is sent later: the response is `Buffered`, and a later flush raises what is wrong.
+        """
         return self.rewards([(id, value)])
 
     def rewards(self, rewards: Mapping[str, float] | Iterable[tuple[str, float]]) -> Rewarded:
-        """Report rewards of decisions, as {id: reward} or pairs. The batch is recorded completely or not at all."""
+        """Report rewards of decisions, as {id: reward} or pairs. The batch is recorded completely or not at all.
+
+        With `buffer`, they are sent later, and each one is recorded or refused on its own.
+        """
+        if self._client._sender:
+            calls.campaign_path(self.name)
+            return self._client._sender.add(self.name, rewards)
         return self._client.send(calls.rewards(self.name, rewards))
 
     def reward_total(
@@ -202,11 +311,11 @@ class RemoteCampaign:
 
     def retire_arm(self, name: str) -> None:
         """Retire an arm. It is no longer played; what was learned about the other arms is kept."""
-        self._client.send(calls.change(self.name, "arms", name, method="DELETE"))
+        self._stop_playing(calls.change(self.name, "arms", "retire", body={"name": name}))
 
     def pause(self) -> None:
         """Pause the campaign. It makes no decisions until it is resumed, but still accepts rewards."""
-        self._client.send(calls.change(self.name, "pause", idempotent=True))
+        self._stop_playing(calls.change(self.name, "pause", idempotent=True))
 
     def resume(self) -> None:
         """Resume a paused campaign."""
@@ -214,11 +323,18 @@ class RemoteCampaign:
 
     def finish(self) -> None:
         """Finish the campaign permanently. It makes no more decisions, but still accepts rewards."""
-        self._client.send(calls.change(self.name, "finish", idempotent=True))
+        self._stop_playing(calls.change(self.name, "finish", idempotent=True))
 
     def delete(self) -> None:
         """Delete the campaign with all its data."""
-        self._client.send(calls.change(self.name, method="DELETE"))
+        self._stop_playing(calls.change(self.name, method="DELETE"))
+
+    def _stop_playing(self, call: Call[None]) -> None:
+        """Send a change after which decisions of before are not to be played, and empty the stock."""
+        try:
+            self._client.send(call)
+        finally:
+            self._client._empty_stock(self.name)
 
     def __repr__(self) -> str:
         return f"RemoteCampaign({self.name!r})"

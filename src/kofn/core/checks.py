@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import operator
+import re
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any, Literal, SupportsIndex, TypeAlias, cast
@@ -19,6 +20,11 @@ Seed: TypeAlias = int | np.random.SeedSequence | np.random.Generator | None
 Direction: TypeAlias = Literal["maximize", "minimize"]
 IntArray: TypeAlias = NDArray[np.integer[Any]]
 FloatArray: TypeAlias = NDArray[np.float64]
+
+MAX_LENGTH = 200
+"""Longest name of a campaign or an arm, in characters."""
+
+_CAMPAIGN = re.compile(r"\w(?:[\w .:@+-]*\w)?")
 
 
 def whole(name: str, value: SupportsIndex, *, least: int = 1) -> int:
@@ -142,3 +148,21 @@ def unknown_name(what: str, name: object, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, names, n=1) if isinstance(name, str) else []
     hint = f": did you mean {close[0]!r}?" if close else "."
     return f"there is no {what} {name!r}{hint} Available: {', '.join(names)}"
+
+
+def campaign_name(name: object) -> str:
+    """Return the name, or raise BadInput. It becomes part of URLs and file names, so few characters are allowed.
+
+    The clients check it too: a name such as `..` or `a/b` in a URL would reach another route.
+    """
+    if is_campaign_name(name):
+        return str(name)
+    raise BadInput(
+        f"a campaign's name must be letters and digits, with .:@+-_ or spaces between them, at most {MAX_LENGTH} "
+        f"characters; got {shown(name)}"
+    )
+
+
+def is_campaign_name(name: object) -> bool:
+    """Return whether a campaign can have this name."""
+    return isinstance(name, str) and len(name) <= MAX_LENGTH and _CAMPAIGN.fullmatch(name) is not None

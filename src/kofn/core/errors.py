@@ -15,7 +15,8 @@
     │   ├── NotRunning      paused or finished
     │   ├── StoreError      a store that cannot be reached, or was made by a newer kofn
     │   ├── NotAllowed      a service refuses the token, or the token does not allow the request
-    │   └── Unreachable     a service does not answer, or fails
+    │   ├── Unreachable     a service does not answer, or fails
+    │   └── RewardsRefused  buffered rewards that a service refused
     └── MissingExtra        an optional library is not installed (also an ImportError)
 
     ShortHorizonWarning     a horizon in which nothing can be learned (a UserWarning)
@@ -25,6 +26,9 @@ Catch KofnError to catch all errors; it does not include the warnings.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 
 class KofnError(Exception):
@@ -85,6 +89,14 @@ class NotAllowed(CampaignError):
 
 class Unreachable(CampaignError):
     """A service does not answer, or fails."""
+
+
+class RewardsRefused(CampaignError):
+    """Rewards in a client's buffer that were not recorded. `refused` lists them, each with its error."""
+
+    def __init__(self, message: str, refused: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.refused = list(refused)
 
 
 class BadBackend(KofnError):

@@ -9,23 +9,25 @@ from pathlib import Path
 
 from fastapi import FastAPI
 from fastapi.middleware.gzip import GZipMiddleware
-from fastapi.responses import JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.concurrency import run_in_threadpool
-from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kofn import __version__
 from kofn.campaigns import store_at
-from kofn.service import models
 from kofn.service.auth import Authenticator
 from kofn.service.context import Context
-from kofn.service.errors import add_error_handlers
+from kofn.service.errors import UnexpectedErrors, add_error_handlers
+from kofn.service.fast_path import FastPath
+from kofn.service.head_requests import HeadRequests
+from kofn.service.health import Readiness, health_router
+from kofn.service.logs import RequestLog
 from kofn.service.metrics import MetricsMiddleware
+from kofn.service.metrics_route import metrics_router
 from kofn.service.openapi import complete_openapi
-from kofn.service.routes import api_router, metrics_router
+from kofn.service.root_path import RootPath
+from kofn.service.routes import api_router
 from kofn.service.settings import Settings
-from kofn.service.tokens import has_tokens
 
 COMPRESS_FROM = 16_384
 """Smallest response, in bytes, that is compressed. Lower values compress batches of decisions, which costs time."""
@@ -70,16 +72,25 @@ def make_app(settings: Settings | None = None) -> FastAPI:
     )
     app.state.settings, app.state.context = settings, context
     app.state.authenticator = Authenticator(store, settings)
+    app.state.readiness = Readiness(store)
     add_error_handlers(app)
     complete_openapi(app)
     app.include_router(api_router)
     app.include_router(metrics_router)
-    _add_health(app, context)
+    app.include_router(health_router)
     _add_dashboard(app)
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESS_FROM, compresslevel=1)
+    app.add_middleware(FastPath, api=app)
+    app.add_middleware(UnexpectedErrors)
     app.add_middleware(MetricsMiddleware, metrics=context.metrics)
     app.add_middleware(SecurityHeaders)
+    app.add_middleware(HeadRequests)
+    app.add_middleware(RootPath, path=settings.root_path)
+    app.add_middleware(RequestLog, enabled=settings.access_log)
     return app
+
+
+_SECURITY_HEADERS = [(name.lower().encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
 
 
 class SecurityHeaders:
@@ -93,18 +104,10 @@ class SecurityHeaders:
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(SECURITY_HEADERS)
+                message["headers"] = [*message["headers"], *_SECURITY_HEADERS]
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
-
-
-def _add_health(app: FastAPI, context: Context) -> None:
-    @app.get("/health", response_model=models.Health, tags=["service"])
-    def health() -> Response:
-        """Check that the service and its store respond. No token is required."""
-        has_tokens(context.store)  # the cheapest query
-        return JSONResponse({"status": "ok", "version": __version__})
 
 
 def _add_dashboard(app: FastAPI) -> None:

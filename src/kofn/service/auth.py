@@ -5,23 +5,32 @@ All of it happens before the body is read, so that a client without a token cann
 
 from __future__ import annotations
 
+import asyncio
+import hmac
+import json
+import logging
+import math
+import re
 import threading
 import time
+from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from anyio import CapacityLimiter, to_thread
 from fastapi import Request
 from fastapi.routing import APIRoute
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.types import Message
 
 from kofn.campaigns import Store
+from kofn.core import KofnError
 from kofn.service.errors import ApiError
+from kofn.service.limits import FailedTokens, network, quiet
 from kofn.service.settings import Settings, is_loopback
-from kofn.service.tokens import Token, find_token, has_tokens, mark_used
+from kofn.service.tokens import Token, find_hash, has_expired, mark_used, token_hash
 
 TOKEN_CACHE_SECONDS = 5.0
 """Seconds for which a process caches a valid token. A revoked token works for at most this long; 0: no cache."""
@@ -29,17 +38,37 @@ TOKEN_CACHE_SECONDS = 5.0
 TOKEN_CACHE_SIZE = 1000
 """Number of cached tokens. The cache is cleared when it is full. Invalid tokens are not cached."""
 
+LOOKUP_THREADS = 4
+"""Threads that look up tokens. They do nothing else, so other work cannot starve them."""
+
+LOOKUP_SECONDS = 10.0
+"""Seconds after which a request whose token could not be looked up gets status 503."""
+
+MAX_LOOKUPS = 200
+"""Tokens that may wait to be looked up. When there are more, requests with further tokens get status 503 at once."""
+
 LAST_USED_INTERVAL = 600.0
 """Minimum seconds between two writes of a token's last use. Lower values are more exact and write more often."""
 
+SESSION = "session"
+"""Name of the token that `kofn serve` prints. It is valid until the service stops."""
+
 READ_METHODS = {"GET", "HEAD", "OPTIONS"}
+
+SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]|\x00")
+"""What a body contains that may have a lone surrogate: an escape, its bytes in UTF-8, or another encoding of JSON."""
+
+DECIDE_ROUTES = ("/decisions", "/rewards", "/totals")
+"""Ends of the routes to which a token with scope `decide` may post."""
+
+log = logging.getLogger("kofn.service")
 
 
 @dataclass(frozen=True)
 class Access:
     """What the sender of a request may do."""
 
-    scope: str  # "read" or "full"
+    scope: str  # "read", "decide" or "full"
     campaign: str | None = None  # the only campaign, or None for all
     token: str | None = None  # the token's name, or None when no token is required
 
@@ -50,85 +79,170 @@ class Authenticator:
     def __init__(self, store: Store, settings: Settings) -> None:
         self._store, self._settings = store, settings
         self._cache: dict[str, tuple[float, Token]] = {}
+        self._proven: OrderedDict[str, None] = OrderedDict()  # hashes of tokens that were valid
         self._last_used: dict[int, float] = {}
-        self._open: tuple[float, bool] = (-TOKEN_CACHE_SECONDS, False)
-        self._lock = threading.Lock()
+        self._used: deque[int] = deque()  # tokens whose last use is to be recorded
+        self._lock, self._marking = threading.Lock(), threading.Lock()
+        self._failed = FailedTokens()
+        self._lookups: dict[str, asyncio.Task[Token | None]] = {}
+        self._threads: CapacityLimiter | None = None
 
     async def access(self, request: Request) -> Access:
-        """Return what the sender of a request may do, or raise an `ApiError` with status 401."""
+        """Return what the sender of a request may do, or raise an `ApiError` with status 401, 429 or 503."""
         header = request.headers.get("authorization")
         if header is None:
-            return await self._without_token(request)
+            return self._without_token(request)
         kind, _, token = header.partition(" ")
         if kind.lower() != "bearer" or not token.strip():
             raise _unauthorized("the Authorization header must have the form `Bearer <token>`")
-        known = self._cached(token.strip()) or await run_in_threadpool(self._look_up, token.strip())
-        if known is None:
-            raise _unauthorized("the token is unknown or revoked")
+        hashed = token_hash(token.strip())
+        if self._settings.session is not None and hmac.compare_digest(hashed, self._settings.session):
+            return Access("full", None, SESSION)
+        known = self._cached(hashed) or await self._look_up(hashed, _address(request))
         return Access(known.scope, known.campaign, known.name)
 
-    async def _without_token(self, request: Request) -> Access:
-        """Grant full access to local requests while the store has no tokens.
+    def _without_token(self, request: Request) -> Access:
+        """Grant full access to local requests of a demo.
 
         Requests of web pages of other origins, and requests that a proxy forwarded, are not local.
         """
-        if not self._settings.loopback:
-            raise _unauthorized("a token is required (`kofn token create`): send `Authorization: Bearer <token>`")
-        if not await self._is_open():
-            raise _unauthorized("a token is required, as the store has tokens: send `Authorization: Bearer <token>`")
-        host, origin = request.headers.get("host", ""), request.headers.get("origin")
-        foreign = not is_loopback(urlsplit(f"//{host}").hostname or "")
-        if foreign or (origin is not None and urlsplit(origin).netloc != host) or _forwarded(request):
+        if not self._settings.open:
+            raise _unauthorized("a token is required: send `Authorization: Bearer <token>` (`kofn token create`)")
+        if not _is_local(request):
             raise _unauthorized("without a token, only local requests are accepted: use `kofn token create`")
         return Access("full")
 
-    def _cached(self, token: str) -> Token | None:
-        at, known = self._cache.get(token, (0.0, None))
-        return known if time.monotonic() - at < TOKEN_CACHE_SECONDS else None
+    def _cached(self, hashed: str) -> Token | None:
+        at, known = self._cache.get(hashed, (0.0, None))
+        if known is None or time.monotonic() - at >= TOKEN_CACHE_SECONDS or has_expired(known, self._store.clock()):
+            return None
+        return known
 
-    def _look_up(self, token: str) -> Token | None:
-        known = find_token(self._store, token)
+    async def _look_up(self, hashed: str, address: str) -> Token:
+        """Return a token of the store. Addresses that sent many wrong tokens must wait, except with a proven token."""
+        wait = self._failed.wait(address)
+        if wait > 0 and hashed not in self._proven:
+            quiet.warning("tokens", "refused a token of %s: too many wrong tokens", address)
+            detail = f"too many wrong tokens from {address}: try again in {math.ceil(wait)} seconds"
+            raise ApiError(429, "too-many-wrong-tokens", detail, {"Retry-After": str(math.ceil(wait))})
+        known = await self._find(hashed)
+        if known is None:
+            self._failed.add(address)
+            quiet.warning("wrong token", "wrong token from %s", address)
+            raise _unauthorized("the token is unknown, revoked or expired")
+        return known
+
+    async def _find(self, hashed: str) -> Token | None:
+        """Query the store in a separate thread. Requests with the same token share a query.
+
+        These threads do no other work, so requests that wait for the store cannot keep others from being checked.
+        """
+        task = self._lookups.get(hashed)
+        if task is None:
+            if len(self._lookups) >= MAX_LOOKUPS:
+                raise _busy()
+            self._threads = self._threads or CapacityLimiter(LOOKUP_THREADS)
+            task = asyncio.create_task(to_thread.run_sync(self._query, hashed, limiter=self._threads))
+            self._lookups[hashed] = task
+            task.add_done_callback(lambda done: self._finish(hashed, done))
+        try:
+            return await asyncio.wait_for(asyncio.shield(task), LOOKUP_SECONDS)
+        except TimeoutError:
+            raise _busy() from None
+
+    def _finish(self, hashed: str, done: asyncio.Task[Token | None]) -> None:
+        self._lookups.pop(hashed, None)
+        if not done.cancelled():
+            done.exception()  # the requests that wait for it report it
+
+    def _query(self, hashed: str) -> Token | None:
+        known = find_hash(self._store, hashed)
         with self._lock:
             if known is None:
-                self._cache.pop(token, None)
+                self._cache.pop(hashed, None)
+                self._proven.pop(hashed, None)
                 return None
             if len(self._cache) >= TOKEN_CACHE_SIZE:
                 self._cache.clear()
             now = time.monotonic()
-            self._cache[token] = now, known
+            self._cache[hashed] = now, known
+            self._proven[hashed] = None
+            self._proven.move_to_end(hashed)
+            if len(self._proven) > TOKEN_CACHE_SIZE:
+                self._proven.popitem(last=False)
             due = now - self._last_used.get(known.id, -LAST_USED_INTERVAL) >= LAST_USED_INTERVAL
             if due:
                 self._last_used[known.id] = now
-        if due:
-            mark_used(self._store, known.id)
+                self._used.append(known.id)
+        if due and self._marking.acquire(blocking=False):
+            threading.Thread(target=self._mark_used, name="kofn-last-used", daemon=True).start()
         return known
 
-    async def _is_open(self) -> bool:
-        at, is_open = self._open
-        if time.monotonic() - at >= TOKEN_CACHE_SECONDS:
-            is_open = not await run_in_threadpool(has_tokens, self._store)
-            self._open = time.monotonic(), is_open
-        return is_open
+    def _mark_used(self) -> None:
+        """Record the last use of tokens in a thread that nobody waits for: the store may be locked for long."""
+        try:
+            while self._used:
+                mark_used(self._store, self._used.popleft())
+        except KofnError as error:
+            log.warning("the last use of a token was not recorded: %s", error)
+        finally:
+            self._marking.release()
 
 
-def _forwarded(request: Request) -> bool:
-    return "x-forwarded-for" in request.headers or "forwarded" in request.headers
+def _address(request: Request) -> str:
+    return network(request.client.host if request.client else None)
+
+
+def _busy() -> ApiError:
+    detail = "the store does not respond, so the token cannot be checked: try again"
+    return ApiError(503, "store-error", detail, {"Retry-After": "1"})
+
+
+def _is_local(request: Request) -> bool:
+    """Return whether a request names this machine, and neither a page of another origin nor a proxy sent it."""
+    headers = request.headers
+    if "x-forwarded-for" in headers or "forwarded" in headers:
+        return False
+    host, origin = headers.get("host", ""), headers.get("origin")
+    try:
+        local = is_loopback(urlsplit(f"//{host}").hostname or "")
+        return local and (origin is None or urlsplit(origin).netloc == host)
+    except ValueError:  # a malformed address, such as `[`
+        return False
 
 
 def _unauthorized(detail: str) -> ApiError:
     return ApiError(401, "unauthorized", detail, {"WWW-Authenticate": "Bearer"})
 
 
-def check_scope(access: Access, request: Request) -> None:
-    """Raise an `ApiError` with status 403 if the token does not allow the request.
+def check_scope(access: Access, request: Request, route: str) -> None:
+    """Raise an `ApiError` with status 403 if the token does not allow the request. `route` is the template of its path.
 
     Read requests that name no campaign are always allowed: their routes return only what the token may see.
     """
     name, reads = request.path_params.get("name"), request.method in READ_METHODS
     if access.campaign is not None and name != access.campaign and not (name is None and reads):
         raise ApiError(403, "forbidden", f"this token is valid for the campaign {access.campaign!r} only")
-    if access.scope != "full" and not reads:
-        raise ApiError(403, "forbidden", "this token is read only: use a token with scope full")
+    if access.scope == "full" or reads:
+        return
+    if access.scope != "decide":
+        raise ApiError(403, "forbidden", "this token is read only: use a token with scope decide or full")
+    if request.method != "POST" or not route.endswith(DECIDE_ROUTES):
+        raise ApiError(403, "forbidden", "this token may only read, decide and reward: use a token with scope full")
+
+
+class _CheckedRequest(Request):
+    """A request whose JSON has no lone surrogates, which neither the store nor a response can represent."""
+
+    async def json(self) -> Any:
+        body, parsed = await self.body(), await super().json()
+        if SURROGATE.search(body):
+            try:
+                json.dumps(parsed, ensure_ascii=False).encode()
+            except UnicodeEncodeError:
+                detail = "the body has a lone surrogate, such as \\ud800: send text that UTF-8 can represent"
+                raise ApiError(422, "malformed-request", detail) from None
+        return parsed
 
 
 def limit_body(request: Request, max_bytes: int) -> Request:
@@ -147,7 +261,7 @@ def limit_body(request: Request, max_bytes: int) -> Request:
             raise too_large
         return message
 
-    return Request(request.scope, receive_limited)
+    return _CheckedRequest(request.scope, receive_limited)
 
 
 class AuthenticatedRoute(APIRoute):
@@ -161,7 +275,7 @@ class AuthenticatedRoute(APIRoute):
         async def handler(request: Request) -> Response:
             state = request.app.state
             access = await state.authenticator.access(request)
-            check_scope(access, request)
+            check_scope(access, request, self.path)
             request.state.access = access
             settings: Settings = state.settings
             return await inner(limit_body(request, settings.max_import if is_import else settings.max_body))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from typing import Any
@@ -10,6 +11,7 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kofn.core import (
     BadInput,
@@ -59,12 +61,22 @@ class ApiError(HTTPException):
         self.name = name
 
 
+class ProblemResponse(JSONResponse):
+    """Problem details. Text that UTF-8 cannot represent, such as a lone surrogate of the request, is escaped."""
+
+    media_type = "application/problem+json"
+
+    def render(self, content: Any) -> bytes:
+        """Return the body."""
+        return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+
+
 def error_response(
     status: int, name: str, detail: str, headers: dict[str, str] | None = None, **more: Any
 ) -> JSONResponse:
     """Return problem details as a response."""
     body = {"type": URN + name, "title": name.replace("-", " ").capitalize(), "status": status, "detail": detail}
-    return JSONResponse(body | more, status, headers, media_type="application/problem+json")
+    return ProblemResponse(body | more, status, headers)
 
 
 def kebab_case(name: str) -> str:
@@ -81,7 +93,11 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(KofnError, _kofn_error)
     app.add_exception_handler(RequestValidationError, _malformed_request)
     app.add_exception_handler(StarletteHTTPException, _http_error)
-    app.add_exception_handler(Exception, _unexpected_error)
+
+
+async def response_to(request: Request, error: KofnError | ApiError) -> JSONResponse:
+    """Return an error as problem details."""
+    return await (_kofn_error if isinstance(error, KofnError) else _http_error)(request, error)
 
 
 async def _kofn_error(request: Request, error: Exception) -> JSONResponse:
@@ -91,7 +107,7 @@ async def _kofn_error(request: Request, error: Exception) -> JSONResponse:
         detail = f"there is no campaign {request.path_params.get('name', '')!r}"
     if status < 500:
         return error_response(status, name, detail)
-    log.error("%s %s: %s", request.method, request.url.path, error)
+    log.error("%s %s: %s", request.method, request.scope["path"], error)
     busy = "the store does not respond or is busy: try again"
     return error_response(status, name, busy if status == 503 else INTERNAL, RETRY_HEADERS)
 
@@ -112,6 +128,29 @@ async def _http_error(_: Request, error: Exception) -> JSONResponse:
     return error_response(error.status_code, name, str(error.detail), dict(error.headers or {}))
 
 
-async def _unexpected_error(request: Request, error: Exception) -> JSONResponse:
-    log.error("%s %s", request.method, request.url.path, exc_info=error)
-    return error_response(500, "internal-error", INTERNAL)
+class UnexpectedErrors:
+    """Middleware that logs an unexpected error and returns problem details with status 500.
+
+    A handler of the framework would run outside of all other middleware: the response would have no request id and no
+    security headers, and would not be counted.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        started = False
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal started
+            started = True
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_and_note)
+        except Exception as error:
+            if scope["type"] != "http" or started:
+                raise
+            log.error("%s %s", scope["method"], scope["path"], exc_info=error)
+            await error_response(500, "internal-error", INTERNAL)(scope, receive, send)

@@ -1,4 +1,8 @@
-"""Live updates: the store is queried every half second for all viewers, and each change is sent as an event."""
+"""Live updates: one task per process looks at the store for all viewers, and each change is sent as an event.
+
+A viewer has the latest event of each campaign that it has not been sent yet. A slow viewer therefore misses states in
+between, but never the last one.
+"""
 
 from __future__ import annotations
 
@@ -7,111 +11,181 @@ import json
 import logging
 import signal
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
+from anyio import CapacityLimiter, to_thread
 
-from kofn.campaigns import Store, campaigns
+from kofn.campaigns import Store, Summary
+from kofn.campaigns.listing import Watch, list_page
 from kofn.core import KofnError
 from kofn.service.errors import ApiError
 
 POLL_INTERVAL = 0.5
-"""Seconds between two queries of the store. Lower values show changes sooner and query more often."""
+"""Seconds between two looks at the store. Lower values show changes sooner and query more often."""
 
 KEEP_ALIVE_INTERVAL = 15.0
 """Seconds without an event after which a comment is sent, so that no proxy closes the connection as idle."""
 
-MAX_STREAM_SECONDS = 600.0
-"""Seconds after which a stream ends. The client reconnects, and its token is checked again."""
+CHECK_INTERVAL = 2.0
+"""Seconds between two checks of a viewer's token. Lower values end the streams of a revoked token sooner."""
 
-QUEUE_SIZE = 8
-"""Changes that wait for a slow viewer. When the queue is full, further changes are dropped until it has room."""
+MAX_STREAM_SECONDS = 600.0
+"""Seconds after which a stream ends. The client reconnects."""
+
+MAX_STREAMS_PER_TOKEN = 100
+"""Open streams of one token, per process. Higher values let one token take the place of others."""
 
 log = logging.getLogger("kofn.service")
 
-Changes = dict[str, dict[str, Any] | None]
-"""Changed campaigns by name: the new summary, or None if the campaign was deleted."""
+Check = Callable[[], Awaitable[bool]]
+"""Returns whether a viewer may still see what it sees."""
+
+
+class Viewer:
+    """One open stream: what it shows, whose it is, and the events that it has not been sent yet."""
+
+    def __init__(self, campaign: str | None, token: str | None) -> None:
+        self.campaign, self.token = campaign, token
+        self.pending: dict[str, str] = {}
+        self.woken = asyncio.Event()
+
+    def add(self, events: dict[str, str]) -> None:
+        """Replace the pending events of these campaigns."""
+        mine = events if self.campaign is None else {n: text for n, text in events.items() if n == self.campaign}
+        if mine:
+            self.pending.update(mine)
+            self.woken.set()
+
+    def take(self) -> list[str]:
+        """Return the pending events, which count as sent from now on."""
+        taken, self.pending = list(self.pending.values()), {}
+        self.woken.clear()
+        return taken
 
 
 class LiveUpdates:
-    """Sends changes of campaigns to all viewers. It queries the store only while there are viewers."""
+    """Sends changes of campaigns to all viewers. It looks at the store only while there are viewers."""
 
     def __init__(self, store: Store, max_streams: int) -> None:
         self._store, self._max_streams = store, max_streams
-        self._viewers: dict[asyncio.Queue[Changes | None], str | None] = {}
-        self._latest: dict[str, dict[str, Any]] = {}
-        self._polling: asyncio.Task[None] | None = None
+        self._viewers: set[Viewer] = set()
+        self._watching: asyncio.Task[None] | None = None
+        self._started: asyncio.Future[None] | None = None
         self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._limiter: CapacityLimiter | None = None
 
-    async def stream(self, name: str | None) -> AsyncIterator[str]:
-        """Yield server-sent events of one campaign, or of all: first the current state, then each change."""
-        queue: asyncio.Queue[Changes | None] = asyncio.Queue(maxsize=QUEUE_SIZE)
-        self._viewers[queue] = name
-        self._loop = loop = asyncio.get_running_loop()
-        deadline = loop.time() + MAX_STREAM_SECONDS
+    async def stream(
+        self, campaign: str | None, token: str | None = None, check: Check | None = None
+    ) -> AsyncIterator[str]:
+        """Yield server-sent events of one campaign, or of all, until `check` fails.
+
+        The first event of one campaign is its current state. The first event of all campaigns is `ready`: changes after
+        it are sent.
+        """
+        viewer = Viewer(campaign, token)
+        if not self._has_room(token):
+            return
+        self._viewers.add(viewer)
         try:
-            if self._polling is None or self._polling.done():
-                self._latest = await run_in_threadpool(self._query)
-                self._polling = asyncio.create_task(self._poll())
             yield "retry: 2000\n\n"
-            for event in _events({**self._latest}, name):
+            try:
+                await self._watch_started()
+                first = await self._first_event(campaign)
+            except KofnError:  # the client reconnects
+                return
+            if not viewer.pending:
+                yield first
+            async for event in self._follow(viewer, check):
                 yield event
-            while not self._stopping and loop.time() < deadline:
-                try:
-                    changes = await asyncio.wait_for(queue.get(), KEEP_ALIVE_INTERVAL)
-                except TimeoutError:
-                    yield ": keep-alive\n\n"
-                    continue
-                if changes is None:
-                    return
-                for event in _events(changes, name):
-                    yield event
         finally:
-            self._viewers.pop(queue, None)
+            self._viewers.discard(viewer)
 
-    def check_capacity(self) -> None:
-        """Raise an `ApiError` with status 503 if no further stream may be opened."""
+    async def _follow(self, viewer: Viewer, check: Check | None) -> AsyncIterator[str]:
+        time = asyncio.get_running_loop().time
+        deadline, checked, sent = time() + MAX_STREAM_SECONDS, time(), time()
+        while not self._stopping and time() < deadline:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(viewer.woken.wait(), min(CHECK_INTERVAL, KEEP_ALIVE_INTERVAL))
+            if check is not None and time() - checked >= CHECK_INTERVAL:
+                if not await check():
+                    return
+                checked = time()
+            events = viewer.take()
+            if not events and time() - sent >= KEEP_ALIVE_INTERVAL:
+                events = [": keep-alive\n\n"]
+            for event in events:
+                yield event
+                sent = time()
+
+    async def _first_event(self, campaign: str | None) -> str:
+        if campaign is None:
+            return "event: ready\ndata: {}\n\n"
+        found = await self._in_thread(lambda: list_page(self._store, limit=1, name=campaign).summaries)
+        return _event(campaign, found[0] if found else None)
+
+    def check_capacity(self, token: str | None = None) -> None:
+        """Raise an `ApiError` if no further stream may be opened: 503 in this process, 429 with this token."""
         if self._stopping or len(self._viewers) >= self._max_streams:
             detail = f"this process already has {self._max_streams} open streams: try again later, or poll"
             raise ApiError(503, "too-many-streams", detail, {"Retry-After": "5"})
+        if not self._has_room(token):
+            detail = f"this token already has {MAX_STREAMS_PER_TOKEN} open streams: close some, or poll"
+            raise ApiError(429, "too-many-streams", detail, {"Retry-After": "5"})
 
-    def _query(self) -> dict[str, dict[str, Any]]:
-        return {each.name: each.to_dict() for each in campaigns(self._store)}
+    def _has_room(self, token: str | None) -> bool:
+        mine = 0 if token is None else sum(each.token == token for each in self._viewers)
+        return len(self._viewers) < self._max_streams and mine < MAX_STREAMS_PER_TOKEN
 
-    async def _poll(self) -> None:
+    async def _watch_started(self) -> None:
+        """Wait until changes are watched. The first viewer starts it; nothing is awaited between test and start."""
+        if self._watching is None or self._watching.done():
+            self._loop = asyncio.get_running_loop()
+            self._limiter = CapacityLimiter(1)  # its own: it does not queue behind requests
+            self._started = self._loop.create_future()
+            self._watching = asyncio.create_task(self._watch(self._started))
+        assert self._started is not None
+        await asyncio.shield(self._started)
+
+    async def _in_thread(self, work: Callable[[], Any]) -> Any:
+        return await to_thread.run_sync(work, limiter=self._limiter)
+
+    async def _watch(self, started: asyncio.Future[None]) -> None:
+        watch, begun, failing = Watch(self._store), False, False
         while self._viewers and not self._stopping:
-            await asyncio.sleep(POLL_INTERVAL)
             try:
-                now = await run_in_threadpool(self._query)
-            except KofnError as error:  # the next query may succeed
-                log.warning("live updates: %s", error)
-                continue
-            before, self._latest = self._latest, now
-            changes: Changes = {name: each for name, each in now.items() if before.get(name) != each}
-            changes |= dict.fromkeys(before.keys() - now.keys())
-            if changes:
-                self._publish(changes)
+                if begun:
+                    self._publish(await self._in_thread(watch.look))
+                else:
+                    await self._in_thread(watch.start)
+                    begun = True
+                    started.set_result(None)
+                failing = False
+            except Exception as error:  # the next look may succeed
+                if not failing:
+                    log.warning("live updates: %s", error, exc_info=not isinstance(error, KofnError))
+                failing = True
+            await asyncio.sleep(POLL_INTERVAL)
+        if not started.done():  # the streams end
+            started.set_result(None)
 
-    def _publish(self, changes: Changes) -> None:
-        for queue, name in self._viewers.items():
-            if (name is None or name in changes) and not queue.full():
-                queue.put_nowait(changes)
+    def _publish(self, changes: dict[str, Summary | None]) -> None:
+        events = {name: _event(name, summary) for name, summary in changes.items()}
+        for viewer in self._viewers:
+            viewer.add(events)
 
     def stop(self) -> None:
         """End all streams, so that the server can shut down. Safe to call from any thread and from a signal handler."""
         self._stopping = True
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed, and its streams have ended
-                self._loop.call_soon_threadsafe(self._end_streams)
+                self._loop.call_soon_threadsafe(self._wake_all)
 
-    def _end_streams(self) -> None:
-        for queue in self._viewers:
-            if queue.full():
-                queue.get_nowait()
-            queue.put_nowait(None)
+    def _wake_all(self) -> None:
+        for viewer in self._viewers:
+            viewer.woken.set()
 
     def stop_on_signals(self) -> None:
         """End all streams on SIGINT and SIGTERM. Otherwise the server would wait for them before it stops."""
@@ -129,11 +203,8 @@ class LiveUpdates:
             signal.signal(number, stop)
 
 
-def _events(changes: Changes, name: str | None) -> list[str]:
-    selected = changes if name is None else {name: changes[name]} if name in changes else {}
-    return [
-        f"event: deleted\ndata: {json.dumps({'name': each})}\n\n"
-        if summary is None
-        else f"id: {summary['version']}\nevent: change\ndata: {json.dumps(summary, allow_nan=False)}\n\n"
-        for each, summary in selected.items()
-    ]
+def _event(name: str, summary: Summary | None) -> str:
+    if summary is None:
+        return f"event: deleted\ndata: {json.dumps({'name': name})}\n\n"
+    data = json.dumps(summary.to_dict(), allow_nan=False)
+    return f"id: {summary.version}\nevent: change\ndata: {data}\n\n"

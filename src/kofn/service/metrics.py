@@ -1,23 +1,35 @@
-"""Prometheus metrics: requests of this service's processes, and the campaigns of its store."""
+"""Prometheus metrics: requests and resources of this service's processes, and the campaigns of its store."""
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from sqlalchemy.pool import QueuePool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kofn.campaigns import Store, campaigns
+from kofn.campaigns import Store
+from kofn.campaigns.listing import recently_changed, totals
+from kofn.responses import Summary
 
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-"""Upper bounds of the latency histogram, in seconds."""
+"""Upper bounds of the latency histograms, in seconds."""
 
 MULTIPROCESS_DIR = "PROMETHEUS_MULTIPROC_DIR"
 """Environment variable that names the folder in which processes share their metrics."""
+
+MAX_CAMPAIGNS = 100
+"""Campaigns that have their own metrics: those that changed last. The sums cover all campaigns. Higher values make a
+scrape larger, and Prometheus keep more series."""
+
+POOL_INTERVAL = 1.0
+"""Seconds between two updates of the numbers of the connection pool, at least. They are updated by requests."""
 
 CAMPAIGN_METRICS = {
     "plays": "Decisions, and plays reported as totals.",
@@ -29,6 +41,15 @@ CAMPAIGN_METRICS = {
 }
 """Fields of a campaign's summary that are exported, and their help texts."""
 
+TOTALS = {
+    "campaigns": "Campaigns of the store.",
+    "plays": "Decisions, and plays reported as totals, of all campaigns.",
+    "rewards": "Plays with a known reward, of all campaigns.",
+    "in_flight": "Decisions without a reward that have not expired, of all campaigns.",
+    "expired": "Decisions without a reward that have expired, of all campaigns.",
+}
+"""Sums over all campaigns that are exported, and their help texts."""
+
 
 class Metrics:
     """Counts requests, decisions and rewards. With several processes, each reports the sum over all."""
@@ -36,6 +57,7 @@ class Metrics:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._registry = CollectorRegistry()
+        self._pool_updated = -POOL_INTERVAL
         self.requests = Counter(
             "kofn_requests", "HTTP requests.", ["method", "route", "status"], registry=self._registry
         )
@@ -53,33 +75,123 @@ class Metrics:
             ["result"],
             registry=self._registry,
         )
+        self._lock_wait = Histogram(
+            "kofn_store_wait_seconds",
+            "Seconds that a writing transaction waited for the lock of the store.",
+            buckets=LATENCY_BUCKETS,
+            registry=self._registry,
+        )
+        self._connections = Gauge(
+            "kofn_store_connections",
+            "Connections to the database: in use, and idle in the pool.",
+            ["state"],
+            registry=self._registry,
+            multiprocess_mode="livesum",
+        )
+        store.observe_wait = self._lock_wait.observe
 
     def text(self) -> bytes:
-        """Return all metrics in the text format of Prometheus."""
-        shared = self._registry
-        if MULTIPROCESS_DIR in os.environ:
-            shared = CollectorRegistry()
-            MultiProcessCollector(shared)  # type: ignore[no-untyped-call]
+        """Return all metrics in the text format of Prometheus; or raise a StoreError if the store does not respond."""
         stored = CollectorRegistry()
-        stored.register(_CampaignCollector(self._store))
-        return generate_latest(shared) + generate_latest(stored)
+        stored.register(_Campaigns(self._store))
+        return self.process_text() + generate_latest(stored) + _store_up(True)
+
+    def process_text(self, *, requests: bool = True) -> bytes:
+        """Return the metrics that do not need the store; without `requests`, only those of the processes."""
+        self.update_pool()
+        own = CollectorRegistry()
+        own.register(_Processes())
+        return (generate_latest(self._shared()) if requests else b"") + generate_latest(own)
+
+    def text_without_store(self, *, requests: bool = True) -> bytes:
+        """Return the metrics that are known while the store does not respond."""
+        return self.process_text(requests=requests) + _store_up(False)
+
+    def update_pool(self) -> None:
+        """Update the numbers of the connection pool, unless that was done just now."""
+        now = time.monotonic()
+        if now - self._pool_updated >= POOL_INTERVAL:
+            self._pool_updated = now
+            pool = self._store.pool
+            if isinstance(pool, QueuePool):
+                self._connections.labels("in_use").set(pool.checkedout())
+                self._connections.labels("idle").set(pool.checkedin())
+
+    def _shared(self) -> CollectorRegistry:
+        if MULTIPROCESS_DIR not in os.environ:
+            return self._registry
+        for pid in _worker_pids():
+            if not _is_alive(pid):
+                mark_process_dead(pid)  # type: ignore[no-untyped-call]
+        shared = CollectorRegistry()
+        MultiProcessCollector(shared)  # type: ignore[no-untyped-call]
+        return shared
 
 
-class _CampaignCollector:
-    """Reads the campaigns of a store whenever Prometheus scrapes."""
+def _store_up(up: bool) -> bytes:
+    registry = CollectorRegistry()
+    Gauge("kofn_store_up", "Whether the store responds (1) or not (0).", registry=registry).set(up)
+    return generate_latest(registry)
+
+
+def _worker_pids() -> list[int]:
+    """Return the process ids of all workers that have written metrics."""
+    files = (re.fullmatch(r".*_(\d+)\.db", each.name) for each in Path(os.environ[MULTIPROCESS_DIR]).iterdir())
+    return sorted({int(found[1]) for found in files if found})
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+class _Processes:
+    """Reads memory, processor time and open files of the processes; with several, by the label `pid`. Linux only."""
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families of `ProcessCollector`, of all processes."""
+        if MULTIPROCESS_DIR not in os.environ:
+            yield from ProcessCollector(registry=None).collect()
+            return
+        families: dict[str, Metric] = {}
+        for pid in _worker_pids():
+            for family in ProcessCollector(pid=lambda pid=pid: pid, registry=None).collect():  # type: ignore[misc]
+                merged = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+                for sample in family.samples:
+                    merged.add_sample(sample.name, {**sample.labels, "pid": str(pid)}, sample.value)
+        yield from families.values()
+
+
+class _Campaigns:
+    """Reads the campaigns of a store at each scrape: sums over all, and the campaigns that changed last."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def collect(self) -> Iterator[Metric]:
-        """Yield one metric family per entry of `CAMPAIGN_METRICS`."""
-        found = campaigns(self._store)
-        for name, description in CAMPAIGN_METRICS.items():
-            family = GaugeMetricFamily(f"kofn_campaign_{name}", description, labels=["campaign", "state"])
-            for each in found:
-                if (value := getattr(each, name)) is not None:
-                    family.add_metric([each.name, each.state], value)
+        """Yield one metric family per entry of `TOTALS` and `CAMPAIGN_METRICS`."""
+        with self._store.read() as connection:
+            sums, found = totals(connection), recently_changed(connection, MAX_CAMPAIGNS)
+        for name, description in TOTALS.items():
+            family = GaugeMetricFamily(f"kofn_store_{name}", description, labels=["state"])
+            for state, values in sums.items():
+                family.add_metric([state], values[name])
             yield family
+        for name, description in CAMPAIGN_METRICS.items():
+            yield _family(name, description, found)
+
+
+def _family(name: str, description: str, found: list[Summary]) -> Metric:
+    family = GaugeMetricFamily(f"kofn_campaign_{name}", description, labels=["campaign", "state"])
+    for each in found:
+        if (value := getattr(each, name)) is not None:
+            family.add_metric([each.name, each.state], value)
+    return family
 
 
 class MetricsMiddleware:
@@ -107,3 +219,4 @@ class MetricsMiddleware:
         method = scope["method"] if scope["method"] in {"GET", "POST", "DELETE"} else "other"
         self._metrics.requests.labels(method, route, str(status)).inc()
         self._metrics.seconds.labels(route).observe(seconds)
+        self._metrics.update_pool()

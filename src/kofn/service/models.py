@@ -19,9 +19,9 @@ Range = Annotated[list[float], Field(min_length=2, max_length=2)]
 
 
 class RequestBody(BaseModel):
-    """Base class of request bodies. Unknown fields are rejected."""
+    """Base class of request bodies. Unknown fields and other types are rejected: `true` and "7" are not numbers."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class NewCampaign(RequestBody):
@@ -62,8 +62,8 @@ class DecisionRequest(RequestBody):
         None,
         min_length=1,
         max_length=200,
-        examples=["6f1d2c"],
-        description="Idempotency key: a request with the same key returns the same decisions.",
+        examples=["order-1042"],
+        description="Idempotency key: the same key returns the same decisions.",
     )
 
 
@@ -102,6 +102,12 @@ class NewArm(RequestBody):
     name: Name = Field(examples=["jug"])
 
 
+class RetiredArm(RequestBody):
+    """An arm to retire."""
+
+    name: Name = Field(examples=["mug"])
+
+
 class ImportedCampaign(RequestBody):
     """An exported campaign to import."""
 
@@ -135,7 +141,7 @@ class Session(BaseModel):
     """What the sender of the request may do."""
 
     version: str = Field(description="Version of kofn.", examples=["0.1.0"])
-    scope: Literal["read", "full"] = Field(description="Whether the token may only read, or also change.")
+    scope: Literal["read", "decide", "full"] = Field(description="What the token may do.")
     campaign: str | None = Field(description="The only campaign of the token; null for all.")
     token: str | None = Field(description="Name of the token; null when no token is required.")
     max_batch: int = Field(description="Largest number of decisions or rewards in a request.")
@@ -159,7 +165,11 @@ class Campaigns(BaseModel):
     """A page of the campaigns, ordered by name."""
 
     campaigns: list[responses.Summary]
-    count: int = Field(description="Number of all campaigns.")
+    count: int = Field(description="Number of all campaigns that match.")
+    states: dict[str, int] = Field(
+        examples=[{"running": 2, "finished": 1}],
+        description="Number of campaigns whose name matches, by state; other states have none.",
+    )
 
 
 class Decisions(BaseModel):
@@ -187,7 +197,14 @@ class Events(BaseModel):
 
 
 class Health(BaseModel):
-    """The service and its store respond."""
+    """The process responds."""
 
     status: Literal["ok"]
+    version: str
+
+
+class Ready(BaseModel):
+    """The store accepts writes."""
+
+    status: Literal["ready"]
     version: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from pydantic.json_schema import models_json_schema
 
 from kofn.service.models import ProblemDetails
@@ -13,6 +14,11 @@ SCHEMAS = "#/components/schemas/"
 
 ERROR_CONTENT = {"application/problem+json": {"schema": {"$ref": SCHEMAS + ProblemDetails.__name__}}}
 """Content of an error response."""
+
+
+def operation_id(route: APIRoute) -> str:
+    """Return the id of an operation: the name of its function, from which generated clients name theirs."""
+    return route.name
 
 
 def complete_openapi(app: FastAPI) -> None:

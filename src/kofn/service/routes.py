@@ -13,13 +13,16 @@ from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
 from kofn import __version__, responses
-from kofn.campaigns import Campaign, campaigns
-from kofn.core import BadInput
+from kofn.campaigns import Campaign
+from kofn.campaigns.listing import list_page
+from kofn.core import BadInput, KofnError
 from kofn.service import models
 from kofn.service.auth import Access, AuthenticatedRoute
+from kofn.service.bodies import Bodies, json_chunks
 from kofn.service.context import Context
 from kofn.service.errors import ApiError
-from kofn.service.openapi import ERROR_CONTENT
+from kofn.service.head_requests import is_head
+from kofn.service.openapi import ERROR_CONTENT, operation_id
 
 LARGE_BATCH = 100
 """Decisions or rewards above which a request is handled by a thread. Smaller ones are handled by the event loop, which
@@ -33,14 +36,21 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     409: {"description": "The name is taken, another reward is already recorded, or the campaign is not running."},
     413: {"description": "The body is too large."},
     422: {"description": "The request is invalid; `detail` says why."},
+    429: {"description": "Too many requests or streams of this client: wait before you try again."},
     503: {"description": "The service or its store is busy or does not respond: try again."},
 }
 for _each in ERROR_RESPONSES.values():
     _each["content"] = ERROR_CONTENT
 
+
+class ApiRoute(AuthenticatedRoute, Bodies):
+    """A route of the API: the token is checked, then the body is read."""
+
+
 api_router = APIRouter(
     prefix="/api",
-    route_class=AuthenticatedRoute,
+    route_class=ApiRoute,
+    generate_unique_id_function=operation_id,
     responses=ERROR_RESPONSES,
     dependencies=[Depends(HTTPBearer(auto_error=False, description="A token created by `kofn token create`."))],
 )
@@ -75,14 +85,14 @@ def to_json_list(key: str, items: Sequence[responses.Response], **more: Any) -> 
 
 
 @api_router.get("/session", response_model=models.Session, tags=["service"])
-async def session(context: ContextDep, access: AccessDep) -> Response:
+async def get_session(context: ContextDep, access: AccessDep) -> Response:
     """Return what the token of this request allows."""
     body = {"version": __version__, "scope": access.scope, "campaign": access.campaign, "token": access.token}
     return to_json(body | {"max_batch": context.settings.max_batch})
 
 
 @api_router.get("/policies", response_model=models.Policies, tags=["service"])
-def policies() -> Response:
+def list_policies() -> Response:
     """List the policies that can run a campaign."""
     from kofn.policies.registry import POLICIES
 
@@ -103,10 +113,12 @@ def list_campaigns(
     access: AccessDep,
     limit: Annotated[int, Query(ge=1, le=10_000, description="Number of campaigns to return.")] = 1000,
     offset: Annotated[int, Query(ge=0, lt=2**53, description="Number of campaigns to skip.")] = 0,
+    q: Annotated[str, Query(max_length=200, description="Part of the name; ASCII letters match in either case.")] = "",
+    state: Annotated[responses.State | None, Query(description="State of the campaigns; any by default.")] = None,
 ) -> Response:
-    """List campaigns by name. A token for one campaign lists only that one."""
-    found = [each for each in campaigns(context.store) if access.campaign in (None, each.name)]
-    return to_json_list("campaigns", found[offset : offset + limit], count=len(found))
+    """List campaigns by name, in pages. A token for one campaign lists only that one."""
+    page = list_page(context.store, limit=limit, offset=offset, search=q, state=state, name=access.campaign)
+    return to_json_list("campaigns", page.summaries, count=page.count, states=page.states)
 
 
 @api_router.post("/campaigns", response_model=responses.Summary, status_code=201, tags=["campaigns"])
@@ -114,23 +126,25 @@ def create_campaign(context: ContextDep, new: models.NewCampaign) -> Response:
     """Create a campaign. It is running at once."""
     settings = {name: value for name, value in new if name not in ("name", "arms", "k", "reward_range")}
     settings["reward_range"] = new.reward_range[0], new.reward_range[1]
-    return _created(Campaign.create(new.name, new.arms, new.k, store=context.store, **settings))
+    return _created(context, Campaign.create(new.name, new.arms, new.k, store=context.store, **settings))
 
 
 @api_router.post("/import", response_model=responses.Summary, status_code=201, tags=["campaigns"])
-def import_campaign(context: ContextDep, imported: models.ImportedCampaign) -> Response:
+def import_campaign(request: Request, context: ContextDep, imported: models.ImportedCampaign) -> Response:
     """Import an exported campaign. It continues in the state in which it was exported."""
-    return _created(Campaign.import_(imported.campaign, store=context.store, name=imported.name))
+    if done := getattr(request.state, "imported", None):  # by another process, because the body is large
+        return _created(context, Campaign.open(done, context.store))
+    return _created(context, Campaign.import_(imported.campaign, store=context.store, name=imported.name))
 
 
-def _created(campaign: Campaign) -> Response:
+def _created(context: Context, campaign: Campaign) -> Response:
     response = to_json(campaign.summary(), 201)
-    response.headers["Location"] = f"/api/campaigns/{quote(campaign.name, safe='')}"
+    response.headers["Location"] = f"{context.settings.root_path}/api/campaigns/{quote(campaign.name, safe='')}"
     return response
 
 
 @api_router.get("/campaigns/{name}", response_model=responses.Summary, tags=["campaigns"])
-def show_campaign(context: ContextDep, name: Name) -> Response:
+def get_campaign(context: ContextDep, name: Name) -> Response:
     """Return the summary of a campaign."""
     return to_json(context.with_campaign(name, Campaign.summary))
 
@@ -147,7 +161,8 @@ def export_campaign(context: ContextDep, access: AccessDep, name: Name) -> Respo
     """Export a campaign for POST /api/import. A full token is required, as the export contains a secret key."""
     if access.scope != "full":
         raise ApiError(403, "forbidden", "an export contains the campaign's secret key: use a token with scope full")
-    return to_json(context.with_campaign(name, Campaign.export))
+    exported = context.with_campaign(name, Campaign.export)
+    return StreamingResponse(json_chunks(exported), media_type="application/json")
 
 
 # Decisions and rewards.
@@ -204,7 +219,7 @@ def _rewarded(context: Context, done: responses.Rewarded) -> Response:
 
 
 @api_router.get("/campaigns/{name}/decisions", response_model=models.OpenDecisions, tags=["reports"])
-def open_decisions(
+def list_open_decisions(
     context: ContextDep,
     name: Name,
     open: Annotated[bool, Query(description="Must be true: only decisions without a reward can be listed.")] = True,
@@ -217,7 +232,7 @@ def open_decisions(
 
 
 @api_router.get("/campaigns/{name}/insight", response_model=responses.CampaignInsight, tags=["reports"])
-def insight(
+def get_insight(
     context: ContextDep,
     name: Name,
     arms: Annotated[
@@ -240,7 +255,7 @@ def _ranked(found: responses.CampaignInsight) -> list[responses.ArmInsight]:
 
 
 @api_router.get("/campaigns/{name}/history", response_model=models.History, tags=["reports"])
-def history(
+def get_history(
     context: ContextDep,
     name: Name,
     points: Annotated[int, Query(ge=1, le=2000, description="Largest number of points to return.")] = 2000,
@@ -250,13 +265,13 @@ def history(
 
 
 @api_router.get("/campaigns/{name}/events", response_model=models.Events, tags=["reports"])
-def events(context: ContextDep, name: Name, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> Response:
+def list_events(context: ContextDep, name: Name, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> Response:
     """List the events of a campaign, newest first."""
     return to_json_list("events", context.with_campaign(name, lambda campaign: campaign.events(limit)))
 
 
 @api_router.get("/campaigns/{name}/verify", response_model=responses.Verification, tags=["reports"])
-def verify(context: ContextDep, name: Name) -> Response:
+def verify_campaign(context: ContextDep, name: Name) -> Response:
     """Check that the state of a campaign follows from its log of rewards. This reads the whole log.
 
     The response has status 200 whether or not everything agrees; see `ok`. A process verifies one campaign at a time.
@@ -271,25 +286,42 @@ STREAM: dict[int | str, dict[str, Any]] = {
 
 
 @api_router.get("/stream", responses=STREAM, response_class=Response, tags=["reports"])
-async def stream_all(context: ContextDep, access: AccessDep) -> Response:
-    """Stream changes of all campaigns: `change` with the new summary, or `deleted` with the name."""
-    return _stream(context, access.campaign)
+async def stream_campaigns(request: Request, context: ContextDep, access: AccessDep) -> Response:
+    """Stream changes of all campaigns: `ready` first, then `change` with the new summary, or `deleted` with the name.
+
+    The stream ends after ten minutes, or when the token is revoked. Clients should reconnect.
+    """
+    return _stream(request, context, access, access.campaign)
 
 
 @api_router.get("/campaigns/{name}/stream", responses=STREAM, response_class=Response, tags=["reports"])
-async def stream(context: ContextDep, name: Name) -> Response:
+async def stream_campaign(request: Request, context: ContextDep, access: AccessDep, name: Name) -> Response:
     """Stream changes of one campaign: `change` with the summary, now and after each change, or `deleted`.
 
-    The stream ends after ten minutes. Clients should reconnect.
+    The stream ends after ten minutes, or when the token is revoked. Clients should reconnect.
     """
     await context.check_exists(name)
-    return _stream(context, name)
+    return _stream(request, context, access, name)
 
 
-def _stream(context: Context, name: str | None) -> Response:
-    context.live.check_capacity()
+def _stream(request: Request, context: Context, access: Access, name: str | None) -> Response:
+    token = request.headers.get("authorization")  # names of tokens are not unique
+    context.live.check_capacity(token)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(context.live.stream(name), media_type="text/event-stream", headers=headers)
+    if is_head(request.scope):
+        return Response(media_type="text/event-stream", headers=headers)
+
+    async def still_allowed() -> bool:
+        try:
+            now: Access = await request.app.state.authenticator.access(request)
+        except ApiError as refused:
+            return refused.status_code not in (401, 403)
+        except KofnError:  # the store does not respond: the next check may succeed
+            return True
+        return (now.scope, now.campaign) == (access.scope, access.campaign)
+
+    events = context.live.stream(name, token, still_allowed)
+    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
 
 # Changes.
@@ -302,44 +334,29 @@ def add_arm(context: ContextDep, name: Name, arm: models.NewArm) -> Response:
     return to_json(context.with_campaign(name, Campaign.summary), 201)
 
 
-@api_router.delete("/campaigns/{name}/arms/{arm:path}", response_model=responses.Summary, tags=["changes"])
-def retire_arm(
-    context: ContextDep, name: Name, arm: Annotated[str, Path(description="Name of the arm.", examples=["mug"])]
-) -> Response:
+@api_router.post("/campaigns/{name}/arms/retire", response_model=responses.Summary, tags=["changes"])
+def retire_arm(context: ContextDep, name: Name, arm: models.RetiredArm) -> Response:
     """Retire an arm. It is no longer played; what was learned about the other arms is kept."""
-    context.with_campaign(name, lambda campaign: campaign.retire_arm(arm))
-    return show_campaign(context, name)
+    context.with_campaign(name, lambda campaign: campaign.retire_arm(arm.name))
+    return get_campaign(context, name)
 
 
 @api_router.post("/campaigns/{name}/pause", response_model=responses.Summary, tags=["changes"])
-def pause(context: ContextDep, name: Name) -> Response:
+def pause_campaign(context: ContextDep, name: Name) -> Response:
     """Pause a campaign. It makes no decisions until it is resumed, but still accepts rewards."""
     context.with_campaign(name, Campaign.pause)
-    return show_campaign(context, name)
+    return get_campaign(context, name)
 
 
 @api_router.post("/campaigns/{name}/resume", response_model=responses.Summary, tags=["changes"])
-def resume(context: ContextDep, name: Name) -> Response:
+def resume_campaign(context: ContextDep, name: Name) -> Response:
     """Resume a paused campaign."""
     context.with_campaign(name, Campaign.resume)
-    return show_campaign(context, name)
+    return get_campaign(context, name)
 
 
 @api_router.post("/campaigns/{name}/finish", response_model=responses.Summary, tags=["changes"])
-def finish(context: ContextDep, name: Name) -> Response:
+def finish_campaign(context: ContextDep, name: Name) -> Response:
     """Finish a campaign permanently. It makes no more decisions, but still accepts rewards."""
     context.with_campaign(name, Campaign.finish)
-    return show_campaign(context, name)
-
-
-# Metrics.
-
-metrics_router = APIRouter(route_class=AuthenticatedRoute)
-
-
-@metrics_router.get("/metrics", response_class=Response, tags=["service"])
-def metrics(context: ContextDep, access: AccessDep) -> Response:
-    """Return metrics for Prometheus. A token for one campaign is not accepted."""
-    if access.campaign is not None:
-        raise ApiError(403, "forbidden", "metrics cover all campaigns: use a token that is not limited to one campaign")
-    return Response(context.metrics.text(), media_type="text/plain; version=0.0.4")
+    return get_campaign(context, name)

@@ -1,21 +1,33 @@
-"""Starts the service with one or more processes. A public address requires a token."""
+"""Starts the service with one or more processes. A store without tokens gets one for the session."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 import socket
+import sys
 import tempfile
+import time
+from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 import uvicorn
+from sqlalchemy.exc import OperationalError
 
-from kofn.campaigns import store_at
-from kofn.core import BadInput
+from kofn.campaigns import Store, store_at
+from kofn.core import BadInput, StoreError
+from kofn.service import logs
 from kofn.service.demo import Demo
+from kofn.service.limits import LimitedProtocol, stop_serving
 from kofn.service.metrics import MULTIPROCESS_DIR
 from kofn.service.settings import Settings, is_loopback
-from kofn.service.tokens import has_tokens
+from kofn.service.supervisor import Supervisor
+from kofn.service.tokens import has_tokens, new_token, tokens_required
+
+log = logging.getLogger("kofn.service")
 
 SHUTDOWN_TIMEOUT = 30
 """Seconds that running requests have to finish when the service stops. After that they are cancelled."""
@@ -23,16 +35,43 @@ SHUTDOWN_TIMEOUT = 30
 BACKLOG = 2048
 """Number of connections that may wait to be accepted. When the queue is full, further connections are refused."""
 
+SPARE_FILES = 100
+"""Files that are kept for the store, metrics and logs. All others may be connections."""
+
+FIRST_RETRY, MAX_RETRY = 0.25, 5.0
+"""Seconds before the first retry to open the store, and between later ones. The delay doubles with each."""
+
+MIN_TOKEN = 16
+"""Fewest characters of KOFN_TOKEN when the service takes its token from there. Shorter ones can be guessed."""
+
 APP = "kofn.service.app:app_from_environment"
 
 
-def check_public_address(host: str, settings: Settings) -> None:
-    """Raise `BadInput` if other machines can reach the address and the store has no tokens."""
-    if not is_loopback(host) and not has_tokens(store_at(settings.store)):
+def session_token(host: str, settings: Settings) -> str | None:
+    """Return a token that is valid until the service stops, or None if the store requires stored tokens.
+
+    It is the value of KOFN_TOKEN, or a new one. Raise `BadInput` if other machines can reach the address: such a
+    service needs tokens that survive a restart, and that can be revoked.
+    """
+    store = store_at(settings.store)
+    if is_loopback(host):
+        return None if tokens_required(store) else _given_token() or new_token()
+    if not has_tokens(store):
         raise BadInput(
-            f"{host} is reachable from other machines, but the store has no tokens, so anyone could change campaigns: "
+            f"{host} is reachable from other machines, but the store has no tokens: "
             "create a token with `kofn token create NAME` in the same store, or use --host 127.0.0.1"
         )
+    return None
+
+
+def _given_token() -> str | None:
+    given = os.environ.get("KOFN_TOKEN")
+    if given and (len(given) < MIN_TOKEN or not given.isascii() or not given.isprintable() or " " in given):
+        raise BadInput(
+            f"KOFN_TOKEN must have at least {MIN_TOKEN} visible ASCII characters; got {len(given)} characters. "
+            "Unset it, and the service makes a token"
+        )
+    return given or None
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -49,19 +88,52 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def serve(
-    listener: socket.socket, settings: Settings, *, workers: int = 1, demo: bool = False, access_log: bool = False
-) -> None:
-    """Handle requests until a signal arrives; then finish running requests and return."""
+def wait_for_store(url: str | None, seconds: float) -> Store:
+    """Return the store. While its database server does not respond, try again for some seconds, and log why."""
+    until, delay = time.monotonic() + seconds, FIRST_RETRY
+    while True:
+        try:
+            return store_at(url)
+        except StoreError as error:
+            left = until - time.monotonic()
+            if left <= 0 or not isinstance(error.__cause__, OperationalError):
+                raise
+            log.warning("%s. Trying again for %.0f seconds", error, left)
+            time.sleep(min(delay, left))
+            delay = min(2 * delay, MAX_RETRY)
+
+
+def raise_file_limit() -> int | None:
+    """Raise the limit of open files to what the system allows, as each connection needs one. Return the limit."""
+    if sys.platform == "win32":
+        return None
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = hard if hard != resource.RLIM_INFINITY else max(soft, 65_536)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError):  # macOS allows less than it says
+        wanted = soft
+    return wanted
+
+
+def serve(listener: socket.socket, settings: Settings, *, workers: int = 1, demo: bool = False) -> int:
+    """Handle requests until a signal arrives; then finish running requests. Return the exit code."""
+    files = raise_file_limit()
+    if files is not None and files - SPARE_FILES < settings.max_connections:
+        settings = replace(settings, max_connections=max(1, files - SPARE_FILES))
+        log.warning("only %d files may be open: at most %d connections", files, settings.max_connections)
     settings.to_environment()
-    host, port = listener.getsockname()[:2]
     options: dict[str, Any] = {
         "factory": True,
-        "log_level": "info" if access_log else "warning",
-        "access_log": access_log,
+        "http": LimitedProtocol,
+        "log_config": None,
+        "access_log": False,  # `kofn.service.logs` has its own
         "ws": "none",
-        "proxy_headers": False,
         "server_header": False,
+        "proxy_headers": bool(settings.trusted_proxies),
+        "forwarded_allow_ips": list(settings.trusted_proxies),
         "timeout_graceful_shutdown": SHUTDOWN_TIMEOUT,
     }
     with ExitStack() as stack:
@@ -70,8 +142,28 @@ def serve(
             player.start()
             stack.callback(player.stop)
         if workers == 1:
-            uvicorn.Server(uvicorn.Config(APP, **options)).run([listener])
-        else:
-            os.environ[MULTIPROCESS_DIR] = stack.enter_context(tempfile.TemporaryDirectory(prefix="kofn-metrics-"))
-            listener.close()
-            uvicorn.run(APP, host=host, port=port, workers=workers, **options)
+            run_server(listener, options)
+            return 0
+        os.environ[MULTIPROCESS_DIR] = stack.enter_context(tempfile.TemporaryDirectory(prefix="kofn-metrics-"))
+        return Supervisor(run_server, listener, options, workers).run(SHUTDOWN_TIMEOUT)
+
+
+def run_server(listener: socket.socket, options: Mapping[str, Any]) -> None:
+    """Run one server in this process, with the settings that are in the environment."""
+    logs.configure(Settings.from_environment())
+    config = uvicorn.Config(APP, **options)
+    config.load()  # before signals are handled: a process that is asked to stop while it imports must end at once
+    GracefulServer(config).run([listener])
+
+
+class GracefulServer(uvicorn.Server):
+    """uvicorn's server, which answers requests that are just arriving when it is asked to stop."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop the server. First accept the connections that already wait: closing the socket would reset them."""
+        stop_serving(self.server_state)
+        for each in sockets or []:
+            each.listen(0)  # further clients wait, and are refused once the socket is closed
+        for _ in range(5):  # in each turn, the event loop accepts what waits
+            await asyncio.sleep(0)
+        await super().shutdown(sockets)

@@ -1,7 +1,6 @@
 // Calls of the HTTP API: the token, requests, errors and the stream of changes.
 
 const TOKEN = "kofn-token";
-const PAGE_SIZE = 1000;
 let tokenNeeded = () => {};
 
 /** Set the function that is called when the service requires a token. */
@@ -56,35 +55,37 @@ const json = async (method, path, body, signal) => {
   const response = await send(method, path, body, signal);
   return response.status === 204 ? null : response.json();
 };
-const at = (name) => `/campaigns/${encodeURIComponent(name)}`;
+/** The path of a campaign. No other name may be in a path: a browser turns `x/arms/..` into `x`. Called in async
+ * functions only, so that its error is a rejected promise. */
+function at(name) {
+  if (/^\.*$|[/\\]/.test(name)) throw new ApiError(404, `No campaign can have the name '${name}'.`);
+  return `/campaigns/${encodeURIComponent(name)}`;
+}
 const list = (name) => (body) => body[name];
 
-/** All campaigns, read page by page. */
-export async function campaigns() {
-  const found = new Map();
-  for (let offset = 0; ;) {
-    const { campaigns: page, count } = await json("GET", `/campaigns?limit=${PAGE_SIZE}&offset=${offset}`);
-    for (const each of page) found.set(each.name, each);
-    offset += page.length;
-    if (!page.length || offset >= count) return [...found.values()];
-  }
-}
+/** A page of the campaigns whose names contain `q`, in `state` ("" for any): {campaigns, count, states}. */
+export const campaigns = ({ q, state, offset, limit }, signal) => {
+  const query = new URLSearchParams({ limit, offset });
+  if (q) query.set("q", q);
+  if (state) query.set("state", state);
+  return json("GET", `/campaigns?${query}`, undefined, signal);
+};
 export const create = (settings) => json("POST", "/campaigns", settings);
 export const session = () => json("GET", "/session");
 export const policies = () => json("GET", "/policies").then(list("policies"));
 /** What a campaign has learned, with its best `arms` arms; all arms if `arms` is null. */
-export const insight = (name, arms, signal) =>
+export const insight = async (name, arms, signal) =>
   json("GET", `${at(name)}/insight${arms ? `?arms=${arms}` : ""}`, undefined, signal);
-export const history = (name, points, signal) =>
+export const history = async (name, points, signal) =>
   json("GET", `${at(name)}/history?points=${points}`, undefined, signal).then(list("points"));
-export const events = (name, limit, signal) =>
+export const events = async (name, limit, signal) =>
   json("GET", `${at(name)}/events?limit=${limit}`, undefined, signal).then(list("events"));
-export const openDecisions = (name, limit, signal) =>
+export const openDecisions = async (name, limit, signal) =>
   json("GET", `${at(name)}/decisions?open=true&limit=${limit}`, undefined, signal).then(list("decisions"));
-export const act = (name, verb) => json("POST", `${at(name)}/${verb}`);
-export const addArm = (name, arm) => json("POST", `${at(name)}/arms`, { name: arm });
-export const retireArm = (name, arm) => json("DELETE", `${at(name)}/arms/${encodeURIComponent(arm)}`);
-export const remove = (name) => json("DELETE", at(name));
+export const act = async (name, verb) => json("POST", `${at(name)}/${verb}`);
+export const addArm = async (name, arm) => json("POST", `${at(name)}/arms`, { name: arm });
+export const retireArm = async (name, arm) => json("POST", `${at(name)}/arms/retire`, { name: arm });
+export const remove = async (name) => json("DELETE", at(name));
 
 /** An exported campaign as a file. */
 export const exported = async (name) => (await send("GET", `${at(name)}/export`)).blob();

@@ -87,8 +87,17 @@ const create = () =>
     location.hash = `#/${encodeURIComponent(name)}`;
   });
 
+/** Take the token of a link such as `/#token=kofn_...`, which `kofn serve` prints, and remove it from the address. */
+function takeToken() {
+  const found = /^#token=([^/&]+)$/.exec(location.hash);
+  if (!found) return;
+  setToken(decodeURIComponent(found[1]));
+  history.replaceState(null, "", "#/");
+}
+
 /** Load what the token allows, then show the page. */
 async function start() {
+  takeToken();
   try {
     allowed = await session();
   } catch (error) {
@@ -192,7 +201,8 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   main.focus();
 });
 window.addEventListener("hashchange", () => {
-  show();
+  if (location.hash.startsWith("#token=")) start();
+  else show();
   main.focus({ preventScroll: true });
 });
 setInterval(refreshTimes, 5000);

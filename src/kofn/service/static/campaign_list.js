@@ -8,10 +8,13 @@ import { throttled, watch } from "./live_updates.js";
 import { timeAgo } from "./side_panels.js";
 
 const RELOAD_INTERVAL = 1500; // milliseconds between two reloads, at least
+const PAGE_SIZE = 48; // campaigns of one page
+const TYPING_PAUSE = 200; // milliseconds without a key after which the service is asked
+const STATES = ["running", "paused", "finished"];
 const SPARKLINES = 24; // campaigns with a sparkline
 const SPARKLINE_INTERVAL = 12_000; // milliseconds between two requests for one sparkline, at least
 
-/** The list of campaigns. `stop()` ends its requests. */
+/** The list of campaigns: a page of them, found by name and state. `stop()` ends its requests. */
 export function listPage({ create, failed, state, may }) {
   const find = h("input", {
     type: "search",
@@ -20,7 +23,8 @@ export function listPage({ create, failed, state, may }) {
     "aria-label": "Filter campaigns",
     "aria-keyshortcuts": "/",
     autocomplete: "off",
-    on: { input: redraw },
+    maxlength: "200",
+    on: { input: () => typed() },
   });
   const rows = h("ul", { class: "cards", "aria-label": "Campaigns" });
   const none = h("p", { class: "quiet pad", role: "status", hidden: true });
@@ -42,7 +46,20 @@ export function listPage({ create, failed, state, may }) {
     icon("plus"),
     "New campaign",
   );
-  const tools = h("div", { class: "tools" }, h("label", { class: "finder" }, icon("search"), find), newButton);
+  const chosen = h(
+    "select",
+    { class: "state-filter", "aria-label": "State", on: { change: () => search() } },
+    [["", "All states"], ...STATES.map((each) => [each, api.capitalized(each)])].map(([value, label]) =>
+      h("option", { value }, label),
+    ),
+  );
+  const turn = (label, sign, by) =>
+    h("button", { class: "button", type: "button", "aria-label": label, on: { click: () => turnTo(offset + by) } }, sign);
+  const back = turn("Previous page", "Previous", -PAGE_SIZE);
+  const on = turn("Next page", "Next", PAGE_SIZE);
+  const where = h("span", { class: "quiet", role: "status" });
+  const pager = h("nav", { class: "pager", "aria-label": "Pages", hidden: true }, back, where, on);
+  const tools = h("div", { class: "tools" }, h("label", { class: "finder" }, icon("search"), find), chosen, newButton);
   const blank = empty(create);
   blank.hidden = true;
   const element = h(
@@ -52,31 +69,47 @@ export function listPage({ create, failed, state, may }) {
     bones,
     rows,
     none,
+    pager,
     blank,
   );
   const sparks = new Map();
-  let all = null,
+  let shown = null,
+    offset = 0,
+    turns = 0,
     stopped = false,
+    typing = null,
     stopWatching = () => {};
 
   function redraw() {
-    if (!all) return;
-    const sought = find.value.trim().toLowerCase();
-    const chosen = all.filter(({ name }) => name.toLowerCase().includes(sought));
-    syncList(rows, chosen, { key: ({ name, created }) => name + created, create: card, update: fillCard });
+    const { campaigns, count: found, states } = shown;
+    syncList(rows, campaigns, { key: ({ name, created }) => name + created, create: card, update: fillCard });
+    const total = STATES.reduce((sum, each) => sum + (states[each] ?? 0), 0);
+    const asked = find.value.trim() || chosen.value;
     bones.hidden = true;
-    blank.hidden = all.length > 0;
-    tools.hidden = all.length === 0;
+    blank.hidden = Boolean(total || asked);
+    tools.hidden = !blank.hidden;
     newButton.hidden = !may.create();
-    none.hidden = chosen.length > 0 || !all.length;
-    setText(none, `No campaign name contains “${find.value}”.`);
-    const running = all.filter((each) => each.state === "running").length;
-    setText(under, all.length ? `${exact(running)} running, ${exact(all.length)} in total` : "Nothing to show yet.");
+    none.hidden = campaigns.length > 0 || !blank.hidden;
+    setText(none, missing());
+    pager.hidden = found <= PAGE_SIZE;
+    back.disabled = offset === 0;
+    on.disabled = offset + PAGE_SIZE >= found;
+    setText(where, `${exact(offset + 1)} to ${exact(offset + campaigns.length)} of ${exact(found)}`);
+    const counted = `${exact(states.running ?? 0)} running, ${exact(total)} in total`;
+    setText(under, blank.hidden ? (find.value.trim() ? `${counted} with this name` : counted) : "Nothing to show yet.");
+  }
+
+  function missing() {
+    const sought = find.value.trim();
+    if (!chosen.value) return `No campaign name contains “${sought}”.`;
+    return `No ${chosen.value} campaign${sought ? ` has a name that contains “${sought}”` : "s"}.`;
   }
 
   /** Draw the sparklines of the first campaigns. Each is one small request, repeated only after a change. */
   async function drawSparklines() {
-    for (const each of all.slice(0, SPARKLINES)) {
+    const asked = turns;
+    for (const each of shown.campaigns.slice(0, SPARKLINES)) {
+      if (asked !== turns) return; // another page is asked for
       const known = sparks.get(each.name);
       if (stopped || !each.rewards || known?.version === each.version || (known && Date.now() - known.at < SPARKLINE_INTERVAL))
         continue;
@@ -89,23 +122,45 @@ export function listPage({ create, failed, state, may }) {
   }
 
   async function load() {
+    const asked = { q: find.value.trim(), state: chosen.value, offset, limit: PAGE_SIZE };
     try {
-      all = await api.campaigns();
+      const found = await api.campaigns(asked);
       if (stopped) return;
+      if (asked.q !== find.value.trim() || asked.state !== chosen.value || asked.offset !== offset) return refresh.now();
+      if (offset && !found.campaigns.length) return turnTo(0); // campaigns were deleted
+      shown = found;
       state("loaded");
       redraw();
       await drawSparklines();
     } catch (error) {
       if (stopped || error.status === 401) return;
       if (!(error instanceof api.ApiError)) throw error;
-      if (all) return state("offline");
+      if (shown) return state("offline");
       stop();
       failed(error);
     }
   }
   const refresh = throttled(load, RELOAD_INTERVAL);
+
+  function turnTo(next) {
+    offset = Math.max(0, next);
+    turns += 1;
+    sparks.clear();
+    refresh.now();
+    window.scrollTo(0, 0);
+  }
+  function search() {
+    clearTimeout(typing);
+    turnTo(0);
+  }
+  function typed() {
+    clearTimeout(typing);
+    typing = setTimeout(search, TYPING_PAUSE);
+  }
+
   const stop = () => {
     stopped = true;
+    clearTimeout(typing);
     refresh.stop();
     stopWatching();
   };

@@ -108,7 +108,9 @@ export function login(message, signedIn) {
     h(
       "p",
       { class: "quiet" },
-      "This service requires a token. Create one with ",
+      "This service requires a token. Open the link that ",
+      h("code", {}, "kofn serve"),
+      " printed, or create a token with ",
       h("code", {}, "kofn token create"),
       ".",
     ),

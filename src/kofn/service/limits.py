@@ -1,0 +1,368 @@
+"""Limits that protect a service from strangers: time, size and number of requests, connections, and wrong tokens.
+
+uvicorn limits neither the headers of a request nor the time in which it must arrive, so a few hundred half-sent
+requests would block a service. `LimitedProtocol` is uvicorn's protocol with these limits. Everything here happens
+before a request reaches the application, and needs neither the store nor a thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import json
+import logging
+import math
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from kofn.service.settings import Settings
+
+log = logging.getLogger("kofn.service")
+
+MAX_HEADER_BYTES = 64 * 1024
+"""Size of a request's line and headers, in bytes, from which it is refused with status 431."""
+
+HEADER_SECONDS = 10.0
+"""Seconds in which the headers of a request must arrive. Lower values free connections of strangers sooner, and
+refuse clients with slow connections."""
+
+BODY_SECONDS = 30.0
+"""Seconds in which a body must arrive, plus the time that it takes at `BODY_RATE`."""
+
+BODY_RATE = 64 * 1024
+"""Lowest speed of a body, in bytes per second. A higher value frees slow connections sooner."""
+
+WRITE_SECONDS = 60.0
+"""Seconds after which a client that does not read its response is disconnected."""
+
+MAX_DISCARDED = 256 * 1024
+"""Bytes of a body that are read and discarded after the response, so that the client gets to read the response.
+After that, or after `DISCARD_SECONDS`, the connection is closed."""
+
+DISCARD_SECONDS = 5.0
+
+LAME_DUCK_SECONDS = 0.5
+"""Seconds for which idle connections are kept when the service stops. A request that arrives in that time is answered.
+A lower value stops sooner, and resets connections on which a request is just arriving."""
+
+STOPPING = "kofn_stopping"
+"""Attribute of uvicorn's server state that is set when the service stops."""
+
+PIECE = 8 * 1024
+"""Bytes that are parsed at a time until the headers are complete. It bounds how far they can exceed their limit."""
+
+FAILURES = 20
+"""Wrong tokens of one address that are looked up at once. One more is allowed every `FAILURE_SECONDS`."""
+
+FAILURE_SECONDS = 3.0
+
+MAX_ADDRESSES = 10_000
+"""Addresses whose wrong tokens are counted. When there are more, the one that failed least recently is forgotten."""
+
+LOG_SECONDS = 10.0
+"""Seconds between two log lines about the same kind of refusal. The next line says how many were left out."""
+
+
+class QuietLog:
+    """Logs refusals, each kind at most once per `LOG_SECONDS`, so that strangers cannot fill the log."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last: dict[str, float] = {}
+        self._left_out: Counter[str] = Counter()
+
+    def warning(self, kind: str, message: str, *args: object) -> None:
+        """Log a line, unless one of the same kind was logged just before."""
+        now = self._clock()
+        if now - self._last.get(kind, -math.inf) < LOG_SECONDS:
+            self._left_out[kind] += 1
+            return
+        self._last[kind] = now
+        more = self._left_out.pop(kind, 0)
+        log.warning(message + (f" ({more} similar lines were left out)" if more else ""), *args)
+
+
+quiet = QuietLog()
+
+
+def network(address: str | None) -> str:
+    """Return the address whose wrong tokens and connections are counted together: of IPv6, the first 64 bits.
+
+    >>> network("203.0.113.9"), network("2001:db8:1:2:3:4:5:6"), network("::ffff:203.0.113.9"), network(None)
+    ('203.0.113.9', '2001:db8:1:2::', '203.0.113.9', 'unknown')
+    """
+    try:
+        parsed = ipaddress.ip_address(address or "")
+    except ValueError:
+        return (address or "unknown")[:64]
+    if isinstance(parsed, ipaddress.IPv6Address):
+        if parsed.ipv4_mapped is not None:
+            return str(parsed.ipv4_mapped)
+        return str(ipaddress.IPv6Address(int(parsed) >> 64 << 64))
+    return str(parsed)
+
+
+class FailedTokens:
+    """Counts wrong tokens by address, in bounded memory: `FAILURES` at once, then one per `FAILURE_SECONDS`."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until: OrderedDict[str, float] = OrderedDict()  # when all failures of an address are forgiven
+
+    def wait(self, address: str) -> float:
+        """Return the seconds until a token of this address may be looked up again; 0: now."""
+        debt = self._until.get(address, 0.0) - self._clock()
+        return max(0.0, debt - (FAILURES - 1) * FAILURE_SECONDS)
+
+    def add(self, address: str) -> None:
+        """Count a wrong token."""
+        now = self._clock()
+        self._until[address] = max(self._until.pop(address, now), now) + FAILURE_SECONDS
+        while len(self._until) > MAX_ADDRESSES:
+            self._until.popitem(last=False)
+
+    def __len__(self) -> int:
+        return len(self._until)
+
+
+class LimitedProtocol(HttpToolsProtocol):
+    """uvicorn's HTTP protocol with limits. The number of connections is that of this process."""
+
+    settings: ClassVar[Settings | None] = None
+    """Settings of the service; None: those in the environment."""
+
+    _by_address: ClassVar[Counter[str]] = Counter()
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        cls = type(self)
+        if cls.settings is None:
+            cls.settings = Settings.from_environment()
+        self._limits: Settings = cls.settings
+        self._address: str | None = None  # None: this connection is refused
+        self._in_headers = self._in_body = self._stopping = False
+        self._header_bytes = self._body_bytes = self._discarded = 0
+        self._since = 0.0  # when the present phase began
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing: asyncio.TimerHandle | None = None
+
+    # Connections.
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Accept a connection, or refuse it if there are too many."""
+        peer = transport.get_extra_info("peername")
+        address = network(str(peer[0]) if isinstance(peer, tuple) and peer else None)
+        too_many = self._too_many(address)
+        if too_many:
+            self.transport = transport
+            quiet.warning("connections", "refused a connection from %s: %s", address, too_many)
+            self._respond(503, "too-many-connections", f"{too_many}: try again later", b"retry-after: 5\r\n")
+            return
+        self._address = address
+        self._by_address[address] += 1
+        super().connection_made(transport)
+        self._begin()
+        if getattr(self.server_state, STOPPING, False):  # it was accepted at the last moment
+            self.shutdown()
+
+    def _too_many(self, address: str) -> str:
+        """Return why no further connection of an address is accepted, or an empty string."""
+        limit, own = self._limits.max_connections, self._limits.max_connections // 4
+        if len(self.connections) >= limit:
+            return f"this process already has {limit} connections"
+        if self._by_address[address] >= max(1, own) and not self._is_trusted(address):
+            return f"{address} already has {own} connections"
+        return ""
+
+    def _is_trusted(self, address: str) -> bool:
+        """Return whether an address may use all connections, because it stands for many clients."""
+        try:
+            parsed = ipaddress.ip_address(address)
+        except ValueError:
+            return False
+        return parsed.is_loopback or any(parsed in ipaddress.ip_network(each) for each in self._limits.trusted_proxies)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        for timer in (self._timer, self._writing):
+            if timer is not None:
+                timer.cancel()
+        if self._address is None:
+            return
+        self._by_address[self._address] -= 1
+        if self._by_address[self._address] <= 0:
+            del self._by_address[self._address]
+        self._address = None
+        super().connection_lost(exc)
+
+    # Time and size.
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what arrived, and refuse the request if it is too large."""
+        while data and self._address is not None and not self.transport.is_closing():
+            piece, data = (data, b"") if self._in_body else (data[:PIECE], data[PIECE:])
+            self._feed(piece)
+
+    def _feed(self, piece: bytes) -> None:
+        was_in_body = self._in_body
+        super().data_received(piece)
+        if self.transport.is_closing():
+            return
+        if self._in_body and was_in_body:
+            if self.cycle.response_complete:
+                self._discarded += len(piece)
+                if self._discarded > MAX_DISCARDED:
+                    self._close("bodies", "the body of a refused request does not end")
+        elif self._in_headers or self._idle():
+            if not self._in_headers:  # empty lines before a request
+                self._begin()
+            self._header_bytes += len(piece)
+            if self._header_bytes > MAX_HEADER_BYTES:
+                limit = f"the request line and headers must be at most {MAX_HEADER_BYTES:,} bytes"
+                self._refuse(431, "headers-too-large", limit)
+
+    def _idle(self) -> bool:
+        return not self._in_body and (self.cycle is None or bool(self.cycle.response_complete))
+
+    def _begin(self) -> None:
+        """Start the clock of a phase: waiting for the headers, or for the body."""
+        if self._timer is None:
+            self._since = self.loop.time()
+            self._timer = self.loop.call_later(HEADER_SECONDS, self._check_time)
+
+    def _check_time(self) -> None:
+        self._timer = None
+        if self.transport.is_closing():
+            return
+        if self._in_body:
+            limit = BODY_SECONDS + self._body_bytes / BODY_RATE
+        elif self._in_headers or (self._idle() and self.timeout_keep_alive_task is None):
+            limit = HEADER_SECONDS
+        else:
+            return  # a running request, or one that uvicorn's timer of idle connections covers
+        left = self._since + limit - self.loop.time()
+        if left > 0.01:
+            self._timer = self.loop.call_later(left, self._check_time)
+        elif self._in_headers or self._in_body:
+            what = "body" if self._in_body else "headers"
+            self._refuse(408, "request-timeout", f"the {what} of the request did not arrive within {limit:.0f} seconds")
+        else:
+            self.transport.close()  # nothing was asked, so nothing is answered
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # What the parser found.
+
+    def on_message_begin(self) -> None:
+        """Note that a request has begun."""
+        self._in_headers, self._header_bytes = True, 0
+        self._begin()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        """Note that the headers are complete, and run the request."""
+        self._in_headers, self._in_body, self._body_bytes, self._discarded = False, True, 0, 0
+        self._stop_timer()
+        self._begin()
+        super().on_headers_complete()
+        if self.cycle is not None and (self._stopping or getattr(self.server_state, STOPPING, False)):
+            self.cycle.keep_alive = False
+
+    def on_body(self, body: bytes) -> None:
+        """Count the bytes of the body."""
+        self._body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Note that the request is complete."""
+        self._in_body = False
+        self._stop_timer()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """Give the rest of a body little time, once the response is sent."""
+        super().on_response_complete()
+        if self._in_body and not self.transport.is_closing():
+            self._stop_timer()
+            self._timer = self.loop.call_later(DISCARD_SECONDS, self._close, "bodies", "a body was sent too slowly")
+
+    # Clients that do not read.
+
+    def pause_writing(self) -> None:
+        """Start the clock of a client that does not read its response."""
+        super().pause_writing()
+        self._writing = self.loop.call_later(WRITE_SECONDS, self._abort)
+
+    def resume_writing(self) -> None:
+        """Stop that clock."""
+        if self._writing is not None:
+            self._writing.cancel()
+            self._writing = None
+        super().resume_writing()
+
+    def _abort(self) -> None:
+        quiet.warning("readers", "closed the connection of %s: it does not read its response", self._address)
+        self.transport.abort()
+
+    # Stopping.
+
+    def shutdown(self) -> None:
+        """Answer what is running or just arriving, then close."""
+        self._stopping = True
+        if self.cycle is not None and not self.cycle.response_complete:
+            self.cycle.keep_alive = False
+        elif not self.transport.is_closing():
+            self.loop.call_later(LAME_DUCK_SECONDS, self._close_after_reading)
+
+    def _close_after_reading(self) -> None:
+        """Close after the next turn of the event loop, which reads what has arrived while the process was busy."""
+        self.loop.call_soon(self.loop.call_soon, self._close_if_idle)
+
+    def _close_if_idle(self) -> None:
+        if self._idle() and not self._in_headers and not self.transport.is_closing():
+            self.transport.close()
+
+    # Refusals.
+
+    def _refuse(self, status: int, name: str, detail: str) -> None:
+        quiet.warning(name, "refused a request of %s with status %d: %s", self._address, status, detail)
+        if self.cycle is None or not self._in_body or not self.cycle.response_started:
+            self._respond(status, name, detail)
+        else:
+            self.transport.close()
+
+    def _close(self, kind: str, why: str) -> None:
+        quiet.warning(kind, "closed the connection of %s: %s", self._address, why)
+        self.transport.close()
+
+    def _respond(self, status: int, name: str, detail: str, headers: bytes = b"") -> None:
+        """Send problem details without the application, and close the connection."""
+        title = name.replace("-", " ").capitalize()
+        body = json.dumps({"type": f"urn:kofn:{name}", "title": title, "status": status, "detail": detail}).encode()
+        phrase = {408: "Request Timeout", 431: "Request Header Fields Too Large", 503: "Service Unavailable"}[status]
+        self.transport.write(
+            f"HTTP/1.1 {status} {phrase}\r\ncontent-type: application/problem+json\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n".encode()
+            + headers
+            + b"\r\n"
+            + body
+        )
+        self.transport.close()
+
+
+def stop_serving(state: ServerState) -> None:
+    """End every connection after its next response, also those that are still to be accepted."""
+    setattr(state, STOPPING, True)
+
+
+def protocol_for(settings: Settings) -> type[LimitedProtocol]:
+    """Return the protocol of a service that runs in this process with these settings."""
+    return type("LimitedProtocol", (LimitedProtocol,), {"settings": settings, "_by_address": Counter()})

@@ -1,0 +1,143 @@
+"""Logs of the service: lines of text or JSON, a request id for every request, and optionally a line per request."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import secrets
+import sys
+import time
+from contextvars import ContextVar
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from kofn.service.settings import Settings
+
+access = logging.getLogger("kofn.access")
+
+REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,100}")
+"""What an X-Request-Id of the client must look like. Others are replaced, so that they cannot forge log lines."""
+
+FIELDS = ("request_id", "method", "path", "status", "seconds", "token", "address")
+"""Fields of a JSON line that only lines about a request have."""
+
+REPEATS = 10.0
+"""Seconds in which uvicorn's warnings about invalid requests are logged once. Strangers cannot fill the log."""
+
+request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
+
+
+def configure(settings: Settings) -> None:
+    """Send the log to stderr in the configured format. Every process of the service calls this."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if settings.log_format == "json" else TextFormatter())
+    handler.addFilter(_add_request_id)
+    handler.addFilter(RepeatFilter())
+    for name, level in (("kofn", logging.INFO), ("uvicorn", logging.WARNING)):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(level)
+
+
+def _add_request_id(record: logging.LogRecord) -> bool:
+    if not hasattr(record, "request_id"):
+        record.request_id = request_id.get()
+    return True
+
+
+class RepeatFilter(logging.Filter):
+    """Drops warnings of uvicorn that repeat within `REPEATS` seconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._last: dict[Any, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether to log a record."""
+        if record.name != "uvicorn.error" or record.levelno > logging.WARNING:
+            return True
+        now = time.monotonic()
+        if now - self._last.get(record.msg, -REPEATS) < REPEATS:
+            return False
+        self._last = {each: at for each, at in self._last.items() if now - at < REPEATS} | {record.msg: now}
+        return True
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: time, level, logger, message, and for requests the fields of `FIELDS`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record as JSON."""
+        line: dict[str, Any] = {
+            "time": _time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line |= {name: value for name in FIELDS if (value := getattr(record, name, None)) is not None}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=True, default=str)
+
+
+class TextFormatter(logging.Formatter):
+    """One line per record. Control characters are escaped, so that nobody can forge a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return a record as text."""
+        message = "".join(each if each.isprintable() else repr(each)[1:-1] for each in record.getMessage())
+        id = getattr(record, "request_id", None)
+        line = f"{_time(record)} {record.levelname.lower()} {record.name}: {message}{f' [{id}]' if id else ''}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def _time(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class RequestLog:
+    """Middleware that gives every request an id, returns it as X-Request-Id, and logs the request if asked to."""
+
+    def __init__(self, app: ASGIApp, enabled: bool) -> None:
+        self._app, self._enabled = app, enabled
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        given = Headers(scope=scope).get("x-request-id", "")
+        id = given if REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+        reset = request_id.set(id)
+        begun, status = time.perf_counter(), 0
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", id.encode())]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_with_id)
+        finally:
+            if self._enabled:
+                self._log(scope, status, time.perf_counter() - begun)
+            request_id.reset(reset)
+
+    def _log(self, scope: Scope, status: int, seconds: float) -> None:
+        granted = scope.get("state", {}).get("access")
+        fields = {
+            "method": scope["method"],
+            "path": getattr(scope.get("route"), "path", "other"),  # the template: names of campaigns may be private
+            "status": status or None,  # None: the client was gone before the response
+            "seconds": round(seconds, 6),
+            "token": getattr(granted, "token", None),
+            "address": (scope.get("client") or [None])[0],
+        }
+        method, path, *rest = fields.values()
+        access.info("%s %s %s %.4f s token=%s from %s", method, path, *rest, extra=fields)

@@ -1,0 +1,396 @@
+"""Strangers: half-sent requests, endless headers and bodies, too many connections, and wrong tokens by the thousand."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from httpx import Client
+from uvicorn import Config
+from uvicorn.server import ServerState
+
+from kofn.campaigns import Store, store_at
+from kofn.core import StoreError
+from kofn.service import auth, limits
+from kofn.service.limits import FailedTokens, QuietLog, protocol_for
+from kofn.service.settings import Settings
+from kofn.service.tokens import create_token
+from tests.campaign_tools import create
+from tests.service_tools import TOKEN, bearer, error_detail, service
+
+FRONT = "/api/campaigns/front"
+
+
+@pytest.fixture(scope="module")
+def store(module_store: str) -> Store:
+    create(module_store, "front")
+    return store_at(module_store)
+
+
+@pytest.fixture(scope="module")
+def api(store: Store, module_store: str) -> Iterator[Client]:
+    with service(module_store) as client:
+        yield client
+
+
+def connect(api: Client) -> socket.socket:
+    return socket.create_connection((api.base_url.host, api.base_url.port or 80), timeout=20)
+
+
+def read_all(connection: socket.socket) -> bytes:
+    """Return what the service sends until it closes the connection."""
+    received = b""
+    try:
+        while piece := connection.recv(65536):
+            received += piece
+    except ConnectionError:
+        pass  # it closed before it had read everything
+    return received
+
+
+def problem(received: bytes, status: int, name: str) -> str:
+    head, _, body = received.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status), received
+    assert json.loads(body)["type"] == f"urn:kofn:{name}"
+    return str(json.loads(body)["detail"])
+
+
+# Time.
+
+
+@pytest.mark.parametrize("sent", [b"", b"G", b"GET /health HTTP/1.1\r\nHost: a\r\nX-", b"\r\n"])
+def test_half_sent_requests_are_ended(api: Client, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
+    monkeypatch.setattr(limits, "HEADER_SECONDS", 0.15)
+    connections = [connect(api) for _ in range(20)]
+    for each in connections:
+        each.sendall(sent)
+    for each in connections:
+        with each:
+            received = read_all(each)
+            assert received == b"" or "headers" in problem(received, 408, "request-timeout")
+            assert (received == b"") == (sent.strip() == b"")
+    assert api.get("/health").status_code == 200
+
+
+def test_drops_of_a_request_gain_no_time(api: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte now and then, as slowloris sends them; after a complete request, and before the first."""
+    monkeypatch.setattr(limits, "HEADER_SECONDS", 0.2)
+    for first in (b"", b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"):
+        with connect(api) as connection:
+            connection.sendall(first)
+            if first:
+                assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+            begun = time.monotonic()
+            try:
+                while time.monotonic() - begun < 10:
+                    connection.sendall(b"X" if first else b"\r\n")
+                    time.sleep(0.03)
+                pytest.fail("the connection was never closed")
+            except ConnectionError:
+                pass
+
+
+@pytest.mark.parametrize("token", [TOKEN, "wrong"])
+def test_half_a_body_is_ended(api: Client, monkeypatch: pytest.MonkeyPatch, token: str) -> None:
+    monkeypatch.setattr(limits, "HEADER_SECONDS", 0.05)  # how soon a running body is looked at
+    monkeypatch.setattr(limits, "BODY_SECONDS", 0.1)
+    monkeypatch.setattr(limits, "DISCARD_SECONDS", 0.1)
+    with connect(api) as connection:
+        connection.sendall(decisions(token, 1000) + b'{"count"')
+        received = read_all(connection)
+    if token == TOKEN:
+        assert "body" in problem(received, 408, "request-timeout")
+    else:
+        problem(received, 401, "unauthorized")
+
+
+def test_a_body_that_arrives_fast_enough_is_awaited(api: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HEADER_SECONDS", 0.02)
+    monkeypatch.setattr(limits, "BODY_SECONDS", 0.03)
+    monkeypatch.setattr(limits, "BODY_RATE", 1)  # 8 bytes may take 8 seconds
+    with connect(api) as connection:
+        connection.sendall(decisions(TOKEN, 10) + b'{"count"')
+        time.sleep(0.1)
+        connection.sendall(b": 1}"[:2])
+        assert connection.recv(65536).startswith(b"HTTP/1.1 422")  # `{"count": ` is not JSON
+
+
+def decisions(token: str, length: int) -> bytes:
+    head = f"POST {FRONT}/decisions HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\n"
+    return f"{head}Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n".encode()
+
+
+def test_a_client_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "WRITE_SECONDS", 0.01)
+    aborted = []
+
+    async def scenario() -> None:
+        protocol = make_protocol()
+        transport = Transport("203.0.113.9")
+        transport.abort = lambda: aborted.append(1)  # type: ignore[method-assign]
+        protocol.connection_made(transport)
+        protocol.pause_writing()
+        protocol.resume_writing()
+        await asyncio.sleep(0.03)
+        assert not aborted
+        protocol.pause_writing()
+        await asyncio.sleep(0.03)
+        protocol.connection_lost(None)
+
+    asyncio.run(scenario())
+    assert aborted == [1]
+
+
+# Size.
+
+
+@pytest.mark.parametrize("line", [b"X-A: " + b"a" * 1000 + b"\r\n", b"a" * 1000])
+def test_endless_headers_are_refused(api: Client, line: bytes) -> None:
+    with connect(api) as connection:
+        sent = connection.send(b"GET /health HTTP/1.1\r\nHost: a\r\nX: ")
+        try:
+            while sent < 10_000_000:
+                sent += connection.send(line)
+        except ConnectionError:
+            pass
+        assert sent < 10_000_000
+    with connect(api) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\nX-A: " + b"a" * (limits.MAX_HEADER_BYTES + 1))
+        problem(read_all(connection), 431, "headers-too-large")
+    large = {"X-A": "a" * (limits.MAX_HEADER_BYTES - 2 * limits.PIECE)}
+    assert api.get("/health", headers=large).status_code == 200
+
+
+def test_an_endless_body_of_a_stranger_is_not_read(api: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MAX_DISCARDED", 100_000)
+    with connect(api) as connection:
+        head = "POST /api/import HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+        connection.sendall(head.encode())
+        sent = 0
+        try:
+            while sent < 100_000_000:
+                connection.sendall(b"10000\r\n" + b" " * 65536 + b"\r\n")
+                sent += 65536
+        except ConnectionError:
+            pass
+        assert sent < 100_000_000
+
+
+def test_a_refused_body_does_not_end_the_connection(api: Client) -> None:
+    """A client that sent a wrong token with a small body may use its connection again."""
+    with connect(api) as connection:
+        body = b"{}"
+        head = f"POST {FRONT}/pause HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        for _ in range(3):
+            connection.sendall(head)
+            assert connection.recv(65536).startswith(b"HTTP/1.1 401")
+            connection.sendall(body)
+
+
+# Connections.
+
+
+def test_connections_are_limited(
+    store: Store, module_store: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "quiet", QuietLog())
+    with service(module_store, max_connections=5) as client, caplog.at_level(logging.WARNING, "kofn.service"):
+        assert client.get("/health").status_code == 200  # this connection stays open
+        held = [connect(client) for _ in range(4)]
+        with connect(client) as one_more:
+            assert "5 connections" in problem(read_all(one_more), 503, "too-many-connections")
+        with connect(client) as another:
+            read_all(another)
+        assert client.get("/health").status_code == 200
+        held.pop().close()
+        until = time.monotonic() + 10
+        while True:
+            with connect(client) as later:
+                later.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+                if read_all(later).startswith(b"HTTP/1.1 200"):
+                    break
+            assert time.monotonic() < until, "the place of a closed connection was not given back"
+        for each in held:
+            each.close()
+    assert [each.getMessage() for each in caplog.records].count(
+        "refused a connection from 127.0.0.1: this process already has 5 connections"
+    ) == 1
+
+
+class Transport:
+    """A transport of asyncio, as far as the protocol uses it."""
+
+    def __init__(self, address: str) -> None:
+        self._address, self.sent, self.closed = address, b"", False
+
+    def get_extra_info(self, name: str) -> Any:
+        return (self._address, 50_000) if name in ("peername", "sockname") else None
+
+    def write(self, data: bytes) -> None:
+        self.sent += data
+
+    def close(self) -> None:
+        self.closed = True
+
+    def abort(self) -> None:
+        self.closed = True
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+
+def make_protocol(cls: type[limits.LimitedProtocol] | None = None, state: ServerState | None = None) -> Any:
+    async def app(scope: Any, receive: Any, send: Any) -> None: ...
+
+    cls = cls or protocol_for(Settings())
+    return cls(Config(app, log_config=None), state or ServerState(), {}, asyncio.get_running_loop())
+
+
+def test_one_address_gets_a_quarter_of_the_connections() -> None:
+    async def scenario() -> None:
+        cls, state = protocol_for(Settings(max_connections=8, trusted_proxies=("10.1.0.0/16",))), ServerState()
+
+        def accepted(address: str) -> bool:
+            transport, protocol = Transport(address), make_protocol(cls, state)
+            protocol.connection_made(transport)
+            if not transport.closed:
+                made.append(protocol)
+            return not transport.closed
+
+        made: list[Any] = []
+        assert [accepted("203.0.113.9") for _ in range(3)] == [True, True, False]
+        assert accepted("203.0.113.10")
+        assert [accepted("10.1.2.3") for _ in range(4)] == [True] * 4  # the proxy
+        assert [accepted("2001:db8::1")] == [True]
+        assert not accepted("2001:db9::1")  # all are taken
+        for each in made:
+            each.connection_lost(None)
+        assert not cls._by_address
+        assert [accepted("2001:db8::1"), accepted("2001:db8::2"), accepted("2001:db8::3")] == [True, True, False]
+
+    asyncio.run(scenario())
+
+
+# Wrong tokens.
+
+
+@pytest.fixture
+def fresh(store: Store, module_store: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    """A service that has seen no wrong tokens, and caches none. It believes a proxy on this machine."""
+    monkeypatch.setattr(auth, "TOKEN_CACHE_SECONDS", 0.0)
+    with service(module_store, trusted_proxies=("127.0.0.1",)) as client:
+        yield client
+
+
+def test_wrong_tokens_are_limited_by_address(
+    fresh: Client, store: Store, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "FAILURES", 5)
+    monkeypatch.setattr(limits, "FAILURE_SECONDS", 1000.0)
+    monkeypatch.setattr(auth, "quiet", QuietLog())
+    proven, new = (create_token(store, "shop")[0] for _ in range(2))
+
+    def status(token: str, address: str) -> int:
+        return fresh.get(FRONT, headers=bearer(token) | {"X-Forwarded-For": address}).status_code
+
+    assert status(proven, "203.0.113.9") == 200
+    with caplog.at_level(logging.WARNING, "kofn.service"):
+        assert [status(f"kofn_{i}", "203.0.113.9") for i in range(8)] == [401] * 5 + [429] * 3
+    answer = fresh.get(FRONT, headers=bearer("kofn_x") | {"X-Forwarded-For": "203.0.113.9"})
+    assert "too many wrong tokens" in error_detail(answer, 429, "too-many-wrong-tokens")
+    assert 0 < int(answer.headers["retry-after"]) <= 1000
+    assert status(proven, "203.0.113.9") == 200  # it was valid before, so a neighbour cannot lock it out
+    assert status(new, "203.0.113.10") == 200
+    assert status("kofn_x", "203.0.113.10") == 401
+    assert status(new, "203.0.113.9") == 200  # proven at another address
+    logged = [each.getMessage() for each in caplog.records if each.name == "kofn.service"]
+    assert logged == [
+        "wrong token from 203.0.113.9",
+        "refused a token of 203.0.113.9: too many wrong tokens",
+    ]
+
+
+def test_wrong_tokens_are_forgiven_and_forgotten() -> None:
+    now = 0.0
+    failed = FailedTokens(lambda: now)
+    for _ in range(limits.FAILURES):
+        assert failed.wait("a") == 0
+        failed.add("a")
+    assert failed.wait("a") == limits.FAILURE_SECONDS
+    assert failed.wait("b") == 0
+    now = limits.FAILURE_SECONDS
+    assert failed.wait("a") == 0
+    failed.add("a")
+    assert failed.wait("a") > 0
+    for number in range(limits.MAX_ADDRESSES + 10):
+        failed.add(str(number))
+    assert len(failed) == limits.MAX_ADDRESSES
+
+
+def test_a_flood_of_refusals_is_a_few_lines(caplog: pytest.LogCaptureFixture) -> None:
+    now = 0.0
+    quiet = QuietLog(lambda: now)
+    with caplog.at_level(logging.WARNING, "kofn.service"):
+        for number in range(1000):
+            quiet.warning("kind", "number %d", number)
+        now = limits.LOG_SECONDS
+        quiet.warning("kind", "the last of %d", 1001)
+    assert [each.getMessage() for each in caplog.records] == [
+        "number 0",
+        "the last of 1001 (999 similar lines were left out)",
+    ]
+
+
+# Checking tokens does not wait for other work.
+
+
+def test_work_that_waits_keeps_no_token_from_being_checked(
+    fresh: Client, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All threads of the service wait for the store; tokens are checked by threads of their own."""
+    from kofn.campaigns import Campaign
+
+    go, waiting = threading.Event(), threading.Semaphore(0)
+
+    def slow(campaign: Campaign, *_: object) -> Any:
+        waiting.release()
+        assert go.wait(30)
+        raise StoreError("slow")
+
+    monkeypatch.setattr(Campaign, "history", slow)
+    token = create_token(store, "shop")[0]
+
+    connections = [connect(fresh) for _ in range(45)]
+    for each in connections:
+        each.sendall(f"GET {FRONT}/history HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode())
+    try:
+        for _ in range(40):  # the threads that anyio has by default
+            assert waiting.acquire(timeout=30)
+        assert fresh.get("/api/session", headers=bearer(token)).status_code == 200
+        assert fresh.get("/api/session", headers=bearer("kofn_wrong")).status_code == 401
+    finally:
+        go.set()
+        for each in connections:
+            assert each.recv(65536).startswith(b"HTTP/1.1 503")
+            each.close()
+
+
+def test_a_store_that_hangs_is_said_in_time(fresh: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    go = threading.Event()
+    monkeypatch.setattr(auth, "LOOKUP_SECONDS", 0.05)
+    monkeypatch.setattr(auth, "MAX_LOOKUPS", 2)
+    monkeypatch.setattr(auth, "find_hash", lambda *_: go.wait(30) and None)
+    try:
+        for number in range(4):
+            answer = fresh.get("/api/session", headers=bearer(f"kofn_{number}"))
+            assert "cannot be checked" in error_detail(answer, 503, "store-error")
+            assert answer.headers["retry-after"] == "1"
+    finally:
+        go.set()
