@@ -16,7 +16,7 @@ from tests.simulator_mutations import MUTATIONS
 from tests.simulator_run import PROMISED, run_seed
 from tests.simulator_world import World
 
-BLOCK = 50
+BLOCK = 40
 """Seeds of one test in `make test`."""
 
 OFTEN = ["keys", "fresh-rows", "idempotent-rewards", "expired-plays"]
