@@ -177,7 +177,7 @@ class Store:
             try:
                 raw.rollback()
                 connection.rollback()
-            except sqlite3.Error:
+            except (sqlite3.Error, AttributeError):  # SQLAlchemy drops the connection of an interrupted statement
                 connection.invalidate()
                 connection.close()
             else:

@@ -1,0 +1,258 @@
+"""What simulated workers ask of a campaign, and the workers that ask it.
+
+A worker is a generator: it yields a call, and is sent its outcome. It knows what a client knows: after a failure it
+cannot tell whether the call took effect, so it makes the same call again, or gives up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from kofn.campaigns import Campaign, Decision
+from kofn.core import KofnError
+from tests.simulator_world import Setting
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a campaign, by its index in the simulation."""
+
+    campaign: int
+
+    def perform(self, campaign: Campaign) -> Any:
+        """Make the call."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Decide(Call):
+    """Ask for decisions. `key` names the request: a repeated call has the same key."""
+
+    count: int
+    key: str
+    keyed: bool  # whether the campaign is told the key
+
+    def perform(self, campaign: Campaign) -> list[Decision]:
+        """Make the call."""
+        if self.keyed:
+            return campaign.decide(self.count, key=self.key)
+        return campaign.decide(self.count)
+
+
+@dataclass(frozen=True)
+class Reward(Call):
+    """Report rewards of decisions."""
+
+    rewards: tuple[tuple[str, float], ...]
+
+    def perform(self, campaign: Campaign) -> Any:
+        """Make the call."""
+        return campaign.rewards(list(self.rewards))
+
+
+@dataclass(frozen=True)
+class Total(Call):
+    """Report a total under a key."""
+
+    arms: tuple[int, ...]
+    count: int
+    total: float
+    key: str
+
+    def perform(self, campaign: Campaign) -> Any:
+        """Make the call."""
+        return campaign.reward_total(self.arms, self.count, self.total, key=self.key)
+
+
+@dataclass(frozen=True)
+class AddArm(Call):
+    """Add an arm."""
+
+    name: str
+
+    def perform(self, campaign: Campaign) -> None:
+        """Make the call."""
+        campaign.add_arm(self.name)
+
+
+@dataclass(frozen=True)
+class RetireArm(Call):
+    """Retire an arm."""
+
+    name: str
+
+    def perform(self, campaign: Campaign) -> None:
+        """Make the call."""
+        campaign.retire_arm(self.name)
+
+
+@dataclass(frozen=True)
+class Enter(Call):
+    """Pause or resume."""
+
+    state: str
+
+    def perform(self, campaign: Campaign) -> None:
+        """Make the call."""
+        campaign.pause() if self.state == "paused" else campaign.resume()
+
+
+@dataclass(frozen=True)
+class Expire(Call):
+    """Expire overdue decisions."""
+
+    def perform(self, campaign: Campaign) -> None:
+        """Make the call."""
+        campaign.expire()
+
+
+@dataclass(frozen=True)
+class Read(Call):
+    """Read the best subset or all arms, as a dashboard does."""
+
+    best: bool
+
+    def perform(self, campaign: Campaign) -> list[str]:
+        """Make the call."""
+        return campaign.best() if self.best else campaign.arms
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """An answer, a refusal, or a failure: then the caller does not know whether the call took effect."""
+
+    value: Any = None
+    refused: KofnError | None = None
+    failed: str = ""
+
+    @property
+    def answered(self) -> bool:
+        """Whether the call returned."""
+        return not self.failed and self.refused is None
+
+    def __str__(self) -> str:
+        if self.failed:
+            return f"failed: {self.failed}"
+        if self.refused:
+            return f"refused: {type(self.refused).__name__}: {str(self.refused)[:90]}"
+        if isinstance(self.value, list) and self.value and isinstance(self.value[0], Decision):
+            return ", ".join(f"{each.id} {each.subset}" for each in self.value)
+        return str(self.value)
+
+
+Worker = Generator[Call, Outcome, None]
+
+
+@dataclass
+class Mail:
+    """Rewards on their way: a decision is made by one worker, and its reward reported by another."""
+
+    rng: Random
+    rewards: list[tuple[str, float]] = field(default_factory=list)
+
+    def take(self) -> list[tuple[str, float]]:
+        """Return some of them, in any order. Some stay, and come late."""
+        self.rng.shuffle(self.rewards)
+        many = self.rng.randint(0, len(self.rewards))
+        taken, self.rewards = self.rewards[:many], self.rewards[many:]
+        return taken
+
+
+@dataclass
+class Habits:
+    """How the workers of one seed behave. Each seed has its own, so that some seeds are quiet and some are wild."""
+
+    keyed: bool
+    counts: list[int]
+    lost: float  # probability that a reward never arrives
+    repeat: float  # probability that an answered call is made again
+    give_up: float  # probability that a failed call is not repeated
+    conflict: float  # probability that another value is sent as well
+    changes: float  # probability that an operator changes arms
+
+
+@dataclass
+class Place:
+    """What the workers of a campaign share."""
+
+    campaign: int
+    setting: Setting
+    rng: Random
+    habits: Habits
+    numbers: Iterator[int]
+    mail: Mail
+    decided: list[Decision] = field(default_factory=list)
+    arms: list[str] = field(default_factory=list)
+
+    def value(self) -> float:
+        """Return a reward: an eighth of the range, so that sums are exact in any order."""
+        low, high = self.setting.reward_range
+        return low + (high - low) * self.rng.randint(0, 8) / 8
+
+
+def repeated(call: Call, habits: Habits, rng: Random) -> Generator[Call, Outcome, Outcome]:
+    """Make a call until it is answered or refused, and sometimes once more; or give up after a failure."""
+    outcome = yield call
+    while outcome.failed:
+        if rng.random() < habits.give_up:
+            return outcome
+        outcome = yield call
+    if outcome.answered and rng.random() < habits.repeat:
+        yield call
+    return outcome
+
+
+def customer(place: Place) -> Worker:
+    """Ask for decisions, and put their rewards into the mail."""
+    rng, habits = place.rng, place.habits
+    while True:
+        call = Decide(place.campaign, rng.choice(habits.counts), f"request {next(place.numbers)}", habits.keyed)
+        outcome = yield from repeated(call, habits, rng)
+        if outcome.answered:
+            place.decided += outcome.value
+            kept = [each for each in outcome.value if rng.random() >= habits.lost]
+            place.mail.rewards += [(each.id, place.value()) for each in kept]
+
+
+def reporter(place: Place) -> Worker:
+    """Report rewards from the mail."""
+    rng, habits = place.rng, place.habits
+    while True:
+        rewards = place.mail.take()
+        if not rewards:
+            yield Read(place.campaign, rng.random() < 0.5)
+            continue
+        outcome = yield from repeated(Reward(place.campaign, tuple(rewards)), habits, rng)
+        if outcome.failed:
+            place.mail.rewards += rewards  # another worker finds them
+        if rng.random() < habits.conflict:
+            id, _ = rng.choice(rewards)
+            yield Reward(place.campaign, ((id, place.value()),))
+
+
+def operator(place: Place) -> Worker:
+    """Change arms, pause and resume, report totals, look at the campaign."""
+    rng, habits = place.rng, place.habits
+    names = [f"arm {arm}" for arm in range(place.setting.n_arms)]
+    while True:
+        what = rng.random()
+        if what < habits.changes:
+            name = f"new {next(place.numbers)}"
+            names.append(name)
+            yield from repeated(AddArm(place.campaign, name), habits, rng)
+            yield from repeated(RetireArm(place.campaign, rng.choice(names)), habits, rng)
+        elif what < habits.changes + 0.1:
+            yield from repeated(Enter(place.campaign, "paused"), habits, rng)
+            yield from repeated(Enter(place.campaign, "running"), habits, rng)
+        elif what < habits.changes + 0.3 and place.decided:
+            count, arms = rng.choice([1, 2, 5]), rng.choice(place.decided).subset
+            total = sum(place.value() for _ in range(count))
+            call = Total(place.campaign, arms, count, total, f"total {next(place.numbers)}")
+            yield from repeated(call, habits, rng)
+        elif what < habits.changes + 0.4:
+            yield Expire(place.campaign)
+        else:
+            yield Read(place.campaign, rng.random() < 0.5)

@@ -1,0 +1,345 @@
+"""What must be true after each call: a model of every campaign, compared with the database from outside.
+
+The model knows what took effect: it takes every call, its outcome and whether its transaction was committed, and says
+what the database must then contain. It never asks the code under test.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from kofn.campaigns.names import write_id
+from kofn.core import BadInput, BadTally, Conflict, NotRunning, Subset, UnknownDecision
+from tests.simulator_calls import AddArm, Call, Decide, Enter, Expire, Outcome, Read, RetireArm, Reward, Total
+from tests.simulator_world import Setting, World
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+
+def check(condition: bool, broken: str) -> None:
+    """Raise a violation unless the condition is true."""
+    if not condition:
+        raise Violation(broken)
+
+
+def _place(id: str) -> tuple[int, int, int]:
+    """Return the first decision of the batch, the place in it, and the salt that an id contains."""
+    first, place, rest = id.split("-")
+    return int(first, 16), int(place, 16), int(rest[:8], 16)
+
+
+class Row(NamedTuple):
+    """The columns of a campaign's row that the model predicts, and those that it needs."""
+
+    decided: int
+    rewarded: int
+    total: float
+    totalled: int
+    state: str
+    step: int
+    version: int
+    free: int
+    plan_plays: int
+    roster_version: int
+    waited: float
+
+
+@dataclass
+class Truth:
+    """What took effect in the present timeline. A backup keeps a copy, and restoring it brings the copy back."""
+
+    requests: dict[str, list[str]] = field(default_factory=dict)  # the ids of each request's decisions, sorted
+    decisions: dict[str, Subset] = field(default_factory=dict)
+    rewards: dict[str, float] = field(default_factory=dict)
+    totals: dict[str, tuple[int, float]] = field(default_factory=dict)
+    twice: float = 0.0  # totals that were counted again after their key was deleted, as documented
+    twice_plays: int = 0
+    names: list[str] = field(default_factory=list)
+    active: list[int] = field(default_factory=list)
+    state: str = "running"
+
+
+class Seen(NamedTuple):
+    """The database before or after a group of calls, as far as they concern it."""
+
+    row: Row
+    batches: dict[int, tuple[int, int]]  # salt and count of stored batches, by their first decision
+    rewards: dict[tuple[int, int], list[float]]  # what is recorded for each decision
+    keys: set[str]  # keys of stored totals
+    alone: bool  # whether they are one call only: else one may delete what the next asks for
+
+
+class Model:
+    """The model of one campaign."""
+
+    def __init__(self, world: World, campaign: int, setting: Setting, checks: frozenset[str]) -> None:
+        self.world = world
+        self.setting = setting
+        self.checks = checks
+        found = world.rows("SELECT id, secret FROM kofn_campaigns WHERE name = ?", setting.name)
+        self.id, self.secret = int(found[0][0]), bytes.fromhex(found[0][1])
+        self.truth = Truth(names=[f"arm {arm}" for arm in range(setting.n_arms)])
+        self.truth.active = list(range(setting.n_arms))
+        self.ids: dict[str, Subset] = {}  # every decision of all timelines
+        self.campaign = campaign
+
+    def backup(self) -> Truth:
+        """Return a copy of what took effect."""
+        return copy.deepcopy(self.truth)
+
+    def row(self) -> Row:
+        """Return the campaign's row."""
+        columns = ", ".join(Row._fields)
+        return Row(*self.world.rows(f"SELECT {columns} FROM kofn_campaigns WHERE id = ?", self.id)[0])
+
+    def seen(self, calls: Sequence[Call]) -> Seen:
+        """Look at what these calls concern."""
+        rewards = [id for call in calls if isinstance(call, Reward) for id, _ in call.rewards]
+        again = [id for call in calls if isinstance(call, Decide) for id in self.truth.requests.get(call.key, ())]
+        firsts = sorted({_place(id)[0] for id in [*rewards, *again]})
+        batches: dict[int, tuple[int, int]] = {}
+        recorded: dict[tuple[int, int], list[float]] = defaultdict(list)
+        if firsts:
+            chosen = f"WHERE campaign = ? AND first IN ({', '.join('?' * len(firsts))})"
+            for first, salt, count in self._rows(f"first, salt, count FROM kofn_batches {chosen}", *firsts):
+                batches[first] = salt, count
+            for first, place, value in self._rows(f"first, place, value FROM record_rewards {chosen}", *firsts):
+                recorded[first, place].append(value)
+        keys = set()
+        if any(isinstance(call, Total) for call in calls):
+            keys = {row[0] for row in self._rows("key FROM kofn_totals WHERE campaign = ?")}
+        return Seen(self.row(), batches, recorded, keys, len(calls) == 1)
+
+    def _rows(self, query: str, *values: Any) -> Sequence[Any]:
+        return self.world.rows(f"SELECT {query}", self.id, *values)
+
+    # After a group of calls.
+
+    def follow(self, calls: Sequence[Call], outcomes: Sequence[Outcome], before: Seen) -> None:
+        """Check the outcomes of calls that were made in this order, and everything that they changed."""
+        after = self.seen(calls)
+        committed = after.row.version != before.row.version
+        check(committed or after.row == before.row, f"the row changed without a new version: {before.row} {after.row}")
+        new = self._new_decisions(before.row.decided)
+        pairs = list(zip(calls, outcomes, strict=True))
+        for call, outcome in pairs:
+            if not outcome.failed:
+                self._answered(call, outcome, before, after, new)
+        for call, outcome in pairs:
+            if outcome.failed and committed and self._took_effect(call, before, after, new):
+                self._answered(call, outcome, before, after, new)
+        check(not new, f"decisions that nobody asked for: {new}")
+        self.compare(after.row)
+
+    def _answered(self, call: Call, outcome: Outcome, before: Seen, after: Seen, new: dict[str, Subset]) -> None:
+        """Follow a call that was answered or refused, or that took effect without an answer."""
+        if isinstance(call, Decide):
+            self._decide(call, outcome, before, new)
+        elif isinstance(call, Reward):
+            self._reward(call, outcome, before, after)
+        elif isinstance(call, Total):
+            self._total(call, outcome, before)
+        elif isinstance(call, AddArm | RetireArm):
+            self._arm(call, outcome)
+        elif isinstance(call, Enter):
+            check(outcome.refused is None, f"refused: {outcome}")
+            self.truth.state = call.state
+        elif isinstance(call, Read):
+            self._read(call, outcome)
+        else:
+            check(isinstance(call, Expire) and outcome.refused is None, f"{call} -> {outcome}")
+
+    def _took_effect(self, call: Call, before: Seen, after: Seen, new: dict[str, Subset]) -> bool:
+        """Return whether a call without an answer took effect: another call of its group may have been committed."""
+        if isinstance(call, Decide):
+            return len(new) >= call.count
+        if isinstance(call, Reward):
+            fresh = [id for id, _ in call.rewards if id not in self.truth.rewards and self._stored(id, before)]
+            return any(after.rewards.get(_place(id)[:2]) for id in fresh)
+        if isinstance(call, Total):
+            return after.row.totalled > self._totalled()
+        if isinstance(call, AddArm | RetireArm):
+            return after.row.roster_version > len(self.truth.names) - self.setting.n_arms + self._retired()
+        return True
+
+    def _totalled(self) -> int:
+        return sum(count for count, _ in self.truth.totals.values()) + self.truth.twice_plays
+
+    def _retired(self) -> int:
+        return len(self.truth.names) - len(self.truth.active)
+
+    def compare(self, row: Row) -> None:
+        """Compare the counters and the arms with the model."""
+        truth = self.truth
+        check(row.decided == len(truth.decisions), f"{row.decided} decisions, not {len(truth.decisions)}")
+        check(row.rewarded == len(truth.rewards), f"{row.rewarded} rewards, not {len(truth.rewards)}")
+        totalled = self._totalled()
+        check(row.totalled == totalled, f"{row.totalled} plays in totals, not {totalled}")
+        total = sum(truth.rewards.values()) + sum(total for _, total in truth.totals.values()) + truth.twice
+        check(row.total == total, f"the rewards sum to {row.total}, not {total}")
+        check(row.state == truth.state, f"the campaign is {row.state}, not {truth.state}")
+        names, active = self._rows("names, active FROM kofn_rosters WHERE campaign = ?")[0]
+        check(json.loads(names) == truth.names, f"the names are {names}, not {truth.names}")
+        check(json.loads(active) == truth.active, f"the active arms are {active}, not {truth.active}")
+
+    def compare_records(self) -> None:
+        """Compare every decision and every reward with the model, one by one."""
+        batches = self._batches(0)
+        found = {id: subset for ids, subset in batches for id in ids}
+        check(found == self.truth.decisions, "the decisions on record are not those that took effect")
+        salts = dict(self._rows("first, salt FROM record_batches WHERE campaign = ?"))
+        rewards: Counter[tuple[str, float]] = Counter()
+        for first, place, value in self._rows("first, place, value FROM record_rewards WHERE campaign = ?"):
+            rewards[write_id(self.secret, first, place, salts[first]), value] += 1
+        check(rewards == Counter(self.truth.rewards.items()), "the rewards on record are not those that took effect")
+
+    # One call.
+
+    def _batches(self, start: int) -> list[tuple[list[str], Subset]]:
+        chosen = "first, count, salt, subset FROM record_batches WHERE campaign = ? AND first >= ? ORDER BY first"
+        return [
+            ([write_id(self.secret, first, place, salt) for place in range(count)], tuple(map(int, subset.split(","))))
+            for first, count, salt, subset in self._rows(chosen, start)
+        ]
+
+    def _new_decisions(self, start: int) -> dict[str, Subset]:
+        """Return the decisions from this number on, in order."""
+        new = {id: subset for ids, subset in self._batches(start) for id in ids}
+        for id, subset in new.items():
+            check(id not in self.ids, f"two decisions have the id {id}")
+            self.ids[id] = subset
+        return new
+
+    def _decide(self, call: Decide, outcome: Outcome, before: Seen, new: dict[str, Subset]) -> None:
+        if outcome.refused is not None:
+            self._refused_decide(call, outcome, before)
+            return
+        known = self.truth.requests.get(call.key)
+        stored = known is not None and all(self._stored(id, before) for id in known)
+        if outcome.failed:
+            if stored and "keys" in self.checks:
+                return
+            ids = list(new)[: call.count]
+        else:
+            ids = [each.id for each in outcome.value]
+            check(len(set(ids)) == len(ids) == call.count, f"{len(ids)} decisions instead of {call.count}")
+            for each in outcome.value:
+                check(each.arms == [self.truth.names[arm] for arm in each.subset], f"{each} has other arms than stored")
+            if stored and "keys" in self.checks:
+                check(sorted(ids) == known, f"the request {call.key} made decisions twice: {known} and {sorted(ids)}")
+                return
+            if known is not None and sorted(ids) == known:
+                return
+        for id in ids:
+            check(id in new, f"the decision {id} was answered, but is not recorded")
+            subset = new.pop(id)
+            self.truth.decisions[id] = subset
+            check(set(subset) <= set(self.truth.active), f"the decision {id} has a retired arm: {subset}")
+        if outcome.answered:
+            check(all(each.subset == self.ids[each.id] for each in outcome.value), "other subsets than recorded")
+        check(self.truth.state == "running", "a campaign that is paused made decisions")
+        self.truth.requests[call.key] = sorted(ids)
+
+    def _refused_decide(self, call: Decide, outcome: Outcome, before: Seen) -> None:
+        known = self.truth.requests.get(call.key)
+        if isinstance(outcome.refused, Conflict):  # a part of the request's decisions may be deleted
+            check(known is not None and not all(self._stored(id, before) for id in known), f"refused: {outcome}")
+            return
+        check(isinstance(outcome.refused, NotRunning) and self.truth.state == "paused", f"refused: {outcome}")
+
+    def _stored(self, id: str, seen: Seen) -> bool:
+        """Return whether the store still has the decision."""
+        first, place, salt = _place(id)
+        batch = seen.batches.get(first)
+        return batch is not None and batch[0] == salt and place < batch[1]
+
+    def _reward(self, call: Reward, outcome: Outcome, before: Seen, after: Seen) -> None:
+        rewards = self.truth.rewards
+        known = {id: rewards[id] for id, _ in call.rewards if id in rewards}
+        stored = {id for id, _ in call.rewards if self._stored(id, before)}
+        if not before.alone:
+            recorded = {id for id in stored if id not in known and after.rewards.get(_place(id)[:2])}
+            stored = {id for id in stored if self._stored(id, after)} | recorded
+        conflicts = [id for id, value in call.rewards if known.get(id, value) != value and id in stored]
+        if outcome.refused is not None:
+            unknown = [id for id, _ in call.rewards if id not in self.truth.decisions]
+            fits = isinstance(outcome.refused, Conflict) and conflicts
+            fits = fits or (isinstance(outcome.refused, UnknownDecision) and unknown)
+            check(bool(fits), f"refused, but its decisions are stored without another reward: {outcome}")
+            return
+        check(not conflicts, f"another reward was taken for {conflicts}")
+        accepted = [(id, value) for id, value in call.rewards if id in stored and id not in known]
+        for id, value in accepted:
+            check(id in self.truth.decisions, f"a reward was taken for {id}, which was never decided")
+            values = after.rewards[_place(id)[:2]]
+            check(values == [value], f"the reward {value:g} of {id} is recorded as {values}")
+            rewards[id] = value
+        if outcome.answered:
+            self._count(call, outcome.value, len(accepted), len(known.keys() & stored))
+
+    def _count(self, call: Reward, answer: Any, accepted: int, repeated: int) -> None:
+        """Check the numbers in the answer. Of decisions that are no longer stored, nothing is known."""
+        gone = len(call.rewards) - accepted - repeated
+        check(answer.accepted == accepted, f"{answer}, but {accepted} rewards are new")
+        if "forgotten" in self.checks:
+            check(answer.repeated >= repeated, f"{answer}, but {repeated} rewards were recorded before")
+            possible = sum(id in self.truth.rewards for id, _ in call.rewards) - accepted
+            if "lost" not in self.checks:
+                possible += sum(id not in self.truth.decisions for id, _ in call.rewards)
+            check(answer.repeated <= possible, f"{answer}, but only {possible} can be repeated")
+            gone -= getattr(answer, "forgotten", 0) + answer.repeated - repeated
+            check(gone == 0, f"{answer} for {len(call.rewards)} rewards")
+        else:
+            check(answer.repeated == repeated + gone, f"{answer}, but {repeated} rewards were recorded before")
+
+    def _total(self, call: Total, outcome: Outcome, before: Seen) -> None:
+        if outcome.refused is not None:
+            retired = not set(call.arms) <= set(self.truth.active)
+            fits = isinstance(outcome.refused, BadTally) or (retired and isinstance(outcome.refused, BadInput))
+            check(fits, f"refused: {outcome}")
+            return
+        known = call.key in self.truth.totals
+        again = known and call.key not in before.keys
+        new = not known or again
+        if outcome.answered:
+            answer = (outcome.value.accepted, outcome.value.repeated)
+            check(answer == ((call.count, 0) if new else (0, call.count)), f"{outcome}, new: {new}")
+        if again:
+            self.truth.twice += call.total
+            self.truth.twice_plays += call.count
+        self.truth.totals[call.key] = call.count, call.total
+
+    def _arm(self, call: AddArm | RetireArm, outcome: Outcome) -> None:
+        truth, name = self.truth, call.name
+        if isinstance(call, AddArm):
+            possible = name not in truth.names
+        else:
+            active = [truth.names[arm] for arm in truth.active]
+            possible = name in active and len(active) > self.setting.k + 1
+        if outcome.refused is not None:
+            fits = not possible or self.setting.policy != "thompson"
+            check(fits and isinstance(outcome.refused, BadInput), f"refused: {outcome}")
+        elif possible:
+            if isinstance(call, AddArm):
+                truth.active.append(len(truth.names))
+                truth.names.append(name)
+            else:
+                truth.active.remove(truth.names.index(name))
+        else:
+            check(not outcome.answered, f"{call} was possible")
+
+    def _read(self, call: Read, outcome: Outcome) -> None:
+        if outcome.answered:
+            active = [self.truth.names[arm] for arm in self.truth.active]
+            arms = outcome.value
+            if call.best:
+                check(set(arms) <= set(active), f"the best arms {arms} are not all among {active}")
+            else:
+                check(arms == active, f"the arms are {arms}, not {active}")

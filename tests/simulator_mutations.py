@@ -1,0 +1,164 @@
+"""Mends that can be taken out again, to see whether the simulator finds the defect: `--without NAME`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+from kofn.campaigns import decide, expiry, learn, reward, rows, transaction
+from kofn.campaigns.batches import Batches
+from kofn.campaigns.names import DecisionPlace, read_id
+from kofn.campaigns.plan_rows import PlanRows
+from kofn.campaigns.store import Store
+from kofn.campaigns.transaction import Transaction
+
+Mutation = Callable[[], Any]
+
+
+def _policies_are_found_by_their_step() -> Any:
+    """A cached policy of a lost timeline is used, because its step has the same number (issue 14, defect 3)."""
+    found = learn.begin_plan
+
+    def begin(row: Any, snapshot: Any) -> None:
+        found(row, snapshot)
+        row.stamp = row.step
+
+    return patch.object(learn, "begin_plan", begin)
+
+
+def _rows_are_found_by_their_version() -> Any:
+    """A campaign's row of a lost timeline is used, because its version has the same number (defect 3)."""
+    found: Any = vars(transaction)["update_row"]
+
+    def update(driver: Any, row: Any, now: float) -> None:
+        with patch.object(rows, "new_stamp", lambda bits=62: row.version):
+            found(driver, row, now)
+
+    return patch.object(transaction, "update_row", update)
+
+
+def _forgotten_rewards_count_as_repeated() -> Any:
+    """First rewards of decisions that are no longer stored are answered as repeated (defect 4)."""
+    found = reward._new_rewards
+
+    def new_rewards(tx: Any, batches: Any, rewards: Any) -> Any:
+        return found(tx, batches, rewards)[0], 0
+
+    return patch.object(reward, "_new_rewards", new_rewards)
+
+
+def _keys_of_decides_are_ignored() -> Any:
+    """A repeated decide makes decisions again (defect 5)."""
+    return patch.object(Batches, "of_request", lambda self, tx, request: [])
+
+
+def _plans_wait_for_lost_rewards() -> Any:
+    """A plan waits for its last reward until the decision expires (defect 5)."""
+    return patch.object(decide, "plan_missing_again", lambda tx: None)
+
+
+def _policies_are_never_read_again() -> Any:
+    """The cached arms and policy are used although another process has changed them."""
+
+    def recall(store: Store, campaign: int, stamp: int) -> Any:
+        known = store._policies.get(campaign)
+        return None if known is None else known[1:]
+
+    return patch.object(Store, "recall", recall)
+
+
+def _rows_are_never_read_again() -> Any:
+    """The row of this process's last transaction is used although another process has written to it."""
+    found: Any = vars(transaction)["read_row"]
+
+    def read(driver: Any, campaign: int, *, lock: bool = False, known: Any = None) -> Any:
+        return known or found(driver, campaign, lock=lock)
+
+    return patch.object(transaction, "read_row", read)
+
+
+def _rows_are_kept_after_a_failure() -> Any:
+    """The row and the plan that a failed transaction has changed are used by the next one."""
+    return patch.object(Store, "take_working", lambda self, campaign: self._working.get(campaign))
+
+
+class _AnySalt(int):
+    """A salt that every batch has."""
+
+    __hash__ = int.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return True
+
+    def __ne__(self, other: object) -> bool:
+        return False
+
+
+def _salts_are_not_compared() -> Any:
+    """A reward of a decision that a restored backup does not have is counted for another decision."""
+
+    def read(secret: bytes, text: str) -> DecisionPlace:
+        place = read_id(secret, text)
+        return place._replace(salt=_AnySalt(place.salt))
+
+    return patch.object(reward, "read_id", read)
+
+
+def _rewards_are_recorded_again() -> Any:
+    """A repeated reward is treated as new."""
+
+    def new_rewards(tx: Any, batches: Any, rewards: Any) -> Any:
+        return [(place, value) for place, (_, value) in rewards.items() if place.first in batches], 0
+
+    return patch.object(reward, "_new_rewards", new_rewards)
+
+
+def _totals_are_recorded_again() -> Any:
+    """The key of a total is not looked up."""
+    return patch.object(reward, "_total_under", lambda tx, key: None)
+
+
+def _rewards_are_committed_early() -> Any:
+    """Rewards are committed before the campaign's row, in a transaction of their own."""
+    found = reward._record
+
+    def record(tx: Transaction, batches: Any, new: Any) -> None:
+        found(tx, batches, new)
+        tx.flush()
+        tx.connection.exec_driver_sql("COMMIT")
+        tx.connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    return patch.object(reward, "_record", record)
+
+
+@contextmanager
+def _expired_plays_stay_in_flight() -> Iterator[None]:
+    """The plays of expired decisions are not planned again."""
+    found = expiry._give_up
+
+    def give_up(tx: Transaction, batches: Any) -> None:
+        with patch.object(PlanRows, "landed", lambda *_: None):
+            found(tx, batches)
+
+    with patch.object(expiry, "_give_up", give_up):
+        yield
+
+
+MUTATIONS: dict[str, Mutation] = {
+    "stamps": _policies_are_found_by_their_step,
+    "marks": _rows_are_found_by_their_version,
+    "forgotten": _forgotten_rewards_count_as_repeated,
+    "keys": _keys_of_decides_are_ignored,
+    "stuck": _plans_wait_for_lost_rewards,
+    "fresh-policies": _policies_are_never_read_again,
+    "fresh-rows": _rows_are_never_read_again,
+    "dropped-rows": _rows_are_kept_after_a_failure,
+    "salts": _salts_are_not_compared,
+    "idempotent-rewards": _rewards_are_recorded_again,
+    "idempotent-totals": _totals_are_recorded_again,
+    "one-transaction": _rewards_are_committed_early,
+    "expired-plays": _expired_plays_stay_in_flight,
+}
+"""Each mend by name; calling it takes the mend out for the length of a `with` block."""

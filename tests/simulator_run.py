@@ -1,0 +1,364 @@
+"""One seed: processes, workers, faults, backups and a clock, all drawn from one generator and run in one thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import count
+from random import Random
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+from kofn.campaigns import Campaign, verify
+from kofn.campaigns.store import Store
+from kofn.campaigns.transaction import reading
+from kofn.core import KofnError, StoreError
+from tests.simulator_calls import (
+    Call,
+    Decide,
+    Enter,
+    Habits,
+    Mail,
+    Outcome,
+    Place,
+    Read,
+    Reward,
+    Worker,
+    customer,
+    operator,
+    reporter,
+)
+from tests.simulator_faults import FAULTS, Killed, draw_fault
+from tests.simulator_model import Model, Truth, Violation, check
+from tests.simulator_world import EXPIRE_AFTER, RECORDED, SETTINGS, START, World, seeded_secrets
+
+ALL_CHECKS = frozenset({"keys", "forgotten", "stuck", "lost"})
+"""Checks that can be switched off, to simulate code without these promises."""
+
+PROMISED = ALL_CHECKS - {"lost"}
+"""Without `lost`: a reward of a decision that a restored backup does not have may be answered as repeated."""
+
+MAX_GROUP = 4
+"""Most calls of a group."""
+
+MUCH_LATER = 6.0
+"""A reward counts as lost, for the check that learning goes on, after so many times the mean delay of a reward."""
+
+FILLERS = 40
+"""Decisions of a turn while a plan waits for a lost reward."""
+
+MOST_PLAYS = 200
+"""Largest rest of a plan that is played at the end of a seed to see that the policy learns."""
+
+
+class Known(NamedTuple):
+    """A backup: the database, and what the models knew at that moment."""
+
+    database: Any
+    truths: list[Truth]
+
+
+@dataclass
+class Profile:
+    """What one seed is like."""
+
+    steps: int
+    processes: int
+    fault_rate: float
+    restart_rate: float
+    backup_rate: float
+    jump_rate: float
+    group_rate: float
+    skewed: bool
+    habits: Habits
+
+    @classmethod
+    def draw(cls, rng: Random, *, keyed: bool) -> Profile:
+        """Return a random profile."""
+        bulk = rng.random() < 0.15
+        return cls(
+            steps=rng.choice([6, 12, 18, 30]),
+            processes=rng.choice([1, 2, 3]),
+            fault_rate=rng.choice([0.0, 0.1, 0.3]),
+            restart_rate=rng.choice([0.0, 0.03]),
+            backup_rate=rng.choice([0.0, 0.0, 0.1]),
+            jump_rate=rng.choice([0.0, 0.05, 0.2]),
+            group_rate=rng.choice([0.0, 0.5]),
+            skewed=rng.random() < 0.3,
+            habits=Habits(
+                keyed=keyed,
+                counts=[1, 40, 70] if bulk else [1, 1, 2, 3, 8],
+                lost=rng.choice([0.0, 0.1, 0.5]),
+                repeat=rng.choice([0.0, 0.2]),
+                give_up=rng.choice([0.0, 0.3]),
+                conflict=rng.choice([0.0, 0.1]),
+                changes=rng.choice([0.0, 0.3]),
+            ),
+        )
+
+
+class Queued(NamedTuple):
+    """An operation of the store's group commit, before it is put into its queue."""
+
+    lock: int
+    job: Any
+    execute: Any
+
+
+class _Queueing(BaseException):
+    """Stops a call when its operation is about to be queued."""
+
+
+class Process:
+    """A simulated process: a store object with its own connections and caches."""
+
+    def __init__(self, run: Run, skew: float) -> None:
+        self.run = run
+        self.skew = skew
+        self.open()
+
+    def open(self) -> None:
+        """Start: nothing in memory survives from before."""
+        self.store = Store(self.run.world.url)
+        self.store.clock = lambda: self.run.now + self.skew
+        self.campaigns = [Campaign.open(model.setting.name, store=self.store) for model in self.run.models]
+
+    def restart(self) -> None:
+        """Stop and start again."""
+        self.store.close()
+        self.open()
+
+    def execute(self, calls: list[Call]) -> list[Outcome]:
+        """Make calls as one group: the store executes them in one transaction, as if they had waited for each other."""
+        if len(calls) == 1:
+            return [self._outcome(lambda: calls[0].perform(self.campaigns[calls[0].campaign]))]
+        groups = self.store.groups
+        jobs = [self._job(call) for call in calls]
+        lock, execute = jobs[0].lock, jobs[0].execute
+        for each in jobs:
+            groups._enqueue(lock, each.job)
+        with patch.object(groups, "_go_on", lambda *_: None):  # no thread goes on with what a dead process left
+            try:
+                groups._lead(lock, execute)
+            except Killed:
+                self.restart()
+                return [Outcome(failed="killed") for _ in calls]
+        return [self._outcome(each.job.done.result) for each in jobs]
+
+    def _job(self, call: Call) -> Queued:
+        """Return what the call would put into the queue."""
+        caught: list[Queued] = []
+
+        def run(lock: int, job: Any, execute: Any) -> None:
+            caught.append(Queued(lock, job, execute))
+            raise _Queueing
+
+        with patch.object(self.store.groups, "run", run), suppress(_Queueing):
+            call.perform(self.campaigns[call.campaign])
+        return caught[0]
+
+    def _outcome(self, work: Callable[[], Any]) -> Outcome:
+        try:
+            return Outcome(work())
+        except StoreError as why:
+            return Outcome(failed=str(why).rpartition("failed: ")[2])
+        except KofnError as why:
+            return Outcome(refused=why)
+        except Killed:
+            self.restart()
+            return Outcome(failed="killed")
+
+
+class Run:
+    """One simulation. Everything that happens is in `trace`."""
+
+    def __init__(self, world: World, seed: int, checks: frozenset[str], steps: int | None = None) -> None:
+        self.world = world
+        self.rng = rng = Random(seed)
+        self.trace: list[str] = []
+        self.now = START
+        self.profile = Profile.draw(rng, keyed="keys" in checks)
+        if steps is not None:
+            self.profile.steps = steps
+        world.reset()
+        chosen = rng.sample(SETTINGS, 2 if rng.random() < 0.3 else 1)
+        self.models = [Model(world, index, setting, checks) for index, setting in enumerate(chosen)]
+        self.processes = [Process(self, self._skew()) for _ in range(self.profile.processes)]
+        self.places = [self._place(model) for model in self.models]
+        self.workers: list[Worker] = []
+        for place in self.places:
+            kinds = [customer, reporter, *rng.choices([customer, reporter, operator], k=rng.randint(1, 3))]
+            self.workers += [kind(place) for kind in kinds]
+        self.pending = [next(worker) for worker in self.workers]
+        self.backups: list[Known] = []
+
+    def _skew(self) -> float:
+        return self.rng.uniform(-5, 5) if self.profile.skewed else 0.0
+
+    def _place(self, model: Model) -> Place:
+        rng = self.rng
+        return Place(model.campaign, model.setting, rng, self.profile.habits, count(), Mail(rng))
+
+    def note(self, text: str) -> None:
+        """Add a line to the trace."""
+        self.trace.append(f"{self.now - START:8.2f}  {text}")
+
+    def simulate(self) -> None:
+        """Run all steps and the checks after them. A broken promise raises Violation."""
+        try:
+            for _ in range(self.profile.steps):
+                self._step()
+            self._finish()
+        except Exception as why:
+            self.note(f"VIOLATION {why}" if isinstance(why, Violation) else f"ERROR {why!r}")
+            raise
+        finally:
+            for process in self.processes:
+                process.store.close()
+
+    def _step(self) -> None:
+        rng, profile = self.rng, self.profile
+        self.now += rng.expovariate(1.0)
+        if rng.random() < profile.jump_rate:
+            self.now += rng.choice([EXPIRE_AFTER / 2, EXPIRE_AFTER * 1.5])
+        if rng.random() < profile.restart_rate:
+            process = rng.randrange(len(self.processes))
+            self.note(f"process {process} restarts")
+            self.processes[process].restart()
+        if rng.random() < profile.backup_rate:
+            if self.backups and rng.random() < 0.6:
+                self._restore(rng.randrange(len(self.backups)))
+            else:
+                self.note(f"backup {len(self.backups)}")
+                self.backups.append(Known(self.world.backup(), [model.backup() for model in self.models]))
+        process = rng.randrange(len(self.processes))
+        workers = self._group()
+        calls = [self.pending[worker] for worker in workers]
+        outcomes = self._calls(process, calls, str(workers), faulty=rng.random() < profile.fault_rate)
+        for worker, outcome in zip(workers, outcomes, strict=True):
+            self.pending[worker] = self.workers[worker].send(outcome)
+
+    def _group(self) -> list[int]:
+        """Return the workers whose calls are executed together: often one, or several that write."""
+        workers = self.rng.sample(range(len(self.workers)), len(self.workers))
+        if self.rng.random() >= self.profile.group_rate or isinstance(self.pending[workers[0]], Read):
+            return workers[:1]
+        lock_of, pending = self.processes[0].store.lock_of, self.pending
+        lock = lock_of(self.models[pending[workers[0]].campaign].id)
+        return [
+            worker
+            for worker in workers[:MAX_GROUP]
+            if not isinstance(pending[worker], Read) and lock_of(self.models[pending[worker].campaign].id) == lock
+        ]
+
+    def _restore(self, number: int) -> None:
+        self.note(f"backup {number} is restored")
+        known = self.backups[number]
+        self.world.restore(known.database)
+        for model, truth in zip(self.models, known.truths, strict=True):
+            model.truth = truth
+            truth_again = model.backup()
+            known.truths[model.campaign] = truth_again
+
+    def _call(self, process: int, call: Call, who: str = "end") -> Any:
+        """Make a call without a fault, and return its answer."""
+        return self._calls(process, [call], who)[0].value
+
+    def _calls(self, process: int, calls: list[Call], who: str, *, faulty: bool = False) -> list[Outcome]:
+        """Make calls as one group, perhaps with a fault, and check what they did."""
+        models = [model for model in self.models if any(call.campaign == model.campaign for call in calls)]
+        before = [model.seen([call for call in calls if call.campaign == model.campaign]) for model in models]
+        FAULTS.arm(draw_fault(self.rng) if faulty else None)
+        outcomes = self.processes[process].execute(calls)
+        fired = FAULTS.fired
+        FAULTS.arm(None)
+        for call, outcome in zip(calls, outcomes, strict=True):
+            self.note(f"{who} process {process}: {call}{f' [{fired}]' if fired else ''} -> {outcome}")
+            check(not outcome.failed or fired is not None, f"it failed without a fault: {outcome}")
+        for model, seen in zip(models, before, strict=True):
+            pairs = [pair for pair in zip(calls, outcomes, strict=True) if pair[0].campaign == model.campaign]
+            model.follow([call for call, _ in pairs], [outcome for _, outcome in pairs], seen)
+        return outcomes
+
+    # The end of a seed.
+
+    def _finish(self) -> None:
+        """Without faults, every pending call succeeds, the policies learn, and all records agree."""
+        for worker, call in enumerate(self.pending):
+            self._calls(self.rng.randrange(len(self.processes)), [call], f"[{worker}]")
+        for model in self.models:
+            self._learns(model)
+            if "stuck" in model.checks and model.setting.policy != "thompson" and self.rng.random() < 0.3:
+                self._goes_on(model)
+            model.compare_records()
+            verified = self.processes[0].campaigns[model.campaign].verify()
+            check(verified.ok, f"verify: {verified.differences}")
+            if "policy" not in verified.compared:  # the store's own log is not complete
+                differences = rebuilt_differences(self.processes[0].store, self.world, model)
+                check(not differences, f"the policy rebuilt from the record differs: {differences}")
+
+    def _learns(self, model: Model) -> None:
+        """The rest of the plan is played and rewarded: then the policy must learn."""
+        self._call(0, Enter(model.campaign, "running"))
+        self.now += 2 * EXPIRE_AFTER  # nothing is in flight any more
+        before, place = model.row(), self.places[model.campaign]
+        process = self.rng.randrange(len(self.processes))
+        first = self._call(process, Decide(model.campaign, 1, "end 1", place.habits.keyed))
+        rest = min(model.row().free, MOST_PLAYS)
+        if rest:
+            first += self._call(process, Decide(model.campaign, rest, "end 2", place.habits.keyed))
+        process = self.rng.randrange(len(self.processes))
+        self._call(process, Reward(model.campaign, tuple((each.id, place.value()) for each in first)))
+        if rest < MOST_PLAYS:
+            check(model.row().step > before.step, "a completed plan did not make the policy learn")
+
+    def _goes_on(self, model: Model) -> None:
+        """One reward of a plan is lost. After enough other rewards, the policy must learn, before anything expires."""
+        start, place = self.now, self.places[model.campaign]
+        row = model.row()
+        wait = MUCH_LATER * (row.waited / max(1, row.rewarded) + 1.0)
+        if row.free > MOST_PLAYS or wait > 0.8 * EXPIRE_AFTER:
+            return
+        lost = 1
+        for turn in range(6):
+            count = max(1, model.row().free) if turn == 0 else FILLERS
+            self.now = max(self.now, start + wait if turn >= 3 else start)
+            made = self._call(0, Decide(model.campaign, count, f"end, turn {turn}", place.habits.keyed))
+            self.now += 0.1
+            self._call(0, Reward(model.campaign, tuple((each.id, place.value()) for each in made[lost:])))
+            lost = 0
+        check(model.row().step > row.step, "one lost reward keeps the policy from learning")
+
+
+def rebuilt_differences(store: Store, world: World, model: Model) -> list[str]:
+    """Rebuild the policy from the record that nothing was deleted from, and return how the stored policy differs."""
+    with reading(store, model.id) as tx:
+        log = verify.read_log(tx)
+
+    def recorded(table: str, order: str) -> list[Any]:
+        kind = NamedTuple(table, [(column, Any) for column in RECORDED[table]])  # type: ignore[misc]
+        columns = ", ".join(RECORDED[table])
+        rows = world.rows(f"SELECT {columns} FROM record_{table} WHERE campaign = ? ORDER BY {order}", model.id)
+        return [kind(*row) for row in rows]
+
+    log = replace(
+        log,
+        batches=recorded("batches", "first"),
+        rewards=recorded("rewards", "at, first, place"),
+        totals=recorded("totals", "number"),
+    )
+    comparison = verify._Comparison()
+    verify._compare_policy(comparison, log)
+    return comparison.differences()
+
+
+def run_seed(world: World, seed: int, checks: frozenset[str], steps: int | None = None) -> tuple[list[str], str]:
+    """Simulate a seed. Return its trace, and what it broke: nothing is an empty text."""
+    with seeded_secrets(seed):
+        run = Run(world, seed, checks, steps)
+        try:
+            run.simulate()
+        except Exception as why:
+            return run.trace, str(why) if isinstance(why, Violation) else repr(why)
+    return run.trace, ""

@@ -1,0 +1,242 @@
+"""The databases of a simulation: made once, set back for each seed, looked at from outside, backed up and restored.
+
+Triggers copy every decision, reward and total that is inserted into tables of their own. Nothing deletes from these
+tables, so they are the complete record of a campaign, also after the store has compacted its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import sqlite3
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, Protocol
+from unittest.mock import patch
+
+from kofn.campaigns import Campaign, rows
+from kofn.campaigns.store import Store
+
+START = 1_000_000.0
+"""The time at which all campaigns were created, in seconds."""
+
+EXPIRE_AFTER = 60.0
+
+RECORDED = {
+    "batches": ("campaign", "first", "count", "salt", "step", "row", "subset", "at"),
+    "rewards": ("campaign", "first", "place", "value", "at", "step", "row"),
+    "totals": ("campaign", "number", "key", "subset", "count", "total", "squares", "at", "step", "row"),
+}
+"""The columns that triggers copy from kofn_batches to record_batches, and so on."""
+
+
+class Setting(NamedTuple):
+    """A campaign of the template."""
+
+    policy: str
+    n_arms: int
+    k: int
+    reward_range: tuple[float, float]
+    direction: str
+    keep: int
+    params: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """The campaign's name."""
+        return f"{self.policy} {self.n_arms} {self.k} {self.direction} {self.keep}"
+
+
+SETTINGS = [
+    Setting("thompson", 4, 2, (0.0, 1.0), "maximize", 0, {}),
+    Setting("thompson", 5, 2, (-2.0, 6.0), "minimize", 10, {}),
+    Setting("thompson", 6, 3, (0.0, 8.0), "maximize", 1000, {}),
+    Setting("linear-thompson", 5, 2, (0.0, 1.0), "maximize", 20, {}),
+    Setting("cmab-sm", 4, 2, (0.0, 4.0), "maximize", 1000, {"horizon": 30, "resolution": 0.45}),
+    Setting("dart", 5, 2, (-1.0, 1.0), "minimize", 1000, {"horizon": 500}),
+]
+"""Each seed plays two of these campaigns in one store. Bounds are whole numbers, so that sums of rewards are exact."""
+
+
+class World(Protocol):
+    """A database, as the simulation uses it beside the stores under test."""
+
+    url: str
+
+    def reset(self) -> None:
+        """Set the database back to the template. No store is open."""
+
+    def rows(self, sql: str, *values: Any) -> Sequence[Any]:
+        """Return the rows of a query, outside of all stores. Parameters are written as ?."""
+
+    def backup(self) -> Any:
+        """Return a backup of the database."""
+
+    def restore(self, backup: Any) -> None:
+        """Restore a backup, under the open connections of the stores."""
+
+
+@contextmanager
+def seeded_secrets(seed: object) -> Iterator[None]:
+    """Draw salts, stamps and secrets from a seed, too: a run is then the same each time."""
+    rng = Random(f"secrets {seed}")
+    with (
+        patch.object(secrets, "randbits", rng.getrandbits),
+        patch.object(secrets, "token_hex", lambda size=32: rng.randbytes(size).hex()),
+        patch.object(rows, "_random", rng, create=True),
+    ):
+        yield
+
+
+@seeded_secrets("template")
+def create_campaigns(url: str) -> None:
+    """Create the campaigns of the template."""
+    store = Store(url)
+    store.clock = lambda: START
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a horizon that is too short for a good policy
+        for number, each in enumerate(SETTINGS):
+            Campaign.create(
+                each.name,
+                [f"arm {arm}" for arm in range(each.n_arms)],
+                each.k,
+                policy=each.policy,
+                params=each.params,
+                reward_range=each.reward_range,
+                direction=each.direction,  # type: ignore[arg-type]
+                seed=number,
+                store=store,
+                expire_after=EXPIRE_AFTER,
+                keep_decisions=each.keep,
+            )
+    store.close()
+
+
+class SqliteWorld:
+    """A SQLite file. It is never synchronised with the disk: a power failure is not simulated."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "simulated.db"
+        self.url = f"sqlite:///{self.file}?synchronous=normal"
+        self._look: sqlite3.Connection | None = None
+        create_campaigns(self.url)
+        with contextlib.closing(sqlite3.connect(self.file)) as connection:
+            for table, columns in RECORDED.items():
+                connection.execute(f"CREATE TABLE record_{table} ({', '.join(columns)})")
+                copied = ", ".join(f"new.{column}" for column in columns)
+                connection.execute(
+                    f"CREATE TRIGGER keep_{table} AFTER INSERT ON kofn_{table} "
+                    f"BEGIN INSERT INTO record_{table} VALUES ({copied}); END"
+                )
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._template = self.file.read_bytes()
+
+    def reset(self) -> None:
+        """Write the template over the file."""
+        if self._look:
+            self._look.close()
+        for suffix in ("-wal", "-shm"):
+            Path(f"{self.file}{suffix}").unlink(missing_ok=True)
+        self.file.unlink()
+        self.file.write_bytes(self._template)
+        self._look = sqlite3.connect(self.file, timeout=0.2, isolation_level=None)
+
+    def rows(self, sql: str, *values: Any) -> Sequence[Any]:
+        """Return the rows of a query."""
+        assert self._look
+        return self._look.execute(sql, values).fetchall()
+
+    def backup(self) -> sqlite3.Connection:
+        """Copy the database, online."""
+        assert self._look
+        copy = sqlite3.connect(":memory:")
+        self._look.backup(copy)
+        return copy
+
+    def restore(self, backup: sqlite3.Connection) -> None:
+        """Write the backup into the database in one transaction."""
+        assert self._look
+        backup.backup(self._look)
+
+
+_COPIED = [f"kofn_{each}" for each in ("campaigns", "rosters", "states", "plans", "batches", "rewards", "totals")]
+_COPIED += ["kofn_buckets", "kofn_events", *(f"record_{table}" for table in RECORDED)]
+
+
+class PostgresWorld:
+    """A schema of a PostgreSQL database, with the template and the backups in schemas beside it."""
+
+    def __init__(self, url: str, name: str = "simulated") -> None:
+        import psycopg
+
+        self.name, self._backups = name, 0
+        self._look: Any = psycopg.connect(url, autocommit=True)
+        for schema in (name, f"{name}_template"):
+            self._look.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE; CREATE SCHEMA {schema}")
+        self._look.execute(f"SET search_path = {name}")
+        self.url = f"{url}?options=-csearch_path%3D{name}"
+        create_campaigns(self.url)
+        for table, columns in RECORDED.items():
+            self._look.execute(f"CREATE TABLE record_{table} AS SELECT {', '.join(columns)} FROM kofn_{table} LIMIT 0")
+            copied = ", ".join(f"new.{column}" for column in columns)
+            self._look.execute(
+                f"CREATE FUNCTION keep_{table}() RETURNS trigger LANGUAGE plpgsql AS "
+                f"$$ BEGIN INSERT INTO record_{table} VALUES ({copied}); RETURN NULL; END $$"
+            )
+            self._look.execute(
+                f"CREATE TRIGGER keep AFTER INSERT ON kofn_{table} FOR EACH ROW EXECUTE FUNCTION keep_{table}()"
+            )
+        self._copy(name, f"{name}_template")
+
+    def _copy(self, source: str, target: str) -> None:
+        for table in _COPIED:
+            self._look.execute(f"CREATE TABLE {target}.{table} AS SELECT * FROM {source}.{table}")
+
+    def _replace(self, source: str) -> None:
+        with self._look.transaction():
+            self._look.execute("SET LOCAL session_replication_role = replica")  # no triggers
+            self._look.execute(f"TRUNCATE {', '.join(_COPIED)}")
+            for table in _COPIED:
+                self._look.execute(f"INSERT INTO {table} SELECT * FROM {source}.{table}")
+
+    def reset(self) -> None:
+        """Replace all rows by those of the template, and drop the backups."""
+        for number in range(self._backups):
+            self._look.execute(f"DROP SCHEMA {self.name}_backup_{number} CASCADE")
+        self._backups = 0
+        self._replace(f"{self.name}_template")
+
+    def rows(self, sql: str, *values: Any) -> Sequence[Any]:
+        """Return the rows of a query."""
+        return list(self._look.execute(sql.replace("?", "%s"), values).fetchall())
+
+    def backup(self) -> str:
+        """Copy all tables into a new schema."""
+        name = f"{self.name}_backup_{self._backups}"
+        self._backups += 1
+        self._look.execute(f"CREATE SCHEMA {name}")
+        self._copy(self.name, name)
+        return name
+
+    def restore(self, backup: str) -> None:
+        """Replace all rows by those of the backup."""
+        self._replace(backup)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._look.close()
+
+
+@contextmanager
+def sqlite_world() -> Iterator[SqliteWorld]:
+    """Make a SQLite world in memory if the machine has a folder for that, else in the folder for temporary files."""
+    memory = "/dev/shm"
+    with TemporaryDirectory(prefix="kofn-", dir=memory if os.access(memory, os.W_OK) else None) as folder:
+        world = SqliteWorld(Path(folder))
+        world.reset()
+        yield world

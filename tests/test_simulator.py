@@ -1,0 +1,102 @@
+"""Simulated histories of campaigns keep all promises, replay exactly, and show what a missing mend breaks."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests import simulator
+from tests.simulator import Job, main, play, simulated
+from tests.simulator_mutations import MUTATIONS
+from tests.simulator_run import PROMISED, run_seed
+from tests.simulator_world import World
+
+BLOCK = 40
+"""Seeds of one test in `make test`."""
+
+OFTEN = ["keys", "fresh-rows", "idempotent-rewards", "expired-plays"]
+"""Mends whose absence shows in the first seeds; the slow tests take out the others too."""
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    with simulated() as made:
+        yield made
+
+
+def broken(world: World, seeds: range) -> list[tuple[int, str]]:
+    found = [(seed, run_seed(world, seed, PROMISED)[1]) for seed in seeds]
+    return [(seed, why) for seed, why in found if why]
+
+
+@pytest.mark.parametrize("start", range(0, 5 * BLOCK, BLOCK))
+def test_all_promises_are_kept(world: World, start: int) -> None:
+    assert broken(world, range(start, start + BLOCK)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(10_000, 15_000, 500))
+def test_all_promises_are_kept_in_thousands_of_seeds(world: World, start: int) -> None:
+    assert broken(world, range(start, start + 500)) == []
+
+
+def test_a_seed_replays_exactly(world: World) -> None:
+    seeds = range(20, 26)
+    once = [run_seed(world, seed, PROMISED)[0] for seed in seeds]
+    again = [run_seed(world, seed, PROMISED)[0] for seed in reversed(seeds)]
+    assert once == again[::-1]
+    assert len({tuple(trace) for trace in once}) == len(once)
+
+
+def test_a_seed_replays_in_another_process(world: World) -> None:
+    expected = run_seed(world, 26, PROMISED)[0]
+    command = [sys.executable, "-m", "tests.simulator", "--seed", "26", "--trace"]
+    other = os.environ | {"PYTHONHASHSEED": "26", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=other, timeout=120, check=True)
+    assert done.stdout.splitlines() == [*expected, "seed 26: all promises kept"]
+
+
+def test_seeds_are_varied(world: World) -> None:
+    """Faults of every kind fire, calls of every kind are made, and backups are restored."""
+    text = "\n".join(line for seed in range(300, 340) for line in run_seed(world, seed, PROMISED)[0])
+    calls = set(re.findall(r"\b(?:Decide|Reward|Total|AddArm|RetireArm|Enter|Expire|Read)\(", text))
+    assert len(calls) == 8
+    assert {"error", "lost", "kill"} == set(re.findall(r"\[(error|lost|kill) (?:before|after)", text))
+    assert "after commit]" in text
+    assert "before commit]" in text
+    assert "is restored" in text
+    assert "restarts" in text
+    assert "refused: Conflict" in text
+
+
+@pytest.mark.parametrize(
+    "name", [*OFTEN, *(pytest.param(n, marks=pytest.mark.slow) for n in MUTATIONS if n not in OFTEN)]
+)
+def test_a_missing_mend_is_found(name: str) -> None:
+    found = play(Job(range(3000), PROMISED, (name,), most=1))
+    assert found, f"3,000 seeds did not show that {name} is missing"
+    steps = simulator.shrunk(found[0].seed, Job((), PROMISED, (name,)))
+    assert steps <= 30
+
+
+def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "3", "--start", "40"]) == 0
+    assert re.fullmatch(r"3 seeds in \d+ s, [\d,]+ per minute: all promises kept\n", capsys.readouterr().out)
+    assert main(["--seeds", "60", "--without", "fresh-rows"]) == 1
+    seed, steps = re.findall(r"seed (\d+) with --steps (\d+): ", capsys.readouterr().out)[0]
+    assert main(["--seed", seed, "--steps", steps, "--trace", "--without", "fresh-rows"]) == 1
+    assert "VIOLATION" in capsys.readouterr().out
+
+
+def test_promises_are_kept_on_postgres(postgres_url: str) -> None:
+    assert play(Job(range(500, 515), PROMISED, postgres=postgres_url)) == []
+
+
+@pytest.mark.slow
+def test_promises_are_kept_on_postgres_in_hundreds_of_seeds(postgres_url: str) -> None:
+    assert play(Job(range(1000, 1500), PROMISED, postgres=postgres_url)) == []
