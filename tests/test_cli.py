@@ -21,6 +21,7 @@ from kofn.cli.output import _two_digits
 from kofn.experiments.paper import FIGURES
 from kofn.experiments.settings import FAMILIES, Setting
 from kofn.experiments.suite import SUITE
+from kofn.plots import picture_files
 from kofn.policies.registry import POLICIES
 from kofn.theory import budget
 
@@ -47,9 +48,27 @@ Kofn = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Kofn:
+def pictures() -> None:
+    """Pictures are really drawn, which takes longer than most commands; without this fixture their files are empty."""
+
+
+def empty_picture(figure: object, path: Path) -> list[Path]:
+    for file in picture_files(path):
+        file.touch()
+    return picture_files(path)
+
+
+@pytest.fixture
+def answer(
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> Kofn:
     """`kofn ARGV` through main, here, in an empty folder: exit code, stdout, stderr."""
     monkeypatch.chdir(tmp_path)
+    if "pictures" not in request.fixturenames:
+        monkeypatch.setattr("kofn.plots.save_figure", empty_picture)
     monkeypatch.delenv("COLUMNS", raising=False)  # pytest-xdist sets it
 
     def call(*argv: str) -> tuple[int, str, str]:
@@ -366,6 +385,7 @@ def test_a_policy_is_set_by_name_and_value(answer: Kofn) -> None:
     assert (code, json.loads(out)["policy"]) == (0, "doubling")
 
 
+@pytest.mark.usefixtures("pictures")
 def test_run_writes_its_picture(answer: Kofn, tmp_path: Path) -> None:
     code, out, err = answer(*RUN, "--horizon", "1e5", "--out", "sub/folder/picture", "--json")
     assert code == 0
@@ -408,6 +428,7 @@ def test_policies_are_listed(answer: Kofn) -> None:
 # paper.
 
 
+@pytest.mark.usefixtures("pictures")
 def test_paper_writes_pictures_and_numbers(answer: Kofn, tmp_path: Path) -> None:
     code, out, err = answer(*SMALL, "--out", "figures")
     assert (code, err) == (0, "")
@@ -449,6 +470,7 @@ def test_paper_with_a_horizon_before_the_first_published_point_compares_nothing(
     assert {cell["published"] for cell in said["cells"]} == {None}
 
 
+@pytest.mark.usefixtures("pictures")
 def test_paper_draws_the_dominance_figures(answer: Kofn, tmp_path: Path) -> None:
     code, out, _ = answer("paper", "dominance", "--json")
     assert code == 0
@@ -512,6 +534,7 @@ def test_compare_without_names_plays_all_that_can_and_says_what_cannot(answer: K
     assert "skipped: etcg: etcg plays fewer than K arms" in answer(*argv)[1]
 
 
+@pytest.mark.usefixtures("pictures")
 def test_compare_writes_its_picture(answer: Kofn, tmp_path: Path) -> None:
     code, _, err = answer("compare", "uniform", "cucb", *FEW, "--out", "sub/picture")
     assert (code, err) == (0, "wrote sub/picture.png, sub/picture.svg\n")
