@@ -7,6 +7,8 @@ INSTALLED := $(VENV)/.installed-dev
 OLDEST := .venv-oldest
 EVERYWHERE := not browser and not postgres and not cluster and not process and not slow
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
+# Tests start Python some hundred times: compiled modules are kept, whatever the environment says.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo serve check test test-slow test-oldest test-sdist benchmark docs clean
 

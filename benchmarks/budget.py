@@ -18,7 +18,7 @@ import numpy as np
 
 import kofn
 from kofn.backends import compute
-from kofn.curves import Curve
+from kofn.curves import Curve, half_width
 from kofn.experiments.settings import Setting
 from kofn.simulation import run_seeds
 from kofn.theory.forecast import CLOSE, HORIZONS, TABLE
@@ -26,6 +26,8 @@ from kofn.theory.forecast import CLOSE, HORIZONS, TABLE
 FAMILIES = ("mean", "max", "cross-selling")
 SIZES = {4: (1, 2), 10: (1, 2, 5), 30: (1, 4, 15), 100: (1, 7, 50), 300: (1, 12, 150)}
 SEED = 83
+LEVEL = 0.95
+"""Confidence level of `regret_error`, the half-width of the interval of the mean regret."""
 QUICK_SIZES, QUICK_HORIZONS = {4: (1, 2)}, HORIZONS[:1]
 
 
@@ -71,11 +73,13 @@ def rows_of(setting: Setting, played: Sequence[Played], horizons: Sequence[int] 
     """Return one row of the table for each horizon."""
     settled = [quantile([each.settled for each in played], share) for share in (0.5, 0.9)]
     shown = ["" if each == math.inf else f"{each:.0f}" for each in settled]
+    regrets = np.array([each.regret for each in played])
+    regret, error = regrets.mean(axis=0), half_width(regrets, LEVEL)
     rows = []
     for index, horizon in enumerate(horizons):
-        regret = float(np.mean([each.regret[index] for each in played]))
         gaps = np.array([each.gaps[index] for each in played])
-        numbers = [f"{regret:.4g}", f"{float((gaps <= 1e-12).mean()):.4g}", f"{float(gaps.mean()):.4g}"]
+        means = (regret[index], error[index], (gaps <= 1e-12).mean(), gaps.mean())
+        numbers = [f"{float(each):.4g}" for each in means]
         size = [str(setting.n_arms), str(setting.k), str(horizon), str(len(played))]
         rows.append([setting.family, *size, *numbers, *shown])
     return rows
@@ -88,6 +92,7 @@ COLUMNS = [
     "horizon",
     "runs",
     "regret",
+    "regret_error",
     "found_best",
     "final_gap",
     "settled_half",

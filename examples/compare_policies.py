@@ -2,7 +2,7 @@
 
 import kofn
 
-N, K, HORIZON, RUNS = 12, 5, 100_000, 10
+N, K, HORIZON, RUNS = 12, 5, 100_000, 5
 
 
 def main() -> None:

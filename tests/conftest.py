@@ -6,6 +6,7 @@
 import inspect
 import os
 from collections.abc import Iterator
+from functools import cache
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -71,19 +72,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _markers(item: pytest.Function) -> Iterator[str]:
     """Yield what a test needs, found in its fixtures, its parameters and the code that it calls."""
     params = item.callspec.params if hasattr(item, "callspec") else {}
-    names = _names_in(item.function)
+    names = _all_names_in(item.function)
     if "browser" in item.fixturenames:
         yield "browser"
     if "postgres_url" in item.fixturenames or params.get("store_url") == "postgres":
         yield "postgres"
-    if ("client" in item.fixturenames and "opened" in vars(item.module)) or any(
-        "dask" in value for value in params.values() if isinstance(value, tuple)
-    ):
+    if "cluster" in item.fixturenames or any("dask" in value for value in params.values() if isinstance(value, tuple)):
         yield "cluster"
     if names & STARTS_PROCESSES:
         yield "process"
     if f"{item.path.name}::{item.originalname}" in LONG_TESTS:
         yield "long"
+
+
+@cache
+def _all_names_in(function: Any) -> set[str]:
+    return _names_in(function)
 
 
 def _names_in(function: Any, seen: set[Any] | None = None) -> set[str]:
@@ -110,6 +114,17 @@ def postgres_url() -> Iterator[str]:
     """The URL of a real PostgreSQL server, started for these tests."""
     with postgres.server() as url:
         yield url
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    """A client of a Dask cluster with two workers on this machine. Tests kill workers, so each module has its own."""
+    pytest.importorskip("distributed")
+    from kofn.backends import open_backend
+
+    with open_backend("dask", workers=2) as (client, workers):
+        assert workers is None
+        yield client
 
 
 def _closed(url: str) -> None:

@@ -239,7 +239,8 @@ def test_thompson(
     table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(posterior, "LEVEL_DOUBT", posterior.LEVEL_DOUBT)  # `guard` changes it
-    load("thompson").main([table, "--quick", "--runs", "2", "--archive", str(tmp_path)])
+    runs = "2" if table == "tails" else "1"  # which compares the worst run with the mean
+    load("thompson").main([table, "--quick", "--runs", runs, "--archive", str(tmp_path)])
     shown = capsys.readouterr().out
     rows = cells(shown)
     assert len(rows) == ROWS[table]
@@ -252,10 +253,12 @@ def test_every_table_of_thompson_is_tested() -> None:
     assert set(ROWS) == set(load("thompson").TABLES)
 
 
-def test_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     budget = load("budget")
     before = budget.TABLE.read_bytes()
-    budget.main(["--quick", "--runs", "1"])
+    with monkeypatch.context() as patch:
+        patch.setattr(budget, "FAMILIES", ("mean",))
+        budget.main(["--quick", "--runs", "1"])
     budget.main(["--quick", "--runs", "2", "--out", str(tmp_path / "table.csv")])
     assert budget.TABLE.read_bytes() == before
     assert "cross-selling/N4-K2" in capsys.readouterr().out
@@ -263,6 +266,15 @@ def test_budget(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert head == budget.COLUMNS
     assert len(rows) == 3 * 2  # families, sizes
     assert all(0 <= float(row[5]) < int(row[3]) for row in rows)
+
+
+def test_budget_has_the_95_percent_error_of_the_mean_regret() -> None:
+    budget = load("budget")
+    played = [budget.Played([regret], [0.0], 1.0) for regret in (1.0, 2.0, 3.0, 6.0)]
+    (row,) = budget.rows_of(budget.Setting("mean", 4, 1), played, [100])
+    named = dict(zip(budget.COLUMNS, row, strict=True))
+    assert float(named["regret"]) == 3.0
+    assert float(named["regret_error"]) == pytest.approx(3.182 * math.sqrt(14 / 3) / 2, rel=1e-3)  # t of 3 degrees
 
 
 def test_grid(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import sqlite3
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
+from sqlalchemy import make_url
 
 from kofn import AsyncClient, Campaign, Client
 from kofn.campaigns.schema import BATCHES, CAMPAIGNS, PLANS, REWARDS, ROSTERS, STATES
@@ -21,9 +24,9 @@ from tests.campaign_tools import NAMES, create, play
 from tests.service_tools import error_detail, service
 
 
-@pytest.fixture
-def played(sqlite_store: str) -> Campaign:
-    campaign = create(sqlite_store)
+@pytest.fixture(scope="module")
+def played_once(module_store: str) -> Campaign:
+    campaign = create(module_store)
     play(campaign, 300, batch=20)
     campaign.reward_total(NAMES[:3], 5, 20.0)
     campaign.retire_arm("a")
@@ -31,6 +34,15 @@ def played(sqlite_store: str) -> Campaign:
     play(campaign, 100, batch=20)
     campaign.decide(10)
     return campaign
+
+
+@pytest.fixture
+def played(played_once: Campaign, sqlite_store: str) -> Campaign:
+    """A copy of that campaign, which a test may change."""
+    source, target = (make_url(url).database or "" for url in (str(played_once.store), sqlite_store))
+    with closing(sqlite3.connect(source)) as store, closing(sqlite3.connect(target)) as copy:
+        store.backup(copy)
+    return Campaign.open("front", store=sqlite_store)
 
 
 def change(campaign: Campaign, statement: Any) -> None:
@@ -57,7 +69,7 @@ def test_rewards_of_any_kind_are_verified_up_to_rounding(store_url: str) -> None
     campaign = create(store_url)
     rng = random.Random(4)
     waiting: list[Any] = []
-    for _ in range(60):
+    for _ in range(30):
         waiting += campaign.decide(20)
         rng.shuffle(waiting)
         campaign.rewards({each.id: rng.uniform(0, 12) for each in [waiting.pop() for _ in range(18)]})

@@ -107,7 +107,13 @@ def test_equal_to_the_reference_play_by_play(block: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "n_arms", [*range(2, 25), 40, *(pytest.param(n, marks=pytest.mark.slow) for n in range(25, 40))]
+    "n_arms",
+    [
+        *range(2, 17),
+        24,
+        32,
+        *(pytest.param(n, marks=pytest.mark.slow) for n in (*range(17, 24), *range(25, 32), *range(33, 41))),
+    ],
 )
 def test_finds_the_true_best_without_noise(n_arms: int) -> None:
     worth = np.random.default_rng(n_arms).permutation(n_arms) / n_arms

@@ -8,6 +8,7 @@ import runpy
 import shlex
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from pkgutil import iter_modules
 from types import ModuleType
@@ -246,11 +247,15 @@ def test_every_choice_in_the_margin_is_explained() -> None:
     assert sorted(marked) == rows
 
 
+@cache
+def code_of_the_tests() -> str:
+    return "\n".join(path.read_text() for path in (ROOT / "tests").glob("*.py"))
+
+
 @each_page
 def test_tests_named_in_the_text_exist(page: Path) -> None:
-    code = "\n".join(path.read_text() for path in (ROOT / "tests").glob("*.py"))
     named = re.findall(r"`(test_\w+)`", prose(page))
-    assert [name for name in named if f"def {name}(" not in code] == []
+    assert [name for name in named if f"def {name}(" not in code_of_the_tests()] == []
 
 
 EXAMPLE = {  # the files that a reader of docs/guides/adding-a-policy.md makes

@@ -185,11 +185,12 @@ def all_figures(result: PanelResult) -> list[Figure]:
 
 
 def test_files_are_the_same_bytes_for_the_same_numbers(max12: PanelResult, tmp_path: Path) -> None:
-    for index in range(3):
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+    for index, figures in enumerate(zip(all_figures(max12), all_figures(max12), strict=True)):
         written = []
-        for folder in ("one", "two"):
-            (tmp_path / folder).mkdir(exist_ok=True)
-            written.append(save_figure(all_figures(max12)[index], tmp_path / folder / f"figure{index}"))
+        for folder, figure in zip(("one", "two"), figures, strict=True):
+            written.append(save_figure(figure, tmp_path / folder / f"figure{index}"))
         assert [path.name for path in written[0]] == [f"figure{index}.png", f"figure{index}.svg"]
         for first, second in zip(*written, strict=True):
             assert first.read_bytes() == second.read_bytes()

@@ -109,7 +109,7 @@ def told_at_random(rng: np.random.Generator, n_arms: int, k: int, rows: int, nea
 
 
 @pytest.mark.parametrize(("n_arms", "k"), [(2, 1), (5, 2), (12, 3), (12, 11), (64, 5)])
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_equal_to_the_dense_posterior_of_few_arms(n_arms: int, k: int, seed: int) -> None:
     rng = np.random.default_rng([seed, n_arms])
     posterior, dense = Posterior.at_start(n_arms, k, 0.4, 0.7), Dense(n_arms, k, 0.4, 0.7)
@@ -229,7 +229,7 @@ class Stated:
 @pytest.mark.parametrize(
     ("n_arms", "k", "contenders_expected"), [(65, 1, 64), (80, 3, 64), (90, 20, 64), (100, 30, 42), (99, 60, 21)]
 )
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_equal_to_the_stated_approximation_for_many_arms(
     n_arms: int, k: int, contenders_expected: int, seed: int
 ) -> None:

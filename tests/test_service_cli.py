@@ -12,24 +12,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 from sqlalchemy import select
 from sqlalchemy.exc import OperationalError
 
 from kofn import BadInput
 from kofn.campaigns import Campaign, store_at
 from kofn.campaigns.schema import CAMPAIGNS
-from kofn.cli import cli
 from kofn.core import StoreError
 from kofn.service import demo, server
 from kofn.service.server import listen
 from kofn.service.settings import Settings
 from kofn.service.tokens import find_token
 from tests.campaign_tools import checked, create
+from tests.cli_tools import invoke
 
 
 def run(*arguments: str) -> Any:
-    return CliRunner().invoke(cli, arguments, catch_exceptions=False)
+    return invoke(*arguments)
 
 
 def test_tokens_are_made_listed_and_revoked(sqlite_store: str) -> None:

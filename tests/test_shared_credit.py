@@ -124,8 +124,8 @@ def regret_a_draw_per_play(p: Any, k: int, horizon: int, rng: np.random.Generato
 
 
 def test_freezing_for_a_tenth_of_the_time_loses_almost_nothing() -> None:
-    """80 instances of 2,000 plays; bound set beforehand: mean regrets within 5 standard errors and 25 %."""
-    p = np.random.default_rng(5).random((80, 12))
+    """40 instances of 2,000 plays; bound set beforehand: mean regrets within 5 standard errors and 25 %."""
+    p = np.random.default_rng(5).random((40, 12))
     single = regret_a_draw_per_play(p, 3, 2000, np.random.default_rng(6))
     frozen = np.array(
         [

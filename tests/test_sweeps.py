@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,23 +13,16 @@ from typing import Any
 import pytest
 
 from kofn import BadInput, Bernoulli, Comparison, Problem, compare
-from kofn.backends import open_backend
 from kofn.experiments import sweep
 from kofn.experiments.archive import RunArchive
 from kofn.experiments.competitors import Competitor, Trial
 from kofn.experiments.paper import Panel, run_panel
 from kofn.experiments.settings import Setting
 from kofn.experiments.suite import run_suite
+from tests.cli_tools import invoke
 
 SETTING = Setting("max", n_arms=6, k=2)
 POLICIES = ["dart", "shared-credit", "slots", "uniform"]
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
-    pytest.importorskip("distributed")
-    with open_backend("dask", workers=2) as (ready, _):
-        yield ready
 
 
 def numbers(result: Comparison) -> dict[str, Any]:
@@ -51,9 +43,9 @@ def numbers(result: Comparison) -> dict[str, Any]:
 class Killer:
     """Kills a worker of the cluster when so many runs are done."""
 
-    def __init__(self, client: Any, when: int) -> None:
-        self.client, self.when, self.heard = client, when, [(0, 0)]
-        self.before = set(client.run(os.getpid).values())
+    def __init__(self, cluster: Any, when: int) -> None:
+        self.cluster, self.when, self.heard = cluster, when, [(0, 0)]
+        self.before = set(cluster.run(os.getpid).values())
 
     def __call__(self, done: int, of: int) -> None:
         self.heard.append((done, of))
@@ -63,15 +55,15 @@ class Killer:
     @property
     def lost(self) -> set[int]:
         """The workers that are no longer there; it may take a moment until Dask has new ones."""
-        self.client.wait_for_workers(2, timeout=60)
-        return self.before - set(self.client.run(os.getpid).values())
+        self.cluster.wait_for_workers(2, timeout=60)
+        return self.before - set(self.cluster.run(os.getpid).values())
 
 
-def with_one_killed(client: Any, runs: int, horizon: int, archive: Path) -> None:
+def with_one_killed(cluster: Any, runs: int, horizon: int, archive: Path) -> None:
     """The same sweep in local processes and on two workers, one of which is killed on the way."""
     of = runs * len(POLICIES)
-    killer = Killer(client, when=of // 3)
-    there = compare(POLICIES, SETTING, horizon, runs, backend=client, archive=archive, progress=killer)
+    killer = Killer(cluster, when=of // 3)
+    there = compare(POLICIES, SETTING, horizon, runs, backend=cluster, archive=archive, progress=killer)
     assert killer.heard[1:] == [(done, of) for done in range(1, of + 1)]
     assert len(killer.lost) == 1
     here = compare(POLICIES, SETTING, horizon, runs, workers=2)
@@ -80,13 +72,13 @@ def with_one_killed(client: Any, runs: int, horizon: int, archive: Path) -> None
     assert len(lines) == of  # each kept once
 
 
-def test_a_sweep_that_loses_a_worker_gives_the_same_numbers(client: Any, tmp_path: Path) -> None:
-    with_one_killed(client, runs=25, horizon=500, archive=tmp_path)
+def test_a_sweep_that_loses_a_worker_gives_the_same_numbers(cluster: Any, tmp_path: Path) -> None:
+    with_one_killed(cluster, runs=25, horizon=500, archive=tmp_path)
 
 
 @pytest.mark.slow
-def test_a_sweep_of_1_200_runs_that_loses_a_worker_gives_the_same_numbers(client: Any, tmp_path: Path) -> None:
-    with_one_killed(client, runs=300, horizon=3_000, archive=tmp_path)
+def test_a_sweep_of_1_200_runs_that_loses_a_worker_gives_the_same_numbers(cluster: Any, tmp_path: Path) -> None:
+    with_one_killed(cluster, runs=300, horizon=3_000, archive=tmp_path)
 
 
 # Stopped and gone on with.
@@ -129,9 +121,9 @@ def test_a_comparison_that_is_stopped_goes_on_where_it_was(tmp_path: Path, done:
     assert len(done) == 20
 
 
-def test_a_sweep_that_began_here_goes_on_on_a_cluster(client: Any, tmp_path: Path) -> None:
+def test_a_sweep_that_began_here_goes_on_on_a_cluster(cluster: Any, tmp_path: Path) -> None:
     asked: dict[str, Any] = {"horizon": 500, "runs": 6}
-    for backend, after in (("local", 5), (client, 9)):
+    for backend, after in (("local", 5), (cluster, 9)):
         with pytest.raises(KeyboardInterrupt):
             compare(POLICIES, SETTING, **asked, backend=backend, archive=tmp_path, progress=stop(after))
     heard: list[int] = []
@@ -179,7 +171,7 @@ def test_what_has_only_the_same_name_is_not_taken_for_it(tmp_path: Path) -> None
     assert len(list(tmp_path.rglob("*.jsonl"))) == 4
 
 
-def test_the_paper_and_the_suite_go_on_too(tmp_path: Path, done: list[tuple[str, int]], client: Any) -> None:
+def test_the_paper_and_the_suite_go_on_too(tmp_path: Path, done: list[tuple[str, int]], cluster: Any) -> None:
     panel = Panel("max-12", "", "max", 12, (2,), 3, ())
     asked: dict[str, Any] = {"horizon": 300, "workers": 1}
     whole = run_panel(panel, **asked).to_dict()
@@ -188,10 +180,10 @@ def test_the_paper_and_the_suite_go_on_too(tmp_path: Path, done: list[tuple[str,
     done.clear()
     assert run_panel(panel, **asked, archive=tmp_path).to_dict() == whole
     assert len(done) == 9 - 4
-    assert run_panel(panel, horizon=300, backend=client).to_dict() == whole
+    assert run_panel(panel, horizon=300, backend=cluster).to_dict() == whole
     few: dict[str, Any] = {"settings": [SETTING], "policies": POLICIES, "horizon": 100, "runs": 2}
     here = list(run_suite(RunArchive(tmp_path / "here"), **few, workers=1))
-    there = list(run_suite(RunArchive(tmp_path / "there"), **few, backend=client))
+    there = list(run_suite(RunArchive(tmp_path / "there"), **few, backend=cluster))
     assert [each["finals"] for each in there] == [each["finals"] for each in here]
 
 
@@ -234,12 +226,18 @@ def without_seconds(said: dict[str, Any]) -> dict[str, Any]:
     return said
 
 
+@pytest.fixture(scope="module")
+def whole() -> dict[str, Any]:
+    """What the command finds if it is not stopped."""
+    return without_seconds(compare(["dart", "uniform"], SETTING, 2_000, 20, workers=1).to_dict())
+
+
 @pytest.mark.parametrize(
     "options", [("--workers", "2"), ("--backend", "dask", "--workers", "2")], ids=["local", "dask"]
 )
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_command_that_is_stopped_goes_on_where_it_was(
-    how: signal.Signals, options: tuple[str, ...], tmp_path: Path
+    how: signal.Signals, options: tuple[str, ...], whole: dict[str, Any], tmp_path: Path
 ) -> None:
     folder = tmp_path / "sweep"
     code, said = stopped(how, folder, *options)
@@ -250,17 +248,13 @@ def test_a_command_that_is_stopped_goes_on_where_it_was(
         go_on = f"kofn: the finished runs are in {folder}: the same command resumes from there"
         assert said.endswith(f"{go_on}\n\nkofn: stopped\n")  # a worker may have had its say before
         assert "Traceback" not in said
-    argv = [sys.executable, "-c", "from kofn.cli import main; main()", *COMMAND]
-    again = subprocess.run(
-        [*argv, "--archive", str(folder), "--workers", "2"], capture_output=True, text=True, check=True
-    )
-    assert again.stderr == ""
-    whole = compare(["dart", "uniform"], SETTING, 2_000, 20, workers=1).to_dict()
-    assert without_seconds(json.loads(again.stdout)) == without_seconds(whole)
+    again = invoke(*COMMAND, "--archive", str(folder), "--workers", "1")
+    assert (again.exit_code, again.stderr) == (0, "")
+    assert without_seconds(json.loads(again.stdout)) == whole
     assert kept(folder) == 40
 
 
-@pytest.mark.parametrize("seconds", [0.3, 1.5, 3.0])
+@pytest.mark.parametrize("seconds", [0.3, 1.5, pytest.param(3.0, marks=pytest.mark.slow)])
 def test_an_interrupted_command_prints_no_traceback(seconds: float, tmp_path: Path) -> None:
     """Ctrl-C reaches the worker processes, too, also while they start."""
     listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"

@@ -365,6 +365,7 @@ def test_a_simulated_size_is_that_of_the_table() -> None:
         (found,) = (each for each in forecast.families if each.family == row["family"])
         assert not forecast.interpolated
         assert found.regret == pytest.approx(max(0.1, float(row["regret"])))
+        assert found.regret_error == pytest.approx(float(row["regret_error"]))
         assert (found.found_best, found.final_gap) == (float(row["found_best"]), float(row["final_gap"]))
         assert found.settled_90 == (max(1, int(row["settled_90"])) if row["settled_90"] else None)
 
@@ -383,6 +384,15 @@ def test_between_sizes_the_forecast_is_between_those_around_it(n_arms: int, k: i
             float(row["regret"]) for row in rows if row["family"] == each.family and int(row["n_arms"]) in (low, high)
         ]
         assert max(0.1, min(around)) <= each.regret <= max(around)
+        assert 0 < each.regret_error < each.regret
+
+
+def test_between_two_horizons_the_error_is_in_proportion_to_the_regret() -> None:
+    ends = [theory.thompson_forecast(30, 4, horizon).families for horizon in (10**4, 10**5)]
+    between = theory.thompson_forecast(30, 4, round(10**4.5)).families
+    for low, each, high in zip(ends[0], between, ends[1], strict=True):
+        shares = [end.regret_error / end.regret for end in (low, high)]
+        assert each.regret_error / each.regret == pytest.approx(sum(shares) / 2, rel=1e-4)
 
 
 @pytest.mark.parametrize(

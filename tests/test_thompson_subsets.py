@@ -128,8 +128,8 @@ def regret_a_draw_per_play(problem: Problem, p: Any, horizon: int, rng: np.rando
 
 
 def test_freezing_for_a_tenth_of_the_time_loses_little() -> None:
-    """30 instances of 2,000 plays; bound set beforehand: mean regrets within 5 standard errors and 25 %."""
-    p = np.random.default_rng(8).random((30, 6))
+    """15 instances of 2,000 plays; bound set beforehand: mean regrets within 5 standard errors and 25 %."""
+    p = np.random.default_rng(8).random((15, 6))
     problems = [Problem(Bernoulli(row), "maximum", 2) for row in p]
     single = np.array(
         [
@@ -161,11 +161,11 @@ def test_too_many_subsets_are_refused_with_their_number() -> None:
 def test_two_and_a_half_million_subsets_work() -> None:
     policy = ThompsonSubsets(24, 11, seed=1)
     seen = set()
-    for _ in range(30):
+    for _ in range(12):
         plan = policy.plan()
         seen |= {subset for subset, _ in plan}
         policy.tell_plan(told(plan, {subset: [1.0] for subset, _ in plan}))
-    assert len(seen) > 20  # nearly every draw is of one that was never played
+    assert len(seen) > 8  # nearly every draw is of one that was never played
     assert policy.best() in seen
 
 

@@ -79,7 +79,7 @@ class Band:
         grid = np.linspace(0, min(curve.plays[-1] for curve in curves), points)
         values = np.array([curve.at(grid) for curve in curves])
         mean = values.mean(axis=0)
-        half = _half_width(values, level)
+        half = half_width(values, level)
         return cls(grid, mean, mean - half, mean + half, level, len(curves))
 
     def to_dict(self) -> dict[str, Any]:
@@ -88,8 +88,8 @@ class Band:
         return {"runs": self.runs, "level": self.level, **arrays}
 
 
-def _half_width(values: FloatArray, level: float) -> FloatArray:
-    """Return half the width of the interval; 0 for a single run."""
+def half_width(values: FloatArray, level: float) -> FloatArray:
+    """Return half the width of Student's interval for the mean over the runs, the rows; 0 for a single run."""
     runs = len(values)
     if runs == 1:
         return np.zeros(values.shape[1])

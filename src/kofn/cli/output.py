@@ -76,18 +76,25 @@ def panel_table(result: PanelResult) -> Table:
 def forecast_table(forecast: Forecast, size: str) -> Table:
     """Return what `thompson` is expected to lose and find, one row for each family of problems."""
     close = f"within {forecast.close:g} of best after"
-    table = new_table(f"thompson, {size}", "random problems", "regret", "per play", "found best", "final gap", close)
+    names = ("random problems", "regret", "± 95 %", "per play", "found best", "final gap", close)
+    table = new_table(f"thompson, {size}", *names)
     for each in forecast.families:
         after = each.settled_90
         table.add_row(
             each.family,
-            f"{each.regret:,.0f}",
+            _two_digits(each.regret),
+            _two_digits(each.regret_error),
             f"{each.regret / forecast.horizon:.2g}",
             f"{each.found_best:.0%}",
             f"{each.final_gap:.2g}",
             f"{after:,} plays" if after is not None else "more plays",
         )
     return table
+
+
+def _two_digits(value: float) -> str:
+    """Return a number with at least two digits, and no decimals where two digits do not need them."""
+    return f"{value:,.0f}" if value >= 9.95 else f"{value:.2g}"
 
 
 PUBLISHED = ("published", "ours / published")
