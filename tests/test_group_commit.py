@@ -23,6 +23,27 @@ from kofn.campaigns.group_commit import GroupCommit, Job
 from tests.campaign_tools import checked, create, play, rewards_for
 
 
+def decided(campaign: Campaign, count: int) -> Future[Any]:
+    """The future of decisions that another thread makes."""
+    done: Future[Any] = Future()
+    campaign.submit_decide(done, count)
+    return done
+
+
+def rewarded(campaign: Campaign, rewards: dict[str, float]) -> Future[Any]:
+    """The future of rewards that another thread records."""
+    done: Future[Any] = Future()
+    campaign.submit_rewards(done, rewards)
+    return done
+
+
+def submitted(groups: GroupCommit, execute: Any, *, heavy: bool = False) -> Future[Any]:
+    """The future of a job that another thread executes."""
+    done: Future[Any] = Future()
+    groups.submit(0, Job(1, lambda tx: None, heavy, done), execute)
+    return done
+
+
 @contextmanager
 def held(store: Store) -> Iterator[None]:
     """Keep all groups of the store waiting, until the block ends: then they are committed together."""
@@ -64,12 +85,12 @@ def test_operations_that_wait_share_a_transaction(store: Store) -> None:
     campaign = Campaign.open("front", store=store)
     before = commits_of(store)
     with held(store):
-        futures = [campaign.submit_decide(2) for _ in range(40)]
+        futures = [decided(campaign, 2) for _ in range(40)]
     decisions = [each for future in futures for each in future.result(30)]
     assert len({each.id for each in decisions}) == 80
     assert commits_of(store) == before + 2  # the one that was held, and all 40 together
     with held(store):
-        rewards = [campaign.submit_rewards(rewards_for([each])) for each in decisions]
+        rewards = [rewarded(campaign, rewards_for([each])) for each in decisions]
     assert [future.result(30) for future in rewards] == [Rewarded(1, 0)] * 80
     assert commits_of(store) == before + 4
     assert campaign.summary().rewards == 80
@@ -102,9 +123,9 @@ def test_a_refused_request_does_not_fail_its_neighbours(store: Store) -> None:
     campaign.reward(decisions[0].id, known[decisions[0].id])
     gone = "ff-0" + decisions[0].id.removeprefix("0-0")
     with held(store):
-        fine = [campaign.submit_rewards({each.id: known[each.id]}) for each in decisions[1:]]
-        conflict = campaign.submit_rewards({decisions[0].id: known[decisions[0].id] / 2 + 0.125})
-        late = campaign.submit_decide(1)
+        fine = [rewarded(campaign, {each.id: known[each.id]}) for each in decisions[1:]]
+        conflict = rewarded(campaign, {decisions[0].id: known[decisions[0].id] / 2 + 0.125})
+        late = decided(campaign, 1)
     assert [future.result(30) for future in fine] == [Rewarded(1, 0)] * 5
     with pytest.raises(kofn.Conflict):
         conflict.result(30)
@@ -125,9 +146,10 @@ def test_an_operation_that_fails_halfway_is_undone_alone(store: Store) -> None:
         raise RuntimeError("a defect")
 
     with held(store):
-        before = campaign.submit_decide(3)
-        broken: Future[None] = transaction.submit(store, campaign._id, half)
-        after = campaign.submit_decide(4)
+        before = decided(campaign, 3)
+        broken: Future[Any] = Future()
+        transaction.submit(store, campaign._id, half, broken)
+        after = decided(campaign, 4)
     with pytest.raises(RuntimeError, match="a defect"):
         broken.result(30)
     assert len({each.id for each in before.result(30) + after.result(30)}) == 7
@@ -152,8 +174,8 @@ def test_nothing_is_acknowledged_that_is_not_committed(store: Store, monkeypatch
 
     with held(store):
         monkeypatch.setattr(transaction, "update_row", fails)
-        futures: list[Future[Any]] = [campaign.submit_decide(1) for _ in range(5)]
-        futures += [campaign.submit_rewards(rewards_for(waiting))]
+        futures: list[Future[Any]] = [decided(campaign, 1) for _ in range(5)]
+        futures += [rewarded(campaign, rewards_for(waiting))]
     for future in futures:
         with pytest.raises(kofn.StoreError):
             future.result(30)
@@ -175,9 +197,9 @@ def test_what_waits_behind_a_store_that_fails_fails_with_it() -> None:
         assert go_on.wait(30)
         raise kofn.StoreError("the store does not respond")
 
-    first = groups.submit(0, Job(1, lambda tx: None), execute)
+    first = submitted(groups, execute)
     assert begun.wait(30)
-    others = [groups.submit(0, Job(1, lambda tx: None), execute) for _ in range(5)]
+    others = [submitted(groups, execute) for _ in range(5)]
     assert groups.queued() == 5
     go_on.set()
     for future in (first, *others):
@@ -202,11 +224,11 @@ def test_a_full_queue_refuses_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         assert go_on.wait(30)
         finish(jobs)
 
-    futures = [groups.submit(0, Job(1, lambda tx: None), execute)]
+    futures = [submitted(groups, execute)]
     assert begun.wait(30)
-    futures += [groups.submit(0, Job(1, lambda tx: None), execute) for _ in range(3)]
+    futures += [submitted(groups, execute) for _ in range(3)]
     with pytest.raises(kofn.StoreError, match="3 operations already wait"):
-        groups.submit(0, Job(1, lambda tx: None), execute)
+        submitted(groups, execute)
     go_on.set()
     assert [future.result(30) for future in futures] == [1, 3, 3, 3]
     groups.close()
@@ -221,9 +243,9 @@ def test_a_heavy_operation_has_its_own_transaction() -> None:
         assert go_on.wait(30)
         finish(jobs)
 
-    first = groups.submit(0, Job(1, lambda tx: None), execute)
+    first = submitted(groups, execute)
     assert begun.wait(30)
-    futures = [groups.submit(0, Job(1, lambda tx: None, heavy), execute) for heavy in (False, False, True, False)]
+    futures = [submitted(groups, execute, heavy=heavy) for heavy in (False, False, True, False)]
     go_on.set()
     assert [future.result(30) for future in (first, *futures)] == [1, 2, 2, 1, 1]
     groups.close()
@@ -236,7 +258,7 @@ def test_an_interrupted_caller_leaves_the_queue_to_others() -> None:
         if futures:
             finish(jobs)
         else:
-            futures.append(groups.submit(0, Job(1, lambda tx: None), interrupted))
+            futures.append(submitted(groups, interrupted))
             raise KeyboardInterrupt
 
     futures: list[Future[Any]] = []
@@ -389,7 +411,7 @@ def test_a_stuck_campaign_on_postgresql_does_not_stop_the_others(
     engine = create_engine(postgres_store.replace("postgresql:", "postgresql+psycopg:"), poolclass=NullPool)
     with engine.begin() as connection:
         connection.execute(text("SELECT id FROM kofn_campaigns WHERE name = 'front' FOR UPDATE"))
-        waiting = [stuck.submit_decide(1) for _ in range(50)]
+        waiting = [decided(stuck, 1) for _ in range(50)]
         play(fine, 50, batch=5)
         assert stuck.summary().plays == 0  # reading does not wait
         for future in waiting:
@@ -422,7 +444,7 @@ def test_a_locked_file_is_reported_in_bounded_time(tmp_path: Path, monkeypatch: 
     campaign = create(store)
     other = sqlite3.connect(tmp_path / "shop.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
-    waiting = [campaign.submit_decide(1) for _ in range(20)]
+    waiting = [decided(campaign, 1) for _ in range(20)]
     assert campaign.summary().plays == 0
     for future in waiting:
         with pytest.raises(kofn.StoreError, match="locked"):

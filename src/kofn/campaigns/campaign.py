@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Self, TypeVar, overload
@@ -12,6 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
 from kofn.campaigns import create, decide, expiry, learn, report, reward, transaction, transfer, verify
+from kofn.campaigns.group_commit import Promise
 from kofn.campaigns.names import arm_names, campaign_name, check_key, is_campaign_name
 from kofn.campaigns.reward import RewardBatch, Rewards
 from kofn.campaigns.rows import CampaignRow, read_row
@@ -176,10 +176,10 @@ class Campaign:
         decisions = self._write(*self._decide(1 if count is None else count, key))
         return decisions[0] if count is None else decisions
 
-    def submit_decide(self, count: int, *, key: str | None = None) -> Future[list[Decision]]:
-        """Return a future of `decide(count, key=key)`, which another thread executes."""
+    def submit_decide(self, done: Promise, count: int, *, key: str | None = None) -> None:
+        """Let another thread execute `decide(count, key=key)`, which delivers its result to `done`."""
         work, heavy = self._decide(count, key)
-        return transaction.submit(self.store, self._id, self._same(work), heavy=heavy)
+        transaction.submit(self.store, self._id, self._same(work), done, heavy=heavy)
 
     @staticmethod
     def _decide(count: int, key: str | None) -> tuple[Callable[[Transaction], list[Decision]], bool]:
@@ -201,11 +201,11 @@ class Campaign:
             return Rewarded(0, 0)
         return self._write(lambda tx: reward.record_rewards(tx, batch), heavy=len(batch) >= transaction.HEAVY)
 
-    def submit_rewards(self, rewards: Rewards) -> Future[Rewarded]:
-        """Return a future of `rewards(rewards)`, which another thread executes."""
+    def submit_rewards(self, done: Promise, rewards: Rewards) -> None:
+        """Let another thread execute `rewards(rewards)`, which delivers its result to `done`."""
         batch = self._batch(rewards)
         work = self._same(lambda tx: reward.record_rewards(tx, batch))
-        return transaction.submit(self.store, self._id, work, heavy=len(batch) >= transaction.HEAVY)
+        transaction.submit(self.store, self._id, work, done, heavy=len(batch) >= transaction.HEAVY)
 
     def _batch(self, rewards: Rewards) -> RewardBatch:
         return reward.read_rewards(rewards, self._secret, *self._range)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from kofn.core import StoreError
 
@@ -27,6 +27,19 @@ Execute = Callable[[Sequence["Job"]], None]
 """Executes a group in one transaction and sets the result of each job; if it raises, none of them took effect."""
 
 
+class Promise(Protocol):
+    """Where the result of an operation is delivered: a `concurrent.futures.Future`, or something like it."""
+
+    def done(self) -> bool:
+        """Return whether it has a result or an error."""
+
+    def set_result(self, result: Any) -> None:
+        """Deliver a result."""
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """Deliver an error."""
+
+
 @dataclass(eq=False)
 class Job:
     """An operation on a campaign, and what becomes of it. A heavy one is executed alone."""
@@ -34,7 +47,7 @@ class Job:
     campaign: int
     work: Callable[[Any], Any]
     heavy: bool = False
-    done: Future[Any] = field(default_factory=Future)
+    done: Promise = field(default_factory=Future)
 
 
 @dataclass(eq=False)
@@ -54,15 +67,15 @@ class GroupCommit:
 
     def run(self, lock: int, job: Job, execute: Execute) -> Any:
         """Execute a job, or wait until another thread has; return its result or raise its error."""
+        job.done = done = Future[Any]()
         if self._enqueue(lock, job):
             self._lead(lock, execute, job)
-        return job.done.result()
+        return done.result()
 
-    def submit(self, lock: int, job: Job, execute: Execute) -> Future[Any]:
-        """Let another thread execute a job, and return its future at once."""
+    def submit(self, lock: int, job: Job, execute: Execute) -> None:
+        """Let another thread execute a job, which delivers its result to `job.done`."""
         if self._enqueue(lock, job):
             self._go_on(lock, execute)
-        return job.done
 
     def queued(self) -> int:
         """Return the number of operations that wait."""

@@ -12,7 +12,6 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -21,7 +20,7 @@ import numpy as np
 from sqlalchemy import Connection, bindparam, select
 
 from kofn.campaigns.batches import Batches
-from kofn.campaigns.group_commit import Job
+from kofn.campaigns.group_commit import Job, Promise
 from kofn.campaigns.plan_rows import PlanRows
 from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, read_row, update_row
 from kofn.campaigns.schema import BUCKETS, EVENTS, ROSTERS, STATES
@@ -223,9 +222,11 @@ def run(store: Store, campaign: int, work: Callable[[Transaction], T], *, heavy:
     return result
 
 
-def submit(store: Store, campaign: int, work: Callable[[Transaction], T], *, heavy: bool = False) -> Future[T]:
-    """Let a thread of the store execute an operation; return its future at once."""
-    return store.groups.submit(store.lock_of(campaign), Job(campaign, work, heavy), partial(_execute, store))
+def submit(
+    store: Store, campaign: int, work: Callable[[Transaction], T], done: Promise, *, heavy: bool = False
+) -> None:
+    """Let a thread of the store execute an operation, which delivers its result to `done`."""
+    store.groups.submit(store.lock_of(campaign), Job(campaign, work, heavy, done), partial(_execute, store))
 
 
 def _execute(store: Store, jobs: Sequence[Job]) -> None:

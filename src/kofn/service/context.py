@@ -6,13 +6,13 @@ import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
-from typing import TypeVar
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
 
 from starlette.concurrency import run_in_threadpool
 
 from kofn.campaigns import Campaign, Store
+from kofn.campaigns.group_commit import Promise
 from kofn.campaigns.names import campaign_name
 from kofn.core import BadInput, NoSuchCampaign
 from kofn.service.errors import ApiError
@@ -26,6 +26,53 @@ MAX_OPEN_CAMPAIGNS = 256
 T = TypeVar("T")
 
 
+class Delivery:
+    """Results of other threads for the futures of an event loop, which is woken once for many of them."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self._results: list[tuple[asyncio.Future[Any], Any, BaseException | None]] = []
+        self._lock = threading.Lock()
+
+    def add(self, future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+        """Deliver a result or an error to a future. Call this from any thread."""
+        with self._lock:
+            self._results.append((future, result, error))
+            if len(self._results) > 1:
+                return
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self.loop.call_soon_threadsafe(self._deliver)
+
+    def _deliver(self) -> None:
+        with self._lock:
+            results, self._results = self._results, []
+        for future, result, error in results:
+            if future.done():  # its request was cancelled
+                continue
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+
+class _LoopPromise:
+    """Delivers one result to a future of an event loop."""
+
+    def __init__(self, delivery: Delivery, future: asyncio.Future[Any]) -> None:
+        self._delivery, self._future, self._done = delivery, future, False
+
+    def done(self) -> bool:
+        return self._done
+
+    def set_result(self, result: Any) -> None:
+        self._done = True
+        self._delivery.add(self._future, result, None)
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        self._done = True
+        self._delivery.add(self._future, None, exception)
+
+
 class Context:
     """State that all requests of a process share."""
 
@@ -35,6 +82,7 @@ class Context:
         self.live = LiveUpdates(store, settings.max_streams)
         self._open: OrderedDict[str, Campaign] = OrderedDict()
         self._verifying = threading.Lock()
+        self._delivery: Delivery | None = None
 
     def with_campaign(self, name: str, work: Callable[[Campaign], T]) -> T:
         """Return `work(campaign)`. A campaign that was deleted and created again is reopened."""
@@ -46,15 +94,23 @@ class Context:
                 self._open.pop(name, None)
         return work(self._open_campaign(name))
 
-    async def submit(self, name: str, work: Callable[[Campaign], Future[T]]) -> T:
-        """Return the result of the future `work(campaign)`, without occupying a thread while it waits for the store."""
+    async def submit(self, name: str, work: Callable[[Campaign, Promise], None]) -> Any:
+        """Return what `work(campaign, promise)` delivers, without occupying a thread while it waits for the store."""
         campaign = self._open.get(name)
         if campaign is not None:
             try:
-                return await asyncio.wrap_future(work(campaign))
+                return await self._delivered(work, campaign)
             except NoSuchCampaign:
                 self._open.pop(name, None)
-        return await asyncio.wrap_future(work(await run_in_threadpool(self._open_campaign, name)))
+        return await self._delivered(work, await run_in_threadpool(self._open_campaign, name))
+
+    def _delivered(self, work: Callable[[Campaign, Promise], None], campaign: Campaign) -> asyncio.Future[Any]:
+        delivery = self._delivery
+        if delivery is None or delivery.loop is not asyncio.get_running_loop():
+            self._delivery = delivery = Delivery(asyncio.get_running_loop())
+        future: asyncio.Future[Any] = delivery.loop.create_future()
+        work(campaign, _LoopPromise(delivery, future))
+        return future
 
     def _open_campaign(self, name: str) -> Campaign:
         try:

@@ -177,7 +177,9 @@ async def decide(context: ContextDep, name: Name, body: models.DecisionRequest) 
     context.check_batch(body.count)
     if body.count > LARGE_BATCH:
         return await run_in_threadpool(_decide_many, context, name, body)
-    decisions = await context.submit(name, lambda campaign: campaign.submit_decide(body.count, key=body.key))
+    decisions = await context.submit(
+        name, lambda campaign, done: campaign.submit_decide(done, body.count, key=body.key)
+    )
     context.metrics.decisions.inc(len(decisions))
     return to_json_list("decisions", decisions)
 
@@ -196,7 +198,7 @@ async def reward(context: ContextDep, name: Name, body: models.Rewards) -> Respo
     if len(pairs) > LARGE_BATCH:
         many = run_in_threadpool(context.with_campaign, name, lambda campaign: campaign.rewards(pairs))
         return _rewarded(context, await many)
-    return _rewarded(context, await context.submit(name, lambda campaign: campaign.submit_rewards(pairs)))
+    return _rewarded(context, await context.submit(name, lambda campaign, done: campaign.submit_rewards(done, pairs)))
 
 
 @api_router.post("/campaigns/{name}/totals", response_model=responses.Rewarded, tags=["decisions"])
