@@ -1,4 +1,4 @@
-"""Simulated histories of campaigns keep all promises, replay exactly, and show what a missing mend breaks."""
+"""Histories from the simulator keep all promises, replay exactly, and show what a missing mend breaks."""
 
 from __future__ import annotations
 
