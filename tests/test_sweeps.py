@@ -232,10 +232,18 @@ def whole() -> dict[str, Any]:
     return without_seconds(compare(["dart", "uniform"], SETTING, 2_000, 20, workers=1).to_dict())
 
 
+LOCAL, DASK = ("--workers", "2"), ("--backend", "dask", "--workers", "2")
+
+
 @pytest.mark.parametrize(
-    "options", [("--workers", "2"), ("--backend", "dask", "--workers", "2")], ids=["local", "dask"]
+    ("how", "options"),
+    [
+        pytest.param(signal.SIGINT, LOCAL, id="interrupted-local"),
+        pytest.param(signal.SIGINT, DASK, id="interrupted-dask"),
+        pytest.param(signal.SIGKILL, LOCAL, id="killed-local"),
+        pytest.param(signal.SIGKILL, DASK, id="killed-dask", marks=pytest.mark.slow),
+    ],
 )
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_command_that_is_stopped_goes_on_where_it_was(
     how: signal.Signals, options: tuple[str, ...], whole: dict[str, Any], tmp_path: Path
 ) -> None:
