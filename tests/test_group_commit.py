@@ -148,7 +148,7 @@ def test_an_operation_that_fails_halfway_is_undone_alone(store: Store) -> None:
     with held(store):
         before = decided(campaign, 3)
         broken: Future[Any] = Future()
-        transaction.submit(store, campaign._id, half, broken)
+        transaction.submit(store, Job(campaign._id, half, done=broken))
         after = decided(campaign, 4)
     with pytest.raises(RuntimeError, match="a defect"):
         broken.result(30)

@@ -11,9 +11,9 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
 from kofn.campaigns import create, decide, expiry, learn, report, reward, transaction, transfer, verify
-from kofn.campaigns.group_commit import Promise
+from kofn.campaigns.group_commit import Job, Promise
 from kofn.campaigns.names import arm_names, campaign_name, check_key, is_campaign_name
-from kofn.campaigns.reward import RewardBatch, Rewards
+from kofn.campaigns.reward import Rewards
 from kofn.campaigns.rows import CampaignRow, read_row
 from kofn.campaigns.schema import CAMPAIGNS, OF_CAMPAIGN, TOKENS
 from kofn.campaigns.statements import Driver
@@ -57,9 +57,10 @@ class Campaign:
         self.name = row.name
         self._id, self._secret, self._range = row.id, row.key, (row.low, row.high)
 
-    def _write(self, work: Callable[[Transaction], T], heavy: bool = False) -> T:
+    def _write(self, work: Callable[[Transaction], T]) -> T:
         """Execute an operation, together with those of other callers that wait."""
-        return transaction.run(self.store, self._id, self._same(work), heavy=heavy)
+        result: T = transaction.run(self.store, Job(self._id, self._same(work)))
+        return result
 
     def _same(self, work: Callable[[Transaction], T]) -> Callable[[Transaction], T]:
         """Return the operation, refused if the store has another campaign under this one's id."""
@@ -173,22 +174,25 @@ class Campaign:
         the same `key` returns the same decisions, as long as the store has them: a call whose answer was lost can be
         repeated.
         """
-        decisions = self._write(*self._decide(1 if count is None else count, key))
+        decisions: list[Decision] = transaction.run(self.store, self._decide(1 if count is None else count, key))
         return decisions[0] if count is None else decisions
 
     def submit_decide(self, done: Promise, count: int, *, key: str | None = None) -> None:
         """Let another thread execute `decide(count, key=key)`, which delivers its result to `done`."""
-        work, heavy = self._decide(count, key)
-        transaction.submit(self.store, self._id, self._same(work), done, heavy=heavy)
+        job = self._decide(count, key)
+        job.done = done
+        transaction.submit(self.store, job)
 
-    @staticmethod
-    def _decide(count: int, key: str | None) -> tuple[Callable[[Transaction], list[Decision]], bool]:
+    def _decide(self, count: int, key: str | None) -> Job:
         number = whole("count", count)
         if number > MAX_DECISIONS:
             raise BadInput(f"count must be at most {MAX_DECISIONS:,} per call; got {number:,}")
+        requests: tuple[int, ...] = ()
         if key is not None:
             check_key(key)
-        return lambda tx: decide.decide(tx, number, key), number >= transaction.HEAVY
+            requests = (decide.request_of(self._secret, key),)
+        work = self._same(lambda tx: decide.decide(tx, number, key))
+        return Job(self._id, work, heavy=number >= transaction.HEAVY, requests=requests)
 
     def reward(self, id: str, value: float) -> Rewarded:
         """Record the reward of a decision. Repeating it is harmless; another value for it is refused."""
@@ -196,19 +200,23 @@ class Campaign:
 
     def rewards(self, rewards: Rewards) -> Rewarded:
         """Record rewards of decisions, as {id: reward} or pairs: all of them, or none if one is refused."""
-        batch = self._batch(rewards)
-        if not batch:
+        job = self._reward(rewards)
+        if not job.batches:
             return Rewarded(0, 0)
-        return self._write(lambda tx: reward.record_rewards(tx, batch), heavy=len(batch) >= transaction.HEAVY)
+        done: Rewarded = transaction.run(self.store, job)
+        return done
 
     def submit_rewards(self, done: Promise, rewards: Rewards) -> None:
         """Let another thread execute `rewards(rewards)`, which delivers its result to `done`."""
-        batch = self._batch(rewards)
-        work = self._same(lambda tx: reward.record_rewards(tx, batch))
-        transaction.submit(self.store, self._id, work, done, heavy=len(batch) >= transaction.HEAVY)
+        job = self._reward(rewards)
+        job.done = done
+        transaction.submit(self.store, job)
 
-    def _batch(self, rewards: Rewards) -> RewardBatch:
-        return reward.read_rewards(rewards, self._secret, *self._range)
+    def _reward(self, rewards: Rewards) -> Job:
+        batch = reward.read_rewards(rewards, self._secret, *self._range)
+        work = self._same(lambda tx: reward.record_rewards(tx, batch))
+        batches = {place.first for place in batch}
+        return Job(self._id, work, heavy=len(batch) >= transaction.HEAVY, batches=batches)
 
     def reward_total(
         self,

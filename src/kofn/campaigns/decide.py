@@ -10,7 +10,7 @@ from hashlib import blake2b
 from kofn.campaigns.batches import Batch
 from kofn.campaigns.expiry import expire, plan_missing_again
 from kofn.campaigns.names import write_id
-from kofn.campaigns.rows import CampaignRow, new_stamp, subset_from, subset_text
+from kofn.campaigns.rows import new_stamp, subset_from, subset_text
 from kofn.campaigns.transaction import Transaction
 from kofn.core import Conflict, NotRunning
 from kofn.responses import Decision, moment
@@ -30,15 +30,15 @@ class Share:
     count: int
 
 
-def request_of(row: CampaignRow, key: str) -> int:
+def request_of(secret: bytes, key: str) -> int:
     """Return the hash under which the decisions of a call with this key are found."""
-    return int.from_bytes(blake2b(key.encode(), digest_size=8, key=row.key).digest(), signed=True)
+    return int.from_bytes(blake2b(key.encode(), digest_size=8, key=secret).digest(), signed=True)
 
 
 def decide(tx: Transaction, count: int, key: str | None = None) -> list[Decision]:
     """Hand out `count` decisions and store them as batches. A call with a known key gets its decisions again."""
     row = tx.row
-    request = None if key is None else request_of(row, key)
+    request = None if key is None else request_of(row.key, key)
     if request is not None and (made := tx.batches.of_request(tx, request)):
         if (before := sum(batch.count for batch in made)) != count:
             raise Conflict(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field
@@ -48,6 +48,8 @@ class Job:
     work: Callable[[Any], Any]
     heavy: bool = False
     done: Promise = field(default_factory=Future)
+    batches: Collection[int] = ()  # numbers of the batches that it reads, so that a group reads them together
+    requests: Collection[int] = ()  # likewise the keys of requests
 
 
 @dataclass(eq=False)

@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ import numpy as np
 from sqlalchemy import Connection, bindparam, select
 
 from kofn.campaigns.batches import Batches
-from kofn.campaigns.group_commit import Job, Promise
+from kofn.campaigns.group_commit import Job
 from kofn.campaigns.plan_rows import PlanRows
 from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, read_row, update_row
 from kofn.campaigns.schema import BUCKETS, EVENTS, ROSTERS, STATES
@@ -216,17 +216,14 @@ def merge_slots(slots: Mapping[int, tuple[int, int, float]], most: int) -> tuple
 # Operations.
 
 
-def run(store: Store, campaign: int, work: Callable[[Transaction], T], *, heavy: bool = False) -> T:
-    """Execute an operation on a campaign, together with others that wait: all of it is stored, or nothing."""
-    result: T = store.groups.run(store.lock_of(campaign), Job(campaign, work, heavy), partial(_execute, store))
-    return result
+def run(store: Store, job: Job) -> Any:
+    """Execute an operation, together with others that wait: all of it is stored, or nothing."""
+    return store.groups.run(store.lock_of(job.campaign), job, partial(_execute, store))
 
 
-def submit(
-    store: Store, campaign: int, work: Callable[[Transaction], T], done: Promise, *, heavy: bool = False
-) -> None:
-    """Let a thread of the store execute an operation, which delivers its result to `done`."""
-    store.groups.submit(store.lock_of(campaign), Job(campaign, work, heavy, done), partial(_execute, store))
+def submit(store: Store, job: Job) -> None:
+    """Let a thread of the store execute an operation, which delivers its result to `job.done`."""
+    store.groups.submit(store.lock_of(job.campaign), job, partial(_execute, store))
 
 
 def _execute(store: Store, jobs: Sequence[Job]) -> None:
@@ -269,7 +266,9 @@ def _attempt(store: Store, jobs: Sequence[Job]) -> list[tuple[Any, Exception | N
                 continue
             if not opened:
                 store.observe_wait(time.monotonic() - began)
-            opened[job.campaign] = tx
+            if job.campaign not in opened:
+                opened[job.campaign] = tx
+                _read_ahead(tx, [each for each in jobs if each.campaign == job.campaign])
             before = tx.changes
             try:
                 outcomes.append((job.work(tx), None))
@@ -283,6 +282,14 @@ def _attempt(store: Store, jobs: Sequence[Job]) -> list[tuple[Any, Exception | N
     for tx in opened.values():
         tx.remember()
     return outcomes
+
+
+def _read_ahead(tx: Transaction, jobs: Sequence[Job]) -> None:
+    """Read together what the operations would read one after another."""
+    if batches := {first for job in jobs for first in job.batches}:
+        tx.batches.load(tx, batches)
+    if requests := {request for job in jobs for request in job.requests}:
+        tx.batches.load_requests(tx, requests)
 
 
 def _begin(store: Store, connection: Connection, campaign: int) -> Transaction:
