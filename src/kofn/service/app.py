@@ -12,7 +12,7 @@ from fastapi import FastAPI
 from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.staticfiles import StaticFiles
 from starlette.concurrency import run_in_threadpool
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from kofn import __version__
 from kofn.campaigns import store_at
@@ -21,6 +21,7 @@ from kofn.service.context import Context
 from kofn.service.errors import UnexpectedErrors, add_error_handlers
 from kofn.service.fast_path import FastPath
 from kofn.service.head_requests import HeadRequests
+from kofn.service.headers import SecurityHeaders
 from kofn.service.health import Readiness, health_router
 from kofn.service.logs import RequestLog
 from kofn.service.metrics import MetricsMiddleware
@@ -33,17 +34,6 @@ from kofn.service.settings import Settings
 COMPRESS_FROM = 16_384
 """Smallest response, in bytes, that is compressed. Lower values compress batches of decisions, which costs time."""
 
-SECURITY_HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Content-Security-Policy": (
-        "default-src 'self'; img-src 'self' data:; style-src 'self'; "
-        "object-src 'none'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-    ),
-}
-"""Headers of every response. They keep a browser from running a script that hides in the name of an arm."""
-
-
 SWITCH_INTERVAL = 0.0005
 """Seconds that a thread may run Python code while another one waits. The event loop and the thread that commits take
 turns after each statement; with Python's 0.005 they would wait for each other most of the time."""
@@ -53,6 +43,16 @@ def app_from_environment() -> FastAPI:
     """Return the application with the settings that `kofn serve` put into the environment."""
     sys.setswitchinterval(SWITCH_INTERVAL)
     return make_app(Settings.from_environment())
+
+
+class Service(FastAPI):
+    """The application: the most frequent requests take the fast path, all others the framework's."""
+
+    fast_path: FastPath
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one request."""
+        await self.fast_path(scope, receive, send)
 
 
 def make_app(settings: Settings | None = None) -> FastAPI:
@@ -68,7 +68,7 @@ def make_app(settings: Settings | None = None) -> FastAPI:
         context.live.stop()
         await run_in_threadpool(store.close)
 
-    app = FastAPI(
+    app = Service(
         title="kofn",
         version=__version__,
         summary="Choose the best K of N arms from one reward per subset.",
@@ -77,6 +77,7 @@ def make_app(settings: Settings | None = None) -> FastAPI:
         redoc_url=None,
         lifespan=lifespan,
     )
+    app.fast_path = FastPath(app, super(Service, app).__call__, settings)
     app.state.settings, app.state.context = settings, context
     app.state.authenticator = Authenticator(store, settings)
     app.state.readiness = Readiness(store)
@@ -87,7 +88,6 @@ def make_app(settings: Settings | None = None) -> FastAPI:
     app.include_router(health_router)
     _add_dashboard(app)
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESS_FROM, compresslevel=1)
-    app.add_middleware(FastPath, api=app)
     app.add_middleware(UnexpectedErrors)
     app.add_middleware(MetricsMiddleware, metrics=context.metrics)
     app.add_middleware(SecurityHeaders)
@@ -95,26 +95,6 @@ def make_app(settings: Settings | None = None) -> FastAPI:
     app.add_middleware(RootPath, path=settings.root_path)
     app.add_middleware(RequestLog, enabled=settings.access_log)
     return app
-
-
-_SECURITY_HEADERS = [(name.lower().encode(), value.encode()) for name, value in SECURITY_HEADERS.items()]
-
-
-class SecurityHeaders:
-    """Middleware that adds `SECURITY_HEADERS` to every response."""
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], *_SECURITY_HEADERS]
-            await send(message)
-
-        await self._app(scope, receive, send_with_headers)
 
 
 def _add_dashboard(app: FastAPI) -> None:

@@ -128,6 +128,12 @@ async def _http_error(_: Request, error: Exception) -> JSONResponse:
     return error_response(error.status_code, name, str(error.detail), dict(error.headers or {}))
 
 
+def internal_error(scope: Scope, error: Exception) -> JSONResponse:
+    """Log an unexpected error, and return problem details that do not reveal it."""
+    log.error("%s %s", scope["method"], scope["path"], exc_info=error)
+    return error_response(500, "internal-error", INTERNAL)
+
+
 class UnexpectedErrors:
     """Middleware that logs an unexpected error and returns problem details with status 500.
 
@@ -152,5 +158,4 @@ class UnexpectedErrors:
         except Exception as error:
             if scope["type"] != "http" or started:
                 raise
-            log.error("%s %s", scope["method"], scope["path"], exc_info=error)
-            await error_response(500, "internal-error", INTERNAL)(scope, receive, send)
+            await internal_error(scope, error)(scope, receive, send)

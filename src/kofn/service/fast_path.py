@@ -1,7 +1,12 @@
-"""Decisions and rewards without the framework's routing and dependencies, which take most of a short request's time."""
+"""Decisions and rewards without the framework, which takes most of a short request's time.
+
+The functions of the routes, the checks, the errors, the headers, the log and the metrics are those of all requests;
+only routing, dependencies and middleware of the framework are left out.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -12,11 +17,13 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kofn.core import KofnError
-from kofn.service import models, routes
+from kofn.service import logs, models, routes
 from kofn.service.auth import check_scope
 from kofn.service.bodies import THREAD_FROM, is_json
 from kofn.service.context import Context
-from kofn.service.errors import ApiError, response_to
+from kofn.service.errors import ApiError, internal_error, response_to
+from kofn.service.headers import SECURITY_HEADERS
+from kofn.service.settings import Settings
 
 Endpoint = Callable[[Context, str, Any], Awaitable[Response]]
 
@@ -26,56 +33,86 @@ ENDPOINTS: dict[str, tuple[Endpoint, type[BaseModel]]] = {
 }
 """The functions of the routes, and their bodies, by the last part of their path."""
 
+PATHS = {f"/api/campaigns/{{name}}/{last}": last for last in ENDPOINTS}
+
 
 class FastPath:
-    """Middleware that calls the functions of two routes directly, with the same checks.
+    """Handles ordinary requests for decisions and rewards.
 
-    What is not an ordinary request, such as a large or malformed body, is left to the routes.
+    What is not ordinary, such as a large or malformed body, is left to the framework.
     """
 
-    def __init__(self, app: ASGIApp, api: FastAPI) -> None:
-        self._app, self._api = app, api
-        paths = {f"/api/campaigns/{{name}}/{last}": last for last in ENDPOINTS}
+    def __init__(self, api: FastAPI, framework: ASGIApp, settings: Settings) -> None:
+        self._api, self._framework = api, framework
+        self._root, self._log = settings.root_path, settings.access_log
         posts = (route for route in routes.api_router.routes if "POST" in (getattr(route, "methods", None) or ()))
         self._routes: dict[str, Any] = {
-            paths[path]: route for route in posts if (path := getattr(route, "path", "")) in paths
+            PATHS[path]: route for route in posts if (path := getattr(route, "path", "")) in PATHS
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
-        name, last = _match(scope)
+        name, last = self._match(scope)
         request = Request(scope, receive)
         if last is None or not _is_ordinary(request):
-            await self._app(scope, receive, send)
+            await self._framework(scope, receive, send)
             return
-        route, (endpoint, model) = self._routes[last], ENDPOINTS[last]
-        before = {key: scope.get(key) for key in ("route", "path_params")}
-        scope["route"], scope["path_params"] = route, {"name": name}
+        scope["route"], scope["path_params"] = self._routes[last], {"name": name}
+        id = logs.id_of(request.headers)
+        reset, begun = logs.request_id.set(id), time.perf_counter()
+        try:
+            response = await self._response(request, name, last)
+            headers = [*response.raw_headers, *SECURITY_HEADERS, (b"x-request-id", id.encode())]
+            await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+            await send({"type": "http.response.body", "body": response.body})
+            seconds = time.perf_counter() - begun
+            self._api.state.context.metrics.count_request(scope, response.status_code, seconds)
+            if self._log:
+                logs.log_request(scope, response.status_code, seconds)
+        except _NotOrdinary as unusual:
+            del scope["route"], scope["path_params"]
+            await self._framework(scope, _replay(unusual.message, receive), send)
+        finally:
+            logs.request_id.reset(reset)
+
+    def _match(self, scope: Scope) -> tuple[str, str | None]:
+        """Return the name of the campaign and the last part of the path; None if the request is for another route."""
+        if scope["type"] == "http" and scope["method"] == "POST":
+            path, root = scope["path"], self._root
+            parts = (path[len(root) :] if root and path.startswith(f"{root}/") else path).split("/")
+            if len(parts) == 5 and parts[4] in ENDPOINTS and parts[1:3] == ["api", "campaigns"]:
+                return parts[3], parts[4] if len(parts[3]) <= models.MAX_NAME else None
+        return "", None
+
+    async def _response(self, request: Request, name: str, last: str) -> Response:
+        """Return the response. The token is checked before the body is received."""
+        endpoint, model = ENDPOINTS[last]
         try:
             access = await self._api.state.authenticator.access(request)
-            check_scope(access, request, route.path)
+            check_scope(access, request, self._routes[last].path)
             request.state.access = access
-            body = await request.body()
+            message = await request.receive()
+            if message["type"] != "http.request" or message.get("more_body"):  # it arrives in pieces, or not at all
+                raise _NotOrdinary(message)
             try:
-                parsed = model.__pydantic_validator__.validate_json(body)
-            except ValidationError:  # the route explains it
-                scope.update(before)
-                await self._app(scope, _replay(body, receive), send)
-                return
-            response = await endpoint(self._api.state.context, name, parsed)
+                parsed = model.__pydantic_validator__.validate_json(message["body"])
+            except ValidationError:  # the framework explains it
+                raise _NotOrdinary(message) from None
+            return await endpoint(self._api.state.context, name, parsed)
         except (KofnError, ApiError) as error:
-            response = await response_to(request, error)
-        await response(scope, receive, send)
+            return await response_to(request, error)
+        except _NotOrdinary:
+            raise
+        except Exception as error:
+            return internal_error(request.scope, error)
 
 
-def _match(scope: Scope) -> tuple[str, str | None]:
-    """Return the name of the campaign and the last part of the path; None if the request is for another route."""
-    if scope["type"] == "http" and scope["method"] == "POST":
-        path, root = scope["path"], scope.get("root_path", "")
-        parts = (path[len(root) :] if root and path.startswith(f"{root}/") else path).split("/")
-        if len(parts) == 5 and parts[1:3] == ["api", "campaigns"] and parts[4] in ENDPOINTS and len(parts[3]) <= 200:
-            return parts[3], parts[4]
-    return "", None
+class _NotOrdinary(Exception):
+    """A request that the framework must handle, with the first message of its body, which has been received."""
+
+    def __init__(self, message: Message) -> None:
+        super().__init__()
+        self.message = message
 
 
 def _is_ordinary(request: Request) -> bool:
@@ -83,9 +120,9 @@ def _is_ordinary(request: Request) -> bool:
     return len(length) < 10 and length.isascii() and length.isdigit() and int(length) < THREAD_FROM and is_json(request)
 
 
-def _replay(body: bytes, receive: Receive) -> Receive:
-    """Return a function that receives a body which has been read, and then what follows."""
-    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+def _replay(first: Message, receive: Receive) -> Receive:
+    """Return a function that receives a message which has been received, and then what follows."""
+    messages = [first]
 
     async def receive_again() -> Message:
         return messages.pop() if messages else await receive()

@@ -110,8 +110,7 @@ class RequestLog:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        given = Headers(scope=scope).get("x-request-id", "")
-        id = given if REQUEST_ID.fullmatch(given) else f"{new_stamp(64):016x}"
+        id = id_of(Headers(scope=scope))
         reset = request_id.set(id)
         begun, status = time.perf_counter(), 0
 
@@ -126,18 +125,26 @@ class RequestLog:
             await self._app(scope, receive, send_with_id)
         finally:
             if self._enabled:
-                self._log(scope, status, time.perf_counter() - begun)
+                log_request(scope, status, time.perf_counter() - begun)
             request_id.reset(reset)
 
-    def _log(self, scope: Scope, status: int, seconds: float) -> None:
-        granted = scope.get("state", {}).get("access")
-        fields = {
-            "method": scope["method"],
-            "path": getattr(scope.get("route"), "path", "other"),  # the template: names of campaigns may be private
-            "status": status or None,  # None: the client was gone before the response
-            "seconds": round(seconds, 6),
-            "token": getattr(granted, "token", None),
-            "address": (scope.get("client") or [None])[0],
-        }
-        method, path, *rest = fields.values()
-        access.info("%s %s %s %.4f s token=%s from %s", method, path, *rest, extra=fields)
+
+def id_of(headers: Headers) -> str:
+    """Return the id of a request: the client's X-Request-Id if it is valid, or a random one."""
+    given = headers.get("x-request-id", "")
+    return given if REQUEST_ID.fullmatch(given) else f"{new_stamp(64):016x}"
+
+
+def log_request(scope: Scope, status: int, seconds: float) -> None:
+    """Log one request."""
+    granted = scope.get("state", {}).get("access")
+    fields = {
+        "method": scope["method"],
+        "path": getattr(scope.get("route"), "path", "other"),  # the template: names of campaigns may be private
+        "status": status or None,  # None: the client was gone before the response
+        "seconds": round(seconds, 6),
+        "token": getattr(granted, "token", None),
+        "address": (scope.get("client") or [None])[0],
+    }
+    method, path, *rest = fields.values()
+    access.info("%s %s %s %.4f s token=%s from %s", method, path, *rest, extra=fields)

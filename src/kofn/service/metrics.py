@@ -90,6 +90,14 @@ class Metrics:
         )
         store.observe_wait = self._lock_wait.observe
 
+    def count_request(self, scope: Scope, status: int, seconds: float) -> None:
+        """Count and time one request by the template of its route."""
+        route = getattr(scope.get("route"), "path", "other")
+        method = scope["method"] if scope["method"] in {"GET", "POST", "DELETE"} else "other"
+        self.requests.labels(method, route, str(status)).inc()
+        self.seconds.labels(route).observe(seconds)
+        self.update_pool()
+
     def text(self) -> bytes:
         """Return all metrics in the text format of Prometheus; or raise a StoreError if the store does not respond."""
         stored = CollectorRegistry()
@@ -209,14 +217,7 @@ class MetricsMiddleware:
 
         async def send_and_count(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._count(scope, message["status"], time.perf_counter() - started)
+                self._metrics.count_request(scope, message["status"], time.perf_counter() - started)
             await send(message)
 
         await self._app(scope, receive, send_and_count)
-
-    def _count(self, scope: Scope, status: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", "other")
-        method = scope["method"] if scope["method"] in {"GET", "POST", "DELETE"} else "other"
-        self._metrics.requests.labels(method, route, str(status)).inc()
-        self._metrics.seconds.labels(route).observe(seconds)
-        self._metrics.update_pool()

@@ -11,7 +11,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from kofn import responses
 
-Name = Annotated[str, Field(max_length=200)]
+MAX_NAME = 200
+"""Longest name of a campaign or an arm, in characters."""
+
+Name = Annotated[str, Field(max_length=MAX_NAME)]
 Range = Annotated[list[float], Field(min_length=2, max_length=2)]
 
 
