@@ -7,6 +7,7 @@ statements once and pass them to the driver; everything else uses SQLAlchemy as 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 from sqlalchemy import BindParameter, ClauseElement, Connection, bindparam
@@ -66,6 +67,11 @@ class Driver:
         self._connection = connection
         self._cursor: Any = connection.connection.cursor()
 
+    def pipeline(self) -> AbstractContextManager[Any]:
+        """Open a block in which statements are sent without waiting for the response of the one before (PostgreSQL)."""
+        raw: Any = self._connection.connection.driver_connection
+        return raw.pipeline() if hasattr(raw, "pipeline") else nullcontext()
+
     def rows(self, statement: Statement, values: Values) -> list[Any]:
         """Execute a query and return its rows as tuples."""
         self.run(statement, values)
@@ -80,11 +86,10 @@ class Driver:
             found += self.rows(query, {**values, **padded})
         return found
 
-    def run(self, statement: Statement, values: Values) -> int:
-        """Execute a statement and return the number of rows that it changed."""
+    def run(self, statement: Statement, values: Values) -> None:
+        """Execute a statement."""
         text, (bound,) = statement.bind(self._connection, [values])
         self._cursor.execute(text, bound)
-        return int(self._cursor.rowcount)
 
     def run_many(self, statement: Statement, rows: Sequence[Values]) -> None:
         """Execute a statement once per row."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
 import threading
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import Pool
 
@@ -36,6 +37,9 @@ then, and nothing of it is stored."""
 POOL = 10
 """Connections of one process to PostgreSQL; `?pool=` in the URL sets another number. More allow more transactions at
 once; all processes together must stay below the server's `max_connections`."""
+
+FRESH = 1.0
+"""Seconds after its last use in which a connection to PostgreSQL is used again without a test whether it works."""
 
 MAX_CACHED = 64
 """Campaigns of one store whose policy and plan are kept in memory. A higher value needs more memory, and reads less
@@ -76,7 +80,7 @@ class Store:
         self.url = _checked(url)
         self.clock: Callable[[], float] = time.time
         self._policies: OrderedDict[int, tuple[int, Any, Any]] = OrderedDict()  # stamp, roster, snapshot
-        self._working: OrderedDict[int, tuple[Any, Any]] = OrderedDict()  # row and plan, as this process wrote them
+        self._working: OrderedDict[int, Any] = OrderedDict()  # row and plan, as this process wrote them
         self.observe_wait: Callable[[float], object] = lambda _: None  # called with the seconds that a write waited
         self._sqlite = self.url.get_backend_name() == "sqlite"
         self._pool = _pool_size(self.url)
@@ -227,15 +231,15 @@ class Store:
             self._policies.move_to_end(campaign)
             return known[1:]
 
-    def keep_working(self, campaign: int, row: Any, plan: Any) -> None:
+    def keep_working(self, campaign: int, working: Any) -> None:
         """Keep the row and the plan that were committed, for the next transaction on this campaign."""
         with self._caching:
-            self._working[campaign] = row, plan
+            self._working[campaign] = working
             self._working.move_to_end(campaign)
             while len(self._working) > MAX_CACHED:
                 self._working.popitem(last=False)
 
-    def take_working(self, campaign: int) -> tuple[Any, Any] | None:
+    def take_working(self, campaign: int) -> Any:
         """Return and drop the row and the plan of the last transaction: if the next one fails, they are read again."""
         with self._caching:
             return self._working.pop(campaign, None)
@@ -339,12 +343,26 @@ def _postgres_engine(url: URL, pool: int) -> Engine:
     options: dict[str, Any] = {"connect_timeout": round(LOCK_TIMEOUT), "tcp_user_timeout": round(1000 * IDLE_TIMEOUT)}
     arguments = {name: value for name, value in options.items() if name not in given}
     arguments["options"] = f"{own} {given.pop('options', '')}".strip()
-    return create_engine(
+    engine = create_engine(
         url.set(query=given),
         connect_args=arguments,
-        pool_pre_ping=True,
         pool_size=pool,
         max_overflow=0,
         pool_timeout=LOCK_TIMEOUT,
         isolation_level="READ COMMITTED",
     )  # whatever the server's default: after waiting for a locked row, a transaction must see what was written
+
+    @event.listens_for(engine, "checkin")
+    def used(_: Any, record: Any) -> None:
+        record.info["used"] = time.monotonic()
+
+    @event.listens_for(engine, "checkout")
+    def ping(connection: Any, record: Any, _: Any) -> None:
+        if time.monotonic() - record.info.get("used", -math.inf) < FRESH:
+            return
+        try:
+            engine.dialect.do_ping(connection)
+        except psycopg.Error as gone:  # the pool then opens another connection
+            raise DisconnectionError from gone
+
+    return engine

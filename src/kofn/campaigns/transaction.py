@@ -13,6 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -52,6 +53,9 @@ _COUNT = Statement(
         total=BUCKETS.c.total + bindparam("t"),
     )
 )
+_FIND_SLOT = Statement(
+    select(BUCKETS.c.slot).where(BUCKETS.c.campaign == bindparam("c"), BUCKETS.c.slot == bindparam("s"))
+)
 _INSERT_SLOT = Statement(BUCKETS.insert())
 _INSERT_EVENT = Statement(EVENTS.insert())
 
@@ -59,15 +63,25 @@ Slots = dict[int, tuple[int, int, float]]
 """Decisions, rewards and their sum, by number of the slot."""
 
 
+@dataclass
+class Working:
+    """What a process keeps of a campaign after a transaction; valid until another process writes to the campaign."""
+
+    row: CampaignRow
+    plan: PlanRows
+    slot: int | None
+
+
 class Transaction:
     """A transaction on one campaign."""
 
-    def __init__(self, store: Store, connection: Connection, row: CampaignRow, plan: PlanRows | None = None) -> None:
+    def __init__(self, store: Store, connection: Connection, row: CampaignRow, known: Working | None = None) -> None:
         self.store = store
         self.connection = connection
         self.driver = Driver(connection)
         self.row = row
-        self.plan = plan or PlanRows()
+        self.plan = known.plan if known else PlanRows()
+        self._slot = known.slot if known else None  # a slot of the history that is known to exist
         self.batches = Batches()
         self.now = store.clock()
         self.changes = 0  # grows when an operation begins to change something
@@ -145,18 +159,26 @@ class Transaction:
         self._rewarded += rewarded
         self._total += total
 
+    def _make_slot(self) -> None:
+        """Make the current slot of the history, unless it is there; make slots wider if there are too many."""
+        slot = self._current_slot()
+        if slot == self._slot or not (self._decided or self._rewarded):
+            return
+        if not self.driver.rows(_FIND_SLOT, {"c": self.id, "s": slot}):
+            self._insert_slots({slot: (0, 0, 0.0)})
+            self.row.buckets += 1
+            if self.row.buckets > MAX_POINTS:
+                self._widen_slots()
+        self._slot = self._current_slot()
+
+    def _current_slot(self) -> int:
+        return math.floor(self.now / self.row.slot_width)
+
     def _write_history(self) -> None:
-        if not (self._decided or self._rewarded):
-            return
-        slot = math.floor(self.now / self.row.slot_width)
-        added = self._decided, self._rewarded, self._total
-        self._decided, self._rewarded, self._total = 0, 0, 0.0
-        if self.driver.run(_COUNT, {"c": self.id, "s": slot, **dict(zip("drt", added, strict=True))}):
-            return
-        self._insert_slots({slot: added})
-        self.row.buckets += 1
-        if self.row.buckets > MAX_POINTS:
-            self._widen_slots()
+        if self._decided or self._rewarded:
+            added = {"d": self._decided, "r": self._rewarded, "t": self._total}
+            self.driver.run(_COUNT, {"c": self.id, "s": self._slot, **added})
+            self._decided, self._rewarded, self._total = 0, 0, 0.0
 
     def slots(self) -> Slots:
         """Return the history, oldest slot first."""
@@ -189,15 +211,17 @@ class Transaction:
 
     def write(self) -> None:
         """Write everything, and the campaign's row at the end."""
-        self.flush()
-        self._write_history()
-        update_row(self.driver, self.row, self.now)
+        self._make_slot()
+        with self.driver.pipeline():
+            self.flush()
+            self._write_history()
+            update_row(self.driver, self.row, self.now)
 
     def remember(self) -> None:
         """Keep what the next transactions can use. Call this after the commit."""
         if self._learned:
             self.store.remember(self.id, self.row.stamp, self._roster, self._snapshot)
-        self.store.keep_working(self.id, self.row, self.plan)
+        self.store.keep_working(self.id, Working(self.row, self.plan, self._slot))
 
 
 def merge_slots(slots: Mapping[int, tuple[int, int, float]], most: int) -> tuple[int, Slots]:
@@ -294,9 +318,11 @@ def _read_ahead(tx: Transaction, jobs: Sequence[Job]) -> None:
 
 def _begin(store: Store, connection: Connection, campaign: int) -> Transaction:
     """Lock a campaign. If no other process has written to it, continue with the row and the plan of this process."""
-    known, plan = store.take_working(campaign) or (None, None)
-    row = read_row(Driver(connection), campaign, lock=True, known=known)
-    return Transaction(store, connection, row, plan if row is known else None)
+    known: Working | None = store.take_working(campaign)
+    driver = Driver(connection)
+    with driver.pipeline():  # the beginning of the transaction is sent with the first query
+        row = read_row(driver, campaign, lock=True, known=known.row if known else None)
+    return Transaction(store, connection, row, known if known and row is known.row else None)
 
 
 @contextmanager
