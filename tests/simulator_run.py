@@ -36,8 +36,8 @@ from tests.simulator_world import EXPIRE_AFTER, RECORDED, SETTINGS, START, World
 ALL_CHECKS = frozenset({"keys", "forgotten", "stuck", "lost"})
 """Checks that can be switched off, to simulate code without these promises."""
 
-PROMISED = ALL_CHECKS - {"lost"}
-"""Without `lost`: a reward of a decision that a restored backup does not have may be answered as repeated."""
+PROMISED = ALL_CHECKS
+"""Checks of the present code."""
 
 MAX_GROUP = 4
 """Most calls of a group."""

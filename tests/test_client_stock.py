@@ -192,7 +192,7 @@ def test_refused_rewards_are_counted_and_some_are_kept(clock: Clock) -> None:
     assert buffer.results() == Rewarded(4, 1)
     for i in range(stock.MAX_REFUSED + 5):
         buffer.refuse(RefusedReward("a", str(i), 1.0, kofn.BadReward("too high")))
-    with pytest.raises(kofn.RewardsRefused, match=r"1,005 .* decision 0 of the campaign 'a': too high") as caught:
+    with pytest.raises(kofn.RewardsRefused, match=r"1,005 .* decision '0' of the campaign 'a': too high") as caught:
         buffer.results()
     assert len(caught.value.refused) == stock.MAX_REFUSED
     assert buffer.results() == Rewarded(0, 0)

@@ -93,7 +93,8 @@ class OpenDecision(Decision):
 class Rewarded(Response):
     """How many rewards of a batch were new, and how many had been recorded before.
 
-    `forgotten` counts rewards of expired decisions that are no longer stored: they were not recorded.
+    `forgotten` counts rewards of decisions that are no longer stored. This call did not record them; whether one had
+    been recorded before is no longer known.
     """
 
     accepted: int = field(metadata={"examples": [2]})

@@ -15,6 +15,9 @@ SLACK = 0.1
 """Share of `keep_decisions` by which stored decisions may exceed it before they are deleted. A higher value deletes
 less often, and more rows at once."""
 
+MIN_TOTALS = 1000
+"""Totals that are stored one by one whatever `keep_decisions` is, so that a repeated one is recognized by its key."""
+
 OVERTAKEN = 30
 """Fillers with a reward after which planned plays that are still missing may be planned again. A higher value waits
 longer for late rewards; a lower one plays more subsets twice."""
@@ -77,7 +80,8 @@ def compact(tx: Transaction) -> None:
     row.kept -= deleted
     row.compacted += deleted
     row.compact_at = compact_at(row)
-    tx.execute(TOTALS.delete().where(TOTALS.c.campaign == row.id, TOTALS.c.number < row.totals - keep))
+    kept = max(keep, MIN_TOTALS)
+    tx.execute(TOTALS.delete().where(TOTALS.c.campaign == row.id, TOTALS.c.number < row.totals - kept))
 
 
 def compact_at(row: CampaignRow) -> int:
@@ -108,7 +112,6 @@ def forget(tx: Transaction) -> None:
     tx.execute(BATCHES.delete().where(*forgotten))
     tx.forget_batches()
     deleted = row.expired - keep - left
-    row.forgotten_until = max(row.forgotten_until, last + 1)
     row.expired -= deleted
     row.forgotten += deleted
     row.kept -= rewards

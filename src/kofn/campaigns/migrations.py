@@ -172,7 +172,7 @@ def _to_version_3(connection: Connection) -> None:
 # Version 4: stamps of policies, idempotent decisions, plans that do not get stuck, tokens that expire.
 
 ADDED_COLUMNS_4: dict[str, dict[str, Any]] = {
-    "kofn_campaigns": {"overtaken": 0, "forgotten_until": 0, "waited": 0.0},
+    "kofn_campaigns": {"overtaken": 0, "waited": 0.0},
     "kofn_batches": {"request": None},
 }
 _V4 = MetaData()
@@ -185,14 +185,12 @@ def _to_version_4(connection: Connection) -> None:
         "kofn_campaigns ADD COLUMN stamp BIGINT NOT NULL DEFAULT 0",
         "kofn_campaigns ADD COLUMN mark BIGINT NOT NULL DEFAULT 0",
         "kofn_campaigns ADD COLUMN overtaken BIGINT NOT NULL DEFAULT 0",
-        "kofn_campaigns ADD COLUMN forgotten_until BIGINT NOT NULL DEFAULT 0",
         f"kofn_campaigns ADD COLUMN waited {double} NOT NULL DEFAULT 0",
         "kofn_campaigns ADD COLUMN made_by TEXT NOT NULL DEFAULT ''",
         "kofn_batches ADD COLUMN request BIGINT",
         f"kofn_tokens ADD COLUMN expires {double}",
     ):
         connection.execute(text(f"ALTER TABLE {column}"))
-    connection.execute(text("UPDATE kofn_campaigns SET forgotten_until = decided WHERE forgotten > 0"))
     for (campaign,) in connection.execute(text("SELECT id FROM kofn_campaigns")).all():
         stamp = {"stamp": secrets.randbits(62), "id": campaign}
         connection.execute(text("UPDATE kofn_campaigns SET stamp = :stamp WHERE id = :id"), stamp)

@@ -77,17 +77,17 @@ def _after(tx: Transaction) -> None:
 def _new_rewards(
     tx: Transaction, batches: Mapping[int, Batch], rewards: RewardBatch
 ) -> tuple[list[tuple[DecisionPlace, float]], int]:
-    """Return the rewards that are not recorded yet, and the number of decisions that are forgotten.
+    """Return the rewards that are not recorded yet, and the number of decisions that are no longer stored.
 
-    A decision with another recorded reward is refused, and one that was never made. A batch that is no longer stored
-    was rewarded completely, unless it is from the time before `forgotten_until`: then nobody knows.
+    A decision with another recorded reward is refused, and one that was never made. Of a batch that is no longer
+    stored nobody knows whether it was rewarded, so its rewards are not called repeated.
     """
     known = tx.batches.rewards_of(tx, batches.values())
     new, forgotten = [], 0
     for place, (id, value) in rewards.items():
         batch = batches.get(place.first)
         if batch is None and place.first < tx.row.decided:
-            forgotten += place.first < tx.row.forgotten_until
+            forgotten += 1
         elif batch is None or batch.salt != place.salt or place.place >= batch.count:
             raise UnknownDecision(
                 f"{id} is not a decision of this campaign, or it was made after the backup that was restored"

@@ -71,7 +71,6 @@ class CampaignRow:
     events: int  # number of the latest event
     stamp: int  # a random number for each update of the policy: equal stamps mean equal policies, plans and arms
     mark: int  # a random number for each transaction: equal marks mean that nothing has changed
-    forgotten_until: int  # number of the first decision after the last one that was forgotten
     overtaken: int  # fillers of this plan that were rewarded while planned plays were missing
     waited: float  # seconds between decisions and their rewards, summed over all of them
     made_by: str  # "demo" for campaigns of the demo, else empty

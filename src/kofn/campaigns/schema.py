@@ -46,7 +46,7 @@ CAMPAIGNS = Table(
     *map(_whole, ("plan_rows", "unplanned", "plan_plays", "observed", "free", "fillers")),
     *map(_whole, ("in_flight", "expired", "rewarded", "totalled", "totals")),
     *map(_whole, ("kept", "compact_at", "compacted", "forgotten", "buckets", "events")),
-    *map(_whole, ("stamp", "mark", "overtaken", "forgotten_until")),
+    *map(_whole, ("stamp", "mark", "overtaken")),
     _number("waited"),
     _text("made_by"),
     sqlite_autoincrement=True,  # the id of a deleted campaign is never used again: other processes may hold it

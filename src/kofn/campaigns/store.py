@@ -99,6 +99,11 @@ class Store:
         self.groups = GroupCommit(1 if self._sqlite else max(1, self._pool // 2))
         self._working.clear()
 
+    @property
+    def locks_campaigns(self) -> bool:
+        """Whether a transaction locks one campaign, as on PostgreSQL, or the whole store."""
+        return not self._sqlite
+
     def lock_of(self, campaign: int) -> int:
         """Return the number of the lock that a transaction on a campaign takes: SQLite has one for all campaigns."""
         return 0 if self._sqlite else campaign
@@ -158,11 +163,13 @@ class Store:
                 with self._engine.begin() as connection:
                     yield connection
                 return
+            began = time.monotonic()
             if not self._lock.acquire(timeout=LOCK_TIMEOUT):
                 waited = f"another thread has written to it for {LOCK_TIMEOUT:g} seconds"
                 raise StoreError(f"the store {self} is busy: {waited}")
             try:
                 with self._written(self._writer or self._engine.connect()) as connection:
+                    self.observe_wait(time.monotonic() - began)
                     yield connection
             finally:
                 self._lock.release()

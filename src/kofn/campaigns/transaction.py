@@ -278,7 +278,6 @@ def _attempt(store: Store, jobs: Sequence[Job]) -> list[tuple[Any, Exception | N
     """Execute operations in one transaction and commit it; return the result or the error of each."""
     outcomes: list[tuple[Any, Exception | None]] = []
     opened: dict[int, Transaction] = {}
-    began = time.monotonic()
     with store.write() as connection:
         for job in jobs:
             try:
@@ -288,8 +287,6 @@ def _attempt(store: Store, jobs: Sequence[Job]) -> list[tuple[Any, Exception | N
                     raise
                 outcomes.append((None, why))
                 continue
-            if not opened:
-                store.observe_wait(time.monotonic() - began)
             if job.campaign not in opened:
                 opened[job.campaign] = tx
                 _read_ahead(tx, [each for each in jobs if each.campaign == job.campaign])
@@ -319,9 +316,11 @@ def _read_ahead(tx: Transaction, jobs: Sequence[Job]) -> None:
 def _begin(store: Store, connection: Connection, campaign: int) -> Transaction:
     """Lock a campaign. If no other process has written to it, continue with the row and the plan of this process."""
     known: Working | None = store.take_working(campaign)
-    driver = Driver(connection)
+    driver, began = Driver(connection), time.monotonic()
     with driver.pipeline():  # the beginning of the transaction is sent with the first query
         row = read_row(driver, campaign, lock=True, known=known.row if known else None)
+    if store.locks_campaigns:
+        store.observe_wait(time.monotonic() - began)
     return Transaction(store, connection, row, known if known and row is known.row else None)
 
 

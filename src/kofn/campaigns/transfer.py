@@ -49,7 +49,6 @@ _COUNTERS = (
     "forgotten",
     "fillers",
     "overtaken",
-    "forgotten_until",
 )
 _LOCAL = ("id", "stamp", "mark", "made_by")
 """Columns of a campaign that belong to its store, and are not exported."""

@@ -260,7 +260,10 @@ def _echo_rewarded(rewarded: Rewarded, as_json: bool) -> None:
     else:
         click.echo(f"accepted {rewarded.accepted:,}, repeated {rewarded.repeated:,}")
         if rewarded.forgotten:
-            click.echo(f"forgotten {rewarded.forgotten:,}: these decisions expired and are no longer stored", err=True)
+            click.echo(
+                f"forgotten {rewarded.forgotten:,}: these decisions are no longer stored, so their rewards were not recorded",
+                err=True,
+            )
 
 
 @campaign.command("reward-total", context_settings=NEGATIVE)

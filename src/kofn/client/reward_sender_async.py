@@ -109,7 +109,7 @@ class AsyncRewardSender:
 
     def _refuse(self, campaign: str, pairs: Pairs, error: Exception) -> None:
         reason = error if isinstance(error, KofnError) else calls.not_sent(error)
-        log.error("%d rewards of %s, from %s on, are not recorded: %s", len(pairs), campaign, pairs[0][0], reason)
+        log.error("%d rewards of %s, from %a on, are not recorded: %s", len(pairs), campaign, pairs[0][0], reason)
         for id, value in pairs:
             refused = RefusedReward(campaign, id, value, reason)
             self._buffer.refuse(refused)

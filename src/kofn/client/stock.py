@@ -210,7 +210,7 @@ class Buffer:
         if refused:
             first = refused[0]
             raise RewardsRefused(
-                f"{count:,} buffered reward(s) were not recorded; the first, of decision {first.id} of the campaign "
+                f"{count:,} buffered reward(s) were not recorded; the first, of decision {first.id!a} of the campaign "
                 f"{first.campaign!r}: {first.error}",
                 refused,
             ) from first.error

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import logging
 import math
-import re
 import threading
 import time
 from collections import OrderedDict, deque
@@ -27,6 +25,7 @@ from starlette.types import Message
 
 from kofn.campaigns import Store
 from kofn.core import KofnError
+from kofn.service.bodies import refuse_surrogates
 from kofn.service.errors import ApiError
 from kofn.service.limits import FailedTokens, network, quiet
 from kofn.service.settings import Settings, is_loopback
@@ -54,9 +53,6 @@ SESSION = "session"
 """Name of the token that `kofn serve` prints. It is valid until the service stops."""
 
 READ_METHODS = {"GET", "HEAD", "OPTIONS"}
-
-SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]|\x00")
-"""What a body contains that may have a lone surrogate: an escape, its bytes in UTF-8, or another encoding of JSON."""
 
 DECIDE_ROUTES = ("/decisions", "/rewards", "/totals")
 """Ends of the routes to which a token with scope `decide` may post."""
@@ -235,13 +231,8 @@ class _CheckedRequest(Request):
     """A request whose JSON has no lone surrogates, which neither the store nor a response can represent."""
 
     async def json(self) -> Any:
-        body, parsed = await self.body(), await super().json()
-        if SURROGATE.search(body):
-            try:
-                json.dumps(parsed, ensure_ascii=False).encode()
-            except UnicodeEncodeError:
-                detail = "the body has a lone surrogate, such as \\ud800: send text that UTF-8 can represent"
-                raise ApiError(422, "malformed-request", detail) from None
+        parsed = await super().json()
+        refuse_surrogates(await self.body(), parsed)
         return parsed
 
 

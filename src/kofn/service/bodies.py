@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -44,6 +45,20 @@ CHUNK = MIB
 
 ROWS = 1000
 """Entries of a list that are written as JSON at once, so that other threads get their turn."""
+
+
+SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]|\xed[\xa0-\xbf]|\x00")
+"""What a body contains that may have a lone surrogate: an escape, its bytes in UTF-8, or another encoding of JSON."""
+
+
+def refuse_surrogates(body: bytes, parsed: Any) -> None:
+    """Raise an `ApiError` if a body has a lone surrogate, which neither the store nor a response can represent."""
+    if SURROGATE.search(body):
+        try:
+            json.dumps(parsed, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            detail = "the body has a lone surrogate, such as \\ud800: send text that UTF-8 can represent"
+            raise ApiError(422, "malformed-request", detail) from None
 
 
 class Bodies(APIRoute):
@@ -110,6 +125,7 @@ def _parse(body: bytes, model: type[BaseModel]) -> BaseModel:
         raise RequestValidationError([where | {"ctx": {"error": error.msg}}]) from error
     except (ValueError, RecursionError) as error:  # not UTF-8, a number with too many digits, or nested too deeply
         raise ApiError(400, "malformed-request", "There was an error parsing the body") from error
+    refuse_surrogates(body, parsed)
     try:
         return model.model_validate(parsed)
     except ValidationError as error:

@@ -53,8 +53,7 @@ class FastPath:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         name, last = self._match(scope)
-        request = Request(scope, receive)
-        if last is None or not _is_ordinary(request):
+        if last is None or not _is_ordinary(request := Request(scope, receive)):
             await self._framework(scope, receive, send)
             return
         scope["route"], scope["path_params"] = self._routes[last], {"name": name}

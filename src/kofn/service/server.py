@@ -110,12 +110,12 @@ def raise_file_limit() -> int | None:
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = hard if hard != resource.RLIM_INFINITY else max(soft, 65_536)
+    limit = hard if hard != resource.RLIM_INFINITY else max(soft, 65_536)
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     except (OSError, ValueError):  # macOS allows less than it says
-        wanted = soft
-    return wanted
+        limit = soft
+    return limit
 
 
 def serve(listener: socket.socket, settings: Settings, *, workers: int = 1, demo: bool = False) -> int:
@@ -127,6 +127,7 @@ def serve(listener: socket.socket, settings: Settings, *, workers: int = 1, demo
     settings.to_environment()
     options: dict[str, Any] = {
         "factory": True,
+        "lifespan": "on",  # an error in it stops the service
         "http": LimitedProtocol,
         "log_config": None,
         "access_log": False,  # `kofn.service.logs` has its own
