@@ -204,7 +204,7 @@ def small_backup(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "shop.backup"
 
 
-def changed(file: Path, statement: str) -> None:
+def damage(file: Path, statement: str) -> None:
     with closing(sqlite3.connect(file)) as connection:
         connection.execute(statement)
         connection.commit()
@@ -233,7 +233,7 @@ def changed(file: Path, statement: str) -> None:
 def test_a_damaged_backup_is_refused(small_backup: Path, tmp_path: Path, statement: str, message: str) -> None:
     file = tmp_path / "shop.backup"
     shutil.copy(small_backup, file)
-    changed(file, statement)
+    damage(file, statement)
     with pytest.raises(kofn.BadRecord, match=message):
         restore(file, f"sqlite:///{tmp_path}/new.db?synchronous=normal")
     assert list(tmp_path.iterdir()) == [file]

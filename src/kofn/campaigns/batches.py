@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from sqlalchemy import bindparam, select
 
 from kofn.campaigns.schema import BATCHES, REWARDS
-from kofn.campaigns.statements import ListStatement, Statement
+from kofn.campaigns.statements import Driver, ListStatement, Statement
 
 if TYPE_CHECKING:
     from kofn.campaigns.transaction import Transaction
@@ -66,22 +66,34 @@ class Batches:
         self._rewards: dict[int, dict[int, float]] = {}  # by batch and place, of batches that have been read
         self._new_rewards: list[dict[str, float]] = []
 
+    def ask(self, driver: Driver, campaign: int, firsts: Set[int], requests: Set[int]) -> Callable[[], None]:
+        """Send the queries for batches, by number and by request; return a function that keeps them."""
+        by_number = driver.ask_in(_BY_NUMBER, {"c": campaign}, firsts)
+        by_request = driver.ask_in(_BY_REQUEST, {"c": campaign}, requests)
+
+        def keep() -> None:
+            self._asked |= firsts
+            self._requests.update((each, []) for each in requests)
+            for answer in by_number:
+                for row in answer():
+                    self._keep(Batch(*row))
+            for answer in by_request:
+                for row in answer():
+                    self._requests[row[-1]].append(self._keep(Batch(*row)))
+
+        return keep
+
     def load(self, tx: Transaction, firsts: Iterable[int]) -> dict[int, Batch]:
         """Return the batches with these numbers that are stored."""
         firsts = set(firsts)
         if missing := firsts - self._asked:
-            for row in tx.driver.rows_in(_BY_NUMBER, {"c": tx.id}, missing):
-                self._keep(Batch(*row))
-            self._asked |= missing
+            self.ask(tx.driver, tx.id, missing, frozenset())()
         return {first: self._known[first] for first in firsts if first in self._known}
 
     def load_requests(self, tx: Transaction, requests: Iterable[int]) -> None:
         """Read the batches that were made by calls with these keys."""
         if missing := set(requests) - self._requests.keys():
-            self._requests.update((each, []) for each in missing)
-            for row in tx.driver.rows_in(_BY_REQUEST, {"c": tx.id}, missing):
-                batch = self._keep(Batch(*row))
-                self._requests[row[-1]].append(batch)
+            self.ask(tx.driver, tx.id, frozenset(), missing)()
 
     def of_request(self, tx: Transaction, request: int) -> list[Batch]:
         """Return the batches that were made by a call with this key, in order."""

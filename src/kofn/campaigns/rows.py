@@ -7,7 +7,7 @@ import os
 import random
 import secrets
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 from hashlib import blake2b
 from operator import attrgetter
@@ -128,17 +128,27 @@ _CHANGING_OF = attrgetter(*_CHANGING)
 _MARK = _NAMES.index("mark")
 
 
-def read_row(driver: Driver, campaign: int, *, lock: bool = False, known: CampaignRow | None = None) -> CampaignRow:
-    """Return the campaign's row; with `lock`, no other transaction can write to it until this one ends.
+def ask_row(driver: Driver, campaign: int, *, lock: bool = False) -> Callable[[CampaignRow | None], CampaignRow]:
+    """Send the query of `read_row`, and return a function that returns the row.
 
-    If nothing has changed since `known` was written, it is returned itself.
+    If nothing has changed since the row that it is called with was written, it returns that one itself.
     """
-    found = driver.rows(_LOCK if lock else _PLAIN_READ, {"campaign": campaign})
-    if not found:
-        raise NoSuchCampaign("this campaign has been deleted")
-    *values, version = found[0]
-    check_version(version)
-    return known if known is not None and known.mark == values[_MARK] else CampaignRow(*values)
+    answer = driver.ask(_LOCK if lock else _PLAIN_READ, {"campaign": campaign})
+
+    def row(known: CampaignRow | None) -> CampaignRow:
+        found = answer()
+        if not found:
+            raise NoSuchCampaign("this campaign has been deleted")
+        *values, version = found[0]
+        check_version(version)
+        return known if known is not None and known.mark == values[_MARK] else CampaignRow(*values)
+
+    return row
+
+
+def read_row(driver: Driver, campaign: int, *, lock: bool = False) -> CampaignRow:
+    """Return the campaign's row; with `lock`, no other transaction can write to it until this one ends."""
+    return ask_row(driver, campaign, lock=lock)(None)
 
 
 def update_row(driver: Driver, row: CampaignRow, now: float) -> None:

@@ -72,19 +72,28 @@ class Driver:
         raw: Any = self._connection.connection.driver_connection
         return raw.pipeline() if hasattr(raw, "pipeline") else nullcontext()
 
+    def ask(self, statement: Statement, values: Values) -> Callable[[], list[Any]]:
+        """Send a query, and return a function that returns its rows. In a pipeline, several are sent at once."""
+        cursor: Any = self._connection.connection.cursor()
+        text, (bound,) = statement.bind(self._connection, [values])
+        cursor.execute(text, bound)
+        return cursor.fetchall  # type: ignore[no-any-return]
+
+    def ask_in(self, statement: ListStatement, values: Values, listed: Iterable[int]) -> list[Callable[[], list[Any]]]:
+        """Send a query for all values of a list, in several statements if they are many."""
+        asked = []
+        for some in chunks(sorted(set(listed))):
+            query, padded = statement.of(some)
+            asked.append(self.ask(query, {**values, **padded}))
+        return asked
+
     def rows(self, statement: Statement, values: Values) -> list[Any]:
         """Execute a query and return its rows as tuples."""
-        self.run(statement, values)
-        found: list[Any] = self._cursor.fetchall()
-        return found
+        return self.ask(statement, values)()
 
     def rows_in(self, statement: ListStatement, values: Values, listed: Iterable[int]) -> list[Any]:
         """Execute a query for all values of a list, and return its rows."""
-        found: list[Any] = []
-        for some in chunks(sorted(set(listed))):
-            query, padded = statement.of(some)
-            found += self.rows(query, {**values, **padded})
-        return found
+        return [row for answer in self.ask_in(statement, values, listed) for row in answer()]
 
     def run(self, statement: Statement, values: Values) -> None:
         """Execute a statement."""

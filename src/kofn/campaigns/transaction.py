@@ -23,7 +23,7 @@ from sqlalchemy import Connection, bindparam, select
 from kofn.campaigns.batches import Batches
 from kofn.campaigns.group_commit import Job
 from kofn.campaigns.plan_rows import PlanRows
-from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, read_row, update_row
+from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, ask_row, read_row, update_row
 from kofn.campaigns.schema import BUCKETS, EVENTS, ROSTERS, STATES
 from kofn.campaigns.statements import Driver, Statement
 from kofn.campaigns.store import Store
@@ -209,13 +209,15 @@ class Transaction:
         self.flush()
         self.batches = Batches()
 
-    def write(self) -> None:
-        """Write everything, and the campaign's row at the end."""
+    def write(self, *, commit: bool = False) -> None:
+        """Write everything, and the campaign's row at the end; with `commit`, all of it is sent with the commit."""
         self._make_slot()
         with self.driver.pipeline():
             self.flush()
             self._write_history()
             update_row(self.driver, self.row, self.now)
+            if commit:
+                self.connection.connection.commit()
 
     def remember(self) -> None:
         """Keep what the next transactions can use. Call this after the commit."""
@@ -281,15 +283,13 @@ def _attempt(store: Store, jobs: Sequence[Job]) -> list[tuple[Any, Exception | N
     with store.write() as connection:
         for job in jobs:
             try:
-                tx = opened.get(job.campaign) or _begin(store, connection, job.campaign)
+                tx = opened.get(job.campaign) or _begin(store, connection, job.campaign, jobs)
             except KofnError as why:
                 if isinstance(why, StoreError):
                     raise
                 outcomes.append((None, why))
                 continue
-            if job.campaign not in opened:
-                opened[job.campaign] = tx
-                _read_ahead(tx, [each for each in jobs if each.campaign == job.campaign])
+            opened[job.campaign] = tx
             before = tx.changes
             try:
                 outcomes.append((job.work(tx), None))
@@ -299,29 +299,32 @@ def _attempt(store: Store, jobs: Sequence[Job]) -> list[tuple[Any, Exception | N
                 outcomes.append((None, why))
         for tx in opened.values():
             if tx.changes:
-                tx.write()
+                tx.write(commit=store.locks_campaigns)
     for tx in opened.values():
         tx.remember()
     return outcomes
 
 
-def _read_ahead(tx: Transaction, jobs: Sequence[Job]) -> None:
-    """Read together what the operations would read one after another."""
-    if batches := {first for job in jobs for first in job.batches}:
-        tx.batches.load(tx, batches)
-    if requests := {request for job in jobs for request in job.requests}:
-        tx.batches.load_requests(tx, requests)
+def _begin(store: Store, connection: Connection, campaign: int, jobs: Sequence[Job]) -> Transaction:
+    """Lock a campaign, and read together what its operations would read one after another.
 
-
-def _begin(store: Store, connection: Connection, campaign: int) -> Transaction:
-    """Lock a campaign. If no other process has written to it, continue with the row and the plan of this process."""
+    If no other process has written to it, continue with the row and the plan of this process.
+    """
     known: Working | None = store.take_working(campaign)
-    driver, began = Driver(connection), time.monotonic()
-    with driver.pipeline():  # the beginning of the transaction is sent with the first query
-        row = read_row(driver, campaign, lock=True, known=known.row if known else None)
+    ours = [job for job in jobs if job.campaign == campaign]
+    firsts = {first for job in ours for first in job.batches}
+    requests = {request for job in ours for request in job.requests}
+    driver, batches, began = Driver(connection), Batches(), time.monotonic()
+    with driver.pipeline():  # all of it is sent at once
+        answer = ask_row(driver, campaign, lock=True)
+        keep = batches.ask(driver, campaign, firsts, requests)
+        row = answer(known.row if known else None)
+        keep()
     if store.locks_campaigns:
         store.observe_wait(time.monotonic() - began)
-    return Transaction(store, connection, row, known if known and row is known.row else None)
+    tx = Transaction(store, connection, row, known if known and row is known.row else None)
+    tx.batches = batches
+    return tx
 
 
 @contextmanager

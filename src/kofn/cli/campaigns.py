@@ -260,10 +260,8 @@ def _echo_rewarded(rewarded: Rewarded, as_json: bool) -> None:
     else:
         click.echo(f"accepted {rewarded.accepted:,}, repeated {rewarded.repeated:,}")
         if rewarded.forgotten:
-            click.echo(
-                f"forgotten {rewarded.forgotten:,}: these decisions are no longer stored, so their rewards were not recorded",
-                err=True,
-            )
+            reason = "these decisions are no longer stored, so their rewards were not recorded"
+            click.echo(f"forgotten {rewarded.forgotten:,}: {reason}", err=True)
 
 
 @campaign.command("reward-total", context_settings=NEGATIVE)

@@ -91,7 +91,7 @@ export const remove = async (name) => json("DELETE", at(name));
 export const exported = async (name) => (await send("GET", `${at(name)}/export`)).blob();
 
 /** Follow the stream of one campaign, or of all, until it ends. Uses fetch, because EventSource cannot send a token. */
-export async function stream(name, signal, opened, changed) {
+export async function stream(name, signal, opened, onChange) {
   const response = await send("GET", `${name ? at(name) : ""}/stream`, undefined, signal);
   opened();
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -100,6 +100,6 @@ export async function stream(name, signal, opened, changed) {
     if (done) return;
     const messages = (rest + value).replaceAll("\r\n", "\n").split("\n\n");
     rest = messages.pop();
-    if (messages.some((message) => /^data:/m.test(message))) changed();
+    if (messages.some((message) => /^data:/m.test(message))) onChange();
   }
 }

@@ -164,7 +164,7 @@ export function listPage({ create, failed, state, may }) {
     refresh.stop();
     stopWatching();
   };
-  stopWatching = watch(null, { changed: refresh, state });
+  stopWatching = watch(null, { onChange: refresh, state });
   refresh();
 
   function step(by) {

@@ -60,7 +60,7 @@ export function campaignPage(name, { failed, state, home, may }) {
   }
 
   const refresh = throttled(load, RELOAD_INTERVAL);
-  stopWatching = watch(name, { changed: refresh, state });
+  stopWatching = watch(name, { onChange: refresh, state });
   refresh();
   return {
     element,

@@ -19,9 +19,9 @@ const wait = (ms, signal) =>
     );
   });
 
-/** Call `changed` whenever the campaign (null: any) may have changed, and `state` with "live" or "polling". Returns a
+/** Call `onChange` whenever the campaign (null: any) may have onChange, and `state` with "live" or "polling". Returns a
  * function that stops it. */
-export function watch(name, { changed, state }) {
+export function watch(name, { onChange, state }) {
   let current = new AbortController();
 
   async function listen({ signal }) {
@@ -32,9 +32,9 @@ export function watch(name, { changed, state }) {
           signal,
           () => {
             state("live");
-            changed();
+            onChange();
           },
-          changed,
+          onChange,
         );
         continue; // a stream that ends normally is opened again
       } catch (error) {
@@ -42,7 +42,7 @@ export function watch(name, { changed, state }) {
       }
       state("polling");
       for (const end = Date.now() + RETRY_STREAM_AFTER; Date.now() < end && !signal.aborted;) {
-        changed();
+        onChange();
         await wait(POLL_INTERVAL, signal);
       }
     }
