@@ -66,18 +66,22 @@ class Driver:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._cursor: Any = connection.connection.cursor()
+        self._pipelined = connection.dialect.name == "postgresql"
 
     def pipeline(self) -> AbstractContextManager[Any]:
         """Open a block in which statements are sent without waiting for the response of the one before (PostgreSQL)."""
         raw: Any = self._connection.connection.driver_connection
-        return raw.pipeline() if hasattr(raw, "pipeline") else nullcontext()
+        return raw.pipeline() if self._pipelined else nullcontext()
 
     def ask(self, statement: Statement, values: Values) -> Callable[[], list[Any]]:
         """Send a query, and return a function that returns its rows. In a pipeline, several are sent at once."""
         cursor: Any = self._connection.connection.cursor()
         text, (bound,) = statement.bind(self._connection, [values])
         cursor.execute(text, bound)
-        return cursor.fetchall  # type: ignore[no-any-return]
+        if self._pipelined:
+            return cursor.fetchall  # type: ignore[no-any-return]
+        found: list[Any] = cursor.fetchall()  # at once: on SQLite, a query that is not read to its end keeps a lock
+        return lambda: found
 
     def ask_in(self, statement: ListStatement, values: Values, listed: Iterable[int]) -> list[Callable[[], list[Any]]]:
         """Send a query for all values of a list, in several statements if they are many."""
