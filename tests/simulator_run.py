@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -137,7 +138,7 @@ class Process:
         jobs = [self._job(call) for call in calls]
         lock, execute = jobs[0].lock, jobs[0].execute
         for each in jobs:
-            groups._enqueue(lock, each.job)
+            groups._enqueue(lock, each.job, threading.get_ident())
         with patch.object(groups, "_go_on", lambda *_: None):  # no thread goes on with what a dead process left
             try:
                 groups._lead(lock, execute)

@@ -399,6 +399,19 @@ def test_a_store_that_was_migrated_meanwhile_is_left_alone(store_url: str) -> No
     campaign.reward(decision.id, 1.0)
 
 
+def test_a_key_keeps_all_of_its_decisions_or_none(sqlite_store: str) -> None:
+    """Old decisions are deleted, but not a part of those that were made together under a key."""
+    campaign = create(sqlite_store, keep_decisions=50)
+    first = campaign.decide(10, key="order")
+    campaign.rewards(rewards_for(first[:4]))
+    play(campaign, 400, batch=10)
+    assert campaign.decide(10, key="order") == first
+    campaign.rewards(rewards_for(first[4:]))
+    play(campaign, 400, batch=10)
+    assert campaign.rewards(rewards_for(first)) == Rewarded(0, 0, forgotten=10)
+    checked(campaign)
+
+
 # Locks.
 
 

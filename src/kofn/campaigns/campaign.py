@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from datetime import timedelta
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, cast, overload
 
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
@@ -55,12 +56,24 @@ class Campaign:
     def __init__(self, store: Store, row: CampaignRow) -> None:
         self.store = store
         self.name = row.name
+        self._done: Promise | None = None
         self._id, self._secret, self._range = row.id, row.key, (row.low, row.high)
 
     def _write(self, work: Callable[[Transaction], T]) -> T:
         """Execute an operation, together with those of other callers that wait."""
-        result: T = transaction.run(self.store, Job(self._id, self._same(work)))
+        job = Job(self._id, self._same(work))
+        if self._done is not None:
+            job.done = self._done
+            transaction.submit(self.store, job)
+            return cast(T, None)
+        result: T = transaction.run(self.store, job)
         return result
+
+    def submit(self, done: Promise, change: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+        """Let another thread execute a change, such as `Campaign.pause`, which delivers its result to `done`."""
+        submitting = copy(self)
+        submitting._done = done
+        change(submitting, *arguments, **options)
 
     def _same(self, work: Callable[[Transaction], T]) -> Callable[[Transaction], T]:
         """Return the operation, refused if the store has another campaign under this one's id."""

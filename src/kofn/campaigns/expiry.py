@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import select
+from sqlalchemy import exists, or_, select
 
 from kofn.campaigns.batches import Batch
 from kofn.campaigns.rows import CampaignRow
@@ -24,6 +24,14 @@ longer for late rewards; a lower one plays more subsets twice."""
 
 LATE = 5.0
 """Missing plays are planned again if they are in flight for more than this many times the mean delay of a reward."""
+
+
+_OTHER = BATCHES.alias()
+_WHOLE_REQUEST = or_(
+    BATCHES.c.request.is_(None),
+    ~exists().where(_OTHER.c.campaign == BATCHES.c.campaign, _OTHER.c.request == BATCHES.c.request, _OTHER.c.open > 0),
+)
+"""The batches of one call with a key are deleted together, so that the key always has all of its decisions, or none."""
 
 
 def expire(tx: Transaction) -> None:
@@ -72,7 +80,7 @@ def compact(tx: Transaction) -> None:
     ours = REWARDS.c.campaign == row.id
     newest = select(REWARDS.c.first).where(ours).order_by(REWARDS.c.first.desc(), REWARDS.c.place.desc())
     cut = tx.execute(newest.offset(keep).limit(1)).scalar()
-    complete = BATCHES.c.campaign == row.id, BATCHES.c.first <= cut, BATCHES.c.open == 0
+    complete = BATCHES.c.campaign == row.id, BATCHES.c.first <= cut, BATCHES.c.open == 0, _WHOLE_REQUEST
     old = REWARDS.c.first <= cut, REWARDS.c.first.in_(select(BATCHES.c.first).where(*complete))
     deleted = tx.execute(REWARDS.delete().where(ours, *old)).rowcount
     tx.execute(BATCHES.delete().where(*complete))

@@ -55,7 +55,8 @@ class Job:
 @dataclass(eq=False)
 class _Queue:
     jobs: deque[Job] = field(default_factory=deque)
-    leading: bool = False  # whether a thread is executing the jobs of this queue
+    group: list[Job] = field(default_factory=list)  # what is being executed
+    leader: int | None = None  # the thread that executes, or 0 while it is being started
 
 
 class GroupCommit:
@@ -70,13 +71,17 @@ class GroupCommit:
     def run(self, lock: int, job: Job, execute: Execute) -> Any:
         """Execute a job, or wait until another thread has; return its result or raise its error."""
         job.done = done = Future[Any]()
-        if self._enqueue(lock, job):
-            self._lead(lock, execute, job)
-        return done.result()
+        try:
+            if self._enqueue(lock, job, threading.get_ident()):
+                self._lead(lock, execute, job)
+            return done.result()
+        except BaseException:
+            self._abandon(lock, execute)
+            raise
 
     def submit(self, lock: int, job: Job, execute: Execute) -> None:
         """Let another thread execute a job, which delivers its result to `job.done`."""
-        if self._enqueue(lock, job):
+        if self._enqueue(lock, job, 0):
             self._go_on(lock, execute)
 
     def queued(self) -> int:
@@ -91,15 +96,17 @@ class GroupCommit:
         if pool is not None:
             pool.shutdown()
 
-    def _enqueue(self, lock: int, job: Job) -> bool:
-        """Append a job; return whether the caller must see to the queue."""
+    def _enqueue(self, lock: int, job: Job, leader: int) -> bool:
+        """Append a job; return whether the caller must see to the queue, for which it then is the leader."""
         with self._mutex:
             queue = self._queues.setdefault(lock, _Queue())
             if len(queue.jobs) >= MAX_QUEUED:
                 raise StoreError(f"the store is busy: {MAX_QUEUED:,} operations already wait for it")
             queue.jobs.append(job)
-            lead, queue.leading = not queue.leading, True
-            return lead
+            if queue.leader is not None:
+                return False
+            queue.leader = leader
+            return True
 
     def _go_on(self, lock: int, execute: Execute) -> None:
         with self._mutex:
@@ -112,11 +119,8 @@ class GroupCommit:
         while group := self._next_group(lock):
             try:
                 execute(group)
-            except BaseException as why:
+            except Exception as why:
                 self._fail(lock, group, why)
-                if not isinstance(why, Exception):  # the caller was interrupted: its neighbours were not
-                    self._hand_over(lock, execute)
-                    raise
             if own is not None and own.done.done():
                 self._hand_over(lock, execute)
                 return
@@ -125,30 +129,45 @@ class GroupCommit:
         """Take the next group; if there is none, the queue is left to the next caller."""
         with self._mutex:
             queue = self._queues[lock]
-            group: list[Job] = []
+            queue.leader, queue.group = threading.get_ident(), []
+            group = queue.group
             while queue.jobs and len(group) < MAX_GROUP and not (group and (queue.jobs[0].heavy or group[-1].heavy)):
-                group.append(queue.jobs.popleft())
+                group.append(queue.jobs[0])
+                queue.jobs.popleft()
             if not group:
                 del self._queues[lock]
             return group
 
     def _hand_over(self, lock: int, execute: Execute) -> None:
         with self._mutex:
-            if not self._queues[lock].jobs:
+            queue = self._queues[lock]
+            queue.leader, queue.group = 0, []
+            if not queue.jobs:
                 del self._queues[lock]
                 return
         self._go_on(lock, execute)
 
-    def _fail(self, lock: int, group: list[Job], why: BaseException) -> None:
+    def _abandon(self, lock: int, execute: Execute) -> None:
+        """Leave the queue to others, if this thread was its leader and was interrupted (Ctrl-C)."""
+        with self._mutex:
+            queue = self._queues.get(lock)
+            if queue is None or queue.leader != threading.get_ident():
+                return
+            group = queue.group
+        for job in group:
+            if not job.done.done():
+                job.done.set_exception(StoreError("the thread that executed this operation was interrupted"))
+        self._hand_over(lock, execute)
+
+    def _fail(self, lock: int, group: list[Job], why: Exception) -> None:
         """Fail a group. If the store does not respond, fail what waits behind it too: nobody waits twice."""
-        interrupted = StoreError("the thread that executed this operation was interrupted")
         with self._mutex:
             if isinstance(why, StoreError):
                 group = [*group, *self._queues[lock].jobs]
                 self._queues[lock].jobs.clear()
         for job in group:
             if not job.done.done():
-                job.done.set_exception(_copy(why) if isinstance(why, Exception) else interrupted)
+                job.done.set_exception(_copy(why))
 
 
 def _copy(error: Exception) -> Exception:

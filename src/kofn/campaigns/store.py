@@ -93,10 +93,10 @@ class Store:
 
     def _new_locks(self) -> None:
         # SQLite has one writer at a time. Threads wait for this lock instead of polling the file.
-        self._lock = threading.Lock()
+        self._lock: Any = threading.RLock()
         self._writer: Connection | None = None
         self._caching = threading.Lock()
-        self.groups = GroupCommit(1 if self._sqlite else max(1, self._pool // 2))
+        self.groups = GroupCommit(1 if self._sqlite else max(1, self._pool - 2))
         self._working.clear()
 
     @property
@@ -164,15 +164,16 @@ class Store:
                     yield connection
                 return
             began = time.monotonic()
-            if not self._lock.acquire(timeout=LOCK_TIMEOUT):
-                waited = f"another thread has written to it for {LOCK_TIMEOUT:g} seconds"
-                raise StoreError(f"the store {self} is busy: {waited}")
             try:
+                if not self._lock.acquire(timeout=LOCK_TIMEOUT):
+                    waited = f"another thread has written to it for {LOCK_TIMEOUT:g} seconds"
+                    raise StoreError(f"the store {self} is busy: {waited}")
                 with self._written(self._writer or self._engine.connect()) as connection:
                     self.observe_wait(time.monotonic() - began)
                     yield connection
             finally:
-                self._lock.release()
+                if self._lock._is_owned():  # an interrupt may arrive at any moment, also just after `acquire`
+                    self._lock.release()
 
     @contextmanager
     def _written(self, connection: Connection) -> Iterator[Connection]:

@@ -94,23 +94,36 @@ class Context:
                 self._open.pop(name, None)
         return work(self._open_campaign(name))
 
-    async def submit(self, name: str, work: Callable[[Campaign, Promise], None]) -> Any:
-        """Return what `work(campaign, promise)` delivers, without occupying a thread while it waits for the store."""
+    async def change(self, name: str, change: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        """Return the result of a method of the campaign that changes it. No thread waits for the store."""
+        return await self.submit(
+            name, lambda campaign, done: campaign.submit(done, change, *arguments, **options), in_thread=False
+        )
+
+    async def submit(self, name: str, work: Callable[[Campaign, Promise], None], *, in_thread: bool = False) -> Any:
+        """Return what `work(campaign, promise)` delivers. No thread waits for the store.
+
+        With `in_thread`, a thread calls `work`, because that takes long.
+        """
         campaign = self._open.get(name)
         if campaign is not None:
             try:
-                return await self._delivered(work, campaign)
+                return await self._delivered(work, campaign, in_thread)
             except NoSuchCampaign:
                 self._open.pop(name, None)
-        return await self._delivered(work, await run_in_threadpool(self._open_campaign, name))
+        return await self._delivered(work, await run_in_threadpool(self._open_campaign, name), in_thread)
 
-    def _delivered(self, work: Callable[[Campaign, Promise], None], campaign: Campaign) -> asyncio.Future[Any]:
+    async def _delivered(self, work: Callable[[Campaign, Promise], None], campaign: Campaign, in_thread: bool) -> Any:
         delivery = self._delivery
         if delivery is None or delivery.loop is not asyncio.get_running_loop():
             self._delivery = delivery = Delivery(asyncio.get_running_loop())
         future: asyncio.Future[Any] = delivery.loop.create_future()
-        work(campaign, _LoopPromise(delivery, future))
-        return future
+        promise = _LoopPromise(delivery, future)
+        if in_thread:
+            await run_in_threadpool(work, campaign, promise)
+        else:
+            work(campaign, promise)
+        return await future
 
     def _open_campaign(self, name: str) -> Campaign:
         try:

@@ -80,7 +80,7 @@ class FastPath:
             path, root = scope["path"], self._root
             parts = (path[len(root) :] if root and path.startswith(f"{root}/") else path).split("/")
             if len(parts) == 5 and parts[4] in ENDPOINTS and parts[1:3] == ["api", "campaigns"]:
-                return parts[3], parts[4] if len(parts[3]) <= models.MAX_NAME else None
+                return parts[3], parts[4] if 0 < len(parts[3]) <= models.MAX_NAME else None
         return "", None
 
     async def _response(self, request: Request, name: str, last: str) -> Response:

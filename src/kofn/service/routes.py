@@ -175,18 +175,11 @@ async def decide(context: ContextDep, name: Name, body: models.DecisionRequest) 
     With a `key`, the request is idempotent.
     """
     context.check_batch(body.count)
-    if body.count > LARGE_BATCH:
-        return await run_in_threadpool(_decide_many, context, name, body)
-    decisions = await context.submit(
-        name, lambda campaign, done: campaign.submit_decide(done, body.count, key=body.key)
-    )
-    context.metrics.decisions.inc(len(decisions))
-    return to_json_list("decisions", decisions)
-
-
-def _decide_many(context: Context, name: str, body: models.DecisionRequest) -> Response:
-    decisions = context.with_campaign(name, lambda campaign: campaign.decide(body.count, key=body.key))
-    context.metrics.decisions.inc(len(decisions))
+    count, key = body.count, body.key
+    decisions = await context.submit(name, lambda campaign, done: campaign.submit_decide(done, count, key=key))
+    context.metrics.decisions.inc(count)
+    if count > LARGE_BATCH:
+        return await run_in_threadpool(to_json_list, "decisions", decisions)
     return to_json_list("decisions", decisions)
 
 
@@ -195,18 +188,16 @@ async def reward(context: ContextDep, name: Name, body: models.Rewards) -> Respo
     """Record rewards of decisions. All are recorded or none. The request is idempotent."""
     context.check_batch(len(body.rewards))
     pairs = [(each.id, each.reward) for each in body.rewards]
-    if len(pairs) > LARGE_BATCH:
-        many = run_in_threadpool(context.with_campaign, name, lambda campaign: campaign.rewards(pairs))
-        return _rewarded(context, await many)
-    return _rewarded(context, await context.submit(name, lambda campaign, done: campaign.submit_rewards(done, pairs)))
+    large = len(pairs) > LARGE_BATCH
+    done = await context.submit(name, lambda campaign, done: campaign.submit_rewards(done, pairs), in_thread=large)
+    return _rewarded(context, done)
 
 
 @api_router.post("/campaigns/{name}/totals", response_model=responses.Rewarded, tags=["decisions"])
-def reward_total(context: ContextDep, name: Name, body: models.Total) -> Response:
+async def reward_total(context: ContextDep, name: Name, body: models.Total) -> Response:
     """Record the total reward of several plays of one subset. The plays need not be decisions of this campaign."""
-    done = context.with_campaign(
-        name, lambda campaign: campaign.reward_total(body.arms, body.count, body.total, body.squares, key=body.key)
-    )
+    sums = body.count, body.total, body.squares
+    done = await context.change(name, Campaign.reward_total, body.arms, *sums, key=body.key)
     return _rewarded(context, done)
 
 
@@ -330,35 +321,35 @@ def _stream(request: Request, context: Context, access: Access, name: str | None
 
 
 @api_router.post("/campaigns/{name}/arms", response_model=responses.Summary, status_code=201, tags=["changes"])
-def add_arm(context: ContextDep, name: Name, arm: models.NewArm) -> Response:
+async def add_arm(context: ContextDep, name: Name, arm: models.NewArm) -> Response:
     """Add an arm. What was learned about the other arms is kept."""
-    context.with_campaign(name, lambda campaign: campaign.add_arm(arm.name))
-    return to_json(context.with_campaign(name, Campaign.summary), 201)
+    await context.change(name, Campaign.add_arm, arm.name)
+    return to_json(await run_in_threadpool(context.with_campaign, name, Campaign.summary), 201)
 
 
 @api_router.post("/campaigns/{name}/arms/retire", response_model=responses.Summary, tags=["changes"])
-def retire_arm(context: ContextDep, name: Name, arm: models.RetiredArm) -> Response:
+async def retire_arm(context: ContextDep, name: Name, arm: models.RetiredArm) -> Response:
     """Retire an arm. It is no longer played; what was learned about the other arms is kept."""
-    context.with_campaign(name, lambda campaign: campaign.retire_arm(arm.name))
-    return get_campaign(context, name)
+    await context.change(name, Campaign.retire_arm, arm.name)
+    return await run_in_threadpool(get_campaign, context, name)
 
 
 @api_router.post("/campaigns/{name}/pause", response_model=responses.Summary, tags=["changes"])
-def pause_campaign(context: ContextDep, name: Name) -> Response:
+async def pause_campaign(context: ContextDep, name: Name) -> Response:
     """Pause a campaign. It makes no decisions until it is resumed, but still accepts rewards."""
-    context.with_campaign(name, Campaign.pause)
-    return get_campaign(context, name)
+    await context.change(name, Campaign.pause)
+    return await run_in_threadpool(get_campaign, context, name)
 
 
 @api_router.post("/campaigns/{name}/resume", response_model=responses.Summary, tags=["changes"])
-def resume_campaign(context: ContextDep, name: Name) -> Response:
+async def resume_campaign(context: ContextDep, name: Name) -> Response:
     """Resume a paused campaign."""
-    context.with_campaign(name, Campaign.resume)
-    return get_campaign(context, name)
+    await context.change(name, Campaign.resume)
+    return await run_in_threadpool(get_campaign, context, name)
 
 
 @api_router.post("/campaigns/{name}/finish", response_model=responses.Summary, tags=["changes"])
-def finish_campaign(context: ContextDep, name: Name) -> Response:
+async def finish_campaign(context: ContextDep, name: Name) -> Response:
     """Finish a campaign permanently. It makes no more decisions, but still accepts rewards."""
-    context.with_campaign(name, Campaign.finish)
-    return get_campaign(context, name)
+    await context.change(name, Campaign.finish)
+    return await run_in_threadpool(get_campaign, context, name)
