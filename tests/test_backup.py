@@ -23,7 +23,7 @@ from kofn import Campaign
 from kofn.campaigns import Store, backup, backups, campaigns, migrations, restore, store_file
 from kofn.campaigns.schema import CAMPAIGNS, METADATA, SETTINGS
 from kofn.cli import main
-from kofn.service.tokens import create_token, find_token, tokens
+from kofn.service.tokens import create_token, find_token, tokens, tokens_required
 from tests.campaign_tools import checked, create, play, rewards_for
 from tests.campaign_workers import CONTEXT, start
 from tests.service_tools import service
@@ -221,6 +221,14 @@ def damage(file: Path, statement: str) -> None:
         ("DROP TABLE kofn_plans", "damaged: "),
         ("DROP TABLE kofn_backup", "damaged: no such table"),
         ("UPDATE kofn_states SET record = x'00'", "damaged: "),
+        ("ALTER TABLE kofn_rewards RENAME COLUMN value TO walue", "damaged: its tables are not those of its version"),
+        ("CREATE TABLE extra (name TEXT)", "damaged: its tables are not those of its version"),
+        (
+            "UPDATE kofn_backup SET value = replace(value, 'kofn_campaigns', 'kofn_Campaigns')",
+            "damaged: its tables are not those of its version",
+        ),
+        ("UPDATE kofn_backup SET value = '1e300' WHERE name = 'made'", "damaged: "),
+        ("UPDATE kofn_backup SET value = '[]' WHERE name = 'tables'", "damaged: "),
         ("UPDATE kofn_version SET version = 3", "damaged: its description does not match its tables"),
         ("UPDATE kofn_backup SET value = 'null' WHERE name = 'format'", "damaged: its description"),
         (
@@ -257,6 +265,94 @@ def test_a_backup_with_flipped_bits_or_cut_short_is_refused(small_backup: Path, 
         store.close()
     assert refused >= 7
     assert not [each for each in tmp_path.iterdir() if "part" in each.name]
+
+
+def test_a_flipped_bit_in_the_name_of_a_column_is_refused(small_backup: Path, tmp_path: Path) -> None:
+    """Else SQLite would take "value" for a text, and restore it as every reward."""
+    file, whole = tmp_path / "shop.backup", small_backup.read_bytes()
+    flipped = whole.replace(b"\tvalue DOUBLE NOT NULL", b"\twalue DOUBLE NOT NULL", 1)
+    assert flipped != whole
+    file.write_bytes(flipped)
+    with pytest.raises(kofn.BadRecord, match="damaged: its tables are not those of its version"):
+        restore(file, f"sqlite:///{tmp_path}/new.db?synchronous=normal")
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
+def test_files_of_an_earlier_store_are_not_applied_to_a_new_one(
+    small_backup: Path, tmp_path: Path, suffix: str
+) -> None:
+    left, new, url = tmp_path / f"shop.db{suffix}", tmp_path / "shop.db", f"sqlite:///{tmp_path}/shop.db"
+    left.write_bytes(b"the last writes")
+    os.symlink(new, tmp_path / "link.db")
+    for make in (
+        lambda: restore(small_backup, url),
+        lambda: restore(small_backup, url, replace=True),
+        lambda: Store(url),
+        lambda: Store(f"sqlite:///{tmp_path}/link.db"),
+    ):
+        with pytest.raises(kofn.StoreError, match=rf"cannot be created: {left} of an earlier store"):
+            make()
+    assert left.read_bytes() == b"the last writes"
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["link.db", left.name]
+    left.unlink()
+    restore(small_backup, url)
+
+
+def test_a_restore_does_not_bring_back_what_a_killed_server_wrote(small_backup: Path, tmp_path: Path) -> None:
+    old, url = tmp_path / "shop.db", f"sqlite:///{tmp_path}/shop.db?synchronous=normal"
+    process = start(fill_and_die, url)
+    process.join(60)
+    assert Path(f"{old}-wal").stat().st_size > 0
+    old.rename(tmp_path / "old.db")  # and not the files beside it
+    with pytest.raises(kofn.StoreError, match=r"shop\.db-wal and .*shop\.db-shm of an earlier store"):
+        restore(small_backup, url)
+    for suffix in ("-wal", "-shm"):
+        Path(f"{old}{suffix}").rename(f"{tmp_path}/old.db{suffix}")
+    restore(small_backup, url)
+    there, before = Store(url), Store(f"sqlite:///{tmp_path}/old.db?synchronous=normal")
+    assert sorted(each.name for each in campaigns(there)) == ["front", "news"]
+    assert [each.name for each in campaigns(before)] == ["lost"]
+    checked(Campaign.open("lost", before))
+    there.close()
+    before.close()
+
+
+def fill_and_die(url: str) -> None:
+    play(create(url, "lost"), 40, batch=20)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_file_beside_a_store_that_another_process_has_just_created_is_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store appears after `prepare` has found none."""
+    file, found = str(tmp_path / "shop.db"), store_file.check_nothing_beside
+
+    def late(path: str) -> None:
+        Path(file).touch()
+        Path(f"{file}-wal").touch()
+        found(path)
+
+    monkeypatch.setattr(store_file, "check_nothing_beside", late)
+    store_file.prepare(file, create=True)
+
+
+def test_a_store_that_had_a_token_requires_one_after_a_restore(store_url: str, tmp_path: Path) -> None:
+    create(store_url)
+    store = Store(store_url)
+    backup(tmp_path / "before.backup", store)
+    restore(tmp_path / "before.backup", store, replace=True)
+    assert not tokens_required(store)
+    create_token(store, "shop")
+    restore(tmp_path / "before.backup", store, replace=True)
+    assert tokens(store) == []
+    assert tokens_required(store)
+    restore(tmp_path / "before.backup", store, replace=True)  # now only the setting says so
+    assert tokens_required(store)
+    backup(tmp_path / "after.backup", store)
+    restore(tmp_path / "after.backup", store, replace=True)
+    assert tokens_required(store)
+    store.close()
 
 
 def test_a_newer_backup_is_refused(small_backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -28,6 +29,7 @@ from kofn.core import (
     subset_of,
     whole,
 )
+from kofn.policies import make_policy
 
 settings.register_profile("steady", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("steady")
@@ -631,6 +633,23 @@ def test_unplanned_plays_that_cannot_be_are_refused(unplanned: Any) -> None:
 # The edge: the user's scale.
 
 RANGES = [(0.0, 1.0), (0.0, 40.0), (-3.0, 5.0), (-8.0, -4.0), (100.0, 101.0)]
+
+
+@pytest.mark.parametrize(
+    "reward_range", [(0, 5e-324), (0, 1e-154), (-1e308, 1e308), (0, 1e154), (1e160, math.nextafter(1e160, math.inf))]
+)
+def test_a_range_in_which_normalising_overflows_is_refused(reward_range: tuple[float, float]) -> None:
+    with pytest.raises(BadInput, match=r"from -1e\+140 to 1e\+140 that differ by at least 1e-140, not .*another unit"):
+        scripted([(A, 6)], reward_range=reward_range)
+
+
+@pytest.mark.parametrize("reward_range", [(0, 1e-140), (-1e140, 1e140), (9e139, 1e140)])
+def test_rewards_in_an_extreme_range_are_finite(reward_range: tuple[float, float]) -> None:
+    policy = make_policy("thompson", 5, 2, seed=1, reward_range=reward_range)
+    for _ in range(3):
+        policy.tell_total((1, 2), 2_000_000, 1e6 * sum(reward_range))
+        policy.tell(policy.ask(), reward_range[1])
+    assert len(policy.best()) == 2
 
 
 @pytest.mark.parametrize("reward_range", RANGES)

@@ -238,14 +238,14 @@ def restore(
     in memory.
     """
     source = Path(file)
-    facts = _checked(source)
-    with _migrated(source, facts) as rows:
+    made = _checked(source)
+    with _migrated(source, made.store_version) as rows:
         where = None if isinstance(store, Store) else store_file.missing_file(_url(store))
         if where is None:
             _fill(store_at(store), rows, replace, progress)
         else:
             _create(Path(where), rows, progress)
-    return _described(facts, source, source.stat().st_size)
+    return made
 
 
 def _url(store: str | None) -> str:
@@ -254,8 +254,11 @@ def _url(store: str | None) -> str:
     return store or os.environ.get("KOFN_STORE") or DEFAULT
 
 
-def _checked(file: Path) -> dict[str, Any]:
-    """Return what a backup says about itself, or raise BadRecord: it is no backup, too new, or damaged."""
+def _checked(file: Path) -> Backup:
+    """Return what a backup contains, or raise BadRecord: it is no backup, too new, or damaged.
+
+    The checksums cover every value of every row. They do not cover unused bytes, and indexes, which are not restored.
+    """
     if not file.is_file():
         raise BadRecord(f"there is no backup {file}: check the path")
     if not store_file.is_backup(str(file)):
@@ -264,20 +267,22 @@ def _checked(file: Path) -> dict[str, Any]:
         with _opened(file) as connection:
             facts = _facts(connection)
             _check_readable(file, facts)
-            for table, expected in facts["tables"].items():
-                columns = sorted(row[1] for row in connection.execute(f"PRAGMA table_info({table})"))
+            tables = _columns(connection)
+            if tables != _columns_of(facts["store_version"]) or tables.keys() != facts["tables"].keys():
+                raise ValueError("its tables are not those of its version")
+            for table, columns in tables.items():
                 checksum = _Checksum()
                 for rows in _chunks(connection, table, columns):
                     checksum.add(rows)
-                if checksum.facts() != expected:
+                if checksum.facts() != facts["tables"][table]:
                     raise BadRecord(
                         f"the backup {file} is damaged: {table} is not as it was written. Use another backup"
                     )
-    except (sqlite3.DatabaseError, ValueError, KeyError, TypeError) as why:
+            return _described(facts, file, file.stat().st_size)
+    except (sqlite3.DatabaseError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as why:
         if isinstance(why, BadRecord):
             raise
         raise BadRecord(f"the backup {file} is damaged: {why}. Use another backup") from why
-    return facts
 
 
 @contextmanager
@@ -295,6 +300,27 @@ def _facts(connection: sqlite3.Connection) -> dict[str, Any]:
     return facts
 
 
+def _columns(connection: sqlite3.Connection) -> dict[str, list[str]]:
+    """Return the sorted columns of the tables with checksums."""
+    names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    kept = sorted(set(names) - {"kofn_version", "kofn_backup", "sqlite_sequence"})
+    columns = "SELECT name FROM pragma_table_info(?) ORDER BY name"
+    return {each: [row[0] for row in connection.execute(columns, [each])] for each in kept}
+
+
+def _columns_of(version: int) -> dict[str, list[str]]:
+    """Return the sorted columns of the tables of a version, as its migrations make them."""
+    engine = create_engine("sqlite://")
+    with engine.begin() as connection:
+        for step in migrations.MIGRATIONS[:version]:
+            step(connection)
+        made = connection.connection.driver_connection
+        assert isinstance(made, sqlite3.Connection)
+        found = _columns(made)
+    engine.dispose()
+    return found
+
+
 def _check_readable(file: Path, facts: dict[str, Any]) -> None:
     newest = len(migrations.MIGRATIONS)
     if facts["format"] > FORMAT or facts["store_version"] > newest:
@@ -306,16 +332,16 @@ def _check_readable(file: Path, facts: dict[str, Any]) -> None:
 
 
 def _chunks(connection: sqlite3.Connection, table: str, columns: Sequence[str]) -> Iterator[list[Any]]:
-    names = ", ".join(f'"{name}"' for name in columns)
+    names = ", ".join(f'{table}."{name}"' for name in columns)  # SQLite takes an unknown "name" alone for text
     found = connection.execute(f"SELECT {names} FROM {table}")
     while rows := found.fetchmany(CHUNK):
         yield rows
 
 
 @contextmanager
-def _migrated(file: Path, facts: dict[str, Any]) -> Iterator[sqlite3.Connection]:
+def _migrated(file: Path, version: int) -> Iterator[sqlite3.Connection]:
     """Open a backup with the present tables. One of an older version is copied and migrated; the file never changes."""
-    if facts["store_version"] == len(migrations.MIGRATIONS):
+    if version == len(migrations.MIGRATIONS):
         with _opened(file) as connection:
             yield connection
         return
@@ -331,6 +357,7 @@ def _create(target: Path, rows: sqlite3.Connection, progress: Progress | None) -
     """Restore into a SQLite file that does not exist. It gets its name when it is complete."""
     if not target.parent.is_dir():
         raise StoreError(f"the store {target} cannot be created: there is no folder {target.parent}")
+    store_file.check_nothing_beside(str(target))
     part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         new = Store(f"sqlite:///{part}?synchronous=normal")
@@ -341,10 +368,11 @@ def _create(target: Path, rows: sqlite3.Connection, progress: Progress | None) -
         with closing(sqlite3.connect(part)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # all of it is in the file, not in the log beside it
         _to_disk(part)
+        store_file.check_nothing_beside(str(target))
         _rename_new(part, target)
         _to_disk(target.parent)
     finally:
-        for suffix in ("", "-wal", "-shm"):
+        for suffix in ("", *store_file.BESIDE):
             part.with_name(part.name + suffix).unlink(missing_ok=True)
 
 
@@ -355,6 +383,7 @@ def _fill(store: Store, source: sqlite3.Connection, replace: bool, progress: Pro
     with store.write() as connection:
         _lock(connection)
         _check_empty(connection, store, replace)
+        tokens_required = _tokens_required(connection)
         new_ids = _new_ids(connection, source)
         for table in reversed(_TABLES):
             connection.execute(table.delete())
@@ -364,6 +393,9 @@ def _fill(store: Store, source: sqlite3.Connection, replace: bool, progress: Pro
                 values = [dict(zip(columns, row, strict=True)) for row in rows]
                 connection.execute(insert(table), _renumbered(table, values, new_ids))
                 advance(len(rows))
+        if tokens_required:
+            connection.execute(schema.SETTINGS.delete().where(schema.SETTINGS.c.name == "tokens"))
+            connection.execute(schema.SETTINGS.insert(), {"name": "tokens", "value": "required"})
         _reset_sequences(connection)
 
 
@@ -383,6 +415,12 @@ def _check_empty(connection: Connection, store: Store, replace: bool) -> None:
             f"the store {store} is not empty: it has {campaigns:,} campaigns and {tokens:,} tokens. Restore into a new "
             "store, or pass --replace (replace=True) to replace all of it"
         )
+
+
+def _tokens_required(connection: Connection) -> bool:
+    """Return whether the store has or once had a token. It must not work without one again."""
+    setting = connection.execute(select(schema.SETTINGS.c.value).where(schema.SETTINGS.c.name == "tokens")).scalar()
+    return setting == "required" or _count(connection, schema.TOKENS) > 0
 
 
 def _new_ids(connection: Connection, source: sqlite3.Connection) -> dict[int, int]:

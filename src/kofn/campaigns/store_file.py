@@ -15,6 +15,9 @@ OWNER_ONLY = 0o600
 BACKUP_ID = int.from_bytes(b"kofB", "big")
 """SQLite's `application_id` of a backup. Stores have 0, so a backup is not served, and thereby changed, by mistake."""
 
+BESIDE = ("-wal", "-shm", "-journal")
+"""Suffixes of the files that SQLite keeps beside a store. After a crash they may hold the last writes."""
+
 _ID_AT = slice(68, 72)  # the application_id in the header of a SQLite file
 
 
@@ -26,9 +29,22 @@ def prepare(file: str, *, create: bool) -> None:
     if not os.path.exists(file):
         if not create:
             raise StoreError(no_store(f"file {os.path.abspath(file)}"))
+        check_nothing_beside(file)
         create_private(file)
     elif is_backup(file):
         raise StoreError(f"{file} is a backup of a store: restore it with `kofn restore` into a new store")
+
+
+def check_nothing_beside(file: str) -> None:
+    """Raise StoreError if files of another store lie beside a missing file: SQLite would apply them to a new one."""
+    path = os.path.realpath(file)  # SQLite follows links
+    found = [path + suffix for suffix in BESIDE if os.path.lexists(path + suffix)]
+    if found and not os.path.exists(path):  # else another process has created the store meanwhile
+        raise StoreError(
+            f"the store {path} cannot be created: {' and '.join(found)} of an earlier store would damage it, and may "
+            f"hold its last writes. Move them to where {os.path.basename(path)} was moved, under its name; delete them "
+            "only if that store is not needed"
+        )
 
 
 def no_store(where: str) -> str:

@@ -24,6 +24,10 @@ FloatArray: TypeAlias = NDArray[np.float64]
 MAX_LENGTH = 200
 """Longest name of a campaign or an arm, in characters."""
 
+LARGEST_REWARD = 1e140
+"""Largest size of a bound of `reward_range`; its inverse is the smallest width. Sums of squared rewards, divided by the
+squared width, must be finite. A higher value leaves less room for sums: 1e154 overflows with two plays."""
+
 _CAMPAIGN = re.compile(r"\w(?:[\w .:@+-]*\w)?")
 
 
@@ -71,6 +75,11 @@ def check_range(reward_range: Sequence[float]) -> tuple[float, float]:
         raise BadInput(f"reward_range is two numbers (low, high), not {reward_range!r}") from None
     if not (low < high and math.isfinite(low) and math.isfinite(high)):
         raise BadInput(f"reward_range needs two finite numbers with low < high, not ({low:g}, {high:g})")
+    if max(abs(low), abs(high)) > LARGEST_REWARD or high - low < 1 / LARGEST_REWARD:
+        raise BadInput(
+            f"reward_range needs numbers from {-LARGEST_REWARD:g} to {LARGEST_REWARD:g} that differ by at least "
+            f"{1 / LARGEST_REWARD:g}, not ({low:g}, {high:g}): use another unit"
+        )
     return low, high
 
 
