@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -274,12 +275,49 @@ def demo(module_store: str) -> Iterator[Client]:
         {"Origin": "http://["},
         {"X-Forwarded-For": "203.0.113.9"},
         {"Forwarded": "for=203.0.113.9"},
+        {"Via": "1.1 proxy"},
+        {"X-Real-IP": "203.0.113.9"},
+        {"X-Forwarded-Host": "kofn.example.com"},
+        {"X-Forwarded-Proto": "https"},
+        {"CF-Connecting-IP": "203.0.113.9"},
+        {"True-Client-IP": "203.0.113.9"},
+        {"Host": "evil@127.0.0.1"},
+        {"Host": "127.0.0.1/x"},
+        {"Host": "127.0.0.1:80:80"},
+        {"Host": ""},
     ],
 )
 def test_a_page_of_others_gets_nothing(demo: Client, headers: dict[str, str]) -> None:
     error_detail(demo.post(f"{FRONT}/pause", headers=headers), 401, "unauthorized")
     error_detail(demo.get(FRONT, headers=headers), 401, "unauthorized")
     assert demo.get(FRONT, headers=headers | bearer(TOKEN)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "hosts", [["127.0.0.1", "kofn.example.com"], ["kofn.example.com", "127.0.0.1"], ["127.0.0.1"] * 2]
+)
+def test_a_request_to_two_hosts_is_not_local(demo: Client, hosts: list[str]) -> None:
+    """httpx would not send it."""
+    lines = "".join(f"Host: {each}\r\n" for each in hosts)
+    with socket.create_connection((demo.base_url.host, demo.base_url.port or 80), timeout=20) as connection:
+        connection.sendall(f"GET {FRONT} HTTP/1.1\r\n{lines}\r\n".encode())
+        assert connection.recv(65536).startswith(b"HTTP/1.1 401 ")
+
+
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [
+        ("http://kofn.example.com", 401),
+        ("HTTPS://kofn.example.com:8000", 401),
+        ("http://evil@127.0.0.1", 401),
+        ("http://127.0.0.1", 200),
+        ("http://localhost:8000", 200),
+        ("", 200),
+    ],
+)
+def test_the_host_of_an_absolute_target_counts(demo: Client, target: str, status: int) -> None:
+    answer = demo.get(FRONT, extensions={"target": f"{target}{FRONT}".encode()})
+    assert answer.status_code == status
 
 
 def test_our_own_page_may_ask(demo: Client) -> None:

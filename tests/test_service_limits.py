@@ -205,6 +205,135 @@ def test_a_refused_body_does_not_end_the_connection(api: Client) -> None:
             connection.sendall(body)
 
 
+@pytest.mark.parametrize("trailer", [b"a: b\r\n", b"a"])
+def test_endless_trailers_are_refused(trailer: bytes) -> None:
+    """After a chunked body: many trailers, and one that does not end."""
+
+    async def scenario() -> None:
+        protocol, transport = connected()
+        protocol.data_received(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        protocol.data_received(b"2\r\n{}\r\n")
+        protocol.data_received(b"0\r\n" + (b"" if len(trailer) > 1 else b"a: "))
+        sent, piece = 0, trailer * 1000
+        while not transport.closed and sent < 2 * limits.MAX_HEADER_BYTES:
+            protocol.data_received(piece)
+            sent += len(piece)
+        assert sent <= limits.MAX_HEADER_BYTES + len(piece)
+        assert "trailers" in problem(transport.sent, 431, "headers-too-large")
+        assert len(protocol.headers) == 2  # trailers are not headers of the request
+
+    asyncio.run(scenario())
+
+
+def test_a_body_of_many_small_chunks_is_accepted() -> None:
+    """Its chunk headers are larger than the limit of headers in sum."""
+
+    async def scenario() -> None:
+        protocol, transport = connected()
+        protocol.data_received(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(200):
+            protocol.data_received(b"1\r\n \r\n" * 200)
+        protocol.data_received(b"0\r\nX-Checksum: 1\r\n\r\n")
+        assert not transport.closed
+        assert (len(protocol.cycle.body), protocol.cycle.more_body) == (40_000, False)
+
+    asyncio.run(scenario())
+
+
+def test_a_request_with_thousands_of_headers_is_refused() -> None:
+    async def scenario() -> None:
+        protocol, transport = connected()
+        protocol.data_received(b"GET / HTTP/1.1\r\n" + b"a:b\r\n" * 8000)
+        assert "200 headers" in problem(transport.sent, 431, "headers-too-large")
+
+    asyncio.run(scenario())
+
+
+# Pipelining.
+
+GET = b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"
+
+
+def test_pipelined_requests_are_limited(
+    api: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "quiet", QuietLog())
+    with connect(api) as connection, caplog.at_level(logging.WARNING, "kofn.service"):
+        connection.sendall(GET * 100)
+        received = read_all(connection)  # it is closed
+    assert received.count(b"HTTP/1.1 200 ") == 1 + limits.MAX_PIPELINED == received.count(b"HTTP/1.1 ")
+    assert received.count(b"connection: close") == 1
+    assert [each.getMessage() for each in caplog.records] == [
+        "answering the last requests of 127.0.0.1 and closing the connection: more than 10 were waiting"
+    ]
+
+
+def test_some_pipelined_requests_are_answered(api: Client) -> None:
+    with connect(api) as connection:
+        for _ in range(3):
+            connection.sendall(GET * limits.MAX_PIPELINED)
+            received = b""
+            while received.count(b"HTTP/1.1 200 ") < limits.MAX_PIPELINED or not received.endswith(b"}"):
+                received += connection.recv(65536)
+
+
+def test_a_flood_of_requests_is_not_queued() -> None:
+    """Also not after a body, and not while a response takes long."""
+
+    async def scenario() -> None:
+        for first in (b"", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n"):
+            protocol, transport = connected()
+            protocol.data_received(first)
+            protocol.data_received((b"{}" if first else b"") + GET * 3000)
+            for _ in range(3):
+                assert len(protocol.pipeline) == limits.MAX_PIPELINED
+                assert transport.paused
+                protocol.flow.resume_reading()  # as an application does that waits for the client to leave
+                protocol.data_received(GET * 3000)
+            assert not protocol.cycle.keep_alive
+            protocol.connection_lost(None)
+            assert not protocol.pipeline
+
+    asyncio.run(scenario())
+
+
+def test_garbage_after_a_request_spoils_no_response(api: Client) -> None:
+    with connect(api) as connection:
+        connection.sendall(GET + b"\x00garbage\r\n\r\n")
+        received = read_all(connection)
+    assert received.startswith(b"HTTP/1.1 200 ")
+    assert received.count(b"HTTP/1.1 ") == 1
+    with connect(api) as connection:
+        connection.sendall(b"\x00garbage\r\n\r\n")
+        assert read_all(connection).startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_client_that_leaves_with_requests_queued_leaves_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    """The request that runs learns of it, and writes nothing; the others do not run."""
+    ran = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        ran.append((await receive())["type"])
+        ran.append((await receive())["type"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body"})
+
+    async def scenario() -> None:
+        protocol, transport = connected(app)
+        protocol.data_received(GET * 3)
+        await asyncio.sleep(0)
+        transport.close()
+        protocol.connection_lost(None)
+        await asyncio.wait(protocol.tasks, timeout=10)
+        assert not protocol.pipeline
+        assert transport.sent == b""
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(scenario())
+    assert ran == ["http.request", "http.disconnect"]
+    assert not caplog.records
+
+
 # Connections.
 
 
@@ -239,7 +368,7 @@ class Transport:
     """A transport of asyncio, as far as the protocol uses it."""
 
     def __init__(self, address: str) -> None:
-        self._address, self.sent, self.closed = address, b"", False
+        self._address, self.sent, self.closed, self.paused = address, b"", False, False
 
     def get_extra_info(self, name: str) -> Any:
         return (self._address, 50_000) if name in ("peername", "sockname") else None
@@ -256,12 +385,27 @@ class Transport:
     def is_closing(self) -> bool:
         return self.closed
 
+    def pause_reading(self) -> None:
+        self.paused = True
 
-def make_protocol(cls: type[limits.LimitedProtocol] | None = None, state: ServerState | None = None) -> Any:
-    async def app(scope: Any, receive: Any, send: Any) -> None: ...
+    def resume_reading(self) -> None:
+        self.paused = False
 
+
+async def unused(scope: Any, receive: Any, send: Any) -> None: ...
+
+
+def make_protocol(
+    cls: type[limits.LimitedProtocol] | None = None, state: ServerState | None = None, app: Any = unused
+) -> Any:
     cls = cls or protocol_for(Settings())
     return cls(Config(app, log_config=None), state or ServerState(), {}, asyncio.get_running_loop())
+
+
+def connected(app: Any = unused) -> tuple[Any, Transport]:
+    protocol, transport = make_protocol(app=app), Transport("203.0.113.9")
+    protocol.connection_made(transport)
+    return protocol, transport
 
 
 def test_one_address_gets_a_quarter_of_the_connections() -> None:

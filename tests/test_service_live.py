@@ -15,7 +15,7 @@ from httpx import Client
 from kofn import Campaign
 from kofn.campaigns import Store, store_at
 from kofn.campaigns.listing import Watch
-from kofn.service import live
+from kofn.service import limits, live
 from kofn.service.live import LiveUpdates
 from kofn.service.tokens import create_token, revoke_token
 from tests.service_tools import copy_rows, error_detail, service
@@ -222,6 +222,32 @@ def test_a_revoked_token_loses_its_stream(api: Client, store: Store, monkeypatch
         Campaign.open("front", store).decide()
         for each in (lines[1], lines[3]):
             assert json.loads(next(line for line in each if line.startswith("data:"))[5:])["plays"] == 1
+
+
+@pytest.mark.parametrize("limited", [False, True])
+def test_the_end_of_a_token_counts_as_no_wrong_token(
+    api: Client, store: Store, monkeypatch: pytest.MonkeyPatch, limited: bool
+) -> None:
+    """All its streams end, also while the address may send no further wrong token, and they use up none of these."""
+    monkeypatch.setattr("kofn.service.auth.TOKEN_CACHE_SECONDS", QUICK)
+    monkeypatch.setattr(limits, "FAILURES", 1)
+    monkeypatch.setattr(limits, "FAILURE_SECONDS", 1000.0)
+    token, known = create_token(store, "screen", "read")
+
+    def wrong() -> int:
+        return api.get("/api/campaigns/front", headers=headers("kofn_x")).status_code
+
+    with ExitStack() as stack:
+        path, given = "/api/campaigns/front/stream", headers(token)
+        answers = [stack.enter_context(api.stream("GET", path, headers=given, timeout=5)) for _ in range(3)]
+        streams = [each.iter_lines() for each in answers]
+        assert [next(each) for each in streams] == ["retry: 2000"] * 3
+        if limited:
+            assert [wrong(), wrong()] == [401, 429]
+        revoke_token(store, known.id)
+        for each in streams:
+            list(each)  # it ends
+    assert [wrong(), wrong()] == [429 if limited else 401, 429]
 
 
 def test_streams_are_limited_per_token(api: Client, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import hmac
 import logging
 import math
+import re
 import threading
 import time
 from collections import OrderedDict, deque
@@ -57,6 +58,13 @@ READ_METHODS = {"GET", "HEAD", "OPTIONS"}
 DECIDE_ROUTES = ("/decisions", "/rewards", "/totals")
 """Ends of the routes to which a token with scope `decide` may post."""
 
+HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?", re.ASCII)
+"""A header Host: a name or an address, and maybe a port."""
+
+PROXY_HEADERS = {"via", "forwarded", "x-real-ip", "x-client-ip", "x-cluster-client-ip", "true-client-ip", "cdn-loop"}
+PROXY_PREFIXES = ("x-forwarded", "x-original-", "x-envoy-", "cf-", "fastly-", "x-amzn-", "x-azure-", "x-appengine-")
+"""Headers of proxies, and their beginnings. A request to a demo that has one is not local."""
+
 log = logging.getLogger("kofn.service")
 
 
@@ -83,8 +91,12 @@ class Authenticator:
         self._lookups: dict[str, asyncio.Task[Token | None]] = {}
         self._threads: CapacityLimiter | None = None
 
-    async def access(self, request: Request) -> Access:
-        """Return what the sender of a request may do, or raise an `ApiError` with status 401, 429 or 503."""
+    async def access(self, request: Request, *, again: bool = False) -> Access:
+        """Return what the sender of a request may do, or raise an `ApiError` with status 401, 429 or 503.
+
+        `again` is for a request that was allowed and is still running. Such checks are not limited, and a token that
+        is no longer valid does not count as a wrong one.
+        """
         header = request.headers.get("authorization")
         if header is None:
             return self._without_token(request)
@@ -94,7 +106,7 @@ class Authenticator:
         hashed = token_hash(token.strip())
         if self._settings.session is not None and hmac.compare_digest(hashed, self._settings.session):
             return Access("full", None, SESSION)
-        known = self._cached(hashed) or await self._look_up(hashed, _address(request))
+        known = self._cached(hashed) or await self._look_up(hashed, None if again else _address(request))
         return Access(known.scope, known.campaign, known.name)
 
     def _without_token(self, request: Request) -> Access:
@@ -114,17 +126,21 @@ class Authenticator:
             return None
         return known
 
-    async def _look_up(self, hashed: str, address: str) -> Token:
-        """Return a token of the store. Addresses that sent many wrong tokens must wait, except with a proven token."""
-        wait = self._failed.wait(address)
+    async def _look_up(self, hashed: str, address: str | None) -> Token:
+        """Return a token of the store. Addresses that sent many wrong tokens must wait, except with a proven token.
+
+        With None instead of an address, nothing is limited or counted.
+        """
+        wait = 0.0 if address is None else self._failed.wait(address)
         if wait > 0 and hashed not in self._proven:
             quiet.warning("tokens", "refused a token of %s: too many wrong tokens", address)
             detail = f"too many wrong tokens from {address}: try again in {math.ceil(wait)} seconds"
             raise ApiError(429, "too-many-wrong-tokens", detail, {"Retry-After": str(math.ceil(wait))})
         known = await self._find(hashed)
         if known is None:
-            self._failed.add(address)
-            quiet.warning("wrong token", "wrong token from %s", address)
+            if address is not None:
+                self._failed.add(address)
+                quiet.warning("wrong token", "wrong token from %s", address)
             raise _unauthorized("the token is unknown, revoked or expired")
         return known
 
@@ -197,14 +213,19 @@ def _busy() -> ApiError:
 def _is_local(request: Request) -> bool:
     """Return whether a request names this machine, and neither a page of another origin nor a proxy sent it."""
     headers = request.headers
-    if "x-forwarded-for" in headers or "forwarded" in headers:
+    hosts = headers.getlist("host")
+    if len(hosts) != 1 or not HOST.fullmatch(hosts[0]) or any(_is_of_proxy(name) for name in headers):
         return False
-    host, origin = headers.get("host", ""), headers.get("origin")
     try:
-        local = is_loopback(urlsplit(f"//{host}").hostname or "")
-        return local and (origin is None or urlsplit(origin).netloc == host)
+        local = is_loopback(urlsplit(f"//{hosts[0]}").hostname or "")
+        return local and all(urlsplit(origin).netloc == hosts[0] for origin in headers.getlist("origin"))
     except ValueError:  # a malformed address, such as `[`
         return False
+
+
+def _is_of_proxy(header: str) -> bool:
+    """Return whether proxies and content delivery networks add a header, so that the client may be far away."""
+    return header in PROXY_HEADERS or header.startswith(PROXY_PREFIXES)
 
 
 def _unauthorized(detail: str) -> ApiError:

@@ -12,6 +12,7 @@ import ipaddress
 import json
 import logging
 import math
+import re
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable
@@ -26,6 +27,14 @@ log = logging.getLogger("kofn.service")
 
 MAX_HEADER_BYTES = 64 * 1024
 """Size of a request's line and headers, in bytes, from which it is refused with status 431."""
+
+MAX_HEADERS = 200
+"""Headers of a request from which it is refused with status 431. It is checked after each `PIECE`. Short headers take
+up to 40 times their size in memory, so a higher value lets strangers use more of it."""
+
+MAX_PIPELINED = 10
+"""Requests of a connection that may wait for the response to an earlier one. When there are more, these are answered
+and the connection is closed. A higher value lets each connection use more memory."""
 
 HEADER_SECONDS = 10.0
 """Seconds in which the headers of a request must arrive. Lower values free connections of strangers sooner, and
@@ -55,6 +64,9 @@ STOPPING = "kofn_stopping"
 
 PIECE = 8 * 1024
 """Bytes that are parsed at a time until the headers are complete. It bounds how far they can exceed their limit."""
+
+ABSOLUTE = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://([^/?#]*)")
+"""Start of a request target that names the host, as in `GET http://kofn.example.com/health`."""
 
 FAILURES = 20
 """Wrong tokens of one address that are looked up at once. One more is allowed every `FAILURE_SECONDS`."""
@@ -130,6 +142,10 @@ class FailedTokens:
         return len(self._until)
 
 
+class TooManyRequests(Exception):
+    """A request was pipelined after `MAX_PIPELINED` others. It stops the parser."""
+
+
 class LimitedProtocol(HttpToolsProtocol):
     """uvicorn's HTTP protocol with limits. The number of connections is that of this process."""
 
@@ -146,7 +162,11 @@ class LimitedProtocol(HttpToolsProtocol):
         self._limits: Settings = cls.settings
         self._address: str | None = None  # None: this connection is refused
         self._in_headers = self._in_body = self._stopping = False
+        self._ending = False  # nothing more is parsed: the connection is closed after the last response
+        self._progress = False  # the parser found headers or a part of a body in this piece
         self._header_bytes = self._body_bytes = self._discarded = 0
+        self._trailer_bytes = 0  # bytes since the last part of the body: chunk sizes and trailers
+        self._running: Any = None  # cycle of the request that is being answered; `self.cycle` is the latest one
         self._since = 0.0  # when the present phase began
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
@@ -198,6 +218,10 @@ class LimitedProtocol(HttpToolsProtocol):
         if self._by_address[self._address] <= 0:
             del self._by_address[self._address]
         self._address = None
+        self.pipeline.clear()
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True  # uvicorn tells only the latest request, and this one would fail
+            self._running.message_event.set()
         super().connection_lost(exc)
 
     # Time and size.
@@ -205,26 +229,42 @@ class LimitedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Parse what arrived, and refuse the request if it is too large."""
         while data and self._address is not None and not self.transport.is_closing():
+            if self._ending:
+                self.flow.pause_reading()
+                return
             piece, data = (data, b"") if self._in_body else (data[:PIECE], data[PIECE:])
             self._feed(piece)
 
     def _feed(self, piece: bytes) -> None:
-        was_in_body = self._in_body
+        was_in_body, self._progress = self._in_body, False
         super().data_received(piece)
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._ending:
             return
         if self._in_body and was_in_body:
-            if self.cycle.response_complete:
-                self._discarded += len(piece)
-                if self._discarded > MAX_DISCARDED:
-                    self._close("bodies", "the body of a refused request does not end")
+            self._count_in_body(len(piece))
         elif self._in_headers or self._idle():
-            if not self._in_headers:  # empty lines before a request
-                self._begin()
-            self._header_bytes += len(piece)
-            if self._header_bytes > MAX_HEADER_BYTES:
-                limit = f"the request line and headers must be at most {MAX_HEADER_BYTES:,} bytes"
-                self._refuse(431, "headers-too-large", limit)
+            self._count_in_headers(len(piece))
+
+    def _count_in_body(self, size: int) -> None:
+        if self.cycle.response_complete:
+            self._discarded += size
+            if self._discarded > MAX_DISCARDED:
+                self._close("bodies", "the body of a refused request does not end")
+            return
+        self._trailer_bytes = 0 if self._progress else self._trailer_bytes + size
+        if self._trailer_bytes > MAX_HEADER_BYTES:
+            limit = f"the trailers and each chunk header of a body must be at most {MAX_HEADER_BYTES:,} bytes"
+            self._refuse(431, "headers-too-large", limit)
+
+    def _count_in_headers(self, size: int) -> None:
+        if not self._in_headers:  # empty lines before a request
+            self._begin()
+        self._header_bytes += size
+        if self._header_bytes > MAX_HEADER_BYTES:
+            limit = f"the request line and headers must be at most {MAX_HEADER_BYTES:,} bytes"
+            self._refuse(431, "headers-too-large", limit)
+        elif self._in_headers and len(self.headers) > MAX_HEADERS:
+            self._refuse(431, "headers-too-large", f"a request must have at most {MAX_HEADERS} headers")
 
     def _idle(self) -> bool:
         return not self._in_body and (self.cycle is None or bool(self.cycle.response_complete))
@@ -262,7 +302,9 @@ class LimitedProtocol(HttpToolsProtocol):
     # What the parser found.
 
     def on_message_begin(self) -> None:
-        """Note that a request has begun."""
+        """Note that a request has begun, unless too many are waiting."""
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise TooManyRequests
         self._in_headers, self._header_bytes = True, 0
         self._stop_timer()
         self._begin()
@@ -270,16 +312,30 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Note that the headers are complete, and run the request."""
-        self._in_headers, self._in_body, self._body_bytes, self._discarded = False, True, 0, 0
+        absolute = ABSOLUTE.match(self.url)
+        if absolute:  # RFC 9112, section 3.2.2: the target replaces the header Host
+            others = [each for each in self.headers if each[0] != b"host"]
+            self.headers[:] = [(b"host", absolute[1]), *others]
+        waiting = len(self.pipeline)
+        super().on_headers_complete()
+        if len(self.pipeline) == waiting:
+            self._running = self.cycle
+        self._in_headers, self._in_body, self._progress = False, True, True
+        self._body_bytes = self._trailer_bytes = self._discarded = 0
         self._stop_timer()
         self._begin()
-        super().on_headers_complete()
         if self.cycle is not None and (self._stopping or getattr(self.server_state, STOPPING, False)):
             self.cycle.keep_alive = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Add a header. Trailers, which follow a chunked body, are ignored: the request is already running."""
+        if not self._in_body:
+            super().on_header(name, value)
 
     def on_body(self, body: bytes) -> None:
         """Count the bytes of the body."""
         self._body_bytes += len(body)
+        self._progress = True
         super().on_body(body)
 
     def on_message_complete(self) -> None:
@@ -289,7 +345,9 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """Give the rest of a body little time, once the response is sent."""
+        """Run the next request. Give the rest of a body little time, once the response is sent."""
+        if self.pipeline:
+            self._running = self.pipeline[-1][0]
         super().on_response_complete()
         if self._in_body and not self.transport.is_closing():
             self._stop_timer()
@@ -344,6 +402,27 @@ class LimitedProtocol(HttpToolsProtocol):
             self._respond(status, name, detail)
         else:  # another response is being sent
             self.transport.close()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what the parser does not accept, but not in the middle of the response to an earlier request."""
+        cycle: Any = self.cycle
+        if cycle is None or cycle.response_complete:
+            super().send_400_response(msg)
+        elif not self._in_body:
+            self._end()
+        elif cycle.response_started or self.pipeline:
+            self.transport.close()
+        else:
+            super().send_400_response(msg)
+
+    def _end(self) -> None:
+        """Close the connection after the response to the latest request. Nothing more is parsed."""
+        if len(self.pipeline) >= MAX_PIPELINED:
+            closing = "answering the last requests of %s and closing the connection: more than %d were waiting"
+            quiet.warning("pipelines", closing, self._address, MAX_PIPELINED)
+        self._ending, self._in_headers, self.cycle.keep_alive = True, False, False
+        self._stop_timer()
+        self.flow.pause_reading()
 
     def _close(self, kind: str, why: str) -> None:
         quiet.warning(kind, "closed the connection of %s: %s", self._address, why)

@@ -306,9 +306,9 @@ def _stream(request: Request, context: Context, access: Access, name: str | None
 
     async def still_allowed() -> bool:
         try:
-            now: Access = await request.app.state.authenticator.access(request)
+            now: Access = await request.app.state.authenticator.access(request, again=True)
         except ApiError as refused:
-            return refused.status_code not in (401, 403)
+            return refused.status_code == 503  # the token could not be checked
         except KofnError:  # the store does not respond: the next check may succeed
             return True
         return (now.scope, now.campaign) == (access.scope, access.campaign)
