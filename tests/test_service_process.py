@@ -100,7 +100,7 @@ def crash(store: str, kills: int) -> None:
 
 
 def test_killed_at_random_moments_it_loses_nothing(store_url: str) -> None:
-    crash(store_url, kills=3)
+    crash(store_url, kills=2)
 
 
 @pytest.mark.slow

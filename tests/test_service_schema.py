@@ -67,7 +67,7 @@ each_case = pytest.mark.parametrize(
 
 @each_case
 def test_whatever_is_sent(api: Client, path: str, method: str, mode: GenerationMode) -> None:
-    send(api, path, method, mode, examples=10)
+    send(api, path, method, mode, examples=4)
 
 
 @pytest.mark.slow
