@@ -87,10 +87,12 @@ def served(store: str, *options: str) -> Iterator[str]:
     with token_in_environment(TOKEN), subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
-            output = process.stderr.readline()
-            found = re.search(r"http://\S+/", output)
-            if not found:
-                raise RuntimeError(f"kofn serve did not start: {output}{process.stderr.read()}")
+            output = ""
+            while not (found := re.search(r"http://\S+/", output)):
+                line = process.stderr.readline()
+                if not line:
+                    raise RuntimeError(f"kofn serve did not start: {output}")
+                output += line
             _wait_for(f"{found[0]}health")
             yield found[0]
         finally:

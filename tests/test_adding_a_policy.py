@@ -40,7 +40,7 @@ def kofn(tree: Path, *argv: str) -> str:
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the repository with the policy of the page in it."""
     copy = tmp_path_factory.mktemp("repository")
-    for folder in ("src", "tests", "tools", "docs", "examples"):
+    for folder in ("src", "tests", "tools", "docs", "examples", "deploy"):
         shutil.copytree(ROOT / folder, copy / folder, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     for file in (
         *ROOT.glob("*.md"),

@@ -220,6 +220,16 @@ def test_client(capsys: pytest.CaptureFixture[str]) -> None:
     assert [found["unused"] for found in cases[:3]] == [0, 0, 0]
 
 
+@pytest.mark.process
+def test_throughput(capsys: pytest.CaptureFixture[str]) -> None:
+    load("throughput").main(["--quick", "--no-postgres", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["rounds"] == 1
+    for servers in found["measured"].values():
+        assert all(numbers["pairs/s"] > 0 for numbers in servers.values())
+    assert found["ratios"]
+
+
 @pytest.mark.browser
 @pytest.mark.process
 @pytest.mark.slow
@@ -354,5 +364,5 @@ def test_peers_as_a_command() -> None:
 
 def test_every_benchmark_has_a_test() -> None:
     scripts = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef main(" in path.read_text()}
-    assert len(scripts) == 13
+    assert len(scripts) == 14
     assert {f"test_{name}" for name in scripts} <= set(globals())

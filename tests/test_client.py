@@ -174,8 +174,8 @@ def test_the_synchronous_client_is_up_to_date(source: str) -> None:
     assert generated == generate_sync_client.generate(source), f"stale: run `{generate_sync_client.COMMAND}`"
 
 
-LOCAL = {"open", "create", "import_", "expire"}
-"""Methods of a campaign that a remote one lacks: three are methods of the client, one is for the store's owner."""
+LOCAL = {"open", "create", "import_", "expire", "submit", "submit_decide", "submit_rewards"}
+"""Methods of a campaign that a remote one lacks: three are methods of the client, the others are for a server."""
 
 
 def methods(kind: type) -> dict[str, inspect.Signature]:
@@ -213,7 +213,10 @@ def test_a_client_creates_as_a_campaign_does(client_class: type, name: str) -> N
 # Retries.
 
 Answer = Callable[[httpx.Request], httpx.Response]
-FINE = httpx.Response(200, json={"accepted": 1, "repeated": 0})
+
+
+def fine(_: httpx.Request) -> httpx.Response:
+    return httpx.Response(200, json={"accepted": 1, "repeated": 0, "forgotten": 0})
 
 
 def busy(_: httpx.Request) -> httpx.Response:
@@ -236,7 +239,7 @@ class Fake:
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         self.asked += 1
-        return self.first.pop(0)(request) if self.first else httpx.Response(200, json={"accepted": 1, "repeated": 0})
+        return (self.first.pop(0) if self.first else fine)(request)
 
 
 @pytest.fixture(autouse=True)
@@ -308,7 +311,7 @@ def test_totals_get_a_key_of_their_own() -> None:
 
     def note(request: httpx.Request) -> httpx.Response:
         keys.append(json.loads(request.content)["key"])
-        return lost(request) if len(keys) == 1 else FINE
+        return lost(request) if len(keys) == 1 else fine(request)
 
     with Client("http://kofn.test", transport=httpx.MockTransport(note)) as client:
         client.campaign("front").reward_total(["a", "b", "c"], 2, 1.0)
