@@ -71,12 +71,13 @@ def _policies_are_never_read_again() -> Any:
 
 def _rows_are_never_read_again() -> Any:
     """The row of this process's last transaction is used although another process has written to it."""
-    found: Any = vars(transaction)["read_row"]
+    ask: Any = vars(transaction)["ask_row"]
 
-    def read(driver: Any, campaign: int, *, lock: bool = False, known: Any = None) -> Any:
-        return known or found(driver, campaign, lock=lock)
+    def ask_row(driver: Any, campaign: int, *, lock: bool = False) -> Any:
+        answer = ask(driver, campaign, lock=lock)
+        return lambda known: known or answer(None)
 
-    return patch.object(transaction, "read_row", read)
+    return patch.object(transaction, "ask_row", ask_row)
 
 
 def _rows_are_kept_after_a_failure() -> Any:
