@@ -17,7 +17,7 @@ from kofn.campaigns import Decision
 from tests.campaign_tools import create, rewards_for
 
 CONTEXT = multiprocessing.get_context("forkserver")  # imports once, then starts processes quickly
-CONTEXT.set_forkserver_preload(["tests.campaign_workers"])
+CONTEXT.set_forkserver_preload(["tests.test_campaign_processes", "tests.test_campaign_migrations", "tests.test_backup"])
 
 
 def start(work: Callable[..., None], *arguments: Any) -> BaseProcess:

@@ -56,6 +56,7 @@ def regret_a_bound_per_play(k: int, horizon: int, rng: np.random.Generator) -> f
     return lost
 
 
+@pytest.mark.slow
 def test_freezing_for_a_tenth_of_the_time_loses_little() -> None:
     """Bound set beforehand: within a quarter of the regret of a bound per play, 20 runs of 2,000 plays."""
     problem, horizon = Problem(Bernoulli(P), "mean", 2), 2000

@@ -133,6 +133,7 @@ def one_by_one(worth: FloatArray, k: int, horizon: int, seed: int) -> float:
     return regret + max(0, horizon - plain.t) * float(optimum - worth[list(plain.best())].mean())
 
 
+@pytest.mark.slow
 def test_testing_at_the_ends_of_plans_costs_little_more_than_after_every_sweep() -> None:
     """Mean regret on 20 instances. Over 100 of them and 10,000 plays it was 10 % more, give or take 4 %."""
     horizon, ours, printed = 4_000, [], []

@@ -147,6 +147,7 @@ def test_numbers_of_subsets_beyond_floats_are_refused_too(n_arms: int, k: int) -
         ImprovedUCB(n_arms, k, horizon=10**6)
 
 
+@pytest.mark.slow
 def test_two_and_a_half_million_subsets_work() -> None:
     policy = ImprovedUCB(n_arms=24, k=11, horizon=10**6)
     plan = policy.plan()

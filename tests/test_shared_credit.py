@@ -123,6 +123,7 @@ def regret_a_draw_per_play(p: Any, k: int, horizon: int, rng: np.random.Generato
     return lost
 
 
+@pytest.mark.slow
 def test_freezing_for_a_tenth_of_the_time_loses_almost_nothing() -> None:
     """40 instances of 2,000 plays; bound set beforehand: mean regrets within 5 standard errors and 25 %."""
     p = np.random.default_rng(5).random((40, 12))

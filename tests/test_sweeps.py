@@ -239,7 +239,7 @@ LOCAL, DASK = ("--workers", "2"), ("--backend", "dask", "--workers", "2")
     ("how", "options"),
     [
         pytest.param(signal.SIGINT, LOCAL, id="interrupted-local"),
-        pytest.param(signal.SIGINT, DASK, id="interrupted-dask"),
+        pytest.param(signal.SIGINT, DASK, id="interrupted-dask", marks=pytest.mark.slow),
         pytest.param(signal.SIGKILL, LOCAL, id="killed-local"),
         pytest.param(signal.SIGKILL, DASK, id="killed-dask", marks=pytest.mark.slow),
     ],

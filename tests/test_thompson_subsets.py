@@ -127,6 +127,7 @@ def regret_a_draw_per_play(problem: Problem, p: Any, horizon: int, rng: np.rando
     return float(lost)
 
 
+@pytest.mark.slow
 def test_freezing_for_a_tenth_of_the_time_loses_little() -> None:
     """15 instances of 2,000 plays; bound set beforehand: mean regrets within 5 standard errors and 25 %."""
     p = np.random.default_rng(8).random((15, 6))
