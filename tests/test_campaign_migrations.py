@@ -431,6 +431,7 @@ def test_processes_that_open_a_store_while_another_migrates_it_wait_for_it(
     reached = CONTEXT.Event()
     process = start(migrate_slowly, old_store, reached)
     assert reached.wait(60)
+    monkeypatch.setattr(store_module, "LOCK_TIMEOUT", 0.5)
     monkeypatch.setattr(store_module, "PATIENCE", 0.5)
     begun = time.monotonic()
     with pytest.raises(kofn.StoreError, match=r"migrated from version 2 to 4; it is unchanged.*Stop the processes"):
