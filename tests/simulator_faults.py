@@ -18,7 +18,7 @@ from unittest.mock import patch
 import sqlalchemy
 from sqlalchemy import Engine, event
 
-from kofn.campaigns import store
+from kofn.campaigns import group_commit, store
 
 MAX_STATEMENT = 14
 """The last statement of an operation at which a fault is armed. Most operations have fewer, and then succeed."""
@@ -167,7 +167,7 @@ def installed() -> Iterator[Faults]:
     level = pool.level
     pool.setLevel(logging.CRITICAL + 1)
     try:
-        with patch.object(store, "create_engine", _create_engine):
+        with patch.object(store, "create_engine", _create_engine), patch.object(group_commit, "MAX_LINGER", 0.0):
             yield FAULTS
     finally:
         pool.setLevel(level)

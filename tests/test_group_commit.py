@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ import kofn
 from kofn import Campaign
 from kofn.campaigns import Rewarded, Store, group_commit, transaction
 from kofn.campaigns import store as store_module
-from kofn.campaigns.group_commit import GroupCommit, Job
+from kofn.campaigns.group_commit import GroupCommit, Job, Outcome
 from tests.campaign_tools import checked, create, play, rewards_for
 
 
@@ -192,7 +193,7 @@ def test_what_waits_behind_a_store_that_fails_fails_with_it() -> None:
     groups = GroupCommit(1)
     begun, go_on = threading.Event(), threading.Event()
 
-    def execute(jobs: Any) -> None:
+    def execute(jobs: Any) -> list[Outcome]:
         begun.set()
         assert go_on.wait(30)
         raise kofn.StoreError("the store does not respond")
@@ -209,9 +210,9 @@ def test_what_waits_behind_a_store_that_fails_fails_with_it() -> None:
     groups.close()
 
 
-def finish(jobs: Any) -> None:
-    for job in jobs:
-        job.done.set_result(len(jobs))
+def finish(jobs: Any) -> list[Outcome]:
+    """The outcomes of a group: its size."""
+    return [(len(jobs), None)] * len(jobs)
 
 
 def test_a_full_queue_refuses_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,10 +220,10 @@ def test_a_full_queue_refuses_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     groups = GroupCommit(1)
     begun, go_on = threading.Event(), threading.Event()
 
-    def execute(jobs: Any) -> None:
+    def execute(jobs: Any) -> list[Outcome]:
         begun.set()
         assert go_on.wait(30)
-        finish(jobs)
+        return finish(jobs)
 
     futures = [submitted(groups, execute)]
     assert begun.wait(30)
@@ -238,10 +239,10 @@ def test_a_heavy_operation_has_its_own_transaction() -> None:
     groups = GroupCommit(1)
     begun, go_on = threading.Event(), threading.Event()
 
-    def execute(jobs: Any) -> None:
+    def execute(jobs: Any) -> list[Outcome]:
         begun.set()
         assert go_on.wait(30)
-        finish(jobs)
+        return finish(jobs)
 
     first = submitted(groups, execute)
     assert begun.wait(30)
@@ -251,15 +252,56 @@ def test_a_heavy_operation_has_its_own_transaction() -> None:
     groups.close()
 
 
+def test_callers_that_return_share_the_next_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two callers wait while one is served; it calls again at once, and all three are served together."""
+    monkeypatch.setattr(group_commit, "MAX_LINGER", 30.0)
+    groups = GroupCommit(1)
+    begun, go_on = threading.Event(), threading.Event()
+    again: list[Future[Any]] = []
+
+    def execute(jobs: Any) -> list[Outcome]:
+        begun.set()
+        assert go_on.wait(30)
+        if not again:
+            time.sleep(0.5)  # it waits for a caller as long as this took
+        return finish(jobs)
+
+    first = submitted(groups, execute)
+    assert begun.wait(30)
+    first.add_done_callback(lambda _: threading.Timer(0.05, lambda: again.append(submitted(groups, execute))).start())
+    others = [submitted(groups, execute) for _ in range(2)]
+    go_on.set()
+    assert [future.result(30) for future in (first, *others)] == [1, 3, 3]
+    assert again[0].result(30) == 3
+    groups.close()
+
+
+def test_callers_that_do_not_return_are_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_commit, "MAX_LINGER", 0.01)
+    groups = GroupCommit(1)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def execute(jobs: Any) -> list[Outcome]:
+        begun.set()
+        assert go_on.wait(30)
+        return finish(jobs)
+
+    first = submitted(groups, execute)
+    assert begun.wait(30)
+    others = [submitted(groups, execute) for _ in range(2)]
+    go_on.set()
+    assert [future.result(30) for future in (first, *others)] == [1, 2, 2]
+    groups.close()
+
+
 def test_an_interrupted_caller_leaves_the_queue_to_others() -> None:
     groups = GroupCommit(1)
 
-    def interrupted(jobs: Any) -> None:
+    def interrupted(jobs: Any) -> list[Outcome]:
         if futures:
-            finish(jobs)
-        else:
-            futures.append(submitted(groups, interrupted))
-            raise KeyboardInterrupt
+            return finish(jobs)
+        futures.append(submitted(groups, interrupted))
+        raise KeyboardInterrupt
 
     futures: list[Future[Any]] = []
     with pytest.raises(KeyboardInterrupt):

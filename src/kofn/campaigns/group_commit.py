@@ -8,6 +8,7 @@ any other thread, and many callers share the cost of a commit.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,8 +24,15 @@ MAX_GROUP = 256
 MAX_QUEUED = 10_000
 """Operations that may wait for one lock. More are refused at once: they would wait longer than their callers do."""
 
-Execute = Callable[[Sequence["Job"]], None]
-"""Executes a group in one transaction and sets the result of each job; if it raises, none of them took effect."""
+MAX_LINGER = 0.005
+"""Most seconds that a thread waits for the callers of its last group to return; never longer than the group took. A
+higher value makes larger groups of slow callers, and others wait longer for callers that do not return."""
+
+Outcome = tuple[Any, Exception | None]
+"""The result of an operation, or its error."""
+
+Execute = Callable[[Sequence["Job"]], Sequence[Outcome]]
+"""Executes a group in one transaction and returns the outcomes; if it raises, none of the operations took effect."""
 
 
 class Promise(Protocol):
@@ -54,6 +62,8 @@ class Job:
 
 @dataclass(eq=False)
 class _Queue:
+    enough: threading.Condition  # set when as many wait as the leader waits for
+    wanted: int = 0  # how many that is
     jobs: deque[Job] = field(default_factory=deque)
     group: list[Job] = field(default_factory=list)  # what is being executed
     leader: int | None = None  # the thread that executes, or 0 while it is being started
@@ -99,11 +109,15 @@ class GroupCommit:
     def _enqueue(self, lock: int, job: Job, leader: int) -> bool:
         """Append a job; return whether the caller must see to the queue, for which it then is the leader."""
         with self._mutex:
-            queue = self._queues.setdefault(lock, _Queue())
+            queue = self._queues.get(lock)
+            if queue is None:
+                queue = self._queues[lock] = _Queue(threading.Condition(self._mutex))
             if len(queue.jobs) >= MAX_QUEUED:
                 raise StoreError(f"the store is busy: {MAX_QUEUED:,} operations already wait for it")
             queue.jobs.append(job)
             if queue.leader is not None:
+                if len(queue.jobs) == queue.wanted:
+                    queue.enough.notify()
                 return False
             queue.leader = leader
             return True
@@ -117,13 +131,45 @@ class GroupCommit:
     def _lead(self, lock: int, execute: Execute, own: Job | None = None) -> None:
         """Execute groups until nothing waits, or until the own job is done and a thread takes over."""
         while group := self._next_group(lock):
+            began = time.monotonic()
             try:
-                execute(group)
+                outcomes = execute(group)
             except Exception as why:
-                self._fail(lock, group, why)
-            if own is not None and own.done.done():
+                outcomes = failed(why, len(group))
+            taken, queued = time.monotonic() - began, self._queued_behind(lock, outcomes)
+            for job, (result, error) in zip(group, outcomes, strict=True):
+                if error is None:
+                    job.done.set_result(result)
+                else:
+                    job.done.set_exception(error)
+            if own is None:
+                self._linger(lock, queued + len(group), min(taken, MAX_LINGER))
+            elif own.done.done():
                 self._hand_over(lock, execute)
                 return
+
+    def _queued_behind(self, lock: int, outcomes: Sequence[Outcome]) -> int:
+        """Return how many operations wait. If the store did not respond, fail them too: nobody waits twice."""
+        with self._mutex:
+            jobs = self._queues[lock].jobs
+            broken = next((error for _, error in outcomes if isinstance(error, StoreError)), None)
+            if broken is None:
+                return len(jobs)
+            behind = list(jobs)
+            jobs.clear()
+        for job, (_, error) in zip(behind, failed(broken, len(behind)), strict=True):
+            job.done.set_exception(error)
+        return 0
+
+    def _linger(self, lock: int, wanted: int, seconds: float) -> None:
+        """Wait this long at most until the callers of the last group have returned, so that they share a commit."""
+        until = time.monotonic() + seconds
+        with self._mutex:
+            queue = self._queues[lock]
+            queue.wanted = min(wanted, MAX_GROUP)
+            while len(queue.jobs) < queue.wanted and (left := until - time.monotonic()) > 0:
+                queue.enough.wait(left)
+            queue.wanted = 0
 
     def _next_group(self, lock: int) -> list[Job]:
         """Take the next group; if there is none, the queue is left to the next caller."""
@@ -159,19 +205,10 @@ class GroupCommit:
                 job.done.set_exception(StoreError("the thread that executed this operation was interrupted"))
         self._hand_over(lock, execute)
 
-    def _fail(self, lock: int, group: list[Job], why: Exception) -> None:
-        """Fail a group. If the store does not respond, fail what waits behind it too: nobody waits twice."""
-        with self._mutex:
-            if isinstance(why, StoreError):
-                group = [*group, *self._queues[lock].jobs]
-                self._queues[lock].jobs.clear()
-        for job in group:
-            if not job.done.done():
-                job.done.set_exception(_copy(why))
 
-
-def _copy(error: Exception) -> Exception:
-    """Return an error of its own for each caller: raising it adds a traceback."""
-    another = copy(error)
-    another.__cause__ = error
-    return another
+def failed(error: Exception, count: int) -> list[Outcome]:
+    """Return the outcomes of operations that failed together: an error for each, since raising it adds a traceback."""
+    errors = [copy(error) for _ in range(count)]
+    for each in errors:
+        each.__cause__ = error
+    return [(None, each) for each in errors]

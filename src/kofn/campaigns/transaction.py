@@ -21,7 +21,7 @@ import numpy as np
 from sqlalchemy import Connection, bindparam, select
 
 from kofn.campaigns.batches import Batches
-from kofn.campaigns.group_commit import Job
+from kofn.campaigns.group_commit import Job, Outcome, failed
 from kofn.campaigns.plan_rows import PlanRows
 from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, ask_row, read_row, update_row
 from kofn.campaigns.schema import BUCKETS, EVENTS, ROSTERS, STATES
@@ -252,33 +252,29 @@ def submit(store: Store, job: Job) -> None:
     store.groups.submit(store.lock_of(job.campaign), job, partial(_execute, store))
 
 
-def _execute(store: Store, jobs: Sequence[Job]) -> None:
+def _execute(store: Store, jobs: Sequence[Job]) -> list[Outcome]:
     """Execute operations in one transaction. One that fails does not fail the others."""
     try:
-        outcomes = _attempt(store, jobs)
+        return _attempt(store, jobs)
     except StoreError:
         raise
     except Exception:
         if len(jobs) == 1:
             raise
-        for job in jobs:  # one of them failed after it had changed something: nothing is stored
-            try:
-                _execute(store, [job])
-            except StoreError:
-                raise
-            except Exception as why:
-                job.done.set_exception(why)
-        return
-    for job, (result, error) in zip(jobs, outcomes, strict=True):
-        if error is None:
-            job.done.set_result(result)
-        else:
-            job.done.set_exception(error)
+    outcomes: list[Outcome] = []  # one of them failed after it had changed something, and nothing is stored
+    for job in jobs:
+        try:
+            outcomes += _attempt(store, [job])
+        except StoreError as why:
+            return outcomes + failed(why, len(jobs) - len(outcomes))
+        except Exception as why:
+            outcomes.append((None, why))
+    return outcomes
 
 
-def _attempt(store: Store, jobs: Sequence[Job]) -> list[tuple[Any, Exception | None]]:
+def _attempt(store: Store, jobs: Sequence[Job]) -> list[Outcome]:
     """Execute operations in one transaction and commit it; return the result or the error of each."""
-    outcomes: list[tuple[Any, Exception | None]] = []
+    outcomes: list[Outcome] = []
     opened: dict[int, Transaction] = {}
     with store.write() as connection:
         for job in jobs:
