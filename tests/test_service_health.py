@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sqlite3
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,9 @@ from kofn.core import StoreError
 from kofn.service import Settings, health, make_app, metrics, metrics_route
 from kofn.service.metrics import Metrics
 from kofn.service.tokens import create_token
-from tests.service_tools import HERE, copy_rows, error_detail
+from tests.service_tools import HERE, NAMES, NEW, copy_rows, error_detail, service
+
+MANY = httpx.Limits(max_connections=None)
 
 SECRET = "the store postgresql://kofn@secret-host/db failed: no"
 
@@ -264,3 +268,25 @@ def test_campaigns_are_found_by_name_and_state(get: Get, store: Store) -> None:
     assert names(get("/api/campaigns?q=%00")) == ([], 0)
     assert get("/api/campaigns?q=sho&state=paused").json()["states"] == {"running": 2, "paused": 1}
     assert get("/api/campaigns?state=asleep").status_code == 422
+
+
+def test_changes_that_wait_for_a_locked_store_do_not_stop_reads(tmp_path: Path) -> None:
+    """More changes wait than the service has threads; pages, lists and health respond meanwhile."""
+    with service(f"sqlite:///{tmp_path}/shop.db") as client:
+        assert client.post("/api/campaigns", json=NEW).status_code == 201
+        other = sqlite3.connect(tmp_path / "shop.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        total = {"arms": NAMES[:3], "count": 2, "total": 1.0}
+        with (
+            httpx.Client(base_url=client.base_url, headers=client.headers, timeout=60, limits=MANY) as caller,
+            ThreadPoolExecutor(100) as pool,
+        ):
+            waiting = [pool.submit(caller.post, "/api/campaigns/front/totals", json=total) for _ in range(60)]
+            waiting += [pool.submit(caller.post, "/api/campaigns/front/pause") for _ in range(40)]
+            for path in ("/health", "/api/campaigns", "/api/campaigns/front", "/api/campaigns/front/insight"):
+                assert client.get(path, timeout=8).status_code == 200, path  # less than the store's patience
+            assert not any(future.done() for future in waiting)
+            other.execute("COMMIT")
+            other.close()
+            assert {future.result(60).status_code for future in waiting} <= {200, 409}
+        assert client.get("/api/campaigns/front").json()["plays"] > 0
