@@ -228,6 +228,15 @@ def part(kind: type[Part], *, flat: bool = False, given: str | None = None) -> F
     return Field(Part.state, lambda _, plain, policy: kind.load(plain, policy), flat, given)
 
 
+def added(name: str, kind: type[Part]) -> Field:
+    """Return the field `name` of a part that older records do not have; it then starts as `kind()`."""
+
+    def load(_: str, state: Any, policy: Policy) -> Part:
+        return kind.load(state[name], policy) if name in state else kind()
+
+    return Field(lambda value: {name: value.state()}, load, flat=True)
+
+
 def each(field: Field, kind: type = list) -> Field:
     """Return the field of a list, or another `kind` of sequence, of values that `field` describes."""
 

@@ -29,12 +29,14 @@ from kofn.core import (
     subset_of,
     whole,
 )
-from kofn.core.fields import Fields, integer, listed, part
+from kofn.core.fields import Fields, added, integer, listed, part
 from kofn.policies.batching import plan_of, tenth
 from kofn.policies.linear_model import sweeps
 from kofn.policies.randomised import Randomised, SeededOptions
 from kofn.policies.registry import register
+from kofn.policies.thompson.alarms import Alarms
 from kofn.policies.thompson.guarantee import Comparisons, Guarantee
+from kofn.policies.thompson.insight import expected_loss
 from kofn.policies.thompson.noise import LEAST, Noise
 from kofn.policies.thompson.posterior import Posterior, most_swaps
 from kofn.policies.thompson.sampling import draw_swaps
@@ -46,7 +48,7 @@ WELL_KNOWN = 4.0
 """Information about a swap, relative to the prior's, from which on it is played alone. While a draw has fewer plays
 than that takes, it swaps several arms. Higher: more arms in a draw, for longer."""
 
-FOR_FILLERS, FOR_INSIGHT = 1, 3
+FOR_FILLERS, FOR_INSIGHT, FOR_LOSS = 1, 3, 4
 """Purposes of the random generators beside the one that draws the plan."""
 
 MOST_HALF_LIVES = 20.0
@@ -79,6 +81,7 @@ class Thompson(Randomised):
         learned=integer(),
         noise=listed(Noise),
         posterior=part(Posterior),
+        alarms=added("alarms", Alarms),
         guarantee=part(Guarantee, given="guarantee"),
     )
 
@@ -100,6 +103,7 @@ class Thompson(Randomised):
         self._learned = 0
         self._posterior = Posterior.at_start(self.n_arms, self.k, 0.5, 1.0)
         self._noise = Noise(1.0, 1.0, 1.0)
+        self._alarms = Alarms()
         self._guarantee = Guarantee.blank(self.n_arms, self.k) if guarantee else None
         self.accepts_unplanned = not guarantee  # only planned comparisons prove anything
         self._fillers: tuple[int, IntArray] = -1, np.empty((0, self.k), np.int64)  # number of updates, subsets
@@ -124,7 +128,17 @@ class Thompson(Randomised):
             effects, lows, highs = -effects, -highs, -lows
         value, span = low + (high - low) * value, high - low
         value, least, most = value.tolist()
-        return Insight(value, least, most, span * effects, span * lows, span * highs, self._probability_best())
+        return Insight(
+            value,
+            least,
+            most,
+            span * effects,
+            span * lows,
+            span * highs,
+            self._probability_best(),
+            span * expected_loss(posterior, self._rng(FOR_LOSS)),
+            self._alarms.raised(),
+        )
 
     def _effects(self, mean: FloatArray) -> FloatArray:
         """Return the change of the incumbent's reward by having each arm in place of one on the boundary."""
@@ -227,9 +241,11 @@ class Thompson(Randomised):
         if self._params["half_life"]:
             self._forget(plan.plays / self._params["half_life"])
         value, uncertainty = self._posterior.predict(plan.subsets)
-        weights = tally.count / self._noise.learn(tally, value, uncertainty)
-        self._posterior.learn(plan.subsets, tally.total / tally.count, weights)
+        dispersion = self._noise.learn(tally, value, uncertainty)
         self._learned += plan.plays
+        self._alarms.learn(plan, tally, value, uncertainty, dispersion * value * (1 - value), self._learned)
+        self._posterior.learn(plan.subsets, tally.total / tally.count, tally.count / dispersion)
+        self._alarms.follow(self._posterior.incumbent)
         if self._guarantee is not None:
             self._guarantee.learn(comparisons, tally, self._learned, self._posterior.mean)
 

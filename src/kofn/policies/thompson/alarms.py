@@ -1,0 +1,124 @@
+"""Alarms for drift and misfit: rewards against what was expected of them, valid at whatever time one looks.
+
+Each completed plan gives one e-value: a number that is at most 1 on average if nothing is wrong. Products of e-values
+that begin at plan 1, 2, ... are weighted by 1 / (j (j + 1)) and added up. By Ville's inequality, the sum ever exceeds
+1 / ALPHA with probability ALPHA at most, and a change that comes late is found as fast as an early one.
+
+*Drift*: rewards of the incumbent against its own earlier rewards. *Misfit*: rewards of all other subsets against
+the model's prediction before the plan. docs/background/calibration.md has the measured rates.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from kofn.core import Alarm, FloatArray, IntArray, Plan, Tally
+from kofn.core.fields import Fields, Part, any_length, integer, integers, listed, number
+
+ALPHA = 0.01
+"""Probability of ever raising an alarm if nothing is wrong. Lower: alarms come later."""
+
+ALTERNATIVE = 9.0
+"""Variance of a deviation if something is wrong, in units of its variance if not. Higher: finds large deviations
+earlier, and small ones later."""
+
+INFLATION = 1.5
+"""Factor of the variances of deviations, for estimated variances and a posterior that is too narrow. Higher: fewer
+false alarms, later alarms."""
+
+LARGEST = 600.0
+"""Largest logarithm of an e-value, so that numbers stay in the range of floats."""
+
+
+def log_e_values(deviation: FloatArray, variance: FloatArray, count: IntArray) -> FloatArray:
+    """Return the log e-values of deviations of means of `count` rewards: N(0, 1 + ALTERNATIVE) against N(0, 1).
+
+    The term |deviation| / count is Bernstein's: means of few or rare rewards have heavier tails than a normal number.
+    """
+    squared = deviation**2 / (INFLATION * variance + np.abs(deviation) / count)
+    log = ALTERNATIVE / (1 + ALTERNATIVE) * squared / 2 - math.log1p(ALTERNATIVE) / 2
+    return np.asarray(np.minimum(log, LARGEST), float)
+
+
+@dataclass
+class Evidence(Part):
+    """The sum of the products of e-values that have begun, and when it first exceeded 1 / ALPHA."""
+
+    fields = Fields(steps=integer(), log_sum=number(most=2 * LARGEST), since=integer())
+
+    steps: int = 0
+    log_sum: float = -2 * LARGEST
+    since: int = 0  # plays; 0 if the alarm is not raised
+
+    def include(self, log_e: float, plays: int) -> None:
+        """Include the e-value of the plan that ended after `plays` plays."""
+        self.steps += 1
+        begun = np.logaddexp(self.log_sum, -math.log(self.steps * (self.steps + 1)))
+        self.log_sum = float(np.clip(begun + log_e, -2 * LARGEST, 2 * LARGEST))
+        if not self.since and self.log_sum > -math.log(ALPHA):
+            self.since = plays
+
+
+@dataclass
+class Alarms(Part):
+    """The evidence of drift and misfit, and the rewards of the incumbent since it became one."""
+
+    fields = Fields(
+        drift=listed(Evidence),
+        misfit=listed(Evidence),
+        incumbent=integers(any_length),
+        count=integer(),
+        total=number(),
+        squares=number(),
+    )
+
+    drift: Evidence = field(default_factory=Evidence)
+    misfit: Evidence = field(default_factory=Evidence)
+    incumbent: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
+    count: int = 0
+    total: float = 0.0
+    squares: float = 0.0
+
+    def raised(self) -> tuple[Alarm, ...]:
+        """Return the alarms that have been raised."""
+        found = {"drift": self.drift, "misfit": self.misfit}
+        return tuple(Alarm(kind, evidence.since) for kind, evidence in found.items() if evidence.since)
+
+    def learn(
+        self, plan: Plan, tally: Tally, expected: FloatArray, variance: FloatArray, noise: FloatArray, plays: int
+    ) -> None:
+        """Include a completed plan.
+
+        `expected` is the mean reward that was predicted for each row, `variance` that of the prediction, and `noise`
+        that of one reward. `plays` counts all plays so far.
+        """
+        if not len(self.incumbent):
+            return
+        own = (plan.subsets == self.incumbent).all(axis=1)
+        if own.any():
+            self._test_drift(Tally(tally.count[own], tally.total[own], tally.squares[own]), plays)
+        if not own.all():
+            n, rows = tally.count[~own], ~own
+            deviation = tally.total[rows] / n - expected[rows]
+            log_e = log_e_values(deviation, variance[rows] + noise[rows] / n, n)
+            largest = float(log_e.max())
+            self.misfit.include(largest + math.log(float(np.exp(log_e - largest).mean())), plays)
+
+    def _test_drift(self, tally: Tally, plays: int) -> None:
+        n, total = int(tally.count.sum()), float(tally.total.sum())
+        if self.count:
+            all_, mean = self.count + n, (self.total + total) / (self.count + n)
+            squares = self.squares + float(tally.squares.sum())
+            noise = max(squares - all_ * mean * mean, 0.25) / all_
+            deviation = np.array([total / n - self.total / self.count])
+            variance = np.array([noise * (1 / n + 1 / self.count)])
+            self.drift.include(float(log_e_values(deviation, variance, np.array([min(n, self.count)]))[0]), plays)
+        self.count, self.total, self.squares = self.count + n, self.total + total, self.squares + float(tally.squares.sum())
+
+    def follow(self, incumbent: IntArray) -> None:
+        """Begin again with a new incumbent."""
+        if not np.array_equal(incumbent, self.incumbent):
+            self.incumbent, self.count, self.total, self.squares = incumbent.copy(), 0, 0.0, 0.0
