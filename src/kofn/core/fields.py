@@ -229,12 +229,16 @@ def part(kind: type[Part], *, flat: bool = False, given: str | None = None) -> F
 
 
 def added(name: str, kind: type[Part]) -> Field:
-    """Return the field `name` of a part that older records do not have; it then starts as `kind()`."""
+    """Return the field `name` of a part that older records do not have; `kind()`, as it starts, is not written."""
+
+    def dump(value: Part) -> dict[str, Any]:
+        state = value.state()
+        return {} if state == kind().state() else {name: state}
 
     def load(_: str, state: Any, policy: Policy) -> Part:
         return kind.load(state[name], policy) if name in state else kind()
 
-    return Field(lambda value: {name: value.state()}, load, flat=True)
+    return Field(dump, load, flat=True)
 
 
 def each(field: Field, kind: type = list) -> Field:

@@ -36,9 +36,9 @@ LARGEST = 600.0
 def log_e_values(deviation: FloatArray, variance: FloatArray, count: IntArray) -> FloatArray:
     """Return the log e-values of deviations of means of `count` rewards: N(0, 1 + ALTERNATIVE) against N(0, 1).
 
-    The term |deviation| / count is Bernstein's: means of few or rare rewards have heavier tails than a normal number.
+    The term |deviation| / (2 count) is like Bernstein's: means of few or rare rewards have heavy tails.
     """
-    squared = deviation**2 / (INFLATION * variance + np.abs(deviation) / count)
+    squared = deviation**2 / (INFLATION * variance + np.abs(deviation) / (2 * count))
     log = ALTERNATIVE / (1 + ALTERNATIVE) * squared / 2 - math.log1p(ALTERNATIVE) / 2
     return np.asarray(np.minimum(log, LARGEST), float)
 
@@ -104,8 +104,8 @@ class Alarms(Part):
             n, rows = tally.count[~own], ~own
             deviation = tally.total[rows] / n - expected[rows]
             log_e = log_e_values(deviation, variance[rows] + noise[rows] / n, n)
-            largest = float(log_e.max())
-            self.misfit.include(largest + math.log(float(np.exp(log_e - largest).mean())), plays)
+            largest = float(log_e.max())  # rows may depend on each other; their average is still an e-value
+            self.misfit.include(largest + math.log(float(np.exp(log_e - largest) @ n / n.sum())), plays)
 
     def _test_drift(self, tally: Tally, plays: int) -> None:
         n, total = int(tally.count.sum()), float(tally.total.sum())
@@ -116,7 +116,9 @@ class Alarms(Part):
             deviation = np.array([total / n - self.total / self.count])
             variance = np.array([noise * (1 / n + 1 / self.count)])
             self.drift.include(float(log_e_values(deviation, variance, np.array([min(n, self.count)]))[0]), plays)
-        self.count, self.total, self.squares = self.count + n, self.total + total, self.squares + float(tally.squares.sum())
+        self.count += n
+        self.total += total
+        self.squares += float(tally.squares.sum())
 
     def follow(self, incumbent: IntArray) -> None:
         """Begin again with a new incumbent."""

@@ -89,7 +89,7 @@ class Guarantee(Part):
     def load(cls, state: Mapping[str, Any], policy: Policy) -> Self:
         """Return the guarantee that `state` describes, or raise."""
         if "total" in state:
-            raise BadRecord("a guarantee by random plays, of kofn before 0.2, cannot be resumed: create a new policy")
+            raise BadRecord("a guarantee by random plays, from an older kofn, cannot be resumed: create a new policy")
         return super().load(state, policy)
 
     @property
