@@ -246,7 +246,7 @@ def radius(count: IntArray, variance: FloatArray, n_arms: int, pivots: int) -> F
 
 
 def regret_bound(n_arms: int, k: int, plays: int, *, comparability: float = 1.0, pivots: int = 1) -> float:
-    """Return the bound on the regret of so many plays, which holds for all numbers of plays with probability 0.99.
+    """Return the bound on the regret of this number of plays; it holds for all numbers at once, with probability 0.99.
 
     `comparability` is the largest ratio of the gains by the same exchange of arms beside different arms: 1 for a mean.
     `pivots` is the number of pivots used, at most N.
