@@ -115,7 +115,7 @@ def drift(seed: int, runs: int, scale: Scale) -> None:
 def synergy(seed: int, runs: int, scale: Scale) -> None:
     """Print alarms on a pair of arms that pays only together: 0.2 without, 0.7 with it."""
     table("problem", "pair", "runs", "alarms", "probability best, mean", "plays of the pair, most")
-    for n_arms, k in ((10, 2), (20, 4)):
+    for n_arms, k in ((10, 2), (20, 4), (30, 3)):
         found: dict[bool, list[tuple[bool, float, int]]] = {False: [], True: []}
         for run in range(runs):
             rng, pair = np.random.default_rng([seed, run]), 0
