@@ -55,11 +55,19 @@ def test_an_e_value_is_at_most_one_on_average() -> None:
         assert float(chance @ e) <= 1
 
 
+def weight(step: int) -> float:
+    return module.PLANS / ((step + module.PLANS - 1) * (step + module.PLANS))
+
+
+def test_the_weights_add_up_to_one() -> None:
+    assert sum(weight(step) for step in range(1, 10**5)) == pytest.approx(1, abs=0.002)
+
+
 def test_evidence_adds_up_the_products_that_begin_at_each_step() -> None:
     evidence, logs = Evidence(), [0.3, -0.2, 1.1, -0.4]
     for step, log_e in enumerate(logs, 1):
         evidence.include(log_e, 10 * step)
-    expected = sum(math.exp(sum(logs[j:])) / ((j + 1) * (j + 2)) for j in range(4))
+    expected = sum(math.exp(sum(logs[j:])) * weight(j + 1) for j in range(4))
     assert math.exp(evidence.log_sum) == pytest.approx(expected)
     assert evidence.since == 0
     evidence.include(20.0, 77)
@@ -73,7 +81,7 @@ def test_alarms_without_cause_are_as_rare_as_promised() -> None:
     sums, raised = np.zeros(2000), np.zeros(2000, bool)
     for step, deviations in enumerate(z.T, 1):
         e = np.exp(log_e_values(deviations, np.ones(2000), np.full(2000, 10**9)))
-        sums = e * (sums + 1 / (step * (step + 1)))
+        sums = e * (sums + weight(step))
         raised |= sums > 1 / ALPHA
     assert 0 < raised.mean() <= ALPHA + 3 * math.sqrt(ALPHA / 2000)
 

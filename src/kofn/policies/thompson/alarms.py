@@ -1,8 +1,8 @@
 """Alarms for drift and misfit: rewards against what was expected of them, valid at whatever time one looks.
 
 Each completed plan gives one e-value: a number that is at most 1 on average if nothing is wrong. Products of e-values
-that begin at plan 1, 2, ... are weighted by 1 / (j (j + 1)) and added up. By Ville's inequality, the sum ever exceeds
-1 / ALPHA with probability ALPHA at most, and a change that comes late is found as fast as an early one.
+that begin at plan j = 1, 2, ... are multiplied by weights that add up to 1, and added up. By Ville's inequality, the
+sum ever exceeds 1 / ALPHA with probability ALPHA at most. A change that comes late is found as fast as an early one.
 
 *Drift*: rewards of the incumbent against its own earlier rewards. *Misfit*: rewards of all other subsets against
 the model's prediction before the plan. docs/background/calibration.md has the measured rates.
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -29,11 +30,15 @@ INFLATION = 1.5
 """Factor of the variances of deviations, for estimated variances and a posterior that is too narrow. Higher: fewer
 false alarms, later alarms."""
 
+PLANS = 128
+"""Number of plans over which the weights are nearly equal: plan j has m / ((j + m - 1) (j + m)), m = PLANS. A million
+plays take 135 plans. Higher: late changes are found earlier, early ones later."""
+
 LARGEST = 600.0
 """Largest logarithm of an e-value, so that numbers stay in the range of floats."""
 
 
-def log_e_values(deviation: FloatArray, variance: FloatArray, count: IntArray) -> FloatArray:
+def log_e_values(deviation: Any, variance: Any, count: Any) -> FloatArray:
     """Return the log e-values of deviations of means of `count` rewards: N(0, 1 + ALTERNATIVE) against N(0, 1).
 
     The term |deviation| / (2 count) is like Bernstein's: means of few or rare rewards have heavy tails.
@@ -56,8 +61,9 @@ class Evidence(Part):
     def include(self, log_e: float, plays: int) -> None:
         """Include the e-value of the plan that ended after `plays` plays."""
         self.steps += 1
-        begun = np.logaddexp(self.log_sum, -math.log(self.steps * (self.steps + 1)))
-        self.log_sum = float(np.clip(begun + log_e, -2 * LARGEST, 2 * LARGEST))
+        weight = PLANS / ((self.steps + PLANS - 1) * (self.steps + PLANS))
+        begun = np.logaddexp(self.log_sum, math.log(weight))
+        self.log_sum = min(max(float(begun) + log_e, -2 * LARGEST), 2 * LARGEST)
         if not self.since and self.log_sum > -math.log(ALPHA):
             self.since = plays
 
@@ -102,7 +108,8 @@ class Alarms(Part):
             return
         own = (plan.subsets == self.incumbent).all(axis=1)
         if own.any():
-            self._test_drift(Tally(tally.count[own], tally.total[own], tally.squares[own]), plays)
+            count, total, squares = (float(sums[own].sum()) for sums in (tally.count, tally.total, tally.squares))
+            self._test_drift(count, total, squares, plays)
         if not own.all():
             n, rows = tally.count[~own], ~own
             deviation = tally.total[rows] / n - expected[rows]
@@ -110,18 +117,14 @@ class Alarms(Part):
             largest = float(log_e.max())  # rows may depend on each other; their average is still an e-value
             self.misfit.include(largest + math.log(float(np.exp(log_e - largest) @ n / n.sum())), plays)
 
-    def _test_drift(self, tally: Tally, plays: int) -> None:
-        n, total = int(tally.count.sum()), float(tally.total.sum())
-        if self.count:
-            all_, mean = self.count + n, (self.total + total) / (self.count + n)
-            squares = self.squares + float(tally.squares.sum())
-            noise = max(squares - all_ * mean * mean, 0.25) / all_
-            deviation = np.array([total / n - self.total / self.count])
-            variance = np.array([noise * (1 / n + 1 / self.count)])
-            self.drift.include(float(log_e_values(deviation, variance, np.array([min(n, self.count)]))[0]), plays)
-        self.count += n
-        self.total += total
-        self.squares += float(tally.squares.sum())
+    def _test_drift(self, count: float, total: float, squares: float, plays: int) -> None:
+        before = self.count, self.total
+        self.count, self.total, self.squares = self.count + int(count), self.total + total, self.squares + squares
+        if before[0]:
+            noise = max(self.squares - self.total**2 / self.count, 0.25) / self.count
+            deviation = total / count - before[1] / before[0]
+            variance, fewer = noise * (1 / count + 1 / before[0]), min(count, before[0])
+            self.drift.include(float(log_e_values(np.float64(deviation), variance, fewer)), plays)
 
     def follow(self, incumbent: IntArray) -> None:
         """Begin again with a new incumbent."""

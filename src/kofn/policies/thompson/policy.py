@@ -72,8 +72,8 @@ class Thompson(Randomised):
     >>> policy.best()
     (6, 7)
 
-    `half_life` is for problems that drift: the number of plays after which a reward counts half. `guarantee` adds
-    random plays, t^(2/3) / 20 of them, that prove without a model which arms are worse; it never plays against a proof.
+    `half_life` is for problems that drift: the number of plays after which a reward counts half. `guarantee` compares
+    arms directly, with a tenth of the plays, and accepts and rejects them on proofs that need no model.
     """
 
     name = "thompson"
