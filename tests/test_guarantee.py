@@ -199,7 +199,7 @@ def wrong_proofs(reward: str, seed: int, plays: int) -> tuple[int, int]:
 @pytest.mark.parametrize("reward", REWARDS)
 def test_nothing_wrong_is_proved(reward: str) -> None:
     """It happens in 1 % of the runs at most: not in this one."""
-    wrong, proofs = wrong_proofs(reward, 1, 15_000)
+    wrong, proofs = wrong_proofs(reward, 1, 12_000)
     assert wrong == 0
     assert proofs > 0 or reward == "maximum"  # its gains are small
 
@@ -235,7 +235,7 @@ def test_every_play_loses_at_most_what_the_theorem_says() -> None:
     p = rng.random(12)
     policy = Thompson(12, 3, guarantee=True, seed=2)
     best, regret, checked = np.sort(p)[-3:].mean(), 0.0, 0
-    while policy.plays < 100_000:
+    while policy.plays < 50_000:
         found, plan = guarantee_of(policy), policy.plan()
         loss = best - p[plan.subsets].mean(axis=1)
         regret += float(loss @ plan.times)
@@ -247,7 +247,7 @@ def test_every_play_loses_at_most_what_the_theorem_says() -> None:
                 checked += 1
         play(policy, lambda subsets: p[subsets].mean(axis=1), policy.plays + 1, rng)
         assert regret <= regret_bound(12, 3, policy.plays, pivots=max(1, guarantee_of(policy).pivots))
-    assert checked > 30
+    assert checked > 20
 
 
 def test_the_bound_is_below_all_plays_by_a_million_plays_and_grows_like_their_square_root() -> None:
@@ -282,6 +282,7 @@ def test_it_still_finds_the_best() -> None:
         assert play(policy, MAXIMUM.value, 3000, np.random.default_rng(seed)).best() == (4, 5)
 
 
+@pytest.mark.slow
 def test_a_lock_in_is_left() -> None:
     """The reward has a base of 0.1 that hides the effects: without the guarantee this run stays on a wrong subset."""
     rng = np.random.default_rng(6001)

@@ -14,7 +14,9 @@ from scipy.special import expit
 import kofn
 from kofn import BadRecord, Plan, Tally, Thompson
 from kofn.core import Alarm, Insight
+from kofn.experiments.settings import Setting
 from kofn.policies.thompson import alarms as module
+from kofn.policies.thompson import insight
 from kofn.policies.thompson.alarms import ALPHA, Alarms, Evidence, log_e_values
 from kofn.policies.thompson.insight import expected_loss
 from tests.campaign_tools import create, play
@@ -33,9 +35,9 @@ def watch(policy: Thompson, values: Values, plays: int, rng: np.random.Generator
 
 
 def known(policy: Thompson) -> Insight:
-    insight = policy.insight()
-    assert insight is not None
-    return insight
+    found = policy.insight()
+    assert found is not None
+    return found
 
 
 # Evidence.
@@ -167,7 +169,7 @@ def test_false_alarms_on_the_suite_are_at_most_one_in_a_hundred() -> None:
     for family in ("mean", "max", "min", "cross-selling"):
         for run in range(100):
             for_problem, for_policy, for_plays = np.random.SeedSequence([9100, run]).spawn(3)
-            problem = kofn.experiments.settings.Setting(family, 12, 3).problem(for_problem)
+            problem = Setting(family, 12, 3).problem(for_problem)
             policy = Thompson(12, 3, seed=for_policy)
             kofn.simulate(policy, problem, 100_000, seed=for_plays)
             false += bool(policy._alarms.raised())
@@ -208,12 +210,14 @@ def test_the_expected_loss_falls_and_is_in_the_users_units() -> None:
     assert losses[0] > 3 * losses[1] > 9 * losses[2] >= 0
 
 
-def test_many_arms_take_fewer_draws() -> None:
-    policy = Thompson(20_000, 3, seed=1)
+def test_many_arms_take_fewer_draws_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = Thompson(300, 3, seed=1)
     plan = policy.plan()
     half = plan.times.astype(float) / 2
     policy.tell_plan(Tally(plan.times, half, half / 2))
-    assert 0 < (known(policy).expected_loss or 0) < 1
+    usual = known(policy).expected_loss or 0.0
+    monkeypatch.setattr(insight, "CELLS", 1000)
+    assert known(policy).expected_loss == pytest.approx(usual, rel=0.3)
 
 
 # Records and reports.
@@ -253,8 +257,8 @@ def test_a_campaign_reports_both(store_url: str) -> None:
     campaign = create(store_url)
     assert (campaign.insight().expected_loss, campaign.insight().alarms) == (None, None)
     play(campaign, 300, batch=50)
-    insight = campaign.insight()
-    assert insight.expected_loss is not None
-    assert insight.expected_loss >= 0
-    assert insight.alarms == []
-    assert type(insight).from_dict(json.loads(json.dumps(insight.to_dict()))) == insight
+    found = campaign.insight()
+    assert found.expected_loss is not None
+    assert found.expected_loss >= 0
+    assert found.alarms == []
+    assert type(found).from_dict(json.loads(json.dumps(found.to_dict()))) == found
