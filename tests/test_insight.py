@@ -88,6 +88,12 @@ def test_alarms_without_cause_are_as_rare_as_promised() -> None:
     assert 0 < raised.mean() <= ALPHA + 3 * math.sqrt(ALPHA / 2000)
 
 
+def test_an_e_value_does_not_depend_on_the_scale() -> None:
+    deviation, variance, count = np.array([0.1, -0.3]), np.array([0.01, 0.002]), np.array([20, 300])
+    scaled = log_e_values(deviation / 50, variance / 2500, count, 1 / 50)
+    assert scaled == pytest.approx(log_e_values(deviation, variance, count))
+
+
 # Drift.
 
 

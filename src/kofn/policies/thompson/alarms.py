@@ -38,12 +38,13 @@ LARGEST = 600.0
 """Largest logarithm of an e-value, so that numbers stay in the range of floats."""
 
 
-def log_e_values(deviation: Any, variance: Any, count: Any) -> FloatArray:
+def log_e_values(deviation: Any, variance: Any, count: Any, width: float = 1.0) -> FloatArray:
     """Return the log e-values of deviations of means of `count` rewards: N(0, 1 + ALTERNATIVE) against N(0, 1).
 
-    The term |deviation| / (2 count) is like Bernstein's: means of few or rare rewards have heavy tails.
+    The term |deviation| width / (2 count) is like Bernstein's: means of few or rare rewards have heavy tails. `width`
+    is that of the range in which rewards lie.
     """
-    squared = deviation**2 / (INFLATION * variance + np.abs(deviation) / (2 * count))
+    squared = deviation**2 / (INFLATION * variance + np.abs(deviation) * width / (2 * count))
     log = ALTERNATIVE / (1 + ALTERNATIVE) * squared / 2 - math.log1p(ALTERNATIVE) / 2
     return np.asarray(np.minimum(log, LARGEST), float)
 
@@ -96,12 +97,19 @@ class Alarms(Part):
         return tuple(Alarm(kind, evidence.since) for kind, evidence in found.items() if evidence.since)
 
     def learn(
-        self, plan: Plan, tally: Tally, expected: FloatArray, variance: FloatArray, noise: FloatArray, plays: int
+        self,
+        plan: Plan,
+        tally: Tally,
+        expected: FloatArray,
+        variance: FloatArray,
+        noise: FloatArray,
+        plays: int,
+        width: float = 1.0,
     ) -> None:
         """Include a completed plan.
 
         `expected` is the mean reward that was predicted for each row, `variance` that of the prediction, and `noise`
-        that of one reward. `plays` counts all plays so far.
+        that of one reward. `plays` counts all plays so far, and `width` is that of the range in which rewards lie.
         """
         self.plans += 1
         if not len(self.incumbent):
@@ -109,22 +117,22 @@ class Alarms(Part):
         own = (plan.subsets == self.incumbent).all(axis=1)
         if own.any():
             count, total, squares = (float(sums[own].sum()) for sums in (tally.count, tally.total, tally.squares))
-            self._test_drift(count, total, squares, plays)
+            self._test_drift(count, total, squares, plays, width)
         if not own.all():
             n, rows = tally.count[~own], ~own
             deviation = tally.total[rows] / n - expected[rows]
-            log_e = log_e_values(deviation, variance[rows] + noise[rows] / n, n)
+            log_e = log_e_values(deviation, variance[rows] + noise[rows] / n, n, width)
             largest = float(log_e.max())  # rows may depend on each other; their average is still an e-value
             self.misfit.include(largest + math.log(float(np.exp(log_e - largest) @ n / n.sum())), plays)
 
-    def _test_drift(self, count: float, total: float, squares: float, plays: int) -> None:
+    def _test_drift(self, count: float, total: float, squares: float, plays: int, width: float) -> None:
         before = self.count, self.total
         self.count, self.total, self.squares = self.count + int(count), self.total + total, self.squares + squares
         if before[0]:
-            noise = max(self.squares - self.total**2 / self.count, 0.25) / self.count
+            noise = max(self.squares - self.total**2 / self.count, 0.25 * width**2) / self.count
             deviation = total / count - before[1] / before[0]
             variance, fewer = noise * (1 / count + 1 / before[0]), min(count, before[0])
-            self.drift.include(float(log_e_values(np.float64(deviation), variance, fewer)), plays)
+            self.drift.include(float(log_e_values(np.float64(deviation), variance, fewer, width)), plays)
 
     def follow(self, incumbent: IntArray) -> None:
         """Begin again with a new incumbent."""
