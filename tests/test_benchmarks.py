@@ -259,6 +259,22 @@ def test_thompson(
         assert numbers(said if table != "drift" else " ".join(row).replace("none", ""))
 
 
+@pytest.mark.parametrize(("table", "rows"), [("price", 1), ("bases", 2), ("bound", 12)])
+def test_guarantee(table: str, rows: int, capsys: pytest.CaptureFixture[str]) -> None:
+    load("guarantee").main([table, "--quick", "--runs", "2"])
+    found = cells(capsys.readouterr().out)
+    assert len(found) == rows
+    assert all(numbers(" ".join(row[1:])) for row in found)
+
+
+@pytest.mark.parametrize(("table", "rows"), [("suite", 3), ("drift", 2), ("synergy", 2)])
+def test_calibration(table: str, rows: int, capsys: pytest.CaptureFixture[str]) -> None:
+    load("calibration").main([table, "--quick", "--runs", "2"])
+    found = cells(capsys.readouterr().out)
+    assert len(found) >= rows
+    assert all(numbers(" ".join(row[1:])) for row in found)
+
+
 def test_every_table_of_thompson_is_tested() -> None:
     assert set(ROWS) == set(load("thompson").TABLES)
 

@@ -75,7 +75,15 @@ def test_what_is_known_is_shown(kofn: Kofn) -> None:
             kofn("reward", "front", each["id"], "30" if "pan" in each["arms"] else "3")
     code, out, err = kofn("show", "front")
     assert (code, err) == (0, "")
-    for words in ("running, thompson, N = 4, K = 2", "gain per play", "[red]pot[/]", "95 % low", "120 with a reward"):
+    for words in (
+        "running, thompson, N = 4, K = 2",
+        "expected loss per play",
+        "alarms",
+        "gain per play",
+        "[red]pot[/]",
+        "95 % low",
+        "120 with a reward",
+    ):
         assert words in out
     known = read(kofn("show", "front", "--json"))
     assert "pan" in known["best"]

@@ -29,8 +29,8 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 PUBLIC = {
     "kofn": """
-        ArctanExponential AsyncClient BadBackend BadInput BadRecord BadReward BadTally Band Bernoulli Beta Campaign
-        CampaignError CampaignExists Client Comparison Conflict Curve Empirical Insight KofnError MissingExtra
+        Alarm ArctanExponential AsyncClient BadBackend BadInput BadRecord BadReward BadTally Band Bernoulli Beta
+        Campaign CampaignError CampaignExists Client Comparison Conflict Curve Empirical Insight KofnError MissingExtra
         NoSuchCampaign NotAllowed NotRunning Plan Policy Problem Replayed RewardsRefused Run ShortHorizonWarning
         Standing StoreError Tally ThinLogWarning TooManySubsets UnknownDecision Unreachable __version__ compare logs
         make_policy policy_named problems register replay restore rewards run_seeds save simulate simulate_many theory

@@ -162,12 +162,26 @@ class PlannedSubset(Response):
 
 
 @dataclass(frozen=True)
+class RaisedAlarm(Response):
+    """An alarm of a policy: rewards contradict its estimates. It stays raised.
+
+    `kind` is "drift" (the best subset's rewards changed) or "misfit" (other subsets' rewards are not as predicted).
+    `since` is the number of rewards after which it was raised.
+    """
+
+    kind: str = field(metadata={"examples": ["drift"]})
+    since: int = field(metadata={"examples": [22475]})
+
+
+@dataclass(frozen=True)
 class CampaignInsight(Response):
     """What a campaign has learned.
 
     `value` is the estimated reward of the best subset, `average` the mean reward of all plays so far, and `gain` the
     improvement of the first over the second: what learning is worth per play from here on. `probability_best` is the
-    probability that the best subset is right. `updates` counts how often the policy has learned.
+    probability that the best subset is right, and `expected_loss` the estimated loss per play of stopping now.
+    `alarms` lists what contradicts these estimates. All are None if the policy does not estimate them. `updates` counts
+    how often the policy has learned.
     """
 
     summary: Summary
@@ -178,6 +192,8 @@ class CampaignInsight(Response):
     average: float | None
     gain: float | None
     probability_best: float | None
+    expected_loss: float | None
+    alarms: list[RaisedAlarm] | None
     updates: int
     arms: list[ArmInsight]
     plan: list[PlannedSubset]

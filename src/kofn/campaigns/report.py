@@ -14,7 +14,7 @@ from kofn.campaigns.rows import PolicySnapshot, subset_from
 from kofn.campaigns.schema import BATCHES, EVENTS, PLANS, REWARDS
 from kofn.campaigns.transaction import Transaction, merge_slots
 from kofn.core import Insight, whole
-from kofn.responses import ArmInsight, CampaignInsight, Event, OpenDecision, PlannedSubset, Point, moment
+from kofn.responses import ArmInsight, CampaignInsight, Event, OpenDecision, PlannedSubset, Point, RaisedAlarm, moment
 
 MAX_PLANNED = 20
 """Rows of the plan in an insight, those with most plays. A higher value makes the response longer."""
@@ -36,6 +36,8 @@ def insight(tx: Transaction) -> CampaignInsight:
         average=row.mean,
         gain=gain,
         probability_best=known.probability_best if known else None,
+        expected_loss=known.expected_loss if known else None,
+        alarms=_alarms(known),
         updates=snapshot.policy.updates,
         arms=list(_arms(tx, known, set(best))),
         plan=_plan(tx),
@@ -47,6 +49,10 @@ def _insight_of(snapshot: PolicySnapshot) -> Insight | None:
         snapshot.insight = snapshot.policy.insight()
         snapshot.insight_known = True
     return snapshot.insight
+
+
+def _alarms(known: Insight | None) -> list[RaisedAlarm] | None:
+    return None if known is None or known.alarms is None else [RaisedAlarm(*alarm) for alarm in known.alarms]
 
 
 def _arms(tx: Transaction, known: Insight | None, best: set[int]) -> Iterable[ArmInsight]:

@@ -178,12 +178,20 @@ def _facts(known: CampaignInsight) -> Any:
         "state": f"{at.state}, {at.policy}, N = {at.arms:,}, K = {at.k:,}",
         "best": escape(", ".join(known.best)),
         "probability of being best": None if known.probability_best is None else f"{known.probability_best:.0%}",
+        "expected loss per play": None if known.expected_loss is None else f"{known.expected_loss:.4g}",
+        "alarms": _alarms(known),
         "estimated reward": worth,
         "average reward so far": None if known.average is None else f"{known.average:.4g}",
         "gain per play": None if known.gain is None else f"{known.gain:+.4g}",
         "plays": f"{at.plays:,}: {at.rewards:,} with a reward, {at.in_flight:,} in flight, {at.expired:,} expired",
     }
     return pairs(at.name, rows)
+
+
+def _alarms(known: CampaignInsight) -> str | None:
+    if known.alarms is None:
+        return None
+    return ", ".join(f"{alarm.kind} since {alarm.since:,} rewards" for alarm in known.alarms) or "none"
 
 
 def _arms(known: CampaignInsight, most: int) -> Any:

@@ -40,12 +40,13 @@ from kofn.core.errors import (
     UnknownDecision,
     Unreachable,
 )
-from kofn.core.insight import Insight
+from kofn.core.insight import Alarm, Insight
 from kofn.core.plan import Plan, Tally
 from kofn.core.policy import Policy
 from kofn.core.policy import PolicyOptions as PolicyOptions
 
 __all__ = [
+    "Alarm",
     "BadBackend",
     "BadInput",
     "BadRecord",

@@ -228,6 +228,19 @@ def part(kind: type[Part], *, flat: bool = False, given: str | None = None) -> F
     return Field(Part.state, lambda _, plain, policy: kind.load(plain, policy), flat, given)
 
 
+def added(name: str, kind: type[Part]) -> Field:
+    """Return the field `name` of a part that older records do not have; `kind()`, as it starts, is not written."""
+
+    def dump(value: Part) -> dict[str, Any]:
+        state = value.state()
+        return {} if state == kind().state() else {name: state}
+
+    def load(_: str, state: Any, policy: Policy) -> Part:
+        return kind.load(state[name], policy) if name in state else kind()
+
+    return Field(dump, load, flat=True)
+
+
 def each(field: Field, kind: type = list) -> Field:
     """Return the field of a list, or another `kind` of sequence, of values that `field` describes."""
 

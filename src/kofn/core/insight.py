@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from kofn.core.checks import FloatArray
+
+
+class Alarm(NamedTuple):
+    """An alarm: its kind, "drift" or "misfit", and the number of plays after which it was raised."""
+
+    kind: str
+    since: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -13,7 +20,10 @@ class Insight:
     """The estimated reward of the best subset and the effect of each arm, with 95 % credible intervals.
 
     An arm's effect is the change in the best subset's reward if the arm takes the place of one at the boundary.
-    `probability_best` is the probability that `best()` is the best subset. All rewards are in the user's range.
+    `probability_best` is the probability that `best()` is the best subset. `expected_loss` is the loss per play of
+    stopping now: how much less `best()` earns than the best subset, on average over the posterior; at least 0 in either
+    direction. `alarms` lists what contradicts the estimates; None if the policy has no alarms. All rewards are in the
+    user's range.
     """
 
     value: float
@@ -23,6 +33,8 @@ class Insight:
     lows: FloatArray
     highs: FloatArray
     probability_best: float
+    expected_loss: float | None = None
+    alarms: tuple[Alarm, ...] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -31,6 +43,8 @@ class Insight:
             "low": self.low,
             "high": self.high,
             "probability_best": self.probability_best,
+            "expected_loss": self.expected_loss,
+            "alarms": None if self.alarms is None else [alarm._asdict() for alarm in self.alarms],
             "arms": [
                 {"effect": effect, "low": low, "high": high}
                 for effect, low, high in zip(

@@ -1,78 +1,268 @@
-"""Comparisons of arms that need no model, only the paper's assumptions, from plays of random subsets.
+"""Accept and reject arms on direct comparisons with one pivot arm, under the paper's assumptions, without a model.
 
-In a random subset, arm i averages more than arm j exactly if swapping j for i pays, for every reward function that is
-symmetric and increasing in better arms. So averages over random subsets, with Hoeffding's confidence intervals, prove
-that one arm is better than another. A subset that has an arm proved worse than one outside is corrected.
-docs/reference/policies/thompson.md has the bound on regret that follows.
+Exchanging a worse arm for a better one improves every subset. So rewards of two subsets that differ in one exchange of
+the pivot for arm i show which of the two is better, whatever the other K - 1 arms are. A part of each plan plays such
+pairs, one exchange away from the incumbent, for every arm that is not yet distinguished from the pivot. Arms that are
+proved better than the pivot are in every subset that is played, arms that are proved worse are in none. When K arms
+are proved better than the pivot, or N - K arms worse, the pivot and all arms on its other side are decided for good,
+and another pivot follows. docs/background/guarantee.md has the theorem and its proof; its symbols are those used here.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kofn.core import FloatArray, IntArray, Plan, Tally
-from kofn.core.fields import Fields, Part, part
-from kofn.policies.credit import Credit
+from kofn.core import BadRecord, FloatArray, IntArray, Plan, Policy, Tally
+from kofn.core.fields import Fields, Part, integer, integers, number, numbers, part
+from kofn.policies.batching import tenth, top_subset
+from kofn.policies.elimination import ACCEPTED, REJECTED, Elimination
 
-RANDOM_SHARE = 1 / 20
-"""After t plays, RANDOM_SHARE * t^(2/3) of them are random. Higher: earlier proofs, and more regret by random plays."""
+SHARE = 1 / 10
+"""Part of the plays that compare arms with the pivot, while arms are undecided. Higher: earlier proofs and a smaller
+bound; more plays of arms that the model has given up."""
+
+FAILURE = 0.01
+"""Probability that any decision is ever wrong. Lower: decisions need more plays, in proportion to its logarithm."""
+
+WARM_UP = 25
+"""Plays per arm before the first pivot is chosen. Higher: a better first pivot, and a later start."""
+
+MOST_COMPARED = 256
+"""Most arms compared in one plan; those with the fewest comparisons come first. Higher: longer plans of many rows."""
+
+SLACK = 3
+"""Comparisons by which the least compared arm may lag behind SHARE * plays / N: plans have whole numbers of plays."""
+
+LEVELS = np.arange(64)
+"""Levels k of the confidence bound; level k is the tightest at a variance of 2^(k - 1)."""
 
 
-def random_plays(plays: int) -> int:
-    """Return the number of random plays among the first `plays` plays."""
-    return math.ceil(RANDOM_SHARE * math.pow(plays, 2 / 3))
+class Comparisons(NamedTuple):
+    """The rows of a plan that compare arms with the pivot. Row 0 is the incumbent."""
+
+    plan: Plan
+    arms: IntArray
+    row: IntArray  # of each arm
+    base: IntArray  # the row that each arm is compared with
+    sign: FloatArray  # 1 if the row has the arm and the base the pivot, -1 the other way round
 
 
 @dataclass
 class Guarantee(Part):
-    """The rewards of each arm in random subsets: every arm of a subset gets the whole reward."""
+    """What is proved about the arms: decisions, and comparisons of the undecided arms with the pivot."""
 
-    fields = Fields(credit=part(Credit, flat=True))
+    fields = Fields(
+        elimination=part(Elimination, flat=True),
+        pivot=integer(-1),
+        pivots=integer(),
+        plays=integer(),
+        compared=integer(),
+        level=number(above=-1e-9, most=1 + 1e-9),
+        count=integers(),
+        gain=numbers(),
+        variance=numbers(least=0.0),
+    )
 
-    credit: Credit
+    elimination: Elimination
+    pivot: int  # -1 before the first pivot and after the last
+    pivots: int  # number of pivots so far
+    plays: int  # with this pivot
+    compared: int  # of these, plays that compare arms
+    level: float  # the mean reward of the incumbent in the last plan
+    count: NDArray[np.int64]  # comparisons of each arm with the pivot
+    gain: FloatArray  # sum over comparisons of the reward with the arm minus the reward with the pivot
+    variance: FloatArray  # sum of squared deviations of these rewards from what was expected
 
     @classmethod
-    def blank(cls, n_arms: int) -> Guarantee:
+    def blank(cls, n_arms: int, k: int) -> Guarantee:
         """Return a guarantee without plays."""
-        return cls(Credit.zeros(n_arms))
+        none = np.zeros(n_arms)
+        return cls(Elimination.at_start(n_arms, k), -1, 0, 0, 0, 0.5, np.zeros(n_arms, np.int64), none, none.copy())
 
-    def subsets(self, plays: int, k: int, rng: np.random.Generator) -> IntArray:
-        """Return `plays` random subsets."""
-        n_arms = len(self.credit.count)
-        rows = [rng.choice(n_arms, k, replace=False, shuffle=False) for _ in range(plays)]
-        return np.sort(np.array(rows, np.int64).reshape(plays, k), axis=1)
+    @classmethod
+    def load(cls, state: Mapping[str, Any], policy: Policy) -> Self:
+        """Return the guarantee that `state` describes, or raise."""
+        if "total" in state:
+            raise BadRecord("a guarantee by random plays, from an older kofn, cannot be resumed: create a new policy")
+        return super().load(state, policy)
 
-    def learn(self, subsets: IntArray, tally: Tally) -> None:
-        """Include plays of random subsets."""
-        self.credit.take(Plan(subsets, tally.count), tally.total[:, None], tally.count)
+    @property
+    def decided(self) -> bool:
+        """Whether the best K arms are proved."""
+        return self.elimination.decided
 
-    def bounds(self, plays: int) -> tuple[FloatArray, FloatArray]:
-        """Return intervals that hold for all arms and all numbers of random plays with probability 1 - 1 / plays."""
-        n = np.maximum(self.credit.count, 1)
-        radius = np.sqrt(math.log(2 * len(n) * max(plays, 2) ** 2) / (2 * n))
-        radius = np.where(self.credit.count > 0, radius, np.inf)
-        return self.credit.means - radius, self.credit.means + radius
+    def proved(self) -> tuple[IntArray, IntArray]:
+        """Return the undecided arms that are proved better, and those that are proved worse, than the pivot."""
+        undecided = self.elimination.undecided
+        if self.pivot < 0:
+            return undecided[:0], undecided[:0]
+        gain = self.gain[undecided]
+        far = np.abs(gain) > radius(self.count[undecided], self.variance[undecided], len(self.count), self.pivots)
+        return undecided[far & (gain > 0)], undecided[far & (gain < 0)]
 
-    def corrected(self, subsets: IntArray, plays: int) -> IntArray:
-        """Return the subsets, with each arm that is proved worse than an arm outside swapped for it."""
-        low, high = self.bounds(plays)
-        if high.min() >= low.max():
+    def allowed(self, subsets: IntArray, ranking: FloatArray) -> IntArray:
+        """Return the subsets with all arms proved to be in and without those proved to be out.
+
+        What is left over of a subset is filled up, or cut, by `ranking`.
+        """
+        status = self.elimination.status
+        better, worse = self.proved()
+        required, banned = status == ACCEPTED, status == REJECTED
+        required[better], banned[worse] = True, True
+        most = int(np.count_nonzero(required))
+        wrong = banned[subsets].any(axis=1) | (required[subsets].sum(axis=1) < most)
+        if not wrong.any():
             return subsets
-        return np.array([self._correct(row, low, high) for row in subsets])
+        k = subsets.shape[1]
+        inside = np.flatnonzero(required)
+        free = np.flatnonzero(~(required | banned))
+        fill = free[list(top_subset(ranking[free], min(k - most, len(free))))]
+        found = subsets.copy()
+        for row in np.flatnonzero(wrong):
+            own = subsets[row][~(required | banned)[subsets[row]]]
+            own = own[np.argsort(-ranking[own], kind="stable")][: k - most]
+            others = fill[~np.isin(fill, own)]
+            others = others[np.argsort(-ranking[others], kind="stable")][: k - most - len(own)]
+            found[row] = np.sort(np.concatenate([inside, own, others]))
+        return found
 
-    def _correct(self, subset: IntArray, low: FloatArray, high: FloatArray) -> NDArray[np.int64]:
-        outside = np.ones(len(low), bool)
-        outside[subset] = False
-        chosen = subset.copy()
-        for _ in range(len(subset)):
-            worst = int(high[chosen].argmin())
-            best = int(np.where(outside, low, -np.inf).argmax())
-            if high[chosen[worst]] >= low[best]:
-                break
-            outside[chosen[worst]], outside[best] = True, False
-            chosen[worst] = best
-        return np.sort(chosen)
+    def longest(self, plays: int) -> int:
+        """Return the longest plan after `plays` plays: a tenth of the plays with this pivot, or one of each arm."""
+        if self.pivot < 0:
+            return plays
+        return max(tenth(self.plays), len(self.elimination.undecided))
+
+    def comparisons(self, incumbent: IntArray, ranking: FloatArray, plays: int) -> Comparisons | None:
+        """Return the comparisons of a plan of `plays` plays beside an allowed incumbent; None if none are due."""
+        due = min(math.floor(SHARE * (self.plays + plays)) - self.compared, plays // 2)
+        if self.pivot < 0 or due < 2:
+            return None
+        inside = np.zeros(len(ranking), bool)
+        inside[incumbent] = True
+        arms = self._unresolved()
+        arms = arms[np.argsort(self.count[arms], kind="stable")][: min(due - 1, MOST_COMPARED)]
+        times = due // (len(arms) + 1)
+        out, into = self._exchange(inside, ranking)
+        subsets, row = [incumbent, _swapped(incumbent, out, into)], np.ones(len(arms), np.int64)
+        for each, arm in enumerate(arms.tolist()):
+            if arm not in (out, into):
+                row[each] = len(subsets)
+                subsets.append(_swapped(incumbent, *((arm, into) if inside[arm] else (out, arm))))
+        base = np.where(inside[arms] == inside[self.pivot], 1, 0)
+        sign = np.where(inside[arms], -1.0, 1.0)
+        counts = np.full(len(subsets), times)
+        counts[0] = min(plays - times * (len(subsets) - 1) - 1, times * math.isqrt(4 * len(arms)))
+        return Comparisons(Plan(np.array(subsets), counts), arms, row, base, sign)
+
+    def _unresolved(self) -> IntArray:
+        undecided = self.elimination.undecided
+        known = np.concatenate([*self.proved(), [self.pivot]])
+        return undecided[~np.isin(undecided, known)]
+
+    def _exchange(self, inside: NDArray[np.bool_], ranking: FloatArray) -> tuple[int, int]:
+        """Return the arms of the second base: the incumbent with `out` exchanged for `into`; one is the pivot."""
+        arms = self._unresolved()
+        if inside[self.pivot]:
+            outside = arms[~inside[arms]]
+            return self.pivot, int(outside[ranking[outside].argmax()])
+        arms = arms[inside[arms]]
+        return int(arms[ranking[arms].argmin()]), self.pivot
+
+    def learn(self, found: Comparisons | None, tally: Tally, learned: int, ranking: FloatArray) -> None:
+        """Include the tally of a plan whose last rows are these comparisons, then decide what is proved."""
+        if self.pivot >= 0:
+            self.plays += int(tally.count.sum())
+        if found is not None:
+            rows = slice(len(tally) - len(found.plan), None)
+            self._compare(found, Tally(tally.count[rows], tally.total[rows], tally.squares[rows]))
+        self._decide()
+        if self.pivot < 0 and not self.decided and learned >= WARM_UP * len(ranking):
+            self._choose_pivot(ranking)
+
+    def _compare(self, found: Comparisons, tally: Tally) -> None:
+        n, mean = tally.count, tally.total / tally.count
+        expected = np.full(len(n), self.level)
+        expected[found.row] += found.sign * self.gain[found.arms] / np.maximum(self.count[found.arms], 1)
+        expected = np.clip(expected, 0.0, 1.0)
+        squares = tally.squares - 2 * expected * tally.total + n * expected**2
+        times = n[found.row]
+        weight = times / n[found.base]  # at most 1: the incumbent is played at least as often as any row
+        self.count[found.arms] += times
+        self.gain[found.arms] += found.sign * times * (mean[found.row] - mean[found.base])
+        self.variance[found.arms] += np.maximum(squares[found.row] + weight**2 * squares[found.base], 0.0)
+        self.compared += int(n[1:].sum())
+        self.level = float(min(max(mean[0], 0.0), 1.0))
+
+    def _decide(self) -> None:
+        """Decide the pivot and the arms on one side of it, if enough arms are proved on the other."""
+        better, worse = self.proved()
+        places, undecided = self.elimination.places, len(self.elimination.undecided)
+        if self.pivot < 0 or (len(better) < places and len(worse) < undecided - places):
+            return
+        side, status = (worse, REJECTED) if len(better) >= places else (better, ACCEPTED)
+        self.elimination.status[side] = status
+        self.elimination.status[self.pivot] = status
+        self.pivot = -1
+
+    def _choose_pivot(self, ranking: FloatArray) -> None:
+        """Take an arm on the boundary of the top K as the pivot, and forget comparisons with the last one.
+
+        It is on the side with fewer arms. Each pivot decides at least itself, so few pivots follow.
+        """
+        undecided, places = self.elimination.undecided, self.elimination.places
+        order = undecided[np.argsort(-ranking[undecided], kind="stable")]
+        self.pivot = int(order[places - 1 if len(undecided) >= 2 * places else places])
+        self.pivots += 1
+        self.plays = self.compared = 0
+        self.count, self.gain, self.variance = np.zeros_like(self.count), 0 * self.gain, 0 * self.variance
+
+    def _loaded(self, policy: Policy) -> None:
+        if self.pivot >= policy.n_arms or (self.pivot >= 0 and self.elimination.status[self.pivot]):
+            raise BadRecord(f"pivot must be an undecided arm or -1; got {self.pivot}")
+        if (self.pivot >= 0 and not self.pivots) or self.compared > self.plays:
+            raise BadRecord("pivots must count the pivot, and plays the compared plays")
+        if (np.abs(self.gain) > self.count * (1 + 1e-9)).any():
+            raise BadRecord("a gain must be between -1 and 1 times its count of comparisons")
+
+
+def radius(count: IntArray, variance: FloatArray, n_arms: int, pivots: int) -> FloatArray:
+    """Return the bounds on |gain - its expectation| that hold for all arms, pivots and numbers of comparisons at once.
+
+    Each is the least of two bounds: by Hoeffding, for independent rewards in [0, 1], and by the squared deviations.
+    """
+    x = np.log(4 * n_arms * pivots * (pivots + 1) * (LEVELS + 1.0) * (LEVELS + 2.0) / FAILURE)
+    scale = np.sqrt(2.0 ** (LEVELS - 1) / (2 * x))
+    steep = 1 / (1 + scale)
+    slope = (-np.log1p(-steep) - steep) / steep
+    bernstein = (x / steep)[:, None] + slope[:, None] * np.asarray(variance, float)
+    hoeffding = (x * scale)[:, None] + np.asarray(count, float) / (4 * scale)[:, None]
+    return np.asarray(np.minimum(bernstein, hoeffding).min(axis=0), float)
+
+
+def regret_bound(n_arms: int, k: int, plays: int, *, comparability: float = 1.0, pivots: int = 1) -> float:
+    """Return the bound on the regret of this number of plays; it holds for all numbers at once, with probability 0.99.
+
+    `comparability` is the largest ratio of the gains by the same exchange of arms beside different arms: 1 for a mean.
+    `pivots` is the number of pivots used, at most N.
+    """
+    part, total = -(-plays // pivots), 0.0
+    done, length, swaps = 0, n_arms, min(k, n_arms - k)
+    while done < part:
+        length = min(max(done // 10, n_arms), part - done)
+        count = max(math.floor(SHARE * done / n_arms) - SLACK, 1)
+        [spread] = radius(np.array([count]), np.array([math.inf]), n_arms, pivots)
+        total += length * min(1.0, 4 * comparability * swaps * spread / count)
+        done += length
+    return min(float(plays), math.ceil(1.1 * WARM_UP * n_arms) + pivots * total)
+
+
+def _swapped(subset: IntArray, out: int, into: int) -> IntArray:
+    swapped = subset.copy()
+    swapped[np.searchsorted(subset, out)] = into
+    return np.sort(swapped)

@@ -29,12 +29,14 @@ from kofn.core import (
     subset_of,
     whole,
 )
-from kofn.core.fields import Fields, integer, listed, part
+from kofn.core.fields import Fields, added, integer, listed, part
 from kofn.policies.batching import plan_of, tenth
 from kofn.policies.linear_model import sweeps
 from kofn.policies.randomised import Randomised, SeededOptions
 from kofn.policies.registry import register
-from kofn.policies.thompson.guarantee import Guarantee, random_plays
+from kofn.policies.thompson.alarms import Alarms
+from kofn.policies.thompson.guarantee import Comparisons, Guarantee
+from kofn.policies.thompson.insight import expected_loss
 from kofn.policies.thompson.noise import LEAST, Noise
 from kofn.policies.thompson.posterior import Posterior, most_swaps
 from kofn.policies.thompson.sampling import draw_swaps
@@ -46,7 +48,7 @@ WELL_KNOWN = 4.0
 """Information about a swap, relative to the prior's, from which on it is played alone. While a draw has fewer plays
 than that takes, it swaps several arms. Higher: more arms in a draw, for longer."""
 
-FOR_FILLERS, FOR_RANDOM_PLAYS, FOR_INSIGHT = 1, 2, 3
+FOR_FILLERS, FOR_INSIGHT, FOR_LOSS = 1, 3, 4
 """Purposes of the random generators beside the one that draws the plan."""
 
 MOST_HALF_LIVES = 20.0
@@ -70,8 +72,8 @@ class Thompson(Randomised):
     >>> policy.best()
     (6, 7)
 
-    `half_life` is for problems that drift: the number of plays after which a reward counts half. `guarantee` adds
-    random plays, t^(2/3) / 20 of them, that prove without a model which arms are worse; it never plays against a proof.
+    `half_life` is for problems that drift: the number of plays after which a reward counts half. `guarantee` compares
+    arms directly, with a tenth of the plays, and accepts and rejects them on proofs that need no model.
     """
 
     name = "thompson"
@@ -79,6 +81,7 @@ class Thompson(Randomised):
         learned=integer(),
         noise=listed(Noise),
         posterior=part(Posterior),
+        alarms=added("alarms", Alarms),
         guarantee=part(Guarantee, given="guarantee"),
     )
 
@@ -100,8 +103,9 @@ class Thompson(Randomised):
         self._learned = 0
         self._posterior = Posterior.at_start(self.n_arms, self.k, 0.5, 1.0)
         self._noise = Noise(1.0, 1.0, 1.0)
-        self._guarantee = Guarantee.blank(self.n_arms) if guarantee else None
-        self.accepts_unplanned = not guarantee  # only plays of random subsets prove anything
+        self._alarms = Alarms()
+        self._guarantee = Guarantee.blank(self.n_arms, self.k) if guarantee else None
+        self.accepts_unplanned = not guarantee  # only planned comparisons prove anything
         self._fillers: tuple[int, IntArray] = -1, np.empty((0, self.k), np.int64)  # number of updates, subsets
         self._begin()
 
@@ -124,7 +128,17 @@ class Thompson(Randomised):
             effects, lows, highs = -effects, -highs, -lows
         value, span = low + (high - low) * value, high - low
         value, least, most = value.tolist()
-        return Insight(value, least, most, span * effects, span * lows, span * highs, self._probability_best())
+        return Insight(
+            value,
+            least,
+            most,
+            span * effects,
+            span * lows,
+            span * highs,
+            self._probability_best(),
+            span * expected_loss(posterior, self._rng(FOR_LOSS)),
+            self._alarms.raised(),
+        )
 
     def _effects(self, mean: FloatArray) -> FloatArray:
         """Return the change of the incumbent's reward by having each arm in place of one on the boundary."""
@@ -163,15 +177,19 @@ class Thompson(Randomised):
         if not self._learned:
             return sweeps(self.n_arms, self.k, 1, rng)
         plays = tenth(min(self._learned, self._params["half_life"] or self._learned))
-        random = self._random(plays)
-        rest = plays - len(random)
+        if self._guarantee is not None:
+            plays = min(plays, self._guarantee.longest(plays))
+        comparisons = self._comparisons(plays)
+        rest = plays - (comparisons.plan.plays if comparisons else 0)
         draws = min(DRAWS, rest)
         swaps = draw_swaps(self._posterior, draws, rng, self._swaps_per_draw(rest / draws))
         if most_swaps(self.k) > 1:
             swaps[0] = self._posterior.incumbent  # its value is not learned from swaps of many arms
         plan = self._limited(plan_of(swaps, rest))
-        subsets = np.concatenate([self._corrected(plan.subsets), random])
-        return Plan(subsets, np.append(plan.times, np.ones(len(random), np.int64)))
+        if comparisons is None:
+            return Plan(self._corrected(plan.subsets), plan.times)
+        subsets = np.concatenate([self._corrected(plan.subsets), comparisons.plan.subsets])
+        return Plan(subsets, np.append(plan.times, comparisons.plan.times))
 
     def _swaps_per_draw(self, plays: float) -> int:
         """Return how many arms a draw swaps if it is played `plays` times: one, if these plays measure it well."""
@@ -191,15 +209,16 @@ class Thompson(Randomised):
         subsets, times = np.vstack([plan.subsets, incumbent]), np.append(times, plan.plays - times.sum())
         return Plan(subsets[times > 0], times[times > 0])
 
-    def _random(self, plays: int) -> IntArray:
-        """Return the random subsets of a plan of `plays` plays; they are its last rows."""
-        if self._guarantee is None:
-            return np.empty((0, self.k), np.int64)
-        due = random_plays(self._learned + plays) - random_plays(self._learned)
-        return self._guarantee.subsets(min(due, plays - 1), self.k, self._rng(FOR_RANDOM_PLAYS))
+    def _comparisons(self, plays: int) -> Comparisons | None:
+        """Return the guarantee's part of a plan of `plays` plays; its rows are the last ones of the plan."""
+        if self._guarantee is None or not self._learned:
+            return None
+        [incumbent] = self._corrected(self._posterior.incumbent[None, :])
+        return self._guarantee.comparisons(incumbent, self._posterior.mean, plays)
 
     def _corrected(self, subsets: IntArray) -> IntArray:
-        return subsets if self._guarantee is None else self._guarantee.corrected(subsets, self._learned)
+        """Return the subsets that the guarantee allows instead of these."""
+        return subsets if self._guarantee is None else self._guarantee.allowed(subsets, self._posterior.mean)
 
     def filler(self, index: int) -> Subset:
         """Return another draw, so that plays made while rewards are late are learned from too."""
@@ -216,17 +235,19 @@ class Thompson(Randomised):
         return tuple(subsets[index % len(subsets)].tolist())
 
     def _learn(self, plan: Plan, tally: Tally) -> None:
+        comparisons = self._comparisons(plan.plays)
         if not self._learned:
             self._start(tally)
-        elif self._guarantee is not None and (random := len(self._random(plan.plays))):
-            rows = slice(len(plan) - random, None)
-            self._guarantee.learn(plan.subsets[rows], Tally(tally.count[rows], tally.total[rows], tally.squares[rows]))
         if self._params["half_life"]:
             self._forget(plan.plays / self._params["half_life"])
         value, uncertainty = self._posterior.predict(plan.subsets)
-        weights = tally.count / self._noise.learn(tally, value, uncertainty)
-        self._posterior.learn(plan.subsets, tally.total / tally.count, weights)
+        dispersion = self._noise.learn(tally, value, uncertainty)
         self._learned += plan.plays
+        self._alarms.learn(plan, tally, value, uncertainty, dispersion * value * (1 - value), self._learned)
+        self._posterior.learn(plan.subsets, tally.total / tally.count, tally.count / dispersion)
+        self._alarms.follow(self._posterior.incumbent)
+        if self._guarantee is not None:
+            self._guarantee.learn(comparisons, tally, self._learned, self._posterior.mean)
 
     def _forget(self, half_lives: float) -> None:
         half_lives = min(half_lives, MOST_HALF_LIVES)

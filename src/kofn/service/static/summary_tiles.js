@@ -39,10 +39,11 @@ export function tiles() {
     [probability, best, gain, plays].map((each) => each.element),
   );
 
-  function update({ summary, value, low, high, average, gain: gained, probability_best: share }) {
+  function update({ summary, value, low, high, average, gain: gained, probability_best: share, expected_loss: loss, alarms }) {
     const range = summary.reward_range;
     setText(probability.value, percent(share, 1));
-    setText(probability.under, probabilityNote(share, summary));
+    setText(probability.under, alarmNote(alarms) ?? probabilityNote(share, loss, summary));
+    probability.element.classList.toggle("is-alarm", Boolean(alarms?.length));
     arc.setAttribute("stroke-dasharray", `${CIRCUMFERENCE * (share ?? 0)} ${CIRCUMFERENCE}`);
     setText(best.value, reward(value ?? null, range));
     setText(
@@ -78,9 +79,20 @@ function relative(gained, average) {
   return `${share > 0 ? "+" : share < 0 ? "−" : ""}${Math.abs(share).toFixed(Math.abs(share) < 10 ? 1 : 0)}% `;
 }
 
-function probabilityNote(share, { rewards, k }) {
+function probabilityNote(share, loss, { rewards, k, reward_range: range }) {
   if (share === null) return rewards ? "not estimated by this policy" : "no rewards yet";
-  return k === 1 ? "for the best arm" : `for the best ${k} arms together`;
+  const best = k === 1 ? "for the best arm" : `for the best ${k} arms together`;
+  return loss === null || loss === undefined ? best : `${best}; expected loss ${reward(loss, range)} per play`;
+}
+
+const ALARMS = {
+  drift: "the rewards of the best subset have changed",
+  misfit: "other subsets earn something else than predicted",
+};
+
+function alarmNote(alarms) {
+  if (!alarms?.length) return null;
+  return alarms.map(({ kind, since }) => `Alarm since ${count(since)} rewards: ${ALARMS[kind] ?? kind}`).join(". ");
 }
 
 /** Placeholders that are shown while the page loads. */
