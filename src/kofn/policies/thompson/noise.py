@@ -1,21 +1,68 @@
-"""The variance of rewards, estimated from the sums of squares of each row of plays."""
+"""The range and the variance of rewards, estimated from the count, sum and sum of squares of each row of plays."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from kofn.core import FloatArray, Tally
+from kofn.core import BadRecord, FloatArray, Policy, Tally
 from kofn.core.fields import Fields, Part, number
+from kofn.policies.thompson.constants import Constants
 
-SHRINKAGE = 25.0
-"""Shrinkage weight of the pooled dispersion, in units of the sum of r(1 - r). Higher: a row's own rewards count less.
-"""
+ROUNDING = 1e-12
+"""Differences of rewards, and relative variances, up to which rewards count as equal: sums are rounded."""
 
-LEAST = 1e-5
-"""Floor of the dispersion, as a part of the dispersion of the first plan's rewards. Higher: more exploration of nearly
-noiseless problems."""
+
+@dataclass
+class Range(Part):
+    """The smallest range that the rewards seen so far can have; the model works on rewards scaled by it.
+
+    So a `reward_range` that is too wide changes nothing. A row with mean m and variance v of its rewards needs a range
+    with (high - m)(m - low) >= v (Bhatia and Davis); equality holds if all rewards are at its ends, as for coins.
+    """
+
+    fields = Fields(low=number(), high=number())
+
+    low: float
+    high: float
+
+    @property
+    def width(self) -> float:
+        """0 until two different rewards were seen."""
+        return max(0.0, self.high - self.low)
+
+    def extended(self, tally: Tally) -> Range:
+        """Return the range that includes the rewards of these rows; the end that moves is the one that moves less."""
+        mean = tally.total / tally.count
+        variance = tally.squares / tally.count - mean * mean
+        variance[variance <= ROUNDING * tally.squares / tally.count] = 0.0
+        low, high = min(self.low, float(mean.min())), max(self.high, float(mean.max()))
+        lacking = variance - (high - mean) * (mean - low)
+        while lacking.max() > ROUNDING * (high - low) ** 2:
+            row = int(lacking.argmax())
+            m, v = float(mean[row]), float(variance[row])
+            up = m + v / (m - low) if m > low else math.inf
+            down = m - v / (high - m) if m < high else -math.inf
+            if math.isinf(up) and math.isinf(down):  # all rows have the same mean
+                low, high = m - math.sqrt(v), m + math.sqrt(v)
+            elif up - high <= low - down:
+                high = up
+            else:
+                low = down
+            lacking = variance - (high - mean) * (mean - low)
+        return Range(low, high if high - low > ROUNDING else low)
+
+    def scaled(self, tally: Tally) -> tuple[FloatArray, FloatArray]:
+        """Return the mean reward of each row as a part of the range, and its sum of squared deviations from it."""
+        mean = tally.total / tally.count
+        within = np.maximum(tally.squares - tally.total * mean, 0.0)
+        return np.clip((mean - self.low) / self.width, 0.0, 1.0), within / self.width**2
+
+    def _loaded(self, policy: Policy) -> None:
+        if self.low > self.high and (self.low, self.high) != (1.0, 0.0):
+            raise BadRecord(f"a range must not end below its start; got {self.low} to {self.high}")
 
 
 @dataclass
@@ -37,21 +84,30 @@ class Noise(Part):
         """The pooled dispersion of all rows."""
         return min(1.0, max(self.floor, self.variation / self.largest_variation))
 
-    def learn(self, tally: Tally, value: FloatArray, uncertainty: FloatArray) -> FloatArray:
+    def learn(
+        self,
+        n: FloatArray,
+        mean: FloatArray,
+        within: FloatArray,
+        value: FloatArray,
+        uncertainty: FloatArray,
+        constants: Constants,
+    ) -> FloatArray:
         """Include rows with the expected mean `value` and its variance `uncertainty`; return each row's dispersion."""
-        n, mean = tally.count, tally.total / tally.count
         pooled = self.dispersion
-        within = np.maximum(tally.squares - tally.total * mean, 0.0)
         largest = np.where(n > 1, n * mean * (1 - mean) * (n - 1) / np.maximum(n - pooled, 0.5), 0.0)
-        self.variation += float(within.sum())
-        self.largest_variation += float(largest.sum())
         binomial = np.maximum(value * (1 - value), 1e-4)
-        trust = (
-            1 + n * uncertainty / (pooled * binomial)
-        ) ** -2.0  # a row with an uncertain mean has little information about the noise
-        self.variation += float(trust @ np.minimum(n * (mean - value) ** 2, 4 * binomial + 1 / n))
-        self.largest_variation += float(trust @ binomial)
-        return (within + SHRINKAGE * self.dispersion) / (largest + SHRINKAGE)
+        # A row with an uncertain mean has little information about the noise.
+        trust = (1 + n * uncertainty / (pooled * binomial)) ** -2.0
+        self.variation += float(within.sum() + trust @ np.minimum(n * (mean - value) ** 2, 4 * binomial + 1 / n))
+        self.largest_variation += float(largest.sum() + trust @ binomial)
+        return (within + constants.shrinkage * self.dispersion) / (largest + constants.shrinkage)
+
+    def rescale(self, variance: float, largest: float) -> None:
+        """Change the unit of rewards: multiply variances and largest variances by these factors."""
+        self.variation *= variance
+        self.largest_variation *= largest
+        self.floor *= variance / largest
 
     def forget(self, factor: float) -> None:
         """Multiply the weight of all rows so far by `factor`."""
