@@ -25,25 +25,20 @@ class Constants:
     inside: int = 8
     """Arms of the incumbent that are always contenders: a swap between contenders needs one of them."""
 
+    surprise: float = 2.0
+    """Standard deviations by which a row's log odds may move in one update without raising doubt. Higher: the model
+    is trusted longer where it does not fit. At 1, chance alone raises doubt, and exploration never ends."""
+
     doubt: float = 1.0
-    """Standard deviation that is added to each effect for each unit by which the level has moved. Higher: what was
-    learned beside another incumbent counts less, so that fewer runs lock in and each climb costs more exploration."""
-
-    move: float = 0.25
-    """Move of the level, in log odds, that adds no doubt. Higher: small climbs cost nothing, and more runs lock in."""
-
-    certain: float = 2.0
-    """Standard deviations of the level that a move must exceed. Higher: doubt comes later."""
-
-    several: float = 0.5
-    """Share of the draws that may swap several arms. Higher: arms that pay only together are found sooner."""
+    """Standard deviation that a surprise adds to each effect, relative to its excess in log odds. Higher: after a
+    surprise, what was learned before counts less."""
 
     swaps: int = 8
-    """Most arms that one draw swaps."""
+    """Most arms that one draw swaps. Higher: arms that pay only together are found sooner, and draws are slower."""
 
-    free: float = 0.02
-    """Expected loss up to which further swaps count as free, in standard deviations of one reward. Higher: more swaps
-    in a draw, for longer."""
+    free: float = 0.1
+    """Expected loss up to which further swaps in a draw count as free, in standard deviations of one reward. Higher:
+    more swaps in a draw, for longer."""
 
     shrinkage: float = 25.0
     """Weight of the pooled dispersion in that of a row, in units of the sum of r(1 - r). Higher: a row's own rewards

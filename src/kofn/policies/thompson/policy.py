@@ -1,8 +1,8 @@
 """Thompson sampling by swaps, in linear memory: the default policy, original to kofn.
 
 Each draw of all effects from the posterior (posterior.py, sampling.py) swaps the incumbent's weakest arm for the
-strongest other arm, if it is stronger in that draw; half of the draws swap several arms where that is free by the
-means. A plan plays up to 256 draws for a tenth of the time elapsed. It plays each swap at most as often as doubles the
+strongest other arm, if it is stronger in that draw; it swaps several arms where that is free by the means. A plan
+plays up to 256 draws for a tenth of the time elapsed. It plays each swap at most as often as doubles the
 information about it. The policy needs no horizon and no tuning: it learns the range and the noise of rewards and the
 scale of the effects.
 docs/reference/policies/thompson.md has the reasons and the measurements.

@@ -69,7 +69,6 @@ class Posterior(Part):
     fields = Fields(
         incumbent=integers(any_length),
         level=number(),
-        reference_level=number(),
         prior_variance=number(above=0),
         mean=numbers(),
         variance=numbers(above=0),
@@ -79,7 +78,6 @@ class Posterior(Part):
 
     incumbent: IntArray
     level: float
-    reference_level: float  # the level for which the variances hold
     prior_variance: float  # of an effect
     mean: FloatArray
     variance: FloatArray
@@ -94,7 +92,7 @@ class Posterior(Part):
         covariance = np.diag(np.full(len(contenders) + 1, variance))
         covariance[0, 0] *= k
         variances = np.full(n_arms, variance)
-        return cls(none, level, level, variance, np.zeros(n_arms), variances, contenders, covariance)
+        return cls(none, level, variance, np.zeros(n_arms), variances, contenders, covariance)
 
     # What is predicted.
 
@@ -153,6 +151,7 @@ class Posterior(Part):
         """
         rows = self.relative(subsets)
         before = self.odds(rows)
+        width = np.sqrt(self.spread(rows, with_level=True))
         mixed = np.bincount(rows.row, minlength=len(subsets)) > 0
         for start in range(0, len(subsets) if mixed.any() else 0, ROWS_AT_ONCE):
             part = np.flatnonzero(mixed[start : start + ROWS_AT_ONCE]) + start
@@ -161,9 +160,12 @@ class Posterior(Part):
         if not mixed.all():
             dense = ~mixed
             self._learn_contenders(rows.x[dense], before[dense], rewards[dense], weights[dense])
-        self._move(subsets, rows)
+        odds = self.odds(rows)
+        surprise = float((np.abs(odds - before) - constants.surprise * width).max())
+        self._move(subsets, odds)
         self._centre()
-        self._doubt(constants)
+        if surprise > 0:
+            self._add_variance((constants.doubt * surprise) ** 2)
         self._choose_contenders(constants)
 
     def _learn_contenders(
@@ -225,7 +227,7 @@ class Posterior(Part):
 
     # The incumbent.
 
-    def _move(self, subsets: IntArray, rows: Rows) -> None:
+    def _move(self, subsets: IntArray, odds: FloatArray) -> None:
         """Move the incumbent to the best of the subsets that were just played, or make all single swaps that pay.
 
         A swap that was not played is not made: it would compare two arms that were seen beside different arms. Swaps
@@ -234,20 +236,21 @@ class Posterior(Part):
         if not len(self.incumbent):
             self._change_incumbent(np.array(top_subset(self.mean, subsets.shape[1])))
             return
-        gain = self.odds(rows) - self.level
-        order = np.argsort(-gain)
-        order = order[gain[order] > 0]
-        if not len(order):
+        gain = odds - self.level
+        pays = np.flatnonzero(gain > 0)
+        if not len(pays):
             return
-        best, together, total = np.sort(subsets[order[0]]), self.incumbent, 0.0
-        for row in order.tolist():
-            stays = np.isin(self.incumbent, subsets[row])
-            if stays.sum() == len(stays) - 1:
-                out, new = self.incumbent[~stays], np.setdiff1d(subsets[row], self.incumbent)
-                if np.isin(out, together).all() and not np.isin(new, together).any():
-                    together = np.sort(np.append(np.setdiff1d(together, out), new))
-                    total += float(gain[row])
-        self._change_incumbent(together if total > gain[order[0]] else best)
+        pays = pays[np.argsort(-gain[pays])]
+        held, total = set(self.incumbent.tolist()), 0.0
+        together = held.copy()
+        for row in pays.tolist():
+            subset = set(subsets[row].tolist())
+            out, new = held - subset, subset - held
+            if len(out) == 1 and out <= together and not new & together:
+                together = together - out | new
+                total += float(gain[row])
+        best = subsets[pays[0]].tolist() if gain[pays[0]] >= total else together
+        self._change_incumbent(np.array(sorted(best)))
 
     def _change_incumbent(self, incumbent: IntArray) -> None:
         """Make the level that of a new incumbent."""
@@ -278,19 +281,11 @@ class Posterior(Part):
         self.covariance[1:] = effects - effects.sum(axis=0) / size
         self._copy_variances()
 
-    def _doubt(self, constants: Constants) -> None:
-        """Add variance to all effects, up to the prior's, if the level has certainly moved: effects depend on it."""
-        moved = abs(self.level - self.reference_level)
-        if moved <= max(constants.move, constants.certain * float(np.sqrt(self.covariance[0, 0]))):
-            return
-        added = (constants.doubt * (moved - constants.move)) ** 2
-        self._add_variance(np.clip(self.prior_variance - self.variance, 0.0, added))
-        self.reference_level = self.level
-
-    def _add_variance(self, added: FloatArray) -> None:
-        self.variance = self.variance + added
-        size = len(self.contenders)
-        self.covariance[np.arange(1, size + 1), np.arange(1, size + 1)] += added[self.contenders]
+    def _add_variance(self, added: float) -> None:
+        """Add to the variance of each effect, up to the prior's."""
+        by = np.clip(self.prior_variance - self.variance, 0.0, added)
+        self.variance = self.variance + by
+        self.covariance.flat[len(self.covariance) + 1 :: len(self.covariance) + 1] += by[self.contenders]
 
     def _copy_variances(self) -> None:
         self.variance[self.contenders] = np.maximum(self.covariance.diagonal()[1:], TINY * self.prior_variance)
@@ -307,16 +302,11 @@ class Posterior(Part):
 
         Return the factor by which r(1 - r) changes at the level.
         """
-
-        def odds_after(odds: float) -> float:
-            reward = before[0] + (before[1] - before[0]) * float(expit(odds))
-            part = (reward - after[0]) / (after[1] - after[0])
-            return float(np.clip(logit(part), -FARTHEST_LEVEL, FARTHEST_LEVEL))
-
-        level = odds_after(self.level)
+        part = (before[0] + (before[1] - before[0]) * float(expit(self.level)) - after[0]) / (after[1] - after[0])
+        level = float(np.clip(logit(part), -FARTHEST_LEVEL, FARTHEST_LEVEL))
         slopes = [float(expit(odds) * expit(-odds)) for odds in (self.level, level)]
         factor = slopes[0] * (before[1] - before[0]) / (slopes[1] * (after[1] - after[0]))
-        self.level, self.reference_level = level, odds_after(self.reference_level)
+        self.level = level
         self.mean = self.mean * factor
         self.variance, self.covariance = self.variance * factor**2, self.covariance * factor**2
         self.prior_variance *= factor**2

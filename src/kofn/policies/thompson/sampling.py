@@ -26,8 +26,8 @@ def draw_swaps(
 ) -> IntArray:
     """Return, for each draw of all effects, the incumbent with its weakest arm swapped for the strongest other arm.
 
-    Some draws also swap the next weakest arm for the next strongest, and so on, as long as that is an improvement in
-    that draw and costs next to nothing by the means. Arms are drawn block by block and only the extremes are kept, so
+    A draw also swaps the next weakest arm for the next strongest, and so on, as long as that is an improvement in that
+    draw and costs next to nothing by the means. Arms are drawn block by block and only the extremes are kept, so
     memory does not grow with draws * N.
     """
     mean, incumbent, contenders = posterior.mean, posterior.incumbent, posterior.contenders
@@ -57,7 +57,7 @@ def draw_swaps(
         swapped = strongest.value > -weakest.value
         lost = np.maximum(mean[weakest.arm] - mean[strongest.arm], 0.0)[:, 1:].cumsum(axis=1)
         noise = np.sqrt(dispersion / (expit(posterior.level) * expit(-posterior.level)))
-        swapped[:, 1:] &= (lost < constants.free * noise) & (better < constants.several * draws)[:, None]
+        swapped[:, 1:] &= lost < constants.free * noise
         arms = np.where(np.logical_and.accumulate(swapped, axis=1), strongest.arm, weakest.arm)
         rows = subsets[better]
         np.put_along_axis(rows, np.searchsorted(incumbent, weakest.arm), arms, axis=1)
