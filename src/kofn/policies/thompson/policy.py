@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import ClassVar, Self, Unpack
 
 import numpy as np
@@ -238,11 +239,11 @@ class Thompson(Randomised):
         if self._knows:
             posterior, n = self._posterior, tally.count
             mean, within = self._range.scaled(tally)
-            rows_relative = posterior.relative(plan.subsets)
-            value = expit(posterior.odds(rows_relative))
-            uncertainty = posterior.spread(rows_relative, with_level=True) * (value * (1 - value)) ** 2
+            predicted = posterior.predict(plan.subsets)
+            value = expit(predicted.odds)
+            uncertainty = predicted.spread * (value * (1 - value)) ** 2
             dispersion = self._noise.learn(n, mean, within, value, uncertainty, self.constants)
-            posterior.learn(plan.subsets, mean, n / dispersion, self.constants)
+            posterior.learn(plan.subsets, predicted, mean, n / dispersion, self.constants)
         self._learned += plan.plays
 
     def _extend_range(self, tally: Tally) -> None:
@@ -290,6 +291,10 @@ class Thompson(Randomised):
 
 def _merged(subsets: IntArray, times: IntArray) -> tuple[IntArray, IntArray]:
     """Return the distinct rows, and the sum of the times of each; rows are compared by a 64-bit hash."""
-    weights = np.random.default_rng(subsets.shape[1]).integers(2**62, size=subsets.shape[1])
-    _, first, which = np.unique(subsets @ weights, return_index=True, return_inverse=True)
+    _, first, which = np.unique(subsets @ _multipliers(subsets.shape[1]), return_index=True, return_inverse=True)
     return subsets[first], np.bincount(which, times).astype(np.int64)
+
+
+@lru_cache
+def _multipliers(k: int) -> IntArray:
+    return np.random.default_rng(k).integers(2**62, size=k)

@@ -59,6 +59,14 @@ class Rows(NamedTuple):
         return of_contenders + np.bincount(self.row, of_arms, len(self.x)) if len(self.row) else of_contenders
 
 
+class Prediction(NamedTuple):
+    """Subsets relative to the incumbent, with the mean and the variance of their log odds."""
+
+    rows: Rows
+    odds: FloatArray
+    spread: FloatArray
+
+
 @dataclass
 class Posterior(Part):
     """Posterior of the level and of all effects.
@@ -131,6 +139,11 @@ class Posterior(Part):
         dense = ((x @ self.covariance[first:, first:]) * x).sum(axis=1)
         return rows.plus(dense, self.variance[rows.arm])
 
+    def predict(self, subsets: IntArray) -> Prediction:
+        """Return what is known about these subsets."""
+        rows = self.relative(subsets)
+        return Prediction(rows, self.odds(rows), self.spread(rows, with_level=True))
+
     def _dense_means(self) -> FloatArray:
         return np.concatenate([[self.level], self.mean[self.contenders]])
 
@@ -143,25 +156,24 @@ class Posterior(Part):
 
     # The update.
 
-    def learn(self, subsets: IntArray, rewards: FloatArray, weights: FloatArray, constants: Constants) -> None:
+    def learn(
+        self, subsets: IntArray, predicted: Prediction, rewards: FloatArray, weights: FloatArray, constants: Constants
+    ) -> None:
         """Update with the mean reward of each subset, weighted in plays of a Bernoulli arm; update the incumbent.
 
         A row with an arm that is not a contender updates only such arms. The contenders' covariance is too precise to
         be mixed with variances alone: the same information would be counted again with every plan.
         """
-        rows = self.relative(subsets)
-        before = self.odds(rows)
-        width = np.sqrt(self.spread(rows, with_level=True))
-        mixed = np.bincount(rows.row, minlength=len(subsets)) > 0
-        for start in range(0, len(subsets) if mixed.any() else 0, ROWS_AT_ONCE):
-            part = np.flatnonzero(mixed[start : start + ROWS_AT_ONCE]) + start
-            if len(part):
-                self._learn_arms(rows.only(part), rewards[part], weights[part])
-        if not mixed.all():
-            dense = ~mixed
+        rows, before, spread = predicted
+        dense = np.bincount(rows.row, minlength=len(subsets)) == 0
+        mixed = (~dense).nonzero()[0]
+        for start in range(0, len(mixed), ROWS_AT_ONCE):
+            part = mixed[start : start + ROWS_AT_ONCE]
+            self._learn_arms(rows.only(part), rewards[part], weights[part])
+        if len(mixed) < len(subsets):
             self._learn_contenders(rows.x[dense], before[dense], rewards[dense], weights[dense])
         odds = self.odds(rows)
-        surprise = float((np.abs(odds - before) - constants.surprise * width).max())
+        surprise = float((np.abs(odds - before) - constants.surprise * np.sqrt(spread)).max())
         self._move(subsets, odds)
         self._centre()
         if surprise > 0:
@@ -257,10 +269,9 @@ class Posterior(Part):
         by = np.zeros(len(self.contenders) + 1)
         by[0] = 1.0
         independent = 0.0
-        for arms, sign in (
-            (np.setdiff1d(incumbent, self.incumbent, assume_unique=True), 1.0),
-            (np.setdiff1d(self.incumbent, incumbent, assume_unique=True), -1.0),
-        ):
+        before, after = set(self.incumbent.tolist()), set(incumbent.tolist())
+        for swapped, sign in ((after - before, 1.0), (before - after, -1.0)):
+            arms = np.array(sorted(swapped), np.int64)
             self.level += sign * float(self.mean[arms].sum())
             dense = np.isin(arms, self.contenders)
             by[1 + np.searchsorted(self.contenders, arms[dense])] = sign
@@ -275,10 +286,8 @@ class Posterior(Part):
         if len(self.contenders) < len(self.mean):
             return
         size = len(self.contenders)
-        effects = self.covariance[:, 1:]
-        self.covariance[:, 1:] = effects - (effects.sum(axis=1) / size)[:, None]
-        effects = self.covariance[1:]
-        self.covariance[1:] = effects - effects.sum(axis=0) / size
+        self.covariance[:, 1:] -= (self.covariance[:, 1:].sum(axis=1) / size)[:, None]
+        self.covariance[1:] -= self.covariance[1:].sum(axis=0) / size
         self._copy_variances()
 
     def _add_variance(self, added: float) -> None:
@@ -366,5 +375,9 @@ class Posterior(Part):
 
 def cholesky(covariance: FloatArray) -> FloatArray:
     """Return a factor of the covariance, after lifting eigenvalues that rounding has left slightly below zero."""
-    lifted = covariance + np.diag(TINY * covariance.diagonal())
-    return np.asarray(np.linalg.cholesky(lifted), float)
+    lifted = covariance.copy()
+    lifted.flat[:: len(lifted) + 1] *= 1 + TINY
+    factor, failed = dpotrf(lifted, lower=1, clean=1)
+    if failed:
+        raise np.linalg.LinAlgError("the covariance is not positive definite")
+    return np.asarray(factor, float)

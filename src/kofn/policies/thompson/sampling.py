@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, log_ndtr, ndtri
@@ -31,8 +33,9 @@ def draw_swaps(
     memory does not grow with draws * N.
     """
     mean, incumbent, contenders = posterior.mean, posterior.incumbent, posterior.contenders
-    inside = np.zeros(len(mean), bool)
-    inside[incumbent] = True
+    place = np.full(len(mean), -1)  # in the incumbent
+    place[incumbent] = np.arange(len(incumbent))
+    inside = place >= 0
     sparse = np.ones(len(mean), bool)  # arms without a dense covariance
     sparse[contenders] = False
     stretch = spread_factor(posterior, inside)
@@ -49,18 +52,19 @@ def draw_swaps(
         see(extremes, sign, others, mean, spread, rng)
         found.append(extremes)
     weakest, strongest = found
-    subsets = np.tile(incumbent, (draws, 1))
-    better = np.flatnonzero(strongest.highest > -weakest.highest)
+    subsets = np.repeat(incumbent[None, :], draws, axis=0)
+    better = (strongest.highest > -weakest.highest).nonzero()[0]
     if len(better):
+        noise = math.sqrt(dispersion / float(expit(posterior.level) * expit(-posterior.level)))
+        free = float(mean[incumbent].min() - mean[~inside].max()) < constants.free * noise
         for extremes in found:
-            extremes.rank(better)
+            extremes.rank(better, most if free else 1)
         swapped = strongest.value > -weakest.value
-        lost = np.maximum(mean[weakest.arm] - mean[strongest.arm], 0.0)[:, 1:].cumsum(axis=1)
-        noise = np.sqrt(dispersion / (expit(posterior.level) * expit(-posterior.level)))
+        lost = np.maximum(mean[weakest.arm[:, 1:]] - mean[strongest.arm[:, 1:]], 0.0).cumsum(axis=1)
         swapped[:, 1:] &= lost < constants.free * noise
         arms = np.where(np.logical_and.accumulate(swapped, axis=1), strongest.arm, weakest.arm)
         rows = subsets[better]
-        np.put_along_axis(rows, np.searchsorted(incumbent, weakest.arm), arms, axis=1)
+        rows[np.arange(len(better))[:, None], place[weakest.arm]] = arms
         rows.sort(axis=1)
         subsets[better] = rows
     return subsets
@@ -111,18 +115,22 @@ class _Extremes:
         self.value = np.hstack([self.value, values])
         self._reduce()
 
-    def rank(self, draws: IntArray) -> None:
-        """Keep these draws only, with their largest values in decreasing order."""
-        self.value, self.arm = self.value[draws], self.arm[draws]
-        self._reduce()
-        self._take(np.argsort(-self.value, axis=1, kind="stable"))
+    def rank(self, draws: IntArray, most: int) -> None:
+        """Keep these draws only, with their `most` largest values in decreasing order."""
+        self.value, self.arm, self.most = self.value[draws], self.arm[draws], most
+        if most == 1:
+            self._take(self.value.argmax(axis=1)[:, None])
+        else:
+            self._reduce()
+            self._take((-self.value).argsort(axis=1))
 
     def _reduce(self) -> None:
         if self.value.shape[1] > self.most:
-            self._take(np.argpartition(-self.value, self.most - 1, axis=1)[:, : self.most])
+            self._take((-self.value).argpartition(self.most - 1, axis=1)[:, : self.most])
 
     def _take(self, column: IntArray) -> None:
-        self.value, self.arm = (np.take_along_axis(kept, column, axis=1) for kept in (self.value, self.arm))
+        row = np.arange(len(column))[:, None]
+        self.value, self.arm = self.value[row, column], self.arm[row, column]
 
 
 def _see_each(
