@@ -33,6 +33,9 @@ class Constants:
     """Standard deviation that a surprise adds to each effect, relative to its excess in log odds. Higher: after a
     surprise, what was learned before counts less."""
 
+    climb: float = 1.0
+    """Growth of the log variances for each unit by which the level exceeds its maximum so far."""
+
     swaps: int = 8
     """Most arms that one draw swaps. Higher: arms that pay only together are found sooner, and draws are slower."""
 

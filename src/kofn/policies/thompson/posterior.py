@@ -8,6 +8,7 @@ subset does not show which of its arms earned it, and for these arms that matter
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -77,6 +78,7 @@ class Posterior(Part):
     fields = Fields(
         incumbent=integers(any_length),
         level=number(),
+        highest_level=number(),
         prior_variance=number(above=0),
         mean=numbers(),
         variance=numbers(above=0),
@@ -86,6 +88,7 @@ class Posterior(Part):
 
     incumbent: IntArray
     level: float
+    highest_level: float
     prior_variance: float  # of an effect
     mean: FloatArray
     variance: FloatArray
@@ -100,7 +103,7 @@ class Posterior(Part):
         covariance = np.diag(np.full(len(contenders) + 1, variance))
         covariance[0, 0] *= k
         variances = np.full(n_arms, variance)
-        return cls(none, level, variance, np.zeros(n_arms), variances, contenders, covariance)
+        return cls(none, level, level, variance, np.zeros(n_arms), variances, contenders, covariance)
 
     # What is predicted.
 
@@ -176,6 +179,9 @@ class Posterior(Part):
         surprise = float((np.abs(odds - before) - constants.surprise * np.sqrt(spread)).max())
         self._move(subsets, odds)
         self._centre()
+        if self.level > self.highest_level:
+            self.widen(math.exp(constants.climb * (self.level - self.highest_level)))
+            self.highest_level = self.level
         if surprise > 0:
             self._add_variance((constants.doubt * surprise) ** 2)
         self._choose_contenders(constants)
@@ -315,6 +321,7 @@ class Posterior(Part):
         level = float(np.clip(logit(part), -FARTHEST_LEVEL, FARTHEST_LEVEL))
         slopes = [float(expit(odds) * expit(-odds)) for odds in (self.level, level)]
         factor = slopes[0] * (before[1] - before[0]) / (slopes[1] * (after[1] - after[0]))
+        self.highest_level += level - self.level
         self.level = level
         self.mean = self.mean * factor
         self.variance, self.covariance = self.variance * factor**2, self.covariance * factor**2
