@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kofn.core import BadRecord, FloatArray, Policy, Tally
-from kofn.core.fields import Fields, Part, number
+from kofn.core import BadRecord, FloatArray, IntArray, Policy, Tally
+from kofn.core.fields import Fields, Part, number, part
 from kofn.policies.thompson.constants import Constants
 
 ROUNDING = 1e-12
 """Differences of rewards, and relative variances, up to which rewards count as equal: sums are rounded."""
+
+SLACK = 1e-6
+"""Relative slack up to which all rewards of a row count as being at the ends of the range."""
 
 
 @dataclass
@@ -21,27 +24,34 @@ class Range(Part):
 
     So a `reward_range` that is too wide changes nothing. A row with mean m and variance v of its rewards needs a range
     with (high - m)(m - low) >= v (Bhatia and Davis); equality holds if all rewards are at its ends, as for coins.
+    Unless all rewards are at its ends, a better subset may earn more than any reward so far: `top` is above `high`.
     """
 
-    fields = Fields(low=number(), high=number())
+    fields = Fields(low=number(), high=number(), top=number())
 
-    low: float
-    high: float
+    low: float = 1.0  # above high: no reward seen
+    high: float = 0.0
+    top: float = 0.0
+
+    @property
+    def seen(self) -> bool:
+        """Whether any reward was seen."""
+        return self.high >= self.low
 
     @property
     def width(self) -> float:
-        """0 until two different rewards were seen."""
-        return max(0.0, self.high - self.low)
+        """The width of the scale; 0 until two different rewards were seen."""
+        return self.top - self.low if self.seen else 0.0
 
-    def extended(self, tally: Tally) -> Range:
+    def extended(self, tally: Tally, constants: Constants) -> Range:
         """Return the range that includes the rewards of these rows; the end that moves is the one that moves less."""
         mean = tally.total / tally.count
         variance = tally.squares / tally.count - mean * mean
         variance[variance <= ROUNDING * tally.squares / tally.count] = 0.0
-        low, high = min(self.low, float(mean.min())), max(self.high, float(mean.max()))
-        lacking = variance - (high - mean) * (mean - low)
-        while lacking.max() > ROUNDING * (high - low) ** 2:
-            row = int(lacking.argmax())
+        low, high = min(self.low, float(mean.min())), max(self.high if self.seen else 0.0, float(mean.max()))
+        slack = (high - mean) * (mean - low) - variance
+        while slack.min() < -ROUNDING * (high - low) ** 2:
+            row = int(slack.argmin())
             m, v = float(mean[row]), float(variance[row])
             up = m + v / (m - low) if m > low else math.inf
             down = m - v / (high - m) if m < high else -math.inf
@@ -51,8 +61,13 @@ class Range(Part):
                 high = up
             else:
                 low = down
-            lacking = variance - (high - mean) * (mean - low)
-        return Range(low, high if high - low > ROUNDING else low)
+            slack = (high - mean) * (mean - low) - variance
+        if high - low <= ROUNDING:
+            return Range(low, low, low)
+        at_ends = self.top == self.high and float(slack.max()) <= SLACK * (high - low) ** 2
+        if self.width > 0 and (low, high) != (self.low, self.high):
+            at_ends = False  # an end of the range so far is now inside
+        return Range(low, high, high if at_ends else high + constants.margin * (high - low))
 
     def scaled(self, tally: Tally) -> tuple[FloatArray, FloatArray]:
         """Return the mean reward of each row as a part of the range, and its sum of squared deviations from it."""
@@ -61,23 +76,27 @@ class Range(Part):
         return np.clip((mean - self.low) / self.width, 0.0, 1.0), within / self.width**2
 
     def _loaded(self, policy: Policy) -> None:
-        if self.low > self.high and (self.low, self.high) != (1.0, 0.0):
-            raise BadRecord(f"a range must not end below its start; got {self.low} to {self.high}")
+        if self.seen and self.top < self.high:
+            raise BadRecord(f"top must be at least {self.high}; got {self.top}")
 
 
 @dataclass
 class Noise(Part):
-    """The dispersion: the variance of a row's rewards divided by r(1 - r), the largest that rewards in [0, 1] can have.
+    """The range of rewards, and their dispersion in it.
 
+    The dispersion is the variance of a row's rewards divided by r(1 - r), the largest that rewards in [0, 1] can have.
     A Bernoulli reward has dispersion 1, the mean of K of them about 1/K. The estimate is a ratio of sums over all rows,
     `variation` / `largest_variation`, and at least `floor`.
     """
 
-    fields = Fields(variation=number(above=0), largest_variation=number(above=0), floor=number(above=0))
+    fields = Fields(
+        variation=number(above=0), largest_variation=number(above=0), floor=number(above=0), range=part(Range)
+    )
 
     variation: float
     largest_variation: float
     floor: float
+    range: Range
 
     @property
     def dispersion(self) -> float:
@@ -86,7 +105,7 @@ class Noise(Part):
 
     def learn(
         self,
-        n: FloatArray,
+        n: IntArray,
         mean: FloatArray,
         within: FloatArray,
         value: FloatArray,

@@ -11,12 +11,12 @@ docs/reference/policies/thompson.md has the reasons and the measurements.
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import ClassVar, Self, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import expit
 
 from kofn.core import (
@@ -74,7 +74,6 @@ class Thompson(Randomised):
     constants: ClassVar[Constants] = Constants()
     fields = Fields(
         learned=integer(),
-        range=listed(Range),
         noise=listed(Noise),
         posterior=part(Posterior),
         guarantee=part(Guarantee, given="guarantee"),
@@ -96,9 +95,8 @@ class Thompson(Randomised):
             raise BadInput("a guarantee holds only if the problem does not change: give guarantee=True or half_life=")
         super().__init__(n_arms, k, half_life=half_life, guarantee=guarantee, **options)
         self._learned = 0
-        self._range = Range(1.0, 0.0)  # no reward seen
         self._posterior = Posterior.at_start(self.n_arms, self.k, 0.5, 1.0, self.constants)
-        self._noise = Noise(1.0, 1.0, 1.0)
+        self._noise = Noise(1.0, 1.0, 1.0, Range())
         self._guarantee = Guarantee.blank(self.n_arms) if guarantee else None
         self.accepts_unplanned = not guarantee  # only plays of random subsets prove anything
         self._fillers: tuple[int, IntArray] = -1, np.empty((0, self.k), np.int64)  # number of updates, subsets
@@ -152,11 +150,15 @@ class Thompson(Randomised):
             informed._learn(plan, tally)
         if informed._knows:
             informed._posterior.change_arms(kept, added, self.constants)
-            fresh._posterior, fresh._noise = informed._posterior, informed._noise
-        fresh._learned, fresh._range = informed._learned, informed._range
+            fresh._posterior = informed._posterior
+        fresh._learned, fresh._noise = informed._learned, informed._noise
         fresh.plays, fresh.updates = self.plays, self.updates + 1
         fresh._begin()
         return fresh
+
+    @property
+    def _range(self) -> Range:
+        return self._noise.range
 
     @property
     def _knows(self) -> bool:
@@ -165,28 +167,31 @@ class Thompson(Randomised):
 
     def _next(self) -> Plan:
         rng = self._rng()
+        if not self._learned:
+            return sweeps(self.n_arms, self.k, 1, rng)
         plays = tenth(min(self._learned, self._params["half_life"] or self._learned))
-        if not self._knows:
-            return self._sweeps(plays, rng)
         random = self._random(plays)
-        rest = plays - len(random)
-        draws = min(self.constants.draws, rest)
-        swaps = draw_swaps(self._posterior, draws, rng, self.constants, self._noise.dispersion)
-        if len(self._posterior.contenders) < self.n_arms:
-            swaps[-1] = self._posterior.incumbent  # other rows have arms that are not contenders: they hide its value
-        plan = self._limited(*_merged(swaps, shares(rest, draws)))
+        plan = (self._draw if self._knows else self._sweep)(plays - len(random), rng)
         if not len(random):
             return Plan(self._corrected(plan.subsets), plan.times)
         subsets = np.concatenate([self._corrected(plan.subsets), random])
         return Plan(subsets, np.append(plan.times, np.ones(len(random), np.int64)))
 
-    def _sweeps(self, plays: int, rng: np.random.Generator) -> Plan:
-        """Return random blocks of all arms, of about `plays` plays, with at most about as many rows as draws."""
-        blocks = -(-self.n_arms // self.k)
-        plan = sweeps(self.n_arms, self.k, max(1, min(plays, self.constants.draws) // blocks), rng)
-        return Plan(plan.subsets, plan.times * max(1, plays // plan.plays))
+    def _sweep(self, plays: int, rng: np.random.Generator) -> Plan:
+        """Return a plan of random blocks of all arms."""
+        blocks = sweeps(self.n_arms, self.k, -(-min(plays, self.constants.draws) * self.k // self.n_arms), rng).subsets
+        rows = min(plays, len(blocks))
+        return Plan(blocks[rng.permutation(len(blocks))[:rows]], shares(plays, rows).astype(np.int64))
 
-    def _limited(self, subsets: IntArray, times: IntArray) -> Plan:
+    def _draw(self, plays: int, rng: np.random.Generator) -> Plan:
+        """Return a plan of draws from the posterior."""
+        draws = min(self.constants.draws, plays)
+        swaps = draw_swaps(self._posterior, draws, rng, self.constants, self._noise.dispersion)
+        if len(self._posterior.contenders) < self.n_arms:
+            swaps[-1] = self._posterior.incumbent  # other rows have arms that are not contenders: they hide its value
+        return self._limited(*_merged(swaps, shares(plays, draws)))
+
+    def _limited(self, subsets: IntArray, times: NDArray[np.int64]) -> Plan:
         """Limit each swap to the plays that double the information about it; the incumbent gets the rest.
 
         A draw is frozen for the whole plan. Without the limit, one draw of 256 would give thousands of plays to an arm
@@ -230,7 +235,7 @@ class Thompson(Randomised):
         return tuple(subsets[index % len(subsets)].tolist())
 
     def _learn(self, plan: Plan, tally: Tally) -> None:
-        if self._guarantee is not None and self._knows and (random := len(self._random(plan.plays))):
+        if self._guarantee is not None and self._learned and (random := len(self._random(plan.plays))):
             rows = slice(len(plan) - random, None)
             self._guarantee.learn(plan.subsets[rows], Tally(tally.count[rows], tally.total[rows], tally.squares[rows]))
         if self._params["half_life"]:
@@ -248,15 +253,15 @@ class Thompson(Randomised):
 
     def _extend_range(self, tally: Tally) -> None:
         """Extend the range to the rewards of these plays; set the prior as soon as two different rewards were seen."""
-        before, after = self._range, self._range.extended(tally)
-        self._range = after
+        before, after = self._range, self._range.extended(tally, self.constants)
+        self._noise.range = after
         if not after.width or after == before:
             return
         if not before.width:
             self._start(before.low, tally)
             return
         ratio = (before.width / after.width) ** 2
-        largest = self._posterior.rescale((before.low, before.high), (after.low, after.high))
+        largest = self._posterior.rescale((before.low, before.top), (after.low, after.top))
         self._noise.rescale(ratio, largest)
 
     def _forget(self, half_lives: float) -> None:
@@ -280,16 +285,37 @@ class Thompson(Randomised):
         self._posterior = Posterior.at_start(
             self.n_arms, self.k, value, variance / self.k / binomial**2, self.constants
         )
-        self._noise = Noise(1.0, 1.0, self.constants.least * min(1.0, variance / binomial))
+        self._noise = Noise(1.0, 1.0, self.constants.least * min(1.0, variance / binomial), self._range)
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Replace all that the policy has learned by `state`; an invalid state is refused and changes nothing.
+
+        A state of kofn 0.1, which did not learn the range of rewards, is read too, without the rewards of its open
+        plan: they are those of other subsets than this version plans.
+        """
+        super().load(_upgraded(state))
 
     def _loaded(self) -> None:
         if self._knows != bool(len(self._posterior.incumbent)):
             raise BadRecord("posterior must have an incumbent exactly if two different rewards were seen")
-        if bool(self._learned) != (self._range.high >= self._range.low):
+        if bool(self._learned) != self._range.seen:
             raise BadRecord(f"range must be that of at least one reward exactly if learned is above 0: {self._learned}")
 
 
-def _merged(subsets: IntArray, times: IntArray) -> tuple[IntArray, IntArray]:
+def _upgraded(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a state in which the model works on the whole reward range as one of this version; another unchanged."""
+    try:
+        noise, learned, observed = state["noise"], state["learned"], state["observed"]["count"]
+        if not isinstance(noise, list) or len(noise) != 3:
+            return state
+        whole_range = {"low": 0.0, "high": 1.0, "top": 1.0} if learned else Range().state()
+        nothing: dict[str, list[Any]] = {name: [] for name in state["observed"]}
+        return {**state, "noise": [*noise, whole_range], "observed": nothing, "plays": state["plays"] - sum(observed)}
+    except (KeyError, TypeError):
+        return state
+
+
+def _merged(subsets: IntArray, times: IntArray) -> tuple[IntArray, NDArray[np.int64]]:
     """Return the distinct rows, and the sum of the times of each; rows are compared by a 64-bit hash."""
     _, first, which = np.unique(subsets @ _multipliers(subsets.shape[1]), return_index=True, return_inverse=True)
     return subsets[first], np.bincount(which, times).astype(np.int64)

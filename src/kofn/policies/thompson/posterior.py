@@ -186,9 +186,7 @@ class Posterior(Part):
             self._add_variance((constants.doubt * surprise) ** 2)
         self._choose_contenders(constants)
 
-    def _learn_contenders(
-        self, x: FloatArray, before: FloatArray, rewards: FloatArray, weights: FloatArray
-    ) -> None:
+    def _learn_contenders(self, x: FloatArray, before: FloatArray, rewards: FloatArray, weights: FloatArray) -> None:
         """Condition the level and the contenders on rows without other arms, by a Laplace approximation at the mode.
 
         The level and the effects are their means + root z, with z standard normal before the rows.
