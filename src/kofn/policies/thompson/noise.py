@@ -43,31 +43,45 @@ class Range(Part):
         """The width of the scale; 0 until two different rewards were seen."""
         return self.top - self.low if self.seen else 0.0
 
-    def extended(self, tally: Tally, constants: Constants) -> Range:
-        """Return the range that includes the rewards of these rows; the end that moves is the one that moves less."""
+    def extended(self, tally: Tally, margin: float) -> Range:
+        """Return the range that includes the rewards of these rows; with room of `margin`, unless they are coins."""
         mean = tally.total / tally.count
         variance = tally.squares / tally.count - mean * mean
         variance[variance <= ROUNDING * tally.squares / tally.count] = 0.0
-        low, high = min(self.low, float(mean.min())), max(self.high if self.seen else 0.0, float(mean.max()))
+        low, high = self._ends(mean, variance)
+        if high - low <= ROUNDING:
+            return Range(low, low, low)
+        if self.width > 0 and max(self.low - low, high - self.high) <= SLACK * (high - low):
+            low, high, grown = self.low, self.high, False
+        else:
+            grown = self.width > 0  # then an end of the range so far is now inside
         slack = (high - mean) * (mean - low) - variance
-        while slack.min() < -ROUNDING * (high - low) ** 2:
+        at_ends = not grown and self.top <= self.high and float(slack.max()) <= SLACK * (high - low) ** 2
+        return Range(low, high, high if at_ends else max(self.top, high + margin * (high - low)))
+
+    def _ends(self, mean: FloatArray, variance: FloatArray) -> tuple[float, float]:
+        """Return the ends that these rows need; where either end could move, the one that moves less does."""
+        equal = mean[variance == 0]  # rewards, not only their means
+        if not self.seen and not len(equal):
+            row = int(variance.argmax())
+            m, deviation = float(mean[row]), math.sqrt(float(variance[row]))
+            low, high = max(m - deviation, 0.0), min(m + deviation, 1.0)
+        else:
+            low, high = (self.low, self.high) if self.seen else (float(equal[0]), float(equal[0]))
+        low, high = min(low, float(mean.min())), max(high, float(mean.max()))
+        for _ in range(len(mean)):  # each step mends a row and spoils none
+            slack = (high - mean) * (mean - low) - variance
             row = int(slack.argmin())
+            if slack[row] >= -ROUNDING * (high - low) ** 2:
+                break
             m, v = float(mean[row]), float(variance[row])
             up = m + v / (m - low) if m > low else math.inf
             down = m - v / (high - m) if m < high else -math.inf
-            if math.isinf(up) and math.isinf(down):  # all rows have the same mean
-                low, high = m - math.sqrt(v), m + math.sqrt(v)
-            elif up - high <= low - down:
+            if up <= 1 and (up - high <= low - down or down < 0):
                 high = up
             else:
-                low = down
-            slack = (high - mean) * (mean - low) - variance
-        if high - low <= ROUNDING:
-            return Range(low, low, low)
-        at_ends = self.top == self.high and float(slack.max()) <= SLACK * (high - low) ** 2
-        if self.width > 0 and (low, high) != (self.low, self.high):
-            at_ends = False  # an end of the range so far is now inside
-        return Range(low, high, high if at_ends else high + constants.margin * (high - low))
+                low = max(down, 0.0)
+        return low, high
 
     def scaled(self, tally: Tally) -> tuple[FloatArray, FloatArray]:
         """Return the mean reward of each row as a part of the range, and its sum of squared deviations from it."""
@@ -121,6 +135,10 @@ class Noise(Part):
         self.variation += float(within.sum() + trust @ np.minimum(n * (mean - value) ** 2, 4 * binomial + 1 / n))
         self.largest_variation += float(largest.sum() + trust @ binomial)
         return (within + constants.shrinkage * self.dispersion) / (largest + constants.shrinkage)
+
+    def extended_range(self, tally: Tally, constants: Constants) -> Range:
+        """Return the range that includes the rewards of these rows, with more room the less noise there is."""
+        return self.range.extended(tally, constants.margin * (1 - self.dispersion) ** 4)
 
     def rescale(self, variance: float, largest: float) -> None:
         """Change the unit of rewards: multiply variances and largest variances by these factors."""

@@ -253,7 +253,7 @@ class Thompson(Randomised):
 
     def _extend_range(self, tally: Tally) -> None:
         """Extend the range to the rewards of these plays; set the prior as soon as two different rewards were seen."""
-        before, after = self._range, self._range.extended(tally, self.constants)
+        before, after = self._range, self._noise.extended_range(tally, self.constants)
         self._noise.range = after
         if not after.width or after == before:
             return

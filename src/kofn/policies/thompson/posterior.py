@@ -184,6 +184,7 @@ class Posterior(Part):
             self.highest_level = self.level
         if surprise > 0:
             self._add_variance((constants.doubt * surprise) ** 2)
+        self.covariance = (self.covariance + self.covariance.T) / 2  # exactly symmetric, as a record keeps it
         self._choose_contenders(constants)
 
     def _learn_contenders(self, x: FloatArray, before: FloatArray, rewards: FloatArray, weights: FloatArray) -> None:
