@@ -59,7 +59,8 @@ class RevenueSampler(CoinSampler):
         sales = rng.binomial(times, self.mean(self.p[subsets]))
         paid = self.amounts[rng.integers(len(self.amounts), size=int(sales.sum()))]
         row = np.repeat(np.arange(len(subsets)), sales)
-        return np.bincount(row, paid, len(subsets)), np.bincount(row, paid * paid, len(subsets))
+        total, squares = (np.bincount(row, each, len(subsets)).astype(float) for each in (paid, paid * paid))
+        return total, squares
 
 
 class OfMeans(AbstractProblem):
@@ -285,7 +286,8 @@ def speed(seed: int, runs: int, scale: Scale = FULL) -> None:
     """Print the processor time of a plan of N = 24, K = 5, and of a run of 10^4 plays."""
     table("what", "median [ms]", "least [ms]")
     short = min(10**4, scale.horizon)
-    plans, whole = [], []
+    plans: list[float] = []
+    whole: list[float] = []
     for number in range(runs):
         for horizon, times in ((scale.horizon, plans), (short, whole)):
             problem = Setting("mean", 24, 5).problem(np.random.SeedSequence([seed, number]))
