@@ -78,7 +78,7 @@ def test_without_noise_it_ends_in_the_best(reward: str, n_arms: int, k: int) -> 
     assert left_to_gain(reward, n_arms, k) < 0.001
 
 
-@pytest.mark.parametrize(("n_arms", "k"), [(45, 4), (100, 2)])
+@pytest.mark.parametrize(("n_arms", "k"), [(100, 2)])
 def test_faint_effects_without_noise_are_found_among_many_arms(n_arms: int, k: int) -> None:
     assert left_to_gain("faint", n_arms, k, 300_000) < 0.001
 
@@ -191,7 +191,7 @@ def test_a_plan_does_not_more_than_double_what_is_known_of_a_swap() -> None:
     policy = Thompson(4, 1, seed=1)
     mean, variance, arms = np.array([0.0, -0.1, -1.0, 0.0]), np.array([1e-9, 0.01, 0.9, 9.0]), np.arange(4)
     policy._posterior = Posterior(arms[:1], 2.0, 9.0, 1.0, mean, variance, arms, np.diag([1e-9, *variance]))
-    policy._noise = Noise(0.5, 1.0, 1e-9, Range(0.0, 1.0, 1.0))
+    policy._noise = Noise(0.5, 1.0, 1e-9, Range(0.0, 1.0))
     few = math.ceil(0.5 / (0.9 * expit(1.0) * expit(-1.0)))
     planned = policy._limited(arms[:, None], np.array([100, 160, 100, 40]))
     assert dict(planned) == {(1,): 160, (2,): few, (3,): 1, (0,): 400 - 160 - few - 1}
@@ -565,10 +565,10 @@ def test_a_change_that_leaves_no_choice_is_refused(keep: Any, new: int) -> None:
         ("learned", 1.5),
         ("learned", 0),
         ("noise", [1.0, 1.0]),
-        ("noise", [1.0, 0.0, 1.0, {"low": 0.0, "high": 1.0, "top": 1.0}]),
-        ("noise", [1.0, 1.0, math.nan, {"low": 0.0, "high": 1.0, "top": 1.0}]),
-        ("noise", [1.0, 1.0, 1.0, {"low": 0.0, "high": 1.0, "top": 0.5}]),
-        ("noise", [1.0, 1.0, 1.0, {"low": 1.0, "high": 0.0, "top": 0.0}]),
+        ("noise", [1.0, 0.0, 1.0, {"low": 0.0, "high": 1.0}]),
+        ("noise", [1.0, 1.0, math.nan, {"low": 0.0, "high": 1.0}]),
+        ("noise", [1.0, 1.0, 1.0, {"low": 0.5, "high": 0.5}]),
+        ("noise", [1.0, 1.0, 1.0, {"low": 1.0, "high": 0.0}]),
         ("posterior", None),
         ("posterior", {}),
         ("unplanned", None),

@@ -43,11 +43,6 @@ class Constants:
     """Expected loss up to which further swaps in a draw count as free, in standard deviations of one reward. Higher:
     more swaps in a draw, for longer."""
 
-    margin: float = 0.1
-    """Room above the highest reward so far, relative to the range of rewards, times (1 - dispersion)^4: a better subset
-    may earn more than any reward so far. Higher: the model is closer to a linear one. None if all rewards are at the
-    two ends of their range, as for coins."""
-
     shrinkage: float = 25.0
     """Weight of the pooled dispersion in that of a row, in units of the sum of r(1 - r). Higher: a row's own rewards
     count less."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kofn.core import BadRecord, FloatArray, IntArray, Policy, Tally
+from kofn.core import FloatArray, IntArray, Tally
 from kofn.core.fields import Fields, Part, number, part
 from kofn.policies.thompson.constants import Constants
 
@@ -15,7 +15,7 @@ ROUNDING = 1e-12
 """Differences of rewards, and relative variances, up to which rewards count as equal: sums are rounded."""
 
 SLACK = 1e-6
-"""Relative slack up to which all rewards of a row count as being at the ends of the range."""
+"""Relative growth of the range that counts as rounding."""
 
 
 @dataclass
@@ -24,14 +24,12 @@ class Range(Part):
 
     So a `reward_range` that is too wide changes nothing. A row with mean m and variance v of its rewards needs a range
     with (high - m)(m - low) >= v (Bhatia and Davis); equality holds if all rewards are at its ends, as for coins.
-    Unless all rewards are at its ends, a better subset may earn more than any reward so far: `top` is above `high`.
     """
 
-    fields = Fields(low=number(), high=number(), top=number())
+    fields = Fields(low=number(), high=number())
 
     low: float = 1.0  # above high: no reward seen
     high: float = 0.0
-    top: float = 0.0
 
     @property
     def seen(self) -> bool:
@@ -40,24 +38,19 @@ class Range(Part):
 
     @property
     def width(self) -> float:
-        """The width of the scale; 0 until two different rewards were seen."""
-        return self.top - self.low if self.seen else 0.0
+        """0 until two different rewards were seen."""
+        return self.high - self.low if self.seen else 0.0
 
-    def extended(self, tally: Tally, margin: float) -> Range:
-        """Return the range that includes the rewards of these rows; with room of `margin`, unless they are coins."""
+    def extended(self, tally: Tally) -> Range:
+        """Return the range that includes the rewards of these rows."""
         mean = tally.total / tally.count
         variance = tally.squares / tally.count - mean * mean
         variance[variance <= ROUNDING * tally.squares / tally.count] = 0.0
         low, high = self._ends(mean, variance)
         if high - low <= ROUNDING:
-            return Range(low, low, low)
-        if self.width > 0 and max(self.low - low, high - self.high) <= SLACK * (high - low):
-            low, high, grown = self.low, self.high, False
-        else:
-            grown = self.width > 0  # then an end of the range so far is now inside
-        slack = (high - mean) * (mean - low) - variance
-        at_ends = not grown and self.top <= self.high and float(slack.max()) <= SLACK * (high - low) ** 2
-        return Range(low, high, high if at_ends else max(self.top, high + margin * (high - low)))
+            return Range(low, low)
+        rounded = self.width > 0 and max(self.low - low, high - self.high) <= SLACK * (high - low)
+        return self if rounded else Range(low, high)
 
     def _ends(self, mean: FloatArray, variance: FloatArray) -> tuple[float, float]:
         """Return the ends that these rows need; where either end could move, the one that moves less does."""
@@ -88,10 +81,6 @@ class Range(Part):
         mean = tally.total / tally.count
         within = np.maximum(tally.squares - tally.total * mean, 0.0)
         return np.clip((mean - self.low) / self.width, 0.0, 1.0), within / self.width**2
-
-    def _loaded(self, policy: Policy) -> None:
-        if self.seen and self.top < self.high:
-            raise BadRecord(f"top must be at least {self.high}; got {self.top}")
 
 
 @dataclass
@@ -135,10 +124,6 @@ class Noise(Part):
         self.variation += float(within.sum() + trust @ np.minimum(n * (mean - value) ** 2, 4 * binomial + 1 / n))
         self.largest_variation += float(largest.sum() + trust @ binomial)
         return (within + constants.shrinkage * self.dispersion) / (largest + constants.shrinkage)
-
-    def extended_range(self, tally: Tally, constants: Constants) -> Range:
-        """Return the range that includes the rewards of these rows, with more room the less noise there is."""
-        return self.range.extended(tally, constants.margin * (1 - self.dispersion) ** 4)
 
     def rescale(self, variance: float, largest: float) -> None:
         """Change the unit of rewards: multiply variances and largest variances by these factors."""

@@ -253,7 +253,7 @@ class Thompson(Randomised):
 
     def _extend_range(self, tally: Tally) -> None:
         """Extend the range to the rewards of these plays; set the prior as soon as two different rewards were seen."""
-        before, after = self._range, self._noise.extended_range(tally, self.constants)
+        before, after = self._range, self._range.extended(tally)
         self._noise.range = after
         if not after.width or after == before:
             return
@@ -261,7 +261,7 @@ class Thompson(Randomised):
             self._start(before.low, tally)
             return
         ratio = (before.width / after.width) ** 2
-        largest = self._posterior.rescale((before.low, before.top), (after.low, after.top))
+        largest = self._posterior.rescale((before.low, before.high), (after.low, after.high))
         self._noise.rescale(ratio, largest)
 
     def _forget(self, half_lives: float) -> None:
@@ -308,7 +308,7 @@ def _upgraded(state: Mapping[str, Any]) -> Mapping[str, Any]:
         noise, learned, observed = state["noise"], state["learned"], state["observed"]["count"]
         if not isinstance(noise, list) or len(noise) != 3:
             return state
-        whole_range = {"low": 0.0, "high": 1.0, "top": 1.0} if learned else Range().state()
+        whole_range = {"low": 0.0, "high": 1.0} if learned else Range().state()
         nothing: dict[str, list[Any]] = {name: [] for name in state["observed"]}
         return {**state, "noise": [*noise, whole_range], "observed": nothing, "plays": state["plays"] - sum(observed)}
     except (KeyError, TypeError):

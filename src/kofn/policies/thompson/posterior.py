@@ -312,14 +312,15 @@ class Posterior(Part):
         self.covariance = self.covariance * np.outer(scale, scale)
 
     def rescale(self, before: tuple[float, float], after: tuple[float, float]) -> float:
-        """Change the range of rewards from `before` to `after`, which includes it; keep what is known at the level.
+        """Change the range of rewards from `before` to `after`, which includes it; keep what one reward is worth.
 
         Return the factor by which r(1 - r) changes at the level.
         """
         part = (before[0] + (before[1] - before[0]) * float(expit(self.level)) - after[0]) / (after[1] - after[0])
         level = float(np.clip(logit(part), -FARTHEST_LEVEL, FARTHEST_LEVEL))
         slopes = [float(expit(odds) * expit(-odds)) for odds in (self.level, level)]
-        factor = slopes[0] * (before[1] - before[0]) / (slopes[1] * (after[1] - after[0]))
+        # At the top of a range that was too narrow, effects looked smaller than they are: they do not shrink for that.
+        factor = max(slopes[0] / slopes[1], 1.0) * (before[1] - before[0]) / (after[1] - after[0])
         self.highest_level += level - self.level
         self.level = level
         self.mean = self.mean * factor
