@@ -181,6 +181,7 @@ def test_widening_stops_at_the_prior() -> None:
 def test_another_range_changes_no_reward_at_the_level() -> None:
     """What one swap earns more, to first order, and its standard deviation are the same in the user's units."""
     posterior = learned()
+    posterior.level = 0.0
     before = posterior.level, posterior.mean.copy(), posterior.variance.copy()
     largest = posterior.rescale((0.2, 0.7), (0.1, 1.1))
     then, now = expit(before[0]), expit(posterior.level)
@@ -189,6 +190,16 @@ def test_another_range_changes_no_reward_at_the_level() -> None:
     assert posterior.mean * slopes[1] == pytest.approx(before[1] * slopes[0])
     assert np.sqrt(posterior.variance) * slopes[1] == pytest.approx(np.sqrt(before[2]) * slopes[0])
     assert largest == pytest.approx(now * (1 - now) / (then * (1 - then)))
+
+
+def test_effects_do_not_shrink_more_than_the_range_grows() -> None:
+    """At the top of the old range their slope was next to nothing; in the new one they would seem to be nothing."""
+    posterior = learned()
+    posterior.level = 6.0
+    mean, prior = posterior.mean.copy(), posterior.prior_variance
+    posterior.rescale((0.0, 0.5), (0.0, 1.0))
+    assert posterior.mean == pytest.approx(mean / 2)
+    assert posterior.prior_variance == pytest.approx(prior / 4)
 
 
 # The incumbent.
