@@ -162,7 +162,7 @@ class Scale:
 
     horizon: int = 10**6
     long: int = 10**7  # for `base`
-    few: int | None = None  # only so many rows of a table
+    few: int | None = None  # rows of a table; all without it
 
 
 FULL = Scale()
@@ -179,7 +179,7 @@ def table(*heads: str) -> None:
 
 
 def play(policy: kofn.Policy, problem: AbstractProblem, horizon: int, rng: np.random.Generator) -> float:
-    """Return the regret of a run; rewards are told as they are, also if the policy has another reward_range."""
+    """Return the regret of a run; rewards are told unchanged, also if the policy has another reward_range."""
     played, lost = 0, 0.0
     while played < horizon:
         plan = policy.plan().part(horizon - played, rng)
