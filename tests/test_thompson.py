@@ -87,7 +87,7 @@ def test_faint_effects_without_noise_are_found_among_many_arms(n_arms: int, k: i
 def test_a_third_of_darts_regret_on_the_same_instances(family: str) -> None:
     """DART is told the horizon. The sketches had a tenth of its regret or less: a third leaves room for luck."""
     lost: dict[type[Policy], list[float]] = {DART: [], Thompson: []}
-    for seed in range(4):
+    for seed in range(3):
         problem = Setting(family, 12, 3).problem(2024 + seed)
         for policy in (DART(12, 3, 10**5), Thompson(12, 3, seed=seed)):
             lost[type(policy)].append(simulate(policy, problem, 10**5, seed=seed).regret)
@@ -287,7 +287,7 @@ def overheard(policies: type[Thompson] = Thompson) -> Iterator[list[tuple[int, f
 WHAT = ["ask", "ask", "tell", "tell", "plan", "total", "other", "reload", "lose"]
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(st.data())
 def test_every_play_that_is_told_is_learned_once(data: st.DataObject) -> None:
     """Many workers, rewards out of order, parts of plans, totals and unplanned plays; with reloads in between."""
