@@ -6,8 +6,7 @@ Instances are those of the suite's settings with the given seed, which was not u
 
 import argparse
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from kofn.experiments.competitors import competitors_for
 from kofn.experiments.published import published
 from kofn.experiments.settings import Setting
 from kofn.experiments.suite import SUITE, run_suite
-from kofn.policies.thompson import posterior
+from kofn.policies.thompson.constants import Constants
 from kofn.problems import AbstractProblem
 
 RIVALS = ("linear-thompson", "shared-credit", "glm-max", "dart", "cmab-sm", "slots", "etcg")
@@ -274,17 +273,19 @@ def drift(seed: int, runs: int, scale: Scale = FULL) -> None:
 # the guard
 
 
-def _guarded(doubt: float, setting: Setting, seed: int, run: int, horizon: int) -> float:
-    posterior.LEVEL_DOUBT = doubt
-    return _late(setting, seed, run, horizon, 0)
+def _guarded(climb: float, setting: Setting, seed: int, run: int, horizon: int) -> float:
+    problem, (for_policy, for_plays) = instance(setting, seed, run)
+    policy = kofn.Thompson(setting.n_arms, setting.k, seed=for_policy)
+    policy.constants = replace(Constants(), climb=climb)  # type: ignore[misc]
+    return kofn.simulate(policy, problem, horizon, np.random.default_rng(for_plays)).regret
 
 
 def guard(seed: int, runs: int, scale: Scale = FULL) -> None:
     """Print a case that needs the guard: without it, an arm that was tried beside bad arms is not tried again."""
     table("growth of variances per climb of 1", "mean regret", "median", "the worst three")
     setting = Setting("mean", 100, 2)
-    for doubt, label in ((0.0, "none"), (0.5, "e^(1/2)")):
-        tasks = [(doubt, setting, seed, run, scale.horizon) for run in range(runs)]
+    for climb, label in ((0.0, "none"), (1.0, "e")):
+        tasks = [(climb, setting, seed, run, scale.horizon) for run in range(runs)]
         found = sorted(compute(_guarded, tasks, workers=scale.workers))
         line(
             label,
@@ -292,35 +293,6 @@ def guard(seed: int, runs: int, scale: Scale = FULL) -> None:
             f"{np.median(found):,.0f}",
             " / ".join(f"{each:,.0f}" for each in found[-3:]),
         )
-
-
-# guarantee
-
-
-def made(guarantee: bool, setting: Setting, seed: np.random.SeedSequence) -> kofn.Policy:
-    return kofn.Thompson(setting.n_arms, setting.k, guarantee=guarantee, seed=seed)
-
-
-def guarantee(seed: int, runs: int, scale: Scale = FULL) -> None:
-    """Print the cost of guarantee=True."""
-    table("setting", "thompson", "with guarantee", "more")
-    for family, n_arms, k in (
-        ("mean", 12, 3),
-        ("mean", 24, 5),
-        ("mean", 45, 8),
-        ("max", 12, 3),
-        ("max", 24, 5),
-        ("cross-selling", 24, 5),
-        ("min", 24, 5),
-        ("threshold", 24, 5),
-    ):
-        setting = Setting(family, n_arms, k)
-        means = []
-        for each in (False, True):
-            policy = partial(made, each, setting)
-            found = kofn.simulate_many(policy, setting.problem, scale.horizon, runs, seed, workers=scale.workers)
-            means.append(np.mean([run.regret for run in found]))
-        line(setting.name, f"{means[0]:,.0f}", f"{means[1]:,.0f}", f"{means[1] - means[0]:,.0f}")
 
 
 TABLES: dict[str, Callable[..., None]] = {
@@ -331,7 +303,6 @@ TABLES: dict[str, Callable[..., None]] = {
     "delay": delay,
     "drift": drift,
     "guard": guard,
-    "guarantee": guarantee,
 }
 
 

@@ -14,7 +14,6 @@ import pytest
 
 import kofn
 from kofn.experiments.settings import Setting
-from kofn.policies.thompson import posterior
 
 ROOT = Path(__file__).parent.parent
 NUMBER = re.compile(r"(?<![\w^.-])-?\d[\d,]*(?:\.\d+)?(?:e[+-]\d+)?")
@@ -240,15 +239,12 @@ def test_service_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert 0 < found["ms, best"] <= found["ms, worst"]
 
 
-ROWS = {"regret": 2, "tails": 2, "least": 1, "anytime": 2, "delay": 4, "drift": 6, "guard": 2, "guarantee": 8}
+ROWS = {"regret": 2, "tails": 2, "least": 1, "anytime": 2, "delay": 4, "drift": 6, "guard": 2}
 """The rows that each table of `thompson` has with --quick."""
 
 
 @pytest.mark.parametrize("table", ROWS)
-def test_thompson(
-    table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(posterior, "LEVEL_DOUBT", posterior.LEVEL_DOUBT)  # `guard` changes it
+def test_thompson(table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = "2" if table == "tails" else "1"  # which compares the worst run with the mean
     load("thompson").main([table, "--quick", "--runs", runs, "--archive", str(tmp_path)])
     shown = capsys.readouterr().out
@@ -277,6 +273,22 @@ def test_calibration(table: str, rows: int, capsys: pytest.CaptureFixture[str]) 
 
 def test_every_table_of_thompson_is_tested() -> None:
     assert set(ROWS) == set(load("thompson").TABLES)
+
+
+SAFETY_ROWS = {"base": 1, "ranges": 1, "ablation": 3, "pick": 2, "speed": 2}
+"""The rows that each table of `thompson_safety` has with --quick."""
+
+
+@pytest.mark.parametrize("table", SAFETY_ROWS)
+def test_thompson_safety(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+    load("thompson_safety").main([table, "--quick", "--runs", "2"])
+    rows = cells(capsys.readouterr().out)
+    assert len(rows) == SAFETY_ROWS[table]
+    assert all(numbers(" ".join(row[1:])) for row in rows)
+
+
+def test_every_table_of_thompson_safety_is_tested() -> None:
+    assert set(SAFETY_ROWS) == set(load("thompson_safety").TABLES)
 
 
 def test_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

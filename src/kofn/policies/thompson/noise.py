@@ -1,57 +1,135 @@
-"""The variance of rewards, estimated from the sums of squares of each row of plays."""
+"""The range and the variance of rewards, estimated from the count, sum and sum of squares of each row of plays."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
-from kofn.core import FloatArray, Tally
-from kofn.core.fields import Fields, Part, number
+from kofn.core import FloatArray, IntArray, Tally
+from kofn.core.fields import Fields, Part, number, part
+from kofn.policies.thompson.constants import Constants
 
-SHRINKAGE = 25.0
-"""Shrinkage weight of the pooled dispersion, in units of the sum of r(1 - r). Higher: a row's own rewards count less.
-"""
+ROUNDING = 1e-12
+"""Differences of rewards, and relative variances, up to which rewards count as equal: sums are rounded."""
 
-LEAST = 1e-5
-"""Floor of the dispersion, as a part of the dispersion of the first plan's rewards. Higher: more exploration of nearly
-noiseless problems."""
+SLACK = 1e-6
+"""Relative growth of the range that counts as rounding."""
+
+
+@dataclass
+class Range(Part):
+    """The smallest range that the rewards seen so far can have; the model works on rewards scaled by it.
+
+    So a `reward_range` that is too wide changes nothing. A row with mean m and variance v of its rewards needs a range
+    with (high - m)(m - low) >= v (Bhatia and Davis); equality holds if all rewards are at its ends, as for coins.
+    """
+
+    fields = Fields(low=number(), high=number())
+
+    low: float = 1.0  # above high: no reward seen
+    high: float = 0.0
+
+    @property
+    def seen(self) -> bool:
+        """Whether any reward was seen."""
+        return self.high >= self.low
+
+    @property
+    def width(self) -> float:
+        """0 until two different rewards were seen."""
+        return self.high - self.low if self.seen else 0.0
+
+    def extended(self, tally: Tally) -> Range:
+        """Return the range that includes the rewards of these rows."""
+        mean = tally.total / tally.count
+        variance = tally.squares / tally.count - mean * mean
+        variance[variance <= ROUNDING * tally.squares / tally.count] = 0.0
+        low, high = self._ends(mean, variance)
+        if high - low <= ROUNDING:
+            return Range(low, low)
+        rounded = self.width > 0 and max(self.low - low, high - self.high) <= SLACK * (high - low)
+        return self if rounded else Range(low, high)
+
+    def _ends(self, mean: FloatArray, variance: FloatArray) -> tuple[float, float]:
+        """Return the ends that these rows need; where either end could move, the one that moves less does."""
+        equal = mean[variance == 0]  # rewards, not only their means
+        if not self.seen and not len(equal):
+            row = int(variance.argmax())
+            m, deviation = float(mean[row]), math.sqrt(float(variance[row]))
+            low, high = max(m - deviation, 0.0), min(m + deviation, 1.0)
+        else:
+            low, high = (self.low, self.high) if self.seen else (float(equal[0]), float(equal[0]))
+        low, high = min(low, float(mean.min())), max(high, float(mean.max()))
+        for _ in range(len(mean)):  # each step mends a row and spoils none
+            slack = (high - mean) * (mean - low) - variance
+            row = int(slack.argmin())
+            if slack[row] >= -ROUNDING * (high - low) ** 2:
+                break
+            m, v = float(mean[row]), float(variance[row])
+            up = m + v / (m - low) if m > low else math.inf
+            down = m - v / (high - m) if m < high else -math.inf
+            if up <= 1 and (up - high <= low - down or down < 0):
+                high = up
+            else:
+                low = max(down, 0.0)
+        return low, high
+
+    def scaled(self, tally: Tally) -> tuple[FloatArray, FloatArray]:
+        """Return the mean reward of each row as a part of the range, and its sum of squared deviations from it."""
+        mean = tally.total / tally.count
+        within = np.maximum(tally.squares - tally.total * mean, 0.0)
+        return np.clip((mean - self.low) / self.width, 0.0, 1.0), within / self.width**2
 
 
 @dataclass
 class Noise(Part):
-    """The dispersion: the variance of a row's rewards divided by r(1 - r), the largest that rewards in [0, 1] can have.
+    """The range of rewards, and their dispersion in it.
 
+    The dispersion is the variance of a row's rewards divided by r(1 - r), the largest that rewards in [0, 1] can have.
     A Bernoulli reward has dispersion 1, the mean of K of them about 1/K. The estimate is a ratio of sums over all rows,
     `variation` / `largest_variation`, and at least `floor`.
     """
 
-    fields = Fields(variation=number(above=0), largest_variation=number(above=0), floor=number(above=0))
+    fields = Fields(
+        variation=number(above=0), largest_variation=number(above=0), floor=number(above=0), range=part(Range)
+    )
 
     variation: float
     largest_variation: float
     floor: float
+    range: Range
 
     @property
     def dispersion(self) -> float:
         """The pooled dispersion of all rows."""
         return min(1.0, max(self.floor, self.variation / self.largest_variation))
 
-    def learn(self, tally: Tally, value: FloatArray, uncertainty: FloatArray) -> FloatArray:
+    def learn(
+        self,
+        n: IntArray,
+        mean: FloatArray,
+        within: FloatArray,
+        value: FloatArray,
+        uncertainty: FloatArray,
+        constants: Constants,
+    ) -> FloatArray:
         """Include rows with the expected mean `value` and its variance `uncertainty`; return each row's dispersion."""
-        n, mean = tally.count, tally.total / tally.count
         pooled = self.dispersion
-        within = np.maximum(tally.squares - tally.total * mean, 0.0)
         largest = np.where(n > 1, n * mean * (1 - mean) * (n - 1) / np.maximum(n - pooled, 0.5), 0.0)
-        self.variation += float(within.sum())
-        self.largest_variation += float(largest.sum())
         binomial = np.maximum(value * (1 - value), 1e-4)
-        trust = (
-            1 + n * uncertainty / (pooled * binomial)
-        ) ** -2.0  # a row with an uncertain mean has little information about the noise
-        self.variation += float(trust @ np.minimum(n * (mean - value) ** 2, 4 * binomial + 1 / n))
-        self.largest_variation += float(trust @ binomial)
-        return (within + SHRINKAGE * self.dispersion) / (largest + SHRINKAGE)
+        # A row with an uncertain mean has little information about the noise.
+        trust = (1 + n * uncertainty / (pooled * binomial)) ** -2.0
+        self.variation += float(within.sum() + trust @ np.minimum(n * (mean - value) ** 2, 4 * binomial + 1 / n))
+        self.largest_variation += float(largest.sum() + trust @ binomial)
+        return (within + constants.shrinkage * self.dispersion) / (largest + constants.shrinkage)
+
+    def rescale(self, variance: float, largest: float) -> None:
+        """Change the unit of rewards: multiply variances and largest variances by these factors."""
+        self.variation *= variance
+        self.largest_variation *= largest
+        self.floor *= variance / largest
 
     def forget(self, factor: float) -> None:
         """Multiply the weight of all rows so far by `factor`."""

@@ -1,20 +1,22 @@
 """Thompson sampling by swaps, in linear memory: the default policy, original to kofn.
 
 Each draw of all effects from the posterior (posterior.py, sampling.py) swaps the incumbent's weakest arm for the
-strongest other arm, if it is stronger in that draw; with K of 20 or more, up to K / 10 arms. A plan plays up
-to 256 draws for a tenth of the time elapsed. It plays each swap at most as often as doubles the information about it.
-The policy needs no horizon and no tuning: it learns the noise and the scale of the effects.
+strongest other arm, if it is stronger in that draw; it swaps several arms where that is free by the means. A plan
+plays up to 256 draws for a tenth of the time elapsed. It plays each swap at most as often as doubles the
+information about it. The policy needs no horizon and no tuning: it learns the range and the noise of rewards and the
+scale of the effects.
 docs/reference/policies/thompson.md has the reasons and the measurements.
 """
 
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Sequence
-from typing import Self, Unpack
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import expit
 
 from kofn.core import (
@@ -30,23 +32,17 @@ from kofn.core import (
     whole,
 )
 from kofn.core.fields import Fields, added, integer, listed, part
-from kofn.policies.batching import plan_of, tenth
+from kofn.policies.batching import shares, tenth
 from kofn.policies.linear_model import sweeps
 from kofn.policies.randomised import Randomised, SeededOptions
 from kofn.policies.registry import register
 from kofn.policies.thompson.alarms import Alarms
+from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.guarantee import Comparisons, Guarantee
 from kofn.policies.thompson.insight import expected_loss
-from kofn.policies.thompson.noise import LEAST, Noise
-from kofn.policies.thompson.posterior import Posterior, most_swaps
+from kofn.policies.thompson.noise import Noise, Range
+from kofn.policies.thompson.posterior import TINY, Posterior
 from kofn.policies.thompson.sampling import draw_swaps
-
-DRAWS = 256
-"""Most draws in one plan. Higher: more different subsets in a plan, and slower."""
-
-WELL_KNOWN = 4.0
-"""Information about a swap, relative to the prior's, from which on it is played alone. While a draw has fewer plays
-than that takes, it swaps several arms. Higher: more arms in a draw, for longer."""
 
 FOR_FILLERS, FOR_INSIGHT, FOR_LOSS = 1, 3, 4
 """Purposes of the random generators beside the one that draws the plan."""
@@ -77,6 +73,7 @@ class Thompson(Randomised):
     """
 
     name = "thompson"
+    constants: ClassVar[Constants] = Constants()
     fields = Fields(
         learned=integer(),
         noise=listed(Noise),
@@ -101,8 +98,8 @@ class Thompson(Randomised):
             raise BadInput("a guarantee holds only if the problem does not change: give guarantee=True or half_life=")
         super().__init__(n_arms, k, half_life=half_life, guarantee=guarantee, **options)
         self._learned = 0
-        self._posterior = Posterior.at_start(self.n_arms, self.k, 0.5, 1.0)
-        self._noise = Noise(1.0, 1.0, 1.0)
+        self._posterior = Posterior.at_start(self.n_arms, self.k, 0.5, 1.0, self.constants)
+        self._noise = Noise(1.0, 1.0, 1.0, Range())
         self._alarms = Alarms()
         self._guarantee = Guarantee.blank(self.n_arms, self.k) if guarantee else None
         self.accepts_unplanned = not guarantee  # only planned comparisons prove anything
@@ -110,24 +107,24 @@ class Thompson(Randomised):
         self._begin()
 
     def best(self) -> Subset:
-        """Return the K arms with the highest posterior mean effects."""
-        best = self._posterior.incumbent if self._learned else np.arange(self.k)
+        """Return the incumbent: the best of the subsets that were played, by the posterior means."""
+        best = self._posterior.incumbent if self._knows else np.arange(self.k)
         return tuple(self._corrected(best[None, :])[0].tolist())
 
     def insight(self) -> Insight | None:
-        """Return what is known about the best subset and each arm; None before the first plan is complete."""
-        if not self._learned:
+        """Return what is known about the best subset and each arm; None until two different rewards were seen."""
+        if not self._knows:
             return None
         posterior, (low, high) = self._posterior, self.reward_range
         spread = NORMAL_95 * np.sqrt(posterior.variance)
         effects, lows, highs = (self._effects(posterior.mean + by) for by in (0.0, -spread, spread))
         level = posterior.level + NORMAL_95 * np.sqrt(posterior.covariance[0, 0]) * np.array([0.0, -1.0, 1.0])
-        value = expit(level)
+        value = self._range.low + self._range.width * expit(level)
         if self.direction == "minimize":
             value = 1 - value[[0, 2, 1]]
             effects, lows, highs = -effects, -highs, -lows
-        value, span = low + (high - low) * value, high - low
-        value, least, most = value.tolist()
+        span = (high - low) * self._range.width
+        value, least, most = (low + (high - low) * value).tolist()
         return Insight(
             value,
             least,
@@ -149,8 +146,8 @@ class Thompson(Randomised):
         return np.asarray(effects, float)
 
     def _probability_best(self) -> float:
-        draws = min(1000, max(DRAWS, 2**22 // self.n_arms))
-        swaps = draw_swaps(self._posterior, draws, self._rng(FOR_INSIGHT))
+        draws = min(1000, max(self.constants.draws, 2**22 // self.n_arms))
+        swaps = draw_swaps(self._posterior, draws, self._rng(FOR_INSIGHT), self.constants)
         return float((swaps == self._posterior.incumbent).all(axis=1).mean())
 
     def with_arms(self, keep: Sequence[int], added: int = 0) -> Self:
@@ -165,12 +162,22 @@ class Thompson(Randomised):
         plan, tally = informed._open_plan.played()
         if len(plan):
             informed._learn(plan, tally)
-        if informed._learned:
-            informed._posterior.change_arms(kept, added)
-            fresh._learned, fresh._posterior, fresh._noise = informed._learned, informed._posterior, informed._noise
+        if informed._knows:
+            informed._posterior.change_arms(kept, added, self.constants)
+            fresh._posterior = informed._posterior
+        fresh._learned, fresh._noise = informed._learned, informed._noise
         fresh.plays, fresh.updates = self.plays, self.updates + 1
         fresh._begin()
         return fresh
+
+    @property
+    def _range(self) -> Range:
+        return self._noise.range
+
+    @property
+    def _knows(self) -> bool:
+        """Whether two different rewards were seen: before, there is no scale for effects, and no incumbent."""
+        return self._range.width > 0
 
     def _next(self) -> Plan:
         rng = self._rng()
@@ -181,37 +188,47 @@ class Thompson(Randomised):
             plays = min(plays, self._guarantee.longest(plays))
         comparisons = self._comparisons(plays)
         rest = plays - (comparisons.plan.plays if comparisons else 0)
-        draws = min(DRAWS, rest)
-        swaps = draw_swaps(self._posterior, draws, rng, self._swaps_per_draw(rest / draws))
-        if most_swaps(self.k) > 1:
-            swaps[0] = self._posterior.incumbent  # its value is not learned from swaps of many arms
-        plan = self._limited(plan_of(swaps, rest))
+        plan = (self._draw if self._knows else self._sweep)(rest, rng)
         if comparisons is None:
             return Plan(self._corrected(plan.subsets), plan.times)
         subsets = np.concatenate([self._corrected(plan.subsets), comparisons.plan.subsets])
         return Plan(subsets, np.append(plan.times, comparisons.plan.times))
 
-    def _swaps_per_draw(self, plays: float) -> int:
-        """Return how many arms a draw swaps if it is played `plays` times: one, if these plays measure it well."""
-        needed = WELL_KNOWN * self._noise.dispersion * self._posterior.prior_plays
-        return min(most_swaps(self.k), math.ceil(needed / plays))
+    def _sweep(self, plays: int, rng: np.random.Generator) -> Plan:
+        """Return a plan of random blocks of all arms."""
+        blocks = sweeps(self.n_arms, self.k, -(-min(plays, self.constants.draws) * self.k // self.n_arms), rng).subsets
+        rows = min(plays, len(blocks))
+        return Plan(blocks[rng.permutation(len(blocks))[:rows]], shares(plays, rows).astype(np.int64))
 
-    def _limited(self, plan: Plan) -> Plan:
+    def _draw(self, plays: int, rng: np.random.Generator) -> Plan:
+        """Return a plan of draws from the posterior."""
+        draws = min(self.constants.draws, plays)
+        swaps = draw_swaps(self._posterior, draws, rng, self.constants, self._noise.dispersion)
+        if len(self._posterior.contenders) < self.n_arms:
+            swaps[-1] = self._posterior.incumbent  # other rows have arms that are not contenders: they hide its value
+        return self._limited(*_merged(swaps, shares(plays, draws)))
+
+    def _limited(self, subsets: IntArray, times: NDArray[np.int64]) -> Plan:
         """Limit each swap to the plays that double the information about it; the incumbent gets the rest.
 
         A draw is frozen for the whole plan. Without the limit, one draw of 256 would give thousands of plays to an arm
         with ten, long after their rewards have shown that it is bad.
         """
-        incumbent = self._posterior.incumbent
-        most = np.ceil(self._noise.dispersion * self._posterior.known_plays(plan.subsets))
-        times = np.minimum(plan.times, np.maximum(1, most)).astype(np.int64)
-        times[(plan.subsets == incumbent).all(axis=1)] = 0
-        subsets, times = np.vstack([plan.subsets, incumbent]), np.append(times, plan.plays - times.sum())
-        return Plan(subsets[times > 0], times[times > 0])
+        posterior, all_plays = self._posterior, int(times.sum())
+        rows = posterior.relative(subsets)
+        value = expit(posterior.odds(rows))
+        known = 1 / np.maximum(posterior.spread(rows, with_level=False) * value * (1 - value), TINY * TINY)
+        most = np.ceil(self.constants.information * self._noise.dispersion * known)
+        times = np.minimum(times, np.maximum(1, most)).astype(np.int64)
+        held = (subsets == posterior.incumbent).all(axis=1)
+        times[held] = 0
+        if left := all_plays - int(times.sum()):
+            subsets, times = np.vstack([subsets[~held], posterior.incumbent]), np.append(times[~held], left)
+        return Plan(subsets, times)
 
     def _comparisons(self, plays: int) -> Comparisons | None:
         """Return the guarantee's part of a plan of `plays` plays; its rows are the last ones of the plan."""
-        if self._guarantee is None or not self._learned:
+        if self._guarantee is None or not self._knows:
             return None
         [incumbent] = self._corrected(self._posterior.incumbent[None, :])
         return self._guarantee.comparisons(incumbent, self._posterior.mean, plays)
@@ -226,44 +243,110 @@ class Thompson(Randomised):
             return self.best()
         if self._fillers[0] != self.updates:
             rng = self._rng(FOR_FILLERS)
-            if self._learned:
-                subsets = draw_swaps(self._posterior, DRAWS, rng)
+            if self._knows:
+                subsets = draw_swaps(self._posterior, self.constants.draws, rng, self.constants)
             else:
-                subsets = sweeps(self.n_arms, self.k, -(-DRAWS * self.k // self.n_arms), rng).subsets
+                rounds = -(-self.constants.draws * self.k // self.n_arms)
+                subsets = sweeps(self.n_arms, self.k, rounds, rng).subsets
             self._fillers = self.updates, subsets
         subsets = self._fillers[1]
         return tuple(subsets[index % len(subsets)].tolist())
 
     def _learn(self, plan: Plan, tally: Tally) -> None:
         comparisons = self._comparisons(plan.plays)
-        if not self._learned:
-            self._start(tally)
         if self._params["half_life"]:
             self._forget(plan.plays / self._params["half_life"])
-        value, uncertainty = self._posterior.predict(plan.subsets)
-        dispersion = self._noise.learn(tally, value, uncertainty)
+        self._extend_range(tally)
+        if self._knows:
+            self._update(plan, tally)
         self._learned += plan.plays
-        self._alarms.learn(plan, tally, value, uncertainty, dispersion * value * (1 - value), self._learned)
-        self._posterior.learn(plan.subsets, tally.total / tally.count, tally.count / dispersion)
-        self._alarms.follow(self._posterior.incumbent)
         if self._guarantee is not None:
             self._guarantee.learn(comparisons, tally, self._learned, self._posterior.mean)
+
+    def _update(self, plan: Plan, tally: Tally) -> None:
+        """Compare the rewards of a plan with what was expected of them, then learn from them."""
+        posterior, n, (low, width) = self._posterior, tally.count, (self._range.low, self._range.width)
+        mean, within = self._range.scaled(tally)
+        predicted = posterior.predict(plan.subsets)
+        value = expit(predicted.odds)
+        binomial = value * (1 - value)
+        uncertainty = predicted.spread * binomial**2
+        dispersion = self._noise.learn(n, mean, within, value, uncertainty, self.constants)
+        expected, variances = low + width * value, (width**2 * uncertainty, width**2 * dispersion * binomial)
+        self._alarms.learn(plan, tally, expected, *variances, self._learned + plan.plays, width)
+        posterior.learn(plan.subsets, predicted, mean, n / dispersion, self.constants)
+        self._alarms.follow(posterior.incumbent)
+
+    def _extend_range(self, tally: Tally) -> None:
+        """Extend the range to the rewards of these plays; set the prior as soon as two different rewards were seen."""
+        before, after = self._range, self._range.extended(tally)
+        self._noise.range = after
+        if not after.width or after == before:
+            return
+        if not before.width:
+            self._start(before.low, tally)
+            return
+        ratio = (before.width / after.width) ** 2
+        largest = self._posterior.rescale((before.low, before.high), (after.low, after.high))
+        self._noise.rescale(ratio, largest)
 
     def _forget(self, half_lives: float) -> None:
         half_lives = min(half_lives, MOST_HALF_LIVES)
         self._posterior.widen(2.0**half_lives)
         self._noise.forget(0.5**half_lives)
 
-    def _start(self, tally: Tally) -> None:
-        """Set the prior from the mean and the variance of all rewards of the first plan."""
-        n, total = int(tally.count.sum()), float(tally.total.sum())
-        value = (total + 0.5) / (n + 1)
-        binomial = value * (1 - value)
-        squared = float(tally.squares.sum()) - 2 * value * total + n * value * value
-        variance = (squared + binomial / most_swaps(self.k)) / (n + 1)  # the reward of many arms varies less
-        self._posterior = Posterior.at_start(self.n_arms, self.k, value, variance / self.k / binomial**2)
-        self._noise = Noise(1.0, 1.0, LEAST * min(1.0, variance / binomial))
+    def _start(self, equal: float, tally: Tally) -> None:
+        """Set the prior from the mean and the variance of all rewards: those of this plan, and equal ones before it."""
+        seen = Tally(
+            np.append(tally.count, self._learned),
+            np.append(tally.total, equal * self._learned),
+            np.append(tally.squares, equal * equal * self._learned),
+        )
+        n, low, width = int(seen.count.sum()), self._range.low, self._range.width
+        total, squares = float(seen.total.sum()), float(seen.squares.sum())
+        value = ((total - n * low) / width + 0.5) / (n + 1)
+        centre, binomial = low + width * value, value * (1 - value)
+        squared = (squares - 2 * centre * total + n * centre * centre) / width**2
+        variance = (squared + binomial) / (n + 1)
+        self._posterior = Posterior.at_start(
+            self.n_arms, self.k, value, variance / self.k / binomial**2, self.constants
+        )
+        self._noise = Noise(1.0, 1.0, self.constants.least * min(1.0, variance / binomial), self._range)
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Replace all that the policy has learned by `state`; an invalid state is refused and changes nothing.
+
+        A state of kofn 0.1, which did not learn the range of rewards, is read too, without the rewards of its open
+        plan: they are those of other subsets than this version plans.
+        """
+        super().load(_upgraded(state))
 
     def _loaded(self) -> None:
-        if bool(self._learned) != bool(len(self._posterior.incumbent)):
-            raise BadRecord(f"posterior must have an incumbent exactly if learned is above 0; it is {self._learned}")
+        if self._knows != bool(len(self._posterior.incumbent)):
+            raise BadRecord("posterior must have an incumbent exactly if two different rewards were seen")
+        if bool(self._learned) != self._range.seen:
+            raise BadRecord(f"range must be that of at least one reward exactly if learned is above 0: {self._learned}")
+
+
+def _upgraded(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a state in which the model works on the whole reward range as one of this version; another unchanged."""
+    try:
+        noise, learned, observed = state["noise"], state["learned"], state["observed"]["count"]
+        if not isinstance(noise, list) or len(noise) != 3:
+            return state
+        whole_range = {"low": 0.0, "high": 1.0} if learned else Range().state()
+        nothing: dict[str, list[Any]] = {name: [] for name in state["observed"]}
+        return {**state, "noise": [*noise, whole_range], "observed": nothing, "plays": state["plays"] - sum(observed)}
+    except (KeyError, TypeError):
+        return state
+
+
+def _merged(subsets: IntArray, times: IntArray) -> tuple[IntArray, NDArray[np.int64]]:
+    """Return the distinct rows, and the sum of the times of each; rows are compared by a 64-bit hash."""
+    _, first, which = np.unique(subsets @ _multipliers(subsets.shape[1]), return_index=True, return_inverse=True)
+    return subsets[first], np.bincount(which, times).astype(np.int64)
+
+
+@lru_cache
+def _multipliers(k: int) -> IntArray:
+    return np.random.default_rng(k).integers(2**62, size=k)

@@ -9,55 +9,63 @@ subset does not show which of its arms earned it, and for these arms that matter
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
 from scipy.special import expit, logit
 
 from kofn.core import BadRecord, FloatArray, IntArray, Policy, subset_of
 from kofn.core.fields import Fields, Part, any_length, integers, number, numbers, symmetric
 from kofn.policies.batching import top_subset
+from kofn.policies.thompson.constants import Constants
 
-MAX_CONTENDERS = 64
-"""Largest number of contenders. The covariance has 65 * 66 / 2 numbers. Higher: more precise, and slower."""
-
-INCUMBENT_CONTENDERS = 8
-"""Arms of the incumbent that are always contenders: a swap between contenders needs one of them. Higher leaves fewer
-places for arms outside the incumbent."""
+NEWTON_STEPS, LONGEST_STEP, CONVERGED = 25, 2.0, 0.01
+"""Newton's method: the most steps, the longest step and the step that ends it, both in log odds. Steps converge
+quadratically: after a step of 0.01, about 0.0001 is missing."""
 
 ROWS_AT_ONCE = 256
-"""Most rows of a plan in one update. More rows are learned in several updates. Higher: fewer updates, larger matrices.
-"""
-
-MATRIX_CELLS = 2**23
-"""Most numbers in the matrix of one update, 8 bytes each. Subsets of many arms are learned in smaller updates."""
-
-SWAP_SHARE = 10
-"""A draw swaps up to K / SWAP_SHARE arms, and at least one: among a hundred arms, the effect of one is lost in the
-noise. Higher: fewer swaps in a draw."""
-
-LEVEL_DOUBT = 0.5
-"""Growth of the log variances for each unit by which the level exceeds its maximum so far. Effects depend on the level:
-in a mean of two arms, an arm that always pays has an effect of 1.1 at even odds, and of 2.4 beside an arm that almost
-always pays. Higher: more exploration after each improvement."""
-
-NEWTON_STEPS, LONGEST_STEP, CONVERGED = 25, 2.0, 1e-6
-"""Newton's method: the most steps, the longest step and the step that ends it, both in log odds."""
+"""Most rows with arms that are not contenders in one update; the matrix of an update has a row and a column for each.
+Higher: fewer updates, larger matrices."""
 
 TINY = 1e-12
 """Relative floor that keeps slopes and variances above zero."""
 
-
-def most_swaps(k: int) -> int:
-    """Return the largest number of arms that one draw swaps in an incumbent of k arms."""
-    return max(1, k // SWAP_SHARE)
+FARTHEST_LEVEL = 14.0
+"""Limit of the level when the range of rewards changes, in log odds: a part of 10^-6 from an end of the range."""
 
 
-def contender_count(k: int) -> int:
-    """Return the number of contenders: fewer if a draw swaps many arms, since few such swaps are among contenders."""
-    return min(MAX_CONTENDERS, max(INCUMBENT_CONTENDERS, 2 * MAX_CONTENDERS // most_swaps(k)))
+class Rows(NamedTuple):
+    """Subsets relative to the incumbent.
+
+    `x` has a column for the level (1) and each contender (1 if it is swapped in, -1 if out). The other arms that are
+    swapped are listed: the arm `arm[i]` is swapped in (`sign[i]` = 1) or out (-1) in row `row[i]`.
+    """
+
+    x: FloatArray
+    row: IntArray
+    arm: IntArray
+    sign: FloatArray
+
+    def only(self, rows: IntArray) -> Rows:
+        """Return these rows; they are sorted."""
+        number = np.full(len(self.x), -1)
+        number[rows] = np.arange(len(rows))
+        kept = number[self.row] >= 0
+        return Rows(self.x[rows], number[self.row[kept]], self.arm[kept], self.sign[kept])
+
+    def plus(self, of_contenders: FloatArray, of_arms: FloatArray) -> FloatArray:
+        """Return the sum of both parts of each row; `of_arms` has a number for each of the listed arms."""
+        return of_contenders + np.bincount(self.row, of_arms, len(self.x)) if len(self.row) else of_contenders
+
+
+class Prediction(NamedTuple):
+    """Subsets relative to the incumbent, with the mean and the variance of their log odds."""
+
+    rows: Rows
+    odds: FloatArray
+    spread: FloatArray
 
 
 @dataclass
@@ -88,50 +96,59 @@ class Posterior(Part):
     covariance: FloatArray
 
     @classmethod
-    def at_start(cls, n_arms: int, k: int, value: float, variance: float) -> Posterior:
+    def at_start(cls, n_arms: int, k: int, value: float, variance: float, constants: Constants) -> Posterior:
         """Return the prior: no incumbent, every subset earns `value`, each effect has this variance."""
         level, none = float(logit(value)), np.empty(0, np.int64)
-        contenders = np.arange(n_arms) if n_arms <= contender_count(k) else none
+        contenders = np.arange(n_arms) if n_arms <= constants.contenders else none
         covariance = np.diag(np.full(len(contenders) + 1, variance))
         covariance[0, 0] *= k
         variances = np.full(n_arms, variance)
         return cls(none, level, level, variance, np.zeros(n_arms), variances, contenders, covariance)
 
-    def predict(self, subsets: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Return the mean reward of each subset, and the variance of that mean."""
-        value, spread = self._rewards(subsets, with_level=True)
-        return value, spread * (value * (1 - value)) ** 2
+    # What is predicted.
 
-    def known_plays(self, subsets: IntArray) -> FloatArray:
-        """Return the information about each subset relative to the incumbent, in plays of a Bernoulli arm."""
-        value, spread = self._rewards(subsets, with_level=False)
-        return np.asarray(1 / np.maximum(spread * value * (1 - value), TINY * TINY), float)
+    def relative(self, subsets: IntArray) -> Rows:
+        """Return subsets relative to the incumbent."""
+        count, size = len(subsets), len(self.contenders)
+        column = np.full(len(self.mean), size + 1)  # the last column collects the arms that are not contenders
+        column[self.contenders] = np.arange(1, size + 1)
+        x = np.zeros((count, size + 2))
+        x[np.arange(count)[:, None], column[subsets]] = 1.0
+        x[:, column[self.incumbent]] -= 1.0
+        x[:, 0] = 1.0
+        if size == len(self.mean):
+            none = np.empty(0, np.int64)
+            return Rows(x[:, :-1], none, none, np.empty(0))
+        place = np.full(len(self.mean), -1)
+        place[self.incumbent] = np.arange(len(self.incumbent))
+        places = place[subsets]
+        absent = np.ones((count, len(self.incumbent)), bool)
+        row, at = np.nonzero(places >= 0)
+        absent[row, places[row, at]] = False
+        row_in, at = np.nonzero((places < 0) & (column[subsets] > size))
+        row_out, gone = np.nonzero(absent & (column[self.incumbent] > size))
+        arm = np.concatenate([subsets[row_in, at], self.incumbent[gone]])
+        sign = np.concatenate([np.ones(len(row_in)), np.full(len(row_out), -1.0)])
+        return Rows(x[:, :-1], np.concatenate([row_in, row_out]), arm, sign)
 
-    @property
-    def prior_plays(self) -> float:
-        """The plays of a Bernoulli arm that are worth as much as the prior of a swap of two arms."""
-        value = float(expit(self.level))
-        return 1 / max(2 * self.prior_variance * value * (1 - value), TINY * TINY)
+    def odds(self, rows: Rows) -> FloatArray:
+        """Return the mean log odds of each row."""
+        return rows.plus(rows.x @ self._dense_means(), rows.sign * self.mean[rows.arm])
 
-    def learn(self, subsets: IntArray, rewards: FloatArray, weights: FloatArray) -> None:
-        """Update with the mean reward of each subset, weighted in plays of a Bernoulli arm; update the incumbent.
+    def spread(self, rows: Rows, *, with_level: bool) -> FloatArray:
+        """Return the variance of each row's log odds, with or without that of the level."""
+        first = 0 if with_level else 1
+        x = rows.x[:, first:]
+        dense = ((x @ self.covariance[first:, first:]) * x).sum(axis=1)
+        return rows.plus(dense, self.variance[rows.arm])
 
-        A row with an arm that is not a contender updates only such arms. The contenders' covariance is too precise to
-        be mixed with variances alone: the same information would be counted again with every plan.
-        """
-        self._choose_contenders()
-        for part in _parts(subsets):
-            x, arms = self._design(subsets[part])
-            others = 1 + np.flatnonzero(~np.isin(arms, self.contenders))
-            mixed = x[:, others].any(axis=1)
-            for rows, columns in ((~mixed, self._dense_columns(arms)), (mixed, others)):
-                if rows.any():
-                    self._condition(x[rows], arms, rewards[part][rows], weights[part][rows], columns)
-        self._change_incumbent(np.array(top_subset(self.mean, subsets.shape[1])))
-        self._centre()
-        if self.level > self.highest_level:
-            self.widen(math.exp(LEVEL_DOUBT * (self.level - self.highest_level)))
-            self.highest_level = self.level
+    def predict(self, subsets: IntArray) -> Prediction:
+        """Return what is known about these subsets."""
+        rows = self.relative(subsets)
+        return Prediction(rows, self.odds(rows), self.spread(rows, with_level=True))
+
+    def _dense_means(self) -> FloatArray:
+        return np.concatenate([[self.level], self.mean[self.contenders]])
 
     @property
     def boundary(self) -> float:
@@ -140,13 +157,187 @@ class Posterior(Part):
         outside[self.incumbent] = False
         return float(self.mean[self.incumbent].min() + self.mean[outside].max()) / 2
 
-    def change_arms(self, keep: IntArray, added: int) -> None:
+    # The update.
+
+    def learn(
+        self, subsets: IntArray, predicted: Prediction, rewards: FloatArray, weights: FloatArray, constants: Constants
+    ) -> None:
+        """Update with the mean reward of each subset, weighted in plays of a Bernoulli arm; update the incumbent.
+
+        A row with an arm that is not a contender updates only such arms. The contenders' covariance is too precise to
+        be mixed with variances alone: the same information would be counted again with every plan.
+        """
+        rows, before, spread = predicted
+        dense = np.bincount(rows.row, minlength=len(subsets)) == 0
+        mixed = (~dense).nonzero()[0]
+        for start in range(0, len(mixed), ROWS_AT_ONCE):
+            part = mixed[start : start + ROWS_AT_ONCE]
+            self._learn_arms(rows.only(part), rewards[part], weights[part])
+        if len(mixed) < len(subsets):
+            self._learn_contenders(rows.x[dense], before[dense], rewards[dense], weights[dense])
+        odds = self.odds(rows)
+        surprise = float((np.abs(odds - before) - constants.surprise * np.sqrt(spread)).max())
+        self._move(subsets, odds)
+        self._centre()
+        if self.level > self.highest_level:
+            self.widen(math.exp(constants.climb * (self.level - self.highest_level)))
+            self.highest_level = self.level
+        if surprise > 0:
+            self._add_variance((constants.doubt * surprise) ** 2)
+        self.covariance = (self.covariance + self.covariance.T) / 2  # exactly symmetric, as a record keeps it
+        self._choose_contenders(constants)
+
+    def _learn_contenders(self, x: FloatArray, before: FloatArray, rewards: FloatArray, weights: FloatArray) -> None:
+        """Condition the level and the contenders on rows without other arms, by a Laplace approximation at the mode.
+
+        The level and the effects are their means + root z, with z standard normal before the rows.
+        """
+        root = cholesky(self.covariance)
+        a = x @ root
+        z, odds = np.zeros(len(root)), before
+        for _ in range(NEWTON_STEPS):
+            value = expit(odds)
+            curvature = weights * np.maximum(value * (1 - value), TINY)
+            precision = (a * curvature[:, None]).T @ a
+            precision.flat[:: len(root) + 1] += 1.0
+            factor, _ = dpotrf(precision, lower=1)
+            step, _ = dpotrs(factor, (weights * (rewards - value)) @ a - z, lower=1)
+            by = a @ step
+            longest = float(np.abs(by).max())
+            short = min(1.0, LONGEST_STEP / max(longest, TINY))
+            z, odds = z + short * step, odds + short * by
+            if longest < CONVERGED:
+                break
+        shift = root @ z
+        half, _ = dtrtrs(factor, root.T, lower=1)
+        self.level += float(shift[0])
+        self.covariance = half.T @ half
+        self.mean[self.contenders] += shift[1:]
+        self._copy_variances()
+
+    def _learn_arms(self, rows: Rows, rewards: FloatArray, weights: FloatArray) -> None:
+        """Condition the arms that are not contenders on rows that have some; the others stay, with their uncertainty.
+
+        (Schmidt, 1966.)
+        """
+        arms, which = np.unique(rows.arm, return_inverse=True)
+        swapped = np.zeros((len(rows.x), len(arms)))
+        swapped[rows.row, which] = rows.sign
+        with_arms = swapped * self.variance[arms]
+        among = rows.x @ self.covariance @ rows.x.T + with_arms @ swapped.T
+        before = odds = self.odds(rows)
+        for _ in range(NEWTON_STEPS):
+            value = expit(odds)
+            slope = np.maximum(value * (1 - value), TINY)
+            total = among.copy()
+            total.flat[:: len(total) + 1] += 1 / (weights * slope)
+            factor, _ = dpotrf(total, lower=1)
+            pull, _ = dpotrs(factor, odds + (rewards - value) / slope - before, lower=1)
+            step = np.clip(before + among @ pull - odds, -LONGEST_STEP, LONGEST_STEP)
+            odds = odds + step
+            if np.abs(step).max() < CONVERGED:
+                break
+        half, _ = dtrtrs(factor, with_arms, lower=1)
+        self.mean[arms] += pull @ with_arms
+        variance = self.variance[arms]
+        self.variance[arms] = np.maximum(variance - (half * half).sum(axis=0), TINY * variance)
+
+    # The incumbent.
+
+    def _move(self, subsets: IntArray, odds: FloatArray) -> None:
+        """Move the incumbent to the best of the subsets that were just played, or make all single swaps that pay.
+
+        A swap that was not played is not made: it would compare two arms that were seen beside different arms. Swaps
+        that pay one by one also pay together, if replacing an arm by a better one improves every subset.
+        """
+        if not len(self.incumbent):
+            self._change_incumbent(np.array(top_subset(self.mean, subsets.shape[1])))
+            return
+        gain = odds - self.level
+        pays = np.flatnonzero(gain > 0)
+        if not len(pays):
+            return
+        pays = pays[np.argsort(-gain[pays])]
+        held, total = set(self.incumbent.tolist()), 0.0
+        together = held.copy()
+        for row in pays.tolist():
+            subset = set(subsets[row].tolist())
+            out, new = held - subset, subset - held
+            if len(out) == 1 and out <= together and not new & together:
+                together = together - out | new
+                total += float(gain[row])
+        best = subsets[pays[0]].tolist() if gain[pays[0]] >= total else together
+        self._change_incumbent(np.array(sorted(best)))
+
+    def _change_incumbent(self, incumbent: IntArray) -> None:
+        """Make the level that of a new incumbent."""
+        by = np.zeros(len(self.contenders) + 1)
+        by[0] = 1.0
+        independent = 0.0
+        before, after = set(self.incumbent.tolist()), set(incumbent.tolist())
+        for swapped, sign in ((after - before, 1.0), (before - after, -1.0)):
+            arms = np.array(sorted(swapped), np.int64)
+            self.level += sign * float(self.mean[arms].sum())
+            dense = np.isin(arms, self.contenders)
+            by[1 + np.searchsorted(self.contenders, arms[dense])] = sign
+            independent += float(self.variance[arms[~dense]].sum())
+        with_level = self.covariance @ by
+        self.covariance[0], self.covariance[:, 0] = with_level, with_level
+        self.covariance[0, 0] = float(by @ with_level) + independent
+        self.incumbent = incumbent
+
+    def _centre(self) -> None:
+        """Measure effects from their average, if all arms are contenders: a shift of all effects changes no swap."""
+        if len(self.contenders) < len(self.mean):
+            return
+        size = len(self.contenders)
+        self.covariance[:, 1:] -= (self.covariance[:, 1:].sum(axis=1) / size)[:, None]
+        self.covariance[1:] -= self.covariance[1:].sum(axis=0) / size
+        self._copy_variances()
+
+    def _add_variance(self, added: float) -> None:
+        """Add to the variance of each effect, up to the prior's."""
+        by = np.clip(self.prior_variance - self.variance, 0.0, added)
+        self.variance = self.variance + by
+        self.covariance.flat[len(self.covariance) + 1 :: len(self.covariance) + 1] += by[self.contenders]
+
+    def _copy_variances(self) -> None:
+        self.variance[self.contenders] = np.maximum(self.covariance.diagonal()[1:], TINY * self.prior_variance)
+
+    def widen(self, factor: float) -> None:
+        """Multiply each variance by `factor`, up to the prior's variance."""
+        by = np.sqrt(np.clip(self.prior_variance / self.variance, 1.0, factor))
+        self.variance = self.variance * by * by
+        scale = np.concatenate([[np.sqrt(factor)], by[self.contenders]])
+        self.covariance = self.covariance * np.outer(scale, scale)
+
+    def rescale(self, before: tuple[float, float], after: tuple[float, float]) -> float:
+        """Change the range of rewards from `before` to `after`, which includes it; keep what one reward is worth.
+
+        Return the factor by which r(1 - r) changes at the level.
+        """
+        part = (before[0] + (before[1] - before[0]) * float(expit(self.level)) - after[0]) / (after[1] - after[0])
+        level = float(np.clip(logit(part), -FARTHEST_LEVEL, FARTHEST_LEVEL))
+        slopes = [float(expit(odds) * expit(-odds)) for odds in (self.level, level)]
+        # At the top of a range that was too narrow, effects looked smaller than they are: they do not shrink for that.
+        factor = max(slopes[0] / slopes[1], 1.0) * (before[1] - before[0]) / (after[1] - after[0])
+        self.highest_level += level - self.level
+        self.level = level
+        self.mean = self.mean * factor
+        self.variance, self.covariance = self.variance * factor**2, self.covariance * factor**2
+        self.prior_variance *= factor**2
+        return slopes[1] / slopes[0]
+
+    # Arms.
+
+    def change_arms(self, keep: IntArray, added: int, constants: Constants) -> None:
         """Keep these arms, numbered from 0 in this order, and add arms with the prior's mean and variance."""
         k, before = len(self.incumbent), len(self.mean)
         stays = np.concatenate([keep, np.arange(before, before + added)])
         self.mean = np.concatenate([self.mean, np.zeros(added)])
         self.variance = np.concatenate([self.variance, np.full(added, self.prior_variance)])
-        self._change_incumbent(stays[list(top_subset(self.mean[stays], k))])
+        if not np.isin(self.incumbent, keep).all():
+            self._change_incumbent(np.sort(stays[list(top_subset(self.mean[stays], k))]))
         number = np.full(before + added, -1)
         number[stays] = np.arange(len(stays))
         self.mean, self.variance = self.mean[stays], self.variance[stays]
@@ -156,121 +347,17 @@ class Posterior(Part):
         self.contenders = number[self.contenders[kept]]
         rows = np.concatenate([[0], 1 + kept])
         self.covariance = self.covariance[np.ix_(rows, rows)]
-        self._choose_contenders()
+        self._choose_contenders(constants)
 
-    def widen(self, factor: float) -> None:
-        """Multiply each variance by `factor`, up to the prior's variance."""
-        by = np.sqrt(np.clip(self.prior_variance / self.variance, 1.0, factor))
-        self.variance = self.variance * by * by
-        scale = np.concatenate([[np.sqrt(factor)], by[self.contenders]])
-        self.covariance = self.covariance * np.outer(scale, scale)
-
-    # The update. Column 0 of a design matrix is the level, the other columns are arms.
-
-    def _design(self, subsets: IntArray) -> tuple[FloatArray, IntArray]:
-        """Return the design matrix (per subset: 1 for the level, 1 for an arm in, -1 for an arm out) and its arms."""
-        position = np.full(len(self.mean), -1)
-        position[self.incumbent] = np.arange(len(self.incumbent))
-        stays = position[subsets] >= 0
-        row_in, place = np.nonzero(~stays)
-        arms_in = subsets[row_in, place]
-        present = np.zeros((len(subsets), len(self.incumbent)), bool)
-        present[np.nonzero(stays)[0], position[subsets[stays]]] = True
-        row_out, absent = np.nonzero(~present)
-        arms_out = self.incumbent[absent]
-        arms = np.unique(np.concatenate([arms_in, arms_out, self.contenders]))
-        x = np.zeros((len(subsets), 1 + len(arms)))
-        x[:, 0] = 1.0
-        x[row_in, 1 + np.searchsorted(arms, arms_in)] = 1.0
-        x[row_out, 1 + np.searchsorted(arms, arms_out)] = -1.0
-        return x, arms
-
-    def _means(self, arms: IntArray) -> FloatArray:
-        return np.concatenate([[self.level], self.mean[arms]])
-
-    def _dense_columns(self, arms: IntArray) -> IntArray:
-        """Return the columns of the level and the contenders."""
-        return np.concatenate([[0], 1 + np.searchsorted(arms, self.contenders)])
-
-    def _covariances(self, x: FloatArray, arms: IntArray) -> FloatArray:
-        """Return the covariances of the level and these arms with the log odds of each row."""
-        covariances = np.concatenate([[0.0], self.variance[arms]])[:, None] * x.T
-        dense = self._dense_columns(arms)
-        covariances[dense] = self.covariance @ x[:, dense].T
-        return covariances
-
-    def _rewards(self, subsets: IntArray, *, with_level: bool) -> tuple[FloatArray, FloatArray]:
-        """Return the mean reward of each subset, and the variance of its log odds, with or without the level's."""
-        values, spreads = [], []
-        for part in _parts(subsets):
-            x, arms = self._design(subsets[part])
-            values.append(expit(x @ self._means(arms)))
-            x[:, 0] = float(with_level)
-            spreads.append(np.einsum("ra,ar->r", x, self._covariances(x, arms)))
-        return np.concatenate(values), np.concatenate(spreads)
-
-    def _condition(
-        self, x: FloatArray, arms: IntArray, rewards: FloatArray, weights: FloatArray, columns: IntArray
-    ) -> None:
-        """Condition these columns on the rows, by a Laplace approximation at the mode."""
-        covariances = self._covariances(x, arms)
-        among = x @ covariances
-        before = odds = x @ self._means(arms)
-        for _ in range(NEWTON_STEPS):
-            value = expit(odds)
-            slope = np.maximum(value * (1 - value), TINY)
-            factor = cho_factor(among + np.diag(1 / (weights * slope)), lower=True)
-            pull = cho_solve(factor, odds + (rewards - value) / slope - before)
-            step = np.clip(before + among @ pull - odds, -LONGEST_STEP, LONGEST_STEP)
-            odds = odds + step
-            if np.abs(step).max() < CONVERGED:
-                break
-        covariances = covariances[columns]
-        shift, gain = covariances @ pull, cho_solve(factor, covariances.T)
-        if columns[0] == 0:
-            self.level += float(shift[0])
-            self.covariance = _symmetric(self.covariance - covariances @ gain)
-            covariances, shift, gain, columns = covariances[1:], shift[1:], gain[:, 1:], columns[1:]
-        updated = arms[columns - 1]
-        self.mean[updated] += shift
-        explained = np.einsum("ar,ra->a", covariances, gain)
-        self.variance[updated] = np.maximum(self.variance[updated] - explained, TINY * self.variance[updated])
-
-    def _change_incumbent(self, incumbent: IntArray) -> None:
-        """Make the level that of a new incumbent."""
-        into = np.eye(len(self.contenders) + 1)
-        independent = 0.0
-        for arms, sign in (
-            (np.setdiff1d(incumbent, self.incumbent), 1.0),
-            (np.setdiff1d(self.incumbent, incumbent), -1.0),
-        ):
-            self.level += sign * float(self.mean[arms].sum())
-            dense = np.isin(arms, self.contenders)
-            into[0, 1 + np.searchsorted(self.contenders, arms[dense])] = sign
-            independent += float(self.variance[arms[~dense]].sum())
-        self.covariance = _symmetric(into @ self.covariance @ into.T)
-        self.covariance[0, 0] += independent
-        self.incumbent = incumbent
-
-    def _centre(self) -> None:
-        """Measure effects from their average, if all arms are contenders: a shift of all effects changes no swap."""
-        if len(self.contenders) < len(self.mean):
-            return
-        centre = np.eye(len(self.covariance))
-        centre[1:, 1:] -= 1 / len(self.contenders)
-        self.covariance = _symmetric(centre @ self.covariance @ centre)
-        self.variance = np.maximum(self.covariance.diagonal()[1:], TINY)
-
-    def _choose_contenders(self) -> None:
+    def _choose_contenders(self, constants: Constants) -> None:
         """Make contenders of the arms that are the fewest standard deviations away from the boundary."""
-        if not len(self.incumbent) or len(self.contenders) == len(self.mean):
+        if len(self.contenders) == len(self.mean):
             return
-        nearest = np.arange(len(self.mean))
-        most = contender_count(len(self.incumbent))
+        nearest, most = np.arange(len(self.mean)), constants.contenders
         if len(self.mean) > most:
             distance = np.abs(self.mean - self.boundary) / np.sqrt(self.variance)
             inside = distance[self.incumbent]
-            distance[self.incumbent[np.argsort(inside)[:INCUMBENT_CONTENDERS]]] = -1.0
+            distance[self.incumbent[np.argsort(inside)[: constants.inside]]] = -1.0
             nearest = np.sort(np.argpartition(distance, most)[:most])
         _, new, old = np.intersect1d(nearest, self.contenders, assume_unique=True, return_indices=True)
         new, old = np.concatenate([[0], 1 + new]), np.concatenate([[0], 1 + old])
@@ -282,11 +369,9 @@ class Posterior(Part):
         """Check the fields against each other. An empty incumbent is that of the prior."""
         if len(self.incumbent):
             self.incumbent = np.array(subset_of(self.incumbent.tolist(), policy.n_arms, policy.k))
-        size = len(self.contenders)  # 0 for many arms before the second plan, and fewer than the maximum in old records
-        if size > MAX_CONTENDERS or not (
-            (np.diff(self.contenders) > 0).all() and (self.contenders < policy.n_arms).all()
-        ):
-            raise BadRecord(f"contenders must be at most {MAX_CONTENDERS} different arms, sorted")
+        if not ((np.diff(self.contenders) > 0).all() and (self.contenders < policy.n_arms).all()):
+            raise BadRecord("contenders must be different arms, sorted")
+        size = len(self.contenders)
         if len(self.covariance) != size + 1:
             raise BadRecord(f"covariance must be the lower triangle of a matrix of {size + 1} rows")
         try:
@@ -297,15 +382,9 @@ class Posterior(Part):
 
 def cholesky(covariance: FloatArray) -> FloatArray:
     """Return a factor of the covariance, after lifting eigenvalues that rounding has left slightly below zero."""
-    return np.asarray(np.linalg.cholesky(covariance + np.diag(TINY * covariance.diagonal())), float)
-
-
-def _parts(subsets: IntArray) -> Iterator[slice]:
-    """Cut the rows into updates of bounded size: each row may add arms, and the matrix grows with their square."""
-    rows, k = subsets.shape
-    step = min(ROWS_AT_ONCE, max(1, math.isqrt(MATRIX_CELLS // k)))
-    return (slice(start, start + step) for start in range(0, rows, step))
-
-
-def _symmetric(matrix: FloatArray) -> FloatArray:
-    return (matrix + matrix.T) / 2
+    lifted = covariance.copy()
+    lifted.flat[:: len(lifted) + 1] *= 1 + TINY
+    factor, failed = dpotrf(lifted, lower=1, clean=1)
+    if failed:
+        raise np.linalg.LinAlgError("the covariance is not positive definite")
+    return np.asarray(factor, float)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, log_ndtr, ndtri
 
 from kofn.core import FloatArray, IntArray
+from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.posterior import Posterior, cholesky
 
 CELLS = 2**20
@@ -20,37 +23,51 @@ NEAREST, FARTHEST = 1e-3, 30.0
 """Range of differences in log odds for which the likelihood ratio is computed."""
 
 
-def draw_swaps(posterior: Posterior, draws: int, rng: np.random.Generator, most: int = 1) -> IntArray:
+def draw_swaps(
+    posterior: Posterior, draws: int, rng: np.random.Generator, constants: Constants, dispersion: float = 1.0
+) -> IntArray:
     """Return, for each draw of all effects, the incumbent with its weakest arm swapped for the strongest other arm.
 
-    The next weakest arm is swapped for the next strongest, and so on, up to `most` arms; only while the new arm is
-    stronger in that draw. Arms are drawn block by block and only the extremes are kept, so memory does not grow with
-    draws * N.
+    A draw also swaps the next weakest arm for the next strongest, and so on, as long as that is an improvement in that
+    draw and costs next to nothing by the means. Arms are drawn block by block and only the extremes are kept, so
+    memory does not grow with draws * N.
     """
     mean, incumbent, contenders = posterior.mean, posterior.incumbent, posterior.contenders
-    inside = np.zeros(len(mean), bool)
-    inside[incumbent] = True
+    place = np.full(len(mean), -1)  # in the incumbent
+    place[incumbent] = np.arange(len(incumbent))
+    inside = place >= 0
     sparse = np.ones(len(mean), bool)  # arms without a dense covariance
     sparse[contenders] = False
     stretch = spread_factor(posterior, inside)
     z = rng.standard_normal((draws, len(contenders))) @ cholesky(posterior.covariance[1:, 1:]).T
     dense = mean[contenders] + stretch[contenders] * z
     spread = stretch * np.sqrt(posterior.variance)
-    most = min(most, len(mean) - len(incumbent))
+    most = min(constants.swaps, len(incumbent), len(mean) - len(incumbent))
     found = []
     for sign, side in ((-1.0, inside), (1.0, ~inside)):
         chosen = side[contenders]
-        extremes = _Extremes(draws, most)
-        extremes.see(sign * dense[:, chosen], contenders[chosen])
+        extremes = _Extremes(sign * dense[:, chosen], contenders[chosen], most)
         others = np.flatnonzero(side & sparse)
         see = _see_groups if len(others) > GROUPED_FROM else _see_each
         see(extremes, sign, others, mean, spread, rng)
         found.append(extremes)
     weakest, strongest = found
-    arms = np.where(strongest.value > -weakest.value, strongest.arm, weakest.arm)
-    subsets = np.tile(incumbent, (draws, 1))
-    np.put_along_axis(subsets, np.searchsorted(incumbent, weakest.arm), arms, axis=1)
-    return np.sort(subsets, axis=1)
+    subsets = np.repeat(incumbent[None, :], draws, axis=0)
+    better = (strongest.highest > -weakest.highest).nonzero()[0]
+    if len(better):
+        noise = math.sqrt(dispersion / float(expit(posterior.level) * expit(-posterior.level)))
+        free = float(mean[incumbent].min() - mean[~inside].max()) < constants.free * noise
+        for extremes in found:
+            extremes.rank(better, most if free else 1)
+        swapped = strongest.value > -weakest.value
+        lost = np.maximum(mean[weakest.arm[:, 1:]] - mean[strongest.arm[:, 1:]], 0.0).cumsum(axis=1)
+        swapped[:, 1:] &= lost < constants.free * noise
+        arms = np.where(np.logical_and.accumulate(swapped, axis=1), strongest.arm, weakest.arm)
+        rows = subsets[better]
+        rows[np.arange(len(better))[:, None], place[weakest.arm]] = arms
+        rows.sort(axis=1)
+        subsets[better] = rows
+    return subsets
 
 
 def spread_factor(posterior: Posterior, inside: NDArray[np.bool_]) -> FloatArray:
@@ -60,8 +77,8 @@ def spread_factor(posterior: Posterior, inside: NDArray[np.bool_]) -> FloatArray
     the mode puts that point too far away at high odds, and too near at low odds. The factor puts it as many standard
     deviations away as the square root of the likelihood ratio of n plays, 2 n KL(value, incumbent's value), says.
 
-    If not all arms are contenders, the factor applies only as far as an arm has been played. Otherwise, of a hundred
-    thousand arms, the strongest draw would nearly always be that of an unknown arm.
+    The factor applies only as far as an arm has been played. Otherwise, of a hundred thousand arms, the strongest draw
+    would nearly always be that of an unknown arm.
     """
     mean = posterior.mean
     weakest, strongest = mean[inside].min(), mean[~inside].max()
@@ -74,32 +91,46 @@ def spread_factor(posterior: Posterior, inside: NDArray[np.bool_]) -> FloatArray
         np.log1p(value * np.expm1(below)) - value * below,
     )
     stretch = np.sqrt(value * rest / (2 * divergence)) * below
-    many = len(posterior.contenders) < len(mean)
-    played = np.clip(1 - posterior.variance / posterior.prior_variance, 0.0, 1.0) if many else 1.0
+    played = np.clip(1 - posterior.variance / posterior.prior_variance, 0.0, 1.0)
     return np.asarray(stretch**played, float)
 
 
 class _Extremes:
-    """The largest values of each draw so far, in decreasing order, and the arms that have them."""
+    """The `most` largest values of each draw so far, and the arms that have them."""
 
-    def __init__(self, draws: int, most: int) -> None:
-        self.value = np.full((draws, most), -np.inf)
-        self.arm = np.full((draws, most), -1)
+    def __init__(self, value: FloatArray, arms: IntArray, most: int) -> None:
+        """Start with these values, one arm per column; they are reduced to the largest when more are seen."""
+        self.value = value
+        self.arm = np.broadcast_to(arms, value.shape)
+        self.most = most
+
+    @property
+    def highest(self) -> FloatArray:
+        """The largest value of each draw."""
+        return np.asarray(self.value.max(axis=1))
 
     def see(self, values: FloatArray, arms: IntArray) -> None:
         """Include the values of more arms, one per column; `arms` may differ between draws."""
-        if not arms.size:
-            return
-        most = self.value.shape[1]
+        self.arm = np.hstack([self.arm, np.broadcast_to(arms, values.shape)])
+        self.value = np.hstack([self.value, values])
+        self._reduce()
+
+    def rank(self, draws: IntArray, most: int) -> None:
+        """Keep these draws only, with their `most` largest values in decreasing order."""
+        self.value, self.arm, self.most = self.value[draws], self.arm[draws], most
         if most == 1:
-            column = values.argmax(axis=1)[:, None]
+            self._take(self.value.argmax(axis=1)[:, None])
         else:
-            column = np.argpartition(-values, min(most, values.shape[1]) - 1, axis=1)[:, :most]
-        arms = np.broadcast_to(arms, values.shape)
-        value = np.hstack([self.value, np.take_along_axis(values, column, axis=1)])
-        arm = np.hstack([self.arm, np.take_along_axis(arms, column, axis=1)])
-        order = np.argsort(-value, axis=1, kind="stable")[:, :most]
-        self.value, self.arm = (np.take_along_axis(kept, order, axis=1) for kept in (value, arm))
+            self._reduce()
+            self._take((-self.value).argsort(axis=1))
+
+    def _reduce(self) -> None:
+        if self.value.shape[1] > self.most:
+            self._take((-self.value).argpartition(self.most - 1, axis=1)[:, : self.most])
+
+    def _take(self, column: IntArray) -> None:
+        row = np.arange(len(column))[:, None]
+        self.value, self.arm = self.value[row, column], self.arm[row, column]
 
 
 def _see_each(
@@ -136,10 +167,10 @@ def _see_groups(
     centre, wide = mean[order], spread[order]
     first = np.flatnonzero(np.concatenate([[True], (np.diff(centre) != 0) | (np.diff(wide) != 0)]))
     sizes = np.diff(np.append(first, len(order)))
-    draws, most = extremes.value.shape
+    draws, most = len(extremes.value), extremes.most
     _see_each(extremes, sign, order[np.repeat(sizes <= most, sizes)], mean, spread, rng)
     first, sizes = first[sizes > most], sizes[sizes > most]
-    groups = _Extremes(draws, min(most, len(first)))
+    groups = _Extremes(np.empty((draws, 0)), np.empty(0, np.int64), most)
     for start in range(0, len(first), width := max(1, CELLS // draws)):
         part = slice(start, start + width)
         z = -ndtri(-np.expm1(np.log1p(-rng.random((draws, len(first[part])))) / sizes[part]))

@@ -1,0 +1,327 @@
+"""Safety of the default policy: base rewards, wide ranges, the pick of best(), constants, and time per plan.
+
+    python -m benchmarks.thompson_safety base --seed 9000 --runs 10
+
+prints a table of docs/background/thompson-measurements.md. Every run has a fresh random instance. Policies play the
+same instances, and differences are paired. Everything runs in this process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+from scipy.special import expit
+
+import kofn
+from kofn.core import FloatArray, IntArray
+from kofn.experiments.settings import Setting
+from kofn.policies.thompson.constants import Constants
+from kofn.problems import AbstractProblem
+from kofn.problems.sampling import poisson_binomial
+
+NORMAL_95 = 1.96
+
+Values = Callable[[FloatArray], FloatArray]
+Draw = Callable[[np.random.Generator], FloatArray]
+
+
+class CoinSampler:
+    """A coin per play; its mean is a function of the chosen arms' p."""
+
+    def __init__(self, p: FloatArray, mean: Values) -> None:
+        self.p, self.mean = p, mean
+
+    def value(self, subsets: IntArray) -> FloatArray:
+        return self.mean(self.p[subsets])
+
+    def play(self, subsets: IntArray, times: Any, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        total = rng.binomial(times, self.value(subsets)).astype(float)
+        return total, total.copy()
+
+
+class RevenueSampler(CoinSampler):
+    """Mostly zero, else log-normal with sigma 1.5, at most 1: the range is about 1,000 times the mean."""
+
+    def __init__(self, p: FloatArray, mean: Values) -> None:
+        super().__init__(p, mean)
+        drawn = np.random.default_rng(0).standard_normal(2**18)
+        self.amounts = np.minimum(0.01 * np.exp(1.5 * drawn), 1.0)
+
+    def value(self, subsets: IntArray) -> FloatArray:
+        return super().value(subsets) * float(self.amounts.mean())
+
+    def play(self, subsets: IntArray, times: Any, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
+        sales = rng.binomial(times, self.mean(self.p[subsets]))
+        paid = self.amounts[rng.integers(len(self.amounts), size=int(sales.sum()))]
+        row = np.repeat(np.arange(len(subsets)), sales)
+        total, squares = (np.bincount(row, each, len(subsets)).astype(float) for each in (paid, paid * paid))
+        return total, squares
+
+
+class OfMeans(AbstractProblem):
+    """N arms with p, and a sampler that depends on the chosen p: increasing and symmetric."""
+
+    def __init__(self, k: int, sampler: CoinSampler) -> None:
+        super().__init__(len(sampler.p), k, best=np.sort(np.argsort(-sampler.p)[:k]).tolist())
+        self.sampler = sampler
+
+    def make_sampler(self) -> CoinSampler:
+        return self.sampler
+
+    def make_expectation(self) -> CoinSampler:
+        return self.sampler
+
+
+def few(n_arms: int, good: int, low: float) -> Draw:
+    """Return arms of which `good` are uniform in [0.5, 1], the others in [0, low]."""
+
+    def draw(rng: np.random.Generator) -> FloatArray:
+        p = rng.uniform(0, low, n_arms)
+        p[rng.permutation(n_arms)[:good]] = rng.uniform(0.5, 1, good)
+        return p
+
+    return draw
+
+
+def uniform(n_arms: int, low: float = 0.0) -> Draw:
+    """Return arms uniform in [low, 1]."""
+    return lambda rng: rng.uniform(low, 1, n_arms)
+
+
+@dataclass(frozen=True)
+class Family:
+    """A family of random problems under the paper's assumptions."""
+
+    name: str
+    k: int
+    arms: Draw
+    mean: Values
+    sampler: type[CoinSampler] = CoinSampler
+    plays: float = 1.0  # relative to the horizon of the table
+
+    def problem(self, rng: np.random.Generator) -> AbstractProblem:
+        return OfMeans(self.k, self.sampler(self.arms(rng), self.mean))
+
+
+BASE = (
+    Family("0.2 + 0.8 prod, 5 of 45 good, K=3", 3, few(45, 5, 0.1), lambda p: 0.2 + 0.8 * p.prod(axis=1)),
+    Family("0.5 + 0.5 prod, 4 of 100 good, K=2", 2, few(100, 4, 0.05), lambda p: 0.5 + 0.5 * p.prod(axis=1)),
+    Family("0.5 + 0.5 prod, 6 of 200 good, K=2", 2, few(200, 6, 0.05), lambda p: 0.5 + 0.5 * p.prod(axis=1)),
+    Family("0.1 + 0.9 prod, 6 of 24 good, K=4", 4, few(24, 6, 0.2), lambda p: 0.1 + 0.9 * p.prod(axis=1)),
+    Family("0.3 + 0.7 prod, N=40, K=8", 8, uniform(40, 0.3), lambda p: 0.3 + 0.7 * p.prod(axis=1)),
+    Family("0.3 + 0.5 min, N=24, K=5", 5, uniform(24), lambda p: 0.3 + 0.5 * p.min(axis=1)),
+    Family("0.5 + 0.5 mean, N=24, K=5", 5, uniform(24), lambda p: 0.5 + 0.5 * p.mean(axis=1)),
+    Family("sigmoid of the sum, N=30, K=6", 6, uniform(30), lambda p: expit(12 * (p.mean(axis=1) - 0.75))),
+    Family(
+        "0.1 + 0.6 steep sigmoid, N=60, K=3", 3, uniform(60), lambda p: 0.1 + 0.6 * expit(40 * (p.mean(axis=1) - 0.8))
+    ),
+    Family("0.2 + 0.6 steps, N=30, K=4", 4, uniform(30), lambda p: 0.2 + 0.6 * np.floor(8 * p.mean(axis=1)) / 8),
+    Family(
+        "0.2 + 0.7 at least K-1 pay, N=24, K=4",
+        4,
+        uniform(24),
+        lambda p: 0.2 + 0.7 * poisson_binomial(p)[:, -2:].sum(axis=1),
+    ),
+    Family("revenue, mean, N=24, K=5", 5, uniform(24), lambda p: 0.1 * p.mean(axis=1), RevenueSampler, 0.01),
+    Family(
+        "revenue, product, N=24, K=3", 3, uniform(24), lambda p: 0.1 * np.sqrt(p.prod(axis=1)), RevenueSampler, 0.01
+    ),
+)
+
+
+def of_setting(family: str, n_arms: int, k: int) -> tuple[str, Callable[[np.random.Generator], AbstractProblem]]:
+    setting = Setting(family, n_arms, k)
+    return setting.name, setting.problem
+
+
+GRID = tuple(
+    of_setting(*each)
+    for each in (
+        ("mean", 12, 3),
+        ("mean", 24, 5),
+        ("mean", 45, 2),
+        ("max", 12, 3),
+        ("max", 24, 5),
+        ("min", 12, 3),
+        ("min", 24, 5),
+        ("threshold", 24, 5),
+        ("rare", 24, 5),
+    )
+)
+RANGES = ((-1.0, 1.0), (0.0, 50.0), (0.0, 100.0), (-99.0, 1.0), (-50.0, 50.0))
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is played: the defaults are those of the page, and QUICK is for tests."""
+
+    horizon: int = 10**6
+    long: int = 10**7  # for `base`
+    few: int | None = None  # rows of a table; all without it
+
+
+FULL = Scale()
+QUICK = Scale(300, 300, 1)
+
+
+def line(*cells: object) -> None:
+    print("| " + " | ".join(str(cell) for cell in cells) + " |", flush=True)
+
+
+def table(*heads: str) -> None:
+    line(*heads)
+    line(*["---", *["---:"] * (len(heads) - 1)])
+
+
+def play(policy: kofn.Policy, problem: AbstractProblem, horizon: int, rng: np.random.Generator) -> float:
+    """Return the regret of a run; rewards are told unchanged, also if the policy has another reward_range."""
+    played, lost = 0, 0.0
+    while played < horizon:
+        plan = policy.plan().part(horizon - played, rng)
+        policy.tell_plan(problem.play(plan.subsets, plan.times, rng))
+        lost += float(problem.gap(plan.subsets) @ plan.times)
+        played += plan.plays
+    return lost
+
+
+def run(
+    make: Callable[[np.random.Generator], AbstractProblem],
+    name: str,
+    horizon: int,
+    seed: int,
+    number: int,
+    constants: Constants | None = None,
+    **params: Any,
+) -> tuple[float, float]:
+    """Return the regret of one run, and the gap of its best subset."""
+    for_problem, for_policy, for_plays = np.random.SeedSequence([seed, number]).spawn(3)
+    problem = make(np.random.default_rng(for_problem))
+    policy = kofn.make_policy(name, problem.n_arms, problem.k, horizon=horizon, seed=for_policy, **params)
+    if constants is not None:
+        policy.constants = constants  # type: ignore[attr-defined]
+    lost = play(policy, problem, horizon, np.random.default_rng(for_plays))
+    return lost, float(problem.gap(np.array([policy.best()]))[0])
+
+
+def interval(values: Sequence[float]) -> str:
+    """Return the mean and the half-width of its 95 % interval."""
+    found = np.array(values)
+    return f"{found.mean():,.0f} ± {NORMAL_95 * found.std(ddof=1) / np.sqrt(len(found)):,.0f}"
+
+
+def paired(values: Sequence[float], base: Sequence[float]) -> str:
+    """Return the ratio of two means over the same instances, and the half-width of its 95 % interval."""
+    ours, theirs = np.array(values), np.array(base)
+    ratio = ours.mean() / theirs.mean()
+    error = (ours - ratio * theirs).std(ddof=1) / np.sqrt(len(ours)) / theirs.mean()
+    return f"{ratio:.2f} ± {NORMAL_95 * error:.2f}"
+
+
+def base(seed: int, runs: int, scale: Scale = FULL) -> None:
+    """Print the regret on problems with a base reward, and in how many runs the best subset was found."""
+    names = ("thompson", "linear-thompson", "shared-credit")
+    table("problem", "plays", *(f"{name}{what}" for name in names for what in ("", ", found")))
+    for family in BASE[: scale.few]:
+        cells = []
+        horizon = max(100, int(family.plays * scale.long))
+        for name in names:
+            found = [run(family.problem, name, horizon, seed, number) for number in range(runs)]
+            cells += [interval([lost for lost, _ in found]), f"{sum(gap < 1e-9 for _, gap in found)} of {runs}"]
+        line(family.name, f"{horizon:,}", *cells)
+
+
+def ranges(seed: int, runs: int, scale: Scale = FULL) -> None:
+    """Print the regret with ranges that are too wide, relative to that with (0, 1)."""
+    table("setting", "(0, 1)", *(f"({low:g}, {high:g})" for low, high in RANGES))
+    for name, make in GRID[: scale.few]:
+        exact = [run(make, "thompson", scale.horizon, seed, number)[0] for number in range(runs)]
+        cells = []
+        for wide in RANGES:
+            found = [run(make, "thompson", scale.horizon, seed, number, reward_range=wide)[0] for number in range(runs)]
+            cells.append(paired(found, exact))
+        line(name, interval(exact), *cells)
+
+
+def ablation(seed: int, runs: int, scale: Scale = FULL) -> None:
+    """Print the regret with half and with double of each constant, relative to that of the default."""
+    problems = [GRID[1], GRID[3], GRID[6], *((family.name, family.problem) for family in (BASE[3], BASE[5]))]
+    problems = problems[: scale.few]
+    table("constant", *(name for name, _ in problems))
+    default = [
+        [run(make, "thompson", scale.horizon, seed, number)[0] for number in range(runs)] for _, make in problems
+    ]
+    line("default", *(interval(found) for found in default))
+    for each in fields(Constants)[: scale.few]:
+        value = getattr(Constants(), each.name)
+        for by in (0.5, 2.0):
+            changed = replace(Constants(), **{each.name: type(value)(value * by)})
+            cells = []
+            for (_, make), known in zip(problems, default, strict=True):
+                found = [run(make, "thompson", scale.horizon, seed, number, changed)[0] for number in range(runs)]
+                cells.append(paired(found, known))
+            line(f"`{each.name}` {getattr(changed, each.name):g}", *cells)
+
+
+def pick(seed: int, runs: int, scale: Scale = FULL) -> None:
+    """Print the gap of best() after few plays: the mean over all settings, and relative to the best policy's."""
+    names = ("thompson", "linear-thompson", "shared-credit", "dart")
+    horizons = sorted({min(each, scale.horizon) for each in (100, 300, 1_000, 3_000, 10_000)})
+    table("plays", *names, "thompson / best")
+    for horizon in horizons:
+        gaps = []
+        for name in names:
+            each = [
+                run(make, name, horizon, seed, number)[1] for _, make in GRID[: scale.few] for number in range(runs)
+            ]
+            gaps.append(float(np.mean(each)))
+        line(f"{horizon:,}", *(f"{gap:.4f}" for gap in gaps), f"{gaps[0] / max(min(gaps), 1e-9):.2f}")
+
+
+def speed(seed: int, runs: int, scale: Scale = FULL) -> None:
+    """Print the processor time of a plan of N = 24, K = 5, and of a run of 10^4 plays."""
+    table("what", "median [ms]", "least [ms]")
+    short = min(10**4, scale.horizon)
+    plans: list[float] = []
+    whole: list[float] = []
+    for number in range(runs):
+        for horizon, times in ((scale.horizon, plans), (short, whole)):
+            problem = Setting("mean", 24, 5).problem(np.random.SeedSequence([seed, number]))
+            policy, rng = kofn.Thompson(24, 5, seed=number), np.random.default_rng(number)
+            start, spent, updates = time.process_time(), 0.0, 0
+            while policy.plays < horizon:
+                plan = policy.plan()
+                tally = problem.play(plan.subsets, plan.times, rng)
+                before = time.process_time()
+                policy.tell_plan(tally)
+                spent, updates = spent + time.process_time() - before, updates + 1
+            times.append(1e3 * (spent / updates if times is plans else time.process_time() - start))
+    for what, found in ((f"a plan, in a run of {scale.horizon:,} plays", plans), (f"a run of {short:,} plays", whole)):
+        line(what, f"{np.median(found):.2f}", f"{min(found):.2f}")
+
+
+TABLES: dict[str, Callable[..., None]] = {
+    "base": base,
+    "ranges": ranges,
+    "ablation": ablation,
+    "pick": pick,
+    "speed": speed,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", choices=TABLES)
+    parser.add_argument("--seed", type=int, default=9000)
+    parser.add_argument("--runs", type=int, default=10)
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that the benchmark works")
+    args = parser.parse_args(arguments)
+    TABLES[args.table](args.seed, args.runs, scale=QUICK if args.quick else FULL)
+
+
+if __name__ == "__main__":
+    main()

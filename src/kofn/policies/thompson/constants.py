@@ -1,0 +1,52 @@
+"""Every statistical constant of the default policy, in one place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Constants of the default policy. docs/reference/policies/thompson.md uses the same names.
+
+    docs/background/thompson-measurements.md has an ablation table with half and double of each.
+    """
+
+    draws: int = 256
+    """Most draws in one plan. Higher: more different subsets in a plan, and slower."""
+
+    information: float = 1.0
+    """Most plays of a swap in one plan, relative to the information that the posterior has about it. Higher: a swap
+    that turns out to be bad is played longer before its rewards count."""
+
+    contenders: int = 64
+    """Most arms with a dense covariance. Higher: more precise with more arms than that, and slower."""
+
+    inside: int = 8
+    """Arms of the incumbent that are always contenders: a swap between contenders needs one of them."""
+
+    surprise: float = 2.0
+    """Standard deviations by which a row's log odds may move in one update without raising doubt. Higher: the model
+    is trusted longer where it does not fit. At 1, chance alone raises doubt, and exploration never ends."""
+
+    doubt: float = 1.0
+    """Standard deviation that a surprise adds to each effect, relative to its excess in log odds. Higher: after a
+    surprise, what was learned before counts less."""
+
+    climb: float = 1.0
+    """Growth of the log variances for each unit by which the level exceeds its maximum so far."""
+
+    swaps: int = 8
+    """Most arms that one draw swaps. Higher: arms that pay only together are found sooner, and draws are slower."""
+
+    free: float = 0.1
+    """Expected loss up to which further swaps in a draw count as free, in standard deviations of one reward. Higher:
+    more swaps in a draw, for longer."""
+
+    shrinkage: float = 25.0
+    """Weight of the pooled dispersion in that of a row, in units of the sum of r(1 - r). Higher: a row's own rewards
+    count less."""
+
+    least: float = 1e-5
+    """Floor of the dispersion, relative to that of the first rewards. Higher: more exploration of nearly noiseless
+    problems."""
