@@ -392,5 +392,5 @@ def test_peers_as_a_command() -> None:
 
 def test_every_benchmark_has_a_test() -> None:
     scripts = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef main(" in path.read_text()}
-    assert len(scripts) == 14
+    assert len(scripts) == 17
     assert {f"test_{name}" for name in scripts} <= set(globals())

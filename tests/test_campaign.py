@@ -61,7 +61,7 @@ def test_it_learns_and_says_what_it_knows(store_url: str) -> None:
     assert insight.gain > 0
     assert insight.low is not None
     assert insight.high is not None
-    assert insight.low < 12 * (18 / 21 + 0.1) / 1.2 < insight.high
+    assert insight.low < 12 * (18 / 21 + 50 / 505) / 1.2 < insight.high
     assert insight.probability_best is not None
     assert insight.probability_best > 0.9
     assert insight.updates > 10

@@ -50,20 +50,24 @@ def _note_new_best(tx: Transaction, before: PolicySnapshot, after: PolicySnapsho
 def tell_rows(policy: Policy, roster: Roster, rows: Iterable[PlanRow]) -> None:
     """Tell the policy what was observed: the planned rows at once, then the unplanned ones one by one.
 
-    An unplanned row may have a planned subset that was played more often than planned; the policy sorts that out.
+    An unplanned row may have a planned subset that was played more often than planned; the policy sorts that out. A
+    row that an older version of the policy planned is unplanned, if the policy's plan is another one now.
     """
-    tally = Tally.zeros(len(policy.plan()))
+    plan = policy.plan()
+    tally = Tally.zeros(len(plan))
     unplanned = []
     for row in rows:
-        if row.times > 0:
-            tally.count[row.row] = row.count
-            tally.total[row.row], tally.squares[row.row] = row.total, row.squares
-        elif row.times != UNLEARNED:
-            unplanned.append(row)
-    policy.tell_plan(tally)
-    for row in unplanned:
+        if row.times == UNLEARNED:
+            continue
         subset = roster.to_indices(subset_from(row.subset))
         assert subset is not None  # rows with retired arms are UNLEARNED
+        if row.times > 0 and row.row < len(plan) and subset == tuple(plan.subsets[row.row].tolist()):
+            tally.count[row.row] = row.count
+            tally.total[row.row], tally.squares[row.row] = row.total, row.squares
+        else:
+            unplanned.append((subset, row))
+    policy.tell_plan(tally)
+    for subset, row in unplanned:
         policy.tell_total(subset, row.count, row.total, row.squares)
 
 

@@ -23,7 +23,7 @@ from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, insert_row,
 from kofn.campaigns.schema import OF_CAMPAIGN, ROSTERS, STATES
 from kofn.campaigns.transaction import NARROWEST, Transaction
 from kofn.core import BadInput, BadRecord, whole, whole_numbers
-from kofn.policies.registry import restore
+from kofn.policies.registry import is_converted, restore
 
 FORMAT = 3
 """The version of an export. Raise it when an older kofn cannot read a newer export, and upgrade older ones below."""
@@ -214,7 +214,7 @@ def _validate(campaign: CampaignRow, exported: Mapping[str, Any], rows: Rows) ->
         for row in rows[table]:
             _check_subset(row["subset"], len(snapshot.roster.names))
     _check_batches(campaign, rows)
-    _check_plan(campaign, snapshot, rows)
+    _check_plan(campaign, snapshot, rows, own=not is_converted(exported["record"]))
     _check_history(campaign, rows)
 
 
@@ -286,12 +286,23 @@ def _check_batches(campaign: CampaignRow, rows: Rows) -> None:
     campaign.next_due = min((batch["due"] for batch in rows["batches"] if batch["due"] is not None), default=None)
 
 
-def _check_plan(campaign: CampaignRow, snapshot: PolicySnapshot, rows: Rows) -> None:
-    """Check that the plan is that of the policy; count what is in flight by the batches."""
+def _check_plan(campaign: CampaignRow, snapshot: PolicySnapshot, rows: Rows, *, own: bool) -> None:
+    """Check that the plan is that of the policy; count what is in flight by the batches.
+
+    Unless it is its `own`: then an older version of the policy has made the plan, which is completed first.
+    """
     policy, roster = snapshot.policy, snapshot.roster
     plan = sorted(rows["plans"], key=lambda row: int(row["row"]))
-    planned = [(subset_text(roster.to_numbers(subset)), times) for subset, times in policy.plan()]
     _check([row["row"] for row in plan] == list(range(len(plan))), "the rows of its plan are not numbered")
+    begin_plan(campaign, snapshot)
+    if own:
+        planned = [(subset_text(roster.to_numbers(subset)), times) for subset, times in policy.plan()]
+    else:
+        planned = [(row["subset"], row["times"]) for row in plan if row["times"] > 0]
+        known = all(roster.to_indices(subset_from(subset)) is not None for subset, _ in planned)
+        _check(bool(planned) and known, "its plan has retired arms")
+        campaign.plan_rows, campaign.free = len(planned), sum(times for _, times in planned)
+        campaign.plan_plays = campaign.free
     _check([(row["subset"], row["times"]) for row in plan[: len(planned)]] == planned, "its plan is not its policy's")
     in_flight: Counter[int] = Counter()
     for batch in rows["batches"]:
@@ -299,7 +310,6 @@ def _check_plan(campaign: CampaignRow, snapshot: PolicySnapshot, rows: Rows) -> 
             matches = batch["row"] < len(planned) and planned[batch["row"]][0] == batch["subset"]
             _check(matches, "a batch belongs to no row of the plan")
             in_flight[batch["row"]] += batch["open"] if batch["due"] is not None else 0
-    begin_plan(campaign, snapshot)
     for row in plan[len(planned) :]:
         learns = policy.accepts_unplanned and roster.to_indices(subset_from(row["subset"])) is not None
         _check(row["times"] in ((0, UNLEARNED) if learns else (UNLEARNED,)), "its plan is not its policy's")

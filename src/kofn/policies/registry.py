@@ -93,6 +93,11 @@ def restore(record: Mapping[str, Any]) -> Policy:
     return policy
 
 
+def is_converted(record: Mapping[str, Any]) -> bool:
+    """Return whether `restore` converts the state of this record: then an older version planned otherwise."""
+    return bool(restore(record).state() != upgraded(record)["state"])
+
+
 FORMAT_1_NAMES: dict[str, dict[str, str]] = {
     "": {"turns": "updates", "told": "observed", "others": "unplanned"},
     "csar": {"mark": "status"},

@@ -74,7 +74,6 @@ class Alarms(Part):
     """The evidence of drift and misfit, and the rewards of the incumbent since it became one."""
 
     fields = Fields(
-        plans=integer(),
         drift=listed(Evidence),
         misfit=listed(Evidence),
         incumbent=integers(any_length),
@@ -83,7 +82,6 @@ class Alarms(Part):
         squares=number(),
     )
 
-    plans: int = 0  # completed plans seen; fewer than the policy's updates if its record is of an older version
     drift: Evidence = field(default_factory=Evidence)
     misfit: Evidence = field(default_factory=Evidence)
     incumbent: IntArray = field(default_factory=lambda: np.empty(0, np.int64))
@@ -111,7 +109,6 @@ class Alarms(Part):
         `expected` is the mean reward that was predicted for each row, `variance` that of the prediction, and `noise`
         that of one reward. `plays` counts all plays so far, and `width` is that of the range in which rewards lie.
         """
-        self.plans += 1
         if not len(self.incumbent):
             return
         own = (plan.subsets == self.incumbent).all(axis=1)
