@@ -6,6 +6,7 @@ play problems on which alarms should be raised. `--quick` plays one setting, a f
 """
 
 import argparse
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,19 +35,13 @@ FULL = Scale()
 QUICK = Scale((100, 300), (Setting("mean", 12, 3),), 400, 400)
 
 
-def known(policy: kofn.Thompson) -> kofn.core.Insight:
-    insight = policy.insight()
-    assert insight is not None
-    return insight
-
-
 def suite(seed: int, runs: int, scale: Scale) -> None:
-    """Print what was said / what is true, averaged over runs; and the runs with a false alarm."""
+    """Print what was said / what is true, averaged over runs that say something; and the runs with a false alarm."""
     table("setting", "what", *(f"{mark:,}" for mark in scale.marks))
     false = {"drift": 0, "misfit": 0}
     for setting in scale.settings:
         found = np.array([_said(setting, seed, run, scale.marks, false) for run in range(runs)])
-        said, true, loss, gap, covered = found.mean(axis=0).T
+        said, true, loss, gap, covered = np.nanmean(found, axis=0).T
         line(setting.name, "probability best", *(f"{a:.2f} / {b:.2f}" for a, b in zip(said, true, strict=True)))
         line("", "expected loss", *(f"{a:.4f} / {b:.4f}" for a, b in zip(loss, gap, strict=True)))
         line("", "interval holds", *(f"{each:.0%}" for each in covered))
@@ -64,12 +59,14 @@ def _said(setting: Setting, seed: int, run: int, marks: tuple[int, ...], false: 
             plan = policy.plan().part(mark - policy.plays, rng)
             tally = problem.play(plan.subsets, plan.times, rng)
             policy.tell_plan(kofn.Tally(plan.times, tally.total, tally.squares))
-        insight, value = known(policy), problem.value([policy.best()])[0]
+        insight, value = policy.insight(), problem.value([policy.best()])[0]
         gap = most - value
-        found.append(
-            [insight.probability_best, gap < 1e-9, insight.expected_loss, gap, insight.low <= value <= insight.high]
-        )
-    for alarm in insight.alarms or ():
+        if insight is None:  # all rewards so far were equal
+            found.append([math.nan] * 5)
+            continue
+        holds = insight.low <= value <= insight.high
+        found.append([insight.probability_best, gap < 1e-9, insight.expected_loss, gap, holds])
+    for alarm in (insight.alarms if insight else None) or ():
         false[alarm.kind] += 1
     return found
 

@@ -479,11 +479,11 @@ def test_a_stuck_campaign_on_postgresql_does_not_stop_the_others(
 def test_a_transaction_of_a_stopped_process_ends_on_postgresql(
     postgres_store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store_module, "IDLE_TIMEOUT", 0.3)
-    stopped = Store(postgres_store)
-    create(stopped)
     other = Store(postgres_store)
-    campaign = Campaign.open("front", store=other)
+    campaign = create(other)
+    with monkeypatch.context() as short:
+        short.setattr(store_module, "IDLE_TIMEOUT", 0.5)
+        stopped = Store(postgres_store)
     with pytest.raises(kofn.StoreError), stopped.write() as connection:  # noqa: PT012
         connection.execute(text("SELECT id FROM kofn_campaigns WHERE name = 'front' FOR UPDATE"))
         assert len(campaign.decide(3)) == 3  # waits until the server has ended the other transaction
