@@ -126,7 +126,9 @@ def synergy(seed: int, runs: int, scale: Scale) -> None:
                 plan = policy.plan()
                 pair += int(plan.times[values(plan.subsets, 0) > 0.5].sum())
                 alarms = watched(policy, values, policy.plays + 1, rng)
-            found[{0, 1} <= set(policy.best())].append((bool(alarms), known(policy).probability_best, pair))
+            insight = policy.insight()
+            assert insight is not None
+            found[{0, 1} <= set(policy.best())].append((bool(alarms), insight.probability_best, pair))
         for in_best, cases in found.items():
             if cases:
                 name, which = f"N = {n_arms}, K = {k}", "found" if in_best else "not found"
