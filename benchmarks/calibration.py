@@ -53,7 +53,8 @@ def _said(setting: Setting, seed: int, run: int, marks: tuple[int, ...], false: 
     for_problem, for_policy, for_plays = np.random.SeedSequence([seed, run]).spawn(3)
     problem, rng = setting.problem(for_problem), np.random.default_rng(for_plays)
     policy = kofn.Thompson(setting.n_arms, setting.k, seed=for_policy)
-    most, found = problem.value([problem.best])[0], []
+    most = problem.value([problem.best])[0]
+    found: list[Any] = []
     for mark in marks:
         while policy.plays < mark:
             plan = policy.plan().part(mark - policy.plays, rng)
