@@ -36,7 +36,7 @@ QUICK = Scale((100, 300), (Setting("mean", 12, 3),), 400, 400)
 
 
 def suite(seed: int, runs: int, scale: Scale) -> None:
-    """Print what was said / what is true, averaged over runs that say something; and the runs with a false alarm."""
+    """Print what was said / what is true, averaged over runs with an estimate; and the runs with a false alarm."""
     table("setting", "what", *(f"{mark:,}" for mark in scale.marks))
     false = {"drift": 0, "misfit": 0}
     for setting in scale.settings:

@@ -153,6 +153,16 @@ def test_a_pair_that_pays_only_together_raises_an_alarm_once_it_is_played() -> N
     assert "misfit" in watch(policy, synergy, policy.plays + policy.plan().plays, rng)
 
 
+def test_rewards_without_noise_that_are_predicted_raise_nothing() -> None:
+    alarms = Alarms(incumbent=np.array([0, 1]))
+    plan = Plan(np.array([[0, 1], [0, 2]]), np.array([10, 10]))
+    ten, none = np.array([10.0, 10.0]), np.zeros(2)
+    for plays in (20, 40):
+        alarms.learn(plan, Tally(plan.times, ten, ten), np.ones(2), none, none, plays)
+    assert alarms.raised() == ()
+    assert np.isfinite([alarms.drift.log_sum, alarms.misfit.log_sum]).all()
+
+
 def test_predictions_that_hold_raise_nothing() -> None:
     alarms, rng = Alarms(incumbent=np.array([0, 1])), np.random.default_rng(1)
     plan = Plan(np.array([[0, 2], [0, 3]]), np.array([100, 100]))

@@ -63,7 +63,7 @@ class Job:
 @dataclass(eq=False)
 class _Queue:
     enough: threading.Condition  # set when as many wait as the leader waits for
-    wanted: int = 0  # how many that is
+    expected: int = 0  # how many that is
     jobs: deque[Job] = field(default_factory=deque)
     group: list[Job] = field(default_factory=list)  # what is being executed
     leader: int | None = None  # the thread that executes, or 0 while it is being started
@@ -116,7 +116,7 @@ class GroupCommit:
                 raise StoreError(f"the store is busy: {MAX_QUEUED:,} operations already wait for it")
             queue.jobs.append(job)
             if queue.leader is not None:
-                if len(queue.jobs) == queue.wanted:
+                if len(queue.jobs) == queue.expected:
                     queue.enough.notify()
                 return False
             queue.leader = leader
@@ -161,15 +161,15 @@ class GroupCommit:
             job.done.set_exception(error)
         return 0
 
-    def _linger(self, lock: int, wanted: int, seconds: float) -> None:
+    def _linger(self, lock: int, expected: int, seconds: float) -> None:
         """Wait this long at most until the callers of the last group have returned, so that they share a commit."""
         until = time.monotonic() + seconds
         with self._mutex:
             queue = self._queues[lock]
-            queue.wanted = min(wanted, MAX_GROUP)
-            while len(queue.jobs) < queue.wanted and (left := until - time.monotonic()) > 0:
+            queue.expected = min(expected, MAX_GROUP)
+            while len(queue.jobs) < queue.expected and (left := until - time.monotonic()) > 0:
                 queue.enough.wait(left)
-            queue.wanted = 0
+            queue.expected = 0
 
     def _next_group(self, lock: int) -> list[Job]:
         """Take the next group; if there is none, the queue is left to the next caller."""

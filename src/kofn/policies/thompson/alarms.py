@@ -34,6 +34,9 @@ PLANS = 128
 """Number of plans over which the weights are nearly equal: plan j has m / ((j + m - 1) (j + m)), m = PLANS. A million
 plays take 135 plans. Higher: late changes are found earlier, early ones later."""
 
+TINY = 1e-300
+"""Smallest variance that is divided by: rewards that are all alike have none, and no deviation."""
+
 LARGEST = 600.0
 """Largest logarithm of an e-value, so that numbers stay in the range of floats."""
 
@@ -44,7 +47,8 @@ def log_e_values(deviation: Any, variance: Any, count: Any, width: float = 1.0) 
     The term |deviation| width / (2 count) is like Bernstein's: means of few or rare rewards have heavy tails. `width`
     is that of the range in which rewards lie.
     """
-    squared = deviation**2 / (INFLATION * variance + np.abs(deviation) * width / (2 * count))
+    scale = INFLATION * variance + np.abs(deviation) * width / (2 * count)
+    squared = deviation**2 / np.maximum(scale, TINY)
     log = ALTERNATIVE / (1 + ALTERNATIVE) * squared / 2 - math.log1p(ALTERNATIVE) / 2
     return np.asarray(np.minimum(log, LARGEST), float)
 
