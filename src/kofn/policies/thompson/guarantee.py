@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from kofn.core import BadRecord, FloatArray, IntArray, Plan, Policy, Tally
+from kofn.core import BadInput, BadRecord, FloatArray, IntArray, Plan, Policy, Tally
 from kofn.core.fields import Fields, Part, integer, integers, number, numbers, part
 from kofn.policies.batching import tenth, top_subset
 from kofn.policies.elimination import ACCEPTED, REJECTED, Elimination
@@ -38,6 +38,9 @@ MOST_COMPARED = 256
 
 SLACK = 3
 """Comparisons by which the least compared arm may lag behind SHARE * plays / N: plans have whole numbers of plays."""
+
+ROUNDINGS = 1.001
+"""Factor of the bound for plans of later pivots, which begin at other plays than those of the first."""
 
 LEVELS = np.arange(64)
 """Levels k of the confidence bound; level k is the tightest at a variance of 2^(k - 1)."""
@@ -174,13 +177,12 @@ class Guarantee(Part):
         arms = arms[inside[arms]]
         return int(arms[ranking[arms].argmin()]), self.pivot
 
-    def learn(self, found: Comparisons | None, tally: Tally, learned: int, ranking: FloatArray) -> None:
+    def learn(self, found: Comparisons | None, plan: Plan, tally: Tally, learned: int, ranking: FloatArray) -> None:
         """Include the tally of a plan whose last rows are these comparisons, then decide what is proved."""
         if self.pivot >= 0:
             self.plays += int(tally.count.sum())
         if found is not None:
-            rows = slice(len(tally) - len(found.plan), None)
-            self._compare(found, Tally(tally.count[rows], tally.total[rows], tally.squares[rows]))
+            self._compare(found, _pooled(plan.subsets, tally, len(found.plan)))
         self._decide()
         if self.pivot < 0 and not self.decided and learned >= WARM_UP * len(ranking):
             self._choose_pivot(ranking)
@@ -191,12 +193,12 @@ class Guarantee(Part):
         expected[found.row] += found.sign * self.gain[found.arms] / np.maximum(self.count[found.arms], 1)
         expected = np.clip(expected, 0.0, 1.0)
         squares = tally.squares - 2 * expected * tally.total + n * expected**2
-        times = n[found.row]
-        weight = times / n[found.base]  # at most 1: the incumbent is played at least as often as any row
+        times = found.plan.times[found.row]
+        weights = [(times / n[rows]) ** 2 for rows in (found.row, found.base)]  # at most 1: no row has more plays
         self.count[found.arms] += times
         self.gain[found.arms] += found.sign * times * (mean[found.row] - mean[found.base])
-        self.variance[found.arms] += np.maximum(squares[found.row] + weight**2 * squares[found.base], 0.0)
-        self.compared += int(n[1:].sum())
+        self.variance[found.arms] += np.maximum(weights[0] * squares[found.row] + weights[1] * squares[found.base], 0.0)
+        self.compared += int(found.plan.times[1:].sum())
         self.level = float(min(max(mean[0], 0.0), 1.0))
 
     def _decide(self) -> None:
@@ -249,8 +251,12 @@ def regret_bound(n_arms: int, k: int, plays: int, *, comparability: float = 1.0,
     """Return the bound on the regret of this number of plays; it holds for all numbers at once, with probability 0.99.
 
     `comparability` is the largest ratio of the gains by the same exchange of arms beside different arms: 1 for a mean.
-    `pivots` is the number of pivots used, at most N.
+    `pivots` is the number of pivots used, at most N. With more than MOST_COMPARED arms there is no useful bound.
     """
+    if n_arms > MOST_COMPARED:
+        raise BadInput(f"the bound holds for at most {MOST_COMPARED} arms; got {n_arms:,}")
+    if not comparability >= 1:
+        raise BadInput(f"comparability must be at least 1; got {comparability!r}")
     part, total = -(-plays // pivots), 0.0
     done, length, swaps = 0, n_arms, min(k, n_arms - k)
     while done < part:
@@ -259,7 +265,21 @@ def regret_bound(n_arms: int, k: int, plays: int, *, comparability: float = 1.0,
         [spread] = radius(np.array([count]), np.array([math.inf]), n_arms, pivots)
         total += length * min(1.0, 4 * comparability * swaps * spread / count)
         done += length
-    return min(float(plays), math.ceil(1.1 * WARM_UP * n_arms) + pivots * total)
+    return min(float(plays), math.ceil(1.1 * WARM_UP * n_arms) + ROUNDINGS * pivots * total)
+
+
+def _pooled(subsets: IntArray, tally: Tally, last: int) -> Tally:
+    """Return the sums of the last rows, each with those of all rows that have the same subset.
+
+    Which of these rows a reward is counted in may depend on when it arrives, and that on the reward.
+    """
+    _, which = np.unique(subsets, axis=0, return_inverse=True)
+    which = which.reshape(-1)
+    rows = which[len(which) - last :]
+    count, total, squares = (
+        np.bincount(which, sums).astype(float)[rows] for sums in (tally.count, tally.total, tally.squares)
+    )
+    return Tally(count.astype(np.int64), total, squares)
 
 
 def _swapped(subset: IntArray, out: int, into: int) -> IntArray:

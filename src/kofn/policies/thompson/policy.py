@@ -228,10 +228,9 @@ class Thompson(Randomised):
 
     def _comparisons(self, plays: int) -> Comparisons | None:
         """Return the guarantee's part of a plan of `plays` plays; its rows are the last ones of the plan."""
-        if self._guarantee is None or not self._knows:
+        if self._guarantee is None or not self._learned:
             return None
-        [incumbent] = self._corrected(self._posterior.incumbent[None, :])
-        return self._guarantee.comparisons(incumbent, self._posterior.mean, plays)
+        return self._guarantee.comparisons(np.array(self.best()), self._posterior.mean, plays)
 
     def _corrected(self, subsets: IntArray) -> IntArray:
         """Return the subsets that the guarantee allows instead of these."""
@@ -261,7 +260,7 @@ class Thompson(Randomised):
             self._update(plan, tally)
         self._learned += plan.plays
         if self._guarantee is not None:
-            self._guarantee.learn(comparisons, tally, self._learned, self._posterior.mean)
+            self._guarantee.learn(comparisons, plan, tally, self._learned, self._posterior.mean)
 
     def _update(self, plan: Plan, tally: Tally) -> None:
         """Compare the rewards of a plan with what was expected of them, then learn from them."""
