@@ -194,6 +194,7 @@ def test_campaign_on_postgres(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(value > 0 for value in found.values())
 
 
+@pytest.mark.slow
 @pytest.mark.process
 def test_service(capsys: pytest.CaptureFixture[str]) -> None:
     load("service").main(["load", "learning", "--quick", "--no-postgres", "--json"])

@@ -524,11 +524,13 @@ def test_the_link_that_the_service_prints_signs_in(sqlite_store: str, token: Cal
 # Large campaigns.
 
 
+@pytest.mark.slow
 def test_a_large_campaign_is_a_small_page(address: str, module_store: str, pages: Pages) -> None:
     fill(made(module_store, arms=[f"arm {number}" for number in range(24)]), 50_000)
     assert measure_load(pages.open("about:blank"), f"{address}#/front-page")[1] < 1_000_000
 
 
+@pytest.mark.slow
 def test_of_very_many_arms_the_first_are_sent(address: str, module_store: str, pages: Pages) -> None:
     campaign = made(module_store, arms=[f"arm {number}" for number in range(2000)])
     play(campaign, 2)

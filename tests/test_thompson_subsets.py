@@ -159,6 +159,7 @@ def test_too_many_subsets_are_refused_with_their_number() -> None:
         ThompsonSubsets(45, 8)
 
 
+@pytest.mark.slow
 def test_two_and_a_half_million_subsets_work() -> None:
     policy = ThompsonSubsets(24, 11, seed=1)
     seen = set()
