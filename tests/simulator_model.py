@@ -141,7 +141,7 @@ class Model:
     def _answered(self, call: Call, outcome: Outcome, before: Seen, after: Seen, new: dict[str, Subset]) -> None:
         """Follow a call that was answered or refused, or that took effect without an answer."""
         if isinstance(call, Decide):
-            self._decide(call, outcome, before, new)
+            self._decide(call, outcome, before, after, new)
         elif isinstance(call, Reward):
             self._reward(call, outcome, before, after)
         elif isinstance(call, Total):
@@ -217,12 +217,13 @@ class Model:
             self.ids[id] = subset
         return new
 
-    def _decide(self, call: Decide, outcome: Outcome, before: Seen, new: dict[str, Subset]) -> None:
+    def _decide(self, call: Decide, outcome: Outcome, before: Seen, after: Seen, new: dict[str, Subset]) -> None:
         if outcome.refused is not None:
-            self._refused_decide(call, outcome, before)
+            paused = isinstance(outcome.refused, NotRunning) and self.truth.state == "paused"
+            check(paused, f"refused: {outcome}")
             return
         known = self.truth.requests.get(call.key)
-        stored = known is not None and all(self._stored(id, before) for id in known)
+        stored = known is not None and all(self._stored(id, before) and self._stored(id, after) for id in known)
         if outcome.failed:
             if stored and "keys" in self.checks:
                 return
@@ -246,13 +247,6 @@ class Model:
             check(all(each.subset == self.ids[each.id] for each in outcome.value), "other subsets than recorded")
         check(self.truth.state == "running", "a campaign that is paused made decisions")
         self.truth.requests[call.key] = sorted(ids)
-
-    def _refused_decide(self, call: Decide, outcome: Outcome, before: Seen) -> None:
-        known = self.truth.requests.get(call.key)
-        if isinstance(outcome.refused, Conflict):  # a part of the request's decisions may be deleted
-            check(known is not None and not all(self._stored(id, before) for id in known), f"refused: {outcome}")
-            return
-        check(isinstance(outcome.refused, NotRunning) and self.truth.state == "paused", f"refused: {outcome}")
 
     def _stored(self, id: str, seen: Seen) -> bool:
         """Return whether the store still has the decision."""

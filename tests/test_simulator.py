@@ -39,6 +39,11 @@ def test_all_promises_are_kept(world: World, start: int) -> None:
     assert broken(world, range(start, start + BLOCK)) == []
 
 
+def test_seeds_that_broke_a_promise_before_its_mend(world: World) -> None:
+    """20057: of a call with a key, a part of the decisions was forgotten, and its repetition was refused."""
+    assert broken(world, range(20_057, 20_058)) == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("start", range(10_000, 15_000, 500))
 def test_all_promises_are_kept_in_thousands_of_seeds(world: World, start: int) -> None:

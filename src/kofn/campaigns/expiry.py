@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import exists, or_, select
+from sqlalchemy import ColumnElement, exists, or_, select
 
 from kofn.campaigns.batches import Batch
 from kofn.campaigns.rows import CampaignRow
@@ -31,7 +31,7 @@ _WHOLE_REQUEST = or_(
     BATCHES.c.request.is_(None),
     ~exists().where(_OTHER.c.campaign == BATCHES.c.campaign, _OTHER.c.request == BATCHES.c.request, _OTHER.c.open > 0),
 )
-"""The batches of one call with a key are deleted together, so that the key always has all of its decisions, or none."""
+"""Batches of a call with a key are kept while a decision of that call is open: the call may be repeated."""
 
 
 def expire(tx: Transaction) -> None:
@@ -83,13 +83,21 @@ def compact(tx: Transaction) -> None:
     complete = BATCHES.c.campaign == row.id, BATCHES.c.first <= cut, BATCHES.c.open == 0, _WHOLE_REQUEST
     old = REWARDS.c.first <= cut, REWARDS.c.first.in_(select(BATCHES.c.first).where(*complete))
     deleted = tx.execute(REWARDS.delete().where(ours, *old)).rowcount
-    tx.execute(BATCHES.delete().where(*complete))
-    tx.forget_batches()
+    _delete_batches(tx, complete)
     row.kept -= deleted
     row.compacted += deleted
     row.compact_at = compact_at(row)
     kept = max(keep, MIN_TOTALS)
     tx.execute(TOTALS.delete().where(TOTALS.c.campaign == row.id, TOTALS.c.number < row.totals - kept))
+
+
+def _delete_batches(tx: Transaction, chosen: Sequence[ColumnElement[bool]]) -> None:
+    """Delete batches. The others of the same calls lose their keys: a key has all of its decisions, or none."""
+    requests = select(BATCHES.c.request).where(*chosen, BATCHES.c.request.is_not(None)).correlate(None)
+    partly = BATCHES.c.campaign == tx.id, BATCHES.c.request.in_(requests)
+    tx.execute(BATCHES.update().where(*partly).values(request=None))
+    tx.execute(BATCHES.delete().where(*chosen))
+    tx.forget_batches()
 
 
 def compact_at(row: CampaignRow) -> int:
@@ -117,8 +125,7 @@ def forget(tx: Transaction) -> None:
     forgotten = *waiting, BATCHES.c.first <= last
     old = REWARDS.c.first <= last, REWARDS.c.first.in_(select(BATCHES.c.first).where(*forgotten))
     rewards = tx.execute(REWARDS.delete().where(REWARDS.c.campaign == row.id, *old)).rowcount
-    tx.execute(BATCHES.delete().where(*forgotten))
-    tx.forget_batches()
+    _delete_batches(tx, forgotten)
     deleted = row.expired - keep - left
     row.expired -= deleted
     row.forgotten += deleted
