@@ -5,7 +5,6 @@ right, the interval of its value, the expected loss, and alarms, which are all f
 play problems on which alarms should be raised. `--quick` plays one setting, a few plays.
 """
 
-import argparse
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,8 @@ from typing import Any
 import numpy as np
 
 import kofn
-from benchmarks.thompson import line, table
+from benchmarks.tables import line, parser_for, table
+from benchmarks.thompson import instance
 from kofn.experiments.settings import Setting
 from kofn.experiments.suite import BEYOND
 
@@ -50,8 +50,8 @@ def suite(seed: int, runs: int, scale: Scale) -> None:
 
 
 def _said(setting: Setting, seed: int, run: int, marks: tuple[int, ...], false: dict[str, int]) -> list[Any]:
-    for_problem, for_policy, for_plays = np.random.SeedSequence([seed, run]).spawn(3)
-    problem, rng = setting.problem(for_problem), np.random.default_rng(for_plays)
+    problem, (for_policy, for_plays) = instance(setting, seed, run)
+    rng = np.random.default_rng(for_plays)
     policy = kofn.Thompson(setting.n_arms, setting.k, seed=for_policy)
     most = problem.value([problem.best])[0]
     found: list[Any] = []
@@ -133,20 +133,15 @@ def synergy(seed: int, runs: int, scale: Scale) -> None:
         for in_best, cases in found.items():
             if cases:
                 name, which = f"N = {n_arms}, K = {k}", "found" if in_best else "not found"
-                raised, said, most = sum(case[0] for case in cases), np.mean([case[1] for case in cases]), cases
-                line(name, which, len(cases), raised, f"{said:.2f}", f"{max(case[2] for case in most):,}")
+                raised, said = sum(case[0] for case in cases), np.mean([case[1] for case in cases])
+                line(name, which, len(cases), raised, f"{said:.2f}", f"{max(case[2] for case in cases):,}")
 
 
 TABLES: dict[str, Callable[[int, int, Scale], None]] = {"suite": suite, "drift": drift, "synergy": synergy}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=TABLES)
-    parser.add_argument("--seed", type=int, default=9000)
-    parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that the benchmark works")
-    args = parser.parse_args(arguments)
+    args = parser_for(__doc__, TABLES, seed=9000, runs=20).parse_args(arguments)
     TABLES[args.table](args.seed, args.runs, QUICK if args.quick else FULL)
 
 

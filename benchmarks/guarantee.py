@@ -5,7 +5,6 @@ on rewards with a base, which hides the effects of single arms. `bound` and `fir
 `--quick` plays one setting, a few plays.
 """
 
-import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,8 @@ from typing import Any
 import numpy as np
 
 import kofn
-from benchmarks.thompson import GRID, line, table
+from benchmarks.tables import interval, line, parser_for, table
+from benchmarks.thompson import GRID, instance
 from kofn.experiments.settings import Setting
 from kofn.experiments.suite import SUITE
 from kofn.policies.thompson.guarantee import regret_bound
@@ -59,12 +59,6 @@ FULL = Scale()
 QUICK = Scale(500, 500, (Setting("mean", 12, 3),), BASES[:1])
 
 
-def interval(values: Any) -> str:
-    """Return the mean and the half-width of its 95 % interval."""
-    width = 1.96 * np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else np.nan
-    return f"{np.mean(values):,.0f} ± {width:,.0f}"
-
-
 def price(seed: int, runs: int, scale: Scale) -> None:
     """Print the regret with and without the guarantee, and what the guarantee proved."""
     table("setting", "without", "with", "more", "decided", "pivots", "wrong")
@@ -72,8 +66,7 @@ def price(seed: int, runs: int, scale: Scale) -> None:
         regret = np.zeros((2, runs))
         decided, pivots, wrong = 0, [], 0
         for run in range(runs):
-            for_problem, for_policy, for_plays = np.random.SeedSequence([seed, run]).spawn(3)
-            problem = setting.problem(for_problem)
+            problem, (for_policy, for_plays) = instance(setting, seed, run)
             for each in (0, 1):
                 policy = kofn.Thompson(setting.n_arms, setting.k, guarantee=bool(each), seed=for_policy)
                 regret[each, run] = kofn.simulate(policy, problem, scale.horizon, seed=for_plays).regret
@@ -150,12 +143,7 @@ TABLES: dict[str, Callable[[int, int, Scale], None]] = {"price": price, "bases":
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=TABLES)
-    parser.add_argument("--seed", type=int, default=9000)
-    parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that the benchmark works")
-    args = parser.parse_args(arguments)
+    args = parser_for(__doc__, TABLES, seed=9000, runs=10).parse_args(arguments)
     TABLES[args.table](args.seed, args.runs, QUICK if args.quick else FULL)
 
 

@@ -16,7 +16,7 @@ import networkx as nx
 import numpy as np
 
 import kofn
-from benchmarks.thompson import line, table
+from benchmarks.tables import line, table
 from kofn.experiments.competitors import Policies
 from kofn.plots import save_figure
 from kofn.problems import Graph, Influence

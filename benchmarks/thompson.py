@@ -1,10 +1,9 @@
-"""Make the tables of docs/reference/policies/thompson.md: `python -m benchmarks.thompson regret` (`--help`).
+"""Make the tables of docs/background/thompson-measurements.md: `python -m benchmarks.thompson regret` (`--help`).
 
 Instances are those of the suite's settings with the given seed, which was not used for tuning (1000 to 6100 were).
 `--quick` plays few settings, 200 plays of each.
 """
 
-import argparse
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from scipy.special import kl_div
 
 import kofn
 from benchmarks.grid import SKETCHES
+from benchmarks.tables import line, parser_for, table
 from kofn.backends import compute
 from kofn.experiments.archive import RunArchive
 from kofn.experiments.competitors import competitors_for
@@ -52,15 +52,6 @@ class Scale:
 
 FULL = Scale()
 QUICK = Scale(200, (Setting("mean", 12, 3), Setting("max", 12, 3)), tail=1.0, again=2, workers=1)
-
-
-def line(*cells: object) -> None:
-    print("| " + " | ".join(str(cell) for cell in cells) + " |", flush=True)
-
-
-def table(*heads: str) -> None:
-    line(*heads)
-    line(*["---", *["---:"] * (len(heads) - 1)])
 
 
 def instance(setting: Setting, seed: int, run: int) -> tuple[AbstractProblem, list[np.random.SeedSequence]]:
@@ -307,12 +298,8 @@ TABLES: dict[str, Callable[..., None]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=TABLES)
-    parser.add_argument("--seed", type=int, default=77)
-    parser.add_argument("--runs", type=int, default=30)
+    parser = parser_for(__doc__, TABLES, seed=77, runs=30)
     parser.add_argument("--archive", default="suite-30", help="archive of the runs of `regret` and `tails`")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that the benchmark works")
     args = parser.parse_args(arguments)
     more = {"archive": args.archive} if args.table in ("regret", "tails") else {}
     TABLES[args.table](args.seed, args.runs, **more, scale=QUICK if args.quick else FULL)

@@ -8,7 +8,6 @@ same instances, and differences are paired. Everything runs in this process.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -18,13 +17,12 @@ import numpy as np
 from scipy.special import expit
 
 import kofn
+from benchmarks.tables import NORMAL_95, interval, line, parser_for, table
 from kofn.core import FloatArray, IntArray
 from kofn.experiments.settings import Setting
 from kofn.policies.thompson.constants import Constants
 from kofn.problems import AbstractProblem
 from kofn.problems.sampling import poisson_binomial
-
-NORMAL_95 = 1.96
 
 Values = Callable[[FloatArray], FloatArray]
 Draw = Callable[[np.random.Generator], FloatArray]
@@ -169,15 +167,6 @@ FULL = Scale()
 QUICK = Scale(300, 300, 1)
 
 
-def line(*cells: object) -> None:
-    print("| " + " | ".join(str(cell) for cell in cells) + " |", flush=True)
-
-
-def table(*heads: str) -> None:
-    line(*heads)
-    line(*["---", *["---:"] * (len(heads) - 1)])
-
-
 def play(policy: kofn.Policy, problem: AbstractProblem, horizon: int, rng: np.random.Generator) -> float:
     """Return the regret of a run; rewards are told unchanged, also if the policy has another reward_range."""
     played, lost = 0, 0.0
@@ -206,12 +195,6 @@ def run(
         policy.constants = constants  # type: ignore[attr-defined]
     lost = play(policy, problem, horizon, np.random.default_rng(for_plays))
     return lost, float(problem.gap(np.array([policy.best()]))[0])
-
-
-def interval(values: Sequence[float]) -> str:
-    """Return the mean and the half-width of its 95 % interval."""
-    found = np.array(values)
-    return f"{found.mean():,.0f} ± {NORMAL_95 * found.std(ddof=1) / np.sqrt(len(found)):,.0f}"
 
 
 def paired(values: Sequence[float], base: Sequence[float]) -> str:
@@ -314,12 +297,7 @@ TABLES: dict[str, Callable[..., None]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("table", choices=TABLES)
-    parser.add_argument("--seed", type=int, default=9000)
-    parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that the benchmark works")
-    args = parser.parse_args(arguments)
+    args = parser_for(__doc__, TABLES, seed=9000, runs=10).parse_args(arguments)
     TABLES[args.table](args.seed, args.runs, scale=QUICK if args.quick else FULL)
 
 

@@ -189,20 +189,45 @@ def test_nothing_is_acknowledged_that_is_not_committed(store: Store, monkeypatch
 # The queue itself.
 
 
+def finish(jobs: Any) -> list[Outcome]:
+    """The outcomes of a group: its size."""
+    return [(len(jobs), None)] * len(jobs)
+
+
+class Gate:
+    """Executes groups as soon as it is open; until then the first one waits, and others queue up behind it."""
+
+    def __init__(self, groups: GroupCommit, work: Callable[[Any], list[Outcome]] = finish) -> None:
+        self._groups, self._work = groups, work
+        self._begun, self._open = threading.Event(), threading.Event()
+
+    def _execute(self, jobs: Any) -> list[Outcome]:
+        self._begun.set()
+        assert self._open.wait(30)
+        return self._work(jobs)
+
+    def submit(self, *, heavy: bool = False) -> Future[Any]:
+        """Submit a job that waits in the queue; the first one is being executed when this returns."""
+        done = submitted(self._groups, self._execute, heavy=heavy)
+        assert self._begun.wait(30)
+        return done
+
+    def open(self) -> None:
+        """Let the groups go on."""
+        self._open.set()
+
+
 def test_what_waits_behind_a_store_that_fails_fails_with_it() -> None:
     groups = GroupCommit(1)
-    begun, go_on = threading.Event(), threading.Event()
 
-    def execute(jobs: Any) -> list[Outcome]:
-        begun.set()
-        assert go_on.wait(30)
+    def fail(jobs: Any) -> list[Outcome]:
         raise kofn.StoreError("the store does not respond")
 
-    first = submitted(groups, execute)
-    assert begun.wait(30)
-    others = [submitted(groups, execute) for _ in range(5)]
+    gate = Gate(groups, fail)
+    first = gate.submit()
+    others = [gate.submit() for _ in range(5)]
     assert groups.queued() == 5
-    go_on.set()
+    gate.open()
     for future in (first, *others):
         with pytest.raises(kofn.StoreError, match="does not respond"):
             future.result(30)
@@ -210,44 +235,25 @@ def test_what_waits_behind_a_store_that_fails_fails_with_it() -> None:
     groups.close()
 
 
-def finish(jobs: Any) -> list[Outcome]:
-    """The outcomes of a group: its size."""
-    return [(len(jobs), None)] * len(jobs)
-
-
 def test_a_full_queue_refuses_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_commit, "MAX_QUEUED", 3)
     groups = GroupCommit(1)
-    begun, go_on = threading.Event(), threading.Event()
-
-    def execute(jobs: Any) -> list[Outcome]:
-        begun.set()
-        assert go_on.wait(30)
-        return finish(jobs)
-
-    futures = [submitted(groups, execute)]
-    assert begun.wait(30)
-    futures += [submitted(groups, execute) for _ in range(3)]
+    gate = Gate(groups)
+    futures = [gate.submit()]
+    futures += [gate.submit() for _ in range(3)]
     with pytest.raises(kofn.StoreError, match="3 operations already wait"):
-        submitted(groups, execute)
-    go_on.set()
+        gate.submit()
+    gate.open()
     assert [future.result(30) for future in futures] == [1, 3, 3, 3]
     groups.close()
 
 
 def test_a_heavy_operation_has_its_own_transaction() -> None:
     groups = GroupCommit(1)
-    begun, go_on = threading.Event(), threading.Event()
-
-    def execute(jobs: Any) -> list[Outcome]:
-        begun.set()
-        assert go_on.wait(30)
-        return finish(jobs)
-
-    first = submitted(groups, execute)
-    assert begun.wait(30)
-    futures = [submitted(groups, execute, heavy=heavy) for heavy in (False, False, True, False)]
-    go_on.set()
+    gate = Gate(groups)
+    first = gate.submit()
+    futures = [gate.submit(heavy=heavy) for heavy in (False, False, True, False)]
+    gate.open()
     assert [future.result(30) for future in (first, *futures)] == [1, 2, 2, 1, 1]
     groups.close()
 
@@ -256,21 +262,18 @@ def test_callers_that_return_share_the_next_group(monkeypatch: pytest.MonkeyPatc
     """Two callers wait while one is served; it calls again at once, and all three are served together."""
     monkeypatch.setattr(group_commit, "MAX_LINGER", 30.0)
     groups = GroupCommit(1)
-    begun, go_on = threading.Event(), threading.Event()
     again: list[Future[Any]] = []
 
-    def execute(jobs: Any) -> list[Outcome]:
-        begun.set()
-        assert go_on.wait(30)
+    def work(jobs: Any) -> list[Outcome]:
         if not again:
             time.sleep(0.5)  # it waits for a caller as long as this took
         return finish(jobs)
 
-    first = submitted(groups, execute)
-    assert begun.wait(30)
-    first.add_done_callback(lambda _: threading.Timer(0.05, lambda: again.append(submitted(groups, execute))).start())
-    others = [submitted(groups, execute) for _ in range(2)]
-    go_on.set()
+    gate = Gate(groups, work)
+    first = gate.submit()
+    first.add_done_callback(lambda _: threading.Timer(0.05, lambda: again.append(gate.submit())).start())
+    others = [gate.submit() for _ in range(2)]
+    gate.open()
     assert [future.result(30) for future in (first, *others)] == [1, 3, 3]
     assert again[0].result(30) == 3
     groups.close()
@@ -279,17 +282,10 @@ def test_callers_that_return_share_the_next_group(monkeypatch: pytest.MonkeyPatc
 def test_callers_that_do_not_return_are_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_commit, "MAX_LINGER", 0.01)
     groups = GroupCommit(1)
-    begun, go_on = threading.Event(), threading.Event()
-
-    def execute(jobs: Any) -> list[Outcome]:
-        begun.set()
-        assert go_on.wait(30)
-        return finish(jobs)
-
-    first = submitted(groups, execute)
-    assert begun.wait(30)
-    others = [submitted(groups, execute) for _ in range(2)]
-    go_on.set()
+    gate = Gate(groups)
+    first = gate.submit()
+    others = [gate.submit() for _ in range(2)]
+    gate.open()
     assert [future.result(30) for future in (first, *others)] == [1, 2, 2]
     groups.close()
 

@@ -62,7 +62,7 @@ class Job:
 
 @dataclass(eq=False)
 class _Queue:
-    enough: threading.Condition  # set when as many wait as the leader waits for
+    enough: threading.Condition  # notified when as many wait as the leader waits for
     expected: int = 0  # how many that is
     jobs: deque[Job] = field(default_factory=deque)
     group: list[Job] = field(default_factory=list)  # what is being executed

@@ -289,7 +289,7 @@ def _check_batches(campaign: CampaignRow, rows: Rows) -> None:
 def _check_plan(campaign: CampaignRow, snapshot: PolicySnapshot, rows: Rows, *, own: bool) -> None:
     """Check that the plan is that of the policy; count what is in flight by the batches.
 
-    Unless it is its `own`: then an older version of the policy has made the plan, which is completed first.
+    If it is not its `own`, an older version of the policy has made it; it is completed first.
     """
     policy, roster = snapshot.policy, snapshot.roster
     plan = sorted(rows["plans"], key=lambda row: int(row["row"]))

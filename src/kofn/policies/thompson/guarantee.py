@@ -148,10 +148,10 @@ class Guarantee(Part):
             return None
         inside = np.zeros(len(ranking), bool)
         inside[incumbent] = True
-        arms = self._unresolved()
-        arms = arms[np.argsort(self.count[arms], kind="stable")][: min(due - 1, MOST_COMPARED)]
+        unresolved = self._unresolved()
+        arms = unresolved[np.argsort(self.count[unresolved], kind="stable")][: min(due - 1, MOST_COMPARED)]
         times = due // (len(arms) + 1)
-        out, into = self._exchange(inside, ranking)
+        out, into = self._exchange(unresolved, inside, ranking)
         subsets, row = [incumbent, _swapped(incumbent, out, into)], np.ones(len(arms), np.int64)
         for each, arm in enumerate(arms.tolist()):
             if arm not in (out, into):
@@ -168,9 +168,8 @@ class Guarantee(Part):
         known = np.concatenate([*self.proved(), [self.pivot]])
         return undecided[~np.isin(undecided, known)]
 
-    def _exchange(self, inside: NDArray[np.bool_], ranking: FloatArray) -> tuple[int, int]:
+    def _exchange(self, arms: IntArray, inside: NDArray[np.bool_], ranking: FloatArray) -> tuple[int, int]:
         """Return the arms of the second base: the incumbent with `out` exchanged for `into`; one is the pivot."""
-        arms = self._unresolved()
         if inside[self.pivot]:
             outside = arms[~inside[arms]]
             return self.pivot, int(outside[ranking[outside].argmax()])
