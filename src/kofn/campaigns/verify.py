@@ -229,9 +229,11 @@ def _sums(log: Log) -> Sums:
     return sums
 
 
-def _with_change(policy: Policy, roster: Roster, change: dict[str, int]) -> tuple[Policy, Roster]:
-    """Return the policy and its arms after one arm was added or retired."""
+def _with_change(policy: Policy, roster: Roster, change: dict[str, Any]) -> tuple[Policy, Roster]:
+    """Return the policy and its arms after one arm was added or retired, or its parameters were changed."""
     active = roster.active
+    if "params" in change:
+        return policy.with_params(**change["params"]), roster
     if "added" in change:
         return policy.with_arms(list(range(len(active))), 1), Roster(0, roster.names, [*active, change["added"]])
     keep = [index for index, arm in enumerate(active) if arm != change["retired"]]

@@ -121,6 +121,10 @@ class Policy(ABC):
         del keep, added
         raise BadInput(f"{self.name} needs a fixed set of arms; use thompson to add or retire arms")
 
+    def with_params(self, **changes: Any) -> Self:
+        """Return a policy with other parameters, such as `reward_range`, that keeps what this one has learned."""
+        raise BadInput(f"{self.name} cannot change {', '.join(changes)} while it runs; use thompson")
+
     @abstractmethod
     def _next(self) -> Plan:
         """Return the next plan. It depends on the learned state only: calling twice returns the same plan."""

@@ -135,6 +135,12 @@ class Alarms(Part):
             variance, fewer = noise * (1 / count + 1 / before[0]), min(count, before[0])
             self.drift.include(float(log_e_values(np.float64(deviation), variance, fewer, width)), plays)
 
+    def rescale(self, shift: float, factor: float) -> None:
+        """Express the rewards in another unit: each one becomes shift + factor * reward."""
+        n, total = self.count, self.total
+        self.total = shift * n + factor * total
+        self.squares = shift * shift * n + 2 * shift * factor * total + factor * factor * self.squares
+
     def follow(self, incumbent: IntArray) -> None:
         """Begin again with a new incumbent."""
         if not np.array_equal(incumbent, self.incumbent):

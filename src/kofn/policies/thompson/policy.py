@@ -157,13 +157,48 @@ class Thompson(Randomised):
         if not isinstance(keep, Sequence) or not keep:
             raise BadInput(f"keep must be a list of at least one arm; got {keep!r}")
         added, kept = whole("added", added, least=0), np.array(subset_of(keep, self.n_arms, len(keep)))
-        fresh = type(self)(**{**self.params, "n_arms": len(kept) + added})
+        informed = self._informed()
+        if informed._knows:
+            informed._posterior.change_arms(kept, added, self.constants)
+        return self._continued(informed, {"n_arms": len(kept) + added})
+
+    def with_params(self, **changes: Any) -> Self:
+        """Return a policy with another `reward_range`, `half_life` or `guarantee` that keeps what is known.
+
+        Alarms begin again, except after a change of the range alone, and so does a guarantee.
+        """
+        if unknown := sorted(changes.keys() - {"reward_range", "half_life", "guarantee"}):
+            raise BadInput(
+                f"{', '.join(unknown)} cannot change while the policy runs: reward_range, half_life and guarantee can"
+            )
+        informed = self._informed()
+        fresh = self._continued(informed, changes)
+        low, high = fresh.reward_range
+        moved, width = self.reward_range[0] - low, self.reward_range[1] - self.reward_range[0]
+        shift, factor = moved / (high - low), width / (high - low)
+        if self.direction == "minimize":
+            shift = 1 - shift - factor
+        if informed._range.seen:
+            known = informed._range
+            fresh._noise.range = Range(shift + factor * known.low, shift + factor * known.high)
+        if changes.keys() <= {"reward_range"}:
+            fresh._alarms = informed._alarms
+            fresh._alarms.rescale(shift, factor)
+        return fresh
+
+    def _informed(self) -> Self:
+        """Return a copy that has learned from the observed part of the open plan too."""
         informed = copy.deepcopy(self)
+        informed._guarantee = None  # it learns from whole plans only
         plan, tally = informed._open_plan.played()
         if len(plan):
             informed._learn(plan, tally)
+        return informed
+
+    def _continued(self, informed: Self, changes: Mapping[str, Any]) -> Self:
+        """Return a policy with changed parameters that continues with what another one knows."""
+        fresh = type(self)(**{**self.params, **changes})
         if informed._knows:
-            informed._posterior.change_arms(kept, added, self.constants)
             fresh._posterior = informed._posterior
         fresh._learned, fresh._noise = informed._learned, informed._noise
         fresh.plays, fresh.updates = self.plays, self.updates + 1
