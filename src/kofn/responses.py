@@ -345,3 +345,58 @@ class Verification(Response):
     deviation: float
     differences: list[str]
     reason: str | None
+
+
+@dataclass(frozen=True)
+class MeanEstimate(Response):
+    """The mean reward of a group of plays, with an interval that is valid at any time.
+
+    A limit is None if the range of rewards has none on that side, and nothing else is known yet.
+    """
+
+    mean: float = field(metadata={"examples": [0.024]})
+    low: float | None = field(metadata={"examples": [0.0221]})
+    high: float | None = field(metadata={"examples": [0.0262]})
+
+
+@dataclass(frozen=True)
+class Lift(Response):
+    """What learning is worth: the mean reward of learned plays compared with that of control plays.
+
+    `difference` is the improvement per play, positive if learned plays are better in the campaign's direction, and
+    `low` and `high` are its 95 % interval. It is valid at any time, however often one looks. `relative` is the
+    difference divided by the control's mean; None if rewards may be negative or the control has earned nothing.
+    `relative_high` is None while the control's mean may be 0. `learned` and `control` are None for a group without
+    plays. `claimed` says that learned plays are better (`low` is above 0), `harmful` that they are worse (`high` is
+    below 0).
+    """
+
+    learned: MeanEstimate | None
+    control: MeanEstimate | None
+    difference: float | None = field(metadata={"examples": [0.005]})
+    low: float | None = field(metadata={"examples": [0.0002]})
+    high: float | None = field(metadata={"examples": [0.0091]})
+    relative: float | None = field(metadata={"examples": [0.26]})
+    relative_low: float | None = field(metadata={"examples": [0.01]})
+    relative_high: float | None = field(metadata={"examples": [0.6]})
+    plays_learned: int = field(metadata={"examples": [90000]})
+    plays_control: int = field(metadata={"examples": [10000]})
+    claimed: bool
+    harmful: bool
+
+
+@dataclass(frozen=True)
+class SampleRatio(Response):
+    """Whether control gets its share of the plays.
+
+    `share` is the intended one, and `observed` the actual one, None without plays. `evidence` against the intended
+    share is at most 1 on average if that share is right, at whatever time one looks. `p_value` is its inverse, at most
+    1, and valid at any time. `rejected` says that it is below 0.001: plays or rewards of one group are lost, or plays
+    are not assigned at random.
+    """
+
+    share: float = field(metadata={"examples": [0.1]})
+    observed: float | None = field(metadata={"examples": [0.0979]})
+    evidence: float = field(metadata={"examples": [0.9]})
+    p_value: float = field(metadata={"examples": [1.0]})
+    rejected: bool
