@@ -14,8 +14,10 @@ from kofn.campaigns.statements import Driver, ListStatement, Statement
 if TYPE_CHECKING:
     from kofn.campaigns.transaction import Transaction
 
-_NAMES = ("first", "count", "open", "salt", "step", "row", "subset", "at", "due", "request")
-_NAMES += ("group", "propensity", "key", "metadata")
+_NAMES = (
+    *("first", "count", "open", "salt", "step", "row", "subset"),
+    *("at", "due", "request", "group", "propensity", "key", "metadata"),
+)
 _COLUMNS = [BATCHES.c[name] for name in _NAMES]
 _OURS = BATCHES.c.campaign == bindparam("c")
 _BY_NUMBER = ListStatement(lambda firsts: select(*_COLUMNS).where(_OURS, BATCHES.c.first.in_(firsts)))
@@ -29,7 +31,9 @@ _OF_PLAN = Statement(
 )
 _INSERT = Statement(BATCHES.insert())
 _UPDATE = Statement(
-    BATCHES.update().where(_OURS, BATCHES.c.first == bindparam("f")).values(open=bindparam("o"), due=bindparam("d"), request=bindparam("k"))
+    BATCHES.update()
+    .where(_OURS, BATCHES.c.first == bindparam("f"))
+    .values(open=bindparam("o"), due=bindparam("d"), request=bindparam("k"))
 )
 _REWARDS_OF = ListStatement(
     lambda firsts: select(REWARDS.c.first, REWARDS.c.place, REWARDS.c.value).where(

@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar, Unpack, cast, overload
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
+from kofn.campaign_settings import CampaignOptions, ChangedSettings
 from kofn.campaigns import (
     assess,
     configure,
@@ -24,12 +25,10 @@ from kofn.campaigns import (
     transfer,
     verify,
 )
-from kofn.campaigns.configure import ChangedSettings
 from kofn.campaigns.decide import ShippedSubset
 from kofn.campaigns.decisions import logged_decisions
 from kofn.campaigns.group_commit import Job, Promise
 from kofn.campaigns.names import arm_names, campaign_name, check_key, is_campaign_name
-from kofn.campaigns.options import CampaignOptions
 from kofn.campaigns.reward import Rewards
 from kofn.campaigns.rows import CampaignRow, read_row
 from kofn.campaigns.schema import CAMPAIGNS, OF_CAMPAIGN, TOKENS

@@ -4,29 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
+from kofn.campaign_settings import ChangedSettings
 from kofn.campaigns.create import decisions_to_keep, seconds
 from kofn.campaigns.expiry import compact_at
 from kofn.campaigns.groups import restart_comparison
 from kofn.campaigns.learn import change_params
-from kofn.campaigns.options import CampaignOptions, changed
+from kofn.campaigns.options import changed
 from kofn.campaigns.rows import new_stamp
 from kofn.campaigns.transaction import Transaction
 from kofn.core import BadInput
 from kofn.core.checks import check_range
-
-
-class ChangedSettings(CampaignOptions, total=False):
-    """The settings that `Campaign.configure` takes."""
-
-    reward_range: tuple[float, float]
-    half_life: int | None
-    guarantee: bool
-    expire_after: timedelta | float
-    keep_decisions: int
-
 
 _OF_POLICY = ("reward_range", "half_life", "guarantee")
 _OF_ROW = ("expire_after", "keep_decisions")

@@ -12,9 +12,10 @@ from typing import Any, SupportsIndex
 import numpy as np
 from sqlalchemy import Connection, select
 
+from kofn.campaign_settings import CampaignOptions
 from kofn.campaigns.expiry import compact_at
 from kofn.campaigns.learn import write_snapshot
-from kofn.campaigns.options import CampaignOptions, Options, changed
+from kofn.campaigns.options import Options, changed
 from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, insert_row, record_text
 from kofn.campaigns.schema import CAMPAIGNS, ROSTERS
 from kofn.campaigns.transaction import NARROWEST, Transaction

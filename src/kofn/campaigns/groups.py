@@ -43,10 +43,8 @@ def control_plays(tx: Transaction, count: int, key: str | None) -> int:
     options = tx.options
     if options.control is None:
         return 0
-    if key is not None:
-        digest = blake2b(key.encode(), digest_size=8, key=options.seed.to_bytes(16, "big")).digest()
-        return count * (int.from_bytes(digest) < options.control_share * 2.0**64)
-    return int(_rng(tx).binomial(count, options.control_share))
+    coin = tx.row.decided if key is None else int.from_bytes(blake2b(key.encode(), digest_size=8).digest())
+    return int(_rng(tx, 0, coin).binomial(count, options.control_share))
 
 
 def control_shares(tx: Transaction, count: int) -> list[Share]:
@@ -56,7 +54,7 @@ def control_shares(tx: Transaction, count: int) -> list[Share]:
     options, roster, k = tx.options, tx.roster, tx.row.k
     if isinstance(options.control, tuple):
         return [Share(FILLER, subset_text(options.control), count, CONTROL, _mixed(tx, options.control))]
-    rng = _rng(tx, 1)
+    rng = _rng(tx, 1, tx.row.decided)
     drawn = Counter(_random_subset(rng, len(roster.active), k) for _ in range(count))
     numbered = ((roster.to_numbers(subset), n) for subset, n in drawn.items())
     return [Share(FILLER, subset_text(subset), n, CONTROL, _mixed(tx, subset)) for subset, n in numbered]
@@ -121,8 +119,8 @@ def count_reward(tx: Transaction, group: int, first: int, value: float) -> None:
         row.learned_squares += value * value
 
 
-def _rng(tx: Transaction, purpose: int = 0) -> np.random.Generator:
-    return np.random.default_rng([tx.options.seed, tx.row.decided, purpose])
+def _rng(tx: Transaction, purpose: int, coin: int) -> np.random.Generator:
+    return np.random.default_rng([tx.options.seed, purpose, coin])
 
 
 def _random_subset(rng: np.random.Generator, n_arms: int, k: int) -> Subset:

@@ -208,8 +208,8 @@ def _to_version_4(connection: Connection) -> None:
 
 ADDED_COLUMNS_5: dict[str, dict[str, Any]] = {
     "kofn_campaigns": {
-        **{name: "{}" for name in ("options", "look")},
-        **{name: 0 for name in ("plan_total", "clipped", "notified")},
+        **dict.fromkeys(("options", "look"), "{}"),
+        **dict.fromkeys(("plan_total", "clipped", "notified"), 0),
         **{f"{group}_{name}": 0 for group in ("learned", "control") for name in ("decided", "rewarded")},
         **{f"{group}_{name}": 0.0 for group in ("learned", "control") for name in ("total", "squares")},
     },

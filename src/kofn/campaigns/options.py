@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import timedelta
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, get_args
 
+from kofn.campaign_settings import Outside
 from kofn.core import BadInput, Subset
 from kofn.core.checks import shown
 from kofn.evidence import Stop
@@ -20,23 +21,8 @@ if TYPE_CHECKING:
 UNIFORM = "uniform"
 """The control that gives each visitor random arms."""
 
-Outside = Literal["refuse", "clip", "widen"]
-OUTSIDE: tuple[Outside, ...] = ("refuse", "clip", "widen")
 MAX_UNIT = 20
 """Longest name of the reward's unit, in characters."""
-
-
-class CampaignOptions(TypedDict, total=False):
-    """The options of a campaign as users give them; `kofn.responses.Settings` describes them."""
-
-    control: Sequence[str] | Sequence[int] | str | None
-    control_share: float
-    sticky: timedelta | float | None
-    outside: Outside
-    stop_when: str | None
-    ship_when_ready: bool
-    breaker: bool
-    unit: str
 
 
 @dataclass(frozen=True)
@@ -96,8 +82,8 @@ def changed(options: Options, roster: Roster, k: int, given: Mapping[str, Any]) 
         values["control_share"] = _share(values["control_share"])
     if "sticky" in values:
         values["sticky"] = _sticky(values["sticky"])
-    if "outside" in values and values["outside"] not in OUTSIDE:
-        raise BadInput(f"outside must be one of {', '.join(OUTSIDE)}; got {shown(values['outside'])}")
+    if "outside" in values and values["outside"] not in get_args(Outside):
+        raise BadInput(f"outside must be one of {', '.join(get_args(Outside))}; got {shown(values['outside'])}")
     if "stop_when" in values:
         values["stop_when"] = _stop(values["stop_when"])
     for name in ("ship_when_ready", "breaker"):

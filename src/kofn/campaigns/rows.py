@@ -20,9 +20,9 @@ from sqlalchemy import Connection, bindparam, select
 from kofn.campaigns.migrations import check_version
 from kofn.campaigns.schema import CAMPAIGNS, VERSION
 from kofn.campaigns.statements import Driver, Statement
-from kofn.evidence import Sums
 from kofn.core import BadInput, Direction, Insight, NoSuchCampaign, Policy, Subset
 from kofn.core.checks import shown
+from kofn.evidence import Sums
 from kofn.policies.registry import save
 from kofn.responses import State, Summary, moment
 

@@ -117,7 +117,8 @@ class DemoCampaign:
         """Return the campaign, created if it does not exist. None if another than the demo created it."""
         names = arm_names(self.arms)
         policy = create.policy_for("thompson", len(names), self.k, None, None, self.reward_range, self.direction)
-        row = create.new_row(self.name, policy, store.clock(), EXPIRE_AFTER, create.KEEP)
+        options = create.options_for(names, self.k, None, {})
+        row = create.new_row(self.name, policy, store.clock(), EXPIRE_AFTER, create.KEEP, options)
         row.made_by = MARK
         try:
             return Campaign._insert(store, row, lambda tx: create.insert(tx, names, policy), "created")
