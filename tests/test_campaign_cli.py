@@ -100,7 +100,7 @@ def test_a_life_from_the_shell(kofn: Kofn, tmp_path: Path, sqlite_store: str) ->
     assert kofn("pause", "front")[1] == "front: paused\n"
     assert kofn("decide", "front") == (2, "", "kofn: the campaign 'front' is paused: call resume() to decide again\n")
     assert kofn("resume", "front")[1] == "front: running\n"
-    assert kofn("finish", "front")[1].startswith("front: finished; the best are ")
+    assert kofn("stop", "front")[1].startswith("front: stopped; the best are ")
     file = tmp_path / "front.json"
     assert kofn("export", "front", "--out", str(file)) == (0, "", f"wrote {file}\n")
     assert json.loads(kofn("export", "front")[1]) == json.loads(file.read_text())

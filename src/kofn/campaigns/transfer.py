@@ -296,6 +296,7 @@ def _snapshot(campaign: CampaignRow, exported: Mapping[str, Any]) -> PolicySnaps
     """Return the policy and the arms, which must match each other and the campaign's settings."""
     policy, origin = restore(exported["record"]), restore(exported["origin"])
     active = whole_numbers("active", exported["active"])
+    _check(isinstance(exported["names"], list), "names must be a list")
     names = [arm_name(name) for name in exported["names"]]
     played = whole_numbers("played", exported["played"])
     ascending = bool((np.diff(active) > 0).all())
