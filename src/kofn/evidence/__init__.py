@@ -5,6 +5,8 @@ docs/background/evidence.md has the method on one page, and how often it errs in
 
 from kofn.evidence.lift import lift
 from kofn.evidence.ratio import sample_ratio
+from kofn.evidence.stopping import Look, Stop
 from kofn.evidence.sums import Sums
+from kofn.responses import Lift, MeanEstimate, SampleRatio
 
-__all__ = ["Sums", "lift", "sample_ratio"]
+__all__ = ["Lift", "Look", "MeanEstimate", "SampleRatio", "Stop", "Sums", "lift", "sample_ratio"]

@@ -39,7 +39,7 @@ from kofn.policies.registry import register
 from kofn.policies.thompson.alarms import Alarms
 from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.guarantee import Comparisons, Guarantee
-from kofn.policies.thompson.insight import expected_loss
+from kofn.policies.thompson.insight import LIMIT, draw_losses
 from kofn.policies.thompson.noise import Noise, Range
 from kofn.policies.thompson.posterior import TINY, Posterior
 from kofn.policies.thompson.sampling import draw_swaps
@@ -125,6 +125,7 @@ class Thompson(Randomised):
             effects, lows, highs = -effects, -highs, -lows
         span = (high - low) * self._range.width
         value, least, most = (low + (high - low) * value).tolist()
+        losses = span * draw_losses(posterior, self._rng(FOR_LOSS))
         return Insight(
             value,
             least,
@@ -133,8 +134,9 @@ class Thompson(Randomised):
             span * lows,
             span * highs,
             self._probability_best(),
-            span * expected_loss(posterior, self._rng(FOR_LOSS)),
+            float(losses.mean()),
             self._alarms.raised(),
+            float(np.quantile(losses, LIMIT)),
         )
 
     def _effects(self, mean: FloatArray) -> FloatArray:
