@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.special import expit
 
 import kofn
 from kofn import Alarm, BadInput, Insight, Tally
 from kofn.evidence import Look, Stop
 from kofn.evidence.stopping import GROWTH
 from kofn.experiments.settings import Setting
-from kofn.policies.thompson.insight import LIMIT, draw_losses
+from kofn.policies.thompson.constants import Constants
+from kofn.policies.thompson.insight import FEW, LIMIT, losses
+from kofn.policies.thompson.policy import FOR_LOSS
+from kofn.policies.thompson.posterior import Posterior
 
 
 def known(loss_high: float | None, *alarms: Alarm) -> Insight:
@@ -25,8 +31,8 @@ def test_it_must_stay_below_the_threshold_while_plays_grow() -> None:
     stop = Stop(loss=0.01)
     first = stop.look(known(0.009), 1_000)
     assert (first.ready, first.since) == (False, 1_000)
-    assert "until play 1,200" in first.reason
-    assert not stop.look(known(0.009), 1_199, first).ready
+    assert "until play 1,250" in first.reason
+    assert not stop.look(known(0.009), 1_249, first).ready
     later = stop.look(known(0.009), round(GROWTH * 1_000), first)
     assert later.ready
     assert later.since == 1_000
@@ -49,7 +55,7 @@ def test_reasons_are_sentences() -> None:
         stop.look(None, 10).reason,
         stop.look(known(0.02), 10).reason,
         stop.look(known(0.001, Alarm("drift", 5), Alarm("misfit", 7)), 10).reason,
-        stop.look(known(0.001), 1_200, stop.look(known(0.001), 1_000)).reason,
+        stop.look(known(0.001), 1_250, stop.look(known(0.001), 1_000)).reason,
     ]
     assert reasons == [
         "The policy has no estimate of the loss yet, or makes none.",
@@ -110,18 +116,48 @@ def test_a_rule_is_a_loss_or_a_value_over_a_horizon(given: dict[str, Any]) -> No
         Stop(**given)
 
 
-def test_the_limit_is_that_of_the_draws() -> None:
+def policy_after(plays: int) -> kofn.Thompson:
     problem = Setting("mean", 12, 3).problem(1)
     policy, rng = kofn.Thompson(12, 3, seed=1, reward_range=(0, 40)), np.random.default_rng(1)
-    while policy.plays < 500:
+    while policy.plays < plays:
         plan = policy.plan()
         tally = problem.play(plan.subsets, plan.times, rng)
         policy.tell_plan(Tally(plan.times, 40 * tally.total, 1600 * tally.squares))
+    return policy
+
+
+def test_the_limit_is_that_of_the_draws() -> None:
+    policy = policy_after(500)
     insight = policy.insight()
     assert insight is not None
-    losses = draw_losses(policy._posterior, np.random.default_rng(2))
-    assert (losses > -1e-12).all()
+    found = losses(policy._posterior, policy._rng(FOR_LOSS), policy._effective_plays())
     span = 40 * policy._range.width
-    assert insight.expected_loss == pytest.approx(span * losses.mean(), rel=0.3)
-    assert insight.loss_high == pytest.approx(span * np.quantile(losses, LIMIT), rel=0.3)
+    assert insight.expected_loss == pytest.approx(span * found.mean)
+    assert insight.loss_high == pytest.approx(span * found.high)
     assert insight.to_dict()["loss_high"] == insight.loss_high
+
+
+def test_the_limit_is_the_quantile_of_a_swap() -> None:
+    """Two arms, K = 1: the loss is that of the difference of two normal effects, if it is positive."""
+    posterior = Posterior.at_start(2, 1, 0.5, 0.09, Constants())
+    posterior.incumbent, posterior.covariance[0, 0] = np.array([0]), 1e-12
+    for effective in (math.inf, 20.0):
+        width = math.sqrt(2 * 0.09 * (1 + FEW / effective))
+        expected = expit(NormalDist(0, width).inv_cdf(LIMIT)) - 0.5
+        found = [losses(posterior, np.random.default_rng(seed), effective).high for seed in range(40)]
+        assert np.mean(found) == pytest.approx(expected, rel=0.05)
+
+
+def test_few_effective_rewards_raise_the_limit() -> None:
+    """Of coins, the effective plays are the rarer of successes and failures."""
+    policy, rng = kofn.Thompson(10, 2, seed=1), np.random.default_rng(1)
+    successes = 0.0
+    while policy.plays < 3_000:
+        plan = policy.plan()
+        total = rng.binomial(plan.times, 0.02).astype(float)
+        successes += float(total.sum())
+        policy.tell_plan(Tally(plan.times, total, total))
+    assert policy._effective_plays() == pytest.approx(successes, rel=0.7)  # the best subset looks better than it is
+    seen = [losses(policy._posterior, np.random.default_rng(3), each) for each in (5.0, 50.0, math.inf)]
+    assert seen[0].high > seen[1].high > seen[2].high
+    assert seen[0].mean == seen[1].mean == seen[2].mean

@@ -15,7 +15,7 @@ from kofn.core import BadInput, Insight, whole
 from kofn.core.checks import shown
 from kofn.responses import Response
 
-GROWTH = 1.2
+GROWTH = 1.25
 """Factor by which plays must grow while the limit stays below the threshold. Higher: later, and safer."""
 
 RULE = re.compile(r"\s*(loss|value)\s*<\s*([^\s<]+)(?:\s+over\s+(\S+)(?:\s+plays)?)?\s*")
