@@ -40,6 +40,7 @@ from kofn.cli.output import (
     resumable,
     show,
 )
+from kofn.cli.plan import plan
 from kofn.cli.replay import replay
 from kofn.cli.serve import serve, token
 
@@ -54,6 +55,8 @@ def cli(context: click.Context) -> None:
 
     \b
     kofn budget --arms 24 --k 5 --horizon 1e6   what will learning cost?
+    kofn plan --arms 24 --k 5 --base 2% --lift 10% --per-day 5000
+                                                how many days will it take?
     kofn run thompson --problem max --out run   one run, with a picture
     kofn compare thompson dart --problem max    which policy is best?
     kofn paper max-12                           reproduce a figure of the paper
@@ -304,7 +307,7 @@ def completion(shell: str) -> None:
     click.echo(kind(cli, {}, "kofn", "_KOFN_COMPLETE").source())
 
 
-for command in (backup, campaign, compare, replay, restore, serve, suite, token):
+for command in (backup, campaign, compare, plan, replay, restore, serve, suite, token):
     cli.add_command(command)
 
 

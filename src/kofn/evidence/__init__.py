@@ -7,6 +7,6 @@ from kofn.evidence.lift import lift
 from kofn.evidence.ratio import sample_ratio
 from kofn.evidence.stopping import Look, Stop
 from kofn.evidence.sums import Sums
-from kofn.responses import Lift, SampleRatio
+from kofn.responses import Lift, MeanEstimate, SampleRatio
 
-__all__ = ["Lift", "Look", "SampleRatio", "Stop", "Sums", "lift", "sample_ratio"]
+__all__ = ["Lift", "Look", "MeanEstimate", "SampleRatio", "Stop", "Sums", "lift", "sample_ratio"]

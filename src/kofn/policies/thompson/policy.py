@@ -39,7 +39,7 @@ from kofn.policies.registry import register
 from kofn.policies.thompson.alarms import Alarms
 from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.guarantee import Comparisons, Guarantee
-from kofn.policies.thompson.insight import expected_loss
+from kofn.policies.thompson.insight import losses
 from kofn.policies.thompson.noise import Noise, Range
 from kofn.policies.thompson.posterior import TINY, Posterior
 from kofn.policies.thompson.sampling import draw_swaps
@@ -125,6 +125,7 @@ class Thompson(Randomised):
             effects, lows, highs = -effects, -highs, -lows
         span = (high - low) * self._range.width
         value, least, most = (low + (high - low) * value).tolist()
+        loss = losses(posterior, self._rng(FOR_LOSS), self._effective_plays())
         return Insight(
             value,
             least,
@@ -133,8 +134,9 @@ class Thompson(Randomised):
             span * lows,
             span * highs,
             self._probability_best(),
-            span * expected_loss(posterior, self._rng(FOR_LOSS)),
+            span * loss.mean,
             self._alarms.raised(),
+            span * loss.high,
         )
 
     def _effects(self, mean: FloatArray) -> FloatArray:
@@ -144,6 +146,12 @@ class Thompson(Randomised):
         inside = self._posterior.incumbent
         effects[inside] = expit(level) - expit(level - gain[inside])
         return np.asarray(effects, float)
+
+    def _effective_plays(self) -> float:
+        """Return on how many plays the incumbent's reward rests: for coins, the rarer of successes and failures."""
+        value = float(expit(self._posterior.level))
+        rarer = min(value, 1 - value)
+        return self._learned * rarer / (rarer + self._noise.dispersion * (1 - rarer))
 
     def _probability_best(self) -> float:
         draws = min(1000, max(self.constants.draws, 2**22 // self.n_arms))
