@@ -79,8 +79,8 @@ def test_a_campaign_is_changed_from_afar(client: Client, sqlite_store: str) -> N
         campaign.decide()
     campaign.resume()
     copy = client.import_(campaign.export(), name="copy")
-    copy.finish()
-    assert Campaign.open("copy", sqlite_store).state == "finished"
+    copy.stop()
+    assert Campaign.open("copy", sqlite_store).state == "stopped"
     copy.delete()
     assert [each.name for each in client.campaigns()] == ["front"]
     assert client.health()
@@ -146,7 +146,7 @@ def test_the_async_client_does_the_same(url: str) -> None:
             await campaign.pause()
             await campaign.resume()
             copy = await client.import_(await campaign.export(), name="copy")
-            await copy.finish()
+            await copy.stop()
             await copy.delete()
             assert [each.name for each in await client.campaigns()] == ["front"]
             assert await client.health()

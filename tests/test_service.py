@@ -252,7 +252,7 @@ def test_it_pauses_resumes_and_finishes(front: Client) -> None:
     assert tell(front, {id: 1.0}).json()["accepted"] == 1
     assert front.post(f"{FRONT}/resume").json()["state"] == "running"
     assert len(decide(front, 1)) == 1
-    assert front.post(f"{FRONT}/finish").json()["state"] == "finished"
+    assert front.post(f"{FRONT}/stop").json()["state"] == "stopped"
     error_detail(front.post(f"{FRONT}/resume"), 409, "not-running")
 
 

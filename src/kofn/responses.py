@@ -271,7 +271,8 @@ class CampaignInsight(Response):
 
     `value` is the estimated reward of the best subset, `average` the mean reward of all plays so far, and `gain` the
     improvement of the first over the second: what learning is worth per play from here on. `probability_best` is the
-    probability that the best subset is right, and `expected_loss` the estimated loss per play of stopping now.
+    probability that the best subset is right, `expected_loss` the estimated loss per play of shipping it now, and
+    `loss_high` a limit of that loss.
     `alarms` lists what contradicts these estimates. `updates` counts how often the policy has learned. What the policy
     does not estimate is None.
 
@@ -300,6 +301,7 @@ class CampaignInsight(Response):
     shipped: list[str] | None = None
     plays_per_month: float | None = None
     clipped: int = 0
+    loss_high: float | None = None
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from sqlalchemy import select
 
@@ -30,7 +31,8 @@ RECENT = 20.0
 """Mean delays that the recent part of the history has at least, so that decisions and rewards in it match."""
 
 MIN_RECENT = 500
-"""Decisions, and MIN_RECENT / 5 rewards, that the recent part and the part before it have at least."""
+"""Decisions that the recent part and the part before it have at least; more if rewards are rare: then as many as have
+MIN_RECENT / 5 rewards."""
 
 MISSING_CHANGE, DELAY_CHANGE = 0.25, 2.0
 """The rate of decisions with a reward must fall by this part, and delays grow by this factor, to raise an alarm."""
@@ -57,8 +59,8 @@ _POLICY = {
 
 
 @dataclass(frozen=True)
-class _Part:
-    """A part of the history: when it begins, and its sums."""
+class Part:
+    """A part of the history: when it begins and ends, and its sums."""
 
     begin: float = math.inf
     end: float = -math.inf
@@ -66,10 +68,9 @@ class _Part:
     rewarded: int = 0
     waited: float = 0.0
 
-    def with_slot(self, begin: float, end: float, slot: tuple[int, int, float, float]) -> _Part:
-        decided, rewarded, _, waited = slot
-        sums = self.decided + decided, self.rewarded + rewarded, self.waited + waited
-        return _Part(min(self.begin, begin), max(self.end, end), *sums)
+    def __add__(self, other: Part) -> Part:
+        sums = self.decided + other.decided, self.rewarded + other.rewarded, self.waited + other.waited
+        return Part(min(self.begin, other.begin), max(self.end, other.end), *sums)
 
     @property
     def rate(self) -> float:
@@ -82,17 +83,51 @@ class _Part:
         return self.waited / self.rewarded if self.rewarded else 0.0
 
 
+@dataclass(frozen=True)
+class Arrivals:
+    """How decisions and rewards arrived, oldest part first, as seen at a time."""
+
+    parts: Sequence[Part]
+    now: float
+
+    @cached_property
+    def all(self) -> Part:
+        """All of the history."""
+        return sum(self.parts, Part())
+
+    @property
+    def mature(self) -> float:
+        """The time before which decisions are expected to have their reward."""
+        return self.now - MATURE * self.all.delay
+
+    @cached_property
+    def split(self) -> tuple[Part, Part]:
+        """The history before, and its recent part: long enough for the delays, with enough decisions.
+
+        The first plays are left out: at first, only fast rewards have arrived.
+        """
+        recent, at = Part(), len(self.parts)
+        enough = MIN_RECENT if self.all.rate >= 0.2 else MIN_RECENT / 5 / max(self.all.rate, 1e-9)
+        while at and (recent.decided < enough or recent.end - recent.begin < RECENT * self.all.delay):
+            at -= 1
+            recent += self.parts[at]
+        young = self.parts[0].begin + MATURE * max(recent.delay, self.all.delay)
+        return sum((part for part in self.parts[:at] if part.begin >= young), Part()), recent
+
+    def alarms(self) -> Iterator[RaisedAlarm]:
+        """Yield the alarms of how rewards arrive."""
+        if self.all.rewarded:
+            yield from _silence(self)
+            yield from _delay(*self.split)
+            yield from _missing(*self.split)
+
+
 def raised(tx: Transaction, known: Insight | None) -> list[RaisedAlarm]:
     """Return all alarms, those of the policy first."""
     found = [_of_policy(alarm) for alarm in (known.alarms if known and known.alarms else ())]
-    if tx.row.state not in ("running", "shipped") or not tx.row.rewarded:
-        return found
-    parts = _parts(tx)
-    found += _silence(tx, parts)
-    found += _delay(*_split(tx, parts))
-    found += _missing(*_split(tx, parts))
-    found += _failing_arms(tx)
-    found += _ratio(tx)
+    if tx.row.state in ("running", "shipped") and tx.row.rewarded:
+        arrivals = arrivals_of(tx)
+        found += [*arrivals.alarms(), *_failing_arms(tx, arrivals.mature), *_ratio(tx)]
     return found
 
 
@@ -101,42 +136,25 @@ def _of_policy(alarm: Alarm) -> RaisedAlarm:
     return RaisedAlarm(alarm.kind, alarm.since, None, message, advice)
 
 
-def _parts(tx: Transaction) -> list[_Part]:
+def arrivals_of(tx: Transaction) -> Arrivals:
+    """Return the campaign's history."""
     width = tx.row.slot_width
-    none = _Part()
-    return [none.with_slot(slot * width, (slot + 1) * width, sums) for slot, sums in sorted(tx.slots().items())]
+    slots = sorted(tx.slots().items())
+    return Arrivals(
+        [
+            Part(slot * width, (slot + 1) * width, decided, rewarded, waited)
+            for slot, (decided, rewarded, _, waited) in slots
+        ],
+        tx.now,
+    )
 
 
-def _sum(parts: list[_Part]) -> _Part:
-    total = _Part()
-    for part in parts:
-        total = total.with_slot(part.begin, part.end, (part.decided, part.rewarded, 0.0, part.waited))
-    return total
-
-
-def _split(tx: Transaction, parts: list[_Part]) -> tuple[_Part, _Part]:
-    """Return the history before, and its recent part: long enough for the delays, with enough decisions.
-
-    The first plays are left out: at first, only fast rewards have arrived.
-    """
-    recent = _Part()
-    at = len(parts)
-    while at and (
-        recent.decided < MIN_RECENT
-        or recent.rewarded < MIN_RECENT / 5 <= MIN_RECENT * tx.row.rewarded / max(tx.row.decided, 1)
-        or recent.end - recent.begin < RECENT * tx.row.waited / tx.row.rewarded
-    ):
-        at -= 1
-        recent = _sum([parts[at], recent]) if recent.decided or recent.rewarded else parts[at]
-    young = tx.row.created + MATURE * max(recent.delay, tx.row.waited / tx.row.rewarded)
-    return _sum([part for part in parts[:at] if part.begin >= young]), recent
-
-
-def _silence(tx: Transaction, parts: list[_Part]) -> Iterator[RaisedAlarm]:
-    last = max((index for index, part in enumerate(parts) if part.rewarded), default=-1)
-    before, mature = _sum(parts[: last + 1]), tx.now - MATURE * tx.row.waited / tx.row.rewarded
-    decided = sum(part.decided for part in parts[last + 1 :] if part.end <= mature)
-    if last >= 0 and decided * before.rate >= EXPECTED:
+def _silence(arrivals: Arrivals) -> Iterator[RaisedAlarm]:
+    parts = arrivals.parts
+    last = max(index for index, part in enumerate(parts) if part.rewarded)
+    before = sum(parts[: last + 1], Part())
+    decided = sum(part.decided for part in parts[last + 1 :] if part.end <= arrivals.mature)
+    if decided * before.rate >= EXPECTED:
         since = moment(parts[last].end)
         yield RaisedAlarm(
             "silence",
@@ -148,12 +166,12 @@ def _silence(tx: Transaction, parts: list[_Part]) -> Iterator[RaisedAlarm]:
         )
 
 
-def _enough(before: _Part, recent: _Part) -> bool:
-    return min(before.decided, recent.decided) >= MIN_RECENT
+def _enough(before: Part, recent: Part) -> bool:
+    return min(before.decided, recent.decided) >= MIN_RECENT and before.rewarded >= MIN_RECENT / 5
 
 
-def _delay(before: _Part, recent: _Part) -> Iterator[RaisedAlarm]:
-    enough = _enough(before, recent) and min(before.rewarded, recent.rewarded) >= MIN_RECENT / 5
+def _delay(before: Part, recent: Part) -> Iterator[RaisedAlarm]:
+    enough = _enough(before, recent) and recent.rewarded >= MIN_RECENT / 5
     if enough and recent.delay > DELAY_CHANGE * before.delay and recent.delay > before.delay + 1:
         yield RaisedAlarm(
             "delay",
@@ -164,7 +182,7 @@ def _delay(before: _Part, recent: _Part) -> Iterator[RaisedAlarm]:
         )
 
 
-def _missing(before: _Part, recent: _Part) -> Iterator[RaisedAlarm]:
+def _missing(before: Part, recent: Part) -> Iterator[RaisedAlarm]:
     if not _enough(before, recent):
         return
     pooled = (before.rewarded + recent.rewarded) / (before.decided + recent.decided)
@@ -180,11 +198,11 @@ def _missing(before: _Part, recent: _Part) -> Iterator[RaisedAlarm]:
         )
 
 
-def _failing_arms(tx: Transaction) -> Iterator[RaisedAlarm]:
+def _failing_arms(tx: Transaction, mature: float) -> Iterator[RaisedAlarm]:
     """Yield an alarm for each arm whose decisions hardly ever get a reward, while others do."""
     columns = BATCHES.c.subset, BATCHES.c["count"], BATCHES.c.open
-    mature = BATCHES.c.at < tx.now - MATURE * tx.row.waited / tx.row.rewarded
-    latest = select(*columns).where(BATCHES.c.campaign == tx.id, mature).order_by(BATCHES.c.first.desc())
+    chosen = BATCHES.c.campaign == tx.id, BATCHES.c.at < mature
+    latest = select(*columns).where(*chosen).order_by(BATCHES.c.first.desc())
     decided: Counter[int] = Counter()
     missing: Counter[int] = Counter()
     all_decided = all_missing = 0

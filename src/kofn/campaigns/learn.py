@@ -81,10 +81,12 @@ def write_estimate(tx: Transaction) -> None:
 def _thin_estimates(tx: Transaction) -> None:
     ours = ESTIMATES.c.campaign == tx.id
     steps = list(tx.execute(select(ESTIMATES.c.step).where(ours).order_by(ESTIMATES.c.step)).scalars())
-    if len(steps) > MAX_ESTIMATES:
-        odd = steps[1 : len(steps) // 2 : 2]
-        for some in chunks(odd):
-            tx.execute(ESTIMATES.delete().where(ours, ESTIMATES.c.step.in_(some)))
+    kept = steps
+    while len(kept) > MAX_ESTIMATES:
+        half = len(kept) // 2
+        kept = kept[:half:2] + kept[half:]
+    for some in chunks(sorted(set(steps) - set(kept))):
+        tx.execute(ESTIMATES.delete().where(ours, ESTIMATES.c.step.in_(some)))
 
 
 def insight_of(snapshot: PolicySnapshot) -> Insight | None:

@@ -243,7 +243,8 @@ def _to_version_5(connection: Connection) -> None:
     connection.execute(text(f"UPDATE kofn_campaigns SET plan_total = ({planned})"))
     for old, new in STATES_5.items():
         connection.execute(text("UPDATE kofn_campaigns SET state = :new WHERE state = :old"), {"old": old, "new": new})
-    connection.execute(text("UPDATE kofn_campaigns SET notified = events"))
+    later = "'{\"control_from\": ' || CAST(decided AS TEXT) || '}'"  # rewards of before are not in the new sums
+    connection.execute(text(f"UPDATE kofn_campaigns SET notified = events, options = {later}"))
     _V5.create_all(connection)
 
 

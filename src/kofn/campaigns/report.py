@@ -66,6 +66,7 @@ def insight(tx: Transaction) -> CampaignInsight:
         shipped=tx.roster.names_of(options.shipped[-1]) if row.state == "shipped" else None,
         plays_per_month=_plays_per_month(tx),
         clipped=row.clipped,
+        loss_high=known.loss_high if known else None,
     )
 
 

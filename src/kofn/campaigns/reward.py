@@ -95,6 +95,8 @@ def read_rewards(rewards: Rewards, secret: bytes, *, partial: bool = False) -> R
         for id, reward in pairs:
             with batch.refusing(id):
                 value, place = reward_number(reward), read_id(secret, id)
+                if math.isnan(value):
+                    raise BadReward("a reward must be one number; got nan")
                 if batch.given.setdefault(place, (id, value))[1] != value:
                     first = batch.given[place][1]
                     raise Conflict(f"the batch has two rewards for the decision {id}: {first:g} and {value:g}")
@@ -204,8 +206,6 @@ def _taken(tx: Transaction, reward: float) -> float:
     if tx.options.outside == "widen" and math.isfinite(reward):
         return reward
     if tx.options.outside == "refuse" and not low - slack <= reward <= high + slack:
-        raise outside_range(low, high, shown(reward))
-    if math.isnan(reward):
         raise outside_range(low, high, shown(reward))
     return min(max(reward, low), high)
 

@@ -156,7 +156,8 @@ def _from_format_3(exported: Mapping[str, Any]) -> dict[str, Any]:
     """Return an export of format 3 as format 4: with the columns and the table that version 5 of the store added."""
     new = _with_columns(exported, ADDED_COLUMNS_5)
     state = new["campaign"]["state"]
-    campaign = {**new["campaign"], "state": STATES_5.get(state, state)}
+    options = json.dumps({"control_from": new["campaign"]["decided"]})
+    campaign = {**new["campaign"], "state": STATES_5.get(state, state), "options": options}
     estimates = {"columns": [column.name for column in _columns(ESTIMATES)], "rows": []}
     return {**new, "format": 4, "campaign": campaign, "tables": {**new["tables"], "estimates": estimates}}
 
