@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 from sqlalchemy import select
 
@@ -34,6 +35,9 @@ MIN_RECENT = 500
 """Decisions that the recent part and the part before it have at least; more if rewards are rare: then as many as have
 MIN_RECENT / 5 rewards."""
 
+FACTORS = (1, 4)
+"""Sizes of the recent part in which missing rewards are looked for, in units of the smallest one."""
+
 MISSING_CHANGE, DELAY_CHANGE = 0.25, 2.0
 """The rate of decisions with a reward must fall by this part, and delays grow by this factor, to raise an alarm."""
 
@@ -41,7 +45,7 @@ DEVIATIONS = 6.0
 """Standard deviations by which the rate must have changed. Higher: later, and fewer in error."""
 
 ALWAYS, MIN_ARM = 0.95, 30
-"""An arm fails if this part of at least so many decisions with it have no reward."""
+"""An arm fails if this part of the decisions with it have no reward, of at least MIN_ARM."""
 
 RECENT_BATCHES = 5000
 """Batches of decisions in which arms that fail are looked for, the latest ones."""
@@ -100,14 +104,14 @@ class Arrivals:
         """The time before which decisions are expected to have their reward."""
         return self.now - MATURE * self.all.delay
 
-    @cached_property
-    def split(self) -> tuple[Part, Part]:
-        """The history before, and its recent part: long enough for the delays, with enough decisions.
+    def split(self, factor: int = 1) -> tuple[Part, Part]:
+        """Return the history before, and its recent part: long enough for the delays, with enough decisions.
 
-        The first plays are left out: at first, only fast rewards have arrived.
+        With a larger `factor` it has more decisions, so that smaller changes are seen, later. The first plays are left
+        out: at first, only fast rewards have arrived.
         """
         recent, at = Part(), len(self.parts)
-        enough = MIN_RECENT if self.all.rate >= 0.2 else MIN_RECENT / 5 / max(self.all.rate, 1e-9)
+        enough = factor * (MIN_RECENT if self.all.rate >= 0.2 else MIN_RECENT / 5 / max(self.all.rate, 1e-9))
         while at and (recent.decided < enough or recent.end - recent.begin < RECENT * self.all.delay):
             at -= 1
             recent += self.parts[at]
@@ -118,8 +122,9 @@ class Arrivals:
         """Yield the alarms of how rewards arrive."""
         if self.all.rewarded:
             yield from _silence(self)
-            yield from _delay(*self.split)
-            yield from _missing(*self.split)
+            yield from _delay(*self.split())
+            found = (alarm for factor in FACTORS for alarm in _missing(*self.split(factor)))
+            yield from islice(found, 1)
 
 
 def raised(tx: Transaction, known: Insight | None) -> list[RaisedAlarm]:

@@ -405,7 +405,7 @@ class Campaign:
     def add_arm(self, name: str) -> None:
         """Add an arm, or bring a retired one back. What was learned about the others is kept.
 
-        An arm that comes back is learned anew.
+        An arm that comes back is learned again.
         """
         self._write(lambda tx: learn.add_arm(tx, name))
 

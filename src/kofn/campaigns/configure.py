@@ -11,7 +11,7 @@ from kofn.campaigns.create import decisions_to_keep, seconds
 from kofn.campaigns.expiry import compact_at
 from kofn.campaigns.groups import restart_comparison
 from kofn.campaigns.learn import change_params
-from kofn.campaigns.options import changed
+from kofn.campaigns.options import with_options
 from kofn.campaigns.rows import new_stamp
 from kofn.campaigns.transaction import Transaction
 from kofn.core import BadInput
@@ -28,7 +28,7 @@ def configure(tx: Transaction, given: Mapping[str, Any]) -> None:
         raise BadInput(f"there is no setting {', '.join(unknown)}; the settings are {known}")
     own = {name: value for name, value in given.items() if name not in (*_OF_POLICY, *_OF_ROW)}
     before = tx.options
-    options = changed(before, tx.roster, tx.row.k, own)
+    options = with_options(before, tx.roster, tx.row.k, own)
     if options.outside == "widen" != before.outside:
         tx.snapshot.policy.with_params(reward_range=tx.snapshot.policy.reward_range)
     params = _params(tx, given)

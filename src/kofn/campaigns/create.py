@@ -15,7 +15,7 @@ from sqlalchemy import Connection, select
 from kofn.campaign_settings import CampaignOptions
 from kofn.campaigns.expiry import compact_at
 from kofn.campaigns.learn import write_snapshot
-from kofn.campaigns.options import Options, changed
+from kofn.campaigns.options import Options, with_options
 from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, insert_row, record_text
 from kofn.campaigns.schema import CAMPAIGNS, ROSTERS
 from kofn.campaigns.transaction import NARROWEST, Transaction
@@ -76,7 +76,7 @@ def options_for(names: list[str], k: int, seed: Seed, given: Mapping[str, Any]) 
         known = ", ".join(CampaignOptions.__annotations__)
         raise BadInput(f"there is no option {', '.join(unknown)}; the options are {known}")
     coin = secrets.randbits(62) if seed is None else seed_number(seed) % 2**62
-    return changed(Options(seed=coin), Roster(0, names, list(range(len(names)))), k, given)
+    return with_options(Options(seed=coin), Roster(0, names, list(range(len(names)))), k, given)
 
 
 def new_row(

@@ -20,7 +20,7 @@ CHUNK = 500
 
 
 def logged_decisions(read: Callable[[], AbstractContextManager[Transaction]]) -> Iterator[LoggedDecision]:
-    """Yield the stored decisions, oldest first, with their rewards. Each chunk is read in a transaction of its own."""
+    """Yield the stored decisions, oldest first, with their rewards. Each chunk is read in its own transaction."""
     last = -1
     while True:
         with read() as tx:

@@ -200,13 +200,13 @@ def change_params(tx: Transaction, **changes: Any) -> None:
 
 
 def _change_policy(
-    tx: Transaction, roster: Roster, change: dict[str, Any], changed: Callable[[Policy], Policy]
+    tx: Transaction, roster: Roster, change: dict[str, Any], change_of: Callable[[Policy], Policy]
 ) -> None:
     """Let the policy learn, change it, and log the change with the step at which it happened."""
     before, rows = tx.snapshot, observed_rows(tx)
     policy = copy.deepcopy(before.policy)
     tell_rows(policy, before.roster, rows)
-    policy = changed(policy)
+    policy = change_of(policy)
     new_arms = len(roster.names) - len(before.roster.names)
     played = np.concatenate([plays_per_arm(before, rows), np.zeros(new_arms, np.int64)])
     ours = ROSTERS.c.campaign == tx.id

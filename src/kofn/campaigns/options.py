@@ -73,7 +73,7 @@ def options_from(text: str) -> Options:
     return Options(**given)
 
 
-def changed(options: Options, roster: Roster, k: int, given: Mapping[str, Any]) -> Options:
+def with_options(options: Options, roster: Roster, k: int, given: Mapping[str, Any]) -> Options:
     """Return the options with what the caller gave, checked; or raise BadInput."""
     values = dict(given)
     if "control" in values:

@@ -125,7 +125,7 @@ def _arms(tx: Transaction, known: Insight | None, best: set[int]) -> Iterable[Ar
             numbers = known.effects[index].item(), known.lows[index].item(), known.highs[index].item()
         yield ArmInsight(roster.names[arm], *numbers, plays=plays[arm], best=arm in best, retired=False)
     for arm in sorted(set(range(len(roster.names))) - set(roster.active)):
-        if roster.names[arm] in roster.number_of:  # it came back as a new arm
+        if roster.names[arm] in roster.number_of:  # it is back as a new arm
             continue
         yield ArmInsight(roster.names[arm], None, None, None, plays=plays[arm], best=False, retired=True)
 

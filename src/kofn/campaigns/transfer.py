@@ -29,7 +29,7 @@ from kofn.campaigns.migrations import (
     upgraded_record,
 )
 from kofn.campaigns.names import arm_name, arm_names, campaign_name
-from kofn.campaigns.options import changed, options_from
+from kofn.campaigns.options import options_from, with_options
 from kofn.campaigns.plan_rows import UNLEARNED
 from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, insert_row, subset_from, subset_text
 from kofn.campaigns.schema import ESTIMATES, OF_CAMPAIGN, ROSTERS, STATES
@@ -272,7 +272,7 @@ def _check_options(campaign: CampaignRow, snapshot: PolicySnapshot) -> None:
         _check_subset(subset_text(subset), arms)
         _check(len(subset) == campaign.k, "a subset of its options has another number of arms")
     given = {each: getattr(options, each) for each in CampaignOptions.__annotations__}
-    _check(changed(options, snapshot.roster, campaign.k, given) == options, "its options are not valid")
+    _check(with_options(options, snapshot.roster, campaign.k, given) == options, "its options are not valid")
     _check(campaign.state != "shipped" or bool(options.shipped), "it is shipped without a subset")
     _check(type(options.seed) is int and 0 <= options.seed < 2**62, "its options have a wrong seed")
     _check(type(options.control_from) is int and type(options.store_shipped) is bool, "its options are not valid")
