@@ -16,6 +16,8 @@ from kofn.core.errors import BadReward, BadTally
 ROUNDING = 1e-9
 """Relative slack for totals that were added up in floating point."""
 
+_COUNTS, _NUMBERS = np.dtype(np.int64), np.dtype(float)
+
 
 @dataclass(frozen=True, eq=False)
 class Plan:
@@ -90,8 +92,11 @@ class Tally:
     arms: FloatArray | None = None
 
     def __post_init__(self) -> None:
-        for name, kinds, dtype in (("count", "iu", np.int64), ("total", "iuf", float), ("squares", "iuf", float)):
-            array = np.asarray(getattr(self, name))
+        for name, kinds, dtype in (("count", "iu", _COUNTS), ("total", "iuf", _NUMBERS), ("squares", "iuf", _NUMBERS)):
+            given = getattr(self, name)
+            if isinstance(given, np.ndarray) and given.dtype == dtype:
+                continue
+            array = np.asarray(given)
             if array.dtype.kind not in kinds and array.size:
                 kind = "whole numbers" if kinds == "iu" else "numbers"
                 raise BadTally(f"a tally's {name} must be {kind}, one per row, not {array!r}")
@@ -139,18 +144,18 @@ def check_tally(tally: Tally, plan: Plan, observed: Tally, low: float, high: flo
     rows = (len(plan),)
     if not n.shape == total.shape == squares.shape == rows:
         raise BadTally(f"a tally must have one row for each of the {rows[0]} rows of the plan; got shape {n.shape}")
-    remaining = plan.times - observed.count
     size = max(abs(low), abs(high))
-    slack = ROUNDING * size * n
-    most = (low + high) * total - low * high * n  # since (x - low)(high - x) >= 0
-    fits = (n >= 0) & (n <= remaining)
-    fits &= (total >= low * n - slack) & (total <= high * n + slack)
-    slack *= size
-    fits &= (squares <= most + slack) & (n * squares >= total * total - n * slack)
+    rounding = ROUNDING * size
+    slack = (rounding * size) * n
+    fits = (n >= 0) & (n + observed.count <= plan.times)
+    fits &= total >= (low - rounding) * n
+    fits &= total <= (high + rounding) * n
+    fits &= squares - slack <= (low + high) * total - (low * high) * n  # since (x - low)(high - x) >= 0
+    fits &= n * (squares + slack) >= total * total
     if not fits.all():
         row = int(np.argmin(fits))
-        subset = plan.subset(row)
-        raise _unfit(subset, int(n[row]), int(remaining[row]), float(total[row]), float(squares[row]), low, high)
+        subset, remaining = plan.subset(row), int(plan.times[row] - observed.count[row])
+        raise _unfit(subset, int(n[row]), remaining, float(total[row]), float(squares[row]), low, high)
     if tally.arms is not None:
         _check_arms(tally.arms, n[:, None], plan, low, high)
 
