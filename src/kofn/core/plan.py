@@ -138,8 +138,9 @@ class Tally:
             self.arms[:] += other.arms
 
 
-def check_tally(tally: Tally, plan: Plan, observed: Tally, low: float, high: float) -> None:
+def check_tally(tally: Tally, plan: Plan, observed: Tally | None, low: float, high: float) -> None:
     """Raise BadTally for counts above what is remaining, BadReward for sums that no rewards in the range can have."""
+    remaining = plan.times if observed is None else plan.times - observed.count
     n, total, squares = tally.count, tally.total, tally.squares
     rows = (len(plan),)
     if not n.shape == total.shape == squares.shape == rows:
@@ -147,15 +148,15 @@ def check_tally(tally: Tally, plan: Plan, observed: Tally, low: float, high: flo
     size = max(abs(low), abs(high))
     rounding = ROUNDING * size
     slack = (rounding * size) * n
-    fits = (n >= 0) & (n + observed.count <= plan.times)
+    fits = (n >= 0) & (n <= remaining)
     fits &= total >= (low - rounding) * n
     fits &= total <= (high + rounding) * n
     fits &= squares - slack <= (low + high) * total - (low * high) * n  # since (x - low)(high - x) >= 0
     fits &= n * (squares + slack) >= total * total
     if not fits.all():
         row = int(np.argmin(fits))
-        subset, remaining = plan.subset(row), int(plan.times[row] - observed.count[row])
-        raise _unfit(subset, int(n[row]), remaining, float(total[row]), float(squares[row]), low, high)
+        subset = plan.subset(row)
+        raise _unfit(subset, int(n[row]), int(remaining[row]), float(total[row]), float(squares[row]), low, high)
     if tally.arms is not None:
         _check_arms(tally.arms, n[:, None], plan, low, high)
 

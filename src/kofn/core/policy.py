@@ -375,8 +375,9 @@ class Policy(ABC):
             raise BadTally(
                 f"{self.name} needs the rewards of single arms: give the tally their totals, Tally(..., arms=...)"
             )
-        observed = self._open_plan.observed if plan is None else Tally.zeros(len(plan))
-        check_tally(tallies, plan or self._open_plan.plan, observed, low, high)
+        now = self._open_plan
+        observed = now.observed if plan is None and now.remaining < now.size else None
+        check_tally(tallies, plan or now.plan, observed, low, high)
         n, total, squares = tallies.count, tallies.total, tallies.squares
         arms = tallies.arms if "arms" in self.needs else None
         if (low, high) != (0.0, 1.0):

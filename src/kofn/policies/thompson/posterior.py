@@ -76,8 +76,8 @@ class Prediction(NamedTuple):
 class Posterior(Part):
     """Posterior of the level and of all effects.
 
-    Row 0 of `covariance` belongs to the level, the other rows to the contenders, in order. A changed covariance is a
-    new array: `root` is kept as long as the array is the same.
+    Row 0 of `covariance` belongs to the level, the other rows to the contenders, in order. A changed posterior has a
+    new array as covariance: what is computed from it is kept as long as the array is the same.
     """
 
     fields = Fields(
@@ -100,6 +100,7 @@ class Posterior(Part):
     contenders: IntArray
     covariance: FloatArray
     _rooted: tuple[FloatArray, FloatArray] | None = field(default=None, init=False, repr=False)
+    _predicted: tuple[IntArray, FloatArray, Prediction] | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def at_start(cls, n_arms: int, k: int, value: float, variance: float, constants: Constants) -> Posterior:
@@ -161,9 +162,12 @@ class Posterior(Part):
         return rows.plus(products.sum(axis=1), self.variance[rows.arm])
 
     def predict(self, subsets: IntArray) -> Prediction:
-        """Return what is known about these subsets."""
-        rows = self.relative(subsets)
-        return Prediction(rows, self.odds(rows), self.spread(rows, with_level=True))
+        """Return what is known about these subsets; computed once for a plan."""
+        if self._predicted is None or self._predicted[0] is not subsets or self._predicted[1] is not self.covariance:
+            rows = self.relative(subsets)
+            found = Prediction(rows, self.odds(rows), self.spread(rows, with_level=True))
+            self._predicted = subsets, self.covariance, found
+        return self._predicted[2]
 
     @property
     def root(self) -> FloatArray:
@@ -190,6 +194,7 @@ class Posterior(Part):
         be mixed with variances alone: the same information would be counted again with every plan.
         """
         rows, before, spread = predicted
+        self._predicted = None
         if len(rows.row):
             self._learn_mixed(predicted, rewards, weights)
         else:
@@ -309,21 +314,12 @@ class Posterior(Part):
 
     def _change_incumbent(self, incumbent: IntArray) -> None:
         """Make the level that of a new incumbent."""
-        by = np.zeros(len(self.contenders) + 1)
-        by[0] = 1.0
-        independent = 0.0
-        before, after = set(self.incumbent.tolist()), set(incumbent.tolist())
-        for swapped, sign in ((after - before, 1.0), (before - after, -1.0)):
-            arms = np.array(sorted(swapped), np.int64)
-            self.level += sign * float(self.mean[arms].sum())
-            dense = np.isin(arms, self.contenders)
-            by[1 + np.searchsorted(self.contenders, arms[dense])] = sign
-            independent += float(self.variance[arms[~dense]].sum())
-        with_level = self.covariance @ by
+        rows, odds, spread = self.predict(incumbent[None, :])
+        with_level = rows.x[0].dot(self.covariance)
         self.covariance = self.covariance.copy()
         self.covariance[0], self.covariance[:, 0] = with_level, with_level
-        self.covariance[0, 0] = float(by @ with_level) + independent
-        self.incumbent = incumbent
+        self.covariance[0, 0] = spread[0]
+        self.level, self.incumbent = float(odds[0]), incumbent
 
     def _add_variance(self, added: float) -> None:
         """Add to the variance of each effect, up to the prior's."""
