@@ -35,22 +35,21 @@ PLANS = 128
 plays take 135 plans. Higher: late changes are found earlier, early ones later."""
 
 TINY = 1e-300
-"""Smallest variance that is divided by: rewards that are all alike have none, and no deviation."""
+"""Added to variances before dividing by them: rewards that are all alike have none, and no deviation."""
 
 LARGEST = 600.0
 """Largest logarithm of an e-value, so that numbers stay in the range of floats."""
 
 
-def log_e_values(deviation: Any, variance: Any, count: Any, width: float = 1.0) -> FloatArray:
+def log_e_values(deviation: Any, variance: Any, count: Any, width: float = 1.0) -> Any:
     """Return the log e-values of deviations of means of `count` rewards: N(0, 1 + ALTERNATIVE) against N(0, 1).
 
     The term |deviation| width / (2 count) is like Bernstein's: means of few or rare rewards have heavy tails. `width`
     is that of the range in which rewards lie.
     """
-    scale = INFLATION * variance + abs(deviation) * width / (2 * count)
-    squared = deviation**2 / np.maximum(scale, TINY)
-    log = ALTERNATIVE / (1 + ALTERNATIVE) * squared / 2 - math.log1p(ALTERNATIVE) / 2
-    return np.asarray(np.minimum(log, LARGEST), float)
+    scale = INFLATION * variance + abs(deviation) * (width / 2) / count + TINY
+    gain, price = ALTERNATIVE / (1 + ALTERNATIVE) / 2, math.log1p(ALTERNATIVE) / 2
+    return np.minimum(gain * (deviation * deviation / scale) - price, LARGEST)
 
 
 @dataclass
@@ -66,9 +65,9 @@ class Evidence(Part):
     def include(self, log_e: float, plays: int) -> None:
         """Include the e-value of the plan that ended after `plays` plays."""
         self.steps += 1
-        weight = PLANS / ((self.steps + PLANS - 1) * (self.steps + PLANS))
-        begun = np.logaddexp(self.log_sum, math.log(weight))
-        self.log_sum = min(max(float(begun) + log_e, -2 * LARGEST), 2 * LARGEST)
+        weight = math.log(PLANS / ((self.steps + PLANS - 1) * (self.steps + PLANS)))
+        begun = max(self.log_sum, weight) + math.log1p(math.exp(-abs(self.log_sum - weight)))
+        self.log_sum = min(max(begun + log_e, -2 * LARGEST), 2 * LARGEST)
         if not self.since and self.log_sum > -math.log(ALPHA):
             self.since = plays
 

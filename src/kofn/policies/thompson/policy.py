@@ -227,7 +227,8 @@ class Thompson(Randomised):
             number, swaps = number[number < draws - 1], swaps[number < draws - 1]  # value: the last draw plays it
         if not len(swaps):
             return Plan.one(incumbent, plays)
-        swaps, times = _merged(swaps, shares(plays, draws)[number])
+        each, more = divmod(plays, draws)
+        swaps, times = _merged(swaps, each + (number < more))
         subsets = np.concatenate([swaps, incumbent[None, :]])
         times = np.minimum(times, self._longest(subsets)[:-1]).astype(np.int64)
         left = plays - int(times.sum())
@@ -239,9 +240,9 @@ class Thompson(Randomised):
         A draw is frozen for the whole plan. Without the limit, one draw of 256 would give thousands of plays to an arm
         with ten, long after their rewards have shown that it is bad.
         """
-        rows, odds, _ = self._posterior.predict(subsets)
-        value = expit(odds)
-        unknown = self._posterior.spread(rows, with_level=False) * value * (1 - value)
+        predicted = self._posterior.predict(subsets)
+        value = expit(predicted.odds)
+        unknown = predicted.apart * value * (1 - value)
         most = np.ceil(self.constants.information * self._noise.dispersion / np.maximum(unknown, TINY * TINY))
         return np.maximum(most, 1.0)
 

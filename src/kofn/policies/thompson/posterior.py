@@ -65,11 +65,15 @@ class Rows(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """Subsets relative to the incumbent, with the mean and the variance of their log odds."""
+    """Subsets relative to the incumbent, with the mean and the variance of their log odds.
+
+    `apart` is the variance of the difference between their log odds and the incumbent's.
+    """
 
     rows: Rows
     odds: FloatArray
     spread: FloatArray
+    apart: FloatArray
 
 
 @dataclass
@@ -153,20 +157,14 @@ class Posterior(Part):
         dense = rows.x[:, 1:].dot(self.mean[self.contenders]) + self.level
         return rows.plus(dense, rows.sign * self.mean[rows.arm])
 
-    def spread(self, rows: Rows, *, with_level: bool) -> FloatArray:
-        """Return the variance of each row's log odds, with or without that of the level."""
-        first = 0 if with_level else 1
-        x = rows.x[:, first:]
-        products = x.dot(self.covariance[first:, first:])
-        products *= x
-        return rows.plus(products.sum(axis=1), self.variance[rows.arm])
-
     def predict(self, subsets: IntArray) -> Prediction:
         """Return what is known about these subsets; computed once for a plan."""
         if self._predicted is None or self._predicted[0] is not subsets or self._predicted[1] is not self.covariance:
             rows = self.relative(subsets)
-            found = Prediction(rows, self.odds(rows), self.spread(rows, with_level=True))
-            self._predicted = subsets, self.covariance, found
+            x, of_level = rows.x[:, 1:], self.covariance[0]
+            apart = rows.plus((x.dot(self.covariance[1:, 1:]) * x).sum(axis=1), self.variance[rows.arm])
+            spread = apart + 2 * x.dot(of_level[1:]) + of_level[0]
+            self._predicted = subsets, self.covariance, Prediction(rows, self.odds(rows), spread, apart)
         return self._predicted[2]
 
     @property
@@ -193,7 +191,7 @@ class Posterior(Part):
         A row with an arm that is not a contender updates only such arms. The contenders' covariance is too precise to
         be mixed with variances alone: the same information would be counted again with every plan.
         """
-        rows, before, spread = predicted
+        rows, before, spread, _ = predicted
         self._predicted = None
         if len(rows.row):
             self._learn_mixed(predicted, rewards, weights)
@@ -211,7 +209,7 @@ class Posterior(Part):
 
     def _learn_mixed(self, predicted: Prediction, rewards: FloatArray, weights: FloatArray) -> None:
         """Update with rows of which some have an arm that is not a contender."""
-        rows, before, _ = predicted
+        rows, before = predicted.rows, predicted.odds
         dense = np.bincount(rows.row, minlength=len(before)) == 0
         mixed = (~dense).nonzero()[0]
         for start in range(0, len(mixed), ROWS_AT_ONCE):
@@ -226,7 +224,7 @@ class Posterior(Part):
         The level and the effects are their means + root z, with z standard normal before the rows.
         """
         root = self.root
-        a, one = x.dot(root), np.identity(len(root))
+        a, one = x.dot(root), _identity(len(root))
         z, odds = np.zeros(len(root)), before
         for _ in range(NEWTON_STEPS):
             value = expit(odds)
@@ -314,12 +312,12 @@ class Posterior(Part):
 
     def _change_incumbent(self, incumbent: IntArray) -> None:
         """Make the level that of a new incumbent."""
-        rows, odds, spread = self.predict(incumbent[None, :])
-        with_level = rows.x[0].dot(self.covariance)
+        new = self.predict(incumbent[None, :])
+        with_level = new.rows.x[0].dot(self.covariance)
         self.covariance = self.covariance.copy()
         self.covariance[0], self.covariance[:, 0] = with_level, with_level
-        self.covariance[0, 0] = spread[0]
-        self.level, self.incumbent = float(odds[0]), incumbent
+        self.covariance[0, 0] = new.spread[0]
+        self.level, self.incumbent = float(new.odds[0]), incumbent
 
     def _add_variance(self, added: float) -> None:
         """Add to the variance of each effect, up to the prior's."""
@@ -401,6 +399,11 @@ class Posterior(Part):
             cholesky(self.covariance)
         except np.linalg.LinAlgError:
             raise BadRecord("covariance must be positive definite") from None
+
+
+@lru_cache
+def _identity(size: int) -> FloatArray:
+    return np.identity(size)
 
 
 @lru_cache
