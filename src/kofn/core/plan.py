@@ -146,11 +146,11 @@ def check_tally(tally: Tally, plan: Plan, observed: Tally | None, low: float, hi
     if not n.shape == total.shape == squares.shape == rows:
         raise BadTally(f"a tally must have one row for each of the {rows[0]} rows of the plan; got shape {n.shape}")
     size = max(abs(low), abs(high))
-    rounding = ROUNDING * size
-    slack = (rounding * size) * n
+    slack = (ROUNDING * size * size) * n
     fits = (n >= 0) & (n <= remaining)
-    fits &= total >= (low - rounding) * n
-    fits &= total <= (high + rounding) * n
+    if size > high - low:  # else it follows from the squares, up to rounding
+        fits &= total >= (low - ROUNDING * size) * n
+        fits &= total <= (high + ROUNDING * size) * n
     fits &= squares - slack <= (low + high) * total - (low * high) * n  # since (x - low)(high - x) >= 0
     fits &= n * (squares + slack) >= total * total
     if not fits.all():

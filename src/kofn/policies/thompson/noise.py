@@ -134,7 +134,8 @@ class Noise(Part):
         squared = np.minimum(n * (mean - value) ** 2, 4 * binomial + 1 / n)
         self.variation += float(within.sum() + trust.dot(squared))
         self.largest_variation += float(largest.sum() + trust.dot(binomial))
-        return (within + constants.shrinkage * self.dispersion) / (largest + constants.shrinkage)
+        dispersion: FloatArray = (within + constants.shrinkage * self.dispersion) / (largest + constants.shrinkage)
+        return dispersion
 
     def rescale(self, variance: float, largest: float) -> None:
         """Change the unit of rewards: multiply variances and largest variances by these factors."""

@@ -199,7 +199,7 @@ class Thompson(Randomised):
         rng = self._rng()
         if not self._learned:
             return sweeps(self.n_arms, self.k, 1, rng)
-        plays = tenth(min(self._learned, self._params["half_life"] or self._learned))
+        plays = max(tenth(min(self._learned, self._params["half_life"] or self._learned)), self.constants.shortest)
         if self._guarantee is not None:
             plays = min(plays, self._guarantee.longest(plays))
         comparisons = self._comparisons(plays)
@@ -221,30 +221,28 @@ class Thompson(Randomised):
     def _draw(self, plays: int, rng: np.random.Generator) -> Plan:
         """Return a plan of draws from the posterior."""
         incumbent, draws = self._posterior.incumbent, min(self.constants.draws, plays)
-        dispersion = self._noise.dispersion
-        number, swaps = draws_that_swap(self._posterior, draws, rng, self.constants, dispersion)
+        number, swaps = draws_that_swap(self._posterior, draws, rng, self.constants, self._noise.dispersion)
         if len(self._posterior.contenders) < self.n_arms:  # rows with other arms than contenders hide the incumbent's
             number, swaps = number[number < draws - 1], swaps[number < draws - 1]  # value: the last draw plays it
         if not len(swaps):
-            return Plan.one(incumbent, plays)
+            return Plan(incumbent[None, :], np.array([plays]))
         each, more = divmod(plays, draws)
-        swaps, times = _merged(swaps, each + (number < more))
-        subsets = np.concatenate([swaps, incumbent[None, :]])
-        times = np.minimum(times, self._longest(subsets)[:-1]).astype(np.int64)
-        left = plays - int(times.sum())
-        return Plan(subsets, np.concatenate([times, [left]])) if left else Plan(swaps, times)
+        return self._limited(*_merged(swaps, each + (number < more)), plays)
 
-    def _longest(self, subsets: IntArray) -> FloatArray:
-        """Return the plays of each swap that double the information about it; the incumbent gets the rest.
+    def _limited(self, swaps: IntArray, times: NDArray[np.int64], plays: int) -> Plan:
+        """Limit each swap to the plays that double the information about it; the incumbent gets the rest of `plays`.
 
         A draw is frozen for the whole plan. Without the limit, one draw of 256 would give thousands of plays to an arm
         with ten, long after their rewards have shown that it is bad.
         """
-        predicted = self._posterior.predict(subsets)
+        subsets = np.concatenate([swaps, self._posterior.incumbent[None, :]])
+        predicted = self._posterior.predict(subsets)  # of all rows: the update needs it too
         value = expit(predicted.odds)
-        unknown = predicted.apart * value * (1 - value)
-        most = np.ceil(self.constants.information * self._noise.dispersion / np.maximum(unknown, TINY * TINY))
-        return np.maximum(most, 1.0)
+        unknown = np.maximum(predicted.apart * value * (1 - value), TINY * TINY)
+        most = np.maximum(np.ceil(self.constants.information * self._noise.dispersion / unknown), 1.0)
+        times = np.minimum(times, most[:-1]).astype(np.int64)
+        left = plays - int(times.sum())
+        return Plan(subsets, np.concatenate([times, [left]])) if left else Plan(swaps, times)
 
     def _comparisons(self, plays: int) -> Comparisons | None:
         """Return the guarantee's part of a plan of `plays` plays; its rows are the last ones of the plan."""

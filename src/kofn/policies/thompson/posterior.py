@@ -174,12 +174,17 @@ class Posterior(Part):
             self._rooted = self.covariance, cholesky(self.covariance)
         return self._rooted[1]
 
+    def edges(self) -> tuple[float, float]:
+        """Return the mean effects of the incumbent's weakest arm and of the strongest other arm."""
+        others = self.mean.copy()
+        others[self.incumbent] = -math.inf
+        return float(self.mean[self.incumbent].min()), float(others.max())
+
     @property
     def boundary(self) -> float:
         """The effect halfway between the incumbent's weakest arm and the strongest other arm."""
-        outside = np.ones(len(self.mean), bool)
-        outside[self.incumbent] = False
-        return float(self.mean[self.incumbent].min() + self.mean[outside].max()) / 2
+        weakest, strongest = self.edges()
+        return (weakest + strongest) / 2
 
     # The update.
 
@@ -195,9 +200,9 @@ class Posterior(Part):
         self._predicted = None
         if len(rows.row):
             self._learn_mixed(predicted, rewards, weights)
+            odds = self.odds(rows)
         else:
-            self._learn_contenders(rows.x, before, rewards, weights)
-        odds = self.odds(rows)
+            odds = self._learn_contenders(rows.x, before, rewards, weights)
         surprise = float((abs(odds - before) - constants.surprise * np.sqrt(spread)).max())
         self._move(subsets, odds)
         if self.level > self.highest_level:
@@ -218,10 +223,13 @@ class Posterior(Part):
         if len(mixed) < len(before):
             self._learn_contenders(rows.x[dense], before[dense], rewards[dense], weights[dense])
 
-    def _learn_contenders(self, x: FloatArray, before: FloatArray, rewards: FloatArray, weights: FloatArray) -> None:
+    def _learn_contenders(
+        self, x: FloatArray, before: FloatArray, rewards: FloatArray, weights: FloatArray
+    ) -> FloatArray:
         """Condition the level and the contenders on rows without other arms, by a Laplace approximation at the mode.
 
-        The level and the effects are their means + root z, with z standard normal before the rows.
+        The level and the effects are their means + root z, with z standard normal before the rows. Return the log odds
+        of the rows at the mode.
         """
         root = self.root
         a, one = x.dot(root), _identity(len(root))
@@ -231,12 +239,13 @@ class Posterior(Part):
             curvature = weights * np.maximum(value * (1 - value), TINY)
             precision = (a * curvature[:, None]).T.dot(a)
             precision += one
-            factor, _ = dpotrf(precision, lower=1)
+            factor, _ = dpotrf(precision.T, lower=1, overwrite_a=1)  # symmetric; .T is in LAPACK's order
             step, _ = dpotrs(factor, (weights * (rewards - value)).dot(a) - z, lower=1)
             by = a.dot(step)
             longest = float(abs(by).max())
-            short = min(1.0, LONGEST_STEP / max(longest, TINY))
-            z, odds = z + short * step, odds + short * by
+            if longest > LONGEST_STEP:
+                step, by = step * (LONGEST_STEP / longest), by * (LONGEST_STEP / longest)
+            z, odds = z + step, odds + by
             if longest < CONVERGED:
                 break
         shift = root.dot(z)
@@ -244,9 +253,10 @@ class Posterior(Part):
         self.level += float(shift[0])
         self.mean[self.contenders] += shift[1:]
         self._set_covariance(half)
+        return odds
 
     def _set_covariance(self, half: FloatArray) -> None:
-        """Set the covariance to H^T H, for H = `half`; if all arms are contenders, of effects relative to their average.
+        """Set the covariance to half^T half; if all arms are contenders, that of effects relative to their average.
 
         A shift of all effects changes no swap. Before there is an incumbent, it changes the level.
         """

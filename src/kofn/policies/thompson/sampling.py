@@ -49,13 +49,16 @@ def draws_that_swap(
     mean, incumbent = posterior.mean, posterior.incumbent
     inside = np.zeros(len(mean), bool)
     inside[incumbent] = True
-    weakest, strongest = _drawn_extremes(posterior, inside, draws, rng, constants)
+    edges = posterior.edges()
+    stretch = spread_factor(posterior, inside, edges)
+    most = min(constants.swaps, len(incumbent), len(mean) - len(incumbent))
+    weakest, strongest = _drawn_extremes(posterior, inside, stretch, most, draws, rng)
     better = (strongest.highest > -weakest.highest).nonzero()[0]
     if not len(better):
         return better, incumbent[None, :].repeat(0, axis=0)
     noise = math.sqrt(dispersion / float(expit(posterior.level) * expit(-posterior.level)))
-    free = float(mean[incumbent].min() - mean[~inside].max()) < constants.free * noise
-    most = weakest.most if free else 1
+    free = edges[0] - edges[1] < constants.free * noise
+    most = most if free else 1
     leave, come = weakest.ranked(better, most), strongest.ranked(better, most)
     arms = come.arm
     if most > 1:
@@ -70,14 +73,16 @@ def draws_that_swap(
 
 
 def _drawn_extremes(
-    posterior: Posterior, inside: NDArray[np.bool_], draws: int, rng: np.random.Generator, constants: Constants
+    posterior: Posterior,
+    inside: NDArray[np.bool_],
+    stretch: FloatArray,
+    most: int,
+    draws: int,
+    rng: np.random.Generator,
 ) -> tuple[_Extremes, _Extremes]:
     """Return the weakest arms of the incumbent in each draw, their values negated, and the strongest other arms."""
     mean, contenders = posterior.mean, posterior.contenders
-    stretch = spread_factor(posterior, inside)
-    dense = _correlated(stretch[contenders, None] * posterior.root[1:], draws, rng)
-    dense += mean[contenders, None]
-    most = min(constants.swaps, len(posterior.incumbent), len(mean) - len(posterior.incumbent))
+    dense = _drawn(mean[contenders, None], stretch[contenders, None] * posterior.root[1:], draws, rng)
     within = inside[contenders]
     weakest = _Extremes(-dense[within].T, contenders[within], most)
     strongest = _Extremes(dense[~within].T, contenders[~within], most)
@@ -92,16 +97,21 @@ def _drawn_extremes(
     return weakest, strongest
 
 
-def _correlated(root: FloatArray, draws: int, rng: np.random.Generator) -> FloatArray:
-    """Return draws of numbers with mean 0 and covariance root root^T, a column per draw.
+def _drawn(mean: FloatArray, root: FloatArray, draws: int, rng: np.random.Generator) -> FloatArray:
+    """Return draws from N(mean, root root^T), a column per draw.
 
-    Each of the second half is one of the first with the other sign (antithetic): half the work, and less chance.
+    Deviations from the mean in the second half are those of the first half negated (antithetic): half the work, and
+    averages over all draws vary less.
     """
-    half = root.dot(rng.standard_normal((root.shape[1], (draws + 1) // 2)))
-    return np.concatenate([half, -half[:, : draws // 2]], axis=1)
+    first = (draws + 1) // 2
+    deviation = root.dot(rng.standard_normal((root.shape[1], first)))
+    drawn = np.empty((len(mean), draws))
+    np.add(mean, deviation, out=drawn[:, :first])
+    np.subtract(mean, deviation[:, : draws - first], out=drawn[:, first:])
+    return drawn
 
 
-def spread_factor(posterior: Posterior, inside: NDArray[np.bool_]) -> FloatArray:
+def spread_factor(posterior: Posterior, inside: NDArray[np.bool_], edges: tuple[float, float]) -> FloatArray:
     """Return the factor by which each arm's draws are spread wider than its standard deviation.
 
     A draw matters where an arm passes the arm that it could be swapped with, at the incumbent's odds. The Gaussian at
@@ -111,8 +121,7 @@ def spread_factor(posterior: Posterior, inside: NDArray[np.bool_]) -> FloatArray
     The factor applies only as far as an arm has been played. Otherwise, of a hundred thousand arms, the strongest draw
     would nearly always be that of an unknown arm.
     """
-    mean = posterior.mean
-    weakest, strongest = mean[posterior.incumbent].min(), mean[~inside].max()
+    mean, (weakest, strongest) = posterior.mean, edges
     below = np.where(inside, mean - strongest, weakest - mean)
     below = np.minimum(np.maximum(below, NEAREST), FARTHEST)
     # At a high level, failures are counted instead: equal, but rounding would hide differences between values near 1.
