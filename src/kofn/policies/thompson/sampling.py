@@ -57,19 +57,21 @@ def draws_that_swap(
     if not len(better):
         return better, incumbent[None, :].repeat(0, axis=0)
     noise = math.sqrt(dispersion / float(expit(posterior.level) * expit(-posterior.level)))
-    free = edges[0] - edges[1] < constants.free * noise
-    most = most if free else 1
+    most = most if edges[0] - edges[1] < constants.free * noise else 1
     leave, come = weakest.ranked(better, most), strongest.ranked(better, most)
-    arms = come.arm
-    if most > 1:
-        swapped = come.value > -leave.value
-        lost = np.maximum(mean[leave.arm[:, 1:]] - mean[come.arm[:, 1:]], 0.0).cumsum(axis=1)
-        swapped[:, 1:] &= lost < constants.free * noise
-        arms = np.where(np.logical_and.accumulate(swapped, axis=1), come.arm, leave.arm)
+    arms = come.arm if most == 1 else _paying_arms(leave, come, mean, constants.free * noise)
     subsets = incumbent[None, :].repeat(len(better), axis=0)
     subsets[np.arange(len(better))[:, None], incumbent.searchsorted(leave.arm)] = arms
     subsets.sort(axis=1)
     return better, subsets
+
+
+def _paying_arms(leave: _Extremes, come: _Extremes, mean: FloatArray, free: float) -> IntArray:
+    """Return the arms that take the places of those that may leave: others, as long as that pays and is free."""
+    swapped = come.value > -leave.value
+    lost = np.maximum(mean[leave.arm[:, 1:]] - mean[come.arm[:, 1:]], 0.0).cumsum(axis=1)
+    swapped[:, 1:] &= lost < free
+    return np.where(np.logical_and.accumulate(swapped, axis=1), come.arm, leave.arm)
 
 
 def _drawn_extremes(
