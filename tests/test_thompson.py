@@ -193,11 +193,11 @@ def test_a_plan_does_not_more_than_double_what_is_known_of_a_swap() -> None:
     policy._posterior = Posterior(arms[:1], 2.0, 9.0, 1.0, mean, variance, arms, np.diag([1e-9, *variance]))
     policy._noise = Noise(0.5, 1.0, 1e-9, Range(0.0, 1.0))
     few = math.ceil(0.5 / (0.9 * expit(1.0) * expit(-1.0)))
-    planned = policy._limited(arms[:, None], np.array([100, 160, 100, 40]))
+    planned = policy._limited(arms[1:, None], np.array([160, 100, 40]), 400)
     assert dict(planned) == {(1,): 160, (2,): few, (3,): 1, (0,): 400 - 160 - few - 1}
-    without = policy._limited(arms[2:, None], np.array([100, 100]))  # a plan without the incumbent has it then
+    without = policy._limited(arms[2:, None], np.array([100, 100]), 200)  # draws without the incumbent: it gets a row
     assert dict(without) == {(2,): few, (3,): 1, (0,): 200 - few - 1}
-    assert dict(policy._limited(arms[2:, None], np.array([1, 1]))) == {(2,): 1, (3,): 1}
+    assert dict(policy._limited(arms[2:, None], np.array([1, 1]), 2)) == {(2,): 1, (3,): 1}
 
 
 def test_a_plan_is_a_tenth_of_the_plays_so_far_and_in_the_end_one_swap_from_the_incumbent() -> None:
@@ -207,7 +207,7 @@ def test_a_plan_is_a_tenth_of_the_plays_so_far_and_in_the_end_one_swap_from_the_
     rng, told = np.random.default_rng(1), 0
     for turn in range(75):
         plan = policy.plan()
-        assert plan.plays == (4 if turn == 0 else max(1, told // 10))
+        assert plan.plays == max(4, told // 10)
         assert len(plan) <= 257
         if turn > 60:
             assert all(len(set(subset) - set(policy.best())) <= 1 for subset, _ in plan)
@@ -249,7 +249,7 @@ def test_late_rewards_cost_what_the_delay_must_cost_and_little_more() -> None:
 
 
 def test_what_is_played_while_a_plan_is_out_is_drawn_too() -> None:
-    policy = Thompson(12, 3, seed=1)
+    policy = Thompson(12, 3, seed=2)
     for learned in (0, 2000):  # the same policy: each plan has draws of its own
         earn(policy, mean_of(np.linspace(0.45, 0.55, 12)), learned, np.random.default_rng(1))
         plan = policy.plan()

@@ -42,10 +42,14 @@ from kofn.policies.thompson.guarantee import Comparisons, Guarantee
 from kofn.policies.thompson.insight import losses
 from kofn.policies.thompson.noise import Noise, Range
 from kofn.policies.thompson.posterior import TINY, Posterior
-from kofn.policies.thompson.sampling import draw_swaps
+from kofn.policies.thompson.sampling import draw_swaps, draws_that_swap
 
-FOR_FILLERS, FOR_INSIGHT, FOR_LOSS = 1, 3, 4
-"""Purposes of the random generators beside the one that draws the plan."""
+FOR_PLAN, FOR_FILLERS, FOR_INSIGHT, FOR_LOSS, PURPOSES = 0, 1, 3, 4, 8
+"""Purposes of random numbers, and an upper limit of their number."""
+
+STRIDE = 0x9E3779B97F4A7C15F39CC0605CEDC835
+"""Steps of the random generator between two streams: 2^128 times the golden ratio, as in NumPy's `jumped`, so that
+streams neither overlap nor resemble each other."""
 
 MOST_HALF_LIVES = 20.0
 """Most half-lives forgotten at once, so that numbers stay in the range of floats: a millionth is left."""
@@ -97,6 +101,8 @@ class Thompson(Randomised):
         if guarantee and half_life is not None:
             raise BadInput("a guarantee holds only if the problem does not change: give guarantee=True or half_life=")
         super().__init__(n_arms, k, half_life=half_life, guarantee=guarantee, **options)
+        self._bits = np.random.PCG64(self._params["seed"])
+        self._bits_at_start = self._bits.state
         self._learned = 0
         self._posterior = Posterior.at_start(self.n_arms, self.k, 0.5, 1.0, self.constants)
         self._noise = Noise(1.0, 1.0, 1.0, Range())
@@ -213,6 +219,16 @@ class Thompson(Randomised):
         fresh._begin()
         return fresh
 
+    def _rng(self, *purpose: int) -> np.random.Generator:
+        """Return the generator of the next plan, or of another purpose beside it; it is valid until the next call.
+
+        All use the same bits, moved to another place: that takes a fifth of the time of making a new generator.
+        """
+        number = self.updates * PURPOSES + (purpose[0] if purpose else FOR_PLAN)
+        self._bits.state = self._bits_at_start
+        self._bits.advance(number * STRIDE % 2**128)
+        return np.random.Generator(self._bits)
+
     @property
     def _range(self) -> Range:
         return self._noise.range
@@ -226,12 +242,14 @@ class Thompson(Randomised):
         rng = self._rng()
         if not self._learned:
             return sweeps(self.n_arms, self.k, 1, rng)
-        plays = tenth(min(self._learned, self._params["half_life"] or self._learned))
+        plays = max(tenth(min(self._learned, self._params["half_life"] or self._learned)), self.constants.shortest)
         if self._guarantee is not None:
             plays = min(plays, self._guarantee.longest(plays))
         comparisons = self._comparisons(plays)
         rest = plays - (comparisons.plan.plays if comparisons else 0)
         plan = (self._draw if self._knows else self._sweep)(rest, rng)
+        if self._guarantee is None:
+            return plan
         if comparisons is None:
             return Plan(self._corrected(plan.subsets), plan.times)
         subsets = np.concatenate([self._corrected(plan.subsets), comparisons.plan.subsets])
@@ -245,29 +263,29 @@ class Thompson(Randomised):
 
     def _draw(self, plays: int, rng: np.random.Generator) -> Plan:
         """Return a plan of draws from the posterior."""
-        draws = min(self.constants.draws, plays)
-        swaps = draw_swaps(self._posterior, draws, rng, self.constants, self._noise.dispersion)
-        if len(self._posterior.contenders) < self.n_arms:
-            swaps[-1] = self._posterior.incumbent  # other rows have arms that are not contenders: they hide its value
-        return self._limited(*_merged(swaps, shares(plays, draws)))
+        incumbent, draws = self._posterior.incumbent, min(self.constants.draws, plays)
+        number, swaps = draws_that_swap(self._posterior, draws, rng, self.constants, self._noise.dispersion)
+        if len(self._posterior.contenders) < self.n_arms:  # rows with other arms than contenders hide the incumbent's
+            number, swaps = number[number < draws - 1], swaps[number < draws - 1]  # value: the last draw plays it
+        if not len(swaps):
+            return Plan(incumbent[None, :], np.array([plays]))
+        each, more = divmod(plays, draws)
+        return self._limited(*_merged(swaps, each + (number < more)), plays)
 
-    def _limited(self, subsets: IntArray, times: NDArray[np.int64]) -> Plan:
-        """Limit each swap to the plays that double the information about it; the incumbent gets the rest.
+    def _limited(self, swaps: IntArray, times: NDArray[np.int64], plays: int) -> Plan:
+        """Limit each swap to the plays that double the information about it; the incumbent gets the rest of `plays`.
 
         A draw is frozen for the whole plan. Without the limit, one draw of 256 would give thousands of plays to an arm
         with ten, long after their rewards have shown that it is bad.
         """
-        posterior, all_plays = self._posterior, int(times.sum())
-        rows = posterior.relative(subsets)
-        value = expit(posterior.odds(rows))
-        known = 1 / np.maximum(posterior.spread(rows, with_level=False) * value * (1 - value), TINY * TINY)
-        most = np.ceil(self.constants.information * self._noise.dispersion * known)
-        times = np.minimum(times, np.maximum(1, most)).astype(np.int64)
-        held = (subsets == posterior.incumbent).all(axis=1)
-        times[held] = 0
-        if left := all_plays - int(times.sum()):
-            subsets, times = np.vstack([subsets[~held], posterior.incumbent]), np.append(times[~held], left)
-        return Plan(subsets, times)
+        subsets = np.concatenate([swaps, self._posterior.incumbent[None, :]])
+        predicted = self._posterior.predict(subsets)  # of all rows: the update needs it too
+        value = expit(predicted.odds)
+        unknown = np.maximum(predicted.apart * value * (1 - value), TINY * TINY)
+        most = np.maximum(np.ceil(self.constants.information * self._noise.dispersion / unknown), 1.0)
+        times = np.minimum(times, most[:-1]).astype(np.int64)
+        left = plays - int(times.sum())
+        return Plan(subsets, np.concatenate([times, [left]])) if left else Plan(swaps, times)
 
     def _comparisons(self, plays: int) -> Comparisons | None:
         """Return the guarantee's part of a plan of `plays` plays; its rows are the last ones of the plan."""
@@ -385,8 +403,11 @@ def _upgraded(state: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _merged(subsets: IntArray, times: IntArray) -> tuple[IntArray, NDArray[np.int64]]:
     """Return the distinct rows, and the sum of the times of each; rows are compared by a 64-bit hash."""
-    _, first, which = np.unique(subsets @ _multipliers(subsets.shape[1]), return_index=True, return_inverse=True)
-    return subsets[first], np.bincount(which, times).astype(np.int64)
+    keys = subsets.dot(_multipliers(subsets.shape[1]))
+    order = keys.argsort()
+    keys = keys[order]
+    first = np.concatenate([[0], (keys[1:] != keys[:-1]).nonzero()[0] + 1])
+    return subsets[order[first]], np.add.reduceat(times[order], first)
 
 
 @lru_cache
