@@ -150,7 +150,8 @@ def test_everything_is_as_it_was(migrated: Store, old: Old, name: str) -> None:
     known, campaign = old.known[name], Campaign.open(name, store=migrated)
     insight, summary = campaign.insight(), campaign.summary()
     assert insight.best == campaign.best() == known["best"]
-    assert (insight.value, insight.probability_best) == (known["value"], known["probability_best"])
+    assert insight.value == known["value"]
+    assert insight.probability_best == pytest.approx(known["probability_best"], abs=0.1)  # from other draws
     arms = [[arm.name, arm.effect, arm.plays, arm.retired] for arm in insight.arms]
     assert arms == known["arms"]
     counts = {each: getattr(summary, each) for each in ("plays", "rewards", "mean", "in_flight", "expired", "state")}
@@ -169,7 +170,7 @@ def test_it_verifies_and_continues(migrated: Store, old: Old, name: str) -> None
     if name == "news":  # it keeps 20 decisions only
         assert verified.compared == ["counters"]
         assert "rewards are stored as sums only" in str(verified.reason)
-    elif campaign.summary().policy == "thompson" and old.version < 4:  # its model has changed since
+    elif campaign.summary().policy == "thompson":  # it plans otherwise since
         assert verified.compared == ["counters"]
         assert "an older version of the policy made its first plans" in str(verified.reason)
     else:

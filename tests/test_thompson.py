@@ -562,6 +562,7 @@ def test_a_change_that_leaves_no_choice_is_refused(keep: Any, new: int) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        ("planner", 3),
         ("learned", 1.5),
         ("learned", 0),
         ("noise", [1.0, 1.0]),

@@ -362,11 +362,13 @@ def _check_plan(campaign: CampaignRow, snapshot: PolicySnapshot, rows: Rows, *, 
     policy, roster = snapshot.policy, snapshot.roster
     plan = sorted(rows["plans"], key=lambda row: int(row["row"]))
     _check([row["row"] for row in plan] == list(range(len(plan))), "the rows of its plan are not numbered")
+    rows_of_plan = campaign.plan_rows
     begin_plan(campaign, snapshot)
     if own:
         planned = [(subset_text(roster.to_numbers(subset)), times) for subset, times in policy.plan()]
     else:
-        planned = [(row["subset"], row["times"]) for row in plan if row["times"] > 0]
+        planned = [(row["subset"], row["times"]) for row in plan[: max(rows_of_plan, 0)]]
+        _check(all(times >= 0 for _, times in planned), "its plan is not its policy's")
         known = all(roster.to_indices(subset_from(subset)) is not None for subset, _ in planned)
         _check(bool(planned) and known, "its plan has retired arms")
         campaign.plan_rows, campaign.free = len(planned), sum(times for _, times in planned)

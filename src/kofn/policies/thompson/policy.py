@@ -51,6 +51,9 @@ STRIDE = 0x9E3779B97F4A7C15F39CC0605CEDC835
 """Steps of the random generator between two streams: 2^128 times the golden ratio, as in NumPy's `jumped`, so that
 streams neither overlap nor resemble each other."""
 
+PLANNER = 2
+"""Number of the way in which plans are drawn, in the record. Raise it when the same state leads to other plans."""
+
 MOST_HALF_LIVES = 20.0
 """Most half-lives forgotten at once, so that numbers stay in the range of floats: a millionth is left."""
 
@@ -79,6 +82,7 @@ class Thompson(Randomised):
     name = "thompson"
     constants: ClassVar[Constants] = Constants()
     fields = Fields(
+        planner=integer(PLANNER),
         learned=integer(),
         noise=listed(Noise),
         posterior=part(Posterior),
@@ -103,6 +107,7 @@ class Thompson(Randomised):
         super().__init__(n_arms, k, half_life=half_life, guarantee=guarantee, **options)
         self._bits = np.random.PCG64(self._params["seed"])
         self._bits_at_start = self._bits.state
+        self._planner = PLANNER
         self._learned = 0
         self._posterior = Posterior.at_start(self.n_arms, self.k, 0.5, 1.0, self.constants)
         self._noise = Noise(1.0, 1.0, 1.0, Range())
@@ -376,12 +381,14 @@ class Thompson(Randomised):
     def load(self, state: Mapping[str, Any]) -> None:
         """Replace all that the policy has learned by `state`; an invalid state is refused and changes nothing.
 
-        A state of kofn 0.1, which did not learn the range of rewards, is read too, without the rewards of its open
-        plan: they are those of other subsets than this version plans.
+        A state of a version that drew other plans is read too, without the rewards of its open plan: they are those of
+        other subsets than this version plans.
         """
         super().load(_upgraded(state))
 
     def _loaded(self) -> None:
+        if self._planner != PLANNER:
+            raise BadRecord(f"planner must be {PLANNER}: a newer kofn made this record")
         if self._knows != bool(len(self._posterior.incumbent)):
             raise BadRecord("posterior must have an incumbent exactly if two different rewards were seen")
         if bool(self._learned) != self._range.seen:
@@ -389,14 +396,19 @@ class Thompson(Randomised):
 
 
 def _upgraded(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a state in which the model works on the whole reward range as one of this version; another unchanged."""
+    """Return the state of a version that drew other plans as one of this version; another unchanged.
+
+    In the oldest ones, the model works on the whole reward range.
+    """
     try:
-        noise, learned, observed = state["noise"], state["learned"], state["observed"]["count"]
-        if not isinstance(noise, list) or len(noise) != 3:
+        if "planner" in state:
             return state
-        whole_range = {"low": 0.0, "high": 1.0} if learned else Range().state()
+        noise, learned, observed = state["noise"], state["learned"], state["observed"]["count"]
+        if isinstance(noise, list) and len(noise) == 3:
+            noise = [*noise, {"low": 0.0, "high": 1.0} if learned else Range().state()]
         nothing: dict[str, list[Any]] = {name: [] for name in state["observed"]}
-        return {**state, "noise": [*noise, whole_range], "observed": nothing, "plays": state["plays"] - sum(observed)}
+        new = {"noise": noise, "observed": nothing, "plays": state["plays"] - sum(observed), "planner": PLANNER}
+        return {**state, **new}
     except (KeyError, TypeError):
         return state
 
