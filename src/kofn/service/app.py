@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -32,6 +33,8 @@ from kofn.service.root_path import RootPath
 from kofn.service.routes import api_router
 from kofn.service.settings import Settings
 from kofn.service.snippet import snippet_router
+from kofn.service.watch import BackgroundLoop, Watcher
+from kofn.service.webhook import POLL_SECONDS, SECRET, Webhook
 
 COMPRESS_FROM = 16_384
 """Smallest response, in bytes, that is compressed. Lower values compress batches of decisions, which costs time."""
@@ -66,8 +69,13 @@ def make_app(settings: Settings | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         context.live.stop_on_signals()
+        loops = _background_loops(context)
+        for each in loops:
+            each.start()
         yield
         context.live.stop()
+        for each in loops:
+            await run_in_threadpool(each.stop)
         await run_in_threadpool(store.close)
 
     app = Service(
@@ -100,6 +108,16 @@ def make_app(settings: Settings | None = None) -> FastAPI:
     app.add_middleware(RootPath, path=settings.root_path)
     app.add_middleware(RequestLog, enabled=settings.access_log)
     return app
+
+
+def _background_loops(context: Context) -> list[BackgroundLoop]:
+    """Return the work that this process does besides requests."""
+    store, settings = context.store, context.settings
+    loops = [BackgroundLoop("watcher", Watcher(store, settings.watch_interval).step, settings.watch_interval)]
+    if settings.webhook:
+        webhook = Webhook(store, settings.webhook, os.environ.get(SECRET), context.metrics)
+        loops.append(BackgroundLoop("webhook", webhook.step, POLL_SECONDS))
+    return loops
 
 
 def _add_dashboard(app: FastAPI) -> None:
