@@ -6,7 +6,6 @@ import os
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
-from functools import lru_cache
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
@@ -18,13 +17,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kofn.campaigns import Store
 from kofn.campaigns.alarms import SERVING
-from kofn.campaigns.assess import look_of
+from kofn.campaigns.assess import lift_of_row, look_of
 from kofn.campaigns.listing import recent_rows, totals
 from kofn.campaigns.options import options_from
 from kofn.campaigns.rows import CampaignRow
 from kofn.campaigns.schema import ESTIMATES
-from kofn.core import Direction
-from kofn.evidence import Lift, Sums, lift
 from kofn.responses import Summary
 
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -227,26 +224,13 @@ def _alarms(row: CampaignRow) -> float | None:
     return float(len(options_from(row.options).alarms)) if row.state in SERVING else None
 
 
-@lru_cache(maxsize=10 * MAX_CAMPAIGNS)
-def _lift(learned: Sums, control: Sums, reward_range: tuple[float, float], direction: Direction) -> Lift:
-    return lift(learned, control, reward_range=reward_range, direction=direction)
-
-
-def _lift_of(row: CampaignRow) -> Lift | None:
-    """Return the lift over the control. It is computed again only if a reward has arrived since the last scrape."""
-    if options_from(row.options).control is None:
-        return None
-    direction: Direction = "maximize" if row.direction == "maximize" else "minimize"
-    return _lift(row.sums("learned"), row.sums("control"), (row.low, row.high), direction)
-
-
 def _difference(row: CampaignRow) -> float | None:
-    found = _lift_of(row)
+    found = lift_of_row(row)
     return None if found is None else found.difference
 
 
 def _least_difference(row: CampaignRow) -> float | None:
-    found = _lift_of(row)
+    found = lift_of_row(row)
     return None if found is None else found.low
 
 

@@ -19,7 +19,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 
 from kofn import __version__
 from kofn.campaigns import Store
@@ -88,6 +88,7 @@ class Webhook:
         self._lease = Lease(store, "webhook")
         self._open = build_opener(_NoRedirects).open
         self._seen: dict[int, int] = {}  # id of a campaign: number of its latest event that was looked at
+        self._sums: Any = None  # number of campaigns, of their events, and the highest id, at the last look
         self._queues: dict[int, deque[Notice]] = {}  # events to be posted, by id of the campaign
         self._retry: dict[int, tuple[float, float]] = {}  # id of a campaign: when to retry, and the delay before
         self._log = QuietLog()
@@ -95,7 +96,7 @@ class Webhook:
     def step(self) -> float:
         """Post what is due, up to the first failure."""
         if not self._lease.held():  # another process does it
-            self._seen, self._queues, self._retry = {}, {}, {}
+            self._seen, self._queues, self._retry, self._sums = {}, {}, {}, None
             return POLL_SECONDS
         for notice in list(self._new_notices()):  # all of them are read, or none
             self._queues.setdefault(notice.campaign, deque()).append(notice)
@@ -115,6 +116,9 @@ class Webhook:
         """Yield the events that have not been looked at, those of a campaign in order."""
         columns = CAMPAIGNS.c
         with self._store.read() as connection:
+            sums = tuple(connection.execute(select(func.count(), func.sum(columns.events), func.max(columns.id))).one())
+            if sums == self._sums:
+                return
             behind = select(columns.id, columns.name, columns.events, columns.notified)
             rows = connection.execute(behind.where(columns.events > columns.notified)).all()
             new = {row.id: row for row in rows if self._seen.get(row.id, 0) != row.events}
@@ -128,6 +132,7 @@ class Webhook:
                     if known < event.number <= row.events:
                         yield Notice(row.id, row.name, event.number, event.at, event.kind, event.message)
         self._seen |= {id: row.events for id, row in new.items()}
+        self._sums = sums
 
     def _sent(self, notice: Notice) -> bool:
         """Post an event, and return whether it is done with: sent, or too old."""
