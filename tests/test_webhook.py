@@ -10,12 +10,13 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import select
 
-from kofn.campaigns import Campaign, Store, store_at
+from kofn.campaigns import Campaign, Store, backup, restore, store_at
 from kofn.campaigns.alarms import ADVICE
 from kofn.campaigns.schema import CAMPAIGNS
 from kofn.core import StoreError
@@ -145,7 +146,7 @@ def test_events_arrive_once_and_in_order(store: Store, receiver: Receiver) -> No
     assert receiver.kinds == ["paused", "resumed", "shipped"]
     shipped = receiver.bodies[-1]
     [event] = [each for each in campaign.events() if each.kind == "shipped"]
-    assert shipped["id"].endswith(f"-{event.number}")
+    assert re.fullmatch(rf"\d+-{event.number}-{int(event.at.timestamp())}", shipped["id"])
     assert shipped == {
         "id": shipped["id"],
         "campaign": "front",
@@ -293,6 +294,20 @@ def test_marking_and_other_changes_do_not_overwrite_each_other(store: Store, clo
     earn(campaign, clock)
     assert notified(store) == marked
     assert campaign.verify().ok
+
+
+def test_events_after_a_restored_backup_arrive(store: Store, receiver: Receiver, tmp_path: Path) -> None:
+    sender, campaign = hook(store, receiver), new(store)
+    campaign.pause()
+    sender.step()
+    backup(tmp_path / "a.backup", store)
+    for change in (campaign.resume, campaign.pause, campaign.resume):
+        change()
+        sender.step()
+    restore(tmp_path / "a.backup", store, replace=True)
+    Campaign.open("front", store).stop()  # its number is that of an event that was posted before
+    sender.step()
+    assert receiver.kinds == ["paused", "resumed", "paused", "resumed", "stopped"]
 
 
 # Which process.

@@ -65,9 +65,9 @@ class Notice:
     message: str
 
     def body(self) -> bytes:
-        """Return what is posted."""
+        """Return what is posted. Its id has the time, because numbers are used again after a backup is restored."""
         message, _, advice = self.message.partition(ADVICE)
-        content: dict[str, Any] = {"id": f"{self.campaign}-{self.number}", "campaign": self.name}
+        content: dict[str, Any] = {"id": f"{self.campaign}-{self.number}-{int(self.at)}", "campaign": self.name}
         content |= {"number": self.number, "kind": self.kind, "at": moment(self.at).isoformat(), "message": message}
         return json.dumps(content | ({"advice": advice} if advice else {})).encode()
 
