@@ -23,7 +23,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 _names = count()
 
-LIBRARIES = {"browser.py": "playwright", "test_dashboard.py": "playwright", "test_service_schema.py": "schemathesis"}
+LIBRARIES = dict.fromkeys(("browser.py", "test_dashboard.py", "test_snippet.py"), "playwright")
+LIBRARIES["test_service_schema.py"] = "schemathesis"
 """Files that import a library of the extra `dev` which the oldest supported versions are tested without."""
 
 LONG = 0.3

@@ -198,7 +198,7 @@ class RaisedAlarm(Response):
     Of the policy: "drift" (the best subset's rewards changed) and "misfit" (other subsets' rewards are not as
     predicted); `since` is the number of rewards after which it was raised, and it stays raised. Of the campaign:
     "silence" (rewards stopped coming), "delay" (they take longer), "missing" (fewer decisions get one), "arm" (those
-    with this arm hardly ever get one), "ratio" (the control does not get its share); they end with their cause.
+    with the arm `arm` hardly ever get one), "ratio" (the control does not get its share); they end with their cause.
     """
 
     kind: str = field(metadata={"examples": ["drift"]})
@@ -206,6 +206,7 @@ class RaisedAlarm(Response):
     at: datetime | None = None
     message: str = field(default="", metadata={"examples": ["rewards of the best subset have changed"]})
     advice: str = field(default="", metadata={"examples": ["set half_life, so that older rewards count less"]})
+    arm: str | None = None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 
@@ -49,6 +49,12 @@ ALWAYS, MIN_ARM = 0.95, 30
 
 RECENT_BATCHES = 5000
 """Batches of decisions in which arms that fail are looked for, the latest ones."""
+
+SERVING = ("running", "shipped")
+"""States of a campaign that serves decisions."""
+
+ADVICE = ". Advice: "
+"""What separates the message of an alarm from its advice, in the message of an event."""
 
 _POLICY = {
     "drift": (
@@ -130,10 +136,35 @@ class Arrivals:
 def raised(tx: Transaction, known: Insight | None) -> list[RaisedAlarm]:
     """Return all alarms, those of the policy first."""
     found = [_of_policy(alarm) for alarm in (known.alarms if known and known.alarms else ())]
-    if tx.row.state in ("running", "shipped") and tx.row.rewarded:
+    if tx.row.state in SERVING and tx.row.rewarded:
         arrivals = arrivals_of(tx)
         found += [*arrivals.alarms(), *_failing_arms(tx, arrivals.mature), *_ratio(tx)]
     return found
+
+
+def note(tx: Transaction, found: Sequence[RaisedAlarm]) -> None:
+    """Record an event for each alarm that is new, and for each that is over, of a campaign that serves decisions."""
+    before, now = tx.options.alarms, {_name(alarm): alarm for alarm in found}
+    if tx.row.state not in SERVING or set(before) == now.keys():
+        return
+    tx.changing()
+    for name, alarm in now.items():
+        if name not in before:
+            tx.note("alarm", f"{name}: {alarm.message}{ADVICE}{alarm.advice}")
+    for name in before:
+        if name not in now:
+            tx.note("alarm over", name)
+    tx.row.options = replace(tx.options, alarms=tuple(now)).to_text()
+
+
+def are_noted(tx: Transaction, found: Sequence[RaisedAlarm]) -> bool:
+    """Return whether `note` would record nothing."""
+    return tx.row.state not in SERVING or set(tx.options.alarms) == set(map(_name, found))
+
+
+def _name(alarm: RaisedAlarm) -> str:
+    """Return what identifies an alarm while it is raised."""
+    return alarm.kind if alarm.arm is None else f"{alarm.kind} {alarm.arm}"
 
 
 def _of_policy(alarm: Alarm) -> RaisedAlarm:
@@ -230,6 +261,7 @@ def _failing_arms(tx: Transaction, mature: float) -> Iterator[RaisedAlarm]:
                 None,
                 f"{missing[arm]:,} of {count:,} decisions with {name!r} have no reward; {usual:.0%} of the others",
                 f"look at {name!r}: what shows it may be broken. Retire it until it works",
+                name,
             )
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import lru_cache
 
 from kofn.campaigns.learn import insight_of, listed_names
+from kofn.campaigns.options import options_from
 from kofn.campaigns.rows import CampaignRow
 from kofn.campaigns.transaction import Transaction
 from kofn.core import Direction, Subset
-from kofn.evidence import Lift, Look, SampleRatio, lift, sample_ratio
+from kofn.evidence import Lift, Look, SampleRatio, Sums, lift, sample_ratio
 
 
 def assess(tx: Transaction) -> None:
@@ -47,12 +49,20 @@ def look_of(row: CampaignRow) -> Look | None:
 
 def lift_of(tx: Transaction) -> Lift | None:
     """Return what learning earns beyond the control; None without a control."""
-    row, options = tx.row, tx.options
-    if options.control is None:
+    return lift_of_row(tx.row)
+
+
+def lift_of_row(row: CampaignRow) -> Lift | None:
+    """Return what learning earns beyond the control; None without a control."""
+    if options_from(row.options).control is None:
         return None
     direction: Direction = "maximize" if row.direction == "maximize" else "minimize"
-    reward_range = row.low, row.high
-    return lift(row.sums("learned"), row.sums("control"), reward_range=reward_range, direction=direction)
+    return _lift(row.sums("learned"), row.sums("control"), (row.low, row.high), direction)
+
+
+@lru_cache(maxsize=1000)
+def _lift(learned: Sums, control: Sums, reward_range: tuple[float, float], direction: Direction) -> Lift:
+    return lift(learned, control, reward_range=reward_range, direction=direction)
 
 
 def ratio_of(tx: Transaction) -> SampleRatio | None:

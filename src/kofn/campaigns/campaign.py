@@ -13,6 +13,7 @@ from sqlalchemy.exc import IntegrityError
 
 from kofn.campaign_settings import CampaignOptions, ChangedSettings
 from kofn.campaigns import (
+    alarms,
     assess,
     configure,
     create,
@@ -45,6 +46,7 @@ from kofn.responses import (
     LoggedDecision,
     OpenDecision,
     Point,
+    RaisedAlarm,
     Rewarded,
     Settings,
     Summary,
@@ -349,6 +351,19 @@ class Campaign:
         """Return what has been learned: the best subset, its probability of being best, and the effect of each arm."""
         with self._read() as tx:
             return report.insight(tx)
+
+    def note_alarms(self) -> list[RaisedAlarm]:
+        """Return the raised alarms, and record an event "alarm" for each new one and "alarm over" for each that ended.
+
+        `kofn serve` calls this every minute for campaigns that changed. Without it, alarms are raised all the same, but
+        have no events.
+        """
+        with self._read() as tx:
+            found = alarms.raised(tx, learn.insight_of(tx.snapshot))
+            if alarms.are_noted(tx, found):
+                return found
+        self._write(lambda tx: alarms.note(tx, found))
+        return found
 
     def history(self, points: int = MAX_POINTS) -> list[Point]:
         """Return plays and rewards over time, oldest first, in at most 2,000 points."""

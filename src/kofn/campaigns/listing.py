@@ -63,10 +63,10 @@ def list_page(
     return Page(found, shown if state is None else states.get(state, 0), states)
 
 
-def recently_changed(connection: Connection, limit: int) -> list[Summary]:
+def recent_rows(connection: Connection, limit: int) -> list[CampaignRow]:
     """Return the campaigns that changed last, at most `limit`, the latest first."""
     query = select(CAMPAIGNS).order_by(_C.changed.desc(), _C.id).limit(limit)
-    return [_summary(row) for row in connection.execute(query).mappings()]
+    return [CampaignRow(**row) for row in connection.execute(query).mappings()]
 
 
 def totals(connection: Connection) -> dict[str, dict[str, float]]:

@@ -41,6 +41,7 @@ class Options:
     unit: str = ""
     store_shipped: bool = True  # whether decisions of a shipped subset are stored when they are made
     shipped: tuple[Subset, ...] = ()  # all subsets that were shipped; the last one is served
+    alarms: tuple[str, ...] = ()  # alarms that have an event "alarm" and none that they are over (`alarms.note`)
 
     def to_text(self) -> str:
         """Return the options as JSON, without those that have their default."""
@@ -55,7 +56,7 @@ class Options:
     def settings(self, names: Roster, more: Mapping[str, Any]) -> Settings:
         """Return the options as users see them, together with settings that are stored elsewhere."""
         own = asdict(self)
-        for hidden in ("control_from", "seed", "shipped", "store_shipped"):
+        for hidden in ("control_from", "seed", "shipped", "store_shipped", "alarms"):
             del own[hidden]
         if isinstance(self.control, tuple):
             own["control"] = names.names_of(self.control)
@@ -70,6 +71,8 @@ def options_from(text: str) -> Options:
         given["control"] = tuple(given["control"])
     if "shipped" in given:
         given["shipped"] = tuple(map(tuple, given["shipped"]))
+    if "alarms" in given:
+        given["alarms"] = tuple(given["alarms"])
     return Options(**given)
 
 

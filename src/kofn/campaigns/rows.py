@@ -135,7 +135,8 @@ _READ = select(*(CAMPAIGNS.c[name] for name in _NAMES), _VERSION).where(CAMPAIGN
 _LOCK = Statement(_READ.with_for_update(of=CAMPAIGNS))
 _PLAIN_READ = Statement(_READ)
 _CONSTANT = ("id", "name", "policy", "direction", "secret", "created", "made_by")
-_CHANGING = [name for name in _NAMES if name not in _CONSTANT]
+_OF_WEBHOOK = ("notified",)  # the webhook writes it, at any time: other processes may hold an older row
+_CHANGING = [name for name in _NAMES if name not in (*_CONSTANT, *_OF_WEBHOOK)]
 _UPDATE = Statement(
     CAMPAIGNS.update()
     .where(CAMPAIGNS.c.id == bindparam("campaign"))

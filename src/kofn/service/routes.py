@@ -182,12 +182,12 @@ def export_campaign(
 
 
 @api_router.post("/campaigns/{name}/decisions", response_model=models.Decisions, tags=["decisions"])
-async def decide(context: ContextDep, name: Name, body: models.DecisionRequest) -> Response:
+async def decide(context: ContextDep, name: Name, body: models.DecisionRequest, access: AccessDep) -> Response:
     """Return the next decisions. Show the arms of each one, and report its reward under its id.
 
     With a `key`, the request is idempotent.
     """
-    context.check_batch(body.count)
+    context.check_batch(body.count, access)
     count, key, metadata = body.count, body.key, body.metadata
     decisions = await context.submit(
         name, lambda campaign, done: campaign.submit_decide(done, count, key=key, metadata=metadata)
@@ -199,9 +199,9 @@ async def decide(context: ContextDep, name: Name, body: models.DecisionRequest) 
 
 
 @api_router.post("/campaigns/{name}/rewards", response_model=responses.Rewarded, tags=["decisions"])
-async def reward(context: ContextDep, name: Name, body: models.Rewards) -> Response:
+async def reward(context: ContextDep, name: Name, body: models.Rewards, access: AccessDep) -> Response:
     """Record rewards of decisions. All are recorded or none, unless the batch is partial. The request is idempotent."""
-    context.check_batch(len(body.rewards))
+    context.check_batch(len(body.rewards), access)
     pairs = [(each.id, each.reward) for each in body.rewards]
     large = len(pairs) > LARGE_BATCH
     partial = body.partial
