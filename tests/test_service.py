@@ -218,9 +218,15 @@ def test_a_campaign_that_is_not_there_is_said(front: Client, what: str) -> None:
 
 
 def test_policies_are_those_that_can_run_a_campaign(api: Client) -> None:
-    found = {each["name"] for each in api.get("/api/policies").json()["policies"]}
-    assert "thompson" in found
-    assert found == {name for name, policy in POLICIES.items() if not policy.needs}
+    found = {each["name"]: each for each in api.get("/api/policies").json()["policies"]}
+    assert found.keys() == {name for name, policy in POLICIES.items() if not policy.needs}
+    uses = [each["use"] for each in found.values()]
+    assert uses == sorted(uses, key=["default", "alternative", "comparison", "simulation"].index)
+    assert [name for name, each in found.items() if each["use"] == "default"] == ["thompson"]
+    assert all(each["description"].endswith(".") for each in found.values())
+    simulated = {name for name, each in found.items() if each["use"] == "simulation"}
+    assert simulated == {name for name, each in found.items() if each["needs_horizon"]} | {"doubling"}
+    assert found["uniform"]["use"] == "comparison"
 
 
 def test_the_session_says_who_you_are(api: Client) -> None:

@@ -207,7 +207,10 @@ class PolicyInfo(BaseModel):
     """A policy that can run a campaign."""
 
     name: str = Field(examples=["thompson"])
-    description: str
+    description: str = Field(description="What it is for.")
+    use: Literal["default", "alternative", "comparison", "simulation"] = Field(
+        description="The default, an alternative for some campaigns, for comparisons only, or for simulations only."
+    )
     needs_horizon: bool = Field(description="Whether the parameter `horizon` is required.")
 
 
@@ -223,7 +226,7 @@ class Campaigns(BaseModel):
     campaigns: list[responses.Summary]
     count: int = Field(description="Number of all campaigns that match.")
     states: dict[str, int] = Field(
-        examples=[{"running": 2, "finished": 1}],
+        examples=[{"running": 2, "stopped": 1}],
         description="Number of campaigns whose name matches, by state; other states have none.",
     )
 

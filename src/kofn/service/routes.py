@@ -93,15 +93,10 @@ async def get_session(context: ContextDep, access: AccessDep) -> Response:
 
 @api_router.get("/policies", response_model=models.Policies, tags=["service"])
 def list_policies() -> Response:
-    """List the policies that can run a campaign."""
-    from kofn.policies.registry import POLICIES
+    """List the policies that can run a campaign: the default first, those for simulations last."""
+    from kofn.service.policy_menu import policy_menu
 
-    found = [
-        {"name": name, "description": (each.__doc__ or "").strip().splitlines()[0], "needs_horizon": each.needs_horizon}
-        for name, each in sorted(POLICIES.items())
-        if not each.needs
-    ]
-    return to_json({"policies": found})
+    return to_json({"policies": policy_menu()})
 
 
 # Campaigns.
