@@ -25,7 +25,7 @@ from kofn.responses import LoggedDecision
 from kofn.service import Settings, make_app
 from kofn.service.tokens import create_token, token_hash
 from tests.campaign_tools import create, play, rewards_for
-from tests.client_tools import problem
+from tests.client_tools import down, problem
 from tests.service_tools import TOKEN, bearer, error_detail, service
 from tests.test_cli import Kofn, answer  # noqa: F401
 
@@ -73,7 +73,7 @@ def test_rows_are_what_was_decided_and_rewarded(store_url: str, monkeypatch: pyt
         assert list(campaign.decisions(rewarded=True)) == [row for row in rows if row.reward is not None]
     for since in (rows[40].at, rows[40].at + timedelta(microseconds=1), rows[-1].at, AT - timedelta(days=9999)):
         assert list(campaign.decisions(since=since)) == [row for row in rows if row.at >= since]
-    assert list(campaign.decisions(since=rows[41].at.replace(tzinfo=None)))[0].at == rows[41].at
+    assert next(campaign.decisions(since=rows[41].at.replace(tzinfo=None))).at == rows[41].at
     assert list(campaign.decisions(rewarded=True, since=datetime.now(UTC) + timedelta(days=1))) == []
     with pytest.raises(BadInput, match="since must be a datetime; got '2026'"):
         campaign.decisions(since="2026")  # type: ignore[arg-type]
@@ -303,7 +303,7 @@ def test_the_secret_is_in_no_file(sqlite_store: str) -> None:
 
 
 def test_the_command_writes_files_that_replay_reads(answer: Kofn, sqlite_store: str, tmp_path: Path) -> None:  # noqa: F811
-    campaign, rows = filled(sqlite_store)
+    _, rows = filled(sqlite_store)
     at = ["--store", sqlite_store]
     code, out, err = answer("campaign", "decisions", "front", *at)
     assert (code, err, read_csv(out.encode())) == (0, "", rows)
@@ -483,7 +483,7 @@ def test_a_long_detail_is_cut(sqlite_store: str) -> None:
 
 
 def test_clients_stream_decisions(store_url: str) -> None:
-    campaign, rows = filled(store_url)
+    _, rows = filled(store_url)
     rewarded = [row for row in rows if row.reward is not None]
 
     async def with_asyncio(url: str) -> list[LoggedDecision]:
@@ -524,23 +524,21 @@ def test_a_stream_that_breaks_is_not_taken_for_complete() -> None:
             next(reading)
 
 
+def refused(answer: Callable[[httpx.Request], httpx.Response]) -> str:  # noqa: F811
+    """Read decisions from such a service, without retries, and return the message of the error."""
+    with (
+        Client("http://kofn.test", transport=httpx.MockTransport(answer), retry_for=0) as client,
+        pytest.raises(Unreachable) as error,
+    ):
+        list(client.campaign("front").decisions())
+    return str(error.value)
+
+
 @pytest.mark.parametrize("content", [b"<html>please log in</html>", b"[]\n", b'{"id": 1}\n'])
 def test_a_stream_of_something_else_is_refused(content: bytes) -> None:
-    with Client(
-        "http://k.test", transport=httpx.MockTransport(lambda _: httpx.Response(200, content=content))
-    ) as client:
-        with pytest.raises(Unreachable, match="is not one of kofn"):
-            list(client.campaign("front").decisions())
+    assert "is not one of kofn" in refused(lambda _: httpx.Response(200, content=content))
 
 
 def test_a_service_that_is_away_is_unreachable() -> None:
-    def refuse(request: httpx.Request) -> httpx.Response:
-        raise httpx.ConnectError("connection refused", request=request)
-
-    with Client("http://kofn.test", transport=httpx.MockTransport(refuse), retry_for=0) as client:
-        with pytest.raises(Unreachable, match="does not respond: connection refused"):
-            list(client.campaign("front").decisions())
-    busy = httpx.MockTransport(lambda _: problem(503, "store-error", "busy"))
-    with Client("http://kofn.test", transport=busy, retry_for=0) as client:
-        with pytest.raises(Unreachable, match="error of the service: busy"):
-            list(client.campaign("front").decisions())
+    assert "does not respond: connection refused" in refused(down)
+    assert refused(lambda _: problem(503, "store-error", "busy")) == "error of the service: busy"

@@ -147,7 +147,7 @@ def test_rows_without_a_reward_are_counted_and_names_are_read(tmp_path: Path) ->
 """
     log = Log.read(written(tmp_path, text), n_arms=5)
     assert (len(log), log.unrewarded, log.adaptive) == (3, 1, False)
-    assert log.names == ("Red mug", "tray", "pan", "tray (3)", "4")  # the second tray was retired and came back
+    assert log.names == ("Red mug", "tray", "pan", "tray (3)", "4")  # the second tray was retired and is back
     assert log.known.tolist() == [True, False, True]
     assert log.label((0, 2)) == "Red mug, pan"
     assert log.subset_of_names(["Red mug", "3"]) == log.subset_of_names([0, "tray (3)"]) == (0, 3)

@@ -20,7 +20,7 @@ from scipy import stats
 
 import kofn
 from kofn import BadInput, ThinLogWarning, Thompson
-from kofn.logs import Estimate, Evaluation, Log, evaluate, evaluate_all
+from kofn.logs import AnytimeEstimate, Estimate, Evaluation, Log, evaluate, evaluate_all
 from kofn.problems import Bernoulli, Problem
 
 PROBLEM = Problem(Bernoulli([0.2, 0.5, 0.8, 0.1]), "mean", 2)
@@ -152,7 +152,7 @@ def test_all_subsets_are_ranked_with_intervals_that_hold_at_once() -> None:
 # An export of a campaign: its policy learned meanwhile.
 
 CAMPAIGNS = 24
-"""Simulated campaigns. If 95 % of the joint intervals hold, more than 5 of 24 fail with a probability of 0.001."""
+"""Simulated campaigns. If 95 % of the joint intervals hold, more than 4 of 24 fail with a probability of 0.006."""
 
 
 @cache
@@ -206,8 +206,8 @@ def test_the_intervals_of_an_exported_campaign_hold(control: str, late: int) -> 
         means += hold([(each.mean, value) for each, value in zip(every, truth, strict=True)])
         known = [(each.dr, value) for each, value in zip(every, truth, strict=True) if not math.isnan(each.dr.value)]
         weighted += hold(known)
-    assert means >= CAMPAIGNS - 5
-    assert weighted < CAMPAIGNS - 5
+    assert means >= CAMPAIGNS - 4
+    assert weighted < CAMPAIGNS - 4
 
 
 @pytest.mark.slow
@@ -220,7 +220,7 @@ def test_with_a_uniform_control_estimates_by_propensity_hold_too() -> None:
         assert len(every) == 10
         for name, held in estimates.items():
             held.append(hold([(getattr(each, name), value) for each, value in zip(every, truth, strict=True)]))
-    assert min(map(sum, estimates.values())) >= CAMPAIGNS - 5, {name: sum(held) for name, held in estimates.items()}
+    assert min(map(sum, estimates.values())) >= CAMPAIGNS - 4, {name: sum(held) for name, held in estimates.items()}
 
 
 def test_the_mean_of_an_adaptive_log_is_its_formula() -> None:
@@ -232,10 +232,27 @@ def test_the_mean_of_an_adaptive_log_is_its_formula() -> None:
     within = ((rewards[10:22] - rewards[10:22].mean()) ** 2).sum()
     pooled = within / (9 + 11 + 0)
     assert second.mean.value == pytest.approx(rewards[10:22].mean())
-    assert second.mean.error == pytest.approx(math.sqrt((within + 4 * pooled) / (11 + 4) / 12))
-    assert first.mean == Estimate(0.0, pytest.approx(math.sqrt(4 * pooled / (9 + 4) / 10)))  # type: ignore[arg-type]
+    assert second.mean.error == pytest.approx(math.sqrt((within + 20 * pooled) / (11 + 20) / 12))
+    assert (first.mean.value, first.mean.error) == (0.0, pytest.approx(math.sqrt(20 * pooled / (9 + 20) / 10)))
+    assert isinstance(first.mean, AnytimeEstimate)
+    assert first.mean.plays == 10
     assert math.isnan(first.dr.value)
     assert json.loads(json.dumps(first.to_dict(), allow_nan=False))["dr"] == {"value": None, "error": None}
+
+
+def test_an_interval_at_any_time_survives_looking_all_the_time() -> None:
+    """Of 400 random walks with 1,000 steps, at most 5 % ever leave the interval, while 1.96 errors are often left.
+
+    If 5 % do, more than 37 of 400 leave it with a probability of 0.0002.
+    """
+    rng = np.random.default_rng(5)
+    steps = np.arange(1, 1_001)
+    means = rng.standard_normal((400, 1_000)).cumsum(axis=1) / steps
+    error = 1 / np.sqrt(steps)
+    reach = np.array([AnytimeEstimate(0.0, 1 / math.sqrt(n), n).interval()[1] for n in range(1, 1_001)])
+    assert (np.abs(means) > reach).any(axis=1).sum() <= 37
+    assert (np.abs(means) > 1.96 * error).any(axis=1).mean() > 0.3
+    assert (reach < 4 * error)[10:].all()
 
 
 def test_plays_without_a_propensity_count_for_the_mean_only() -> None:

@@ -1,6 +1,6 @@
 """Decisions one by one, for analysis elsewhere: what was shown, with which probability, and what it earned.
 
-They are read in chunks, each in a transaction of its own: however slowly they are used, no snapshot of the database is
+They are read in chunks, each in a separate transaction: however slowly they are used, no snapshot of the database is
 held meanwhile, and the memory does not grow with the campaign.
 """
 

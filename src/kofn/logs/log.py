@@ -144,7 +144,7 @@ class Log:
         return replace(self, propensity=np.full(len(self), propensity), adaptive=False)
 
     def write(self, path: str | Path) -> None:
-        """Write the log to a CSV file that `read` reads. Names with spaces are written into a column of their own."""
+        """Write the log to a CSV file that `read` reads. Names with spaces are written into a separate column."""
         spaced = any(" " in name for name in self.names)
         with Path(path).open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
@@ -283,7 +283,7 @@ def _numbered(
 
 
 def _distinct(names: Sequence[str]) -> tuple[str, ...]:
-    """Return the names, with the number of an arm whose name an earlier one has: it was retired and came back."""
+    """Return the names, with the number of an arm whose name an earlier one has: it was retired and is back."""
     found: dict[str, None] = {}
     for number, name in enumerate(names):
         while name in found:

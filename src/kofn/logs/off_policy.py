@@ -12,8 +12,10 @@ All three need plays of S. Without any, there is no estimate. The first and the 
 every play. A log is adaptive if that is not so, as that of a campaign, whose plan has some subsets and not others. Then
 
 - the mean of the rewards of S is right, if rewards do not depend on time: whatever the choice of S depended on, the
-  reward of S has the same distribution. It uses no propensities. The self-normalised estimate is right in the limit,
-  but where a few plays have most of the weight, its error is understated.
+  reward of S has the same distribution. It uses no propensities. Its interval is wider than usual: a subset that was
+  unlucky gets no more plays, so the number of plays depends on the rewards, as if one had stopped at a bad moment.
+- the self-normalised estimate is right in the limit, but where a few plays have most of the weight, its error is
+  understated.
 """
 
 from __future__ import annotations
@@ -37,9 +39,11 @@ _RIDGE = 1.0
 _FOLDS = 2
 """Parts of the log, each evaluated with a model that is fitted to the others."""
 
-_POOLED = 4
+_POOLED = 20
 """Weight of the variance within all subsets in that of a subset, in plays. A larger value makes the errors of means of
-few plays more alike, and prevents an error of 0 when all of them earned the same."""
+few plays more alike. Without it, a subset that earned nothing in its few plays would have an error of 0."""
+_INTENDED_PLAYS = 50
+"""Plays for which intervals of adaptive logs are the narrowest. A higher value makes those of fewer plays wider."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,24 @@ class Estimate:
     def interval(self, level: float = 0.95, of: int = 1) -> tuple[float, float]:
         """Return a confidence interval; with `of=n`, n such intervals hold at once (Bonferroni)."""
         reach = float(special.ndtri(1 - (1 - level) / (2 * of))) * self.error
+        return self.value - reach, self.value + reach
+
+
+@dataclass(frozen=True)
+class AnytimeEstimate(Estimate):
+    """The mean of a number of plays, with an interval that is valid at any time.
+
+    It holds, to within the normal approximation, although the number of plays depended on their rewards: a
+    normal-mixture boundary, as in `kofn.evidence.lift`.
+    """
+
+    plays: int
+
+    def interval(self, level: float = 0.95, of: int = 1) -> tuple[float, float]:
+        """Return a confidence interval; with `of=n`, n such intervals hold at once (Bonferroni)."""
+        evidence = -2 * math.log((1 - level) / of)
+        spread = self.plays * (evidence + math.log1p(evidence)) / _INTENDED_PLAYS
+        reach = self.error * math.sqrt((1 + 1 / spread) * (evidence + math.log1p(spread)))
         return self.value - reach, self.value + reach
 
 
@@ -85,7 +107,8 @@ class Evaluation:
 
 
 def _plain(estimate: Estimate) -> dict[str, float | None]:
-    return {name: None if math.isnan(value) else value for name, value in vars(estimate).items()}
+    numbers = {"value": estimate.value, "error": estimate.error}
+    return {name: None if math.isnan(number) else number for name, number in numbers.items()}
 
 
 def evaluate(log: Log, subset: Iterable[int]) -> Evaluation:
@@ -166,7 +189,8 @@ class _Sums:
 
     def _mean(self, row: int, plays: int) -> Estimate:
         variance = (self._deviations[row] + _POOLED * self._pooled) / (plays - 1 + _POOLED)
-        return Estimate(float(self._means[row]), math.sqrt(variance / plays))
+        value, error = float(self._means[row]), math.sqrt(variance / plays)
+        return AnytimeEstimate(value, error, plays) if self._log.adaptive else Estimate(value, error)
 
     def _weighted(self, row: int) -> tuple[Estimate, Estimate, Estimate, Estimate]:
         """Return the mean weight, and the estimates by inverse propensity, self-normalised and doubly robust."""

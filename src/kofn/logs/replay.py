@@ -57,8 +57,8 @@ def replay(policy: Policy, log: Log, seed: Seed = None) -> Replayed:
     _check_fit(policy, log)
     if log.adaptive:
         message = (
-            "the log is of a policy that learned, so some subsets are rare in it, and the replay may end early. The log "
-            "of a campaign with a uniform control is better for this"
+            "the log is of a policy that learned, so some subsets are rare in it, and the replay may end early. A "
+            "campaign with a uniform control gives a better log"
         )
         warnings.warn(message, ThinLogWarning, stacklevel=2)
     rng, positions = generator(seed), _positions(log)

@@ -249,7 +249,8 @@ EXPORTED: dict[int | str, dict[str, Any]] = {
     200: {
         "description": "The decisions as a file.",
         "content": {kind.partition(";")[0]: {"schema": {"type": "string"}} for kind in MEDIA_TYPES.values()},
-    }
+    },
+    501: {"description": "The service lacks the library for this format.", "content": ERROR_CONTENT},
 }
 
 
