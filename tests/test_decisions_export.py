@@ -465,7 +465,13 @@ def test_a_slow_reader_does_not_make_the_service_read_ahead(sqlite_store: str, m
             assert read == sent[-1]  # nothing is read while the client does not read
 
     headers = [(b"authorization", f"Bearer {TOKEN}".encode()), (b"host", b"x")]
-    scope = {"type": "http", "method": "GET", "path": URL, "raw_path": URL.encode(), "query_string": b"format=csv"}
+    scope: dict[str, Any] = {
+        "type": "http",
+        "method": "GET",
+        "path": URL,
+        "raw_path": URL.encode(),
+        "query_string": b"format=csv",
+    }
     scope |= {"headers": headers, "http_version": "1.1", "scheme": "http", "asgi": {"version": "3.0"}, "root_path": ""}
     scope |= {"client": ("127.0.0.1", 1), "server": ("x", 80)}
     asyncio.run(app(scope, receive, send))  # type: ignore[arg-type]
