@@ -395,3 +395,10 @@ def test_every_benchmark_has_a_test() -> None:
     scripts = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef main(" in path.read_text()}
     assert len(scripts) == 17
     assert {f"test_{name}" for name in scripts} <= set(globals())
+
+
+def test_intervals_of_exports(capsys: pytest.CaptureFixture[str]) -> None:
+    load("export_coverage").main(["--campaigns", "1"])
+    rows = cells(capsys.readouterr().out)
+    assert [row[0] for row in rows] == [case.title for case in load("export_coverage").CASES]
+    assert all(0 <= share <= 100 for row in rows for share in numbers(" ".join(row[1:]).replace("%", "")))

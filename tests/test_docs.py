@@ -39,7 +39,7 @@ PUBLIC = {
         AbstractProblem ArctanExponential Arms Bernoulli Beta Check Correlated Empirical Finding Graph Influence
         Interactions Lognormal Pareto Problem Recommendations storage
     """,
-    "kofn.logs": "Estimate Evaluation Log LoggedProblem Replayed evaluate evaluate_all replay",
+    "kofn.logs": "AnytimeEstimate Estimate Evaluation Log LoggedProblem Replayed evaluate evaluate_all replay",
     "kofn.rewards": "Reward as_reward by_name cross_selling maximum mean minimum threshold utility",
     "kofn.theory": """
         Budget FamilyForecast Forecast Schedule YEAR actions affordable_resolution bounds_cross_at budget

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Self, TypeVar, Unpack, cast, overload
 
 from sqlalchemy import select
@@ -38,6 +38,7 @@ from kofn.campaigns.store import Store, store_at
 from kofn.campaigns.transaction import MAX_POINTS, Transaction
 from kofn.core import BadInput, CampaignExists, Direction, NoSuchCampaign, NotRunning, Seed, check_sizes, whole
 from kofn.core.checks import shown
+from kofn.decision_files import to_frame
 from kofn.responses import (
     CampaignInsight,
     Decision,
@@ -388,12 +389,18 @@ class Campaign:
         with self._read() as tx:
             return report.estimates(tx)
 
-    def decisions(self) -> Iterator[LoggedDecision]:
+    def decisions(self, *, rewarded: bool = False, since: datetime | None = None) -> Iterator[LoggedDecision]:
         """Yield the stored decisions, oldest first: arms, propensity, reward, key and metadata.
 
-        These are the open ones and the last `keep_decisions` ones with a reward.
+        These are the open ones and the last `keep_decisions` ones with a reward; with `rewarded`, the latter only. With
+        `since`, those that were made at that time or later. They are read piece by piece, so a campaign of any size
+        can be read; those that are made meanwhile are left out.
         """
-        return logged_decisions(self._read)
+        return logged_decisions(self._read, rewarded=rewarded, since=since)
+
+    def to_frame(self, *, rewarded: bool = False, since: datetime | None = None) -> Any:
+        """Return what `decisions` yields as a pandas DataFrame, a row per decision."""
+        return to_frame(self.decisions(rewarded=rewarded, since=since))
 
     def open_decisions(self, limit: int = 100) -> list[OpenDecision]:
         """Return decisions without a reward, newest first."""

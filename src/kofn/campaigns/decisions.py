@@ -1,62 +1,112 @@
-"""Decisions one by one, for analysis elsewhere: what was shown, with which probability, and what it earned."""
+"""Decisions one by one, for analysis elsewhere: what was shown, with which probability, and what it earned.
+
+They are read in chunks, each in a separate transaction: however slowly they are used, no snapshot of the database is
+held meanwhile, and the memory does not grow with the campaign.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import select, tuple_
 
 from kofn.campaigns.groups import GROUPS
 from kofn.campaigns.names import write_id
 from kofn.campaigns.rows import subset_from
 from kofn.campaigns.schema import BATCHES, REWARDS
 from kofn.campaigns.transaction import Transaction
+from kofn.core import BadInput
+from kofn.core.checks import shown
 from kofn.responses import LoggedDecision, moment
 
-CHUNK = 500
-"""Batches that are read in one transaction. A higher value holds more decisions in memory."""
+CHUNK = 1000
+"""Decisions that are read in one transaction. A higher value is faster, and holds more of them in memory."""
+
+Read = Callable[[], AbstractContextManager[Transaction]]
 
 
-def logged_decisions(read: Callable[[], AbstractContextManager[Transaction]]) -> Iterator[LoggedDecision]:
-    """Yield the stored decisions, oldest first, with their rewards. Each chunk is read in its own transaction."""
-    last = -1
+class _Part(NamedTuple):
+    """The decisions of a batch from place `start` to `stop`."""
+
+    batch: Any
+    start: int
+    stop: int
+
+
+def logged_decisions(read: Read, *, rewarded: bool = False, since: datetime | None = None) -> Iterator[LoggedDecision]:
+    """Yield the stored decisions, oldest first, with their rewards: those that had been made when this was called.
+
+    With `rewarded`, only those with a reward; with `since`, only those that were made at that time or later.
+    """
+    after = None if since is None else _seconds(since)
+    with read() as tx:
+        end = tx.row.decided
+    return _decisions(read, end, rewarded, after)
+
+
+def _seconds(since: datetime) -> float:
+    """Return a time as the store has it, in seconds since 1970. A time without a zone is in UTC."""
+    if not isinstance(since, datetime):
+        raise BadInput(f"since must be a datetime; got {shown(since)}")
+    aware = since if since.tzinfo else since.replace(tzinfo=UTC)
+    # A decision's time is rounded to microseconds when it is read: one at exactly this time belongs to the result.
+    return (aware - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(seconds=1) - 1e-6
+
+
+def _decisions(read: Read, end: int, rewarded: bool, after: float | None) -> Iterator[LoggedDecision]:
+    first = place = 0
     while True:
         with read() as tx:
-            found = list(_chunk(tx, last))
-        if not found:
+            parts = _parts(tx, first, place, end, rewarded, after)
+            found = list(_logged(tx, parts)) if parts else []
+        if not parts:
             return
-        for first, decisions in found:
-            yield from decisions
-            last = first
+        yield from (each for each in found if each.reward is not None or not rewarded)
+        batch, _, place = parts[-1]
+        first, place = (batch.first, place) if place < batch.count else (batch.first + 1, 0)
 
 
-def _chunk(tx: Transaction, after: int) -> Iterator[tuple[int, list[LoggedDecision]]]:
-    ours = BATCHES.c.campaign == tx.id, BATCHES.c.first > after
-    batches = tx.execute(select(BATCHES).where(*ours).order_by(BATCHES.c.first).limit(CHUNK)).all()
-    if not batches:
-        return
-    theirs = REWARDS.c.campaign == tx.id, REWARDS.c.first.between(batches[0].first, batches[-1].first)
-    rewards = {(row.first, row.place): row for row in tx.execute(select(REWARDS).where(*theirs))}
+def _parts(tx: Transaction, first: int, place: int, end: int, rewarded: bool, after: float | None) -> list[_Part]:
+    """Return the next decisions, at most `CHUNK` of them. A large batch comes in several parts."""
+    chosen = select(BATCHES).where(BATCHES.c.campaign == tx.id, BATCHES.c.first >= first, BATCHES.c.first < end)
+    if rewarded:
+        chosen = chosen.where(BATCHES.c.open < BATCHES.c.count)
+    if after is not None:
+        chosen = chosen.where(BATCHES.c.at >= after)
+    parts, left = [], CHUNK
+    for batch in tx.execute(chosen.order_by(BATCHES.c.first).limit(CHUNK)).all():
+        start = place if batch.first == first else 0
+        parts.append(_Part(batch, start, min(batch.count, start + left)))
+        left -= parts[-1].stop - start
+        if left <= 0:
+            break
+    return parts
+
+
+def _logged(tx: Transaction, parts: list[_Part]) -> Iterator[LoggedDecision]:
+    where = tuple_(REWARDS.c.first, REWARDS.c.place)
+    low, high = (parts[0].batch.first, parts[0].start), (parts[-1].batch.first, parts[-1].stop)
+    chosen = select(REWARDS).where(REWARDS.c.campaign == tx.id, where >= tuple_(*low), where < tuple_(*high))
+    rewards = {(row.first, row.place): row for row in tx.execute(chosen)}
     secret, roster = tx.row.key, tx.roster
-    for batch in batches:
+    for batch, start, stop in parts:
         subset = subset_from(batch.subset)
-        decisions = []
-        for place in range(batch.count):
+        at, metadata = moment(batch.at), batch.metadata
+        for place in range(start, stop):
             reward = rewards.get((batch.first, place))
-            decisions.append(
-                LoggedDecision(
-                    id=write_id(secret, batch.first, place, batch.salt),
-                    arms=roster.names_of(subset),
-                    subset=subset,
-                    at=moment(batch.at),
-                    group=GROUPS[batch.group],
-                    reward=None if reward is None else reward.value,
-                    rewarded_at=None if reward is None else moment(reward.at),
-                    propensity=batch.propensity,
-                    key=batch.key,
-                    metadata=None if batch.metadata is None else json.loads(batch.metadata),
-                )
+            yield LoggedDecision(
+                id=write_id(secret, batch.first, place, batch.salt),
+                arms=roster.names_of(subset),
+                subset=subset,
+                at=at,
+                group=GROUPS[batch.group],
+                reward=None if reward is None else reward.value,
+                rewarded_at=None if reward is None else moment(reward.at),
+                propensity=batch.propensity,
+                key=batch.key,
+                metadata=None if metadata is None else json.loads(metadata),
             )
-        yield batch.first, decisions

@@ -35,6 +35,7 @@ from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, insert_row,
 from kofn.campaigns.schema import ESTIMATES, OF_CAMPAIGN, ROSTERS, STATES
 from kofn.campaigns.transaction import NARROWEST, Transaction
 from kofn.core import BadInput, BadRecord, whole, whole_numbers
+from kofn.core.checks import shown
 from kofn.policies.registry import is_converted, restore
 from kofn.responses import State
 
@@ -43,6 +44,9 @@ FORMAT = 4
 
 MAX_COUNTER = 2**59
 """Largest counter of an import, so that it can grow without overflow."""
+
+MAX_REASON = 300
+"""Longest reason why an import is refused, in characters. It may repeat a part of the import."""
 
 MAX_TIME = 1e11
 """Latest time of an import, in seconds since 1970: a date that a calendar can show."""
@@ -103,7 +107,9 @@ def read_export(exported: Mapping[str, Any], name: str | None) -> tuple[Campaign
     if not isinstance(exported, Mapping) or exported.get("kofn") != "campaign":
         raise BadRecord("this is not an exported campaign: pass what Campaign.export() returned")
     if type(exported.get("format")) is not int or exported["format"] not in range(1, FORMAT + 1):
-        raise BadRecord(f"this export has format {exported.get('format')!r}; this kofn reads the formats 1 to {FORMAT}")
+        raise BadRecord(
+            f"this export has format {shown(exported.get('format'))}; this kofn reads the formats 1 to {FORMAT}"
+        )
     try:
         if exported["format"] == 1:
             exported = _from_format_1(exported)
@@ -124,7 +130,7 @@ def read_export(exported: Mapping[str, Any], name: str | None) -> tuple[Campaign
     except KeyError as why:
         raise BadRecord(f"this export is not valid: {why.args[0]!r} is missing") from why
     except (BadInput, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError) as why:
-        raise BadRecord(f"this export is not valid: {why}") from why
+        raise BadRecord(f"this export is not valid: {str(why)[:MAX_REASON]}") from why
     return campaign, lambda tx: _insert(tx, rows)
 
 
@@ -239,7 +245,7 @@ def _value(name: str, value: Any, kind: type, *, nullable: bool) -> Any:
         return value
     if kind is str and isinstance(value, str) and (value.isprintable() or not value):
         return value
-    raise BadRecord(f"{name} cannot be {value!r:.60}")
+    raise BadRecord(f"{name} is not valid" if name == "secret" else f"{name} cannot be {value!r:.60}")
 
 
 # Checks of an import: one that is inconsistent is refused before anything is written.
@@ -248,7 +254,7 @@ def _value(name: str, value: Any, kind: type, *, nullable: bool) -> Any:
 def _validate(campaign: CampaignRow, exported: Mapping[str, Any], rows: Rows) -> None:
     """Raise BadRecord if the import is inconsistent; recompute the counters that follow from its rows."""
     snapshot = _snapshot(campaign, exported)
-    _check(campaign.state in get_args(State), f"there is no state {campaign.state!r}")
+    _check(campaign.state in get_args(State), f"there is no state {shown(campaign.state)}")
     _check_options(campaign, snapshot)
     _check(campaign.created <= campaign.changed, "it was changed before it was created")
     _check_times(campaign, rows)

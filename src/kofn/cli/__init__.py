@@ -14,6 +14,7 @@ import click
 from kofn import __version__
 from kofn.cli.backups import backup, restore
 from kofn.cli.campaigns import campaign
+from kofn.cli.decisions import decisions
 from kofn.cli.experiments import compare, suite
 from kofn.cli.options import (
     APPLICATIONS,
@@ -307,6 +308,7 @@ def completion(shell: str) -> None:
     click.echo(kind(cli, {}, "kofn", "_KOFN_COMPLETE").source())
 
 
+campaign.add_command(decisions)
 for command in (backup, campaign, compare, plan, replay, restore, serve, suite, token):
     cli.add_command(command)
 
@@ -342,8 +344,13 @@ def main() -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
+MAX_MESSAGE = 1000
+"""Longest error in characters. The rest is left out: a message may repeat what a file contains."""
+
+
 def _refuse(message: str) -> int:
-    click.echo(f"kofn: {' '.join(message.split())}", err=True)
+    text = " ".join(message[: 2 * MAX_MESSAGE].split())
+    click.echo(f"kofn: {text if len(text) <= MAX_MESSAGE else text[:MAX_MESSAGE] + '...'}", err=True)
     return 2
 
 

@@ -526,10 +526,14 @@ def delete(name: str, yes: bool, store: str | None) -> None:
 @click.option("--with-secret", is_flag=True, help="Include the secret key, so that decisions in flight stay valid.")
 @STORE
 def export(name: str, out: Path | None, with_secret: bool, store: str | None) -> None:
-    """Write the campaign NAME as JSON: its policy, decisions, rewards and history.
+    """Write the whole campaign NAME as JSON, to move it: `kofn campaign import` reads the file.
+
+    Without the secret key, the imported campaign refuses rewards of decisions that were made before. A file with the
+    key is secret. For analysis, `kofn campaign decisions` writes a table.
 
     \b
     kofn campaign export front --out front.json
+    kofn campaign export front --with-secret --out front.json
     """
     text = json.dumps(_open(name, store).export(with_secret=with_secret), allow_nan=False)
     if out is None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import random
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
@@ -17,7 +18,7 @@ import httpx
 from kofn import __version__, core
 from kofn.core import BadInput, BadReward, KofnError, NoSuchCampaign, NotAllowed, Unreachable
 from kofn.core.checks import campaign_name, reward_number, shown
-from kofn.responses import Decision, Response, Rewarded, Settings, Summary
+from kofn.responses import Decision, LoggedDecision, Response, Rewarded, Settings, Summary
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Response)
@@ -74,6 +75,11 @@ def may_retry(call: Call[Any], error: httpx.TransportError) -> bool:
 def unreachable(error: Exception, url: object) -> Unreachable:
     """Return the error that is raised when no attempt got a response."""
     return Unreachable(f"the service at {url} does not respond: {str(error) or type(error).__name__}")
+
+
+def interrupted(error: Exception, url: object) -> Unreachable:
+    """Return the error that is raised when a streamed response ends early."""
+    return Unreachable(f"the response of the service at {url} ended early: {str(error) or type(error).__name__}")
 
 
 def not_sent(error: Exception) -> BadInput:
@@ -148,6 +154,29 @@ def get(name: str, *rest: str, read: Callable[[Any], T], **query: Any) -> Call[T
     """Read a resource of a campaign. Parameters that are None are left out."""
     given = {key: value for key, value in query.items() if value is not None}
     return Call("GET", campaign_path(name, *rest), read, query=given)
+
+
+def decisions(name: str, *, rewarded: bool, since: datetime | None) -> Call[LoggedDecision]:
+    """Read the stored decisions, as a stream of JSON lines: `read` returns the decision of a line."""
+    query = {
+        "format": "jsonl",
+        "rewarded": "true" if rewarded else None,
+        "since": None if since is None else iso(since),
+    }
+    return get(name, "decisions", "export", read=LoggedDecision.from_dict, **query)
+
+
+def iso(time: datetime) -> str:
+    """Return a time as text. A time without a zone is in UTC."""
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).isoformat()
+
+
+def read_line(call: Call[T], line: str) -> T:
+    """Return the result that a line of a streamed response has, or raise Unreachable."""
+    try:
+        return call.read(json.loads(line))
+    except (ValueError, KeyError, TypeError) as error:
+        raise Unreachable(f"the response to {call.method} {call.path} is not one of kofn: {error!r:.200}") from error
 
 
 def change(name: str, *rest: str, method: str = "POST", body: Any = None, idempotent: bool = False) -> Call[None]:

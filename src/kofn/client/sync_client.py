@@ -6,7 +6,8 @@ Generated from async_client.py by `python -m tools.generate_sync_client`: do not
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import cached_property, partial
 from typing import Any, Self, TypeVar, Unpack, overload
 
@@ -24,6 +25,7 @@ from kofn.responses import (
     Decision,
     Estimate,
     Event,
+    LoggedDecision,
     OpenDecision,
     Point,
     Rewarded,
@@ -103,6 +105,31 @@ class Client:
                     raise calls.unreachable(error, self._http.base_url) from error
             delay = calls.retry_delay(attempt, response)
             if response is not None and time.monotonic() + delay > deadline:
+                raise calls.response_error(response)
+            time.sleep(delay)
+            attempt += 1
+
+    def stream(self, call: Call[T]) -> Iterator[T]:
+        """Yield what each line of a streamed response has. The request is retried until the response begins."""
+        begun, attempt = time.monotonic(), 0
+        while True:
+            response: httpx.Response | None = None
+            try:
+                with self._http.stream(call.method, call.path, params=call.query) as response:
+                    if response.is_success:
+                        for line in response.iter_lines():
+                            yield calls.read_line(call, line)
+                        return
+                    response.read()
+            except httpx.TransportError as error:
+                if response is not None and response.is_success:
+                    raise calls.interrupted(error, self._http.base_url) from error
+                if time.monotonic() > begun + self._retry_for:
+                    raise calls.unreachable(error, self._http.base_url) from error
+            delay = calls.retry_delay(attempt, response)
+            if response is not None and (
+                response.status_code not in calls.RETRY_STATUSES or time.monotonic() + delay > begun + self._retry_for
+            ):
                 raise calls.response_error(response)
             time.sleep(delay)
             attempt += 1
@@ -293,6 +320,13 @@ class RemoteCampaign:
         """Return the last `limit` decisions without a reward, newest first."""
         read = calls.read_list("decisions", OpenDecision)
         return self._client.send(calls.get(self.name, "decisions", read=read, limit=limit))
+
+    def decisions(self, *, rewarded: bool = False, since: datetime | None = None) -> Iterator[LoggedDecision]:
+        """Yield the stored decisions, oldest first, while they arrive; `rewarded` and `since` as in `Campaign`.
+
+        Raises Unreachable if the connection breaks before the last one.
+        """
+        return self._client.stream(calls.decisions(self.name, rewarded=rewarded, since=since))
 
     def estimates(self) -> list[Estimate]:
         """Return what the policy estimated after its updates, oldest first: the expected loss, and arms' effects."""

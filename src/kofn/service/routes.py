@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -15,7 +16,8 @@ from starlette.concurrency import run_in_threadpool
 from kofn import __version__, responses
 from kofn.campaigns import Campaign
 from kofn.campaigns.listing import list_page
-from kofn.core import BadInput, KofnError
+from kofn.core import BadInput, KofnError, MissingExtra
+from kofn.decision_files import MEDIA_TYPES, FileFormat, encoded
 from kofn.service import models
 from kofn.service.auth import Access, AuthenticatedRoute
 from kofn.service.bodies import Bodies, json_chunks
@@ -236,6 +238,40 @@ def list_open_decisions(
     if not open:
         raise BadInput("only decisions without a reward can be listed: omit `open`, or pass open=true")
     return to_json_list("decisions", context.with_campaign(name, lambda campaign: campaign.open_decisions(limit)))
+
+
+EXPORTED: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The decisions as a file.",
+        "content": {kind.partition(";")[0]: {"schema": {"type": "string"}} for kind in MEDIA_TYPES.values()},
+    },
+    501: {"description": "The service lacks the library for this format.", "content": ERROR_CONTENT},
+}
+
+
+@api_router.get("/campaigns/{name}/decisions/export", responses=EXPORTED, response_class=Response, tags=["reports"])
+def export_decisions(
+    request: Request,
+    context: ContextDep,
+    name: Name,
+    format: Annotated[FileFormat, Query(description="Format of the file.")] = "csv",
+    rewarded: Annotated[bool, Query(description="Only decisions with a reward.")] = False,
+    since: Annotated[datetime | None, Query(description="Only decisions from this time on (ISO 8601).")] = None,
+) -> Response:
+    """Stream the stored decisions, oldest first: arms, propensity, reward, key and metadata. It has no secret.
+
+    They are read while they are sent. A response that ends early, without its last chunk, is not complete.
+    """
+    headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(f'{name}.{format}', safe='')}"}
+    if is_head(request.scope):
+        context.with_campaign(name, Campaign.summary)
+        return Response(media_type=MEDIA_TYPES[format], headers=headers)
+    decisions = context.with_campaign(name, lambda campaign: campaign.decisions(rewarded=rewarded, since=since))
+    try:
+        pieces = encoded(decisions, format)
+    except MissingExtra as missing:
+        raise ApiError(501, "not-installed", f"the service cannot write this format: {missing}") from missing
+    return StreamingResponse(pieces, media_type=MEDIA_TYPES[format], headers=headers)
 
 
 @api_router.get("/campaigns/{name}/insight", response_model=responses.CampaignInsight, tags=["reports"])
