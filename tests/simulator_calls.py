@@ -143,7 +143,8 @@ class Outcome:
         return str(self.value)
 
 
-Worker = Generator[Call, Outcome, None]
+Worker = Generator[Call | None, Outcome, None]
+"""It yields None while it has nothing to do."""
 
 
 @dataclass
@@ -193,7 +194,7 @@ class Place:
         return low + (high - low) * self.rng.randint(0, 8) / 8
 
 
-def repeated(call: Call, habits: Habits, rng: Random) -> Generator[Call, Outcome, Outcome]:
+def repeated(call: Call, habits: Habits, rng: Random) -> Generator[Call | None, Outcome, Outcome]:
     """Make a call until it is answered or refused, and sometimes once more; or give up after a failure."""
     outcome = yield call
     while outcome.failed:
@@ -218,12 +219,12 @@ def customer(place: Place) -> Worker:
 
 
 def reporter(place: Place) -> Worker:
-    """Report rewards from the mail."""
+    """Report rewards from the mail; sometimes look at the campaign while there are none."""
     rng, habits = place.rng, place.habits
     while True:
         rewards = place.mail.take()
         if not rewards:
-            yield Read(place.campaign, rng.random() < 0.5)
+            yield Read(place.campaign, rng.random() < 0.5) if rng.random() < 0.2 else None
             continue
         outcome = yield from repeated(Reward(place.campaign, tuple(rewards)), habits, rng)
         if outcome.failed:

@@ -11,6 +11,7 @@ from kofn.campaigns import decide, expiry, learn, reward, rows, transaction
 from kofn.campaigns.batches import Batches
 from kofn.campaigns.names import DecisionPlace, read_id
 from kofn.campaigns.plan_rows import PlanRows
+from kofn.campaigns.schema import BATCHES
 from kofn.campaigns.store import Store
 from kofn.campaigns.transaction import Transaction
 
@@ -52,6 +53,16 @@ def _forgotten_rewards_count_as_repeated() -> Any:
 def _keys_of_decides_are_ignored() -> Any:
     """A repeated decide makes decisions again (defect 5)."""
     return patch.object(Batches, "of_request", lambda self, tx, request: [])
+
+
+def _keys_keep_a_part_of_their_decisions() -> Any:
+    """Decisions are forgotten without the others of the same call, so a repeated call finds a part of them."""
+
+    def delete_batches(tx: Transaction, chosen: Any) -> None:
+        tx.execute(BATCHES.delete().where(*chosen))
+        tx.forget_batches()
+
+    return patch.object(expiry, "_delete_batches", delete_batches)
 
 
 def _plans_wait_for_lost_rewards() -> Any:
@@ -152,6 +163,7 @@ MUTATIONS: dict[str, Mutation] = {
     "marks": _rows_are_found_by_their_version,
     "forgotten": _forgotten_rewards_count_as_repeated,
     "keys": _keys_of_decides_are_ignored,
+    "whole-keys": _keys_keep_a_part_of_their_decisions,
     "stuck": _plans_wait_for_lost_rewards,
     "fresh-policies": _policies_are_never_read_again,
     "fresh-rows": _rows_are_never_read_again,
