@@ -58,7 +58,7 @@ def test_reasons_are_sentences() -> None:
         stop.look(known(0.001), 1_250, stop.look(known(0.001), 1_000)).reason,
     ]
     assert reasons == [
-        "The policy has no estimate of the loss yet, or makes none.",
+        "There is no limit of the loss: arms have few plays yet, or the policy gives none.",
         "The loss per play may still be 0.02, not below 0.01.",
         "Rewards contradict the estimates (alarm: drift and misfit).",
         "The loss per play has been below 0.01 since play 1,000.",
@@ -135,6 +135,14 @@ def test_the_limit_is_that_of_the_draws() -> None:
     assert insight.expected_loss == pytest.approx(span * found.mean)
     assert insight.loss_high == pytest.approx(span * found.high)
     assert insight.to_dict()["loss_high"] == insight.loss_high
+
+
+def test_there_is_no_limit_before_each_arm_has_some_plays() -> None:
+    for plays, there in ((70, False), (100, True)):
+        insight = policy_after(plays).insight()
+        assert insight is not None
+        assert insight.expected_loss is not None
+        assert (insight.loss_high is not None) == there
 
 
 def test_the_limit_is_the_quantile_of_a_swap() -> None:

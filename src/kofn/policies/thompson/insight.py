@@ -18,9 +18,10 @@ LIMIT = 0.95
 """Part of the draws whose loss is below the limit, `Insight.loss_high`. Higher: campaigns are ready later, and lose
 less. docs/background/evidence.md has the true losses with this value."""
 
-FEW = 20.0
+FEW = 20
 """Effective rewards at which the variance of the draws for the limit is doubled: its factor is 1 + FEW / effective
-rewards. Higher: safer while few plays have earned anything, and later."""
+rewards. There is no limit before each arm has had FEW plays on average. Higher: safer while few plays have earned
+anything, and later."""
 
 
 class Losses(NamedTuple):

@@ -39,7 +39,7 @@ from kofn.policies.registry import register
 from kofn.policies.thompson.alarms import Alarms
 from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.guarantee import Comparisons, Guarantee
-from kofn.policies.thompson.insight import losses
+from kofn.policies.thompson.insight import FEW, losses
 from kofn.policies.thompson.noise import Noise, Range
 from kofn.policies.thompson.posterior import TINY, Posterior
 from kofn.policies.thompson.sampling import draw_swaps
@@ -136,7 +136,7 @@ class Thompson(Randomised):
             self._probability_best(),
             span * loss.mean,
             self._alarms.raised(),
-            span * loss.high,
+            span * loss.high if self._learned * self.k >= FEW * self.n_arms else None,
         )
 
     def _effects(self, mean: FloatArray) -> FloatArray:
