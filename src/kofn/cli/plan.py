@@ -41,7 +41,7 @@ class Share(click.ParamType):  # type: ignore[type-arg]  # generic since click 8
 )
 @click.option("--sd", type=float, help="Rewards are amounts with this standard deviation. Default: clicks, 0 or 1.")
 @click.option("--days", type=Count(), default=365, show_default=True, help="Longest time to simulate, in days.")
-@click.option("--runs", type=Count(), default=40, show_default=True, help="Simulated campaigns.")
+@click.option("--runs", type=Count(), default=40, show_default=True, help="Number of campaigns to simulate.")
 @SEED
 @BACKEND
 @WORKERS
