@@ -156,6 +156,19 @@ def test_the_limit_is_the_quantile_of_a_swap() -> None:
         assert np.mean(found) == pytest.approx(expected, rel=0.05)
 
 
+def test_rewards_at_the_top_of_their_range_leave_nothing_to_gain() -> None:
+    """Every play of the best subset pays: no failure is known, and none is needed."""
+    policy = kofn.Thompson(8, 2, seed=1)
+    while policy.plays < 3_000:
+        plan = policy.plan()
+        total = plan.times * (plan.subsets < 4).any(axis=1)
+        policy.tell_plan(Tally(plan.times, total, total))
+    policy._posterior.level = 50.0
+    insight = policy.insight()
+    assert insight is not None
+    assert insight.loss_high == pytest.approx(0, abs=1e-9)
+
+
 def test_few_effective_rewards_raise_the_limit() -> None:
     """Of coins, the effective plays are the rarer of successes and failures."""
     policy, rng = kofn.Thompson(10, 2, seed=1), np.random.default_rng(1)

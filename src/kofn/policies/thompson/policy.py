@@ -150,7 +150,7 @@ class Thompson(Randomised):
     def _effective_plays(self) -> float:
         """Return on how many plays the incumbent's reward rests: for coins, the rarer of successes and failures."""
         value = float(expit(self._posterior.level))
-        rarer = min(value, 1 - value)
+        rarer = max(min(value, 1 - value), TINY)
         return self._learned * rarer / (rarer + self._noise.dispersion * (1 - rarer))
 
     def _probability_best(self) -> float:
