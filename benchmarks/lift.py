@@ -1,6 +1,6 @@
 """Make the tables of docs/background/evidence.md on the lift: `python -m benchmarks.lift same` (`--help`).
 
-Every campaign is looked at after every play at first, then whenever it has 2 % more plays. A claim at any look counts.
+Every campaign is looked at after every play at first, then whenever it has 5 % more plays. A claim at any look counts.
 `same` has control and learned plays with equal means: every claim is false. In `better`, the mean of learned plays
 rises while the policy learns. `policy` plays the default policy with a control of 10 %, whose plays teach it too.
 `ratio` is the sample-ratio check. `--quick` plays little.
@@ -80,7 +80,7 @@ def looks(plays: int) -> list[int]:
     """Return the numbers of plays at which a campaign is looked at."""
     found = [1]
     while found[-1] < plays:
-        found.append(min(plays, max(found[-1] + 1, int(1.02 * found[-1]))))
+        found.append(min(plays, max(found[-1] + 1, int(1.05 * found[-1]))))
     return found
 
 
@@ -255,7 +255,7 @@ TABLES: dict[str, Callable[[int, int, Scale], None]] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    args = parser_for(__doc__, TABLES, seed=2026, runs=2000).parse_args(arguments)
+    args = parser_for(__doc__, TABLES, seed=2027, runs=2000).parse_args(arguments)
     TABLES[args.table](args.seed, args.runs, QUICK if args.quick else FULL)
 
 

@@ -63,7 +63,6 @@ def test_the_answer_is_complete(small: Outlook) -> None:
     assert 0 < small.days_10 <= small.days_50 <= small.days_90 < 365
     assert small.true_loss is not None
     assert 0 <= small.true_loss < 0.04
-    assert small.lift_shipped is not None
     assert 0.3 < small.lift_shipped < 0.51
     assert small.lift_on_the_way < small.lift_shipped
     days = [point.day for point in small.curve]
@@ -82,9 +81,10 @@ def test_any_number_of_workers_gives_the_same(small: Outlook) -> None:
 
 def test_what_is_not_ready_in_time_is_said() -> None:
     found = plan_ahead(10, 2, base=0.02, lift=0.1, per_day=100, days=2, runs=2, workers=1)
-    assert (found.ready, found.days_50, found.true_loss, found.lift_shipped) == (0.0, None, None, None)
+    assert (found.ready, found.days_50, found.true_loss) == (0.0, None, None)
+    assert abs(found.lift_shipped) < 0.11
     assert found.loss == pytest.approx(0.0002)
-    assert found.message.startswith("After 2 days, no simulated campaign is ready")
+    assert found.message.startswith("After 2 days, no campaign is ready: ")
 
 
 @pytest.mark.parametrize(

@@ -272,6 +272,30 @@ def test_calibration(table: str, rows: int, capsys: pytest.CaptureFixture[str]) 
     assert all(numbers(" ".join(row[1:])) for row in found)
 
 
+@pytest.mark.parametrize(("table", "rows"), [("same", 2), ("better", 2), ("policy", 2), ("ratio", 6)])
+def test_lift(table: str, rows: int, capsys: pytest.CaptureFixture[str]) -> None:
+    load("lift").main([table, "--quick", "--runs", "3"])
+    found = cells(capsys.readouterr().out)
+    assert len(found) == rows
+    assert all(numbers(" ".join(row[1:]).replace("%", " ").replace("+", " ")) for row in found)
+
+
+@pytest.mark.parametrize("table", ["suite", "base", "large"])
+def test_stopping(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+    stopping = load("stopping")
+    stopping.main([table, "--quick", "--runs", "2"])
+    shown = capsys.readouterr().out
+    (row,) = cells(shown)
+    assert len(row) == 7
+    assert "x = 20.0%: of 1 settings, " in shown
+
+
+def test_a_run_that_is_not_ready_counts_as_such() -> None:
+    stopping = load("stopping")
+    assert stopping.cells(np.array([[0.5, 100], [math.nan, math.nan], [1.5, 300]])) == ("1.00 ± 0.98", "200", "33%")
+    assert stopping.cells(np.array([[math.nan, math.nan]])) == ("", "", "100%")
+
+
 def test_every_table_of_thompson_is_tested() -> None:
     assert set(ROWS) == set(load("thompson").TABLES)
 
@@ -393,7 +417,7 @@ def test_peers_as_a_command() -> None:
 
 def test_every_benchmark_has_a_test() -> None:
     scripts = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef main(" in path.read_text()}
-    assert len(scripts) == 17
+    assert len(scripts) == 19
     assert {f"test_{name}" for name in scripts} <= set(globals())
 
 

@@ -35,6 +35,7 @@ COMMANDS = [
     "compare",
     "completion",
     "paper",
+    "plan",
     "policies",
     "replay",
     "run",
@@ -130,7 +131,7 @@ def test_help_has_examples(argv: list[str], answer: Kofn) -> None:
     lines = [line.strip() for line in answer(*argv)[1].splitlines()]
     examples = [line for line in lines if line.startswith(("kofn ", 'eval "$(kofn'))]
     assert examples
-    if argv[0] in ("run", "budget", "compare", "suite"):
+    if argv[0] in ("run", "budget", "compare", "plan", "suite"):
         for example in examples:  # they parse
             with cli.make_context("kofn", example.split()[1:]) as context:
                 cli.commands[argv[0]].make_context(argv[0], example.split()[2:], parent=context)

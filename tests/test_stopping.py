@@ -58,7 +58,7 @@ def test_reasons_are_sentences() -> None:
         stop.look(known(0.001), 1_250, stop.look(known(0.001), 1_000)).reason,
     ]
     assert reasons == [
-        "The policy has no estimate of the loss yet, or makes none.",
+        "There is no limit of the loss: arms have few plays yet, or the policy gives none.",
         "The loss per play may still be 0.02, not below 0.01.",
         "Rewards contradict the estimates (alarm: drift and misfit).",
         "The loss per play has been below 0.01 since play 1,000.",
@@ -137,6 +137,14 @@ def test_the_limit_is_that_of_the_draws() -> None:
     assert insight.to_dict()["loss_high"] == insight.loss_high
 
 
+def test_there_is_no_limit_before_each_arm_has_some_plays() -> None:
+    for plays, there in ((70, False), (100, True)):
+        insight = policy_after(plays).insight()
+        assert insight is not None
+        assert insight.expected_loss is not None
+        assert (insight.loss_high is not None) == there
+
+
 def test_the_limit_is_the_quantile_of_a_swap() -> None:
     """Two arms, K = 1: the loss is that of the difference of two normal effects, if it is positive."""
     posterior = Posterior.at_start(2, 1, 0.5, 0.09, Constants())
@@ -146,6 +154,19 @@ def test_the_limit_is_the_quantile_of_a_swap() -> None:
         expected = expit(NormalDist(0, width).inv_cdf(LIMIT)) - 0.5
         found = [losses(posterior, np.random.default_rng(seed), effective).high for seed in range(40)]
         assert np.mean(found) == pytest.approx(expected, rel=0.05)
+
+
+def test_rewards_at_the_top_of_their_range_leave_nothing_to_gain() -> None:
+    """Every play of the best subset pays: no failure is known, and none is needed."""
+    policy = kofn.Thompson(8, 2, seed=1)
+    while policy.plays < 3_000:
+        plan = policy.plan()
+        total = plan.times * (plan.subsets < 4).any(axis=1)
+        policy.tell_plan(Tally(plan.times, total, total))
+    policy._posterior.level = 50.0
+    insight = policy.insight()
+    assert insight is not None
+    assert insight.loss_high == pytest.approx(0, abs=1e-9)
 
 
 def test_few_effective_rewards_raise_the_limit() -> None:

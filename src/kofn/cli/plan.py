@@ -41,7 +41,7 @@ class Share(click.ParamType):  # type: ignore[type-arg]  # generic since click 8
 )
 @click.option("--sd", type=float, help="Rewards are amounts with this standard deviation. Default: clicks, 0 or 1.")
 @click.option("--days", type=Count(), default=365, show_default=True, help="Longest time to simulate, in days.")
-@click.option("--runs", type=Count(), default=40, show_default=True, help="Number of simulated campaigns.")
+@click.option("--runs", type=Count(), default=40, show_default=True, help="Number of campaigns to simulate.")
 @SEED
 @BACKEND
 @WORKERS
@@ -106,7 +106,7 @@ def plan(
         f"ready within {days:,} days": f"{found.ready:.0%} of {runs} simulated campaigns",
         **{f"{name} are ready after": value or f"more than {days:,} days" for name, value in after.items()},
         "true loss of what is shipped": _loss(found.true_loss, found.true_loss_error),
-        "lift of what is shipped": None if found.lift_shipped is None else f"{found.lift_shipped:+.1%}",
+        "lift of the best subset then": f"{found.lift_shipped:+.1%}",
         "lift of the plays until then": f"{found.lift_on_the_way:+.1%}",
     }
     title = f"N = {arms:,}, K = {k:,}, {base[0]:g} per play, lift {lift[0]:.0%}, {per_day:,} plays per day"

@@ -22,8 +22,9 @@ class Insight:
     An arm's effect is the change in the best subset's reward if the arm takes the place of one at the boundary.
     `probability_best` is the probability that `best()` is the best subset. `expected_loss` is the loss per play of
     stopping now: how much less `best()` earns than the best subset, on average over the posterior; at least 0 in either
-    direction. `loss_high` is a limit of that loss, which a stop rule compares with its threshold. `alarms` lists what
-    contradicts the estimates; None if the policy has no alarms. All rewards are in the user's range.
+    direction. `loss_high` is a limit of that loss, which a stop rule compares with its threshold; None while arms have
+    few plays. `alarms` lists what contradicts the estimates; None if the policy has no alarms. All rewards are in the
+    user's range.
     """
 
     value: float

@@ -102,7 +102,13 @@ class Stop:
         Call it after every update of the policy, with the result of the look before. `insight` is that of the policy.
         """
         if insight is None or insight.loss_high is None:
-            return Look(plays, None, None, False, "The policy has no estimate of the loss yet, or makes none.")
+            return Look(
+                plays,
+                None,
+                None,
+                False,
+                "There is no limit of the loss: arms have few plays yet, or the policy gives none.",
+            )
         high, limit = insight.loss_high, self.threshold
         if insight.alarms:
             kinds = " and ".join(alarm.kind for alarm in insight.alarms)

@@ -44,8 +44,8 @@ class Outlook:
 
     `days_10`, `days_50` and `days_90` are the days after which 10, 50 and 90 % of the runs are ready, None if fewer are
     ready within `days`, and `ready` is the part that is. `true_loss` is the mean loss per play of what these runs ship,
-    with the half-width of its 95 % interval, and `lift_shipped` the mean lift of what they ship over `base`.
-    `lift_on_the_way` is the mean lift of all plays until then; it may be negative, because learning costs something.
+    with the half-width of its 95 % interval. `lift_shipped` is the mean lift of the best subset over `base` when a run
+    is ready, or else after `days`, and `lift_on_the_way` that of all plays until then. `curve` has the losses.
     """
 
     n_arms: int
@@ -64,7 +64,7 @@ class Outlook:
     days_90: float | None
     true_loss: float | None
     true_loss_error: float | None
-    lift_shipped: float | None
+    lift_shipped: float
     lift_on_the_way: float
     curve: tuple[CurvePoint, ...]
 
@@ -79,18 +79,21 @@ class Outlook:
     @property
     def message(self) -> str:
         """What to expect, in one or two sentences."""
-        if self.days_50 is None or self.lift_shipped is None:
-            share = f"{self.ready:.0%} of the simulated campaigns are" if self.ready else "no simulated campaign is"
+        then = (
+            f"The best subset is then {self.lift_shipped:+.1%} against {self.base:g} on average, and the plays until "
+            f"then are {self.lift_on_the_way:+.1%}."
+        )
+        if self.days_50 is None:
+            share = f"only {self.ready:.0%} of the simulated campaigns are" if self.ready else "no campaign is"
+            high = self.curve[-1].loss_high
             return (
-                f"After {self.days:,} days, {share} ready: the loss per play is not known to be below {self.loss:.3g}. "
-                "Use fewer arms, allow a higher loss, or get more plays per day."
+                f"After {self.days:,} days, {share} ready: the limit of the loss per play is {high:.2g} on average, "
+                f"not {self.loss:.2g}. {then} Allow a higher loss, use fewer arms, or get more plays per day."
             )
         last = f"{_days(self.days_90)}" if self.days_90 is not None else f"more than {self.days:,}"
         first = _days(self.days_10 if self.days_10 is not None else self.days_50)
         return (
-            f"Ready after about {_days(self.days_50)} days (80 % of the simulated campaigns: {first} to {last}). "
-            f"What is shipped then is {self.lift_shipped:+.1%} against {self.base:g}, and plays until then are "
-            f"{self.lift_on_the_way:+.1%}."
+            f"Ready after about {_days(self.days_50)} days (80 % of the simulated campaigns: {first} to {last}). {then}"
         )
 
 
@@ -149,7 +152,7 @@ def plan_ahead(
         days_90=_quantile(found, 0.9, per_day),
         true_loss=float(np.mean(losses)) if losses else None,
         true_loss_error=error,
-        lift_shipped=float(np.mean([run.shipped for run in ended])) / world.base - 1 if ended else None,
+        lift_shipped=float(np.mean([run.shipped for run in found])) / world.base - 1,
         lift_on_the_way=float(np.mean([run.earned for run in found])) / world.base - 1,
         curve=tuple(CurvePoint(*each) for each in np.stack([marks / per_day, true_loss, loss_high], axis=1).tolist()),
     )

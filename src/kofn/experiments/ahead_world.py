@@ -94,7 +94,7 @@ class WorldSampler:
         """Return the totals of the rewards and of their squares, from their exact distribution."""
         value, amount = self.value(subsets), self.world.amount
         if not math.isnan(amount):
-            paid = rng.binomial(times, value / amount)
+            paid = rng.binomial(times, np.minimum(value / amount, 1.0)).astype(float)
             return amount * paid, amount**2 * paid
         assert self.world.sd is not None
         total = times * value + self.world.sd * np.sqrt(times) * rng.standard_normal(len(times))

@@ -18,9 +18,10 @@ LIMIT = 0.95
 """Part of the draws whose loss is below the limit, `Insight.loss_high`. Higher: campaigns are ready later, and lose
 less. docs/background/evidence.md has the true losses with this value."""
 
-FEW = 20.0
-"""Effective rewards at which the variance of the draws for the limit is doubled: its factor is 1 + FEW / effective
-rewards. Higher: safer while few plays have earned anything, and later."""
+FEW = 20
+"""Effective rewards at which the variance of the effects is doubled for the limit: its factor is 1 + FEW / effective
+rewards. The level is not widened: near the top of the range little can be gained, however few plays fail. There is no
+limit before each arm has had FEW plays on average. Higher: safer while few plays have earned anything, and later."""
 
 
 class Losses(NamedTuple):
@@ -45,7 +46,7 @@ def losses(posterior: Posterior, rng: np.random.Generator, effective: float = ma
         dense = rng.standard_normal((len(part), len(root))) @ root.T
         deviations[:, posterior.contenders] = dense[:, 1:]
         for width, each in zip(widths, found, strict=True):
-            effects, level = posterior.mean + width * deviations, posterior.level + width * dense[:, 0]
+            effects, level = posterior.mean + width * deviations, posterior.level + dense[:, 0]
             strongest = np.partition(effects, n_arms - k, axis=1)[:, n_arms - k :].sum(axis=1)
             gain = strongest - effects[:, posterior.incumbent].sum(axis=1)
             each.append(expit(level + gain) - expit(level))

@@ -39,7 +39,7 @@ from kofn.policies.registry import register
 from kofn.policies.thompson.alarms import Alarms
 from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.guarantee import Comparisons, Guarantee
-from kofn.policies.thompson.insight import losses
+from kofn.policies.thompson.insight import FEW, losses
 from kofn.policies.thompson.noise import Noise, Range
 from kofn.policies.thompson.posterior import TINY, Posterior
 from kofn.policies.thompson.sampling import draw_swaps, draws_that_swap
@@ -147,7 +147,7 @@ class Thompson(Randomised):
             self._probability_best(),
             span * loss.mean,
             self._alarms.raised(),
-            span * loss.high,
+            span * loss.high if self._learned * self.k >= FEW * self.n_arms else None,
         )
 
     def _effects(self, mean: FloatArray) -> FloatArray:
@@ -161,7 +161,7 @@ class Thompson(Randomised):
     def _effective_plays(self) -> float:
         """Return on how many plays the incumbent's reward rests: for coins, the rarer of successes and failures."""
         value = float(expit(self._posterior.level))
-        rarer = min(value, 1 - value)
+        rarer = max(min(value, 1 - value), TINY)
         return self._learned * rarer / (rarer + self._noise.dispersion * (1 - rarer))
 
     def _probability_best(self) -> float:
