@@ -91,13 +91,13 @@ class RetireArm(Call):
 
 @dataclass(frozen=True)
 class Enter(Call):
-    """Pause or resume."""
+    """Pause, ship or resume."""
 
     state: str
 
     def perform(self, campaign: Campaign) -> None:
         """Make the call."""
-        campaign.pause() if self.state == "paused" else campaign.resume()
+        {"paused": campaign.pause, "shipped": campaign.ship, "running": campaign.resume}[self.state]()
 
 
 @dataclass(frozen=True)
@@ -235,7 +235,7 @@ def reporter(place: Place) -> Worker:
 
 
 def operator(place: Place) -> Worker:
-    """Change arms, pause and resume, report totals, look at the campaign."""
+    """Change arms, pause, ship and resume, report totals, look at the campaign."""
     rng, habits = place.rng, place.habits
     names = [f"arm {arm}" for arm in range(place.setting.n_arms)]
     while True:
@@ -246,7 +246,7 @@ def operator(place: Place) -> Worker:
             yield from repeated(AddArm(place.campaign, name), habits, rng)
             yield from repeated(RetireArm(place.campaign, rng.choice(names)), habits, rng)
         elif what < habits.changes + 0.1:
-            yield from repeated(Enter(place.campaign, "paused"), habits, rng)
+            yield from repeated(Enter(place.campaign, rng.choice(["paused", "shipped"])), habits, rng)
             yield from repeated(Enter(place.campaign, "running"), habits, rng)
         elif what < habits.changes + 0.3 and place.decided:
             count, arms = rng.choice([1, 2, 5]), rng.choice(place.decided).subset

@@ -257,7 +257,7 @@ class Model:
             check(set(subset) <= set(self.truth.active), "the decision {} has a retired arm: {}", id, subset)
         if outcome.answered:
             check(all(each.subset == self.ids[each.id] for each in outcome.value), "other subsets than recorded")
-        check(self.truth.state == "running", "a campaign that is paused made decisions")
+        check(self.truth.state != "paused", "a campaign that is paused made decisions")
         self.truth.requests[call.key] = sorted(ids)
 
     def _stored(self, id: str, seen: Seen) -> bool:
@@ -277,9 +277,9 @@ class Model:
         if outcome.refused is not None:
             unknown = [id for id, _ in call.rewards if id not in self.truth.decisions]
             conflicts = there.intersection(others)  # a later call of the group may have deleted them
-            fits = isinstance(outcome.refused, Conflict) and conflicts
-            fits = fits or (isinstance(outcome.refused, UnknownDecision) and unknown)
-            check(bool(fits), "refused, but its decisions are stored without another reward: {}", outcome)
+            fits = isinstance(outcome.refused, Conflict) and bool(conflicts)
+            fits = fits or (isinstance(outcome.refused, UnknownDecision) and bool(unknown))
+            check(fits, "refused, but its decisions are stored without another reward: {}", outcome)
             return
         conflicts = stored.intersection(others)
         check(not conflicts, "another reward was taken for {}", conflicts)
@@ -332,7 +332,9 @@ class Model:
             active = [truth.names[arm] for arm in truth.active]
             possible = name in active and len(active) > self.setting.k + 1
         if outcome.refused is not None:
-            fits = not possible or not self.setting.learns_from_all
+            control = [f"arm {arm}" for arm in self.setting.control or ()]
+            in_use = isinstance(call, RetireArm) and (self.truth.state == "shipped" or name in control)
+            fits = not possible or not self.setting.learns_from_all or in_use
             check(fits and isinstance(outcome.refused, BadInput), "refused: {}", outcome)
         elif possible:
             if isinstance(call, AddArm):

@@ -44,8 +44,8 @@ def _forgotten_rewards_count_as_repeated() -> Any:
     """First rewards of decisions that are no longer stored are answered as repeated (defect 4)."""
     found = reward._new_rewards
 
-    def new_rewards(tx: Any, batches: Any, rewards: Any) -> Any:
-        return found(tx, batches, rewards)[0], 0
+    def new_rewards(tx: Any, batches: Any, rewards: Any, refused: Any) -> Any:
+        return found(tx, batches, rewards, refused)[0], 0
 
     return patch.object(reward, "_new_rewards", new_rewards)
 
@@ -113,6 +113,7 @@ def _salts_are_not_compared() -> Any:
 
     def read(secret: bytes, text: str) -> DecisionPlace:
         place = read_id(secret, text)
+        assert isinstance(place, DecisionPlace)
         return place._replace(salt=_AnySalt(place.salt))
 
     return patch.object(reward, "read_id", read)
@@ -121,8 +122,10 @@ def _salts_are_not_compared() -> Any:
 def _rewards_are_recorded_again() -> Any:
     """A repeated reward is treated as new."""
 
-    def new_rewards(tx: Any, batches: Any, rewards: Any) -> Any:
-        return [(place, value) for place, (_, value) in rewards.items() if place.first in batches], 0
+    def new_rewards(tx: Any, batches: Any, rewards: Any, refused: Any) -> Any:
+        del tx, refused
+        given = rewards.given.items()
+        return [reward._New(place, value, clipped=False) for place, (_, value) in given if place.first in batches], 0
 
     return patch.object(reward, "_new_rewards", new_rewards)
 

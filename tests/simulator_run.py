@@ -300,7 +300,8 @@ class Run:
                 self._calls(self.rng.randrange(len(self.processes)), [call], f"[{worker}]")
         for model in self.models:
             self._learns(model)
-            if "stuck" in model.checks and not model.setting.learns_from_all and self.rng.random() < 0.3:
+            waits = not model.setting.learns_from_all and model.setting.control is None
+            if "stuck" in model.checks and waits and self.rng.random() < 0.3:
                 self._goes_on(model)
             model.compare_records()
             verified = self.processes[0].campaigns[model.campaign].verify()
@@ -316,12 +317,12 @@ class Run:
         before, place = model.row(), self.places[model.campaign]
         process = self.rng.randrange(len(self.processes))
         first = self._call(process, Decide(model.campaign, 1, "end 1", place.habits.keyed))
-        rest = min(model.row().free, MOST_PLAYS)
-        if rest:
-            first += self._call(process, Decide(model.campaign, rest, "end 2", place.habits.keyed))
+        while (rest := model.row().free) and len(first) < MOST_PLAYS:  # the control takes a part
+            key = f"end {len(first) + 1}"
+            first += self._call(process, Decide(model.campaign, min(rest, MOST_PLAYS), key, place.habits.keyed))
         process = self.rng.randrange(len(self.processes))
         self._call(process, Reward(model.campaign, tuple((each.id, place.value()) for each in first)))
-        if rest < MOST_PLAYS:
+        if not rest:
             check(model.row().step > before.step, "a completed plan did not make the policy learn")
 
     def _goes_on(self, model: Model) -> None:

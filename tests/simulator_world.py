@@ -47,6 +47,7 @@ class Setting(NamedTuple):
     params: dict[str, Any]
 
     weight: int = 1  # how often a seed takes it
+    control: tuple[int, ...] | None = None
 
     @property
     def name(self) -> str:
@@ -62,9 +63,9 @@ class Setting(NamedTuple):
 SETTINGS = [
     Setting("simulated", 4, 2, (0.0, 1.0), "maximize", 0, {"unplanned": True}, weight=6),
     Setting("simulated", 5, 2, (-2.0, 6.0), "minimize", 10, {"unplanned": True}, weight=6),
-    Setting("simulated", 6, 3, (0.0, 8.0), "maximize", 1000, {"unplanned": True}, weight=6),
+    Setting("simulated", 6, 3, (0.0, 8.0), "maximize", 1000, {"unplanned": True}, weight=6, control=(0, 1, 2)),
     Setting("simulated", 5, 2, (0.0, 4.0), "maximize", 20, {"unplanned": False}, weight=6),
-    Setting("simulated", 4, 2, (-1.0, 1.0), "minimize", 1000, {"unplanned": False}, weight=6),
+    Setting("simulated", 4, 2, (-1.0, 1.0), "minimize", 1000, {"unplanned": False}, weight=6, control=(1, 2)),
     Setting("thompson", 4, 2, (0.0, 1.0), "maximize", 0, {}),
     Setting("thompson", 5, 2, (-2.0, 6.0), "minimize", 10, {}),
     Setting("thompson", 6, 3, (0.0, 8.0), "maximize", 1000, {}),
@@ -126,6 +127,8 @@ def create_campaigns(url: str) -> None:
                 store=store,
                 expire_after=EXPIRE_AFTER,
                 keep_decisions=each.keep,
+                control=None if each.control is None else [f"arm {arm}" for arm in each.control],
+                control_share=0.3,
             )
     store.close()
 

@@ -276,7 +276,9 @@ class RemoteCampaign:
         """
         return self.rewards([(id, value)])
 
-    def rewards(self, rewards: Mapping[str, float] | Iterable[tuple[str, float]], *, partial: bool = False) -> Rewarded:
+    def rewards(
+        self, rewards: Mapping[str, float] | Iterable[tuple[str, float]], *, partial: bool = False
+    ) -> Rewarded:
         """Report rewards of decisions, as {id: reward} or pairs. The batch is recorded completely or not at all.
 
         With `partial`, the others are recorded if some are refused; the response lists those. With `buffer`, they are
