@@ -161,7 +161,7 @@ def test_rewards_at_the_top_of_their_range_leave_nothing_to_gain() -> None:
     policy = kofn.Thompson(8, 2, seed=1)
     while policy.plays < 3_000:
         plan = policy.plan()
-        total = np.where((plan.subsets < 4).any(axis=1), plan.times, 0.0)
+        total = (plan.times * (plan.subsets < 4).any(axis=1)).astype(float)
         policy.tell_plan(Tally(plan.times, total, total))
     policy._posterior.level = 50.0
     insight = policy.insight()

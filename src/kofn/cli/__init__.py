@@ -56,7 +56,7 @@ def cli(context: click.Context) -> None:
 
     \b
     kofn budget --arms 24 --k 5 --horizon 1e6   what will learning cost?
-    kofn plan --help                            how many days will a campaign take?
+    kofn plan --arms 24 --k 5 --base 2% --lift 10% --per-day 5000   how many days will it take?
     kofn run thompson --problem max --out run   one run, with a picture
     kofn compare thompson dart --problem max    which policy is best?
     kofn paper max-12                           reproduce a figure of the paper
