@@ -48,8 +48,8 @@ export function settingsDialog(name, { settings, summary }, saved, focus = null)
       const given = fields.readSettings(data, new Set(names));
       const range = ["low", "high"].map((each) => Number(data.get(each)));
       if (!(range[0] < range[1])) fields.refuse("high", "The lowest reward must be less than the highest.");
-      const given_settings = { ...given, reward_range: range };
-      const news = Object.entries(given_settings).filter(([key, value]) => !same(settings[key], value));
+      const asked = { ...given, reward_range: range };
+      const news = Object.entries(asked).filter(([key, value]) => !same(settings[key], value));
       if (news.length) await fields.atField(() => configure(name, Object.fromEntries(news)));
       toast(news.length ? "Settings saved" : "Nothing was changed");
       saved();
