@@ -108,7 +108,7 @@ def test_the_readmes_program_prints_what_it_says(capsys: pytest.CaptureFixture[s
     [
         ("campaign", r"best goods: +lid, cup, jug\n"),
         ("client", r"fastest servers: ash, birch\n"),
-        ("compare_policies", r"thompson +1\d\d (.*\n)+improved-ucb +\d\d,\d{3} "),
+        ("compare_policies", r"thompson +\d{2,3} (.*\n)+improved-ucb +\d\d,\d{3} "),
         ("front_page", r"second half: 5\d\.\d%; the best page is \(1, 4, 8\)"),
         ("slowest_server", r"last 5,000: +4\d ms, best are the servers \(1, 4, 6\)"),
     ],
