@@ -277,9 +277,9 @@ class Model:
         if outcome.refused is not None:
             unknown = [id for id, _ in call.rewards if id not in self.truth.decisions]
             conflicts = there.intersection(others)  # a later call of the group may have deleted them
-            fits = isinstance(outcome.refused, Conflict) and conflicts
-            fits = fits or (isinstance(outcome.refused, UnknownDecision) and unknown)
-            check(bool(fits), "refused, but its decisions are stored without another reward: {}", outcome)
+            fits = isinstance(outcome.refused, Conflict) and bool(conflicts)
+            fits = fits or (isinstance(outcome.refused, UnknownDecision) and bool(unknown))
+            check(fits, "refused, but its decisions are stored without another reward: {}", outcome)
             return
         conflicts = stored.intersection(others)
         check(not conflicts, "another reward was taken for {}", conflicts)
