@@ -31,6 +31,12 @@ from tests.service_tools import service
 DATA = Path(__file__).parent / "data"
 
 
+@pytest.fixture
+def sqlite_store(new_sqlite_store: str) -> str:
+    """Here, stores are created by the code under test."""
+    return new_sqlite_store
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def target_url(request: Any, tmp_path: Path) -> Iterator[str]:
     """A second empty store, of each kind."""

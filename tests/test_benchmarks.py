@@ -221,6 +221,7 @@ def test_client(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.process
+@pytest.mark.slow
 def test_throughput(capsys: pytest.CaptureFixture[str]) -> None:
     load("throughput").main(["--quick", "--no-postgres", "--json"])
     found = json.loads(capsys.readouterr().out)

@@ -20,6 +20,12 @@ ARMS = [word for name in ("mug", "tray", "pan", "[red]pot[/]") for word in ("--a
 
 
 @pytest.fixture
+def sqlite_store(new_sqlite_store: str) -> str:
+    """Here, stores are created by the code under test."""
+    return new_sqlite_store
+
+
+@pytest.fixture
 def kofn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], sqlite_store: str) -> Kofn:
     """`kofn campaign ARGV` through main: exit code, stdout, stderr."""
     monkeypatch.setenv("KOFN_STORE", sqlite_store)

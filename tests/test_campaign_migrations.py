@@ -38,6 +38,12 @@ DATA = Path(__file__).parent / "data"
 CAMPAIGNS = ("shop", "servers", "news")
 
 
+@pytest.fixture
+def sqlite_store(new_sqlite_store: str) -> str:
+    """Here, stores are created by the code under test."""
+    return new_sqlite_store
+
+
 @dataclass(frozen=True)
 class Old:
     """The store of an older version: its file, and what the kofn of that version knew about it."""

@@ -18,6 +18,12 @@ from kofn.campaigns.migrations import MIGRATIONS
 from tests.campaign_tools import checked, create, play
 
 
+@pytest.fixture
+def sqlite_store(new_sqlite_store: str) -> str:
+    """Here, stores are created by the code under test."""
+    return new_sqlite_store
+
+
 def version(store: Store) -> int:
     with store.read() as connection:
         return migrations.version_of(connection)

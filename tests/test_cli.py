@@ -231,7 +231,7 @@ def test_a_similar_name_is_suggested(argv: list[str], hint: str, answer: Kofn) -
 # Width.
 
 
-@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("width", [80, pytest.param(100, marks=pytest.mark.slow)])
 def test_no_name_is_cut_at_80_columns(width: int, answer: Kofn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     names = ["thompson-subsets", "shared-credit-ucb", "linear-thompson", "cucb", "improved-ucb"]
@@ -855,7 +855,11 @@ def test_no_color(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "argv", [["policies"], BUDGET, RUN, SMALL, ["compare", "dart", *FEW], ["--help"], ["run", "--help"]]
+    "argv",
+    [
+        *(["policies"], BUDGET, RUN, ["--help"], ["run", "--help"]),
+        *(pytest.param(argv, marks=pytest.mark.slow) for argv in (SMALL, ["compare", "dart", *FEW])),
+    ],
 )
 def test_narrow_terminals(argv: list[str], tmp_path: Path) -> None:
     code, shown = at_a_terminal(*argv, cwd=tmp_path, COLUMNS="40", NO_COLOR="1")

@@ -81,8 +81,19 @@ def _policies_as_they_were() -> Iterator[None]:
     POLICIES.update(before)
 
 
+EXPERIMENTS = ("doubling.md", "shared-credit.md")
+"""Pages whose programs play tens of millions of plays for a table: `make test-slow` runs them."""
+
+
+def programs() -> Iterator[object]:
+    """Yield the pages with programs."""
+    for page in PAGES:
+        if blocks(page, "python"):
+            yield pytest.param(page, marks=pytest.mark.slow) if page.name in EXPERIMENTS else page
+
+
 @pytest.mark.usefixtures("_policies_as_they_were")
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name_of)
+@pytest.mark.parametrize("page", list(programs()), ids=name_of)
 def test_programs_run_and_print_what_the_page_shows(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -240,7 +240,7 @@ LOCAL, DASK = ("--workers", "2"), ("--backend", "dask", "--workers", "2")
     [
         pytest.param(signal.SIGINT, LOCAL, id="interrupted-local"),
         pytest.param(signal.SIGINT, DASK, id="interrupted-dask", marks=pytest.mark.slow),
-        pytest.param(signal.SIGKILL, LOCAL, id="killed-local"),
+        pytest.param(signal.SIGKILL, LOCAL, id="killed-local", marks=pytest.mark.slow),
         pytest.param(signal.SIGKILL, DASK, id="killed-dask", marks=pytest.mark.slow),
     ],
 )

@@ -83,7 +83,9 @@ def test_faint_effects_without_noise_are_found_among_many_arms(n_arms: int, k: i
     assert left_to_gain("faint", n_arms, k, 300_000) < 0.001
 
 
-@pytest.mark.parametrize("family", ["mean", "max", "min", "threshold"])
+@pytest.mark.parametrize(
+    "family", ["mean", "max", *(pytest.param(family, marks=pytest.mark.slow) for family in ("min", "threshold"))]
+)
 def test_a_third_of_darts_regret_on_the_same_instances(family: str) -> None:
     """DART is told the horizon. The sketches had a tenth of its regret or less: a third leaves room for luck."""
     lost: dict[type[Policy], list[float]] = {DART: [], Thompson: []}
