@@ -56,7 +56,7 @@ def plan_of(n_arms: int, k: int, size: int, first: int, stride: int) -> Plan:
     return Plan(np.array(chosen), np.full(len(chosen), times))
 
 
-class Simulated(Policy):
+class CheapPolicy(Policy):
     """Play subsets that a digest of all rewards chooses."""
 
     name = "simulated"
@@ -211,5 +211,5 @@ def _add(sums: Sums, more: Sums) -> None:
 @contextmanager
 def registered() -> Iterator[None]:
     """Make the policy known by its name."""
-    with patch.dict(POLICIES, {Simulated.name: Simulated}):
+    with patch.dict(POLICIES, {CheapPolicy.name: CheapPolicy}):
         yield

@@ -172,7 +172,7 @@ class Process:
 
 
 class Run:
-    """One simulation. Everything that happens is in `trace`, unless that is not wanted, for speed."""
+    """One simulation. Everything that happens is in `trace`, or nothing, for speed."""
 
     def __init__(
         self, world: World, seed: int, checks: frozenset[str], steps: int | None = None, *, traced: bool = True
