@@ -112,8 +112,8 @@ def _names_of(code: CodeType) -> set[str]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _certificates_are_read_once() -> Iterator[None]:
-    """Share httpx's settings of TLS. A client reads all certificates when it is created, which takes 20 ms."""
+def _tls_settings_are_made_once() -> Iterator[None]:
+    """Share httpx's settings of TLS. A client reads the authorities it trusts when it is created, which takes 20 ms."""
     transport: Any = sys.modules.get("httpx._transports.default")
     if not hasattr(transport, "create_ssl_context"):  # httpx is not used by these tests, or has changed
         yield

@@ -29,7 +29,8 @@ EXPECTED = 14.0
 """Rewards that must be expected, and none seen, before rewards count as stopped: e^-14 is one in a million."""
 
 RECENT = 20.0
-"""Mean delays that the recent part of the history has at least, so that decisions and rewards in it match."""
+"""Mean delays that the recent part of the history lasts at least, so that decisions and rewards in it match; the part
+before it lasts at least half as long."""
 
 MIN_RECENT = 500
 """Decisions that the recent part and the part before it have at least; more if rewards are rare: then as many as have
@@ -122,7 +123,8 @@ class Arrivals:
             at -= 1
             recent += self.parts[at]
         young = self.parts[0].begin + MATURE * max(recent.delay, self.all.delay)
-        return sum((part for part in self.parts[:at] if part.begin >= young), Part()), recent
+        before = sum((part for part in self.parts[:at] if part.begin >= young), Part())
+        return before if before.end - before.begin >= RECENT / 2 * self.all.delay else Part(), recent
 
     def alarms(self) -> Iterator[RaisedAlarm]:
         """Yield the alarms of how rewards arrive."""
