@@ -416,13 +416,20 @@ def test_peers_as_a_command() -> None:
     assert "| kofn, `thompson`" in shown
 
 
+def test_alarms(capsys: pytest.CaptureFixture[str]) -> None:
+    load("alarms").main(["arrivals", "--quick", "--runs", "1"])
+    rows = cells(capsys.readouterr().out)
+    assert [row[2] for row in rows] == ["none", "silence", "missing", "delay"]
+    assert [row[4] for row in rows] == ["", "1", "1", "1"]
+
+
 def test_every_benchmark_has_a_test() -> None:
     scripts = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef main(" in path.read_text()}
-    assert len(scripts) == 19
+    assert len(scripts) == 21
     assert {f"test_{name}" for name in scripts} <= set(globals())
 
 
-def test_intervals_of_exports(capsys: pytest.CaptureFixture[str]) -> None:
+def test_export_coverage(capsys: pytest.CaptureFixture[str]) -> None:
     load("export_coverage").main(["--campaigns", "1"])
     rows = cells(capsys.readouterr().out)
     assert [row[0] for row in rows] == [case.title for case in load("export_coverage").CASES]

@@ -54,7 +54,12 @@ def test_a_campaign_from_the_shell(kofn: Kofn, tmp_path: Path, sqlite_store: str
     id, *arms = out.rstrip("\n").split("\t")
     assert len(arms) == 2
     assert kofn("reward", "front", id, "-2.5") == (0, "accepted 1, repeated 0\n", "")
-    assert read(kofn("reward", "front", id, "-2.5", "--json")) == {"accepted": 0, "repeated": 1, "forgotten": 0}
+    assert read(kofn("reward", "front", id, "-2.5", "--json")) == {
+        "accepted": 0,
+        "repeated": 1,
+        "forgotten": 0,
+        "refused": [],
+    }
     decisions = read(kofn("decide", "front", "--count", "30", "--json"))
     assert len({each["id"] for each in decisions}) == 30
     rewards = tmp_path / "rewards.csv"
@@ -83,7 +88,7 @@ def test_what_is_known_is_shown(kofn: Kofn) -> None:
     assert (code, err) == (0, "")
     for words in (
         "running, thompson, N = 4, K = 2",
-        "expected loss per play",
+        "expected loss of shipping now",
         "alarms",
         "gain per play",
         "[red]pot[/]",

@@ -700,7 +700,7 @@ def test_completion_for_each_shell(name: str, word: str, answer: Kofn) -> None:
 
 def test_completion_completes(tmp_path: Path) -> None:
     done = shell(cwd=tmp_path, _KOFN_COMPLETE="bash_complete", COMP_WORDS="kofn p", COMP_CWORD="1")
-    assert done.stdout.split() == ["plain,paper", "plain,policies"]
+    assert done.stdout.split() == ["plain,paper", "plain,plan", "plain,policies"]
 
 
 # Errors.

@@ -271,7 +271,7 @@ def test_other_policies_have_neither() -> None:
 
 def test_a_campaign_reports_both(store_url: str) -> None:
     campaign = create(store_url)
-    assert (campaign.insight().expected_loss, campaign.insight().alarms) == (None, None)
+    assert (campaign.insight().expected_loss, campaign.insight().alarms) == (None, [])
     play(campaign, 300, batch=50)
     found = campaign.insight()
     assert found.expected_loss is not None

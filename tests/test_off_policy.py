@@ -152,7 +152,7 @@ def test_all_subsets_are_ranked_with_intervals_that_hold_at_once() -> None:
 # An export of a campaign: its policy learned meanwhile.
 
 CAMPAIGNS = 24
-"""Campaigns that are simulated. If 95 % of the joint intervals hold, more than 4 of 24 fail with a probability of 0.006."""
+"""Number of campaigns. If 95 % of the joint intervals hold, more than 4 of 24 fail with a probability of 0.006."""
 
 
 @cache

@@ -235,8 +235,10 @@ def test_only_items_that_are_shown_count(shop: Shop) -> None:
     page = shop.open()
     shop.shown(page)
     page.locator("h1").click()
+    page.evaluate("addEventListener('click', (event) => event.preventDefault())")  # it is a link
     page.evaluate(
-        "document.querySelector('[data-arm][hidden]').dispatchEvent(new MouseEvent('click', {bubbles: true}))"
+        "document.querySelector('[data-arm][hidden]')"
+        ".dispatchEvent(new MouseEvent('click', {bubbles: true, cancelable: true}))"
     )
     page.goto(f"{shop.site.origin}/elsewhere.html")
     assert shop.rewarded() == [0.0]

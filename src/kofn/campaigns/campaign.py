@@ -415,14 +415,19 @@ class Campaign:
 
     # Change.
 
-    def configure(self, **settings: Unpack[ChangedSettings]) -> None:
-        """Change settings while the campaign runs; `kofn.responses.Settings` describes them.
+    def configure(self, **settings: Unpack[ChangedSettings]) -> Settings:
+        """Change settings while the campaign runs, and return them all; `kofn.responses.Settings` describes them.
 
         A wider `reward_range`, `half_life` and `guarantee` keep what was learned. A new control starts a new
         comparison.
         """
         self._shipped = None
-        self._write(lambda tx: configure.configure(tx, settings))
+
+        def change(tx: Transaction) -> Settings:
+            configure.configure(tx, settings)
+            return report.settings(tx)
+
+        return self._write(change)
 
     def add_arm(self, name: str) -> None:
         """Add an arm, or bring a retired one back. What was learned about the others is kept.

@@ -26,6 +26,9 @@ from kofn.responses import LoggedDecision, moment
 CHUNK = 1000
 """Decisions that are read in one transaction. A higher value is faster, and holds more of them in memory."""
 
+BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
+"""The time 0 of a store."""
+
 Read = Callable[[], AbstractContextManager[Transaction]]
 
 
@@ -42,41 +45,35 @@ def logged_decisions(read: Read, *, rewarded: bool = False, since: datetime | No
 
     With `rewarded`, only those with a reward; with `since`, only those that were made at that time or later.
     """
-    after = None if since is None else _seconds(since)
+    if not isinstance(since, datetime | None):
+        raise BadInput(f"since must be a datetime; got {shown(since)}")
+    if since is not None and since.tzinfo is None:
+        since = since.replace(tzinfo=UTC)
     with read() as tx:
         end = tx.row.decided
-    return _decisions(read, end, rewarded, after)
+    return _decisions(read, end, rewarded, since or BEGIN)
 
 
-def _seconds(since: datetime) -> float:
-    """Return a time as the store has it, in seconds since 1970. A time without a zone is in UTC."""
-    if not isinstance(since, datetime):
-        raise BadInput(f"since must be a datetime; got {shown(since)}")
-    aware = since if since.tzinfo else since.replace(tzinfo=UTC)
-    # A decision's time is rounded to microseconds when it is read: one at exactly this time belongs to the result.
-    return (aware - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(seconds=1) - 1e-6
-
-
-def _decisions(read: Read, end: int, rewarded: bool, after: float | None) -> Iterator[LoggedDecision]:
+def _decisions(read: Read, end: int, rewarded: bool, since: datetime) -> Iterator[LoggedDecision]:
     first = place = 0
+    after = (since - BEGIN) / timedelta(seconds=1) - 1e-6  # times are rounded to microseconds when they are read
     while True:
         with read() as tx:
             parts = _parts(tx, first, place, end, rewarded, after)
             found = list(_logged(tx, parts)) if parts else []
         if not parts:
             return
-        yield from (each for each in found if each.reward is not None or not rewarded)
+        yield from (each for each in found if each.at >= since and (each.reward is not None or not rewarded))
         batch, _, place = parts[-1]
         first, place = (batch.first, place) if place < batch.count else (batch.first + 1, 0)
 
 
-def _parts(tx: Transaction, first: int, place: int, end: int, rewarded: bool, after: float | None) -> list[_Part]:
+def _parts(tx: Transaction, first: int, place: int, end: int, rewarded: bool, after: float) -> list[_Part]:
     """Return the next decisions, at most `CHUNK` of them. A large batch comes in several parts."""
     chosen = select(BATCHES).where(BATCHES.c.campaign == tx.id, BATCHES.c.first >= first, BATCHES.c.first < end)
+    chosen = chosen.where(BATCHES.c.at >= after)
     if rewarded:
         chosen = chosen.where(BATCHES.c.open < BATCHES.c.count)
-    if after is not None:
-        chosen = chosen.where(BATCHES.c.at >= after)
     parts, left = [], CHUNK
     for batch in tx.execute(chosen.order_by(BATCHES.c.first).limit(CHUNK)).all():
         start = place if batch.first == first else 0

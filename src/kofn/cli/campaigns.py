@@ -492,9 +492,7 @@ def configure(
     changes |= {"control": None} if no_control else {}
     changes |= {"stop_when": None, "ship_when_ready": False} if no_stop_rule else {}
     found = _open(name, store)
-    if changes:
-        found.configure(**changes)
-    settings = found.settings().to_dict()
+    settings = (found.configure(**changes) if changes else found.settings()).to_dict()
     if as_json:
         echo_json(settings)
     else:

@@ -103,7 +103,7 @@ def plan(
     after = {name: None if value is None else f"{value:,.1f} days" for name, value in found.quantiles().items()}
     rows = {
         "ready if the loss per play is below": f"{found.loss:.3g} ({found.loss / found.base:.1%} of {found.base:g})",
-        f"ready within {days:,} days": f"{found.ready:.0%} of {runs} simulated campaigns",
+        f"ready within {days:,} days": f"{found.ready:.0%} of {runs} campaigns",
         **{f"{name} are ready after": value or f"more than {days:,} days" for name, value in after.items()},
         "true loss of what is shipped": _loss(found.true_loss, found.true_loss_error),
         "lift of the best subset then": f"{found.lift_shipped:+.1%}",

@@ -277,7 +277,10 @@ class RemoteCampaign:
         return self.rewards([(id, value)])
 
     def rewards(
-        self, rewards: Mapping[str, float] | Iterable[tuple[str, float]], *, partial: bool = False
+        self,
+        rewards: Mapping[str, float] | Iterable[tuple[str, float]],
+        *,
+        partial: bool = False,
     ) -> Rewarded:
         """Report rewards of decisions, as {id: reward} or pairs. The batch is recorded completely or not at all.
 

@@ -416,8 +416,7 @@ async def configure_campaign(context: ContextDep, name: Name, body: models.Chang
     given = {each: getattr(body, each) for each in body.model_fields_set}
     if "reward_range" in given:
         given["reward_range"] = tuple(given["reward_range"])
-    await context.change(name, Campaign.configure, **given)
-    return await run_in_threadpool(get_settings, context, name)
+    return to_json(await context.change(name, Campaign.configure, **given))
 
 
 @api_router.post("/campaigns/{name}/ship", response_model=responses.Summary, tags=["changes"])
