@@ -656,6 +656,7 @@ def test_without_a_stream_it_polls(address: str, module_store: str, pages: Pages
     expect(tile(page, "Plays")).to_have_text("50")
 
 
+@pytest.mark.slow
 def test_a_service_that_goes_and_comes_is_said(sqlite_store: str, pages: Pages) -> None:
     campaign = made(sqlite_store)
     with served(sqlite_store) as address:

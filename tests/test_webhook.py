@@ -354,6 +354,7 @@ def test_a_lease_has_one_holder(store: Store, clock: Clock) -> None:
         clock.now += lease.LEASE_SECONDS + 1
 
 
+@pytest.mark.slow
 def test_two_workers_post_each_event_once(sqlite_store: str, receiver: Receiver) -> None:
     campaigns = [Campaign.create(f"c{number}", ARMS, 2, store=sqlite_store) for number in range(5)]
     with Served(sqlite_store, "--workers", "2", "--webhook", receiver.url) as served:
