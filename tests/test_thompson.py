@@ -614,3 +614,52 @@ def test_many_arms_of_which_many_are_chosen() -> None:
     run = simulate(Thompson(500, 50, seed=5), problem, 10**5, seed=5)
     random = problem.optimum - p.mean()
     assert run.regret < random * 10**5 / 6
+
+
+# Other parameters while it runs.
+
+
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+def test_a_wider_range_keeps_what_is_known(direction: Any) -> None:
+    """The copy knows the same in the new scale, and what it learns next is what a policy with that range learns."""
+    rng, p = np.random.default_rng(3), np.linspace(0.1, 0.9, 10)
+    policy = kofn.Thompson(10, 3, seed=4, reward_range=(0, 40), direction=direction)
+    while policy.plays < 3_000:
+        plan = policy.plan()
+        total = 40.0 * rng.binomial(plan.times, p[plan.subsets].mean(axis=1)).astype(float)
+        policy.tell_plan(Tally(plan.times, total, 40 * total))
+    wider = policy.with_params(reward_range=(-40, 120))
+    assert (wider.reward_range, wider.direction, wider.plays) == ((-40.0, 120.0), direction, policy.plays)
+    one, two = policy.insight(), wider.insight()
+    assert one is not None
+    assert two is not None
+    assert wider.best() == policy.best()
+    assert (two.value, two.low, two.high) == pytest.approx((one.value, one.low, one.high))
+    assert two.effects == pytest.approx(one.effects)
+    assert two.alarms == one.alarms
+    assert list(kofn.restore(kofn.save(wider)).plan()) == list(wider.plan())
+    again = wider.with_params(reward_range=(0, 40))  # back in the same scale
+    assert again.insight().value == pytest.approx(one.value)  # type: ignore[union-attr]
+
+
+def test_other_parameters_can_change_while_it_runs() -> None:
+    policy = kofn.Thompson(8, 2, seed=1)
+    for _ in range(300):
+        subset = policy.ask()
+        policy.tell(subset, float(7 in subset))
+    forgetting = policy.with_params(half_life=100)
+    assert forgetting.params["half_life"] == 100
+    assert 7 in forgetting.best()
+    proving = forgetting.with_params(half_life=None, guarantee=True)
+    assert not proving.accepts_unplanned
+    assert 7 in proving.best()
+    assert proving.with_params(guarantee=False).accepts_unplanned
+    with pytest.raises(kofn.BadInput, match="k cannot change while the policy runs"):
+        policy.with_params(k=3)
+    with pytest.raises(kofn.BadInput, match="a guarantee holds only if"):
+        forgetting.with_params(guarantee=True)
+
+
+def test_other_policies_keep_their_parameters() -> None:
+    with pytest.raises(kofn.BadInput, match="linear-thompson cannot change reward_range while it runs; use thompson"):
+        kofn.make_policy("linear-thompson", 6, 2).with_params(reward_range=(0, 2))
