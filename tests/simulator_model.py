@@ -153,7 +153,10 @@ class Model:
         elif isinstance(call, AddArm | RetireArm):
             self._arm(call, outcome)
         elif isinstance(call, Enter):
-            check(outcome.refused is None, "refused: {}", outcome)
+            if outcome.refused is not None:
+                early = call.state == "shipped" and not (self.truth.rewards or self.truth.totals)
+                check(early, "refused: {}", outcome)
+                return
             self.truth.state = call.state
         elif isinstance(call, Read):
             self._read(call, outcome)
@@ -235,6 +238,7 @@ class Model:
             return
         known = self.truth.requests.get(call.key)
         stored = known is not None and all(self._stored(id, before) and self._stored(id, after) for id in known)
+        stored = stored and self._is_kept(known or [])
         if outcome.failed:
             if stored and "keys" in self.checks:
                 return
@@ -259,6 +263,12 @@ class Model:
             check(all(each.subset == self.ids[each.id] for each in outcome.value), "other subsets than recorded")
         check(self.truth.state != "paused", "a campaign that is paused made decisions")
         self.truth.requests[call.key] = sorted(ids)
+
+    def _is_kept(self, ids: Sequence[str]) -> bool:
+        """Return whether a key keeps these decisions: no arm is retired, and no other subset is shipped."""
+        shown = {self.ids[id] for id in ids}
+        active = all(set(subset) <= set(self.truth.active) for subset in shown)
+        return active and self.truth.state == "running"
 
     def _stored(self, id: str, seen: Seen) -> bool:
         """Return whether the store still has the decision."""

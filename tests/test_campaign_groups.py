@@ -234,7 +234,7 @@ def test_decisions_of_a_shipped_campaign_need_not_be_stored(store_url: str) -> N
 def test_another_process_ends_unstored_decisions_within_a_second(sqlite_store: str) -> None:
     campaign, other = create(sqlite_store), Campaign.open("front", store=sqlite_store)
     clock = Clock(campaign)
-    campaign.ship(store=False)
+    campaign.ship(["a", "b", "c"], store=False)
     assert campaign.decide().group == "shipped"
     other.resume()
     assert campaign.decide().group == "shipped"
@@ -523,3 +523,133 @@ def test_an_export_without_the_secret_is_of_no_use_for_forging(store_url: str) -
     assert copy.summary().expired == 1
     moved = Campaign.import_(campaign.export(with_secret=True), store=store_url, name="moved")
     assert moved.reward(decision.id, 1.0).accepted == 1
+
+
+# What an attack and a fresh user found.
+
+
+def test_a_key_does_not_escape_what_was_shipped_paused_or_retired(store_url: str) -> None:
+    campaign = create(store_url)
+    play(campaign, 200, batch=20)
+    old = campaign.decide(key="visitor-1")
+    others = [arm for arm in NAMES if arm not in old.arms][:3]
+    campaign.ship(others)
+    shipped = campaign.decide(key="visitor-1")
+    assert shipped.arms == others
+    assert campaign.decide(key="visitor-1") == shipped
+    campaign.pause()
+    with pytest.raises(kofn.NotRunning, match="is paused"):
+        campaign.decide(key="visitor-1")
+    campaign.resume()
+    campaign.retire_arm(others[0])
+    assert others[0] not in campaign.decide(key="visitor-1").arms
+    checked(campaign)
+
+
+def test_the_order_of_many_decisions_says_nothing_about_their_group(sqlite_store: str) -> None:
+    campaign = create(sqlite_store, control=CONTROL, control_share=0.3)
+    groups = [[each.group for each in campaign.decide(10)] for _ in range(200)]
+    by_position = [sum(group[position] == "control" for group in groups) for position in range(10)]
+    least, most = binom.interval(1 - 1e-5, 200, 0.3)
+    assert all(least <= count <= most for count in by_position)
+    again = campaign.decide(10, key="mail")
+    assert campaign.decide(10, key="mail") == again
+
+
+def test_nothing_is_shipped_before_anything_is_known(sqlite_store: str) -> None:
+    campaign = create(sqlite_store)
+    with pytest.raises(kofn.BadInput, match="no best subset before the first reward"):
+        campaign.ship()
+
+
+def test_an_unstored_decision_counts_for_what_was_shown(sqlite_store: str) -> None:
+    campaign = create(sqlite_store)
+    campaign.ship(["a", "b", "c"], store=False)
+    shown = campaign.decide()
+
+    def restore(tx: Any) -> None:
+        tx.changing()
+        tx.row.options, tx.row.state = "{}", "running"
+
+    campaign._write(restore)  # as if a backup had been restored
+    campaign.ship(["f", "g", "h"], store=False)
+    with pytest.raises(kofn.UnknownDecision, match="did not ship"):
+        campaign.reward(shown.id, 1.0)
+
+
+def test_an_unstored_decision_counts_once_also_after_compaction(store_url: str) -> None:
+    campaign = create(store_url, keep_decisions=0)
+    clock = Clock(campaign)
+    campaign.ship(["a", "b", "c"], store=False)
+    first = campaign.decide()
+    assert campaign.reward(first.id, 1.0).accepted == 1
+    for _ in range(150):
+        clock.wait(1)
+        campaign.reward(campaign.decide().id, 1.0)
+    assert campaign.reward(first.id, 1.0) == kofn.campaigns.Rewarded(0, 0, 1)
+    assert campaign.summary().rewards == 151
+    assert campaign.verify().ok
+
+
+def test_shipping_and_stopping_take_effect_at_once_in_the_same_process(sqlite_store: str) -> None:
+    campaign = create(sqlite_store)
+    clock = Clock(campaign)
+    campaign.ship(["a", "b", "c"], store=False)
+    assert campaign.decide().arms == ["a", "b", "c"]
+    campaign.ship(["f", "g", "h"], store=False)
+    assert campaign.decide().arms == ["f", "g", "h"]
+    clock.wait(-3600)  # a clock that was set back does not keep it alive
+    Campaign.open("front", store=campaign.store).stop()
+    with pytest.raises(kofn.NotRunning):
+        campaign.decide()
+
+
+def test_a_sticky_key_does_not_carry_an_old_control_into_a_new_comparison(sqlite_store: str) -> None:
+    campaign = create(sqlite_store, control=CONTROL, control_share=0.5, sticky=1e6)
+    key = next(f"v{n}" for n in count() if campaign.decide(key=f"v{n}").group == "control")
+    campaign.reward(campaign.decide(key=key).id, 1.0)
+    campaign.configure(control=["f", "g", "h"])
+    decision = campaign.decide(key=key)
+    assert (decision.group, decision.arms) == ("control", ["f", "g", "h"])
+
+
+def test_a_total_can_be_repeated_after_the_range_was_widened(sqlite_store: str) -> None:
+    campaign = create(sqlite_store)
+    assert campaign.reward_total(CONTROL, 10, 5.0, key="k").accepted == 10
+    campaign.configure(reward_range=(0, 100))
+    assert campaign.reward_total(CONTROL, 10, 5.0, key="k").repeated == 10
+
+
+@pytest.mark.parametrize("wrong", [1e24, math.inf, -math.inf, 1e200])
+def test_one_absurd_reward_does_not_become_the_range(sqlite_store: str, wrong: float) -> None:
+    campaign = create(sqlite_store, reward_range=None)
+    play(campaign, 100, batch=20)
+    good, bad = campaign.decide(2)
+    with pytest.raises(kofn.BadReward):
+        campaign.reward(bad.id, wrong)
+    done = campaign.rewards([(good.id, 1.0), (bad.id, wrong)], partial=True)
+    assert (done.accepted, [each.id for each in done.refused]) == (1, [bad.id])
+    with pytest.raises(kofn.KofnError):
+        campaign.reward_total(CONTROL, 1, wrong)
+    assert campaign.summary().reward_range[1] < 100
+
+
+def test_an_archived_campaign_is_not_changed(sqlite_store: str) -> None:
+    campaign = create(sqlite_store)
+    campaign.archive()
+    for change in (
+        lambda: campaign.configure(unit="USD"),
+        lambda: campaign.add_arm("x"),
+        lambda: campaign.retire_arm("a"),
+    ):
+        with pytest.raises(kofn.NotRunning, match="is archived"):
+            change()
+
+
+def test_huge_rewards_have_a_lift(sqlite_store: str) -> None:
+    campaign = create(sqlite_store, control=CONTROL, control_share=0.5, reward_range=(0, 1e139), breaker=True)
+    for _ in range(5):
+        campaign.rewards({each.id: 1e138 * (1 + (each.group == "learned")) for each in campaign.decide(20)})
+    lift = campaign.insight().lift
+    assert lift is not None
+    assert lift.relative == pytest.approx(1.0)

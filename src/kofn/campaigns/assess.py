@@ -13,6 +13,9 @@ from kofn.campaigns.transaction import Transaction
 from kofn.core import Direction, Subset
 from kofn.evidence import Lift, Look, SampleRatio, Sums, lift, sample_ratio
 
+MAX_SHIPPED = 100
+"""Shipped subsets that are kept. Rewards of decisions of older ones that are not stored are refused."""
+
 
 def assess(tx: Transaction) -> None:
     """Apply the stop rule after an update of the policy, and the breaker after rewards of the control."""
@@ -74,7 +77,8 @@ def ratio_of(tx: Transaction) -> SampleRatio | None:
 
 def ship(tx: Transaction, subset: Subset, *, store: bool = True) -> None:
     """Give everyone this subset from now on."""
-    options = replace(tx.options, shipped=(*tx.options.shipped, subset), store_shipped=store)
+    before = tuple(each for each in tx.options.shipped if each != subset)
+    options = replace(tx.options, shipped=(*before, subset)[-MAX_SHIPPED:], store_shipped=store)
     tx.row.options = options.to_text()
     tx.row.state = "shipped"
     tx.note("shipped", listed_names(tx.roster.names_of(subset)))

@@ -88,7 +88,7 @@ class Campaign:
         self.name = row.name
         self._done: Promise | None = None
         self._id, self._secret = row.id, row.key
-        self._shipped: ShippedSubset | None = None
+        self._shipped: list[ShippedSubset] = []  # at most one; a list, so that copies share it
 
     def _write(self, work: Callable[[Transaction], T]) -> T:
         """Execute an operation, together with those of other callers that wait."""
@@ -204,6 +204,7 @@ class Campaign:
             connection.execute(TOKENS.delete().where(TOKENS.c.campaign == self.name))
             connection.execute(CAMPAIGNS.delete().where(CAMPAIGNS.c.id == self._id))
         self.store.drop(self._id)
+        self._shipped.clear()
 
     def export(self, *, with_secret: bool = False) -> dict[str, Any]:
         """Return everything as plain values, ready for JSON: the policy's record, decisions, rewards, history.
@@ -272,16 +273,18 @@ class Campaign:
 
         def work(tx: Transaction) -> list[Decision]:
             if tx.row.state == "shipped" and not tx.options.store_shipped:
-                self._shipped = decide.shipped_subset(tx)
-                return self._shipped.decisions(count, tx.now)
+                shipped = decide.shipped_subset(tx)
+                self._shipped[:] = [shipped]
+                return shipped.decisions(count, tx.now)
             return decide.decide(tx, count, key, text)
 
         return Job(self._id, self._same(work), heavy=count >= transaction.HEAVY, requests=requests)
 
     def _unstored_decisions(self, count: int) -> list[Decision] | None:
         """Return decisions of a shipped campaign that are not stored; None if it is not known to be one now."""
-        shipped, now = self._shipped, self.store.clock()
-        return shipped.decisions(count, now) if shipped is not None and shipped.known_until > now else None
+        now = self.store.clock()
+        known = [each for each in self._shipped if each.is_known(now)]
+        return known[0].decisions(count, now) if known else None
 
     def reward(self, id: str, value: float) -> Rewarded:
         """Record the reward of a decision. Repeating it is harmless; another value for it is refused."""
@@ -421,7 +424,7 @@ class Campaign:
         A wider `reward_range`, `half_life` and `guarantee` keep what was learned. A new control starts a new
         comparison.
         """
-        self._shipped = None
+        self._shipped.clear()
 
         def change(tx: Transaction) -> Settings:
             configure.configure(tx, settings)
@@ -442,7 +445,7 @@ class Campaign:
 
     def pause(self) -> None:
         """Refuse decisions until `resume`. Rewards are still accepted."""
-        self._enter("paused", {"running"})
+        self._enter("paused", {"running", "shipped"})
 
     def resume(self) -> None:
         """Learn again after `pause` or `ship`."""
@@ -458,10 +461,13 @@ class Campaign:
         def ship(tx: Transaction) -> None:
             if tx.row.state not in ("running", "paused", "shipped"):
                 raise NotRunning(_final(tx))
+            if arms is None and not tx.row.rewards:
+                raise BadInput("there is no best subset before the first reward: name the arms to ship")
             subset = tx.snapshot.best() if arms is None else tx.roster.subset_of(arms, tx.row.k)
             tx.changing()
             assess.ship(tx, subset, store=store)
 
+        self._shipped.clear()
         self._write(ship)
 
     def stop(self) -> None:
@@ -491,7 +497,7 @@ class Campaign:
             tx.row.state = state
             tx.note("resumed" if state == "running" else state)
 
-        self._shipped = None
+        self._shipped.clear()
         self._write(enter)
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ from kofn.campaign_settings import ChangedSettings
 from kofn.campaigns.create import decisions_to_keep, seconds
 from kofn.campaigns.expiry import compact_at
 from kofn.campaigns.groups import restart_comparison
-from kofn.campaigns.learn import change_params
+from kofn.campaigns.learn import change_params, check_not_archived
 from kofn.campaigns.options import with_options
 from kofn.campaigns.rows import new_stamp
 from kofn.campaigns.transaction import Transaction
@@ -26,6 +26,7 @@ def configure(tx: Transaction, given: Mapping[str, Any]) -> None:
     if unknown := sorted(given.keys() - ChangedSettings.__annotations__.keys()):
         known = ", ".join(ChangedSettings.__annotations__)
         raise BadInput(f"there is no setting {', '.join(unknown)}; the settings are {known}")
+    check_not_archived(tx)
     own = {name: value for name, value in given.items() if name not in (*_OF_POLICY, *_OF_ROW)}
     before = tx.options
     options = with_options(before, tx.roster, tx.row.k, own)

@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
+import numpy as np
+
 from kofn.campaigns.batches import Batch
 from kofn.campaigns.expiry import expire, plan_missing_again
 from kofn.campaigns.groups import (
+    CONTROL,
     FILLER,
     GROUPS,
     Share,
@@ -19,6 +22,7 @@ from kofn.campaigns.groups import (
     control_shares,
     count_decided,
     planned_propensity,
+    shipment_of,
     shipped_shares,
 )
 from kofn.campaigns.names import UnstoredPlace, write_id, write_unstored_id
@@ -65,9 +69,11 @@ def decide(tx: Transaction, count: int, key: str | None = None, metadata: str | 
     """Hand out `count` decisions and store them as batches.
 
     A call with a known key gets its decisions again. If they have all their rewards and keys are sticky, it gets new
-    decisions with the same arms.
+    decisions with the same arms. A key does not keep arms that were retired, or others than those that are shipped.
     """
     row = tx.row
+    if row.state not in ("running", "shipped"):
+        raise NotRunning(f"the campaign {row.name!r} is {row.state}: {_HINT[row.state]}")
     request = None if key is None else request_of(row.key, key)
     made = [] if request is None else tx.batches.of_request(tx, request)
     if made and not _is_over(tx, made):
@@ -75,9 +81,7 @@ def decide(tx: Transaction, count: int, key: str | None = None, metadata: str | 
             raise Conflict(
                 f"the key {key!r} is that of {before} decisions, and this call asks for {count}: use a new key"
             )
-        return list(_decisions(tx, made))
-    if row.state not in ("running", "shipped"):
-        raise NotRunning(f"the campaign {row.name!r} is {row.state}: {_HINT[row.state]}")
+        return _decisions(tx, made)
     tx.changing()
     expire(tx)
     shares = shipped_shares(tx, count) if row.state == "shipped" else _shares(tx, count, key, made)
@@ -94,18 +98,22 @@ def decide(tx: Transaction, count: int, key: str | None = None, metadata: str | 
     row.in_flight += count
     row.next_due = due if row.next_due is None else min(row.next_due, due)
     tx.count(decided=count)
-    return list(_decisions(tx, new))
+    return _decisions(tx, new)
 
 
 @dataclass(frozen=True)
 class ShippedSubset:
-    """A shipped subset whose decisions are not stored when they are made, and until when that is known."""
+    """A shipped subset whose decisions are not stored when they are made, and when that was last seen."""
 
     secret: bytes
     shipment: int
     arms: list[str]
     subset: Subset
-    known_until: float
+    seen: float
+
+    def is_known(self, now: float) -> bool:
+        """Return whether this was seen a short time ago."""
+        return self.seen <= now < self.seen + SHIPPED_FOR
 
     def decisions(self, count: int, now: float) -> list[Decision]:
         """Return decisions without a store."""
@@ -119,11 +127,16 @@ def shipped_subset(tx: Transaction) -> ShippedSubset:
     """Return the shipped subset for the decisions of the next second."""
     shipped = tx.options.shipped
     arms = tx.roster.names_of(shipped[-1])
-    return ShippedSubset(tx.row.key, len(shipped) - 1, arms, shipped[-1], tx.now + SHIPPED_FOR)
+    return ShippedSubset(tx.row.key, shipment_of(shipped[-1]), arms, shipped[-1], tx.now)
 
 
 def _is_over(tx: Transaction, made: Sequence[Batch]) -> bool:
-    """Return whether a call with the key of these decisions gets new ones: all have a reward, and keys are sticky."""
+    """Return whether a call with the key of these decisions gets new ones."""
+    subsets = {batch.subset for batch in made}
+    if tx.row.state == "shipped":
+        return subsets != {subset_text(tx.options.shipped[-1])}
+    if any(tx.roster.to_indices(subset_from(subset)) is None for subset in subsets):
+        return True
     return tx.options.sticky is not None and not any(batch.open for batch in made)
 
 
@@ -147,10 +160,13 @@ def _shares(tx: Transaction, count: int, key: str | None, made: Sequence[Batch])
 
 
 def _sticky_shares(tx: Transaction, count: int, made: Sequence[Batch]) -> list[Share]:
-    """Return plays of the arms that this key had before; none if that was too long ago, or an arm is retired."""
+    """Return plays of the arms that this key had before.
+
+    None if that was too long ago, an arm is retired, or the control has changed since.
+    """
     sticky, last = tx.options.sticky, made[-1]
     known = tx.roster.to_indices(subset_from(last.subset)) is not None
-    if sticky is None or not known or tx.now - last.at > sticky:
+    if sticky is None or not known or tx.now - last.at > sticky or last.first < tx.options.control_from:
         return []
     return [Share(FILLER, last.subset, count, last.group, last.propensity)]
 
@@ -210,8 +226,19 @@ def _filler_propensity(tx: Transaction, subset: str) -> float | None:
     return planned_propensity(tx, subset, times) if times else None
 
 
-def _decisions(tx: Transaction, batches: Sequence[Batch]) -> Iterator[Decision]:
-    """Yield one decision of each batch in turn, so that playing them in order interleaves the batches."""
+def _decisions(tx: Transaction, batches: Sequence[Batch]) -> list[Decision]:
+    """Return the decisions: one of each batch in turn, so that playing them in order interleaves the batches.
+
+    If some are of the control, the order is random: whoever plays a part of them must not choose between the groups.
+    """
+    decisions = list(_in_turn(tx, batches))
+    if not any(batch.group == CONTROL for batch in batches) or len(batches) == 1:
+        return decisions
+    order = np.random.default_rng([tx.options.seed, 2, batches[0].first]).permutation(len(decisions))
+    return [decisions[index] for index in order]
+
+
+def _in_turn(tx: Transaction, batches: Sequence[Batch]) -> Iterator[Decision]:
     secret, roster = tx.row.key, tx.roster
     subsets = [subset_from(batch.subset) for batch in batches]
     arms = [roster.names_of(subset) for subset in subsets]

@@ -15,7 +15,7 @@ from typing import cast
 
 import numpy as np
 
-from kofn.campaigns.rows import subset_text
+from kofn.campaigns.rows import subset_key, subset_text
 from kofn.campaigns.transaction import Transaction
 from kofn.core import Subset
 from kofn.responses import Group
@@ -63,6 +63,11 @@ def control_shares(tx: Transaction, count: int) -> list[Share]:
 def shipped_shares(tx: Transaction, count: int) -> list[Share]:
     """Return plays of the shipped subset."""
     return [Share(FILLER, subset_text(tx.options.shipped[-1]), count, SHIPPED, 1.0)]
+
+
+def shipment_of(subset: Subset) -> int:
+    """Return the hash by which ids of decisions that are not stored name a shipped subset."""
+    return subset_key(subset_text(subset)) % 2**32
 
 
 def planned_propensity(tx: Transaction, subset: str, times: int) -> float:

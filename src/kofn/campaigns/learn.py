@@ -20,7 +20,7 @@ from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, new_stamp, 
 from kofn.campaigns.schema import ESTIMATES, ROSTERS, STATES
 from kofn.campaigns.statements import chunks
 from kofn.campaigns.transaction import Transaction
-from kofn.core import BadInput, Insight, Policy, Tally
+from kofn.core import BadInput, Insight, NotRunning, Policy, Tally
 from kofn.core.checks import shown
 from kofn.core.open_plan import MOST_UNPLANNED
 
@@ -153,8 +153,15 @@ def begin_plan(row: CampaignRow, snapshot: PolicySnapshot) -> None:
     row.cursor = -1
 
 
+def check_not_archived(tx: Transaction) -> None:
+    """Raise NotRunning if the campaign is archived: then it changes no more."""
+    if tx.row.state == "archived":
+        raise NotRunning(f"the campaign {tx.row.name!r} is archived: it cannot be changed")
+
+
 def add_arm(tx: Transaction, name: str) -> None:
     """Add an arm, or bring a retired one back as a new arm. The policy keeps what it has learned about the others."""
+    check_not_archived(tx)
     roster = tx.roster
     if arm_name(name) in roster.number_of:
         raise BadInput(f"the campaign already has an arm {name!r}: choose another name")
@@ -167,6 +174,7 @@ def add_arm(tx: Transaction, name: str) -> None:
 
 def retire_arm(tx: Transaction, name: str) -> None:
     """Retire an arm. Rewards of decisions that show it are still counted, but ignored for learning."""
+    check_not_archived(tx)
     roster, k = tx.roster, tx.row.k
     if not isinstance(name, str) or name not in roster.number_of:
         raise BadInput(f"there is no arm {shown(name)} to retire")

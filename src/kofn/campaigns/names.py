@@ -4,8 +4,8 @@ A decision id is `<first>-<place>-<salt><proof>` in hexadecimal: the batch, the 
 that the batch stores, and a keyed hash of these three under the campaign's secret. Because of the salt, an id never
 refers to another decision after a backup has been restored. Because of the hash, a campaign accepts its own ids only.
 
-A decision of a shipped subset may be made without storing it. Its id is `s<shipment>-<time>-<nonce><proof>`: which
-subset was shown, when (in milliseconds since 1970), and a random number. It is stored with its reward.
+A decision of a shipped subset may be made without storing it. Its id is `s<shipment>-<time>-<nonce><proof>`: a hash of
+the subset that was shown, when (in milliseconds since 1970), and a random number. It is stored with its reward.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class DecisionPlace(NamedTuple):
 
 
 class UnstoredPlace(NamedTuple):
-    """A decision that is not stored before its reward: which subset was shipped, when, and a random number."""
+    """A decision that is not stored before its reward: a hash of the subset, when it was made, and a random number."""
 
     shipment: int
     milliseconds: int

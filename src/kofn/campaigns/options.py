@@ -40,7 +40,8 @@ class Options:
     breaker: bool = False
     unit: str = ""
     store_shipped: bool = True  # whether decisions of a shipped subset are stored when they are made
-    shipped: tuple[Subset, ...] = ()  # all subsets that were shipped; the last one is served
+    shipped: tuple[Subset, ...] = ()  # the subsets that were shipped; the last one is served
+    unstored_after: float = 0.0  # rewards of earlier decisions that were not stored may have been counted
     alarms: tuple[str, ...] = ()  # alarms that have an event "alarm" and none that they are over (`alarms.note`)
 
     def to_text(self) -> str:
@@ -56,7 +57,7 @@ class Options:
     def settings(self, names: Roster, more: Mapping[str, Any]) -> Settings:
         """Return the options as users see them, together with settings that are stored elsewhere."""
         own = asdict(self)
-        for hidden in ("control_from", "seed", "shipped", "store_shipped", "alarms"):
+        for hidden in ("control_from", "seed", "shipped", "store_shipped", "unstored_after", "alarms"):
             del own[hidden]
         if isinstance(self.control, tuple):
             own["control"] = names.names_of(self.control)

@@ -17,7 +17,7 @@ from sqlalchemy import select
 from kofn.campaigns.assess import assess
 from kofn.campaigns.batches import Batch
 from kofn.campaigns.expiry import compact
-from kofn.campaigns.groups import FILLER, LEARNED, SHIPPED, count_reward
+from kofn.campaigns.groups import FILLER, LEARNED, SHIPPED, count_reward, shipment_of
 from kofn.campaigns.learn import change_params, learn_if_due
 from kofn.campaigns.names import DecisionPlace, UnstoredPlace, read_id
 from kofn.campaigns.rows import CampaignRow, new_stamp, subset_text
@@ -37,12 +37,16 @@ from kofn.core import (
     UnknownDecision,
     whole,
 )
-from kofn.core.checks import MAX_LENGTH, outside_range, reward_number, shown
+from kofn.core.checks import LARGEST_REWARD, MAX_LENGTH, outside_range, reward_number, shown
 from kofn.core.plan import ROUNDING, check_tally
 from kofn.responses import RefusedReward, Rewarded
 
 Rewards = Mapping[str, float] | Iterable[tuple[str, float]]
 Place = DecisionPlace | UnstoredPlace
+
+WIDEST = 1e6
+"""Times the range by which a reward may be outside it, if the range is learned. A higher value lets one wrong reward
+make all others look alike."""
 
 MAX_COUNT = 2**53
 """Most plays of one total: above it, floating-point numbers no longer count one by one."""
@@ -155,7 +159,7 @@ def _new_rewards(
     new, forgotten = [], 0
     for place, (id, given) in rewards.given.items():
         with refused.refusing(id):
-            value = _taken(tx, given)
+            value = _taken(tx, id, given)
             if isinstance(place, UnstoredPlace):
                 before, is_forgotten = _unstored_reward(tx, id, place)
             else:
@@ -189,25 +193,39 @@ def _stored_reward(
 
 def _unstored_reward(tx: Transaction, id: str, place: UnstoredPlace) -> tuple[float | None, bool]:
     """Return the same for a decision that was not stored when it was made."""
-    if place.shipment >= len(tx.options.shipped):
-        raise UnknownDecision(f"{id} was made after the backup that was restored")
+    if place.shipment not in map(shipment_of, tx.options.shipped):
+        raise UnknownDecision(f"{id} is of a subset that this campaign did not ship, or it was made after the backup")
     made = tx.batches.of_request(tx, request_of_unstored(place))
     if made:
         return tx.batches.rewards_of(tx, made)[made[0].first].get(0), False
-    return None, tx.now - place.milliseconds / 1000 > tx.row.expire_after
+    made_at = place.milliseconds / 1000
+    return None, tx.now - made_at > tx.row.expire_after or made_at <= tx.options.unstored_after
 
 
-def _taken(tx: Transaction, reward: float) -> float:
+def _taken(tx: Transaction, id: str, reward: float) -> float:
     """Return the reward as it is recorded; or raise BadReward, if the campaign refuses rewards outside its range."""
     low, high = tx.row.low, tx.row.high
     if low <= reward <= high:
         return reward
     slack = ROUNDING * (high - low)
-    if tx.options.outside == "widen" and math.isfinite(reward):
+    if tx.options.outside == "widen":
+        _check_widening(tx, reward)
         return reward
     if tx.options.outside == "refuse" and not low - slack <= reward <= high + slack:
-        raise outside_range(low, high, shown(reward))
+        raise outside_range(low, high, f"{shown(reward)} for {id}")
     return min(max(reward, low), high)
+
+
+def _check_widening(tx: Transaction, reward: float) -> None:
+    """Raise BadReward for a reward that is too far outside the range: it is more likely wrong than rare."""
+    low, high = tx.row.low, tx.row.high
+    most = WIDEST if tx.row.rewards else LARGEST_REWARD
+    beyond = max(low - reward, reward - high)
+    if not (abs(reward) <= LARGEST_REWARD and beyond <= most * (high - low)):
+        raise BadReward(
+            f"a reward must be at most {WIDEST:,.0f} times the range outside it, which is {low:g} to {high:g} now; got "
+            f"{shown(reward)}. Widen it with configure(reward_range=...) if that is right"
+        )
 
 
 def _widen(tx: Transaction, rewards: Sequence[float]) -> None:
@@ -216,7 +234,9 @@ def _widen(tx: Transaction, rewards: Sequence[float]) -> None:
     least, most = min(rewards), max(rewards)
     if least < low or most > high:
         span = max(most, high) - min(least, low)
-        change_params(tx, reward_range=(low if least >= low else least - span, high if most <= high else most + span))
+        new_low = low if least >= low else max(least - span, -LARGEST_REWARD)
+        new_high = high if most <= high else min(most + span, LARGEST_REWARD)
+        change_params(tx, reward_range=(new_low, new_high))
 
 
 def _record(tx: Transaction, batches: dict[int, Batch], new: Sequence[_New]) -> None:
@@ -255,9 +275,9 @@ def _stored_place(tx: Transaction, batches: dict[int, Batch], place: Place) -> D
     if isinstance(place, DecisionPlace):
         return place
     row = tx.row
-    subset, at = subset_text(tx.options.shipped[place.shipment]), place.milliseconds / 1000
-    of_row = row.decided, 1, 1, new_stamp(32), row.step, FILLER, subset
-    batch = Batch(*of_row, at, tx.now, request_of_unstored(place), SHIPPED, 1.0)
+    subset = next(each for each in tx.options.shipped if shipment_of(each) == place.shipment)
+    of_row = row.decided, 1, 1, new_stamp(32), row.step, FILLER, subset_text(subset)
+    batch = Batch(*of_row, place.milliseconds / 1000, tx.now, request_of_unstored(place), SHIPPED, 1.0)
     tx.batches.add(batch)
     batches[batch.first] = batch
     row.decided += 1
@@ -278,10 +298,11 @@ def record_total(
         raise NotRunning(f"the campaign {row.name!r} is archived: it takes no rewards")
     subset = tx.roster.subset_of(arms, row.k)
     _widen_to_total(tx, count, total, squares)
+    given = squares
     count, total, squares = _checked_sums(row, subset, count, total, squares)
     text = subset_text(subset)
     if key is not None and (before := _total_under(tx, key)):
-        if before != (text, count, total, squares):
+        if before[:3] != (text, count, total) or (given is not None and before[3] != squares):
             raise Conflict(
                 f"another total, of {before[1]} plays, is already recorded under the key {key!r}: use a new key"
             )
@@ -315,6 +336,9 @@ def _widen_to_total(tx: Transaction, count: Any, total: Any, squares: Any) -> No
         needed = [number for number in (mean, most) if math.isfinite(number)]
     except (TypeError, ValueError, ArithmeticError):
         return
+    if tx.options.outside == "widen" and needed:
+        for number in needed:
+            _check_widening(tx, number)
     if tx.options.outside == "widen" and needed and not tx.row.low <= min(needed) <= max(needed) <= tx.row.high:
         tx.changing()
         _widen(tx, needed)
@@ -339,6 +363,8 @@ def _checked_sums(
         squares = (low + high) * total - low * high * count if squares is None else float(squares + 0.0)
     except (TypeError, ValueError, OverflowError):
         raise BadReward(f"total and squares must be numbers; got {shown(total)} and {shown(squares)}") from None
+    if not (math.isfinite(total) and math.isfinite(squares)):
+        raise BadReward(f"total and squares must be finite numbers; got {total:g} and {squares:g}")
     tally = Tally(np.array([count]), np.array([total]), np.array([squares]))
     check_tally(tally, Plan.one(subset, count), Tally.zeros(1), low, high)
     return count, total, squares

@@ -17,6 +17,7 @@ from sqlalchemy import BigInteger, Column, Double, Integer, Table, select
 from kofn.campaign_settings import CampaignOptions
 from kofn.campaigns.assess import look_of
 from kofn.campaigns.create import check_free, decisions_to_keep, seconds
+from kofn.campaigns.decide import MAX_METADATA
 from kofn.campaigns.expiry import compact_at
 from kofn.campaigns.groups import GROUPS
 from kofn.campaigns.learn import begin_plan
@@ -35,7 +36,7 @@ from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, insert_row,
 from kofn.campaigns.schema import ESTIMATES, OF_CAMPAIGN, ROSTERS, STATES
 from kofn.campaigns.transaction import NARROWEST, Transaction
 from kofn.core import BadInput, BadRecord, whole, whole_numbers
-from kofn.core.checks import shown
+from kofn.core.checks import MAX_LENGTH, shown
 from kofn.policies.registry import is_converted, restore
 from kofn.responses import State
 
@@ -266,25 +267,61 @@ def _validate(campaign: CampaignRow, exported: Mapping[str, Any], rows: Rows) ->
     for table, name in (("plans", "subset"), ("batches", "subset"), ("totals", "subset"), ("estimates", "best")):
         for row in rows[table]:
             _check_subset(row[name], len(snapshot.roster.names))
+    _check_estimates(rows, len(snapshot.roster.names))
     _check_batches(campaign, rows)
     _check_plan(campaign, snapshot, rows, own=not is_converted(exported["record"]))
     _check_history(campaign, rows)
 
 
 def _check_options(campaign: CampaignRow, snapshot: PolicySnapshot) -> None:
-    """Check the options, and the sums that are compared with the control."""
-    options, arms = options_from(campaign.options), len(snapshot.roster.names)
-    for subset in (*options.shipped, *([options.control] if isinstance(options.control, tuple) else [])):
-        _check_subset(subset_text(subset), arms)
+    """Check the options, the latest look of the stop rule, and the sums that are compared with the control."""
+    options, roster = options_from(campaign.options), snapshot.roster
+    subsets = (*options.shipped, *([options.control] if isinstance(options.control, tuple) else []))
+    for subset in subsets:
+        _check(all(type(arm) is int for arm in subset), "a subset of its options has other things than numbers")
+        _check_subset(subset_text(subset), len(roster.names))
         _check(len(subset) == campaign.k, "a subset of its options has another number of arms")
     given = {each: getattr(options, each) for each in CampaignOptions.__annotations__}
-    _check(with_options(options, snapshot.roster, campaign.k, given) == options, "its options are not valid")
-    _check(campaign.state != "shipped" or bool(options.shipped), "it is shipped without a subset")
+    _check(with_options(options, roster, campaign.k, given) == options, "its options are not valid")
+    if campaign.state == "shipped":
+        _check(bool(options.shipped), "it is shipped without a subset")
+        _check(roster.to_indices(options.shipped[-1]) is not None, "the subset that is shipped has a retired arm")
     _check(type(options.seed) is int and 0 <= options.seed < 2**62, "its options have a wrong seed")
     _check(type(options.control_from) is int and type(options.store_shipped) is bool, "its options are not valid")
-    look_of(campaign)
+    _check(type(options.unstored_after) in (int, float) and options.unstored_after < MAX_TIME, "its options are wrong")
+    names = all(isinstance(each, str) and each.isprintable() and len(each) < 1000 for each in options.alarms)
+    _check(names, "its alarms must be names")
+    look = look_of(campaign)
+    if look is not None:
+        numbers = [each for each in (look.plays, look.since) if each is not None]
+        _check(all(type(each) is int for each in numbers), "its look has wrong numbers")
+        _check(look.bound is None or type(look.bound) in (int, float), "its look has a wrong bound")
+        _check(type(look.ready) is bool and isinstance(look.reason, str), "its look is not valid")
     for group in ("learned", "control"):
-        campaign.sums(group)
+        sums = campaign.sums(group)
+        row = {"count": sums.count, "total": sums.total, "squares": sums.squares}
+        _check_sums(campaign, row)
+
+
+def _check_estimates(rows: Rows, arms: int) -> None:
+    """Check what the policy estimated over time."""
+    steps = [row["step"] for row in rows["estimates"]]
+    _check(len(set(steps)) == len(steps), "it has two estimates of one step")
+    for row in rows["estimates"]:
+        effects = _plain_json(row["effects"] or "{}")
+        _check(isinstance(effects, dict), "effects must be a dict")
+        for arm, effect in effects.items():
+            _check(arm.isdecimal() and int(arm) < arms, "effects must be those of its arms")
+            _check(type(effect) in (int, float), "effects must be numbers")
+
+
+def _plain_json(text: str) -> Any:
+    """Return what JSON describes; other than JSON, Python reads NaN and Infinity."""
+
+    def refuse(name: str) -> None:
+        raise BadRecord(f"{name} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
 
 
 def _check(valid: bool, reason: str) -> None:
@@ -336,7 +373,10 @@ def _check_batches(campaign: CampaignRow, rows: Rows) -> None:
         _check(batch["first"] >= end and 1 <= batch["count"] <= 2**40, "its batches overlap")
         _check(batch["group"] in range(len(GROUPS)), "a batch has a wrong group")
         _check(batch["propensity"] is None or 0 <= batch["propensity"] <= 1, "a batch has a wrong propensity")
-        _check(batch["metadata"] is None or isinstance(json.loads(batch["metadata"]), dict), "metadata must be a dict")
+        metadata, key = batch["metadata"], batch["key"]
+        _check(metadata is None or isinstance(_plain_json(metadata), dict), "metadata must be a dict")
+        _check(metadata is None or len(metadata) <= MAX_METADATA, "metadata is too long")
+        _check(key is None or len(key) <= MAX_LENGTH, "a key is too long")
         _check(0 <= batch["open"] <= batch["count"] and 0 <= batch["salt"] < 2**32, "a batch has a wrong count")
         _check(batch["open"] > 0 or batch["due"] is None, "a batch has all its rewards and is still due")
         end = batch["first"] + batch["count"]

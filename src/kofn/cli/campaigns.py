@@ -224,7 +224,7 @@ def _facts(known: CampaignInsight) -> Any:
     worth = None if known.value is None else f"{known.value:.4g} ({known.low:.4g} to {known.high:.4g})"
     rows = {
         "state": f"{at.state}, {at.policy}, N = {at.arms:,}, K = {at.k:,}",
-        "best": escape(", ".join(known.best)),
+        "best": escape(", ".join(known.best)) if at.rewards else None,
         "probability of being best": None if known.probability_best is None else f"{known.probability_best:.0%}",
         "expected loss of shipping now": _loss(known, unit),
         "ready to ship": None if known.stop is None else f"{'yes' if known.stop.ready else 'no'}: {known.stop.reason}",

@@ -25,6 +25,9 @@ FEW = 20.0
 """Effective rewards at which the variance is doubled: its factor is 1 + FEW / effective rewards. Higher: safer with
 rare and heavy-tailed rewards, and wider early."""
 
+MOST_RATIO = 1e50
+"""Largest ratio of two means, and of a mean and its error, that is reported."""
+
 ROUNDING = 1e-9
 """Relative slack of a mean that must lie in the range of rewards."""
 
@@ -193,14 +196,17 @@ def _compared(ours: _Group, theirs: _Group, alpha: float) -> tuple[Limits, Limit
 def _ratio(mean: float, other: float, a: _Reach, b: _Reach) -> Limits:
     """Return mean / other - 1 and its limits: the ratios r at which the limit of mean - r * other is 0.
 
-    No mean is below 0. There is no upper limit if `other` may be 0.
+    No mean is below 0. There is no upper limit if `other` may be 0. All is in units of `other`: powers of large rewards
+    would overflow.
     """
-    product = mean * other
-    square, rest = other**2 - b.up**2, max(mean**2 - a.down**2, 0.0)
-    least = rest / (product + math.sqrt(max(product**2 - square * rest, 0.0))) if rest else 0.0
-    square, rest = other**2 - b.down**2, mean**2 - a.up**2
-    most = (product + math.sqrt(max(product**2 - square * rest, 0.0))) / square if square > 0 else math.inf
-    return Limits(mean / other - 1, least - 1, _finite(most - 1))
+    ratio, (a_down, a_up), (b_down, b_up) = mean / other, *((each.down / other, each.up / other) for each in (a, b))
+    if not max(ratio, a_up, b_up) < MOST_RATIO:
+        return Limits()
+    square, rest = 1 - b_up**2, max(ratio**2 - a_down**2, 0.0)
+    least = rest / (ratio + math.sqrt(max(ratio**2 - square * rest, 0.0))) if rest else 0.0
+    square, rest = 1 - b_down**2, ratio**2 - a_up**2
+    most = (ratio + math.sqrt(max(ratio**2 - square * rest, 0.0))) / square if square > 0 else math.inf
+    return Limits(ratio - 1, least - 1, _finite(most - 1))
 
 
 def _finite(value: float) -> float | None:

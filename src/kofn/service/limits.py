@@ -116,6 +116,8 @@ def network(address: str | None) -> str:
     if isinstance(parsed, ipaddress.IPv6Address):
         if parsed.ipv4_mapped is not None:
             return str(parsed.ipv4_mapped)
+        if parsed.is_loopback:
+            return str(parsed)
         return str(ipaddress.IPv6Address(int(parsed) >> 64 << 64))
     return str(parsed)
 

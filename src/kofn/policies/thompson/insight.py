@@ -51,4 +51,5 @@ def losses(posterior: Posterior, rng: np.random.Generator, effective: float = ma
             gain = strongest - effects[:, posterior.incumbent].sum(axis=1)
             each.append(expit(level + gain) - expit(level))
     plain, wide = (np.concatenate(each) for each in found)
-    return Losses(float(plain.mean()), float(np.quantile(wide, LIMIT)))
+    mean = float(plain.mean())  # above the quantile if few draws have a loss
+    return Losses(mean, max(mean, float(np.quantile(wide, LIMIT))))

@@ -79,7 +79,7 @@ export function form({ title, intro, fields = [], submit, danger = false, done, 
     setText(wrong, error.message);
     wrong.hidden = false;
     input?.focus?.();
-    wrong.scrollIntoView({ block: "nearest" });
+    wrong.scrollIntoView({ block: "center" });
   }
 
   dialog.addEventListener("click", (event) => {

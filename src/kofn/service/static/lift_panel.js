@@ -69,8 +69,8 @@ export function liftPanel() {
 
 function verdictOf({ claimed, harmful, difference }) {
   if (difference === null) return "Both need rewards before they can be compared.";
-  if (claimed) return "Learned plays are better. This holds however often you look.";
-  if (harmful) return "Learned plays are worse. This holds however often you look.";
+  if (claimed) return "Learned plays were better on average so far. This holds however often you look.";
+  if (harmful) return "Learned plays were worse on average so far. This holds however often you look.";
   return "No difference is certain yet.";
 }
 
