@@ -72,6 +72,7 @@ def with_one_killed(cluster: Any, runs: int, horizon: int, archive: Path) -> Non
     assert len(lines) == of  # each kept once
 
 
+@pytest.mark.slow
 def test_a_sweep_that_loses_a_worker_gives_the_same_numbers(cluster: Any, tmp_path: Path) -> None:
     with_one_killed(cluster, runs=25, horizon=500, archive=tmp_path)
 
