@@ -5,6 +5,7 @@
 
 import inspect
 import os
+import sys
 from collections.abc import Iterator
 from functools import cache
 from importlib.util import find_spec
@@ -23,7 +24,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 _names = count()
 
-LIBRARIES = {"browser.py": "playwright", "test_dashboard.py": "playwright", "test_service_schema.py": "schemathesis"}
+LIBRARIES = dict.fromkeys(("browser.py", "test_dashboard.py", "test_snippet.py"), "playwright")
+LIBRARIES["test_service_schema.py"] = "schemathesis"
 """Files that import a library of the extra `dev` which the oldest supported versions are tested without."""
 
 LONG = 0.3
@@ -109,6 +111,26 @@ def _names_of(code: CodeType) -> set[str]:
     return set(code.co_names).union(*(_names_of(each) for each in code.co_consts if isinstance(each, CodeType)))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _tls_settings_are_made_once() -> Iterator[None]:
+    """Share httpx's settings of TLS. A client reads the authorities it trusts when it is created, which takes 20 ms."""
+    transport: Any = sys.modules.get("httpx._transports.default")
+    if not hasattr(transport, "create_ssl_context"):  # httpx is not used by these tests, or has changed
+        yield
+        return
+    create, made = transport.create_ssl_context, {}
+
+    def shared(**options: Any) -> Any:
+        key = tuple(sorted(options.items())), os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR")
+        if key not in made:
+            made[key] = create(**options)
+        return made[key]
+
+    transport.create_ssl_context = shared
+    yield
+    transport.create_ssl_context = create
+
+
 @pytest.fixture(scope="session")
 def postgres_url() -> Iterator[str]:
     """The URL of a real PostgreSQL server, started for these tests."""
@@ -150,18 +172,43 @@ def postgres_store(postgres_url: str) -> Iterator[str]:
     _closed(url)
 
 
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The content of a SQLite file with empty tables: copying it is faster than creating the tables again."""
+    from kofn.campaigns import Store
+
+    file = tmp_path_factory.mktemp("template") / "shop.db"
+    Store(f"sqlite:///{file}?synchronous=normal").close()
+    return file.read_bytes()
+
+
+def _sqlite_url(folder: Path, content: bytes) -> str:
+    file = folder / "shop.db"
+    file.touch(0o600)
+    file.write_bytes(content)
+    return f"sqlite:///{file}?synchronous=normal"
+
+
 @pytest.fixture
-def sqlite_store(tmp_path: Path) -> Iterator[str]:
-    """The URL of a new SQLite file. It does not wait for the disk: what a power failure does is not tested here."""
+def sqlite_store(tmp_path: Path, empty_store: bytes) -> Iterator[str]:
+    """The URL of an empty store. It does not wait for the disk: what a power failure does is not tested here."""
+    url = _sqlite_url(tmp_path, empty_store)
+    yield url
+    _closed(url)
+
+
+@pytest.fixture
+def new_sqlite_store(tmp_path: Path) -> Iterator[str]:
+    """The URL of a SQLite store that does not exist yet."""
     url = f"sqlite:///{tmp_path}/shop.db?synchronous=normal"
     yield url
     _closed(url)
 
 
 @pytest.fixture(scope="module")
-def module_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def module_store(tmp_path_factory: pytest.TempPathFactory, empty_store: bytes) -> Iterator[str]:
     """The URL of a SQLite file that the tests of a module share, and leave as they found it."""
-    url = f"sqlite:///{tmp_path_factory.mktemp('store')}/shop.db?synchronous=normal"
+    url = _sqlite_url(tmp_path_factory.mktemp("store"), empty_store)
     yield url
     _closed(url)
 

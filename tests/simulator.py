@@ -15,11 +15,12 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from multiprocessing import get_context
+from multiprocessing import get_all_start_methods, get_context
 from typing import NamedTuple
 
 from tests.simulator_faults import installed
 from tests.simulator_mutations import MUTATIONS
+from tests.simulator_policy import registered
 from tests.simulator_run import ALL_CHECKS, PROMISED, run_seed
 from tests.simulator_world import PostgresWorld, World, sqlite_world
 
@@ -46,6 +47,7 @@ def simulated(without: Sequence[str] = (), postgres: str = "", name: str = "simu
     """Prepare this process for simulations, and give the database: SQLite, or a PostgreSQL server by its URL."""
     with ExitStack() as stack:
         stack.enter_context(installed())
+        stack.enter_context(registered())
         for each in without:
             stack.enter_context(MUTATIONS[each]())
         if not postgres:
@@ -61,7 +63,7 @@ def play(job: Job) -> list[Failure]:
     failures: list[Failure] = []
     with simulated(job.without, job.postgres, f"simulated_{min(job.seeds, default=0)}") as world:
         for seed in job.seeds:
-            _, broken = run_seed(world, seed, job.checks)
+            _, broken = run_seed(world, seed, job.checks, traced=False)
             if broken:
                 failures.append(Failure(seed, broken))
                 if len(failures) == job.most:
@@ -80,7 +82,7 @@ def play_in_parallel(job: Job, workers: int) -> list[Failure]:
     if workers == 1:
         return play(job)
     parts = [job._replace(seeds=job.seeds[number::workers]) for number in range(workers)]
-    with get_context("spawn").Pool(workers) as pool:
+    with get_context("fork" if "fork" in get_all_start_methods() else "spawn").Pool(workers) as pool:
         return sorted(failure for part in pool.map(play, parts) for failure in part)
 
 

@@ -91,13 +91,13 @@ class RetireArm(Call):
 
 @dataclass(frozen=True)
 class Enter(Call):
-    """Pause or resume."""
+    """Pause, ship or resume."""
 
     state: str
 
     def perform(self, campaign: Campaign) -> None:
         """Make the call."""
-        campaign.pause() if self.state == "paused" else campaign.resume()
+        {"paused": campaign.pause, "shipped": campaign.ship, "running": campaign.resume}[self.state]()
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,8 @@ class Outcome:
         return str(self.value)
 
 
-Worker = Generator[Call, Outcome, None]
+Worker = Generator[Call | None, Outcome, None]
+"""It yields None while it has nothing to do."""
 
 
 @dataclass
@@ -193,7 +194,7 @@ class Place:
         return low + (high - low) * self.rng.randint(0, 8) / 8
 
 
-def repeated(call: Call, habits: Habits, rng: Random) -> Generator[Call, Outcome, Outcome]:
+def repeated(call: Call, habits: Habits, rng: Random) -> Generator[Call | None, Outcome, Outcome]:
     """Make a call until it is answered or refused, and sometimes once more; or give up after a failure."""
     outcome = yield call
     while outcome.failed:
@@ -218,12 +219,12 @@ def customer(place: Place) -> Worker:
 
 
 def reporter(place: Place) -> Worker:
-    """Report rewards from the mail."""
+    """Report rewards from the mail; sometimes look at the campaign while there are none."""
     rng, habits = place.rng, place.habits
     while True:
         rewards = place.mail.take()
         if not rewards:
-            yield Read(place.campaign, rng.random() < 0.5)
+            yield Read(place.campaign, rng.random() < 0.5) if rng.random() < 0.2 else None
             continue
         outcome = yield from repeated(Reward(place.campaign, tuple(rewards)), habits, rng)
         if outcome.failed:
@@ -234,7 +235,7 @@ def reporter(place: Place) -> Worker:
 
 
 def operator(place: Place) -> Worker:
-    """Change arms, pause and resume, report totals, look at the campaign."""
+    """Change arms, pause, ship and resume, report totals, look at the campaign."""
     rng, habits = place.rng, place.habits
     names = [f"arm {arm}" for arm in range(place.setting.n_arms)]
     while True:
@@ -245,7 +246,7 @@ def operator(place: Place) -> Worker:
             yield from repeated(AddArm(place.campaign, name), habits, rng)
             yield from repeated(RetireArm(place.campaign, rng.choice(names)), habits, rng)
         elif what < habits.changes + 0.1:
-            yield from repeated(Enter(place.campaign, "paused"), habits, rng)
+            yield from repeated(Enter(place.campaign, rng.choice(["paused", "shipped"])), habits, rng)
             yield from repeated(Enter(place.campaign, "running"), habits, rng)
         elif what < habits.changes + 0.3 and place.decided:
             count, arms = rng.choice([1, 2, 5]), rng.choice(place.decided).subset

@@ -91,12 +91,16 @@ FAULTS = Faults()
 
 class _Cursor(sqlite3.Cursor):
     def execute(self, sql: str, *values: Any) -> Any:
+        if FAULTS.armed is None:
+            return super().execute(sql, *values)
         name = "COMMIT" if sql.upper() == "COMMIT" else sql
         return FAULTS.around(
             self.connection, sqlite3.OperationalError, name, lambda: super(_Cursor, self).execute(sql, *values)
         )
 
     def executemany(self, sql: str, *values: Any) -> Any:
+        if FAULTS.armed is None:
+            return super().executemany(sql, *values)
         return FAULTS.around(
             self.connection, sqlite3.OperationalError, sql, lambda: super(_Cursor, self).executemany(sql, *values)
         )

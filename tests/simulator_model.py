@@ -23,10 +23,10 @@ class Violation(AssertionError):
     """A promise was broken."""
 
 
-def check(condition: bool, broken: str) -> None:
-    """Raise a violation unless the condition is true."""
+def check(condition: bool, broken: str, *values: object) -> None:
+    """Raise a violation unless the condition is true. The text is made only then: each `{}` is one of the values."""
     if not condition:
-        raise Violation(broken)
+        raise Violation(broken.format(*values))
 
 
 def _place(id: str) -> tuple[int, int, int]:
@@ -89,6 +89,8 @@ class Model:
         self.truth.active = list(range(setting.n_arms))
         self.ids: dict[str, Subset] = {}  # every decision of all timelines
         self.campaign = campaign
+        self.last: Row | None = None  # as it was after the last call, unless a backup was restored since
+        self.roster_compared = -1  # the version of the arms that were compared last
 
     def backup(self) -> Truth:
         """Return a copy of what took effect."""
@@ -99,8 +101,8 @@ class Model:
         columns = ", ".join(Row._fields)
         return Row(*self.world.rows(f"SELECT {columns} FROM kofn_campaigns WHERE id = ?", self.id)[0])
 
-    def seen(self, calls: Sequence[Call]) -> Seen:
-        """Look at what these calls concern."""
+    def seen(self, calls: Sequence[Call], row: Row | None = None) -> Seen:
+        """Look at what these calls concern, and at the campaign's row, unless it is known."""
         rewards = [id for call in calls if isinstance(call, Reward) for id, _ in call.rewards]
         again = [id for call in calls if isinstance(call, Decide) for id in self.truth.requests.get(call.key, ())]
         firsts = sorted({_place(id)[0] for id in [*rewards, *again]})
@@ -115,7 +117,7 @@ class Model:
         keys = set()
         if any(isinstance(call, Total) for call in calls):
             keys = {row[0] for row in self._rows("key FROM kofn_totals WHERE campaign = ?")}
-        return Seen(self.row(), batches, recorded, keys, len(calls) == 1)
+        return Seen(row or self.row(), batches, recorded, keys, len(calls) == 1)
 
     def _rows(self, query: str, *values: Any) -> Sequence[Any]:
         return self.world.rows(f"SELECT {query}", self.id, *values)
@@ -125,9 +127,11 @@ class Model:
     def follow(self, calls: Sequence[Call], outcomes: Sequence[Outcome], before: Seen) -> None:
         """Check the outcomes of calls that were made in this order, and everything that they changed."""
         after = self.seen(calls)
+        self.last = after.row
         committed = after.row.version != before.row.version
-        check(committed or after.row == before.row, f"the row changed without a new version: {before.row} {after.row}")
-        new = self._new_decisions(before.row.decided)
+        unchanged = after.row == before.row
+        check(committed or unchanged, "the row changed without a new version: {} {}", before.row, after.row)
+        new = self._new_decisions(before.row.decided) if committed else {}
         pairs = list(zip(calls, outcomes, strict=True))
         for call, outcome in pairs:
             if not outcome.failed:
@@ -135,7 +139,7 @@ class Model:
         for call, outcome in pairs:
             if outcome.failed and committed and self._took_effect(call, before, after, new):
                 self._answered(call, outcome, before, after, new)
-        check(not new, f"decisions that nobody asked for: {new}")
+        check(not new, "decisions that nobody asked for: {}", new)
         self.compare(after.row)
 
     def _answered(self, call: Call, outcome: Outcome, before: Seen, after: Seen, new: dict[str, Subset]) -> None:
@@ -149,12 +153,15 @@ class Model:
         elif isinstance(call, AddArm | RetireArm):
             self._arm(call, outcome)
         elif isinstance(call, Enter):
-            check(outcome.refused is None, f"refused: {outcome}")
+            if outcome.refused is not None:
+                early = call.state == "shipped" and not (self.truth.rewards or self.truth.totals)
+                check(early, "refused: {}", outcome)
+                return
             self.truth.state = call.state
         elif isinstance(call, Read):
             self._read(call, outcome)
         else:
-            check(isinstance(call, Expire) and outcome.refused is None, f"{call} -> {outcome}")
+            check(isinstance(call, Expire) and outcome.refused is None, "{} -> {}", call, outcome)
 
     def _took_effect(self, call: Call, before: Seen, after: Seen, new: dict[str, Subset]) -> bool:
         """Return whether a call without an answer took effect: another call of its group may have been committed."""
@@ -178,19 +185,26 @@ class Model:
     def compare(self, row: Row) -> None:
         """Compare the counters and the arms with the model."""
         truth = self.truth
-        check(row.decided == len(truth.decisions), f"{row.decided} decisions, not {len(truth.decisions)}")
-        check(row.rewarded == len(truth.rewards), f"{row.rewarded} rewards, not {len(truth.rewards)}")
+        check(row.decided == len(truth.decisions), "{} decisions, not {}", row.decided, len(truth.decisions))
+        check(row.rewarded == len(truth.rewards), "{} rewards, not {}", row.rewarded, len(truth.rewards))
         totalled = self._totalled()
-        check(row.totalled == totalled, f"{row.totalled} plays in totals, not {totalled}")
+        check(row.totalled == totalled, "{} plays in totals, not {}", row.totalled, totalled)
         total = sum(truth.rewards.values()) + sum(total for _, total in truth.totals.values()) + truth.twice
-        check(row.total == total, f"the rewards sum to {row.total}, not {total}")
-        check(row.state == truth.state, f"the campaign is {row.state}, not {truth.state}")
+        check(row.total == total, "the rewards sum to {}, not {}", row.total, total)
+        check(row.state == truth.state, "the campaign is {}, not {}", row.state, truth.state)
+        if row.roster_version != self.roster_compared:
+            self._compare_arms()
+            self.roster_compared = row.roster_version
+
+    def _compare_arms(self) -> None:
+        truth = self.truth
         names, active = self._rows("names, active FROM kofn_rosters WHERE campaign = ?")[0]
-        check(json.loads(names) == truth.names, f"the names are {names}, not {truth.names}")
-        check(json.loads(active) == truth.active, f"the active arms are {active}, not {truth.active}")
+        check(json.loads(names) == truth.names, "the names are {}, not {}", names, truth.names)
+        check(json.loads(active) == truth.active, "the active arms are {}, not {}", active, truth.active)
 
     def compare_records(self) -> None:
-        """Compare every decision and every reward with the model, one by one."""
+        """Compare the arms, every decision and every reward with the model, one by one."""
+        self._compare_arms()
         batches = self._batches(0)
         found = {id: subset for ids, subset in batches for id in ids}
         check(found == self.truth.decisions, "the decisions on record are not those that took effect")
@@ -213,40 +227,48 @@ class Model:
         """Return the decisions from this number on, in order."""
         new = {id: subset for ids, subset in self._batches(start) for id in ids}
         for id, subset in new.items():
-            check(id not in self.ids, f"two decisions have the id {id}")
+            check(id not in self.ids, "two decisions have the id {}", id)
             self.ids[id] = subset
         return new
 
     def _decide(self, call: Decide, outcome: Outcome, before: Seen, after: Seen, new: dict[str, Subset]) -> None:
         if outcome.refused is not None:
             paused = isinstance(outcome.refused, NotRunning) and self.truth.state == "paused"
-            check(paused, f"refused: {outcome}")
+            check(paused, "refused: {}", outcome)
             return
         known = self.truth.requests.get(call.key)
         stored = known is not None and all(self._stored(id, before) and self._stored(id, after) for id in known)
+        stored = stored and self._is_kept(known or [])
         if outcome.failed:
             if stored and "keys" in self.checks:
                 return
             ids = list(new)[: call.count]
         else:
             ids = [each.id for each in outcome.value]
-            check(len(set(ids)) == len(ids) == call.count, f"{len(ids)} decisions instead of {call.count}")
+            check(len(set(ids)) == len(ids) == call.count, "{} decisions instead of {}", len(ids), call.count)
             for each in outcome.value:
-                check(each.arms == [self.truth.names[arm] for arm in each.subset], f"{each} has other arms than stored")
+                arms = [self.truth.names[arm] for arm in each.subset]
+                check(each.arms == arms, "{} has other arms than stored", each)
             if stored and "keys" in self.checks:
-                check(sorted(ids) == known, f"the request {call.key} made decisions twice: {known} and {sorted(ids)}")
+                check(sorted(ids) == known, "{} made decisions twice: {} and {}", call.key, known, sorted(ids))
                 return
             if known is not None and sorted(ids) == known:
                 return
         for id in ids:
-            check(id in new, f"the decision {id} was answered, but is not recorded")
+            check(id in new, "the decision {} was answered, but is not recorded", id)
             subset = new.pop(id)
             self.truth.decisions[id] = subset
-            check(set(subset) <= set(self.truth.active), f"the decision {id} has a retired arm: {subset}")
+            check(set(subset) <= set(self.truth.active), "the decision {} has a retired arm: {}", id, subset)
         if outcome.answered:
             check(all(each.subset == self.ids[each.id] for each in outcome.value), "other subsets than recorded")
-        check(self.truth.state == "running", "a campaign that is paused made decisions")
+        check(self.truth.state != "paused", "a campaign that is paused made decisions")
         self.truth.requests[call.key] = sorted(ids)
+
+    def _is_kept(self, ids: Sequence[str]) -> bool:
+        """Return whether a key keeps these decisions: no arm is retired, and no other subset is shipped."""
+        shown = {self.ids[id] for id in ids}
+        active = all(set(subset) <= set(self.truth.active) for subset in shown)
+        return active and self.truth.state == "running"
 
     def _stored(self, id: str, seen: Seen) -> bool:
         """Return whether the store still has the decision."""
@@ -257,23 +279,25 @@ class Model:
     def _reward(self, call: Reward, outcome: Outcome, before: Seen, after: Seen) -> None:
         rewards = self.truth.rewards
         known = {id: rewards[id] for id, _ in call.rewards if id in rewards}
-        stored = {id for id, _ in call.rewards if self._stored(id, before)}
+        there = stored = {id for id, _ in call.rewards if self._stored(id, before)}
         if not before.alone:
             recorded = {id for id in stored if id not in known and after.rewards.get(_place(id)[:2])}
             stored = {id for id in stored if self._stored(id, after)} | recorded
-        conflicts = [id for id, value in call.rewards if known.get(id, value) != value and id in stored]
+        others = [id for id, value in call.rewards if known.get(id, value) != value]
         if outcome.refused is not None:
             unknown = [id for id, _ in call.rewards if id not in self.truth.decisions]
-            fits = isinstance(outcome.refused, Conflict) and conflicts
-            fits = fits or (isinstance(outcome.refused, UnknownDecision) and unknown)
-            check(bool(fits), f"refused, but its decisions are stored without another reward: {outcome}")
+            conflicts = there.intersection(others)  # a later call of the group may have deleted them
+            fits = isinstance(outcome.refused, Conflict) and bool(conflicts)
+            fits = fits or (isinstance(outcome.refused, UnknownDecision) and bool(unknown))
+            check(fits, "refused, but its decisions are stored without another reward: {}", outcome)
             return
-        check(not conflicts, f"another reward was taken for {conflicts}")
+        conflicts = stored.intersection(others)
+        check(not conflicts, "another reward was taken for {}", conflicts)
         accepted = [(id, value) for id, value in call.rewards if id in stored and id not in known]
         for id, value in accepted:
-            check(id in self.truth.decisions, f"a reward was taken for {id}, which was never decided")
+            check(id in self.truth.decisions, "a reward was taken for {}, which was never decided", id)
             values = after.rewards[_place(id)[:2]]
-            check(values == [value], f"the reward {value:g} of {id} is recorded as {values}")
+            check(values == [value], "the reward {:g} of {} is recorded as {}", value, id, values)
             rewards[id] = value
         if outcome.answered:
             self._count(call, outcome.value, len(accepted), len(known.keys() & stored))
@@ -281,30 +305,30 @@ class Model:
     def _count(self, call: Reward, answer: Any, accepted: int, repeated: int) -> None:
         """Check the numbers in the answer. Of decisions that are no longer stored, nothing is known."""
         gone = len(call.rewards) - accepted - repeated
-        check(answer.accepted == accepted, f"{answer}, but {accepted} rewards are new")
+        check(answer.accepted == accepted, "{}, but {} rewards are new", answer, accepted)
         if "forgotten" in self.checks:
-            check(answer.repeated >= repeated, f"{answer}, but {repeated} rewards were recorded before")
+            check(answer.repeated >= repeated, "{}, but {} rewards were recorded before", answer, repeated)
             possible = sum(id in self.truth.rewards for id, _ in call.rewards) - accepted
             if "lost" not in self.checks:
                 possible += sum(id not in self.truth.decisions for id, _ in call.rewards)
-            check(answer.repeated <= possible, f"{answer}, but only {possible} can be repeated")
+            check(answer.repeated <= possible, "{}, but only {} can be repeated", answer, possible)
             gone -= getattr(answer, "forgotten", 0) + answer.repeated - repeated
-            check(gone == 0, f"{answer} for {len(call.rewards)} rewards")
+            check(gone == 0, "{} for {} rewards", answer, len(call.rewards))
         else:
-            check(answer.repeated == repeated + gone, f"{answer}, but {repeated} rewards were recorded before")
+            check(answer.repeated == repeated + gone, "{}, but {} rewards were recorded before", answer, repeated)
 
     def _total(self, call: Total, outcome: Outcome, before: Seen) -> None:
         if outcome.refused is not None:
             retired = not set(call.arms) <= set(self.truth.active)
             fits = isinstance(outcome.refused, BadTally) or (retired and isinstance(outcome.refused, BadInput))
-            check(fits, f"refused: {outcome}")
+            check(fits, "refused: {}", outcome)
             return
         known = call.key in self.truth.totals
         again = known and call.key not in before.keys
         new = not known or again
         if outcome.answered:
             answer = (outcome.value.accepted, outcome.value.repeated)
-            check(answer == ((call.count, 0) if new else (0, call.count)), f"{outcome}, new: {new}")
+            check(answer == ((call.count, 0) if new else (0, call.count)), "{}, new: {}", outcome, new)
         if again:
             self.truth.twice += call.total
             self.truth.twice_plays += call.count
@@ -318,8 +342,10 @@ class Model:
             active = [truth.names[arm] for arm in truth.active]
             possible = name in active and len(active) > self.setting.k + 1
         if outcome.refused is not None:
-            fits = not possible or self.setting.policy != "thompson"
-            check(fits and isinstance(outcome.refused, BadInput), f"refused: {outcome}")
+            control = [f"arm {arm}" for arm in self.setting.control or ()]
+            in_use = isinstance(call, RetireArm) and (self.truth.state == "shipped" or name in control)
+            fits = not possible or not self.setting.learns_from_all or in_use
+            check(fits and isinstance(outcome.refused, BadInput), "refused: {}", outcome)
         elif possible:
             if isinstance(call, AddArm):
                 truth.active.append(len(truth.names))
@@ -327,13 +353,13 @@ class Model:
             else:
                 truth.active.remove(truth.names.index(name))
         else:
-            check(not outcome.answered, f"{call} was possible")
+            check(not outcome.answered, "{} was possible", call)
 
     def _read(self, call: Read, outcome: Outcome) -> None:
         if outcome.answered:
             active = [self.truth.names[arm] for arm in self.truth.active]
             arms = outcome.value
             if call.best:
-                check(set(arms) <= set(active), f"the best arms {arms} are not all among {active}")
+                check(set(arms) <= set(active), "the best arms {} are not all among {}", arms, active)
             else:
-                check(arms == active, f"the arms are {arms}, not {active}")
+                check(arms == active, "the arms are {}, not {}", arms, active)

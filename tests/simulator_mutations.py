@@ -11,6 +11,7 @@ from kofn.campaigns import decide, expiry, learn, reward, rows, transaction
 from kofn.campaigns.batches import Batches
 from kofn.campaigns.names import DecisionPlace, read_id
 from kofn.campaigns.plan_rows import PlanRows
+from kofn.campaigns.schema import BATCHES
 from kofn.campaigns.store import Store
 from kofn.campaigns.transaction import Transaction
 
@@ -43,8 +44,8 @@ def _forgotten_rewards_count_as_repeated() -> Any:
     """First rewards of decisions that are no longer stored are answered as repeated (defect 4)."""
     found = reward._new_rewards
 
-    def new_rewards(tx: Any, batches: Any, rewards: Any) -> Any:
-        return found(tx, batches, rewards)[0], 0
+    def new_rewards(tx: Any, batches: Any, rewards: Any, refused: Any) -> Any:
+        return found(tx, batches, rewards, refused)[0], 0
 
     return patch.object(reward, "_new_rewards", new_rewards)
 
@@ -52,6 +53,16 @@ def _forgotten_rewards_count_as_repeated() -> Any:
 def _keys_of_decides_are_ignored() -> Any:
     """A repeated decide makes decisions again (defect 5)."""
     return patch.object(Batches, "of_request", lambda self, tx, request: [])
+
+
+def _keys_keep_a_part_of_their_decisions() -> Any:
+    """Decisions are forgotten without the others of the same call, so a repeated call finds a part of them."""
+
+    def delete_batches(tx: Transaction, chosen: Any) -> None:
+        tx.execute(BATCHES.delete().where(*chosen))
+        tx.forget_batches()
+
+    return patch.object(expiry, "_delete_batches", delete_batches)
 
 
 def _plans_wait_for_lost_rewards() -> Any:
@@ -102,6 +113,7 @@ def _salts_are_not_compared() -> Any:
 
     def read(secret: bytes, text: str) -> DecisionPlace:
         place = read_id(secret, text)
+        assert isinstance(place, DecisionPlace)
         return place._replace(salt=_AnySalt(place.salt))
 
     return patch.object(reward, "read_id", read)
@@ -110,8 +122,10 @@ def _salts_are_not_compared() -> Any:
 def _rewards_are_recorded_again() -> Any:
     """A repeated reward is treated as new."""
 
-    def new_rewards(tx: Any, batches: Any, rewards: Any) -> Any:
-        return [(place, value) for place, (_, value) in rewards.items() if place.first in batches], 0
+    def new_rewards(tx: Any, batches: Any, rewards: Any, refused: Any) -> Any:
+        del tx, refused
+        given = rewards.given.items()
+        return [reward._New(place, value, clipped=False) for place, (_, value) in given if place.first in batches], 0
 
     return patch.object(reward, "_new_rewards", new_rewards)
 
@@ -152,6 +166,7 @@ MUTATIONS: dict[str, Mutation] = {
     "marks": _rows_are_found_by_their_version,
     "forgotten": _forgotten_rewards_count_as_repeated,
     "keys": _keys_of_decides_are_ignored,
+    "whole-keys": _keys_keep_a_part_of_their_decisions,
     "stuck": _plans_wait_for_lost_rewards,
     "fresh-policies": _policies_are_never_read_again,
     "fresh-rows": _rows_are_never_read_again,

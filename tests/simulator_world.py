@@ -46,13 +46,26 @@ class Setting(NamedTuple):
     keep: int
     params: dict[str, Any]
 
+    weight: int = 1  # how often a seed takes it
+    control: tuple[int, ...] | None = None
+
     @property
     def name(self) -> str:
         """The campaign's name."""
         return f"{self.policy} {self.n_arms} {self.k} {self.direction} {self.keep}"
 
+    @property
+    def learns_from_all(self) -> bool:
+        """Whether the policy learns from unplanned plays too. These policies also take new arms."""
+        return self.policy == "thompson" or bool(self.params.get("unplanned"))
+
 
 SETTINGS = [
+    Setting("simulated", 4, 2, (0.0, 1.0), "maximize", 0, {"unplanned": True}, weight=6),
+    Setting("simulated", 5, 2, (-2.0, 6.0), "minimize", 10, {"unplanned": True}, weight=6),
+    Setting("simulated", 6, 3, (0.0, 8.0), "maximize", 1000, {"unplanned": True}, weight=6, control=(0, 1, 2)),
+    Setting("simulated", 5, 2, (0.0, 4.0), "maximize", 20, {"unplanned": False}, weight=6),
+    Setting("simulated", 4, 2, (-1.0, 1.0), "minimize", 1000, {"unplanned": False}, weight=6, control=(1, 2)),
     Setting("thompson", 4, 2, (0.0, 1.0), "maximize", 0, {}),
     Setting("thompson", 5, 2, (-2.0, 6.0), "minimize", 10, {}),
     Setting("thompson", 6, 3, (0.0, 8.0), "maximize", 1000, {}),
@@ -60,7 +73,8 @@ SETTINGS = [
     Setting("cmab-sm", 4, 2, (0.0, 4.0), "maximize", 1000, {"horizon": 30, "resolution": 0.45}),
     Setting("dart", 5, 2, (-1.0, 1.0), "minimize", 1000, {"horizon": 500}),
 ]
-"""Each seed plays two of these campaigns in one store. Bounds are whole numbers, so that sums of rewards are exact."""
+"""Each seed plays one or two of these campaigns in one store. Bounds are whole numbers, so that sums are exact. Real
+policies are slower than the simulated one, and the store does the same with each: most seeds take the simulated one."""
 
 
 class World(Protocol):
@@ -113,6 +127,8 @@ def create_campaigns(url: str) -> None:
                 store=store,
                 expire_after=EXPIRE_AFTER,
                 keep_decisions=each.keep,
+                control=None if each.control is None else [f"arm {arm}" for arm in each.control],
+                control_share=0.3,
             )
     store.close()
 

@@ -69,6 +69,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return copy
 
 
+@pytest.mark.slow
 def test_it_is_the_copy_that_is_tried(tree: Path) -> None:
     assert run(tree, "-c", "import kofn; print(kofn.__file__)").startswith(str(tree))
 

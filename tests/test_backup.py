@@ -31,6 +31,12 @@ from tests.service_tools import service
 DATA = Path(__file__).parent / "data"
 
 
+@pytest.fixture
+def sqlite_store(new_sqlite_store: str) -> str:
+    """Here, stores are created by the code under test."""
+    return new_sqlite_store
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def target_url(request: Any, tmp_path: Path) -> Iterator[str]:
     """A second empty store, of each kind."""
@@ -357,7 +363,7 @@ def test_a_store_that_had_a_token_requires_one_after_a_restore(store_url: str, t
 
 def test_a_newer_backup_is_refused(small_backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:-1])
-    with pytest.raises(kofn.BadRecord, match=r"store version 4\), and this kofn reads format 1 and versions up to 3"):
+    with pytest.raises(kofn.BadRecord, match=r"store version 5\), and this kofn reads format 1 and versions up to 4"):
         restore(small_backup, f"sqlite:///{tmp_path}/new.db?synchronous=normal")
 
 

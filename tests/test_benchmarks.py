@@ -221,6 +221,7 @@ def test_client(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.process
+@pytest.mark.slow
 def test_throughput(capsys: pytest.CaptureFixture[str]) -> None:
     load("throughput").main(["--quick", "--no-postgres", "--json"])
     found = json.loads(capsys.readouterr().out)
@@ -270,6 +271,30 @@ def test_calibration(table: str, rows: int, capsys: pytest.CaptureFixture[str]) 
     found = cells(capsys.readouterr().out)
     assert len(found) >= rows
     assert all(numbers(" ".join(row[1:])) for row in found)
+
+
+@pytest.mark.parametrize(("table", "rows"), [("same", 2), ("better", 2), ("policy", 2), ("ratio", 6)])
+def test_lift(table: str, rows: int, capsys: pytest.CaptureFixture[str]) -> None:
+    load("lift").main([table, "--quick", "--runs", "3"])
+    found = cells(capsys.readouterr().out)
+    assert len(found) == rows
+    assert all(numbers(" ".join(row[1:]).replace("%", " ").replace("+", " ")) for row in found)
+
+
+@pytest.mark.parametrize("table", ["suite", "base", "large"])
+def test_stopping(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+    stopping = load("stopping")
+    stopping.main([table, "--quick", "--runs", "2"])
+    shown = capsys.readouterr().out
+    (row,) = cells(shown)
+    assert len(row) == 7
+    assert "x = 20.0%: of 1 settings, " in shown
+
+
+def test_a_run_that_is_not_ready_counts_as_such() -> None:
+    stopping = load("stopping")
+    assert stopping.cells(np.array([[0.5, 100], [math.nan, math.nan], [1.5, 300]])) == ("1.00 ± 0.98", "200", "33%")
+    assert stopping.cells(np.array([[math.nan, math.nan]])) == ("", "", "100%")
 
 
 def test_every_table_of_thompson_is_tested() -> None:
@@ -391,7 +416,21 @@ def test_peers_as_a_command() -> None:
     assert "| kofn, `thompson`" in shown
 
 
+def test_alarms(capsys: pytest.CaptureFixture[str]) -> None:
+    load("alarms").main(["arrivals", "--quick", "--runs", "1"])
+    rows = cells(capsys.readouterr().out)
+    assert [row[2] for row in rows] == ["none", "silence", "missing", "delay"]
+    assert [row[4] for row in rows] == ["", "1", "1", "1"]
+
+
 def test_every_benchmark_has_a_test() -> None:
     scripts = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef main(" in path.read_text()}
-    assert len(scripts) == 17
+    assert len(scripts) == 21
     assert {f"test_{name}" for name in scripts} <= set(globals())
+
+
+def test_export_coverage(capsys: pytest.CaptureFixture[str]) -> None:
+    load("export_coverage").main(["--campaigns", "1"])
+    rows = cells(capsys.readouterr().out)
+    assert [row[0] for row in rows] == [case.title for case in load("export_coverage").CASES]
+    assert all(0 <= share <= 100 for row in rows for share in numbers(" ".join(row[1:]).replace("%", "")))

@@ -128,7 +128,7 @@ def test_a_batch_is_taken_whole_or_not_at_all(store_url: str) -> None:
         ({**good, first.id: 2.0}, kofn.Conflict, "already has the reward 1"),
         ({**good, "nonsense": 2.0}, kofn.UnknownDecision, "'nonsense' is not a decision of this campaign"),
         ({**good, others[0].id[:-1] + "g": 2.0}, kofn.UnknownDecision, "is not a decision"),
-        ({**good, others[0].id: math.nan}, kofn.BadReward, "between 0 and 12"),
+        ({**good, others[0].id: math.nan}, kofn.BadReward, "one number"),
         ({**good, others[0].id: 12.5}, kofn.BadReward, "between 0 and 12"),
         ({**good, others[0].id: "3"}, kofn.BadReward, "one number"),
         ({**good, others[0].id: None}, kofn.BadReward, "one number"),

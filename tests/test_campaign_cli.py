@@ -20,6 +20,12 @@ ARMS = [word for name in ("mug", "tray", "pan", "[red]pot[/]") for word in ("--a
 
 
 @pytest.fixture
+def sqlite_store(new_sqlite_store: str) -> str:
+    """Here, stores are created by the code under test."""
+    return new_sqlite_store
+
+
+@pytest.fixture
 def kofn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], sqlite_store: str) -> Kofn:
     """`kofn campaign ARGV` through main: exit code, stdout, stderr."""
     monkeypatch.setenv("KOFN_STORE", sqlite_store)
@@ -48,7 +54,12 @@ def test_a_campaign_from_the_shell(kofn: Kofn, tmp_path: Path, sqlite_store: str
     id, *arms = out.rstrip("\n").split("\t")
     assert len(arms) == 2
     assert kofn("reward", "front", id, "-2.5") == (0, "accepted 1, repeated 0\n", "")
-    assert read(kofn("reward", "front", id, "-2.5", "--json")) == {"accepted": 0, "repeated": 1, "forgotten": 0}
+    assert read(kofn("reward", "front", id, "-2.5", "--json")) == {
+        "accepted": 0,
+        "repeated": 1,
+        "forgotten": 0,
+        "refused": [],
+    }
     decisions = read(kofn("decide", "front", "--count", "30", "--json"))
     assert len({each["id"] for each in decisions}) == 30
     rewards = tmp_path / "rewards.csv"
@@ -77,7 +88,7 @@ def test_what_is_known_is_shown(kofn: Kofn) -> None:
     assert (code, err) == (0, "")
     for words in (
         "running, thompson, N = 4, K = 2",
-        "expected loss per play",
+        "expected loss of shipping now",
         "alarms",
         "gain per play",
         "[red]pot[/]",
@@ -100,7 +111,7 @@ def test_a_life_from_the_shell(kofn: Kofn, tmp_path: Path, sqlite_store: str) ->
     assert kofn("pause", "front")[1] == "front: paused\n"
     assert kofn("decide", "front") == (2, "", "kofn: the campaign 'front' is paused: call resume() to decide again\n")
     assert kofn("resume", "front")[1] == "front: running\n"
-    assert kofn("finish", "front")[1].startswith("front: finished; the best are ")
+    assert kofn("stop", "front")[1].startswith("front: stopped; the best are ")
     file = tmp_path / "front.json"
     assert kofn("export", "front", "--out", str(file)) == (0, "", f"wrote {file}\n")
     assert json.loads(kofn("export", "front")[1]) == json.loads(file.read_text())

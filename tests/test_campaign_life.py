@@ -1,4 +1,4 @@
-"""A campaign over its life: expiry, arms added and retired, pause and finish, compaction, export and import."""
+"""A campaign over its life: expiry, arms added and retired, pause, ship and stop, compaction, export and import."""
 
 from __future__ import annotations
 
@@ -175,13 +175,13 @@ def test_arms_that_cannot_come_or_go(campaign: Campaign, store_url: str) -> None
         campaign.retire_arm(name)
     with pytest.raises(kofn.BadInput, match="has 4 arms and needs more than k=3"):
         campaign.retire_arm("e")
-    with pytest.raises(kofn.BadInput, match="already had an arm 'a'"):
-        campaign.add_arm("a")
+    campaign.add_arm("a")
+    assert campaign.arms == [*"efgh", "a"]
     with pytest.raises(kofn.BadInput, match="fixed set of arms"):
         plan_policy(store_url, name="other").add_arm("i")
 
 
-# Pause and finish.
+# Pause, ship, stop and archive.
 
 
 def test_a_paused_campaign_takes_rewards_only(campaign: Campaign) -> None:
@@ -197,15 +197,15 @@ def test_a_paused_campaign_takes_rewards_only(campaign: Campaign) -> None:
     assert [event.kind for event in campaign.events() if event.kind != "learned"] == ["resumed", "paused", "created"]
 
 
-def test_a_finished_campaign_stays_finished(campaign: Campaign) -> None:
+def test_a_stopped_campaign_stays_stopped(campaign: Campaign) -> None:
     decision = campaign.decide()
-    campaign.finish()
-    with pytest.raises(kofn.NotRunning, match="is finished"):
+    campaign.stop()
+    with pytest.raises(kofn.NotRunning, match="is stopped"):
         campaign.decide(3)
     for again in (campaign.pause, campaign.resume):
-        with pytest.raises(kofn.NotRunning, match="is finished, which is final"):
+        with pytest.raises(kofn.NotRunning, match="is stopped, which is final"):
             again()
-    campaign.finish()
+    campaign.stop()
     campaign.reward(decision.id, 3)
     assert len(campaign.best()) == 3
 
@@ -328,12 +328,12 @@ def busy(store: str) -> Campaign:
 @pytest.fixture(scope="module")
 def busy_store(module_store: str) -> tuple[str, str]:
     """A store with one busy campaign, and its export as JSON. Tests leave the store unchanged."""
-    return module_store, json.dumps(busy(module_store).export())
+    return module_store, json.dumps(busy(module_store).export(with_secret=True))
 
 
 def test_an_imported_campaign_goes_on_where_it_was(store_url: str, sqlite_store: str) -> None:
     campaign = busy(store_url)
-    exported = campaign.export()
+    exported = campaign.export(with_secret=True)
     text = json.dumps(exported, allow_nan=False)
     copy = Campaign.import_(json.loads(text), store=sqlite_store, name="copy")
     checked(copy)
@@ -345,7 +345,7 @@ def test_an_imported_campaign_goes_on_where_it_was(store_url: str, sqlite_store:
     for each in (campaign, copy):
         assert each.rewards(rewards_for(waiting)).accepted == len(waiting)
         assert each.reward_total(["b", "c", "d"], 4, 12.0, key="monday").repeated == 4
-    one, two = campaign.export(), copy.export()
+    one, two = (each.export(with_secret=True) for each in (campaign, copy))
     assert (one["record"], one["played"]) == (two["record"], two["played"])
     theirs = copy.decide()  # a copy makes its own decisions
     campaign.decide()
@@ -356,7 +356,7 @@ def test_an_imported_campaign_goes_on_where_it_was(store_url: str, sqlite_store:
 
 
 def test_an_import_does_not_take_the_place_of_another(store_url: str) -> None:
-    exported = busy(store_url).export()
+    exported = busy(store_url).export(with_secret=True)
     with pytest.raises(kofn.CampaignExists):
         Campaign.import_(exported, store=store_url)
 
@@ -372,7 +372,7 @@ def _set(exported: Any, path: str, value: Any) -> None:
     ("path", "value"),
     [
         ("kofn", "other"),
-        ("format", 4),
+        ("format", 5),
         ("format", True),
         ("campaign", None),
         ("campaign.state", "sleeping"),
@@ -387,7 +387,7 @@ def _set(exported: Any, path: str, value: Any) -> None:
         ("campaign.expire_after", -1.0),
         ("names", ["a"]),
         ("names", "abcdefghi"),
-        ("names.1", "a"),
+        ("names.1", "c"),
         ("active", [0, 1]),
         ("active", [5, 4, 3, 2, 1]),
         ("active.0", 99),
@@ -423,6 +423,32 @@ def _set(exported: Any, path: str, value: Any) -> None:
         ("campaign.created", -1e9),
         ("campaign.version", 2**62),
         ("campaign.keep_decisions", 2**62),
+        ("campaign.state", "shipped"),
+        ("campaign.options", "{"),
+        ("campaign.options", '{"control": [0, 1]}'),
+        ("campaign.options", '{"control": [0, 1, 99]}'),
+        ("campaign.options", '{"control_share": 2}'),
+        ("campaign.options", '{"seed": -1}'),
+        ("campaign.options", '{"other": 1}'),
+        ("campaign.look", '{"ready": true}'),
+        ("campaign.look", '{"plays": "x", "bound": null, "since": null, "ready": true, "reason": ""}'),
+        ("campaign.options", '{"shipped": [["0", "1", "2"]]}'),
+        ("campaign.options", '{"alarms": [["x"]]}'),
+        ("campaign.learned_total", 1e300),
+        ("tables.batches.rows.0.13", '{"a": NaN}'),
+        ("tables.batches.rows.0.13", '{"a": "' + 5000 * "x" + '"}'),
+        ("tables.batches.rows.0.12", 5000 * "x"),
+        ("tables.estimates.rows.0.8", "no JSON"),
+        ("tables.estimates.rows.0.8", '{"99": 1}'),
+        ("tables.estimates.rows.0.8", '{"1": NaN}'),
+        ("tables.estimates.rows.0.0", 2),
+        ("campaign.control_rewarded", -1),
+        ("campaign.control_total", 1.0),
+        ("tables.batches.rows.0.10", 3),
+        ("tables.batches.rows.0.11", 2.0),
+        ("tables.batches.rows.0.13", "[1]"),
+        ("tables.buckets.rows.0.4", -1.0),
+        ("tables.estimates.rows.0.7", "0,99"),
     ],
 )
 def test_an_unsound_import_is_refused(busy_store: tuple[str, str], path: str, value: Any) -> None:

@@ -23,6 +23,12 @@ from tests.campaign_workers import open_and_play, play_until_killed, run, start,
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 
+@pytest.fixture
+def sqlite_store(new_sqlite_store: str) -> str:
+    """Here, stores are created by the code under test."""
+    return new_sqlite_store
+
+
 @pytest.mark.parametrize("processes", [12, pytest.param(32, marks=pytest.mark.slow)])
 def test_processes_open_the_same_new_store_at_once(store_url: str, processes: int) -> None:
     run(open_and_play, [(store_url, seed, 4) for seed in range(processes)])

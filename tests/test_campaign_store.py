@@ -18,6 +18,12 @@ from kofn.campaigns.migrations import MIGRATIONS
 from tests.campaign_tools import checked, create, play
 
 
+@pytest.fixture
+def sqlite_store(new_sqlite_store: str) -> str:
+    """Here, stores are created by the code under test."""
+    return new_sqlite_store
+
+
 def version(store: Store) -> int:
     with store.read() as connection:
         return migrations.version_of(connection)
@@ -44,7 +50,7 @@ def test_a_store_of_a_newer_kofn_is_left_alone(store_url: str, monkeypatch: pyte
     with monkeypatch.context() as newer:
         newer.setattr(migrations, "MIGRATIONS", [*MIGRATIONS, lambda connection: None])
         Store(store_url).close()
-    with pytest.raises(kofn.StoreError, match="has version 5, and this kofn reads versions up to 4: install a newer"):
+    with pytest.raises(kofn.StoreError, match="has version 6, and this kofn reads versions up to 5: install a newer"):
         Store(store_url)
 
 

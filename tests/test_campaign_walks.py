@@ -64,7 +64,7 @@ class Life:
             assert self.campaign.summary().policy != "thompson"
 
     def move(self) -> None:
-        exported = json.loads(json.dumps(self.campaign.export()))
+        exported = json.loads(json.dumps(self.campaign.export(with_secret=True)))
         store = self.campaign.store
         self.campaign.delete()
         self.campaign = Campaign.import_(exported, store=store)

@@ -35,6 +35,7 @@ COMMANDS = [
     "compare",
     "completion",
     "paper",
+    "plan",
     "policies",
     "replay",
     "run",
@@ -130,7 +131,7 @@ def test_help_has_examples(argv: list[str], answer: Kofn) -> None:
     lines = [line.strip() for line in answer(*argv)[1].splitlines()]
     examples = [line for line in lines if line.startswith(("kofn ", 'eval "$(kofn'))]
     assert examples
-    if argv[0] in ("run", "budget", "compare", "suite"):
+    if argv[0] in ("run", "budget", "compare", "plan", "suite"):
         for example in examples:  # they parse
             with cli.make_context("kofn", example.split()[1:]) as context:
                 cli.commands[argv[0]].make_context(argv[0], example.split()[2:], parent=context)
@@ -230,7 +231,7 @@ def test_a_similar_name_is_suggested(argv: list[str], hint: str, answer: Kofn) -
 # Width.
 
 
-@pytest.mark.parametrize("width", [80, 100])
+@pytest.mark.parametrize("width", [80, pytest.param(100, marks=pytest.mark.slow)])
 def test_no_name_is_cut_at_80_columns(width: int, answer: Kofn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     names = ["thompson-subsets", "shared-credit-ucb", "linear-thompson", "cucb", "improved-ucb"]
@@ -699,7 +700,7 @@ def test_completion_for_each_shell(name: str, word: str, answer: Kofn) -> None:
 
 def test_completion_completes(tmp_path: Path) -> None:
     done = shell(cwd=tmp_path, _KOFN_COMPLETE="bash_complete", COMP_WORDS="kofn p", COMP_CWORD="1")
-    assert done.stdout.split() == ["plain,paper", "plain,policies"]
+    assert done.stdout.split() == ["plain,paper", "plain,plan", "plain,policies"]
 
 
 # Errors.
@@ -854,7 +855,11 @@ def test_no_color(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "argv", [["policies"], BUDGET, RUN, SMALL, ["compare", "dart", *FEW], ["--help"], ["run", "--help"]]
+    "argv",
+    [
+        *(["policies"], BUDGET, RUN, ["--help"], ["run", "--help"]),
+        *(pytest.param(argv, marks=pytest.mark.slow) for argv in (SMALL, ["compare", "dart", *FEW])),
+    ],
 )
 def test_narrow_terminals(argv: list[str], tmp_path: Path) -> None:
     code, shown = at_a_terminal(*argv, cwd=tmp_path, COLUMNS="40", NO_COLOR="1")

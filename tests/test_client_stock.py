@@ -319,7 +319,7 @@ def test_a_refill_that_is_refused_empties_the_stock(opened: Opener, fake: Fake) 
         campaign = client.campaign("front")
         for _ in range(100):
             campaign.decide()
-        fake.state = "finished"
+        fake.state = "stopped"
         with pytest.raises(kofn.NotRunning):  # at the latest when the stock is empty; a refill comes first
             decide_often(campaign)
 

@@ -80,7 +80,7 @@ class Reference:
         return tuple(sorted(self.accepted + sorted(self.undecided, key=lambda arm: -self.mean(arm))[: self.places]))
 
 
-@pytest.mark.parametrize("case", [*range(20), *(pytest.param(case, marks=pytest.mark.slow) for case in range(20, 40))])
+@pytest.mark.parametrize("case", [*range(8), *(pytest.param(case, marks=pytest.mark.slow) for case in range(8, 40))])
 def test_equal_to_plain_python_play_by_play(case: int) -> None:
     """With the same shuffles; a plan is as many sweeps as fit in a twentieth of the time and in the round."""
     rng = np.random.default_rng(case)
@@ -274,16 +274,18 @@ def test_finds_the_best_of_noisy_arms(reward: str, k: int) -> None:
     assert [run.optimal for run in runs] == [True] * 5
 
 
-def test_regret_is_of_the_size_that_was_published() -> None:
+@pytest.mark.parametrize(
+    ("horizon", "published"), [(10**3, 263), (10**4, 665), pytest.param(10**5, 1822, marks=pytest.mark.slow)]
+)
+def test_regret_is_of_the_size_that_was_published(horizon: int, published: int) -> None:
     """N=10, K=2, mean, little noise: 263, 665, 1,822 at T = 10^3, 10^4, 10^5, read off a figure."""
-    for horizon, published in ((10**3, 263), (10**4, 665), (10**5, 1822)):
-        regret = []
-        for seed in range(10):
-            mean = np.random.default_rng([1, seed]).uniform(0.1, 0.9, 10)
-            size = mean * (1 - mean) / 0.1**2 - 1  # a standard deviation of 0.1
-            problem = kofn.Problem(kofn.Beta(mean * size, (1 - mean) * size), "mean", k=2)
-            regret.append(kofn.simulate(DART(10, 2, horizon, seed=seed), problem, horizon, seed=seed).regret)
-        assert 0.7 < np.mean(regret) / published < 1.4
+    regret = []
+    for seed in range(10):
+        mean = np.random.default_rng([1, seed]).uniform(0.1, 0.9, 10)
+        size = mean * (1 - mean) / 0.1**2 - 1  # a standard deviation of 0.1
+        problem = kofn.Problem(kofn.Beta(mean * size, (1 - mean) * size), "mean", k=2)
+        regret.append(kofn.simulate(DART(10, 2, horizon, seed=seed), problem, horizon, seed=seed).regret)
+    assert 0.7 < np.mean(regret) / published < 1.4
 
 
 def test_a_horizon_that_is_too_short_is_said() -> None:

@@ -31,15 +31,17 @@ PUBLIC = {
     "kofn": """
         Alarm ArctanExponential AsyncClient BadBackend BadInput BadRecord BadReward BadTally Band Bernoulli Beta
         Campaign CampaignError CampaignExists Client Comparison Conflict Curve Empirical Insight KofnError MissingExtra
-        NoSuchCampaign NotAllowed NotRunning Plan Policy Problem Replayed RewardsRefused Run ShortHorizonWarning
-        Standing StoreError Tally ThinLogWarning TooManySubsets UnknownDecision Unreachable __version__ compare logs
-        make_policy policy_named problems register replay restore rewards run_seeds save simulate simulate_many theory
+        NoSuchCampaign NotAllowed NotRunning Outlook Plan Policy Problem Replayed RewardsRefused Run ShortHorizonWarning
+        Standing StoreError Tally ThinLogWarning TooManySubsets UnknownDecision Unreachable __version__ compare evidence
+        logs make_policy plan_ahead policy_named problems register replay restore rewards run_seeds save simulate
+        simulate_many theory
     """,
+    "kofn.evidence": "Lift Look MeanEstimate SampleRatio Stop Sums lift sample_ratio",
     "kofn.problems": """
         AbstractProblem ArctanExponential Arms Bernoulli Beta Check Correlated Empirical Finding Graph Influence
         Interactions Lognormal Pareto Problem Recommendations storage
     """,
-    "kofn.logs": "Estimate Evaluation Log LoggedProblem Replayed evaluate evaluate_all replay",
+    "kofn.logs": "AnytimeEstimate Estimate Evaluation Log LoggedProblem Replayed evaluate evaluate_all replay",
     "kofn.rewards": "Reward as_reward by_name cross_selling maximum mean minimum threshold utility",
     "kofn.theory": """
         Budget FamilyForecast Forecast Schedule YEAR actions affordable_resolution bounds_cross_at budget
@@ -79,8 +81,19 @@ def _policies_as_they_were() -> Iterator[None]:
     POLICIES.update(before)
 
 
+EXPERIMENTS = ("doubling.md", "shared-credit.md")
+"""Pages whose programs play tens of millions of plays for a table: `make test-slow` runs them."""
+
+
+def programs() -> Iterator[object]:
+    """Yield the pages with programs."""
+    for page in PAGES:
+        if blocks(page, "python"):
+            yield pytest.param(page, marks=pytest.mark.slow) if page.name in EXPERIMENTS else page
+
+
 @pytest.mark.usefixtures("_policies_as_they_were")
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=name_of)
+@pytest.mark.parametrize("page", list(programs()), ids=name_of)
 def test_programs_run_and_print_what_the_page_shows(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -106,7 +119,7 @@ def test_the_readmes_program_prints_what_it_says(capsys: pytest.CaptureFixture[s
     [
         ("campaign", r"best goods: +lid, cup, jug\n"),
         ("client", r"fastest servers: ash, birch\n"),
-        ("compare_policies", r"thompson +1\d\d (.*\n)+improved-ucb +\d\d,\d{3} "),
+        ("compare_policies", r"thompson +\d{2,3} (.*\n)+improved-ucb +\d\d,\d{3} "),
         ("front_page", r"second half: 5\d\.\d%; the best page is \(1, 4, 8\)"),
         ("slowest_server", r"last 5,000: +4\d ms, best are the servers \(1, 4, 6\)"),
     ],

@@ -12,6 +12,7 @@ from tests import golden
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:a horizon of")
 @pytest.mark.parametrize("part", ["simulations", "ask_tell", "campaigns"])
 def test_results_are_the_reference_results(part: str) -> None:
     stored = json.loads(golden.FILE.read_text())[part]

@@ -393,7 +393,7 @@ def test_the_same_key_gives_the_same_decisions(store_url: str) -> None:
     again = Store(store_url)
     assert Campaign.open("front", store=again).decide(7, key="request 1") == first
     again.close()
-    moved = Campaign.import_(campaign.export(), store=store_url, name="moved")
+    moved = Campaign.import_(campaign.export(with_secret=True), store=store_url, name="moved")
     assert [each.id for each in moved.decide(7, key="request 1")] == [each.id for each in first]
 
 
@@ -428,10 +428,10 @@ def test_a_store_that_was_migrated_meanwhile_is_left_alone(store_url: str) -> No
     campaign = create(store_url)
     decision = campaign.decide()
     copied = copy_of(store_url)
-    copy_of(store_url, copied | {"kofn_version": [{"version": 5}]})
+    copy_of(store_url, copied | {"kofn_version": [{"version": 6}]})
     calls: list[Callable[[], Any]] = [campaign.decide, lambda: campaign.reward(decision.id, 1.0), campaign.insight]
     for call in calls:
-        with pytest.raises(kofn.StoreError, match=r"version 5.*Restart this process"):
+        with pytest.raises(kofn.StoreError, match=r"version 6.*Restart this process"):
             call()
     copy_of(store_url, copied)
     campaign.reward(decision.id, 1.0)

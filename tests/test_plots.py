@@ -184,6 +184,7 @@ def all_figures(result: PanelResult) -> list[Figure]:
     return [draw_panel(result), dominance, draw_run(a_run(exploration=40, realised=True), "run")]
 
 
+@pytest.mark.slow
 def test_files_are_the_same_bytes_for_the_same_numbers(max12: PanelResult, tmp_path: Path) -> None:
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()

@@ -110,7 +110,7 @@ def test_predictions_are_those_of_the_dense_matrices(n_arms: int, k: int) -> Non
     assert predicted.spread == pytest.approx(np.einsum("ra,ab,rb->r", x, covariance, x), rel=1e-9)
     x[:, 0] = 0.0
     alone = np.einsum("ra,ab,rb->r", x, covariance, x)
-    assert posterior.spread(predicted.rows, with_level=False) == pytest.approx(alone, rel=1e-9, abs=1e-12)
+    assert predicted.apart == pytest.approx(alone, rel=1e-9, abs=1e-12)
 
 
 @pytest.mark.parametrize(("n_arms", "k"), [(2, 1), (5, 2), (12, 3), (12, 11), (64, 5)])
@@ -310,7 +310,7 @@ def test_of_many_arms_only_what_has_been_played_is_drawn_wider() -> None:
     posterior.level, posterior.mean = 3.0, -np.linspace(0.1, 3.0, 80)
     posterior.incumbent, inside = np.arange(3), np.arange(80) < 3
     posterior.variance = np.where(np.arange(80) % 2, 1e-9, posterior.prior_variance)
-    wide = spread_factor(posterior, inside)
+    wide = spread_factor(posterior, inside, posterior.edges())
     assert wide[6::2] == pytest.approx(1.0)
     assert wide[7::2] == pytest.approx(stretched(posterior)[7::2], rel=1e-6)
     assert (wide[7::2] > 1).all()
@@ -330,7 +330,7 @@ def test_an_arm_with_bad_luck_comes_back_as_often_as_its_exact_posterior_says(he
     learn(posterior, np.array([[1]]), np.array([paid / n]), np.array([float(n)]), Constants(surprise=1e9))
     apart = np.array([-1.0, 1.0])
     away = (apart @ posterior.mean) / math.sqrt(apart @ posterior.covariance[1:, 1:] @ apart)
-    drawn, plain = ndtr(away / spread_factor(posterior, np.array([True, False]))[1]), ndtr(away)
+    drawn, plain = ndtr(away / spread_factor(posterior, np.array([True, False]), posterior.edges())[1]), ndtr(away)
 
     def density(effect: float) -> float:
         odds = level + effect
@@ -348,7 +348,7 @@ def drawn(posterior: Posterior, draws: int, dispersion: float) -> Any:
     _, covariance = dense(posterior)
     effects = np.random.default_rng(2).multivariate_normal(np.zeros(n_arms), covariance[1:, 1:], draws, method="eigh")
     inside = np.isin(np.arange(n_arms), posterior.incumbent)
-    effects = posterior.mean + spread_factor(posterior, inside) * effects
+    effects = posterior.mean + spread_factor(posterior, inside, posterior.edges()) * effects
     noise = math.sqrt(dispersion / (expit(posterior.level) * expit(-posterior.level)))
     found = np.zeros(n_arms)
     for draw in effects:
@@ -427,9 +427,12 @@ def test_draws_are_as_wide_as_their_variance_where_there_is_no_difference() -> N
     inside = np.isin(np.arange(12), posterior.incumbent)
     for level in (-60.0, -20.0, -1.0, 0.0, 3.0, 20.0, 60.0):
         posterior.level, posterior.mean = level, np.where(inside, 1.0, 1.0 - 1e-9)
-        assert spread_factor(posterior, inside) == pytest.approx(1.0, abs=1e-3)
+        assert spread_factor(posterior, inside, posterior.edges()) == pytest.approx(1.0, abs=1e-3)
         posterior.mean = np.where(inside, 1.0, 1.0 - np.linspace(0.0, 80.0, 12))
-        assert ((spread_factor(posterior, inside) > 1e-6) & (spread_factor(posterior, inside) < 5.0)).all()
+        assert (
+            (spread_factor(posterior, inside, posterior.edges()) > 1e-6)
+            & (spread_factor(posterior, inside, posterior.edges()) < 5.0)
+        ).all()
 
 
 # Arms that come and go.

@@ -115,11 +115,11 @@ def test_a_body_that_is_not_json_is_refused(front: Client) -> None:
 def test_a_campaign_travels(front: Client, sqlite_store: str) -> None:
     tell(front, {each["id"]: 3.0 for each in decide(front, 40)})
     waiting = decide(front, 1)[0]["id"]
-    exported = front.get(f"{FRONT}/export").json()
+    exported = front.get(f"{FRONT}/export?with_secret=true").json()
     made = front.post("/api/import", json={"campaign": exported, "name": "copy"})
     assert (made.status_code, made.json()["rewards"], made.headers["location"]) == (201, 40, "/api/campaigns/copy")
     rewarded = front.post("/api/campaigns/copy/rewards", json={"rewards": [{"id": waiting, "reward": 1}]})
-    assert rewarded.json() == {"accepted": 1, "repeated": 0, "forgotten": 0}
+    assert rewarded.json() == {"accepted": 1, "repeated": 0, "forgotten": 0, "refused": []}
     checked(Campaign.open("copy", sqlite_store))
     error_detail(front.post("/api/import", json={"campaign": exported}), 409, "campaign-exists")
     error_detail(front.post("/api/import", json={"campaign": exported | {"format": 99}}), 422, "bad-record")
@@ -134,8 +134,8 @@ def test_decisions_are_handed_out_and_rewarded_once(front: Client, sqlite_store:
     assert all(each["arms"] == [NAMES[arm] for arm in each["subset"]] for each in decisions)
     assert all(len(set(each["arms"]) & set(NAMES)) == 3 for each in decisions)
     rewards = {each["id"]: 2.5 for each in decisions}
-    assert tell(front, rewards).json() == {"accepted": 30, "repeated": 0, "forgotten": 0}
-    assert tell(front, rewards).json() == {"accepted": 0, "repeated": 30, "forgotten": 0}
+    assert tell(front, rewards).json() == {"accepted": 30, "repeated": 0, "forgotten": 0, "refused": []}
+    assert tell(front, rewards).json() == {"accepted": 0, "repeated": 30, "forgotten": 0, "refused": []}
     one = decisions[0]["id"]
     assert "2.5" in error_detail(tell(front, {one: 3.0}), 409, "conflict")
     assert front.get(FRONT).json()["rewards"] == 30
@@ -165,8 +165,18 @@ def test_a_reward_that_is_no_number_is_refused(front: Client, number: str) -> No
 
 def test_totals_count_once_under_a_key(front: Client, sqlite_store: str) -> None:
     total = {"arms": ["a", "b", "c"], "count": 10, "total": 33.0, "squares": 120.0, "key": "monday"}
-    assert front.post(f"{FRONT}/totals", json=total).json() == {"accepted": 10, "repeated": 0, "forgotten": 0}
-    assert front.post(f"{FRONT}/totals", json=total).json() == {"accepted": 0, "repeated": 10, "forgotten": 0}
+    assert front.post(f"{FRONT}/totals", json=total).json() == {
+        "accepted": 10,
+        "repeated": 0,
+        "forgotten": 0,
+        "refused": [],
+    }
+    assert front.post(f"{FRONT}/totals", json=total).json() == {
+        "accepted": 0,
+        "repeated": 10,
+        "forgotten": 0,
+        "refused": [],
+    }
     error_detail(front.post(f"{FRONT}/totals", json=total | {"total": 34.0}), 409, "conflict")
     error_detail(front.post(f"{FRONT}/totals", json=total | {"arms": ["a", "b"], "key": "x"}), 422, "bad-input")
     assert front.post(f"{FRONT}/totals", json=total | {"key": None}).json()["accepted"] == 10
@@ -218,9 +228,15 @@ def test_a_campaign_that_is_not_there_is_said(front: Client, what: str) -> None:
 
 
 def test_policies_are_those_that_can_run_a_campaign(api: Client) -> None:
-    found = {each["name"] for each in api.get("/api/policies").json()["policies"]}
-    assert "thompson" in found
-    assert found == {name for name, policy in POLICIES.items() if not policy.needs}
+    found = {each["name"]: each for each in api.get("/api/policies").json()["policies"]}
+    assert found.keys() == {name for name, policy in POLICIES.items() if not policy.needs}
+    uses = [each["use"] for each in found.values()]
+    assert uses == sorted(uses, key=["default", "alternative", "comparison", "simulation"].index)
+    assert [name for name, each in found.items() if each["use"] == "default"] == ["thompson"]
+    assert all(each["description"].endswith(".") for each in found.values())
+    simulated = {name for name, each in found.items() if each["use"] == "simulation"}
+    assert simulated == {name for name, each in found.items() if each["needs_horizon"]} | {"doubling"}
+    assert found["uniform"]["use"] == "comparison"
 
 
 def test_the_session_says_who_you_are(api: Client) -> None:
@@ -252,7 +268,7 @@ def test_it_pauses_resumes_and_finishes(front: Client) -> None:
     assert tell(front, {id: 1.0}).json()["accepted"] == 1
     assert front.post(f"{FRONT}/resume").json()["state"] == "running"
     assert len(decide(front, 1)) == 1
-    assert front.post(f"{FRONT}/finish").json()["state"] == "finished"
+    assert front.post(f"{FRONT}/stop").json()["state"] == "stopped"
     error_detail(front.post(f"{FRONT}/resume"), 409, "not-running")
 
 
@@ -292,7 +308,7 @@ def test_the_document_has_examples_and_says_how_to_come_in(api: Client) -> None:
     document = json.loads(text)
     assert set(re.findall(r"#/components/schemas/(\w+)", text)) <= set(document["components"]["schemas"])
     decision = document["components"]["schemas"]["Decision"]
-    assert set(decision["properties"]) == {"id", "arms", "subset", "at"}
+    assert set(decision["properties"]) == {"id", "arms", "subset", "at", "group"}
     assert decision["description"].startswith("One play handed out")
     assert decision["properties"]["arms"]["examples"] == [["mug", "tray"]]
     new = document["components"]["schemas"]["NewCampaign"]["properties"]

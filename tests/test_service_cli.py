@@ -126,6 +126,7 @@ def test_what_the_demo_earns_lies_in_its_range() -> None:
         assert each.reward_range[0] <= min(earned) < max(earned) <= each.reward_range[1]
 
 
+@pytest.mark.slow
 def test_the_demo_learns_within_a_minute(sqlite_store: str) -> None:
     """A minute of visitors, without waiting for it."""
     played = demo.Demo(store_at(sqlite_store), seed=3)

@@ -72,6 +72,7 @@ def with_one_killed(cluster: Any, runs: int, horizon: int, archive: Path) -> Non
     assert len(lines) == of  # each kept once
 
 
+@pytest.mark.slow
 def test_a_sweep_that_loses_a_worker_gives_the_same_numbers(cluster: Any, tmp_path: Path) -> None:
     with_one_killed(cluster, runs=25, horizon=500, archive=tmp_path)
 
@@ -240,7 +241,7 @@ LOCAL, DASK = ("--workers", "2"), ("--backend", "dask", "--workers", "2")
     [
         pytest.param(signal.SIGINT, LOCAL, id="interrupted-local"),
         pytest.param(signal.SIGINT, DASK, id="interrupted-dask", marks=pytest.mark.slow),
-        pytest.param(signal.SIGKILL, LOCAL, id="killed-local"),
+        pytest.param(signal.SIGKILL, LOCAL, id="killed-local", marks=pytest.mark.slow),
         pytest.param(signal.SIGKILL, DASK, id="killed-dask", marks=pytest.mark.slow),
     ],
 )

@@ -42,8 +42,8 @@ def expected(values: Any) -> Any:
     ("count", "total"),
     [
         ([20, 20, 20, 0, 0, 0], [12, 12, 15, 0, 0, 0]),  # two alike, three never played
-        ([900, 1000, 30, 30, 30, 10], [600, 650, 18, 18, 18, 7]),
-        ([10, 10, 10, 10, 10, 10], [5, 5, 5, 5, 5, 5]),  # all alike
+        pytest.param([900, 1000, 30, 30, 30, 10], [600, 650, 18, 18, 18, 7], marks=pytest.mark.slow),
+        pytest.param([10, 10, 10, 10, 10, 10], [5, 5, 5, 5, 5, 5], marks=pytest.mark.slow),  # all alike
         ([1000, 1000, 1000, 90, 80, 70], [700, 655, 400, 20, 20, 20]),  # one leads once in a hundred times
     ],
 )
@@ -62,7 +62,14 @@ def test_binary_rewards_give_each_subset_the_share_of_beta_draws_in_which_it_lea
     assert found[~likely].sum() < 40
 
 
-@pytest.mark.parametrize("count", [[20, 20, 20, 0, 0, 0], [300, 300, 20, 20, 20, 40], [8, 8, 8, 8, 8, 8]])
+@pytest.mark.parametrize(
+    "count",
+    [
+        [20, 20, 20, 0, 0, 0],
+        pytest.param([300, 300, 20, 20, 20, 40], marks=pytest.mark.slow),
+        pytest.param([8, 8, 8, 8, 8, 8], marks=pytest.mark.slow),
+    ],
+)
 def test_other_rewards_give_each_subset_its_share_of_gaussian_draws(count: list[int]) -> None:
     total = [0.55 * n for n in count]
     squares = [(0.55**2 + 0.04) * n for n in count]

@@ -24,9 +24,11 @@ RULES = {
     r"\basync (?=def|with|for)": "",
     r"\bawait ": "",
     r"\basyncio\.sleep\b": "time.sleep",
-    r"\bAsync(?=(Client|RemoteCampaign|BaseTransport|RewardSender|Background|Alarm)\b)": "",
+    r"AsyncIterator, Iterable\b": "Iterable, Iterator",  # imports stay sorted
+    r"\bAsync(?=(Iterator|Client|RemoteCampaign|BaseTransport|RewardSender|Background|Alarm)\b)": "",
     r"\breward_sender_async\b": "reward_sender",
     r"\baclose\b": "close",
+    r"\ba(?=(read|iter_lines)\(\))": "",
     r"\b__a(?=(enter|exit)__)": "__",
     r"\bMany tasks\b": "Many threads",
 }

@@ -87,13 +87,13 @@ def _servers(store: Store, clock: Clock) -> Campaign:
 
 
 def _news(store: Store, clock: Clock) -> Campaign:
-    """Return a finished campaign that keeps 20 decisions, so that most rewards are sums."""
+    """Return a stopped campaign that keeps 20 decisions, so that most rewards are sums."""
     campaign = Campaign.create(
         "news", arms=GOODS, k=3, policy="linear-thompson", seed=7, keep_decisions=20, store=store
     )
     rng = random.Random(3)
     _play(campaign, clock, 70, lambda: float(rng.random() < 0.4), rng)
-    campaign.finish()
+    campaign.stop()
     return campaign
 
 

@@ -1,7 +1,7 @@
 """Take screenshots of every page of the dashboard, wide and narrow, light and dark: `python -m tools.screenshots`.
 
-They show twenty simulated minutes of the demo and are written to out/screens. The two images of
-docs/guides/dashboard.md are also written to docs/images.
+They show twenty simulated minutes of the demo as three days, so that traffic and money per month are those of a shop,
+and are written to out/screens. The two images of docs/guides/dashboard.md are also written to docs/images.
 """
 
 from __future__ import annotations
@@ -15,16 +15,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from playwright.sync_api import Browser, Page
 
-from kofn.campaigns import store_at
-from kofn.service.demo import Demo
+from kofn.campaigns import Campaign, Decision, Store, store_at
+from kofn.service import demo
 from kofn.service.tokens import create_token
 from tests.browser import SIGN_IN, headless, served
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 OUT = Path("out/screens")
-MINUTES = 20
+MINUTES, STRETCH = 20, 216
+"""Minutes of the demo that are simulated, and how many seconds each of its seconds is shown as."""
+
+TICK = 1.0
+"""Seconds of the demo between two steps."""
+
+ARMS = ["kettle", "mug", "tray", "pan", "pot", "lid", "jug", "bowl"]
 WIDE, NARROW = (1280, 1000), (390, 844)
 SHOWN = {("campaign", WIDE, "light"): "dashboard", ("campaign", NARROW, "dark"): "dashboard-phone"}
 """The images of docs/guides/dashboard.md."""
@@ -33,15 +40,44 @@ Scheme = Literal["light", "dark"]
 
 
 def fill(url: str) -> None:
-    """Simulate the last `MINUTES` minutes of the demo."""
-    store, ticks = store_at(url), range(MINUTES * 60 * 4)
-    begun = time.time() - len(ticks) / 4
+    """Simulate the demo up to now, and campaigns that are new, shipped, and raise alarms."""
+    store, steps = store_at(url), int(MINUTES * 60 / TICK)
+    begun = time.time() - MINUTES * 60 * STRETCH
     store.clock = lambda: begun
-    demo = Demo(store, seed=8)
-    for tick in ticks:
-        store.clock = lambda at=begun + tick / 4: at  # type: ignore[misc]
-        demo.step(tick / 4, 0.25)
+    demo.EXPIRE_AFTER *= STRETCH
+    player = demo.Demo(store, seed=8)
+    for step in range(steps):
+        store.clock = lambda at=begun + step * TICK * STRETCH: at  # type: ignore[misc]
+        player.step(step * TICK, TICK)
+    _more(store)
     store.close()
+
+
+def _more(store: Store) -> None:
+    rng = np.random.default_rng(1)
+    begun = store.clock() - 130 * 60
+
+    def play(campaign: Campaign, minutes: int, sign: int) -> None:
+        nonlocal begun
+        for _ in range(minutes):
+            begun += 60
+            store.clock = lambda at=begun: at  # type: ignore[misc]
+            found = campaign.decide(60)
+            campaign.rewards([(each.id, reward(each, sign)) for each in found])
+
+    def reward(decision: Decision, sign: int) -> float:
+        return float(np.clip(rng.normal(6 + sign * (sum(decision.subset) / 4 - 3), 2), 0, 12))
+
+    def create(name: str) -> Campaign:
+        return Campaign.create(name, ARMS, 3, store=store, reward_range=(0, 12), unit="EUR", control=ARMS[:3], seed=1)
+
+    store.clock = lambda at=begun: at  # type: ignore[misc]
+    create("new")
+    shipped, changed = create("shipped"), create("changed")
+    play(shipped, 20, 1)
+    shipped.ship()
+    play(changed, 50, 1)
+    play(changed, 60, -1)
 
 
 @contextmanager
@@ -82,17 +118,28 @@ def campaigns(browser: Browser, address: str) -> None:
             page.goto(f"{address}#/demo-front-page")
             page.wait_for_selector(".arms tbody tr")
             take(page, "campaign", size, scheme, whole=True)
-            for key, name in (("n", "create"), ("?", "keys")):
+            for key, name in (("n", "create"), ("?", "keys"), ("s", "ship"), ("e", "settings")):
                 page.keyboard.press(key)
                 page.wait_for_selector("dialog")
                 take(page, name, size, scheme)
+                page.locator("dialog").evaluate("e => { e.querySelector('details')?.toggleAttribute('open', true); }")
+                page.locator("dialog").evaluate("e => e.scrollTo(0, e.scrollHeight)")
+                take(page, f"{name}-more", size, scheme)
                 page.keyboard.press("Escape")
-            page.locator("button[title^=Retire]").first.click()
-            take(page, "retire", size, scheme)
-            page.keyboard.press("Escape")
-            page.goto(f"{address}#/demo-edge-servers")
-            page.wait_for_selector(".tile")
-            take(page, "minimise", size, scheme, whole=True)
+            page.get_by_label("More actions").click()
+            take(page, "menu", size, scheme)
+            page.get_by_label("More actions").click()
+            for name, selector in (("retire", "button[title^=Retire]"), ("arm", ".arm-link")):
+                page.locator(selector).first.click()
+                take(page, name, size, scheme)
+                page.keyboard.press("Escape")
+            page.get_by_text("Loss", exact=True).click()
+            take(page, "loss", size, scheme)
+            names = {"demo-edge-servers": "minimise", "new": "new", "shipped": "shipped", "changed": "alarms"}
+            for campaign, name in names.items():
+                page.goto(f"{address}#/{campaign}")
+                page.wait_for_selector(".arms tbody tr")
+                take(page, name, size, scheme, whole=True)
             page.goto(f"{address}#/not-there")
             take(page, "missing", size, scheme)
 

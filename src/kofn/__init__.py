@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kofn import evidence as evidence
     from kofn import logs as logs
     from kofn import problems as problems
     from kofn import rewards as rewards
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from kofn.client import Client as Client
     from kofn.core import *  # noqa: F403
     from kofn.curves import *  # noqa: F403
+    from kofn.experiments.ahead import *  # noqa: F403
     from kofn.experiments.compare import *  # noqa: F403
     from kofn.logs.replay import *  # noqa: F403
     from kofn.policies import *  # noqa: F403
@@ -30,9 +32,9 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-_MODULES = ("core", "policies", "curves", "simulation", "logs.replay", "experiments.compare")
+_MODULES = ("core", "policies", "curves", "simulation", "logs.replay", "experiments.compare", "experiments.ahead")
 _PROBLEMS = ("ArctanExponential", "Bernoulli", "Beta", "Empirical", "Problem")
-_NAMESPACES = ("logs", "problems", "rewards", "theory")
+_NAMESPACES = ("evidence", "logs", "problems", "rewards", "theory")
 _OPTIONAL = {  # available if the library that it needs is installed
     "AsyncClient": ("client", "httpx"),
     "Campaign": ("campaigns", "sqlalchemy"),

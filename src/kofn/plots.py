@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kofn.core import BadInput, MissingExtra
+from kofn.experiments.ahead import Outlook
 from kofn.experiments.compare import Comparison
 from kofn.experiments.paper import Cell, Dominance, PanelResult
 from kofn.problems import ArctanExponential, Bernoulli
@@ -125,6 +126,24 @@ def draw_run(run: Run, title: str) -> Figure:
     if run.exploration < run.horizon:
         ax.axvline(run.exploration, color="grey", ls="--", lw=1, label=f"explored for {run.exploration:,} plays")
     _axes(ax, title)
+    ax.legend(frameon=False)
+    return figure
+
+
+def draw_outlook(outlook: Outlook) -> Figure:
+    """Draw the loss of shipping over days, true and estimated, the threshold, and when campaigns are ready."""
+    figure = Figure(figsize=(6.4, 4), layout="constrained")
+    ax = figure.subplots()
+    days, true, high = np.array(outlook.curve).T
+    ax.plot(days, high, color=COLOURS["improved-ucb (figures)"], lw=2, label="limit of the loss, as estimated")
+    ax.plot(days, np.maximum(true, outlook.loss / 1000), color=COLOURS["cmab-sm (figures)"], lw=2, label="true loss")
+    ax.axhline(outlook.loss, color="grey", ls="--", lw=1, label=f"ready below {outlook.loss:.3g}")
+    if outlook.days_10 is not None:
+        last = outlook.days if outlook.days_90 is None else outlook.days_90
+        ax.axvspan(outlook.days_10, last, color=COLOURS["csar"], alpha=0.15, label="80 % become ready here")
+    ax.set(xscale="log", yscale="log", xlabel="days", ylabel="loss per play of shipping the best subset")
+    ax.set_title(f"N = {outlook.n_arms}, K = {outlook.k}, {outlook.per_day:,} plays per day, {outlook.runs} runs")
+    ax.grid(alpha=0.25)
     ax.legend(frameon=False)
     return figure
 

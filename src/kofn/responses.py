@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import types
 from collections.abc import Hashable
-from dataclasses import dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Literal, Self, Union, cast, get_args, get_origin, get_type_hints
 
 from kofn.core import Direction, Subset
 
-State = Literal["running", "paused", "finished"]
+State = Literal["running", "paused", "shipped", "stopped", "archived"]
+Group = Literal["learned", "control", "shipped"]
 
 
 def moment(seconds: float) -> datetime:
@@ -33,7 +34,10 @@ class Response:
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
         """Return the response that `to_dict` described. Unknown fields are ignored: a newer service may send more."""
-        return cls(**{name: _read(kind, values[name]) for name, kind in _field_types(cast(Hashable, cls)).items()})
+        kinds = _field_types(cast(Hashable, cls))
+        required = {each.name for each in fields(cast(Any, cls)) if each.default is each.default_factory is MISSING}
+        given = {name: kind for name, kind in kinds.items() if name in values or name in required}
+        return cls(**{name: _read(kind, values[name]) for name, kind in given.items()})
 
 
 @cache
@@ -58,8 +62,8 @@ def _read(kind: Any, value: Any) -> Any:
     if value is None:
         return None
     if origin in (Union, types.UnionType):
-        kind = next(each for each in get_args(kind) if each is not type(None))
-        return _read(kind, value)
+        kinds = [each for each in get_args(kind) if each is not type(None)]
+        return value if isinstance(value, str) and str in kinds else _read(kinds[0], value)
     if origin is list:
         return [_read(get_args(kind)[0], each) for each in value]
     if origin is tuple:
@@ -74,19 +78,44 @@ class Decision(Response):
     """One play handed out: show these arms, and report the reward under this id.
 
     `subset` has the arms by number. An arm keeps its number when others are retired; a new arm gets the next number.
+    `group` says who chose the arms: the policy ("learned"), the control, or the one who shipped them.
     """
 
     id: str = field(metadata={"examples": ["1a-0-5f3c0d2e9b1c4a7d6e8f0a1b"]})
     arms: list[str] = field(metadata={"examples": [["mug", "tray"]]})
     subset: Subset = field(metadata={"examples": [[1, 2]]})
     at: datetime
+    group: Group = field(default="learned", metadata={"examples": ["learned"]})
 
 
 @dataclass(frozen=True)
 class OpenDecision(Decision):
     """A decision without a reward. After it has expired its plays are planned again, but its reward still counts."""
 
-    expired: bool
+    expired: bool = False
+
+
+@dataclass(frozen=True)
+class LoggedDecision(Decision):
+    """A decision as the export has it.
+
+    `propensity` is the probability with which these arms were chosen, None if it is not known; `reward` and
+    `rewarded_at` are None without a reward. `key` and `metadata` are those of the call.
+    """
+
+    reward: float | None = None
+    rewarded_at: datetime | None = None
+    propensity: float | None = None
+    key: str | None = None
+    metadata: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class RefusedReward(Response):
+    """A reward of a batch that was refused, and why."""
+
+    id: str
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -94,12 +123,13 @@ class Rewarded(Response):
     """How many rewards of a batch were new, and how many had been recorded before.
 
     `forgotten` counts rewards of decisions that are no longer stored. This call did not record them; whether one had
-    been recorded before is no longer known.
+    been recorded before is no longer known. `refused` lists those that a partial batch left out.
     """
 
     accepted: int = field(metadata={"examples": [2]})
     repeated: int = field(metadata={"examples": [0]})
     forgotten: int = field(default=0, metadata={"examples": [0]})
+    refused: list[RefusedReward] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -163,14 +193,77 @@ class PlannedSubset(Response):
 
 @dataclass(frozen=True)
 class RaisedAlarm(Response):
-    """An alarm of a policy: rewards contradict its estimates. It stays raised.
+    """Something that makes a campaign's numbers doubtful: what was seen, since when, and what to do.
 
-    `kind` is "drift" (the best subset's rewards changed) or "misfit" (other subsets' rewards are not as predicted).
-    `since` is the number of rewards after which it was raised.
+    Of the policy: "drift" (the best subset's rewards changed) and "misfit" (other subsets' rewards are not as
+    predicted); `since` is the number of rewards after which it was raised, and it stays raised. Of the campaign:
+    "silence" (rewards stopped coming), "delay" (they take longer), "missing" (fewer decisions get one), "arm" (those
+    with the arm `arm` hardly ever get one), "ratio" (the control does not get its share); they end with their cause.
     """
 
     kind: str = field(metadata={"examples": ["drift"]})
-    since: int = field(metadata={"examples": [22475]})
+    since: int | None = field(metadata={"examples": [22475]})
+    at: datetime | None = None
+    message: str = field(default="", metadata={"examples": ["rewards of the best subset have changed"]})
+    advice: str = field(default="", metadata={"examples": ["set half_life, so that older rewards count less"]})
+    arm: str | None = None
+
+
+@dataclass(frozen=True)
+class Settings(Response):
+    """The settings of a campaign that can be changed while it runs (`Campaign.configure`).
+
+    `control` is a list of arms, or "uniform" for random arms; it gets `control_share` of the decisions. `sticky` is
+    for how many seconds a key keeps its arms. `outside` says what happens to rewards outside the range: "refuse",
+    "clip" or "widen" (the range is learned). `stop_when` is the stop rule, such as "loss<0.01"; with `ship_when_ready`
+    the campaign ships when it holds. With `breaker`, it returns to the control when learning certainly loses. `unit` is
+    the reward's. `half_life` and `guarantee` are those of the policy, None if it has none.
+    """
+
+    control: list[str] | str | None
+    control_share: float
+    sticky: float | None
+    outside: str
+    stop_when: str | None
+    ship_when_ready: bool
+    breaker: bool
+    unit: str
+    reward_range: tuple[float, float]
+    expire_after: float
+    keep_decisions: int
+    half_life: int | None
+    guarantee: bool | None
+
+
+@dataclass(frozen=True)
+class StopReport(Response):
+    """What the stop rule says: whether the campaign is ready to ship.
+
+    `bound` is the loss per play of shipping the best subset now, as the rule computes it; `threshold` is the largest
+    that it allows.
+    """
+
+    ready: bool
+    bound: float | None
+    threshold: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class Estimate(Response):
+    """What the policy estimated after an update: the best subset, its value, and the expected loss per play.
+
+    `effects` has the effect of each arm by name; it is empty if there are many arms.
+    """
+
+    at: datetime
+    rewards: int
+    value: float
+    low: float
+    high: float
+    expected_loss: float
+    best: list[str]
+    effects: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -179,9 +272,14 @@ class CampaignInsight(Response):
 
     `value` is the estimated reward of the best subset, `average` the mean reward of all plays so far, and `gain` the
     improvement of the first over the second: what learning is worth per play from here on. `probability_best` is the
-    probability that the best subset is right, and `expected_loss` the estimated loss per play of stopping now.
-    `alarms` lists what contradicts these estimates. All are None if the policy does not estimate them. `updates` counts
-    how often the policy has learned.
+    probability that the best subset is right, `expected_loss` the estimated loss per play of shipping it now, and
+    `loss_high` a limit of that loss.
+    `alarms` lists what contradicts these estimates. `updates` counts how often the policy has learned. What the policy
+    does not estimate is None.
+
+    `stop` is what the stop rule says, `lift` what learning earns beyond the control, and `sample_ratio` whether the
+    control gets its share; None without a stop rule or a control. `shipped` is the subset that everyone gets, in a
+    shipped campaign. `plays_per_month` is the present traffic, and `clipped` counts rewards outside the range.
     """
 
     summary: Summary
@@ -197,6 +295,14 @@ class CampaignInsight(Response):
     updates: int
     arms: list[ArmInsight]
     plan: list[PlannedSubset]
+    settings: Settings | None = None
+    stop: StopReport | None = None
+    lift: Lift | None = None
+    sample_ratio: SampleRatio | None = None
+    shipped: list[str] | None = None
+    plays_per_month: float | None = None
+    clipped: int = 0
+    loss_high: float | None = None
 
 
 @dataclass(frozen=True)
@@ -242,3 +348,58 @@ class Verification(Response):
     deviation: float
     differences: list[str]
     reason: str | None
+
+
+@dataclass(frozen=True)
+class MeanEstimate(Response):
+    """The mean reward of a group of plays, with an interval that is valid at any time.
+
+    A limit is None if the range of rewards has none on that side, and nothing else is known yet.
+    """
+
+    mean: float = field(metadata={"examples": [0.024]})
+    low: float | None = field(metadata={"examples": [0.0221]})
+    high: float | None = field(metadata={"examples": [0.0262]})
+
+
+@dataclass(frozen=True)
+class Lift(Response):
+    """What learning is worth: the mean reward of learned plays compared with that of control plays.
+
+    `difference` is the improvement per play, positive if learned plays are better in the campaign's direction, and
+    `low` and `high` are its 95 % interval. It is valid at any time, however often one looks. `relative` is the
+    difference divided by the control's mean; None if rewards may be negative or the control has earned nothing.
+    `relative_high` is None while the control's mean may be 0. `learned` and `control` are None for a group without
+    plays. `claimed` says that learned plays are better (`low` is above 0), `harmful` that they are worse (`high` is
+    below 0).
+    """
+
+    learned: MeanEstimate | None
+    control: MeanEstimate | None
+    difference: float | None = field(metadata={"examples": [0.005]})
+    low: float | None = field(metadata={"examples": [0.0002]})
+    high: float | None = field(metadata={"examples": [0.0091]})
+    relative: float | None = field(metadata={"examples": [0.26]})
+    relative_low: float | None = field(metadata={"examples": [0.01]})
+    relative_high: float | None = field(metadata={"examples": [0.6]})
+    plays_learned: int = field(metadata={"examples": [90000]})
+    plays_control: int = field(metadata={"examples": [10000]})
+    claimed: bool
+    harmful: bool
+
+
+@dataclass(frozen=True)
+class SampleRatio(Response):
+    """Whether control gets its share of the plays.
+
+    `share` is the intended one, and `observed` the actual one, None without plays. `evidence` against the intended
+    share is at most 1 on average if that share is right, at whatever time one looks. `p_value` is its inverse, at most
+    1, and valid at any time. `rejected` says that it is below 0.001: plays or rewards of one group are lost, or plays
+    are not assigned at random.
+    """
+
+    share: float = field(metadata={"examples": [0.1]})
+    observed: float | None = field(metadata={"examples": [0.0979]})
+    evidence: float = field(metadata={"examples": [0.9]})
+    p_value: float = field(metadata={"examples": [1.0]})
+    rejected: bool

@@ -14,7 +14,10 @@ from kofn.campaigns.statements import Driver, ListStatement, Statement
 if TYPE_CHECKING:
     from kofn.campaigns.transaction import Transaction
 
-_NAMES = ("first", "count", "open", "salt", "step", "row", "subset", "at", "due", "request")
+_NAMES = (
+    *("first", "count", "open", "salt", "step", "row", "subset"),
+    *("at", "due", "request", "group", "propensity", "key", "metadata"),
+)
 _COLUMNS = [BATCHES.c[name] for name in _NAMES]
 _OURS = BATCHES.c.campaign == bindparam("c")
 _BY_NUMBER = ListStatement(lambda firsts: select(*_COLUMNS).where(_OURS, BATCHES.c.first.in_(firsts)))
@@ -28,7 +31,9 @@ _OF_PLAN = Statement(
 )
 _INSERT = Statement(BATCHES.insert())
 _UPDATE = Statement(
-    BATCHES.update().where(_OURS, BATCHES.c.first == bindparam("f")).values(open=bindparam("o"), due=bindparam("d"))
+    BATCHES.update()
+    .where(_OURS, BATCHES.c.first == bindparam("f"))
+    .values(open=bindparam("o"), due=bindparam("d"), request=bindparam("k"))
 )
 _REWARDS_OF = ListStatement(
     lambda firsts: select(REWARDS.c.first, REWARDS.c.place, REWARDS.c.value).where(
@@ -52,6 +57,10 @@ class Batch:
     at: float
     due: float | None
     request: int | None = None
+    group: int = 0
+    propensity: float | None = None
+    key: str | None = None
+    metadata: str | None = None
 
 
 class Batches:
@@ -79,7 +88,9 @@ class Batches:
                     self._keep(Batch(*row))
             for answer in by_request:
                 for row in answer():
-                    self._requests[row[-1]].append(self._keep(Batch(*row)))
+                    batch = self._keep(Batch(*row))
+                    if batch.request is not None:
+                        self._requests[batch.request].append(batch)
 
         return keep
 
@@ -99,6 +110,14 @@ class Batches:
         """Return the batches that were made by a call with this key, in order."""
         self.load_requests(tx, [request])
         return sorted(self._requests[request], key=lambda batch: batch.first)
+
+    def release_request(self, batches: Iterable[Batch]) -> None:
+        """Take the key from these batches: the next ones of this key replace them."""
+        for batch in batches:
+            assert batch.request is not None
+            self._requests[batch.request] = []
+            batch.request = None
+            self.change(batch)
 
     def due(self, tx: Transaction) -> list[Batch]:
         """Return the batches that are overdue."""
@@ -162,7 +181,7 @@ class Batches:
         changed = [batch for batch in self._changed.values() if batch.first not in new]
         self._changed.clear()
         if changed:
-            rows = [{"c": tx.id, "f": each.first, "o": each.open, "d": each.due} for each in changed]
+            rows = [{"c": tx.id, "f": each.first, "o": each.open, "d": each.due, "k": each.request} for each in changed]
             tx.driver.run_many(_UPDATE, rows)
         if self._new_rewards:
             tx.driver.run_many(_INSERT_REWARD, self._new_rewards)

@@ -5,13 +5,29 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from datetime import timedelta
-from typing import Any, Self, TypeVar, cast, overload
+from datetime import datetime, timedelta
+from typing import Any, Self, TypeVar, Unpack, cast, overload
 
 from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
-from kofn.campaigns import create, decide, expiry, learn, report, reward, transaction, transfer, verify
+from kofn.campaign_settings import CampaignOptions, ChangedSettings
+from kofn.campaigns import (
+    alarms,
+    assess,
+    configure,
+    create,
+    decide,
+    expiry,
+    learn,
+    report,
+    reward,
+    transaction,
+    transfer,
+    verify,
+)
+from kofn.campaigns.decide import ShippedSubset
+from kofn.campaigns.decisions import logged_decisions
 from kofn.campaigns.group_commit import Job, Promise
 from kofn.campaigns.names import arm_names, campaign_name, check_key, is_campaign_name
 from kofn.campaigns.reward import Rewards
@@ -22,7 +38,21 @@ from kofn.campaigns.store import Store, store_at
 from kofn.campaigns.transaction import MAX_POINTS, Transaction
 from kofn.core import BadInput, CampaignExists, Direction, NoSuchCampaign, NotRunning, Seed, check_sizes, whole
 from kofn.core.checks import shown
-from kofn.responses import CampaignInsight, Decision, Event, OpenDecision, Point, Rewarded, Summary, Verification
+from kofn.decision_files import to_frame
+from kofn.responses import (
+    CampaignInsight,
+    Decision,
+    Estimate,
+    Event,
+    LoggedDecision,
+    OpenDecision,
+    Point,
+    RaisedAlarm,
+    Rewarded,
+    Settings,
+    Summary,
+    Verification,
+)
 
 T = TypeVar("T")
 
@@ -48,7 +78,7 @@ class Campaign:
     >>> len(decision.arms)
     2
     >>> Campaign.open("front-page", store=store).reward(decision.id, 12.5)
-    Rewarded(accepted=1, repeated=0, forgotten=0)
+    Rewarded(accepted=1, repeated=0, forgotten=0, refused=[])
 
     Many threads may share a campaign, and it survives a fork. Each call is one transaction.
     """
@@ -57,7 +87,8 @@ class Campaign:
         self.store = store
         self.name = row.name
         self._done: Promise | None = None
-        self._id, self._secret, self._range = row.id, row.key, (row.low, row.high)
+        self._id, self._secret = row.id, row.key
+        self._shipped: list[ShippedSubset] = []  # at most one; a list, so that copies share it
 
     def _write(self, work: Callable[[Transaction], T]) -> T:
         """Execute an operation, together with those of other callers that wait."""
@@ -103,25 +134,36 @@ class Campaign:
         *,
         policy: str = "thompson",
         params: Mapping[str, Any] | None = None,
-        reward_range: tuple[float, float] = (0.0, 1.0),
+        reward_range: tuple[float, float] | None = (0.0, 1.0),
         direction: Direction = "maximize",
         seed: Seed = None,
         store: str | Store | None = None,
         expire_after: timedelta | float = create.WEEK,
         keep_decisions: int = create.KEEP,
+        **options: Unpack[CampaignOptions],
     ) -> Self:
         """Create a campaign over arms of these names.
 
         A decision without a reward expires after `expire_after` (seconds, or a timedelta): its play is planned again,
         but its reward still counts when it arrives. The last `keep_decisions` decisions with a reward are stored one by
-        one, older ones as sums only.
+        one, older ones as sums only. With `reward_range=None`, the range is learned from the rewards.
+
+        `control` (a list of arms, or "uniform" for random arms) gets `control_share` of the decisions, and is what
+        learning is compared with. `stop_when`, such as "loss<0.01", says when the campaign is ready; with
+        `ship_when_ready` it then ships. `kofn.responses.Settings` describes all options; `configure` changes them.
         """
         name, names = campaign_name(name), arm_names(arms)
         check_sizes(len(names), k)
-        player = create.policy_for(policy, len(names), k, params, seed, reward_range, direction)
+        if reward_range is None:
+            options = {"outside": "widen", **options}
+        known = create.options_for(names, k, seed, options)
+        given_range = (0.0, 1.0) if reward_range is None else reward_range
+        player = create.policy_for(policy, len(names), k, params, seed, given_range, direction)
+        if known.outside == "widen":
+            player.with_params(reward_range=player.reward_range)  # refused unless the policy can do it
         keep = create.decisions_to_keep(keep_decisions)
         where = store_at(store)
-        row = create.new_row(name, player, where.clock(), create.seconds(expire_after), keep)
+        row = create.new_row(name, player, where.clock(), create.seconds(expire_after), keep, known)
         return cls._insert(where, row, lambda tx: create.insert(tx, names, player), "created")
 
     @classmethod
@@ -162,11 +204,16 @@ class Campaign:
             connection.execute(TOKENS.delete().where(TOKENS.c.campaign == self.name))
             connection.execute(CAMPAIGNS.delete().where(CAMPAIGNS.c.id == self._id))
         self.store.drop(self._id)
+        self._shipped.clear()
 
-    def export(self) -> dict[str, Any]:
-        """Return everything as plain values, ready for JSON: the policy's record, decisions, rewards, history."""
+    def export(self, *, with_secret: bool = False) -> dict[str, Any]:
+        """Return everything as plain values, ready for JSON: the policy's record, decisions, rewards, history.
+
+        The secret key of decision ids is left out, so the imported campaign does not accept rewards of decisions that
+        were made before. Export it `with_secret=True` to move a campaign while decisions are in flight.
+        """
         with self._read() as tx:
-            return transfer.export(tx)
+            return transfer.export(tx, with_secret=with_secret)
 
     @classmethod
     def import_(cls, exported: Mapping[str, Any], *, store: str | Store | None = None, name: str | None = None) -> Self:
@@ -177,59 +224,92 @@ class Campaign:
     # Decide and reward.
 
     @overload
-    def decide(self, *, key: str | None = None) -> Decision: ...
+    def decide(self, *, key: str | None = None, metadata: Mapping[str, Any] | None = None) -> Decision: ...
     @overload
-    def decide(self, count: int, *, key: str | None = None) -> list[Decision]: ...
-    def decide(self, count: int | None = None, *, key: str | None = None) -> Decision | list[Decision]:
+    def decide(
+        self, count: int, *, key: str | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> list[Decision]: ...
+    def decide(
+        self, count: int | None = None, *, key: str | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> Decision | list[Decision]:
         """Return the next decision, or a list of `count` decisions. It never waits for a reward.
 
         While the whole plan is in flight, further decisions are draws of the policy, or the best subset. A call with
         the same `key` returns the same decisions, as long as the store has them: a call whose answer was lost can be
-        repeated.
+        repeated. With sticky keys, such as visitors, it returns new decisions with the same arms once all have a
+        reward. `metadata`, a small dict, comes back in the export of decisions. A shipped campaign returns the shipped
+        subset.
         """
-        decisions: list[Decision] = transaction.run(self.store, self._decide(1 if count is None else count, key))
+        number = self._count(count)
+        decisions = self._unstored_decisions(number)
+        if decisions is None:
+            decisions = transaction.run(self.store, self._decide(number, key, metadata))
         return decisions[0] if count is None else decisions
 
-    def submit_decide(self, done: Promise, count: int, *, key: str | None = None) -> None:
+    def submit_decide(
+        self, done: Promise, count: int, *, key: str | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> None:
         """Let another thread execute `decide(count, key=key)`, which delivers its result to `done`."""
-        job = self._decide(count, key)
+        if (decisions := self._unstored_decisions(self._count(count))) is not None:
+            done.set_result(decisions)
+            return
+        job = self._decide(count, key, metadata)
         job.done = done
         transaction.submit(self.store, job)
 
-    def _decide(self, count: int, key: str | None) -> Job:
-        number = whole("count", count)
+    @staticmethod
+    def _count(count: int | None) -> int:
+        number = 1 if count is None else whole("count", count)
         if number > MAX_DECISIONS:
             raise BadInput(f"count must be at most {MAX_DECISIONS:,} per call; got {number:,}")
+        return number
+
+    def _decide(self, count: int, key: str | None, metadata: Mapping[str, Any] | None) -> Job:
         requests: tuple[int, ...] = ()
         if key is not None:
             check_key(key)
             requests = (decide.request_of(self._secret, key),)
-        work = self._same(lambda tx: decide.decide(tx, number, key))
-        return Job(self._id, work, heavy=number >= transaction.HEAVY, requests=requests)
+        text = decide.metadata_text(metadata)
+
+        def work(tx: Transaction) -> list[Decision]:
+            if tx.row.state == "shipped" and not tx.options.store_shipped:
+                shipped = decide.shipped_subset(tx)
+                self._shipped[:] = [shipped]
+                return shipped.decisions(count, tx.now)
+            return decide.decide(tx, count, key, text)
+
+        return Job(self._id, self._same(work), heavy=count >= transaction.HEAVY, requests=requests)
+
+    def _unstored_decisions(self, count: int) -> list[Decision] | None:
+        """Return decisions of a shipped campaign that are not stored; None if it is not known to be one now."""
+        now = self.store.clock()
+        known = [each for each in self._shipped if each.is_known(now)]
+        return known[0].decisions(count, now) if known else None
 
     def reward(self, id: str, value: float) -> Rewarded:
         """Record the reward of a decision. Repeating it is harmless; another value for it is refused."""
         return self.rewards([(id, value)])
 
-    def rewards(self, rewards: Rewards) -> Rewarded:
-        """Record rewards of decisions, as {id: reward} or pairs: all of them, or none if one is refused."""
-        job = self._reward(rewards)
-        if not job.batches:
-            return Rewarded(0, 0)
+    def rewards(self, rewards: Rewards, *, partial: bool = False) -> Rewarded:
+        """Record rewards of decisions, as {id: reward} or pairs: all of them, or none if one is refused.
+
+        With `partial`, the others are recorded, and the response lists those that were refused.
+        """
+        job = self._reward(rewards, partial)
         done: Rewarded = transaction.run(self.store, job)
         return done
 
-    def submit_rewards(self, done: Promise, rewards: Rewards) -> None:
+    def submit_rewards(self, done: Promise, rewards: Rewards, *, partial: bool = False) -> None:
         """Let another thread execute `rewards(rewards)`, which delivers its result to `done`."""
-        job = self._reward(rewards)
+        job = self._reward(rewards, partial)
         job.done = done
         transaction.submit(self.store, job)
 
-    def _reward(self, rewards: Rewards) -> Job:
-        batch = reward.read_rewards(rewards, self._secret, *self._range)
+    def _reward(self, rewards: Rewards, partial: bool) -> Job:
+        batch = reward.read_rewards(rewards, self._secret, partial=partial)
         work = self._same(lambda tx: reward.record_rewards(tx, batch))
-        batches = {place.first for place in batch}
-        return Job(self._id, work, heavy=len(batch) >= transaction.HEAVY, batches=batches)
+        heavy = batch.size >= transaction.HEAVY
+        return Job(self._id, work, heavy=heavy, batches=batch.firsts, requests=tuple(batch.requests))
 
     def reward_total(
         self,
@@ -262,7 +342,7 @@ class Campaign:
 
     @property
     def state(self) -> str:
-        """running, paused or finished."""
+        """running, paused, shipped, stopped or archived."""
         return self.summary().state
 
     @property
@@ -276,6 +356,19 @@ class Campaign:
         with self._read() as tx:
             return report.insight(tx)
 
+    def note_alarms(self) -> list[RaisedAlarm]:
+        """Return the raised alarms, and record an event "alarm" for each new one and "alarm over" for each that ended.
+
+        `kofn serve` calls this every minute for campaigns that changed. Without it, alarms are raised all the same, but
+        have no events.
+        """
+        with self._read() as tx:
+            found = alarms.raised(tx, learn.insight_of(tx.snapshot))
+            if alarms.are_noted(tx, found):
+                return found
+        self._write(lambda tx: alarms.note(tx, found))
+        return found
+
     def history(self, points: int = MAX_POINTS) -> list[Point]:
         """Return plays and rewards over time, oldest first, in at most 2,000 points."""
         with self._read() as tx:
@@ -285,6 +378,32 @@ class Campaign:
         """Return the latest events, newest first."""
         with self._read() as tx:
             return report.events(tx, limit)
+
+    def settings(self) -> Settings:
+        """Return the settings that `configure` changes."""
+        with self._read() as tx:
+            return report.settings(tx)
+
+    def estimates(self) -> list[Estimate]:
+        """Return what the policy estimated after its updates, oldest first: the expected loss, and each arm's effect.
+
+        At most 1,000 are kept, the older ones less densely.
+        """
+        with self._read() as tx:
+            return report.estimates(tx)
+
+    def decisions(self, *, rewarded: bool = False, since: datetime | None = None) -> Iterator[LoggedDecision]:
+        """Yield the stored decisions, oldest first: arms, propensity, reward, key and metadata.
+
+        These are the open ones and the last `keep_decisions` ones with a reward; with `rewarded`, the latter only. With
+        `since`, those that were made at that time or later. They are read piece by piece, so a campaign of any size
+        can be read; those that are made meanwhile are left out.
+        """
+        return logged_decisions(self._read, rewarded=rewarded, since=since)
+
+    def to_frame(self, *, rewarded: bool = False, since: datetime | None = None) -> Any:
+        """Return what `decisions` yields as a pandas DataFrame, a row per decision."""
+        return to_frame(self.decisions(rewarded=rewarded, since=since))
 
     def open_decisions(self, limit: int = 100) -> list[OpenDecision]:
         """Return decisions without a reward, newest first."""
@@ -299,8 +418,25 @@ class Campaign:
 
     # Change.
 
+    def configure(self, **settings: Unpack[ChangedSettings]) -> Settings:
+        """Change settings while the campaign runs, and return them all; `kofn.responses.Settings` describes them.
+
+        A wider `reward_range`, `half_life` and `guarantee` keep what was learned. A new control starts a new
+        comparison.
+        """
+        self._shipped.clear()
+
+        def change(tx: Transaction) -> Settings:
+            configure.configure(tx, settings)
+            return report.settings(tx)
+
+        return self._write(change)
+
     def add_arm(self, name: str) -> None:
-        """Add an arm. What was learned about the others is kept."""
+        """Add an arm, or bring a retired one back. What was learned about the others is kept.
+
+        An arm that comes back is learned again.
+        """
         self._write(lambda tx: learn.add_arm(tx, name))
 
     def retire_arm(self, name: str) -> None:
@@ -309,15 +445,38 @@ class Campaign:
 
     def pause(self) -> None:
         """Refuse decisions until `resume`. Rewards are still accepted."""
-        self._enter("paused", {"running"})
+        self._enter("paused", {"running", "shipped"})
 
     def resume(self) -> None:
-        """Decide again after `pause`."""
-        self._enter("running", {"paused"})
+        """Learn again after `pause` or `ship`."""
+        self._enter("running", {"paused", "shipped"})
 
-    def finish(self) -> None:
+    def ship(self, arms: Sequence[str] | Sequence[int] | None = None, *, store: bool = True) -> None:
+        """Give everyone the best subset, or these arms, from now on. Rewards are still counted; `resume` undoes it.
+
+        With `store=False`, decisions are not stored when they are made, but with their rewards: a decision then needs
+        no database. Another process may go on for a second after `resume`.
+        """
+
+        def ship(tx: Transaction) -> None:
+            if tx.row.state not in ("running", "paused", "shipped"):
+                raise NotRunning(_final(tx))
+            if arms is None and not tx.row.rewards:
+                raise BadInput("there is no best subset before the first reward: name the arms to ship")
+            subset = tx.snapshot.best() if arms is None else tx.roster.subset_of(arms, tx.row.k)
+            tx.changing()
+            assess.ship(tx, subset, store=store)
+
+        self._shipped.clear()
+        self._write(ship)
+
+    def stop(self) -> None:
         """Refuse decisions for good. Late rewards are still accepted, and `best` returns what was found."""
-        self._enter("finished", {"running", "paused"})
+        self._enter("stopped", {"running", "paused", "shipped"})
+
+    def archive(self) -> None:
+        """Refuse decisions and rewards for good, and leave the list of campaigns. All data is kept."""
+        self._enter("archived", {"running", "paused", "shipped", "stopped"})
 
     def expire(self) -> None:
         """Expire overdue decisions, as the next `decide` would."""
@@ -333,14 +492,17 @@ class Campaign:
             if tx.row.state == state:
                 return
             if tx.row.state not in allowed:
-                raise NotRunning(
-                    f"the campaign {tx.row.name!r} is {tx.row.state}, which is final: create another campaign"
-                )
+                raise NotRunning(_final(tx))
             tx.changing()
             tx.row.state = state
             tx.note("resumed" if state == "running" else state)
 
+        self._shipped.clear()
         self._write(enter)
 
     def __repr__(self) -> str:
         return f"Campaign({self.name!r}, store={str(self.store)!r})"
+
+
+def _final(tx: Transaction) -> str:
+    return f"the campaign {tx.row.name!r} is {tx.row.state}, which is final: create another campaign"

@@ -12,12 +12,14 @@ from typing import Any, SupportsIndex
 import numpy as np
 from sqlalchemy import Connection, select
 
+from kofn.campaign_settings import CampaignOptions
 from kofn.campaigns.expiry import compact_at
 from kofn.campaigns.learn import write_snapshot
+from kofn.campaigns.options import Options, with_options
 from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, insert_row, record_text
 from kofn.campaigns.schema import CAMPAIGNS, ROSTERS
 from kofn.campaigns.transaction import NARROWEST, Transaction
-from kofn.core import BadInput, CampaignExists, Policy, Seed, whole
+from kofn.core import BadInput, CampaignExists, Policy, Seed, seed_number, whole
 from kofn.policies.registry import make_policy, policy_named
 
 WEEK = 7 * 24 * 3600.0
@@ -68,7 +70,18 @@ def policy_for(
     return make_policy(name, n_arms, k, seed=seed, **own)
 
 
-def new_row(name: str, policy: Policy, now: float, expire_after: float, keep_decisions: int) -> CampaignRow:
+def options_for(names: list[str], k: int, seed: Seed, given: Mapping[str, Any]) -> Options:
+    """Return the options of a new campaign, checked. The same seed chooses the control for the same decisions."""
+    if unknown := sorted(given.keys() - CampaignOptions.__annotations__.keys()):
+        known = ", ".join(CampaignOptions.__annotations__)
+        raise BadInput(f"there is no option {', '.join(unknown)}; the options are {known}")
+    coin = secrets.randbits(62) if seed is None else seed_number(seed) % 2**62
+    return with_options(Options(seed=coin), Roster(0, names, list(range(len(names)))), k, given)
+
+
+def new_row(
+    name: str, policy: Policy, now: float, expire_after: float, keep_decisions: int, options: Options
+) -> CampaignRow:
     """Return the row of a campaign in which nothing has happened."""
     low, high = policy.reward_range
     counters = [each.name for each in fields(CampaignRow) if each.type == "int"]
@@ -91,6 +104,12 @@ def new_row(name: str, policy: Policy, now: float, expire_after: float, keep_dec
         keep_decisions=keep_decisions,
         waited=0.0,
         made_by="",
+        options=options.to_text(),
+        look="{}",
+        learned_total=0.0,
+        learned_squares=0.0,
+        control_total=0.0,
+        control_squares=0.0,
         **{each: 0 for each in counters if each not in ("k", "n_arms", "keep_decisions")},
     )
     row.compact_at = compact_at(row)

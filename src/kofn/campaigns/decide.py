@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from typing import Any
+
+import numpy as np
 
 from kofn.campaigns.batches import Batch
 from kofn.campaigns.expiry import expire, plan_missing_again
-from kofn.campaigns.names import write_id
+from kofn.campaigns.groups import (
+    CONTROL,
+    FILLER,
+    GROUPS,
+    Share,
+    control_plays,
+    control_shares,
+    count_decided,
+    planned_propensity,
+    shipment_of,
+    shipped_shares,
+)
+from kofn.campaigns.names import UnstoredPlace, write_id, write_unstored_id
 from kofn.campaigns.rows import new_stamp, subset_from, subset_text
 from kofn.campaigns.transaction import Transaction
-from kofn.core import Conflict, NotRunning
+from kofn.core import BadInput, Conflict, NotRunning, Subset
+from kofn.core.checks import shown
 from kofn.responses import Decision, moment
 
-FILLER = -1
-"""The row number of a batch that is not of the plan."""
+MAX_METADATA = 2000
+"""Longest metadata of a decision, in characters of JSON. The export has it with each decision."""
 
-_HINT = {"paused": "call resume() to decide again", "finished": "best() returns the subset that it found"}
+SHIPPED_FOR = 1.0
+"""Seconds for which a process goes on without asking the store after a subset was shipped with `store=False`."""
 
-
-@dataclass
-class Share:
-    """Plays of one subset that are handed out together."""
-
-    row: int
-    subset: str
-    count: int
+_HINT = {
+    "paused": "call resume() to decide again",
+    "stopped": "best() returns the subset that it found",
+    "archived": "best() returns the subset that it found",
+}
 
 
 def request_of(secret: bytes, key: str) -> int:
@@ -35,40 +50,125 @@ def request_of(secret: bytes, key: str) -> int:
     return int.from_bytes(blake2b(key.encode(), digest_size=8, key=secret).digest(), signed=True)
 
 
-def decide(tx: Transaction, count: int, key: str | None = None) -> list[Decision]:
-    """Hand out `count` decisions and store them as batches. A call with a known key gets its decisions again."""
+def metadata_text(metadata: Mapping[str, Any] | None) -> str | None:
+    """Return the metadata of a decision as the store writes it, or raise BadInput."""
+    if metadata is None:
+        return None
+    try:
+        if not isinstance(metadata, Mapping):
+            raise TypeError
+        text = json.dumps(dict(metadata), separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        raise BadInput(f"metadata must be a dict that JSON can represent; got {shown(metadata)}") from None
+    if len(text) > MAX_METADATA:
+        raise BadInput(f"metadata must be at most {MAX_METADATA:,} characters of JSON; got {len(text):,}")
+    return text
+
+
+def decide(tx: Transaction, count: int, key: str | None = None, metadata: str | None = None) -> list[Decision]:
+    """Hand out `count` decisions and store them as batches.
+
+    A call with a known key gets its decisions again. If they have all their rewards and keys are sticky, it gets new
+    decisions with the same arms. A key does not keep arms that were retired, or others than those that are shipped.
+    """
     row = tx.row
+    if row.state not in ("running", "shipped"):
+        raise NotRunning(f"the campaign {row.name!r} is {row.state}: {_HINT[row.state]}")
     request = None if key is None else request_of(row.key, key)
-    if request is not None and (made := tx.batches.of_request(tx, request)):
+    made = [] if request is None else tx.batches.of_request(tx, request)
+    if made and not _is_over(tx, made):
         if (before := sum(batch.count for batch in made)) != count:
             raise Conflict(
                 f"the key {key!r} is that of {before} decisions, and this call asks for {count}: use a new key"
             )
-        return list(_decisions(tx, made))
-    if row.state != "running":
-        raise NotRunning(f"the campaign {row.name!r} is {row.state}: {_HINT[row.state]}")
+        return _decisions(tx, made)
     tx.changing()
     expire(tx)
-    shares = _from_plan(tx, min(count, row.free))
-    missing = count - sum(share.count for share in shares)
-    if missing:
-        plan_missing_again(tx)
-        again = _from_plan(tx, min(missing, row.free))
-        shares += again
-        missing -= sum(share.count for share in again)
-    if missing:
-        shares += _fillers(tx, missing)
+    shares = shipped_shares(tx, count) if row.state == "shipped" else _shares(tx, count, key, made)
+    if made:
+        tx.batches.release_request(made)
+    count_decided(tx, shares)
     salt, due = new_stamp(32), tx.now + row.expire_after
-    made = []
+    new = []
     for share in shares:
         of_row = row.decided, share.count, share.count, salt, row.step, share.row, share.subset
-        made.append(Batch(*of_row, tx.now, due, request))
-        tx.batches.add(made[-1])
+        new.append(Batch(*of_row, tx.now, due, request, share.group, share.propensity, key, metadata))
+        tx.batches.add(new[-1])
         row.decided += share.count
     row.in_flight += count
     row.next_due = due if row.next_due is None else min(row.next_due, due)
     tx.count(decided=count)
-    return list(_decisions(tx, made))
+    return _decisions(tx, new)
+
+
+@dataclass(frozen=True)
+class ShippedSubset:
+    """A shipped subset whose decisions are not stored when they are made, and when that was last seen."""
+
+    secret: bytes
+    shipment: int
+    arms: list[str]
+    subset: Subset
+    seen: float
+
+    def is_known(self, now: float) -> bool:
+        """Return whether this was seen a short time ago."""
+        return self.seen <= now < self.seen + SHIPPED_FOR
+
+    def decisions(self, count: int, now: float) -> list[Decision]:
+        """Return decisions without a store."""
+        at, milliseconds = moment(now), int(now * 1000)
+        places = (UnstoredPlace(self.shipment, milliseconds, new_stamp(64)) for _ in range(count))
+        ids = (write_unstored_id(self.secret, place) for place in places)
+        return [Decision(id, list(self.arms), self.subset, at, "shipped") for id in ids]
+
+
+def shipped_subset(tx: Transaction) -> ShippedSubset:
+    """Return the shipped subset for the decisions of the next second."""
+    shipped = tx.options.shipped
+    arms = tx.roster.names_of(shipped[-1])
+    return ShippedSubset(tx.row.key, shipment_of(shipped[-1]), arms, shipped[-1], tx.now)
+
+
+def _is_over(tx: Transaction, made: Sequence[Batch]) -> bool:
+    """Return whether a call with the key of these decisions gets new ones."""
+    subsets = {batch.subset for batch in made}
+    if tx.row.state == "shipped":
+        return subsets != {subset_text(tx.options.shipped[-1])}
+    if any(tx.roster.to_indices(subset_from(subset)) is None for subset in subsets):
+        return True
+    return tx.options.sticky is not None and not any(batch.open for batch in made)
+
+
+def _shares(tx: Transaction, count: int, key: str | None, made: Sequence[Batch]) -> list[Share]:
+    """Return what a running campaign hands out."""
+    if made and (again := _sticky_shares(tx, count, made)):
+        return again
+    to_control = control_plays(tx, count, key)
+    shares = control_shares(tx, to_control)
+    count -= to_control
+    shares += _from_plan(tx, min(count, tx.row.free))
+    missing = count + to_control - sum(share.count for share in shares)
+    if missing:
+        plan_missing_again(tx)
+        again = _from_plan(tx, min(missing, tx.row.free))
+        shares += again
+        missing -= sum(share.count for share in again)
+    if missing:
+        shares += _fillers(tx, missing)
+    return shares
+
+
+def _sticky_shares(tx: Transaction, count: int, made: Sequence[Batch]) -> list[Share]:
+    """Return plays of the arms that this key had before.
+
+    None if that was too long ago, an arm is retired, or the control has changed since.
+    """
+    sticky, last = tx.options.sticky, made[-1]
+    known = tx.roster.to_indices(subset_from(last.subset)) is not None
+    if sticky is None or not known or tx.now - last.at > sticky or last.first < tx.options.control_from:
+        return []
+    return [Share(FILLER, last.subset, count, last.group, last.propensity)]
 
 
 def _from_plan(tx: Transaction, count: int) -> list[Share]:
@@ -85,7 +185,8 @@ def _from_plan(tx: Transaction, count: int) -> list[Share]:
     for each, share in zip(found, shares, strict=True):
         if share:
             tx.plan.fly(tx, each, share)
-            handed_out.append(Share(each.row, each.subset, share))
+            propensity = planned_propensity(tx, each.subset, each.times)
+            handed_out.append(Share(each.row, each.subset, share, propensity=propensity))
             if share == largest:
                 row.cursor = each.row
     return handed_out
@@ -115,20 +216,39 @@ def _fillers(tx: Transaction, count: int) -> list[Share]:
     snapshot = tx.snapshot
     fillers = Counter(snapshot.policy.filler(tx.row.fillers + i) for i in range(count))
     tx.row.fillers += count
-    return [Share(FILLER, subset_text(snapshot.roster.to_numbers(subset)), n) for subset, n in fillers.items()]
+    numbered = ((subset_text(snapshot.roster.to_numbers(subset)), n) for subset, n in fillers.items())
+    return [Share(FILLER, subset, n, propensity=_filler_propensity(tx, subset)) for subset, n in numbered]
 
 
-def _decisions(tx: Transaction, batches: Sequence[Batch]) -> Iterator[Decision]:
-    """Yield one decision of each batch in turn, so that playing them in order interleaves the batches."""
+def _filler_propensity(tx: Transaction, subset: str) -> float | None:
+    """Return the propensity of a filler: that of a planned play if the plan has its subset; else it is not known."""
+    times = tx.plan.times_of(tx, subset)
+    return planned_propensity(tx, subset, times) if times else None
+
+
+def _decisions(tx: Transaction, batches: Sequence[Batch]) -> list[Decision]:
+    """Return the decisions: one of each batch in turn, so that playing them in order interleaves the batches.
+
+    If some are of the control, the order is random: whoever plays a part of them must not choose between the groups.
+    """
+    decisions = list(_in_turn(tx, batches))
+    if not any(batch.group == CONTROL for batch in batches) or len(batches) == 1:
+        return decisions
+    order = np.random.default_rng([tx.options.seed, 2, batches[0].first]).permutation(len(decisions))
+    return [decisions[index] for index in order]
+
+
+def _in_turn(tx: Transaction, batches: Sequence[Batch]) -> Iterator[Decision]:
     secret, roster = tx.row.key, tx.roster
     subsets = [subset_from(batch.subset) for batch in batches]
     arms = [roster.names_of(subset) for subset in subsets]
+    groups = [GROUPS[batch.group] for batch in batches]
     at = moment(batches[0].at)
     left = list(range(len(batches)))
     place = 0
     while left:
         for i in left:
             id = write_id(secret, batches[i].first, place, batches[i].salt)
-            yield Decision(id, list(arms[i]), subsets[i], at)
+            yield Decision(id, list(arms[i]), subsets[i], at, groups[i])
         place += 1
         left = [i for i in left if batches[i].count > place]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from sqlalchemy import ColumnElement, exists, or_, select
+from sqlalchemy import ColumnElement, exists, func, or_, select
 
 from kofn.campaigns.batches import Batch
+from kofn.campaigns.groups import SHIPPED
 from kofn.campaigns.rows import CampaignRow
 from kofn.campaigns.schema import BATCHES, REWARDS, TOTALS
 from kofn.campaigns.transaction import Transaction
@@ -83,12 +85,22 @@ def compact(tx: Transaction) -> None:
     complete = BATCHES.c.campaign == row.id, BATCHES.c.first <= cut, BATCHES.c.open == 0, _WHOLE_REQUEST
     old = REWARDS.c.first <= cut, REWARDS.c.first.in_(select(BATCHES.c.first).where(*complete))
     deleted = tx.execute(REWARDS.delete().where(ours, *old)).rowcount
+    _forget_unstored(tx, complete)
     _delete_batches(tx, complete)
     row.kept -= deleted
     row.compacted += deleted
     row.compact_at = compact_at(row)
     kept = max(keep, MIN_TOTALS)
     tx.execute(TOTALS.delete().where(TOTALS.c.campaign == row.id, TOTALS.c.number < row.totals - kept))
+
+
+def _forget_unstored(tx: Transaction, chosen: Sequence[ColumnElement[bool]]) -> None:
+    """Remember up to when rewards of decisions that were not stored when they were made may have been counted."""
+    if tx.options.shipped:
+        latest = tx.execute(select(func.max(BATCHES.c.at)).where(*chosen, BATCHES.c.group == SHIPPED)).scalar()
+        if latest is not None:
+            after = max(tx.options.unstored_after, latest)
+            tx.row.options = replace(tx.options, unstored_after=after).to_text()
 
 
 def _delete_batches(tx: Transaction, chosen: Sequence[ColumnElement[bool]]) -> None:

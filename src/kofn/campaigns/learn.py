@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,11 +17,18 @@ from sqlalchemy import select
 from kofn.campaigns.names import arm_name
 from kofn.campaigns.plan_rows import UNLEARNED, PlanRow, observed_rows, replace_plan
 from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, new_stamp, record_text, subset_from, subset_text
-from kofn.campaigns.schema import ROSTERS, STATES
+from kofn.campaigns.schema import ESTIMATES, ROSTERS, STATES
+from kofn.campaigns.statements import chunks
 from kofn.campaigns.transaction import Transaction
-from kofn.core import BadInput, Policy, Tally
+from kofn.core import BadInput, Insight, NotRunning, Policy, Tally
 from kofn.core.checks import shown
 from kofn.core.open_plan import MOST_UNPLANNED
+
+MAX_ESTIMATES = 1000
+"""Estimates that are kept. A million plays make about 135."""
+
+MAX_EFFECTS = 200
+"""Arms up to which estimates have the effect of each arm."""
 
 MAX_NAMES = 10
 """Names of the best arms in the message of an event; more arms are counted only."""
@@ -36,6 +44,7 @@ def learn_if_due(tx: Transaction) -> None:
     tell_rows(policy, before.roster, rows)
     write_snapshot(tx, PolicySnapshot(tx.row.step + 1, before.roster, policy, plays_per_arm(before, rows)))
     _note_new_best(tx, before, tx.snapshot)
+    write_estimate(tx)
 
 
 def _note_new_best(tx: Transaction, before: PolicySnapshot, after: PolicySnapshot) -> None:
@@ -43,8 +52,49 @@ def _note_new_best(tx: Transaction, before: PolicySnapshot, after: PolicySnapsho
     best = after.policy.best()
     if best != before.policy.best() or before.policy.updates == 0 < after.policy.updates:
         names = after.roster.names_of(after.roster.to_numbers(best))
-        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-        tx.note("learned", f"after {tx.row.rewards:,} rewards, the best are {', '.join(names[:MAX_NAMES])}{more}")
+        tx.note("learned", f"after {tx.row.rewards:,} rewards, the best are {listed_names(names)}")
+
+
+def listed_names(names: Sequence[str]) -> str:
+    """Return the names of arms for a message; many are counted only."""
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return ", ".join(names[:MAX_NAMES]) + more
+
+
+def write_estimate(tx: Transaction) -> None:
+    """Keep what the policy estimates now, for the history; every other one of the older half if there are too many."""
+    known, snapshot, row = insight_of(tx.snapshot), tx.snapshot, tx.row
+    if known is None or known.expected_loss is None:
+        return
+    effects = ""
+    if len(snapshot.roster.active) <= MAX_EFFECTS:
+        pairs = zip(snapshot.roster.active, known.effects.tolist(), strict=True)
+        effects = json.dumps({arm: float(f"{effect:.4g}") for arm, effect in pairs}, separators=(",", ":"))
+    numbers = {"value": known.value, "low": known.low, "high": known.high, "loss": known.expected_loss}
+    best = subset_text(snapshot.best())
+    at = {"campaign": tx.id, "step": row.step, "at": tx.now, "rewards": row.rewards}
+    tx.execute(ESTIMATES.insert(), {**at, **numbers, "best": best, "effects": effects})
+    if row.step % 100 == 0:
+        _thin_estimates(tx)
+
+
+def _thin_estimates(tx: Transaction) -> None:
+    ours = ESTIMATES.c.campaign == tx.id
+    steps = list(tx.execute(select(ESTIMATES.c.step).where(ours).order_by(ESTIMATES.c.step)).scalars())
+    kept = steps
+    while len(kept) > MAX_ESTIMATES:
+        half = len(kept) // 2
+        kept = kept[:half:2] + kept[half:]
+    for some in chunks(sorted(set(steps) - set(kept))):
+        tx.execute(ESTIMATES.delete().where(ours, ESTIMATES.c.step.in_(some)))
+
+
+def insight_of(snapshot: PolicySnapshot) -> Insight | None:
+    """Return what the policy knew at its last update."""
+    if not snapshot.insight_known:
+        snapshot.insight = snapshot.policy.insight()
+        snapshot.insight_known = True
+    return snapshot.insight
 
 
 def tell_rows(policy: Policy, roster: Roster, rows: Iterable[PlanRow]) -> None:
@@ -61,7 +111,8 @@ def tell_rows(policy: Policy, roster: Roster, rows: Iterable[PlanRow]) -> None:
             continue
         subset = roster.to_indices(subset_from(row.subset))
         assert subset is not None  # rows with retired arms are UNLEARNED
-        if row.times > 0 and row.row < len(plan) and subset == tuple(plan.subsets[row.row].tolist()):
+        same = row.row < len(plan) and subset == tuple(plan.subsets[row.row].tolist())
+        if row.times > 0 and same and row.count <= plan.times[row.row]:
             tally.count[row.row] = row.count
             tally.total[row.row], tally.squares[row.row] = row.total, row.squares
         else:
@@ -96,27 +147,34 @@ def begin_plan(row: CampaignRow, snapshot: PolicySnapshot) -> None:
     counted = sum(sums[1] for sums in policy.state().get("unplanned", ())) if policy.accepts_unplanned else 0
     row.step, row.stamp = snapshot.step, new_stamp()
     row.plan_rows = len(plan)
-    row.free = plan.plays
+    row.free = row.plan_total = plan.plays
     row.plan_plays = plan.plays - counted
     row.observed = row.unplanned = row.fillers = row.overtaken = 0
     row.cursor = -1
 
 
+def check_not_archived(tx: Transaction) -> None:
+    """Raise NotRunning if the campaign is archived: then it changes no more."""
+    if tx.row.state == "archived":
+        raise NotRunning(f"the campaign {tx.row.name!r} is archived: it cannot be changed")
+
+
 def add_arm(tx: Transaction, name: str) -> None:
-    """Add an arm. The policy keeps what it has learned about the others."""
+    """Add an arm, or bring a retired one back as a new arm. The policy keeps what it has learned about the others."""
+    check_not_archived(tx)
     roster = tx.roster
-    if arm_name(name) in roster.names:
-        state = "already has" if name in roster.number_of else "already had"
-        raise BadInput(f"the campaign {state} an arm {name!r}: choose another name")
+    if arm_name(name) in roster.number_of:
+        raise BadInput(f"the campaign already has an arm {name!r}: choose another name")
     number = len(roster.names)
     changed = Roster(roster.version + 1, [*roster.names, name], [*roster.active, number])
     tx.changing()
     _change_arms(tx, changed, list(range(len(roster.active))), {"added": number})
-    tx.note("arm added", name)
+    tx.note("arm back" if name in roster.names else "arm added", name)
 
 
 def retire_arm(tx: Transaction, name: str) -> None:
     """Retire an arm. Rewards of decisions that show it are still counted, but ignored for learning."""
+    check_not_archived(tx)
     roster, k = tx.roster, tx.row.k
     if not isinstance(name, str) or name not in roster.number_of:
         raise BadInput(f"there is no arm {shown(name)} to retire")
@@ -126,6 +184,10 @@ def retire_arm(tx: Transaction, name: str) -> None:
             "first"
         )
     number = roster.number_of[name]
+    if isinstance(tx.options.control, tuple) and number in tx.options.control:
+        raise BadInput(f"cannot retire {name!r}: it is in the control. Change the control first")
+    if tx.row.state == "shipped" and number in tx.options.shipped[-1]:
+        raise BadInput(f"cannot retire {name!r}: it is in the subset that was shipped. Ship another one first")
     keep = [index for index, arm in enumerate(roster.active) if arm != number]
     changed = Roster(roster.version + 1, roster.names, [roster.active[index] for index in keep])
     tx.changing()
@@ -134,12 +196,28 @@ def retire_arm(tx: Transaction, name: str) -> None:
 
 
 def _change_arms(tx: Transaction, roster: Roster, keep: list[int], change: dict[str, int]) -> None:
-    """Let the policy learn, change its arms, and log the change with the step at which it happened."""
-    added, before, rows = int("added" in change), tx.snapshot, observed_rows(tx)
+    """Let the policy learn and change its arms."""
+    added = int("added" in change)
+    _change_policy(tx, roster, change, lambda policy: policy.with_arms(keep, added))
+
+
+def change_params(tx: Transaction, **changes: Any) -> None:
+    """Let the policy learn and change its parameters, such as its reward range."""
+    _change_policy(tx, tx.roster, {"params": changes}, lambda policy: policy.with_params(**changes))
+    tx.row.low, tx.row.high = tx.snapshot.policy.reward_range
+    tx.note("changed", ", ".join(f"{name} is {value}" for name, value in changes.items()))
+
+
+def _change_policy(
+    tx: Transaction, roster: Roster, change: dict[str, Any], change_of: Callable[[Policy], Policy]
+) -> None:
+    """Let the policy learn, change it, and log the change with the step at which it happened."""
+    before, rows = tx.snapshot, observed_rows(tx)
     policy = copy.deepcopy(before.policy)
     tell_rows(policy, before.roster, rows)
-    policy = policy.with_arms(keep, added)
-    played = np.concatenate([plays_per_arm(before, rows), np.zeros(added, np.int64)])
+    policy = change_of(policy)
+    new_arms = len(roster.names) - len(before.roster.names)
+    played = np.concatenate([plays_per_arm(before, rows), np.zeros(new_arms, np.int64)])
     ours = ROSTERS.c.campaign == tx.id
     changes = json.loads(tx.execute(select(ROSTERS.c.changes).where(ours)).scalar_one())
     changes.append({"step": tx.row.step, **change})

@@ -46,26 +46,27 @@ def list_page(
 ) -> Page:
     """Return a page of the campaigns whose names contain `search`, in that state; with `name`, of that campaign only.
 
-    ASCII letters match in either case.
+    Archived campaigns are listed only if they are asked for. ASCII letters match in either case.
     """
     if not search.isprintable():  # no campaign has such a name, and not every database accepts such a text
         return Page([], 0, {})
     chosen: list[ColumnElement[bool]] = [] if name is None else [_C.name == name]
     if search:
         chosen.append(_C.name.icontains(search, autoescape=True))
-    of_state = [] if state is None else [_C.state == state]
+    of_state = [_C.state != "archived"] if state is None else [_C.state == state]
     with store.read() as connection:
         counted = connection.execute(select(_C.state, func.count()).where(*chosen).group_by(_C.state))
         states: dict[str, int] = {row[0]: int(row[1]) for row in counted}
         query = select(CAMPAIGNS).where(*chosen, *of_state).order_by(_C.name).limit(limit).offset(offset)
         found = [_summary(row) for row in connection.execute(query).mappings()]
-    return Page(found, sum(states.values()) if state is None else states.get(state, 0), states)
+    shown = sum(states.values()) - states.get("archived", 0)
+    return Page(found, shown if state is None else states.get(state, 0), states)
 
 
-def recently_changed(connection: Connection, limit: int) -> list[Summary]:
+def recent_rows(connection: Connection, limit: int) -> list[CampaignRow]:
     """Return the campaigns that changed last, at most `limit`, the latest first."""
     query = select(CAMPAIGNS).order_by(_C.changed.desc(), _C.id).limit(limit)
-    return [_summary(row) for row in connection.execute(query).mappings()]
+    return [CampaignRow(**row) for row in connection.execute(query).mappings()]
 
 
 def totals(connection: Connection) -> dict[str, dict[str, float]]:

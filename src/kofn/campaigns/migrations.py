@@ -204,7 +204,57 @@ def _to_version_4(connection: Connection) -> None:
         connection.execute(_SETTINGS_4.insert(), {"name": "tokens", "value": "required"})
 
 
-MIGRATIONS: list[Callable[[Connection], None]] = [_to_version_1, _to_version_2, _to_version_3, _to_version_4]
+# Version 5: experiments. Who gets which subset, what the policy estimated over time, and stopped instead of finished.
+
+ADDED_COLUMNS_5: dict[str, dict[str, Any]] = {
+    "kofn_campaigns": {
+        **dict.fromkeys(("options", "look"), "{}"),
+        **dict.fromkeys(("plan_total", "clipped", "notified"), 0),
+        **{f"{group}_{name}": 0 for group in ("learned", "control") for name in ("decided", "rewarded")},
+        **{f"{group}_{name}": 0.0 for group in ("learned", "control") for name in ("total", "squares")},
+    },
+    "kofn_batches": {"group": 0, "propensity": None, "key": None, "metadata": None},
+    "kofn_buckets": {"waited": 0.0},
+}
+STATES_5 = {"finished": "stopped"}
+_V5 = MetaData()
+Table(
+    "kofn_estimates",
+    _V5,
+    Column("campaign", Integer, primary_key=True, autoincrement=False),
+    Column("step", BigInteger, primary_key=True, autoincrement=False),
+    *_numbers("at"),
+    *_counters("rewards"),
+    *_numbers("value", "low", "high", "loss"),
+    *_texts("best", "effects"),
+    sqlite_with_rowid=False,
+)
+
+
+def _to_version_5(connection: Connection) -> None:
+    double = "DOUBLE PRECISION" if connection.dialect.name == "postgresql" else "DOUBLE"
+    kinds = {int: "BIGINT", float: double, str: "TEXT"}
+    nullable = {"propensity": double, "key": "TEXT", "metadata": "TEXT"}
+    for table, columns in ADDED_COLUMNS_5.items():
+        for name, default in columns.items():
+            kind = nullable[name] if default is None else f"{kinds[type(default)]} NOT NULL DEFAULT {default!r}"
+            connection.execute(text(f'ALTER TABLE {table} ADD COLUMN "{name}" {kind}'))
+    planned = "SELECT coalesce(sum(times), 0) FROM kofn_plans WHERE campaign = kofn_campaigns.id AND times > 0"
+    connection.execute(text(f"UPDATE kofn_campaigns SET plan_total = ({planned})"))
+    for old, new in STATES_5.items():
+        connection.execute(text("UPDATE kofn_campaigns SET state = :new WHERE state = :old"), {"old": old, "new": new})
+    later = "'{\"control_from\": ' || CAST(decided AS TEXT) || '}'"  # rewards of before are not in the new sums
+    connection.execute(text(f"UPDATE kofn_campaigns SET notified = events, options = {later}"))
+    _V5.create_all(connection)
+
+
+MIGRATIONS: list[Callable[[Connection], None]] = [
+    _to_version_1,
+    _to_version_2,
+    _to_version_3,
+    _to_version_4,
+    _to_version_5,
+]
 """The step at index i leads to version i + 1."""
 
 

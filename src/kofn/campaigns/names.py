@@ -3,6 +3,9 @@
 A decision id is `<first>-<place>-<salt><proof>` in hexadecimal: the batch, the place in the batch, a random number
 that the batch stores, and a keyed hash of these three under the campaign's secret. Because of the salt, an id never
 refers to another decision after a backup has been restored. Because of the hash, a campaign accepts its own ids only.
+
+A decision of a shipped subset may be made without storing it. Its id is `s<shipment>-<time>-<nonce><proof>`: a hash of
+the subset that was shown, when (in milliseconds since 1970), and a random number. It is stored with its reward.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ MAX_ARMS = 1_000_000
 """Most arms of a campaign. Its record and the time of an update grow in proportion to the arms."""
 
 _ID = re.compile(r"([0-9a-f]{1,15})-([0-9a-f]{1,15})-([0-9a-f]{8})([0-9a-f]{16})")
+_UNSTORED_ID = re.compile(r"s([0-9a-f]{1,8})-([0-9a-f]{1,14})-([0-9a-f]{16})([0-9a-f]{16})")
 
 
 def arm_name(name: object) -> str:
@@ -60,21 +64,36 @@ class DecisionPlace(NamedTuple):
     salt: int
 
 
+class UnstoredPlace(NamedTuple):
+    """A decision that is not stored before its reward: a hash of the subset, when it was made, and a random number."""
+
+    shipment: int
+    milliseconds: int
+    nonce: int
+
+
+def write_unstored_id(secret: bytes, place: UnstoredPlace) -> str:
+    """Return the id of a decision that is not stored."""
+    return _signed(secret, f"s{place.shipment:x}-{place.milliseconds:x}-{place.nonce:016x}")
+
+
+def _signed(secret: bytes, where: str) -> str:
+    return where + blake2b(where.encode(), digest_size=8, key=secret).hexdigest()
+
+
 def write_id(secret: bytes, first: int, place: int, salt: int) -> str:
     """Return the id of a decision.
 
     >>> write_id(b"secret", 26, 3, 7)
     '1a-3-00000007b2ca33f543018a45'
     """
-    where = f"{first:x}-{place:x}-{salt:08x}"
-    return where + blake2b(where.encode(), digest_size=8, key=secret).hexdigest()
+    return _signed(secret, f"{first:x}-{place:x}-{salt:08x}")
 
 
-def read_id(secret: bytes, text: str) -> DecisionPlace:
+def read_id(secret: bytes, text: str) -> DecisionPlace | UnstoredPlace:
     """Return the place that an id names, or raise UnknownDecision."""
-    match = _ID.fullmatch(text) if isinstance(text, str) else None
-    if match:
-        first, place, salt = (int(part, 16) for part in match.groups()[:3])
-        if compare_digest(write_id(secret, first, place, salt), text):
-            return DecisionPlace(first, place, salt)
+    for pattern, kind in ((_ID, DecisionPlace), (_UNSTORED_ID, UnstoredPlace)):
+        match = pattern.fullmatch(text) if isinstance(text, str) else None
+        if match and compare_digest(_signed(secret, text[:-16]), text):
+            return kind(*(int(part, 16) for part in match.groups()[:3]))
     raise UnknownDecision(f"{shown(text)} is not a decision of this campaign: pass the id that decide() returned")

@@ -167,6 +167,11 @@ class PlanRows:
         self._keep(found)
         return [self._by_number[row[0]] for row in found]
 
+    def times_of(self, tx: Transaction, subset: str) -> int:
+        """Return how often the plan has this subset."""
+        self.load_subsets(tx, [subset])
+        return sum(max(0, row.times) for row in self._by_subset.get(subset, ()))
+
     def fly(self, tx: Transaction, row: PlanRow, count: int) -> None:
         """Count plays of a row as in flight; a negative count takes them back."""
         before = row.free

@@ -2,19 +2,37 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 
 from sqlalchemy import select
 
 from kofn.campaigns import transaction
-from kofn.campaigns.learn import plays_per_arm
+from kofn.campaigns.alarms import raised
+from kofn.campaigns.assess import lift_of, look_of, ratio_of
+from kofn.campaigns.groups import GROUPS
+from kofn.campaigns.learn import insight_of, plays_per_arm
 from kofn.campaigns.names import write_id
 from kofn.campaigns.plan_rows import observed_rows
-from kofn.campaigns.rows import PolicySnapshot, subset_from
-from kofn.campaigns.schema import BATCHES, EVENTS, PLANS, REWARDS
+from kofn.campaigns.rows import subset_from
+from kofn.campaigns.schema import BATCHES, ESTIMATES, EVENTS, PLANS, REWARDS
 from kofn.campaigns.transaction import Transaction, merge_slots
 from kofn.core import Insight, whole
-from kofn.responses import ArmInsight, CampaignInsight, Event, OpenDecision, PlannedSubset, Point, RaisedAlarm, moment
+from kofn.responses import (
+    ArmInsight,
+    CampaignInsight,
+    Estimate,
+    Event,
+    OpenDecision,
+    PlannedSubset,
+    Point,
+    Settings,
+    StopReport,
+    moment,
+)
+
+HOUR, MONTH = 3600.0, 30.44 * 24 * 3600.0
+"""Seconds. Traffic is not extrapolated from less than an hour."""
 
 MAX_PLANNED = 20
 """Rows of the plan in an insight, those with most plays. A higher value makes the response longer."""
@@ -23,7 +41,7 @@ MAX_PLANNED = 20
 def insight(tx: Transaction) -> CampaignInsight:
     """Return what the policy knew at its last update; plays are counted up to now."""
     row, snapshot = tx.row, tx.snapshot
-    known = _insight_of(snapshot)
+    known, options = insight_of(snapshot), tx.options
     best = snapshot.best()
     sign = 1.0 if row.direction == "maximize" else -1.0
     gain = None if known is None or row.mean is None else sign * (known.value - row.mean)
@@ -37,22 +55,64 @@ def insight(tx: Transaction) -> CampaignInsight:
         gain=gain,
         probability_best=known.probability_best if known else None,
         expected_loss=known.expected_loss if known else None,
-        alarms=_alarms(known),
+        alarms=raised(tx, known),
         updates=snapshot.policy.updates,
         arms=list(_arms(tx, known, set(best))),
         plan=_plan(tx),
+        settings=settings(tx),
+        stop=_stop(tx),
+        lift=lift_of(tx),
+        sample_ratio=ratio_of(tx),
+        shipped=tx.roster.names_of(options.shipped[-1]) if row.state == "shipped" else None,
+        plays_per_month=_plays_per_month(tx),
+        clipped=row.clipped,
+        loss_high=known.loss_high if known else None,
     )
 
 
-def _insight_of(snapshot: PolicySnapshot) -> Insight | None:
-    if not snapshot.insight_known:
-        snapshot.insight = snapshot.policy.insight()
-        snapshot.insight_known = True
-    return snapshot.insight
+def settings(tx: Transaction) -> Settings:
+    """Return the settings that can be changed."""
+    row, params = tx.row, tx.snapshot.policy.params
+    own = {"reward_range": (row.low, row.high), "expire_after": row.expire_after, "keep_decisions": row.keep_decisions}
+    return tx.options.settings(tx.roster, own | {name: params.get(name) for name in ("half_life", "guarantee")})
 
 
-def _alarms(known: Insight | None) -> list[RaisedAlarm] | None:
-    return None if known is None or known.alarms is None else [RaisedAlarm(*alarm) for alarm in known.alarms]
+def _stop(tx: Transaction) -> StopReport | None:
+    stop, look = tx.options.stop, look_of(tx.row)
+    if stop is None:
+        return None
+    if look is None:
+        return StopReport(False, None, stop.threshold, "nothing has been learned yet")
+    return StopReport(look.ready, look.bound, stop.threshold, look.reason)
+
+
+def _plays_per_month(tx: Transaction) -> float | None:
+    """Return the plays of the last month; of a younger campaign, what its plays per second would be in a month."""
+    age, width = tx.now - tx.row.created, tx.row.slot_width
+    if age < HOUR:
+        return None
+    begin = tx.now - min(age, MONTH)
+    plays = sum(sums[0] for slot, sums in tx.slots().items() if (slot + 1) * width > begin)
+    return plays * MONTH / min(age, MONTH)
+
+
+def estimates(tx: Transaction) -> list[Estimate]:
+    """Return what the policy estimated after its updates, oldest first."""
+    names = tx.roster.names
+    rows = tx.execute(select(ESTIMATES).where(ESTIMATES.c.campaign == tx.id).order_by(ESTIMATES.c.step))
+    return [
+        Estimate(
+            moment(row.at),
+            row.rewards,
+            row.value,
+            row.low,
+            row.high,
+            row.loss,
+            tx.roster.names_of(subset_from(row.best)),
+            {names[int(arm)]: effect for arm, effect in json.loads(row.effects or "{}").items()},
+        )
+        for row in rows
+    ]
 
 
 def _arms(tx: Transaction, known: Insight | None, best: set[int]) -> Iterable[ArmInsight]:
@@ -65,6 +125,8 @@ def _arms(tx: Transaction, known: Insight | None, best: set[int]) -> Iterable[Ar
             numbers = known.effects[index].item(), known.lows[index].item(), known.highs[index].item()
         yield ArmInsight(roster.names[arm], *numbers, plays=plays[arm], best=arm in best, retired=False)
     for arm in sorted(set(range(len(roster.names))) - set(roster.active)):
+        if roster.names[arm] in roster.number_of:  # it is back as a new arm
+            continue
         yield ArmInsight(roster.names[arm], None, None, None, plays=plays[arm], best=False, retired=True)
 
 
@@ -84,7 +146,7 @@ def history(tx: Transaction, points: int) -> list[Point]:
     by, slots = merge_slots(tx.slots(), min(whole("points", points), transaction.MAX_POINTS))
     width = tx.row.slot_width * by
     found, plays, rewards, sum_ = [], 0, 0, 0.0
-    for slot, (decided, rewarded, total) in sorted(slots.items()):
+    for slot, (decided, rewarded, total, _) in sorted(slots.items()):
         plays, rewards, sum_ = plays + decided, rewards + rewarded, sum_ + total
         found.append(
             Point(
@@ -111,11 +173,11 @@ def events(tx: Transaction, limit: int) -> list[Event]:
 def open_decisions(tx: Transaction, limit: int) -> list[OpenDecision]:
     """Return decisions without a reward, newest first."""
     roster, key = tx.roster, tx.row.key
-    columns = (BATCHES.c[name] for name in ("first", "count", "open", "salt", "subset", "at", "due"))
+    columns = (BATCHES.c[name] for name in ("first", "count", "open", "salt", "subset", "at", "due", "group"))
     chosen = select(*columns).where(BATCHES.c.campaign == tx.id, BATCHES.c.open > 0).order_by(BATCHES.c.first.desc())
     found: list[OpenDecision] = []
     limit = whole("limit", limit)
-    for first, count, open_, salt, text, at, due in tx.execute(chosen.limit(limit)):
+    for first, count, open_, salt, text, at, due, group in tx.execute(chosen.limit(limit)):
         rewarded = _rewarded_places(tx, first) if open_ < count else set()
         subset = subset_from(text)
         for place in range(count - 1, -1, -1):
@@ -123,7 +185,8 @@ def open_decisions(tx: Transaction, limit: int) -> list[OpenDecision]:
                 return found
             if place not in rewarded:
                 id = write_id(key, first, place, salt)
-                found.append(OpenDecision(id, roster.names_of(subset), subset, moment(at), due is None))
+                arms = roster.names_of(subset)
+                found.append(OpenDecision(id, arms, subset, moment(at), GROUPS[group], due is None))
     return found
 
 

@@ -5,27 +5,48 @@ Rewards arrive one per decision, in batches, or as totals: the sum of several pl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from sqlalchemy import select
 
+from kofn.campaigns.assess import assess
 from kofn.campaigns.batches import Batch
 from kofn.campaigns.expiry import compact
-from kofn.campaigns.learn import learn_if_due
-from kofn.campaigns.names import DecisionPlace, read_id
-from kofn.campaigns.rows import CampaignRow, subset_text
+from kofn.campaigns.groups import FILLER, LEARNED, SHIPPED, count_reward, shipment_of
+from kofn.campaigns.learn import change_params, learn_if_due
+from kofn.campaigns.names import DecisionPlace, UnstoredPlace, read_id
+from kofn.campaigns.rows import CampaignRow, new_stamp, subset_text
 from kofn.campaigns.schema import TOTALS
 from kofn.campaigns.transaction import Transaction
-from kofn.core import BadInput, BadReward, BadTally, Conflict, Plan, Subset, Tally, UnknownDecision, whole
-from kofn.core.checks import outside_range, reward_number, shown
+from kofn.core import (
+    BadInput,
+    BadReward,
+    BadTally,
+    Conflict,
+    KofnError,
+    NotRunning,
+    Plan,
+    StoreError,
+    Subset,
+    Tally,
+    UnknownDecision,
+    whole,
+)
+from kofn.core.checks import LARGEST_REWARD, MAX_LENGTH, outside_range, reward_number, shown
 from kofn.core.plan import ROUNDING, check_tally
-from kofn.responses import Rewarded
+from kofn.responses import RefusedReward, Rewarded
 
 Rewards = Mapping[str, float] | Iterable[tuple[str, float]]
-RewardBatch = Mapping[DecisionPlace, tuple[str, float]]
-"""The id and the reward of each decision, by its place."""
+Place = DecisionPlace | UnstoredPlace
+
+WIDEST = 1e6
+"""Times the range by which a reward may be outside it, if the range is learned. A higher value lets one wrong reward
+make all others look alike."""
 
 MAX_COUNT = 2**53
 """Most plays of one total: above it, floating-point numbers no longer count one by one."""
@@ -33,16 +54,56 @@ MAX_COUNT = 2**53
 # One reward per decision.
 
 
-def read_rewards(rewards: Rewards, secret: bytes, low: float, high: float) -> RewardBatch:
+@dataclass
+class RewardBatch:
+    """Rewards as they were given: the id and the number of each decision by its place, and those that are refused.
+
+    With `partial`, the others are recorded although some are refused.
+    """
+
+    partial: bool = False
+    given: dict[Place, tuple[str, float]] = field(default_factory=dict)
+    refused: list[RefusedReward] = field(default_factory=list)
+
+    @contextmanager
+    def refusing(self, id: object) -> Iterator[None]:
+        """Refuse one reward if this block raises an error; without `partial`, the error is raised."""
+        try:
+            yield
+        except KofnError as why:
+            if not self.partial or isinstance(why, StoreError):
+                raise
+            self.refused.append(RefusedReward(str(id)[:MAX_LENGTH], str(why)))
+
+    @property
+    def firsts(self) -> set[int]:
+        """The numbers of the batches of decisions."""
+        return {place.first for place in self.given if isinstance(place, DecisionPlace)}
+
+    @property
+    def requests(self) -> set[int]:
+        """The hashes under which decisions are found that were not stored when they were made."""
+        return {request_of_unstored(place) for place in self.given if isinstance(place, UnstoredPlace)}
+
+    @property
+    def size(self) -> int:
+        """The number of rewards."""
+        return len(self.given) + len(self.refused)
+
+
+def read_rewards(rewards: Rewards, secret: bytes, *, partial: bool = False) -> RewardBatch:
     """Return the rewards by place. Each number is checked; two different rewards for one decision are refused."""
     pairs = rewards.items() if isinstance(rewards, Mapping) else rewards
-    batch: dict[DecisionPlace, tuple[str, float]] = {}
+    batch = RewardBatch(partial)
     try:
         for id, reward in pairs:
-            value = in_range(reward, low, high)
-            place = read_id(secret, id)
-            if batch.setdefault(place, (id, value))[1] != value:
-                raise Conflict(f"the batch has two rewards for the decision {id}: {batch[place][1]:g} and {value:g}")
+            with batch.refusing(id):
+                value, place = reward_number(reward), read_id(secret, id)
+                if math.isnan(value):
+                    raise BadReward("a reward must be one number; got nan")
+                if batch.given.setdefault(place, (id, value))[1] != value:
+                    first = batch.given[place][1]
+                    raise Conflict(f"the batch has two rewards for the decision {id}: {first:g} and {value:g}")
     except (TypeError, ValueError) as why:
         if isinstance(why, BadInput):
             raise
@@ -50,33 +111,45 @@ def read_rewards(rewards: Rewards, secret: bytes, low: float, high: float) -> Re
     return batch
 
 
-def in_range(reward: Any, low: float, high: float) -> float:
-    """Return the reward as a float in its range; a rounding error beyond the range is clipped."""
-    value, slack = reward_number(reward), ROUNDING * (high - low)
-    if not low - slack <= value <= high + slack:
-        raise outside_range(low, high, shown(reward))
-    return min(max(value, low), high)
+def request_of_unstored(place: UnstoredPlace) -> int:
+    """Return the hash under which a decision is found that was not stored when it was made."""
+    return place.nonce - (place.nonce >> 63 << 64)
+
+
+@dataclass
+class _New:
+    """A reward that is not recorded yet."""
+
+    place: Place
+    value: float
+    clipped: bool
 
 
 def record_rewards(tx: Transaction, rewards: RewardBatch) -> Rewarded:
     """Record every new reward of the batch, or refuse the whole batch; learn if it is due."""
-    batches = tx.batches.load(tx, {place.first for place in rewards})
-    new, forgotten = _new_rewards(tx, batches, rewards)
+    if tx.row.state == "archived":
+        raise NotRunning(f"the campaign {tx.row.name!r} is archived: it takes no rewards")
+    batches = tx.batches.load(tx, rewards.firsts)
+    refused = RewardBatch(rewards.partial, refused=list(rewards.refused))
+    new, forgotten = _new_rewards(tx, batches, rewards, refused)
     if new:
         tx.changing()
+        _widen(tx, [each.value for each in new])
         _record(tx, batches, new)
         _after(tx)
-    return Rewarded(len(new), len(rewards) - len(new) - forgotten, forgotten)
+    repeated = rewards.size - len(new) - forgotten - len(refused.refused)
+    return Rewarded(len(new), repeated, forgotten, refused.refused)
 
 
 def _after(tx: Transaction) -> None:
     learn_if_due(tx)
+    assess(tx)
     compact(tx)
 
 
 def _new_rewards(
-    tx: Transaction, batches: Mapping[int, Batch], rewards: RewardBatch
-) -> tuple[list[tuple[DecisionPlace, float]], int]:
+    tx: Transaction, batches: dict[int, Batch], rewards: RewardBatch, refused: RewardBatch
+) -> tuple[list[_New], int]:
     """Return the rewards that are not recorded yet, and the number of decisions that are no longer stored.
 
     A decision with another recorded reward is refused, and one that was never made. Of a batch that is no longer
@@ -84,29 +157,97 @@ def _new_rewards(
     """
     known = tx.batches.rewards_of(tx, batches.values())
     new, forgotten = [], 0
-    for place, (id, value) in rewards.items():
-        batch = batches.get(place.first)
-        if batch is None and place.first < tx.row.decided:
-            forgotten += 1
-        elif batch is None or batch.salt != place.salt or place.place >= batch.count:
-            raise UnknownDecision(
-                f"{id} is not a decision of this campaign, or it was made after the backup that was restored"
-            )
-        elif (before := known.get(place.first, {}).get(place.place)) is None:
-            new.append((place, value))
-        elif before != value:
-            raise Conflict(f"the decision {id} already has the reward {before:g}; got {value:g}")
+    for place, (id, given) in rewards.given.items():
+        with refused.refusing(id):
+            value = _taken(tx, id, given)
+            if isinstance(place, UnstoredPlace):
+                before, is_forgotten = _unstored_reward(tx, id, place)
+            else:
+                before, is_forgotten = _stored_reward(tx, id, place, batches, known)
+            if is_forgotten:
+                forgotten += 1
+            elif before is None:
+                new.append(_New(place, value, tx.options.outside == "clip" and value != given))
+            elif before != value:
+                raise Conflict(f"the decision {id} already has the reward {before:g}; got {value:g}")
     return new, forgotten
 
 
-def _record(tx: Transaction, batches: Mapping[int, Batch], new: list[tuple[DecisionPlace, float]]) -> None:
+def _stored_reward(
+    tx: Transaction,
+    id: str,
+    place: DecisionPlace,
+    batches: Mapping[int, Batch],
+    known: Mapping[int, Mapping[int, float]],
+) -> tuple[float | None, bool]:
+    """Return the recorded reward of a decision, if it has one, and whether the decision is no longer stored."""
+    batch = batches.get(place.first)
+    if batch is None and place.first < tx.row.decided:
+        return None, True
+    if batch is None or batch.salt != place.salt or place.place >= batch.count:
+        raise UnknownDecision(
+            f"{id} is not a decision of this campaign, or it was made after the backup that was restored"
+        )
+    return known.get(place.first, {}).get(place.place), False
+
+
+def _unstored_reward(tx: Transaction, id: str, place: UnstoredPlace) -> tuple[float | None, bool]:
+    """Return the same for a decision that was not stored when it was made."""
+    if place.shipment not in map(shipment_of, tx.options.shipped):
+        raise UnknownDecision(f"{id} is of a subset that this campaign did not ship, or it was made after the backup")
+    made = tx.batches.of_request(tx, request_of_unstored(place))
+    if made:
+        return tx.batches.rewards_of(tx, made)[made[0].first].get(0), False
+    made_at = place.milliseconds / 1000
+    return None, tx.now - made_at > tx.row.expire_after or made_at <= tx.options.unstored_after
+
+
+def _taken(tx: Transaction, id: str, reward: float) -> float:
+    """Return the reward as it is recorded; or raise BadReward, if the campaign refuses rewards outside its range."""
+    low, high = tx.row.low, tx.row.high
+    if low <= reward <= high:
+        return reward
+    slack = ROUNDING * (high - low)
+    if tx.options.outside == "widen":
+        _check_widening(tx, reward)
+        return reward
+    if tx.options.outside == "refuse" and not low - slack <= reward <= high + slack:
+        raise outside_range(low, high, f"{shown(reward)} for {id}")
+    return min(max(reward, low), high)
+
+
+def _check_widening(tx: Transaction, reward: float) -> None:
+    """Raise BadReward for a reward that is too far outside the range: it is more likely wrong than rare."""
+    low, high = tx.row.low, tx.row.high
+    most = WIDEST if tx.row.rewards else LARGEST_REWARD
+    beyond = max(low - reward, reward - high)
+    if not (abs(reward) <= LARGEST_REWARD and beyond <= most * (high - low)):
+        raise BadReward(
+            f"a reward must be at most {WIDEST:,.0f} times the range outside it, which is {low:g} to {high:g} now; got "
+            f"{shown(reward)}. Widen it with configure(reward_range=...) if that is right"
+        )
+
+
+def _widen(tx: Transaction, rewards: Sequence[float]) -> None:
+    """Widen the range to rewards outside it, and as far again, so that it is rarely widened."""
+    low, high = tx.row.low, tx.row.high
+    least, most = min(rewards), max(rewards)
+    if least < low or most > high:
+        span = max(most, high) - min(least, low)
+        new_low = low if least >= low else max(least - span, -LARGEST_REWARD)
+        new_high = high if most <= high else min(most + span, LARGEST_REWARD)
+        change_params(tx, reward_range=(new_low, new_high))
+
+
+def _record(tx: Transaction, batches: dict[int, Batch], new: Sequence[_New]) -> None:
     """Write the rewards, and update the batches, the plan and the campaign."""
     row, plan = tx.row, tx.plan
+    places = [(_stored_place(tx, batches, each.place), each.value) for each in new]
     current = {first for first, batch in batches.items() if batch.step == row.step and batch.row >= 0}
     plan.load(tx, {batches[first].row for first in current})
     plan.load_subsets(tx, (batch.subset for first, batch in batches.items() if first not in current))
-    total = 0.0
-    for place, value in new:
+    total = waited = 0.0
+    for place, value in places:
         batch = batches[place.first]
         planned = batch.row if place.first in current else None
         if planned is not None and batch.due is not None:
@@ -116,14 +257,33 @@ def _record(tx: Transaction, batches: Mapping[int, Batch], new: list[tuple[Decis
         else:
             row.in_flight -= 1
         counted = plan.observe(tx, batch.subset, 1, value, value * value, planned)
-        row.overtaken += batch.step == row.step and planned is None
-        row.waited += max(0.0, tx.now - batch.at)
+        row.overtaken += batch.step == row.step and planned is None and batch.group == LEARNED
+        count_reward(tx, batch.group, batch.first, value)
+        waited += max(0.0, tx.now - batch.at)
         tx.batches.reward(tx, batch, place.place, value, counted)
         total += value
     row.rewarded += len(new)
     row.kept += len(new)
     row.total += total
-    tx.count(rewarded=len(new), total=total)
+    row.waited += waited
+    row.clipped += sum(each.clipped for each in new)
+    tx.count(rewarded=len(new), total=total, waited=waited)
+
+
+def _stored_place(tx: Transaction, batches: dict[int, Batch], place: Place) -> DecisionPlace:
+    """Return where a decision is stored; one that was not stored when it was made is stored now."""
+    if isinstance(place, DecisionPlace):
+        return place
+    row = tx.row
+    subset = next(each for each in tx.options.shipped if shipment_of(each) == place.shipment)
+    of_row = row.decided, 1, 1, new_stamp(32), row.step, FILLER, subset_text(subset)
+    batch = Batch(*of_row, place.milliseconds / 1000, tx.now, request_of_unstored(place), SHIPPED, 1.0)
+    tx.batches.add(batch)
+    batches[batch.first] = batch
+    row.decided += 1
+    row.in_flight += 1
+    tx.count(decided=1)
+    return DecisionPlace(batch.first, 0, batch.salt)
 
 
 # Totals.
@@ -133,16 +293,21 @@ def record_total(
     tx: Transaction, arms: object, count: int, total: float, squares: float | None, key: str | None
 ) -> Rewarded:
     """Record the total of `count` plays, unless it is recorded under this key already; learn if it is due."""
-    row, policy = tx.row, tx.snapshot.policy
+    row = tx.row
+    if row.state == "archived":
+        raise NotRunning(f"the campaign {row.name!r} is archived: it takes no rewards")
     subset = tx.roster.subset_of(arms, row.k)
+    _widen_to_total(tx, count, total, squares)
+    given = squares
     count, total, squares = _checked_sums(row, subset, count, total, squares)
     text = subset_text(subset)
     if key is not None and (before := _total_under(tx, key)):
-        if before != (text, count, total, squares):
+        if before[:3] != (text, count, total) or (given is not None and before[3] != squares):
             raise Conflict(
                 f"another total, of {before[1]} plays, is already recorded under the key {key!r}: use a new key"
             )
         return Rewarded(0, count)
+    policy = tx.snapshot.policy
     if not policy.accepts_unplanned and tx.plan.with_room(tx, text, count) is None:
         raise BadTally(
             f"{policy.name} learns from its plan only, and {count} plays of {arms} are more than its plan has left"
@@ -160,6 +325,23 @@ def record_total(
     tx.count(decided=count, rewarded=count, total=total)
     _after(tx)
     return Rewarded(count, 0)
+
+
+def _widen_to_total(tx: Transaction, count: Any, total: Any, squares: Any) -> None:
+    """Widen the range to what these sums need, if the campaign does so. Wrong sums are refused later."""
+    try:
+        mean = total / count
+        variance = 0.0 if squares is None else squares / count - mean * mean
+        most = mean + variance / (mean - tx.row.low) if mean > tx.row.low else mean
+        needed = [number for number in (mean, most) if math.isfinite(number)]
+    except (TypeError, ValueError, ArithmeticError):
+        return
+    if tx.options.outside == "widen" and needed:
+        for number in needed:
+            _check_widening(tx, number)
+    if tx.options.outside == "widen" and needed and not tx.row.low <= min(needed) <= max(needed) <= tx.row.high:
+        tx.changing()
+        _widen(tx, needed)
 
 
 def _total_under(tx: Transaction, key: str) -> tuple[Any, ...] | None:
@@ -181,6 +363,8 @@ def _checked_sums(
         squares = (low + high) * total - low * high * count if squares is None else float(squares + 0.0)
     except (TypeError, ValueError, OverflowError):
         raise BadReward(f"total and squares must be numbers; got {shown(total)} and {shown(squares)}") from None
+    if not (math.isfinite(total) and math.isfinite(squares)):
+        raise BadReward(f"total and squares must be finite numbers; got {total:g} and {squares:g}")
     tally = Tally(np.array([count]), np.array([total]), np.array([squares]))
     check_tally(tally, Plan.one(subset, count), Tally.zeros(1), low, high)
     return count, total, squares

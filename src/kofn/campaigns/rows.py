@@ -22,6 +22,7 @@ from kofn.campaigns.schema import CAMPAIGNS, VERSION
 from kofn.campaigns.statements import Driver, Statement
 from kofn.core import BadInput, Direction, Insight, NoSuchCampaign, Policy, Subset
 from kofn.core.checks import shown
+from kofn.evidence import Sums
 from kofn.policies.registry import save
 from kofn.responses import State, Summary, moment
 
@@ -32,7 +33,7 @@ class CampaignRow:
 
     id: int
     name: str
-    state: str  # running, paused or finished
+    state: str  # running, paused, shipped, stopped or archived
     policy: str
     direction: str
     secret: str  # key of the hash in decision ids, as hexadecimal
@@ -74,6 +75,19 @@ class CampaignRow:
     overtaken: int  # fillers of this plan that were rewarded while planned plays were missing
     waited: float  # seconds between decisions and their rewards, summed over all of them
     made_by: str  # "demo" for campaigns of the demo, else empty
+    options: str  # `options.Options` as JSON
+    look: str  # the latest look of the stop rule, as JSON
+    plan_total: int  # plays of the whole plan
+    clipped: int  # rewards that were outside the range and were set to its nearest end
+    notified: int  # number of the latest event that was sent to the webhook
+    learned_decided: int  # decisions of the policy since the control was set
+    learned_rewarded: int  # those with a reward
+    control_decided: int  # decisions of the control since it was set
+    control_rewarded: int  # those with a reward
+    learned_total: float  # sum of the policy's rewards since the control was set
+    learned_squares: float  # sum of their squares
+    control_total: float  # sum of the control's rewards since it was set
+    control_squares: float  # sum of their squares
 
     @property
     def rewards(self) -> int:
@@ -110,6 +124,10 @@ class CampaignRow:
             version=self.version,
         )
 
+    def sums(self, group: str) -> Sums:
+        """Return the rewards of a group, learned or control, since the control was set."""
+        return Sums(*(getattr(self, f"{group}_{name}") for name in ("rewarded", "total", "squares")))
+
 
 _NAMES = [each.name for each in fields(CampaignRow)]
 _VERSION = select(VERSION.c.version).limit(1).scalar_subquery()
@@ -117,7 +135,8 @@ _READ = select(*(CAMPAIGNS.c[name] for name in _NAMES), _VERSION).where(CAMPAIGN
 _LOCK = Statement(_READ.with_for_update(of=CAMPAIGNS))
 _PLAIN_READ = Statement(_READ)
 _CONSTANT = ("id", "name", "policy", "direction", "secret", "created", "made_by")
-_CHANGING = [name for name in _NAMES if name not in _CONSTANT]
+_OF_WEBHOOK = ("notified",)  # the webhook writes it, at any time: other processes may hold an older row
+_CHANGING = [name for name in _NAMES if name not in (*_CONSTANT, *_OF_WEBHOOK)]
 _UPDATE = Statement(
     CAMPAIGNS.update()
     .where(CAMPAIGNS.c.id == bindparam("campaign"))

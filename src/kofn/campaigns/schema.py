@@ -49,6 +49,10 @@ CAMPAIGNS = Table(
     *map(_whole, ("stamp", "mark", "overtaken")),
     _number("waited"),
     _text("made_by"),
+    *map(_text, ("options", "look")),
+    *map(_whole, ("plan_total", "clipped", "notified")),
+    *map(_whole, ("learned_decided", "learned_rewarded", "control_decided", "control_rewarded")),
+    *map(_number, ("learned_total", "learned_squares", "control_total", "control_squares")),
     sqlite_autoincrement=True,  # the id of a deleted campaign is never used again: other processes may hold it
 )
 """One row per campaign: its settings and counters (`rows.CampaignRow`). Every writing transaction locks this row."""
@@ -84,10 +88,14 @@ BATCHES = _table(
     _number("at"),
     _number("due", nullable=True),
     Column("request", BigInteger),
+    _whole("group"),
+    _number("propensity", nullable=True),
+    *(_text(name, nullable=True) for name in ("key", "metadata")),
 )
 """Decisions of one subset that were handed out together: `count` of them, numbered from `first`, of which `open` have
 no reward. `due` is when they expire; it is NULL when they have expired or all have a reward. `request` is a hash of the
-key of the call that made them, or NULL."""
+`key` of the call that made them, or NULL. `group` says who chose the subset (`groups.GROUPS`), and `propensity` with
+which probability, or NULL if that is not known. `metadata` is the caller's, as JSON."""
 
 BATCHES_DUE = Index(
     "kofn_batches_due",
@@ -129,9 +137,25 @@ TOTALS = _table(
 """What several plays of one subset earned together, reported as a total."""
 
 BUCKETS = _table(
-    "buckets", _key("campaign", Integer), _key("slot"), *map(_whole, ("decided", "rewarded")), _number("total")
+    "buckets",
+    _key("campaign", Integer),
+    _key("slot"),
+    *map(_whole, ("decided", "rewarded")),
+    *map(_number, ("total", "waited")),
 )
-"""The history: decisions and rewards in each slot of `slot_width` seconds."""
+"""The history: decisions and rewards in each slot of `slot_width` seconds, and the seconds between the two, summed."""
+
+ESTIMATES = _table(
+    "estimates",
+    _key("campaign", Integer),
+    _key("step"),
+    _number("at"),
+    _whole("rewards"),
+    *map(_number, ("value", "low", "high", "loss")),
+    *map(_text, ("best", "effects")),
+)
+"""What the policy estimated after each update: the value of the best subset, the expected loss, and, as JSON, the
+effects of the arms by number, unless there are too many."""
 
 EVENTS = _table("events", _key("campaign", Integer), _key("number"), _number("at"), *map(_text, ("kind", "message")))
 
@@ -146,13 +170,13 @@ TOKENS = Table(
     _number("used", nullable=True),
     _number("expires", nullable=True),
 )
-"""Who may use the service: the hash of a token, its scope (read, decide or full), the campaign if it is limited to one,
-and when it expires."""
+"""Who may use the service: the hash of a token, its scope (`kofn.service.tokens`), the campaign if it is limited to
+one, and when it expires."""
 
 SETTINGS = Table(
     "kofn_settings", METADATA, Column("name", Text, primary_key=True), Column("value", Text, nullable=False)
 )
 """Facts about the whole store. `tokens` is `required` once the store has had a token."""
 
-OF_CAMPAIGN = (ROSTERS, STATES, PLANS, BATCHES, REWARDS, TOTALS, BUCKETS, EVENTS)
+OF_CAMPAIGN = (ROSTERS, STATES, PLANS, BATCHES, REWARDS, TOTALS, BUCKETS, EVENTS, ESTIMATES)
 """The tables whose rows belong to one campaign."""

@@ -22,6 +22,7 @@ from sqlalchemy import Connection, bindparam, select
 
 from kofn.campaigns.batches import Batches
 from kofn.campaigns.group_commit import Job, Outcome, failed
+from kofn.campaigns.options import Options, options_from
 from kofn.campaigns.plan_rows import PlanRows
 from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, ask_row, read_row, update_row
 from kofn.campaigns.schema import BUCKETS, EVENTS, ROSTERS, STATES
@@ -51,6 +52,7 @@ _COUNT = Statement(
         decided=BUCKETS.c.decided + bindparam("d"),
         rewarded=BUCKETS.c.rewarded + bindparam("r"),
         total=BUCKETS.c.total + bindparam("t"),
+        waited=BUCKETS.c.waited + bindparam("w"),
     )
 )
 _FIND_SLOT = Statement(
@@ -59,8 +61,11 @@ _FIND_SLOT = Statement(
 _INSERT_SLOT = Statement(BUCKETS.insert())
 _INSERT_EVENT = Statement(EVENTS.insert())
 
-Slots = dict[int, tuple[int, int, float]]
-"""Decisions, rewards and their sum, by number of the slot."""
+Slot = tuple[int, int, float, float]
+Slots = dict[int, Slot]
+"""Decisions, rewards, their sum, and the seconds that they took, by number of the slot."""
+
+EMPTY_SLOT: Slot = (0, 0, 0.0, 0.0)
 
 
 @dataclass
@@ -85,7 +90,7 @@ class Transaction:
         self.batches = Batches()
         self.now = store.clock()
         self.changes = 0  # grows when an operation begins to change something
-        self._decided, self._rewarded, self._total = 0, 0, 0.0
+        self._added = EMPTY_SLOT
         self._roster: Roster | None = None
         self._snapshot: PolicySnapshot | None = None
 
@@ -93,6 +98,11 @@ class Transaction:
     def id(self) -> int:
         """The campaign's id."""
         return self.row.id
+
+    @property
+    def options(self) -> Options:
+        """The campaign's options."""
+        return options_from(self.row.options)
 
     def changing(self) -> None:
         """Announce a change. An operation that fails before it leaves the transaction as it was."""
@@ -153,19 +163,17 @@ class Transaction:
             old = EVENTS.c.number <= self.row.events - MAX_EVENTS
             self.execute(EVENTS.delete().where(EVENTS.c.campaign == self.id, old))
 
-    def count(self, *, decided: int = 0, rewarded: int = 0, total: float = 0.0) -> None:
+    def count(self, *, decided: int = 0, rewarded: int = 0, total: float = 0.0, waited: float = 0.0) -> None:
         """Add plays and rewards to the history, in the current slot."""
-        self._decided += decided
-        self._rewarded += rewarded
-        self._total += total
+        self._added = _added(self._added, (decided, rewarded, total, waited))
 
     def _make_slot(self) -> None:
         """Make the current slot of the history, unless it is there; make slots wider if there are too many."""
         slot = self._current_slot()
-        if slot == self._slot or not (self._decided or self._rewarded):
+        if slot == self._slot or self._added == EMPTY_SLOT:
             return
         if not self.driver.rows(_FIND_SLOT, {"c": self.id, "s": slot}):
-            self._insert_slots({slot: (0, 0, 0.0)})
+            self._insert_slots({slot: EMPTY_SLOT})
             self.row.buckets += 1
             if self.row.buckets > MAX_POINTS:
                 self._widen_slots()
@@ -175,20 +183,20 @@ class Transaction:
         return math.floor(self.now / self.row.slot_width)
 
     def _write_history(self) -> None:
-        if self._decided or self._rewarded:
-            added = {"d": self._decided, "r": self._rewarded, "t": self._total}
+        if self._added != EMPTY_SLOT:
+            added = dict(zip("drtw", self._added, strict=True))
             self.driver.run(_COUNT, {"c": self.id, "s": self._slot, **added})
-            self._decided, self._rewarded, self._total = 0, 0, 0.0
+            self._added = EMPTY_SLOT
 
     def slots(self) -> Slots:
         """Return the history, oldest slot first."""
         chosen = select(BUCKETS).where(BUCKETS.c.campaign == self.id).order_by(BUCKETS.c.slot)
-        return {row.slot: (row.decided, row.rewarded, row.total) for row in self.execute(chosen)}
+        return {row.slot: (row.decided, row.rewarded, row.total, row.waited) for row in self.execute(chosen)}
 
     def _insert_slots(self, slots: Slots) -> None:
+        names = "decided", "rewarded", "total", "waited"
         rows = [
-            {"campaign": self.id, "slot": slot, "decided": decided, "rewarded": rewarded, "total": total}
-            for slot, (decided, rewarded, total) in slots.items()
+            {"campaign": self.id, "slot": slot, **dict(zip(names, sums, strict=True))} for slot, sums in slots.items()
         ]
         self.driver.run_many(_INSERT_SLOT, rows)
 
@@ -226,15 +234,18 @@ class Transaction:
         self.store.keep_working(self.id, Working(self.row, self.plan, self._slot))
 
 
-def merge_slots(slots: Mapping[int, tuple[int, int, float]], most: int) -> tuple[int, Slots]:
+def _added(one: Slot, other: Slot) -> Slot:
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2], one[3] + other[3]
+
+
+def merge_slots(slots: Mapping[int, Slot], most: int) -> tuple[int, Slots]:
     """Merge neighbouring slots, 2, 4, 8... at a time, until at most `most` are left; return that number too."""
     by, merged = 1, dict(slots)
     while len(merged) > most:
         by *= 2
-        sums: dict[int, tuple[int, int, float]] = defaultdict(lambda: (0, 0, 0.0))
-        for slot, (decided, rewarded, total) in slots.items():
-            before = sums[slot // by]
-            sums[slot // by] = before[0] + decided, before[1] + rewarded, before[2] + total
+        sums: Slots = defaultdict(lambda: EMPTY_SLOT)
+        for slot, here in slots.items():
+            sums[slot // by] = _added(sums[slot // by], here)
         merged = dict(sums)
     return by, merged
 

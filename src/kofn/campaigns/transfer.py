@@ -5,31 +5,49 @@ from __future__ import annotations
 import json
 import math
 import re
+import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from sqlalchemy import BigInteger, Column, Double, Integer, Table, select
 
+from kofn.campaign_settings import CampaignOptions
+from kofn.campaigns.assess import look_of
 from kofn.campaigns.create import check_free, decisions_to_keep, seconds
+from kofn.campaigns.decide import MAX_METADATA
 from kofn.campaigns.expiry import compact_at
+from kofn.campaigns.groups import GROUPS
 from kofn.campaigns.learn import begin_plan
-from kofn.campaigns.migrations import ADDED_COLUMNS_4, RENAMED_COLUMNS_3, RENAMED_TABLES_3, upgraded_record
-from kofn.campaigns.names import arm_names, campaign_name
+from kofn.campaigns.migrations import (
+    ADDED_COLUMNS_4,
+    ADDED_COLUMNS_5,
+    RENAMED_COLUMNS_3,
+    RENAMED_TABLES_3,
+    STATES_5,
+    upgraded_record,
+)
+from kofn.campaigns.names import arm_name, arm_names, campaign_name
+from kofn.campaigns.options import options_from, with_options
 from kofn.campaigns.plan_rows import UNLEARNED
 from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, insert_row, subset_from, subset_text
-from kofn.campaigns.schema import OF_CAMPAIGN, ROSTERS, STATES
+from kofn.campaigns.schema import ESTIMATES, OF_CAMPAIGN, ROSTERS, STATES
 from kofn.campaigns.transaction import NARROWEST, Transaction
 from kofn.core import BadInput, BadRecord, whole, whole_numbers
+from kofn.core.checks import MAX_LENGTH, shown
 from kofn.policies.registry import is_converted, restore
+from kofn.responses import State
 
-FORMAT = 3
+FORMAT = 4
 """The version of an export. Raise it when an older kofn cannot read a newer export, and upgrade older ones below."""
 
 MAX_COUNTER = 2**59
 """Largest counter of an import, so that it can grow without overflow."""
+
+MAX_REASON = 300
+"""Longest reason why an import is refused, in characters. It may repeat a part of the import."""
 
 MAX_TIME = 1e11
 """Latest time of an import, in seconds since 1970: a date that a calendar can show."""
@@ -49,6 +67,12 @@ _COUNTERS = (
     "forgotten",
     "fillers",
     "overtaken",
+    "clipped",
+    "notified",
+    "learned_decided",
+    "learned_rewarded",
+    "control_decided",
+    "control_rewarded",
 )
 _LOCAL = ("id", "stamp", "mark", "made_by")
 """Columns of a campaign that belong to its store, and are not exported."""
@@ -59,7 +83,7 @@ _SUBSET = re.compile(r"\d{1,9}(,\d{1,9})*")
 # Export.
 
 
-def export(tx: Transaction) -> dict[str, Any]:
+def export(tx: Transaction, *, with_secret: bool) -> dict[str, Any]:
     """Return the campaign's row, and the rows of each table as lists with their columns."""
     tables: dict[str, dict[str, list[Any]]] = {}
     for table in OF_CAMPAIGN:
@@ -68,7 +92,8 @@ def export(tx: Transaction) -> dict[str, Any]:
         ordered = chosen.order_by(*(column for column in table.primary_key if column.name != "campaign"))
         names = [column.name for column in columns]
         tables[_short(table.name)] = {"columns": names, "rows": [list(row) for row in tx.execute(ordered)]}
-    settings = {name: value for name, value in asdict(tx.row).items() if name not in _LOCAL}
+    hidden = _LOCAL if with_secret else (*_LOCAL, "secret")
+    settings = {name: value for name, value in asdict(tx.row).items() if name not in hidden}
     roster, state = (tables.pop(_short(table.name)) for table in (ROSTERS, STATES))
     names = roster["columns"] + state["columns"]
     plain = {name: json.loads(text) for name, text in zip(names, roster["rows"][0] + state["rows"][0], strict=True)}
@@ -82,13 +107,17 @@ def read_export(exported: Mapping[str, Any], name: str | None) -> tuple[Campaign
     """Return the row of an exported campaign, and a function that writes it all; or raise BadRecord."""
     if not isinstance(exported, Mapping) or exported.get("kofn") != "campaign":
         raise BadRecord("this is not an exported campaign: pass what Campaign.export() returned")
-    if type(exported.get("format")) is not int or exported["format"] not in (1, 2, FORMAT):
-        raise BadRecord(f"this export has format {exported.get('format')!r}; this kofn reads the formats 1 to {FORMAT}")
+    if type(exported.get("format")) is not int or exported["format"] not in range(1, FORMAT + 1):
+        raise BadRecord(
+            f"this export has format {shown(exported.get('format'))}; this kofn reads the formats 1 to {FORMAT}"
+        )
     try:
         if exported["format"] == 1:
             exported = _from_format_1(exported)
         if exported["format"] == 2:
             exported = _from_format_2(exported)
+        if exported["format"] == 3:
+            exported = _from_format_3(exported)
         campaign = _campaign(exported["campaign"])
         campaign.name = campaign_name(campaign.name if name is None else name)
         tables = exported["tables"]
@@ -96,11 +125,13 @@ def read_export(exported: Mapping[str, Any], name: str | None) -> tuple[Campaign
         for table in (ROSTERS, STATES):
             texts = {column.name: json.dumps(exported[column.name], allow_nan=False) for column in _columns(table)}
             rows[_short(table.name)] = [texts]
+        if "secret" not in exported["campaign"]:
+            _expire_all(rows)
         _validate(campaign, exported, rows)
     except KeyError as why:
         raise BadRecord(f"this export is not valid: {why.args[0]!r} is missing") from why
     except (BadInput, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError) as why:
-        raise BadRecord(f"this export is not valid: {why}") from why
+        raise BadRecord(f"this export is not valid: {str(why)[:MAX_REASON]}") from why
     return campaign, lambda tx: _insert(tx, rows)
 
 
@@ -125,13 +156,33 @@ def _from_format_1(exported: Mapping[str, Any]) -> dict[str, Any]:
 
 def _from_format_2(exported: Mapping[str, Any]) -> dict[str, Any]:
     """Return an export of format 2 as format 3: with the columns that version 4 of the store added."""
+    return {**_with_columns(exported, ADDED_COLUMNS_4), "format": 3}
+
+
+def _from_format_3(exported: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an export of format 3 as format 4: with the columns and the table that version 5 of the store added."""
+    new = _with_columns(exported, ADDED_COLUMNS_5)
+    state = new["campaign"]["state"]
+    options = json.dumps({"control_from": new["campaign"]["decided"]})
+    campaign = {**new["campaign"], "state": STATES_5.get(state, state), "options": options}
+    estimates = {"columns": [column.name for column in _columns(ESTIMATES)], "rows": []}
+    return {**new, "format": 4, "campaign": campaign, "tables": {**new["tables"], "estimates": estimates}}
+
+
+def _with_columns(exported: Mapping[str, Any], added_columns: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return an export with columns that a later version of the store added."""
     tables = dict(exported["tables"])
-    for name, added in ADDED_COLUMNS_4.items():
+    for name, added in added_columns.items():
         if (short := _short(name)) in tables:
             columns, rows = tables[short]["columns"], tables[short]["rows"]
             tables[short] = {"columns": [*columns, *added], "rows": [[*row, *added.values()] for row in rows]}
-    campaign = {**ADDED_COLUMNS_4["kofn_campaigns"], **exported["campaign"]}
-    return {**exported, "format": 3, "campaign": campaign, "tables": tables}
+    return {**exported, "campaign": {**added_columns["kofn_campaigns"], **exported["campaign"]}, "tables": tables}
+
+
+def _expire_all(rows: Rows) -> None:
+    """Expire all decisions: without the secret, nobody can report their rewards."""
+    for batch in rows["batches"]:
+        batch["due"] = None
 
 
 def _insert(tx: Transaction, rows: Rows) -> None:
@@ -151,6 +202,8 @@ def _short(table: str) -> str:
 
 
 def _campaign(settings: Mapping[str, Any]) -> CampaignRow:
+    """Return the row of an exported campaign. Without its secret it gets a new one."""
+    settings = {"secret": secrets.token_hex(16), **settings}
     values: dict[str, Any] = {"id": 0, "stamp": 0, "mark": 0, "made_by": ""}
     for each in fields(CampaignRow):
         if each.name in _LOCAL:
@@ -193,7 +246,7 @@ def _value(name: str, value: Any, kind: type, *, nullable: bool) -> Any:
         return value
     if kind is str and isinstance(value, str) and (value.isprintable() or not value):
         return value
-    raise BadRecord(f"{name} cannot be {value!r:.60}")
+    raise BadRecord(f"{name} is not valid" if name == "secret" else f"{name} cannot be {value!r:.60}")
 
 
 # Checks of an import: one that is inconsistent is refused before anything is written.
@@ -202,7 +255,8 @@ def _value(name: str, value: Any, kind: type, *, nullable: bool) -> Any:
 def _validate(campaign: CampaignRow, exported: Mapping[str, Any], rows: Rows) -> None:
     """Raise BadRecord if the import is inconsistent; recompute the counters that follow from its rows."""
     snapshot = _snapshot(campaign, exported)
-    _check(campaign.state in ("running", "paused", "finished"), f"there is no state {campaign.state!r}")
+    _check(campaign.state in get_args(State), f"there is no state {shown(campaign.state)}")
+    _check_options(campaign, snapshot)
     _check(campaign.created <= campaign.changed, "it was changed before it was created")
     _check_times(campaign, rows)
     _check(campaign.waited >= 0, "waited is negative")
@@ -210,12 +264,64 @@ def _validate(campaign: CampaignRow, exported: Mapping[str, Any], rows: Rows) ->
     for name in _COUNTERS:
         _check(whole(name, getattr(campaign, name), least=0) <= MAX_COUNTER, f"{name} is too large")
     decisions_to_keep(campaign.keep_decisions)
-    for table in ("plans", "batches", "totals"):
+    for table, name in (("plans", "subset"), ("batches", "subset"), ("totals", "subset"), ("estimates", "best")):
         for row in rows[table]:
-            _check_subset(row["subset"], len(snapshot.roster.names))
+            _check_subset(row[name], len(snapshot.roster.names))
+    _check_estimates(rows, len(snapshot.roster.names))
     _check_batches(campaign, rows)
     _check_plan(campaign, snapshot, rows, own=not is_converted(exported["record"]))
     _check_history(campaign, rows)
+
+
+def _check_options(campaign: CampaignRow, snapshot: PolicySnapshot) -> None:
+    """Check the options, the latest look of the stop rule, and the sums that are compared with the control."""
+    options, roster = options_from(campaign.options), snapshot.roster
+    subsets = (*options.shipped, *([options.control] if isinstance(options.control, tuple) else []))
+    for subset in subsets:
+        _check(all(type(arm) is int for arm in subset), "a subset of its options has other things than numbers")
+        _check_subset(subset_text(subset), len(roster.names))
+        _check(len(subset) == campaign.k, "a subset of its options has another number of arms")
+    given = {each: getattr(options, each) for each in CampaignOptions.__annotations__}
+    _check(with_options(options, roster, campaign.k, given) == options, "its options are not valid")
+    if campaign.state == "shipped":
+        _check(bool(options.shipped), "it is shipped without a subset")
+        _check(roster.to_indices(options.shipped[-1]) is not None, "the subset that is shipped has a retired arm")
+    _check(type(options.seed) is int and 0 <= options.seed < 2**62, "its options have a wrong seed")
+    _check(type(options.control_from) is int and type(options.store_shipped) is bool, "its options are not valid")
+    _check(type(options.unstored_after) in (int, float) and options.unstored_after < MAX_TIME, "its options are wrong")
+    names = all(isinstance(each, str) and each.isprintable() and len(each) < 1000 for each in options.alarms)
+    _check(names, "its alarms must be names")
+    look = look_of(campaign)
+    if look is not None:
+        numbers = [each for each in (look.plays, look.since) if each is not None]
+        _check(all(type(each) is int for each in numbers), "its look has wrong numbers")
+        _check(look.bound is None or type(look.bound) in (int, float), "its look has a wrong bound")
+        _check(type(look.ready) is bool and isinstance(look.reason, str), "its look is not valid")
+    for group in ("learned", "control"):
+        sums = campaign.sums(group)
+        row = {"count": sums.count, "total": sums.total, "squares": sums.squares}
+        _check_sums(campaign, row)
+
+
+def _check_estimates(rows: Rows, arms: int) -> None:
+    """Check what the policy estimated over time."""
+    steps = [row["step"] for row in rows["estimates"]]
+    _check(len(set(steps)) == len(steps), "it has two estimates of one step")
+    for row in rows["estimates"]:
+        effects = _plain_json(row["effects"] or "{}")
+        _check(isinstance(effects, dict), "effects must be a dict")
+        for arm, effect in effects.items():
+            _check(arm.isdecimal() and int(arm) < arms, "effects must be those of its arms")
+            _check(type(effect) in (int, float), "effects must be numbers")
+
+
+def _plain_json(text: str) -> Any:
+    """Return what JSON describes; other than JSON, Python reads NaN and Infinity."""
+
+    def refuse(name: str) -> None:
+        raise BadRecord(f"{name} is not JSON")
+
+    return json.loads(text, parse_constant=refuse)
 
 
 def _check(valid: bool, reason: str) -> None:
@@ -225,7 +331,7 @@ def _check(valid: bool, reason: str) -> None:
 
 def _check_times(campaign: CampaignRow, rows: Rows) -> None:
     times = [campaign.created, campaign.changed]
-    for table in ("batches", "rewards", "totals", "events"):
+    for table in ("batches", "rewards", "totals", "events", "estimates"):
         times += [row["at"] for row in rows[table]]
     _check(min(times) >= 0 and max(times) < MAX_TIME, "a time is not between 1970 and the year 5138")
 
@@ -233,17 +339,19 @@ def _check_times(campaign: CampaignRow, rows: Rows) -> None:
 def _snapshot(campaign: CampaignRow, exported: Mapping[str, Any]) -> PolicySnapshot:
     """Return the policy and the arms, which must match each other and the campaign's settings."""
     policy, origin = restore(exported["record"]), restore(exported["origin"])
-    names = arm_names(exported["names"])
     active = whole_numbers("active", exported["active"])
+    _check(isinstance(exported["names"], list), "names must be a list")
+    names = [arm_name(name) for name in exported["names"]]
     played = whole_numbers("played", exported["played"])
     ascending = bool((np.diff(active) > 0).all())
     _check(ascending and active.max() < len(names), "active must be ascending numbers of its arms")
+    arm_names([names[arm] for arm in active])
     _check(len(played) == len(names), "played must have one number per arm")
-    settings = campaign.policy, campaign.k, (campaign.low, campaign.high), campaign.direction
+    settings = campaign.policy, campaign.k, campaign.direction
     for each in (policy, origin):
-        own = each.name, each.k, each.reward_range, each.direction
-        _check(own == settings, "its policy does not match its settings")
+        _check((each.name, each.k, each.direction) == settings, "its policy does not match its settings")
         _check(not each.needs, f"{each.name} cannot run a campaign")
+    _check(policy.reward_range == (campaign.low, campaign.high), "its policy has another range of rewards")
     _check(policy.n_arms == len(active), "its policy has another number of arms than active")
     campaign.n_arms = policy.n_arms
     return PolicySnapshot(campaign.step, Roster(campaign.roster_version, names, active.tolist()), policy, played)
@@ -263,6 +371,12 @@ def _check_batches(campaign: CampaignRow, rows: Rows) -> None:
     size = {}
     for batch in sorted(rows["batches"], key=lambda batch: int(batch["first"])):
         _check(batch["first"] >= end and 1 <= batch["count"] <= 2**40, "its batches overlap")
+        _check(batch["group"] in range(len(GROUPS)), "a batch has a wrong group")
+        _check(batch["propensity"] is None or 0 <= batch["propensity"] <= 1, "a batch has a wrong propensity")
+        metadata, key = batch["metadata"], batch["key"]
+        _check(metadata is None or isinstance(_plain_json(metadata), dict), "metadata must be a dict")
+        _check(metadata is None or len(metadata) <= MAX_METADATA, "metadata is too long")
+        _check(key is None or len(key) <= MAX_LENGTH, "a key is too long")
         _check(0 <= batch["open"] <= batch["count"] and 0 <= batch["salt"] < 2**32, "a batch has a wrong count")
         _check(batch["open"] > 0 or batch["due"] is None, "a batch has all its rewards and is still due")
         end = batch["first"] + batch["count"]
@@ -294,15 +408,17 @@ def _check_plan(campaign: CampaignRow, snapshot: PolicySnapshot, rows: Rows, *, 
     policy, roster = snapshot.policy, snapshot.roster
     plan = sorted(rows["plans"], key=lambda row: int(row["row"]))
     _check([row["row"] for row in plan] == list(range(len(plan))), "the rows of its plan are not numbered")
+    rows_of_plan = campaign.plan_rows
     begin_plan(campaign, snapshot)
     if own:
         planned = [(subset_text(roster.to_numbers(subset)), times) for subset, times in policy.plan()]
     else:
-        planned = [(row["subset"], row["times"]) for row in plan if row["times"] > 0]
+        planned = [(row["subset"], row["times"]) for row in plan[: max(rows_of_plan, 0)]]
+        _check(all(times >= 0 for _, times in planned), "its plan is not its policy's")
         known = all(roster.to_indices(subset_from(subset)) is not None for subset, _ in planned)
         _check(bool(planned) and known, "its plan has retired arms")
         campaign.plan_rows, campaign.free = len(planned), sum(times for _, times in planned)
-        campaign.plan_plays = campaign.free
+        campaign.plan_plays = campaign.plan_total = campaign.free
     _check([(row["subset"], row["times"]) for row in plan[: len(planned)]] == planned, "its plan is not its policy's")
     in_flight: Counter[int] = Counter()
     for batch in rows["batches"]:
@@ -338,7 +454,7 @@ def _check_sums(campaign: CampaignRow, row: Mapping[str, Any]) -> None:
 def _check_history(campaign: CampaignRow, rows: Rows) -> None:
     _check(NARROWEST <= campaign.slot_width <= 1e9, "its history has a wrong slot_width")
     for bucket in rows["buckets"]:
-        _check(bucket["decided"] >= 0 and bucket["rewarded"] >= 0, "its history has a negative count")
+        _check(min(bucket["decided"], bucket["rewarded"], bucket["waited"]) >= 0, "its history has a negative count")
         _check(0 <= bucket["slot"] * campaign.slot_width < MAX_TIME, "its history has a wrong time")
     campaign.buckets = len(rows["buckets"])
     for table, name in (("buckets", "slot"), ("events", "number"), ("totals", "key")):

@@ -13,7 +13,9 @@ from typing import Any
 
 from sqlalchemy import Table, select
 
+from kofn.campaigns.groups import CONTROL, LEARNED
 from kofn.campaigns.learn import tell_rows
+from kofn.campaigns.options import options_from
 from kofn.campaigns.plan_rows import UNLEARNED, PlanRow
 from kofn.campaigns.rows import CampaignRow, Roster, subset_text
 from kofn.campaigns.schema import BATCHES, PLANS, REWARDS, ROSTERS, STATES, TOTALS
@@ -163,10 +165,16 @@ def _compare_counters(comparison: _Comparison, log: Log) -> None:
         "free": sum(max(0, each.times - each.count - each.in_flight) for each in planned),
         "observed": sum(each.count for each in log.plan if each.times != UNLEARNED),
     }
+    since = options_from(row.options).control_from
     if log.complete:
         counted["totalled"] = sum(total.count for total in log.totals)
         values = [*(reward.value for reward in log.rewards), *(total.total for total in log.totals)]
         comparison.same("total", row.total, sum(values, 0.0))
+        for group, stored in (("learned", LEARNED), ("control", CONTROL)):
+            compared = {batch.first for batch in batches if batch.group == stored and batch.first >= since}
+            theirs = [reward.value for reward in log.rewards if reward.first in compared]
+            counted[f"{group}_rewarded"] = len(theirs)
+            comparison.same(f"{group}_total", getattr(row, f"{group}_total"), sum(theirs, 0.0))
     for name, value in counted.items():
         comparison.same(name, getattr(row, name), value)
     rewarded = Counter(reward.first for reward in log.rewards)
@@ -229,9 +237,11 @@ def _sums(log: Log) -> Sums:
     return sums
 
 
-def _with_change(policy: Policy, roster: Roster, change: dict[str, int]) -> tuple[Policy, Roster]:
-    """Return the policy and its arms after one arm was added or retired."""
+def _with_change(policy: Policy, roster: Roster, change: dict[str, Any]) -> tuple[Policy, Roster]:
+    """Return the policy and its arms after one arm was added or retired, or its parameters were changed."""
     active = roster.active
+    if "params" in change:
+        return policy.with_params(**change["params"]), roster
     if "added" in change:
         return policy.with_arms(list(range(len(active))), 1), Roster(0, roster.names, [*active, change["added"]])
     keep = [index for index, arm in enumerate(active) if arm != change["retired"]]

@@ -14,6 +14,7 @@ import click
 from kofn import __version__
 from kofn.cli.backups import backup, restore
 from kofn.cli.campaigns import campaign
+from kofn.cli.decisions import decisions
 from kofn.cli.experiments import compare, suite
 from kofn.cli.options import (
     APPLICATIONS,
@@ -40,6 +41,7 @@ from kofn.cli.output import (
     resumable,
     show,
 )
+from kofn.cli.plan import plan
 from kofn.cli.replay import replay
 from kofn.cli.serve import serve, token
 
@@ -54,6 +56,7 @@ def cli(context: click.Context) -> None:
 
     \b
     kofn budget --arms 24 --k 5 --horizon 1e6   what will learning cost?
+    kofn plan --arms 24 --k 5 --base 2% --lift 10% --per-day 5000   how many days will it take?
     kofn run thompson --problem max --out run   one run, with a picture
     kofn compare thompson dart --problem max    which policy is best?
     kofn paper max-12                           reproduce a figure of the paper
@@ -304,7 +307,8 @@ def completion(shell: str) -> None:
     click.echo(kind(cli, {}, "kofn", "_KOFN_COMPLETE").source())
 
 
-for command in (backup, campaign, compare, replay, restore, serve, suite, token):
+campaign.add_command(decisions)
+for command in (backup, campaign, compare, plan, replay, restore, serve, suite, token):
     cli.add_command(command)
 
 
@@ -339,8 +343,13 @@ def main() -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
+MAX_MESSAGE = 1000
+"""Longest error in characters. The rest is left out: a message may repeat what a file contains."""
+
+
 def _refuse(message: str) -> int:
-    click.echo(f"kofn: {' '.join(message.split())}", err=True)
+    text = " ".join(message[: 2 * MAX_MESSAGE].split())
+    click.echo(f"kofn: {text if len(text) <= MAX_MESSAGE else text[:MAX_MESSAGE] + '...'}", err=True)
     return 2
 
 

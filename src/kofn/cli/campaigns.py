@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import re
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -57,6 +59,44 @@ def _open(name: str, store: str | None) -> Campaign:
     return Campaign.open(name, store=store)
 
 
+OPTIONS = (
+    click.option("--control", "control", multiple=True, metavar="ARM", help="Arm of the control group; repeatable."),
+    click.option("--uniform-control", is_flag=True, help="The control group gets random arms."),
+    click.option("--control-share", type=float, help="Share of the decisions for the control.  [default: 0.1]"),
+    click.option("--sticky", type=Duration(), help="How long a key keeps its arms, such as 30d."),
+    click.option(
+        "--outside",
+        type=click.Choice(["refuse", "clip", "widen"]),
+        help="What happens to rewards outside the range.  [default: refuse]",
+    ),
+    click.option("--stop-when", metavar="RULE", help='When it is ready: "loss<0.01", "value<500 over 100000".'),
+    click.option("--ship-when-ready/--no-ship-when-ready", default=None, help="Ship by itself when it is ready."),
+    click.option("--breaker/--no-breaker", default=None, help="Return to the control when learning certainly loses."),
+    click.option("--unit", help="Unit of the reward, such as EUR."),
+)
+"""The options that `create` and `configure` share."""
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a campaign, as one argument `options`."""
+
+    @wraps(command)
+    def wrapped(**given: Any) -> None:
+        uniform, control = given.pop("uniform_control"), given.pop("control")
+        if uniform and control:
+            raise click.UsageError("give --control or --uniform-control, not both")
+        options = {name: given.pop(name) for name in _OPTION_NAMES}
+        options["control"] = "uniform" if uniform else list(control) or None
+        command(options={name: value for name, value in options.items() if value is not None}, **given)
+
+    for option in reversed(OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped
+
+
+_OPTION_NAMES = ("control_share", "sticky", "outside", "stop_when", "ship_when_ready", "breaker", "unit")
+
+
 @campaign.command()
 @NAME
 @click.option("--arm", "arms", multiple=True, metavar="NAME", help="Name of an arm; repeatable.")
@@ -65,6 +105,7 @@ def _open(name: str, store: str | None) -> Campaign:
 @click.option(
     "--range", "reward_range", nargs=2, type=float, default=(0.0, 1.0), metavar="LOW HIGH", help="Range of rewards."
 )
+@click.option("--learn-range", is_flag=True, help="The range of rewards is not known: learn it.")
 @click.option("--minimize", is_flag=True, help="Rewards are costs: lower is better.")
 @click.option("--policy", default="thompson", show_default=True, help="Name of a policy; `kofn policies` lists them.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Parameter of the policy; repeatable.")
@@ -84,6 +125,7 @@ def _open(name: str, store: str | None) -> Campaign:
     show_default=True,
     help="Rewarded decisions to keep.",
 )
+@with_options
 @STORE
 @AS_JSON
 def create(
@@ -92,6 +134,7 @@ def create(
     arms_from: IO[str] | None,
     k: int,
     reward_range: tuple[float, float],
+    learn_range: bool,
     minimize: bool,
     policy: str,
     settings: tuple[str, ...],
@@ -99,6 +142,7 @@ def create(
     seed: int | None,
     expire_after: float,
     keep: int,
+    options: dict[str, Any],
     store: str | None,
     as_json: bool,
 ) -> None:
@@ -107,6 +151,7 @@ def create(
     \b
     kofn campaign create front --arm mug --arm tray --arm pan --k 2 --range 0 40
     kofn campaign create front --arms-from goods.txt --store postgresql://shop@db/shop
+    kofn campaign create front --arms-from goods.txt --control mug --control pan --k 2 --stop-when "loss<0.01"
     """
     from kofn.campaigns import Campaign
     from kofn.cli.stores import noting_new_store
@@ -119,12 +164,13 @@ def create(
             k,
             policy=policy,
             params=dict(map(setting, settings)) | ({} if horizon is None else {"horizon": horizon}),
-            reward_range=reward_range,
+            reward_range=None if learn_range else reward_range,
             direction="minimize" if minimize else "maximize",
             seed=seed,
             store=store,
             expire_after=expire_after,
             keep_decisions=keep,
+            **options,
         )
     if as_json:
         echo_json(made.summary().to_dict())
@@ -133,13 +179,14 @@ def create(
 
 
 @campaign.command("list")
+@click.option("--archived", is_flag=True, help="List the archived campaigns.")
 @STORE
 @AS_JSON
-def list_(store: str | None, as_json: bool) -> None:
-    """List the campaigns of a store."""
+def list_(archived: bool, store: str | None, as_json: bool) -> None:
+    """List the campaigns of a store. Archived ones are listed with --archived only."""
     from kofn.campaigns import campaigns
 
-    found = campaigns(store)
+    found = [each for each in campaigns(store) if (each.state == "archived") == archived]
     if as_json:
         echo_json([each.to_dict() for each in found])
         return
@@ -173,12 +220,15 @@ def _facts(known: CampaignInsight) -> Any:
     from rich.markup import escape  # names may contain markup
 
     at = known.summary
+    unit = f" {known.settings.unit}" if known.settings and known.settings.unit else ""
     worth = None if known.value is None else f"{known.value:.4g} ({known.low:.4g} to {known.high:.4g})"
     rows = {
         "state": f"{at.state}, {at.policy}, N = {at.arms:,}, K = {at.k:,}",
-        "best": escape(", ".join(known.best)),
+        "best": escape(", ".join(known.best)) if at.rewards else None,
         "probability of being best": None if known.probability_best is None else f"{known.probability_best:.0%}",
-        "expected loss per play": None if known.expected_loss is None else f"{known.expected_loss:.4g}",
+        "expected loss of shipping now": _loss(known, unit),
+        "ready to ship": None if known.stop is None else f"{'yes' if known.stop.ready else 'no'}: {known.stop.reason}",
+        "lift over control": _lift(known),
         "alarms": _alarms(known),
         "estimated reward": worth,
         "average reward so far": None if known.average is None else f"{known.average:.4g}",
@@ -188,10 +238,27 @@ def _facts(known: CampaignInsight) -> Any:
     return pairs(at.name, rows)
 
 
+def _loss(known: CampaignInsight, unit: str) -> str | None:
+    if known.expected_loss is None:
+        return None
+    month = known.plays_per_month
+    a_month = "" if month is None else f", about {known.expected_loss * month:,.4g}{unit} a month at this traffic"
+    return f"{known.expected_loss:.4g}{unit} a play{a_month}"
+
+
+def _lift(known: CampaignInsight) -> str | None:
+    if known.lift is None:
+        return None
+    if known.lift.difference is None:
+        return "no rewards of both groups yet"
+    limits = ("" if limit is None else f"{limit:+.4g}" for limit in (known.lift.low, known.lift.high))
+    return f"{known.lift.difference:+.4g} per play ({' to '.join(limits)})"
+
+
 def _alarms(known: CampaignInsight) -> str | None:
     if known.alarms is None:
         return None
-    return ", ".join(f"{alarm.kind} since {alarm.since:,} rewards" for alarm in known.alarms) or "none"
+    return "\n".join(f"{alarm.kind}: {alarm.message}; {alarm.advice}" for alarm in known.alarms) or "none"
 
 
 def _arms(known: CampaignInsight, most: int) -> Any:
@@ -211,17 +278,24 @@ def _arms(known: CampaignInsight, most: int) -> Any:
 @campaign.command()
 @NAME
 @click.option("--count", type=Count(), default=1, show_default=True, help="Number of decisions.")
+@click.option("--key", help="Key of the visitor or the call: the same key gets the same decisions.")
+@click.option("--metadata", metavar="JSON", help="A small JSON object that comes back in the export of decisions.")
 @STORE
 @AS_JSON
-def decide(name: str, count: int, store: str | None, as_json: bool) -> None:
+def decide(name: str, count: int, key: str | None, metadata: str | None, store: str | None, as_json: bool) -> None:
     """Make decisions: one line each, with the id and the arms, separated by tabs.
 
     \b
     kofn campaign decide front --count 100 --json
+    kofn campaign decide front --key visitor-42 --metadata '{"page": "home"}'
     """
-    decisions = _open(name, store).decide(count)
+    try:
+        given = None if metadata is None else json.loads(metadata)
+    except ValueError:
+        raise click.UsageError(f"--metadata must be a JSON object; got {metadata!r:.60}") from None
+    decisions = _open(name, store).decide(count, key=key, metadata=given)
     if as_json:
-        echo_json([{"id": each.id, "arms": each.arms} for each in decisions])
+        echo_json([{"id": each.id, "arms": each.arms, "group": each.group} for each in decisions])
     else:
         click.echo("\n".join("\t".join([each.id, *each.arms]) for each in decisions))
 
@@ -231,10 +305,17 @@ def decide(name: str, count: int, store: str | None, as_json: bool) -> None:
 @click.argument("id", required=False)
 @click.argument("value", type=float, required=False)
 @click.option("--from", "file", type=click.File(encoding="utf-8"), help="CSV file with lines ID,REWARD; - is stdin.")
+@click.option("--partial", is_flag=True, help="Record the others if some are refused, and exit with 1.")
 @STORE
 @AS_JSON
 def reward(
-    name: str, id: str | None, value: float | None, file: IO[str] | None, store: str | None, as_json: bool
+    name: str,
+    id: str | None,
+    value: float | None,
+    file: IO[str] | None,
+    partial: bool,
+    store: str | None,
+    as_json: bool,
 ) -> None:
     """Record the reward VALUE of the decision ID, or rewards from a file. Repeating it is harmless.
 
@@ -245,7 +326,10 @@ def reward(
     if (file is None) == (value is None):
         raise click.UsageError("give ID and VALUE, or --from with a CSV file of them")
     rewards = [(id or "", value or 0.0)] if file is None else _lines(file)
-    _echo_rewarded(_open(name, store).rewards(rewards), as_json)
+    rewarded = _open(name, store).rewards(rewards, partial=partial)
+    _echo_rewarded(rewarded, as_json)
+    if rewarded.refused:
+        raise SystemExit(1)
 
 
 def _lines(file: IO[str]) -> list[tuple[str, float]]:
@@ -270,6 +354,8 @@ def _echo_rewarded(rewarded: Rewarded, as_json: bool) -> None:
         if rewarded.forgotten:
             reason = "these decisions are no longer stored, so their rewards were not recorded"
             click.echo(f"forgotten {rewarded.forgotten:,}: {reason}", err=True)
+        for each in rewarded.refused:
+            click.echo(f"refused {each.id}: {each.reason}", err=True)
 
 
 @campaign.command("reward-total", context_settings=NEGATIVE)
@@ -332,19 +418,91 @@ def pause(name: str, store: str | None) -> None:
 @NAME
 @STORE
 def resume(name: str, store: str | None) -> None:
-    """Resume a paused campaign."""
+    """Resume a paused or shipped campaign: it decides and learns again."""
     _open(name, store).resume()
     click.echo(f"{name}: running")
 
 
 @campaign.command()
 @NAME
+@click.option("--arm", "arms", multiple=True, metavar="NAME", help="Arm to ship; repeatable.  [default: the best]")
+@click.option("--no-store", is_flag=True, help="Do not store decisions when they are made, but with their rewards.")
 @STORE
-def finish(name: str, store: str | None) -> None:
-    """Refuse decisions for good, and print the best subset."""
-    finished = _open(name, store)
-    finished.finish()
-    click.echo(f"{name}: finished; the best are {', '.join(finished.best())}")
+def ship(name: str, arms: tuple[str, ...], no_store: bool, store: str | None) -> None:
+    """Give everyone the best subset, or these arms, from now on. Rewards are still counted.
+
+    \b
+    kofn campaign ship front
+    """
+    shipped = _open(name, store)
+    shipped.ship(list(arms) or None, store=not no_store)
+    click.echo(f"{name}: shipped {', '.join(shipped.insight().shipped or [])}")
+
+
+@campaign.command()
+@NAME
+@STORE
+def stop(name: str, store: str | None) -> None:
+    """Refuse decisions for good, and print the best subset. Late rewards are still accepted."""
+    stopped = _open(name, store)
+    stopped.stop()
+    click.echo(f"{name}: stopped; the best are {', '.join(stopped.best())}")
+
+
+@campaign.command()
+@NAME
+@STORE
+def archive(name: str, store: str | None) -> None:
+    """Refuse decisions and rewards for good, and leave the list. All data is kept."""
+    _open(name, store).archive()
+    click.echo(f"{name}: archived")
+
+
+@campaign.command()
+@NAME
+@click.option("--range", "reward_range", nargs=2, type=float, metavar="LOW HIGH", help="A wider range of rewards.")
+@click.option("--half-life", type=Count(), help="Plays after which a reward counts half.")
+@click.option("--no-half-life", is_flag=True, help="All rewards count alike.")
+@click.option("--guarantee/--no-guarantee", default=None, help="Compare arms directly, so that decisions are proved.")
+@click.option("--no-control", is_flag=True, help="No control any more.")
+@click.option("--no-stop-rule", is_flag=True, help="No stop rule any more.")
+@click.option("--expire-after", type=Duration(), help="When a decision without a reward is planned again.")
+@click.option("--keep", "keep_decisions", type=Count(least=0), help="Rewarded decisions to keep.")
+@with_options
+@STORE
+@AS_JSON
+def configure(
+    name: str,
+    no_half_life: bool,
+    no_control: bool,
+    no_stop_rule: bool,
+    options: dict[str, Any],
+    store: str | None,
+    as_json: bool,
+    **more: Any,
+) -> None:
+    """Change settings of the campaign NAME while it runs, and show them all. What was learned is kept.
+
+    \b
+    kofn campaign configure front --half-life 20000
+    kofn campaign configure front --control mug --control pan --control-share 0.2
+    """
+    changes = options | {key: value for key, value in more.items() if value is not None}
+    changes |= {"half_life": None} if no_half_life else {}
+    changes |= {"control": None} if no_control else {}
+    changes |= {"stop_when": None, "ship_when_ready": False} if no_stop_rule else {}
+    found = _open(name, store)
+    settings = (found.configure(**changes) if changes else found.settings()).to_dict()
+    if as_json:
+        echo_json(settings)
+    else:
+        show(pairs(name, {key.replace("_", " "): _setting(value) for key, value in settings.items()}))
+
+
+def _setting(value: Any) -> str | None:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(str, value)) if isinstance(value, list) else None if value in (None, "") else str(value)
 
 
 @campaign.command()
@@ -363,14 +521,19 @@ def delete(name: str, yes: bool, store: str | None) -> None:
 @campaign.command()
 @NAME
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="File to write.  [default: stdout]")
+@click.option("--with-secret", is_flag=True, help="Include the secret key, so that decisions in flight stay valid.")
 @STORE
-def export(name: str, out: Path | None, store: str | None) -> None:
-    """Write the campaign NAME as JSON: its policy, decisions, rewards and history.
+def export(name: str, out: Path | None, with_secret: bool, store: str | None) -> None:
+    """Write the whole campaign NAME as JSON, to move it: `kofn campaign import` reads the file.
+
+    Without the secret key, the imported campaign refuses rewards of decisions that were made before. A file with the
+    key is secret. For analysis, `kofn campaign decisions` writes a table.
 
     \b
     kofn campaign export front --out front.json
+    kofn campaign export front --with-secret --out front.json
     """
-    text = json.dumps(_open(name, store).export(), allow_nan=False)
+    text = json.dumps(_open(name, store).export(with_secret=with_secret), allow_nan=False)
     if out is None:
         click.echo(text)
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,19 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("log", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--subset", "subsets", multiple=True, metavar="ARMS", help='Evaluate this subset: "1 4 8"; repeatable.')
+@click.option(
+    "--subset",
+    "subsets",
+    multiple=True,
+    metavar="ARMS",
+    help='Evaluate this subset: "1 4 8", or names separated by commas; repeatable.',
+)
 @click.option("--uniform", is_flag=True, help="All subsets were equally likely.")
+@click.option(
+    "--adaptive/--no-adaptive",
+    default=None,
+    help="Whether choices depended on earlier rewards.  [default: only in an export of a campaign]",
+)
 @click.option("--arms", type=Count(), help="N, the number of arms, if the last ones were never played.")
 @click.option("--top", type=Count(), default=10, show_default=True, help="Subsets to show if no --subset is given.")
 @click.option("--minimize", is_flag=True, help="Smaller rewards are better.")
@@ -32,6 +44,7 @@ def replay(
     log: Path,
     subsets: tuple[str, ...],
     uniform: bool,
+    adaptive: bool | None,
     arms: int | None,
     top: int,
     minimize: bool,
@@ -42,34 +55,72 @@ def replay(
 ) -> None:
     """Evaluate a LOG of past decisions: estimate what subsets earn, or replay a policy on it.
 
-    LOG is a CSV file with the columns subset (arms separated by spaces), reward and, unless the choices were uniform,
-    propensity (the probability with which the subset was chosen).
+    LOG is a file that `kofn campaign decisions` wrote, or any CSV, JSON lines or Parquet file with the columns subset
+    (arms separated by spaces), reward and, unless the choices were uniform, propensity (the probability with which the
+    subset was chosen). Rows without a reward are skipped.
 
     \b
+    kofn campaign decisions front --out log.csv; kofn replay log.csv
     kofn replay log.csv --uniform                       the best subsets, with errors
     kofn replay log.csv --subset "1 4 8"                one subset
     kofn replay log.csv --uniform --policy thompson     what a policy would have earned
     """
     from kofn.logs import Log, evaluate, evaluate_all
 
-    past = Log.read(log, uniform=uniform, n_arms=arms)
+    past = Log.read(log, uniform=uniform, n_arms=arms, adaptive=adaptive)
     if policy is not None:
         result = _replayed(policy, dict(setting(each) for each in settings), past, minimize, seed)
-        if as_json:
-            echo_json(result.to_dict())
-        else:
-            show(_replay_table(result, past))
+        _report(as_json, result.to_dict(), _replay_table(result, past), _skipped(past))
         return
+    left_out = 0
     if subsets:
-        found, of = [evaluate(past, past.subset_of_names(each.split())) for each in subsets], len(subsets)
+        found, of = [evaluate(past, past.subset_of_names(_arms(each))) for each in subsets], len(subsets)
     else:
         every = evaluate_all(past)
+        left_out = len(past.groups.subsets) - len(every)
         found, of = (every[::-1] if minimize else every)[:top], len(every)
+    rows = [_values(each, past, of) for each in found]
+    notes = _adaptive_notes(left_out) if past.adaptive else []
+    if of > 1:
+        notes.append(f"The intervals hold for all {of:,} subsets at once, with 95 % confidence.")
+    _report(as_json, rows, (_means if past.adaptive else _table)(found, past, of), _skipped(past), notes)
+
+
+def _report(as_json: bool, values: Any, table: Table, skipped: Sequence[str], notes: Sequence[str] = ()) -> None:
+    """Print a table with notes, or JSON; then what was skipped is on stderr."""
     if as_json:
-        echo_json([{**each.to_dict(), "interval": list(each.dr.interval(of=of)), "of": of} for each in found])
-        return
-    note = f"The intervals hold for all {of:,} subsets at once, with 95 % confidence." if of > 1 else ""
-    show(_table(found, past, of), note)
+        echo_json(values)
+        for note in skipped:
+            click.echo(f"kofn: note: {note}", err=True)
+    else:
+        show(table, *skipped, *notes)
+
+
+def _values(each: Evaluation, log: Log, of: int) -> dict[str, Any]:
+    """Return the evaluation of a subset for JSON."""
+    more = {"interval": list(each.estimate.interval(of=of)), "of": of, "arms": [log.name(arm) for arm in each.subset]}
+    return each.to_dict() | more
+
+
+def _arms(text: str) -> list[str]:
+    """Return the arms of an option: separated by commas, or by spaces if it has no comma."""
+    return [arm.strip() for arm in text.split(",")] if "," in text else text.split()
+
+
+def _skipped(log: Log) -> list[str]:
+    """Return what was left out, as sentences."""
+    notes = [f"Skipped {log.unrewarded:,} rows without a reward."] if log.unrewarded else []
+    if log.propensity is not None and (unknown := int((~log.known).sum())):
+        notes.append(f"{unknown:,} plays have no propensity: they count for means only.")
+    return notes
+
+
+def _adaptive_notes(left_out: int) -> list[str]:
+    notes = []
+    if left_out:
+        notes.append(f"{left_out:,} subsets with too few plays are left out.")
+    notes.append("The policy learned meanwhile, so the mean is right only if rewards do not depend on time.")
+    return notes
 
 
 def _replayed(policy: str, params: dict[str, Any], log: Log, minimize: bool, seed: int) -> Replayed:
@@ -84,17 +135,33 @@ def _replayed(policy: str, params: dict[str, Any], log: Log, minimize: bool, see
 
 
 def _replay_table(result: Replayed, log: Log) -> Table:
+    from rich.markup import escape  # names may contain markup
+
     rows = {
         "used": f"{result.plays:,} of {result.events:,} plays",
         "mean reward": f"{result.mean:.4g} ± {result.error:.2g}",
         "mean reward of the log": f"{log.rewards.mean():.4g}",
-        "found": " ".join(map(log.name, result.final)),
-        "not in the rest of the log": " ".join(map(log.name, result.unmatched)),
+        "found": escape(log.label(result.final)),
+        "not in the rest of the log": escape(log.label(result.unmatched)),
     }
     return pairs(f"{result.policy} replayed on the log", rows)
 
 
+def _means(found: list[Evaluation], log: Log, of: int) -> Table:
+    """Return the table of an adaptive log."""
+    from rich.markup import escape
+
+    title = f"{log!r}, mean reward {log.rewards.mean():.4g}"[1:].replace(">", "")
+    table = new_table(title, "subset", "plays", "mean", "95 % low", "high")
+    for each in found:
+        limits = (f"{limit:.3g}" for limit in each.mean.interval(of=of))
+        table.add_row(escape(log.label(each.subset)), f"{each.plays:,}", _cell(each.mean), *limits)
+    return table
+
+
 def _table(found: list[Evaluation], log: Log, of: int) -> Table:
+    from rich.markup import escape
+
     title = f"{log!r}, mean reward {log.rewards.mean():.4g}"[1:].replace(">", "")
     table = new_table(
         title, "subset", "plays", "doubly robust", "95 % low", "high", "self-normalised", "inverse prop.", "weight"
@@ -102,7 +169,7 @@ def _table(found: list[Evaluation], log: Log, of: int) -> Table:
     for each in found:
         low, high = each.dr.interval(of=of)
         table.add_row(
-            " ".join(map(log.name, each.subset)),
+            escape(log.label(each.subset)),
             f"{each.plays:,}",
             _cell(each.dr),
             f"{low:.3g}",

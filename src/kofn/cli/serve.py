@@ -44,6 +44,25 @@ MIB = 1024 * 1024
     multiple=True,
     help="Address of a proxy whose X-Forwarded-For and X-Forwarded-Proto are believed; repeatable.",
 )
+@click.option(
+    "--allow-origin",
+    "origins",
+    metavar="ORIGIN",
+    multiple=True,
+    help="Origin of web pages that may decide and reward, such as https://shop.example; repeatable.",
+)
+@click.option(
+    "--browser-rate",
+    type=click.IntRange(0, 1_000_000),
+    default=300,
+    show_default=True,
+    help="Most requests per minute of one address with tokens of scope browser, per process; 0 for any number.",
+)
+@click.option(
+    "--webhook",
+    metavar="URL",
+    help="Post events such as ready, shipped and alarm to this URL; KOFN_WEBHOOK_SECRET signs them.",
+)
 @click.option("--root-path", default="", metavar="PATH", help="Path under which a proxy serves it, such as /kofn.")
 @click.option(
     "--wait-for-store",
@@ -68,6 +87,9 @@ def serve(
     max_batch: int,
     max_connections: int,
     proxies: tuple[str, ...],
+    origins: tuple[str, ...],
+    browser_rate: int,
+    webhook: str | None,
     root_path: str,
     wait_for_store: float,
     log_format: str,
@@ -97,7 +119,7 @@ def serve(
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: for small matrices, more threads are slower
     from kofn.cli.stores import new_file
     from kofn.service import logs, server
-    from kofn.service.settings import Settings, is_loopback, prefix, proxy_address
+    from kofn.service.settings import Settings, is_loopback, prefix, proxy_address, web_origin, webhook_url
     from kofn.service.tokens import token_hash
 
     settings = Settings(
@@ -107,6 +129,9 @@ def serve(
         max_batch=max_batch,
         max_connections=max_connections,
         trusted_proxies=tuple(map(proxy_address, proxies)),
+        allow_origins=tuple(map(web_origin, origins)),
+        browser_rate=browser_rate,
+        webhook=webhook and webhook_url(webhook),
         root_path=prefix(root_path),
         log_format=log_format,
         access_log=access_log,
@@ -142,6 +167,7 @@ def token() -> None:
     \b
     kofn token create dashboard --scope read
     kofn token create shop --scope decide --campaign front-page --expires 30d
+    kofn token create page --scope browser --campaign front-page --expires 90d
     kofn token revoke 2
     """
 
@@ -150,10 +176,11 @@ def token() -> None:
 @click.argument("name")
 @click.option(
     "--scope",
-    type=click.Choice(["read", "decide", "full"]),
+    type=click.Choice(["browser", "read", "decide", "full"]),
     default="full",
     show_default=True,
-    help="read: look only; decide: also make decisions and report rewards; full: everything.",
+    help="browser: only make decisions and report rewards, for a web page, which everyone can read; read: look only; "
+    "decide: both; full: everything.",
 )
 @click.option("--campaign", metavar="NAME", help="Limit the token to one campaign.")
 @click.option(

@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import cached_property, partial
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
 import httpx
 
+from kofn.campaign_settings import ChangedSettings, CreationSettings
 from kofn.client import calls
 from kofn.client.background import AsyncBackground, log, remember
 from kofn.client.calls import Call
 from kofn.client.reward_sender_async import AsyncRewardSender
 from kofn.client.stock import OnError, Refill, Stock
 from kofn.core import Unreachable, whole
-from kofn.responses import CampaignInsight, Decision, Event, OpenDecision, Point, Rewarded, Summary, Verification
+from kofn.responses import (
+    CampaignInsight,
+    Decision,
+    Estimate,
+    Event,
+    LoggedDecision,
+    OpenDecision,
+    Point,
+    Rewarded,
+    Settings,
+    Summary,
+    Verification,
+)
 
 T = TypeVar("T")
 
@@ -94,6 +107,31 @@ class AsyncClient:
             await asyncio.sleep(delay)
             attempt += 1
 
+    async def stream(self, call: Call[T]) -> AsyncIterator[T]:
+        """Yield what each line of a streamed response has. The request is retried until the response begins."""
+        begun, attempt = time.monotonic(), 0
+        while True:
+            response: httpx.Response | None = None
+            try:
+                async with self._http.stream(call.method, call.path, params=call.query) as response:
+                    if response.is_success:
+                        async for line in response.aiter_lines():
+                            yield calls.read_line(call, line)
+                        return
+                    await response.aread()
+            except httpx.TransportError as error:
+                if response is not None and response.is_success:
+                    raise calls.interrupted(error, self._http.base_url) from error
+                if time.monotonic() > begun + self._retry_for:
+                    raise calls.unreachable(error, self._http.base_url) from error
+            delay = calls.retry_delay(attempt, response)
+            if response is not None and (
+                response.status_code not in calls.RETRY_STATUSES or time.monotonic() + delay > begun + self._retry_for
+            ):
+                raise calls.response_error(response)
+            await asyncio.sleep(delay)
+            attempt += 1
+
     async def flush(self) -> Rewarded:
         """Send the rewards in the buffer, and return how many were recorded since the last flush.
 
@@ -127,12 +165,12 @@ class AsyncClient:
         """Return the campaign of that name, without a request: its methods raise NoSuchCampaign if there is none."""
         return AsyncRemoteCampaign(self, name)
 
-    async def campaigns(self) -> list[Summary]:
-        """Return the summaries of all campaigns, ordered by name."""
+    async def campaigns(self, *, archived: bool = False) -> list[Summary]:
+        """Return the summaries of all campaigns, or of the archived ones, ordered by name."""
         found: dict[str, Summary] = {}
         offset = 0
         while True:
-            page, count = await self.send(calls.list_campaigns(offset))
+            page, count = await self.send(calls.list_campaigns(offset, archived=archived))
             found |= {each.name: each for each in page}  # a campaign created meanwhile shifts the pages
             offset += len(page)
             if not page or offset >= count:
@@ -143,25 +181,9 @@ class AsyncClient:
         name: str,
         arms: Sequence[str],
         k: int = 5,
-        *,
-        policy: str | None = None,
-        params: Mapping[str, Any] | None = None,
-        reward_range: tuple[float, float] | None = None,
-        direction: Literal["maximize", "minimize"] | None = None,
-        seed: int | None = None,
-        expire_after: timedelta | float | None = None,
-        keep_decisions: int | None = None,
+        **settings: Unpack[CreationSettings],
     ) -> AsyncRemoteCampaign:
-        """Create a campaign. The defaults are those of `Campaign.create`."""
-        settings = {
-            "policy": policy,
-            "params": params,
-            "reward_range": reward_range,
-            "direction": direction,
-            "seed": seed,
-            "expire_after": expire_after,
-            "keep_decisions": keep_decisions,
-        }
+        """Create a campaign, with the settings and defaults of `Campaign.create`."""
         created = await self.send(calls.create(name, arms, k, settings))
         return self.campaign(created.name)
 
@@ -224,20 +246,25 @@ class AsyncRemoteCampaign:
         self._client, self.name = client, name
 
     @overload
-    async def decide(self, *, key: str | None = None) -> Decision: ...
+    async def decide(self, *, key: str | None = None, metadata: Mapping[str, Any] | None = None) -> Decision: ...
     @overload
-    async def decide(self, count: int, *, key: str | None = None) -> list[Decision]: ...
-    async def decide(self, count: int | None = None, *, key: str | None = None) -> Decision | list[Decision]:
+    async def decide(
+        self, count: int, *, key: str | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> list[Decision]: ...
+    async def decide(
+        self, count: int | None = None, *, key: str | None = None, metadata: Mapping[str, Any] | None = None
+    ) -> Decision | list[Decision]:
         """Return the next decision, or a list of `count` decisions.
 
         The same `key` returns the same decisions. Without one the client sends a random key, so that its own retries
-        never ask for more decisions than you get. With `prefetch`, one decision without a key comes from the stock.
+        never ask for more decisions than you get. `metadata`, a small dict, comes back in the export of decisions. With
+        `prefetch`, one decision without a key and metadata comes from the stock.
         """
-        if count is None and key is None and self._client._prefetch:
+        if count is None and key is None and metadata is None and self._client._prefetch:
             decision = self._client._from_stock(self.name)
             if decision is not None:
                 return decision
-        decisions = await self._client.send(calls.decide(self.name, 1 if count is None else count, key))
+        decisions = await self._client.send(calls.decide(self.name, 1 if count is None else count, key, metadata))
         return decisions[0] if count is None else decisions
 
     async def reward(self, id: str, value: float) -> Rewarded:
@@ -247,15 +274,21 @@ class AsyncRemoteCampaign:
         """
         return await self.rewards([(id, value)])
 
-    async def rewards(self, rewards: Mapping[str, float] | Iterable[tuple[str, float]]) -> Rewarded:
+    async def rewards(
+        self,
+        rewards: Mapping[str, float] | Iterable[tuple[str, float]],
+        *,
+        partial: bool = False,
+    ) -> Rewarded:
         """Report rewards of decisions, as {id: reward} or pairs. The batch is recorded completely or not at all.
 
-        With `buffer`, they are sent later, and each one is recorded or refused on its own.
+        With `partial`, the others are recorded if some are refused; the response lists those. With `buffer`, they are
+        sent later, and each one is recorded or refused on its own.
         """
         if self._client._sender:
             calls.campaign_path(self.name)
             return self._client._sender.add(self.name, rewards)
-        return await self._client.send(calls.rewards(self.name, rewards))
+        return await self._client.send(calls.rewards(self.name, rewards, partial=partial))
 
     async def reward_total(
         self, arms: Sequence[str], count: int, total: float, squares: float | None = None, *, key: str | None = None
@@ -291,6 +324,21 @@ class AsyncRemoteCampaign:
         read = calls.read_list("decisions", OpenDecision)
         return await self._client.send(calls.get(self.name, "decisions", read=read, limit=limit))
 
+    def decisions(self, *, rewarded: bool = False, since: datetime | None = None) -> AsyncIterator[LoggedDecision]:
+        """Yield the stored decisions, oldest first, while they arrive; `rewarded` and `since` as in `Campaign`.
+
+        Raises Unreachable if the connection breaks before the last one.
+        """
+        return self._client.stream(calls.decisions(self.name, rewarded=rewarded, since=since))
+
+    async def estimates(self) -> list[Estimate]:
+        """Return what the policy estimated after its updates, oldest first: the expected loss, and arms' effects."""
+        return await self._client.send(calls.get(self.name, "estimates", read=calls.read_list("estimates", Estimate)))
+
+    async def settings(self) -> Settings:
+        """Return the settings that `configure` changes."""
+        return await self._client.send(calls.get(self.name, "settings", read=Settings.from_dict))
+
     async def verify(self) -> Verification:
         """Rebuild the policy and the counters from the log of rewards, and compare them with the store.
 
@@ -298,13 +346,19 @@ class AsyncRemoteCampaign:
         """
         return await self._client.send(calls.get(self.name, "verify", read=Verification.from_dict))
 
-    async def export(self) -> dict[str, Any]:
-        """Return the whole campaign as plain values, ready for JSON."""
-        found: dict[str, Any] = await self._client.send(calls.get(self.name, "export", read=calls.read_json))
+    async def export(self, *, with_secret: bool = False) -> dict[str, Any]:
+        """Return the whole campaign as plain values, ready for JSON; `with_secret` as in `Campaign.export`."""
+        given = True if with_secret else None
+        call = calls.get(self.name, "export", read=calls.read_json, with_secret=given)
+        found: dict[str, Any] = await self._client.send(call)
         return found
 
+    async def configure(self, **settings: Unpack[ChangedSettings]) -> Settings:
+        """Change settings while the campaign runs, and return them all; `kofn.responses.Settings` describes them."""
+        return await self._client.send(calls.configure(self.name, settings))
+
     async def add_arm(self, name: str) -> None:
-        """Add an arm. What was learned about the other arms is kept."""
+        """Add an arm, or bring a retired one back. What was learned about the other arms is kept."""
         await self._client.send(calls.change(self.name, "arms", body={"name": name}))
 
     async def retire_arm(self, name: str) -> None:
@@ -316,12 +370,24 @@ class AsyncRemoteCampaign:
         await self._stop_playing(calls.change(self.name, "pause", idempotent=True))
 
     async def resume(self) -> None:
-        """Resume a paused campaign."""
+        """Learn again after `pause` or `ship`."""
         await self._client.send(calls.change(self.name, "resume", idempotent=True))
 
-    async def finish(self) -> None:
-        """Finish the campaign permanently. It makes no more decisions, but still accepts rewards."""
-        await self._stop_playing(calls.change(self.name, "finish", idempotent=True))
+    async def ship(self, arms: Sequence[str] | None = None, *, store: bool = True) -> None:
+        """Give everyone the best subset, or these arms, from now on. Rewards are still counted; `resume` undoes it.
+
+        With `store=False`, decisions are not stored when they are made, but with their rewards.
+        """
+        body = {"arms": None if arms is None else list(arms), "store": store}
+        await self._stop_playing(calls.change(self.name, "ship", body=body, idempotent=True))
+
+    async def stop(self) -> None:
+        """Stop the campaign permanently. It makes no more decisions, but still accepts rewards."""
+        await self._stop_playing(calls.change(self.name, "stop", idempotent=True))
+
+    async def archive(self) -> None:
+        """Archive the campaign permanently: it leaves the list, and takes no more rewards. Its data is kept."""
+        await self._stop_playing(calls.change(self.name, "archive", idempotent=True))
 
     async def delete(self) -> None:
         """Delete the campaign with all its data."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import random
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
@@ -17,7 +18,7 @@ import httpx
 from kofn import __version__, core
 from kofn.core import BadInput, BadReward, KofnError, NoSuchCampaign, NotAllowed, Unreachable
 from kofn.core.checks import campaign_name, reward_number, shown
-from kofn.responses import Decision, Response, Rewarded, Summary
+from kofn.responses import Decision, LoggedDecision, Response, Rewarded, Settings, Summary
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Response)
@@ -74,6 +75,11 @@ def may_retry(call: Call[Any], error: httpx.TransportError) -> bool:
 def unreachable(error: Exception, url: object) -> Unreachable:
     """Return the error that is raised when no attempt got a response."""
     return Unreachable(f"the service at {url} does not respond: {str(error) or type(error).__name__}")
+
+
+def interrupted(error: Exception, url: object) -> Unreachable:
+    """Return the error that is raised when a streamed response ends early."""
+    return Unreachable(f"the response of the service at {url} ended early: {str(error) or type(error).__name__}")
 
 
 def not_sent(error: Exception) -> BadInput:
@@ -150,25 +156,55 @@ def get(name: str, *rest: str, read: Callable[[Any], T], **query: Any) -> Call[T
     return Call("GET", campaign_path(name, *rest), read, query=given)
 
 
+def decisions(name: str, *, rewarded: bool, since: datetime | None) -> Call[LoggedDecision]:
+    """Read the stored decisions, as a stream of JSON lines: `read` returns the decision of a line."""
+    query = {
+        "format": "jsonl",
+        "rewarded": "true" if rewarded else None,
+        "since": None if since is None else iso(since),
+    }
+    return get(name, "decisions", "export", read=LoggedDecision.from_dict, **query)
+
+
+def iso(time: datetime) -> str:
+    """Return a time as text. A time without a zone is in UTC."""
+    return (time if time.tzinfo else time.replace(tzinfo=UTC)).isoformat()
+
+
+def read_line(call: Call[T], line: str) -> T:
+    """Return the result that a line of a streamed response has, or raise Unreachable."""
+    try:
+        return call.read(json.loads(line))
+    except (ValueError, KeyError, TypeError) as error:
+        raise Unreachable(f"the response to {call.method} {call.path} is not one of kofn: {error!r:.200}") from error
+
+
 def change(name: str, *rest: str, method: str = "POST", body: Any = None, idempotent: bool = False) -> Call[None]:
     """Change a campaign, without a result."""
     return Call(method, campaign_path(name, *rest), read_nothing, body, idempotent=idempotent)
 
 
-def list_campaigns(offset: int) -> Call[tuple[list[Summary], int]]:
+def list_campaigns(offset: int, *, archived: bool = False) -> Call[tuple[list[Summary], int]]:
     """Read one page of the campaigns, and the number of all campaigns."""
     read = read_list("campaigns", Summary)
-    query = {"limit": PAGE_SIZE, "offset": offset}
+    query: dict[str, Any] = {"limit": PAGE_SIZE, "offset": offset} | ({"state": "archived"} if archived else {})
     return Call("GET", "/api/campaigns", lambda body: (read(body), int(body["count"])), query=query)
 
 
 def create(name: str, arms: Sequence[str], k: int, settings: Mapping[str, Any]) -> Call[Summary]:
     """Create a campaign. Not idempotent: a repeated request would fail because the name is taken."""
-    given = {key: value for key, value in settings.items() if value is not None}
-    if isinstance(given.get("expire_after"), timedelta):
-        given["expire_after"] = given["expire_after"].total_seconds()
-    body = {"name": name, "arms": list(arms), "k": k} | given
+    body = {"name": name, "arms": list(arms), "k": k} | plain_settings(settings)
     return Call("POST", "/api/campaigns", Summary.from_dict, body, idempotent=False)
+
+
+def configure(name: str, settings: Mapping[str, Any]) -> Call[Settings]:
+    """Change settings of a campaign."""
+    return Call("PATCH", campaign_path(name, "settings"), Settings.from_dict, plain_settings(settings))
+
+
+def plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings for JSON: durations in seconds."""
+    return {key: value.total_seconds() if isinstance(value, timedelta) else value for key, value in settings.items()}
 
 
 def import_(exported: Mapping[str, Any], name: str | None) -> Call[Summary]:
@@ -176,15 +212,21 @@ def import_(exported: Mapping[str, Any], name: str | None) -> Call[Summary]:
     return Call("POST", "/api/import", Summary.from_dict, {"campaign": dict(exported), "name": name}, idempotent=False)
 
 
-def decide(name: str, count: int, key: str | None = None) -> Call[list[Decision]]:
+def decide(
+    name: str, count: int, key: str | None = None, metadata: Mapping[str, Any] | None = None
+) -> Call[list[Decision]]:
     """Ask for decisions. Without a key the request gets a random one, so that a retry returns the same decisions."""
-    body = {"count": count, "key": uuid.uuid4().hex if key is None else key}
+    body: dict[str, Any] = {"count": count, "key": uuid.uuid4().hex if key is None else key}
+    body |= {} if metadata is None else {"metadata": dict(metadata)}
     return Call("POST", campaign_path(name, "decisions"), read_list("decisions", Decision), body)
 
 
-def rewards(name: str, given: Mapping[str, float] | Iterable[tuple[str, float]]) -> Call[Rewarded]:
+def rewards(
+    name: str, given: Mapping[str, float] | Iterable[tuple[str, float]], *, partial: bool = False
+) -> Call[Rewarded]:
     """Report rewards. The service records each one once."""
-    body = {"rewards": [{"id": id, "reward": value} for id, value in reward_pairs(given)]}
+    body: dict[str, Any] = {"rewards": [{"id": id, "reward": value} for id, value in reward_pairs(given)]}
+    body |= {"partial": True} if partial else {}
     return Call("POST", campaign_path(name, "rewards"), Rewarded.from_dict, body)
 
 

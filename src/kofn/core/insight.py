@@ -22,7 +22,8 @@ class Insight:
     An arm's effect is the change in the best subset's reward if the arm takes the place of one at the boundary.
     `probability_best` is the probability that `best()` is the best subset. `expected_loss` is the loss per play of
     stopping now: how much less `best()` earns than the best subset, on average over the posterior; at least 0 in either
-    direction. `alarms` lists what contradicts the estimates; None if the policy has no alarms. All rewards are in the
+    direction. `loss_high` is a limit of that loss, which a stop rule compares with its threshold; None while arms have
+    few plays. `alarms` lists what contradicts the estimates; None if the policy has no alarms. All rewards are in the
     user's range.
     """
 
@@ -35,6 +36,7 @@ class Insight:
     probability_best: float
     expected_loss: float | None = None
     alarms: tuple[Alarm, ...] | None = None
+    loss_high: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -44,6 +46,7 @@ class Insight:
             "high": self.high,
             "probability_best": self.probability_best,
             "expected_loss": self.expected_loss,
+            "loss_high": self.loss_high,
             "alarms": None if self.alarms is None else [alarm._asdict() for alarm in self.alarms],
             "arms": [
                 {"effect": effect, "low": low, "high": high}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
+from numpy.typing import NDArray
 
 from kofn.core.checks import FloatArray, IntArray, Subset
 from kofn.core.plan import Plan, Tally
@@ -22,7 +25,7 @@ class OpenPlan:
         self.plan = plan
         self.size = plan.plays
         self.remaining = self.size
-        self.observed = Tally.zeros(len(plan), plan.subsets.shape[1] if arms else None)
+        self._places = plan.subsets.shape[1] if arms else None
         self.rows: dict[Subset, list[int]] = {}  # rows of the subsets handed out, or of all subsets if `indexed`
         self.indexed = False
         self.fillers = fillers  # fillers in flight; they may outlive the plan
@@ -30,9 +33,19 @@ class OpenPlan:
         self.unplanned: dict[Subset, list[float]] = {}  # count, total, squares
         self.release()
 
+    @cached_property
+    def observed(self) -> Tally:
+        """The rewards of each row so far."""
+        return Tally.zeros(len(self.plan), self._places)
+
+    @cached_property
+    def in_flight(self) -> NDArray[np.int64]:
+        """The plays of each row that are in flight."""
+        return np.zeros(len(self.plan), np.int64)
+
     def release(self) -> None:
         """Forget which plays are in flight, so that they are handed out again."""
-        self.in_flight = np.zeros(len(self.plan), np.int64)  # per row
+        vars(self).pop("in_flight", None)
         self.available = self.remaining  # neither in flight nor observed
         self.queue: list[int] = []  # rows of this round, last first
 

@@ -16,6 +16,8 @@ from kofn.core.errors import BadReward, BadTally
 ROUNDING = 1e-9
 """Relative slack for totals that were added up in floating point."""
 
+_COUNTS, _NUMBERS = np.dtype(np.int64), np.dtype(float)
+
 
 @dataclass(frozen=True, eq=False)
 class Plan:
@@ -90,8 +92,11 @@ class Tally:
     arms: FloatArray | None = None
 
     def __post_init__(self) -> None:
-        for name, kinds, dtype in (("count", "iu", np.int64), ("total", "iuf", float), ("squares", "iuf", float)):
-            array = np.asarray(getattr(self, name))
+        for name, kinds, dtype in (("count", "iu", _COUNTS), ("total", "iuf", _NUMBERS), ("squares", "iuf", _NUMBERS)):
+            given = getattr(self, name)
+            if isinstance(given, np.ndarray) and given.dtype == dtype:
+                continue
+            array = np.asarray(given)
             if array.dtype.kind not in kinds and array.size:
                 kind = "whole numbers" if kinds == "iu" else "numbers"
                 raise BadTally(f"a tally's {name} must be {kind}, one per row, not {array!r}")
@@ -133,20 +138,21 @@ class Tally:
             self.arms[:] += other.arms
 
 
-def check_tally(tally: Tally, plan: Plan, observed: Tally, low: float, high: float) -> None:
+def check_tally(tally: Tally, plan: Plan, observed: Tally | None, low: float, high: float) -> None:
     """Raise BadTally for counts above what is remaining, BadReward for sums that no rewards in the range can have."""
+    remaining = plan.times if observed is None else plan.times - observed.count
     n, total, squares = tally.count, tally.total, tally.squares
     rows = (len(plan),)
     if not n.shape == total.shape == squares.shape == rows:
         raise BadTally(f"a tally must have one row for each of the {rows[0]} rows of the plan; got shape {n.shape}")
-    remaining = plan.times - observed.count
     size = max(abs(low), abs(high))
-    slack = ROUNDING * size * n
-    most = (low + high) * total - low * high * n  # since (x - low)(high - x) >= 0
+    slack = (ROUNDING * size * size) * n
     fits = (n >= 0) & (n <= remaining)
-    fits &= (total >= low * n - slack) & (total <= high * n + slack)
-    slack *= size
-    fits &= (squares <= most + slack) & (n * squares >= total * total - n * slack)
+    if size > high - low:  # else it follows from the squares, up to rounding
+        fits &= total >= (low - ROUNDING * size) * n
+        fits &= total <= (high + ROUNDING * size) * n
+    fits &= squares - slack <= (low + high) * total - (low * high) * n  # since (x - low)(high - x) >= 0
+    fits &= n * (squares + slack) >= total * total
     if not fits.all():
         row = int(np.argmin(fits))
         subset = plan.subset(row)

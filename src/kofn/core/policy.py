@@ -121,6 +121,10 @@ class Policy(ABC):
         del keep, added
         raise BadInput(f"{self.name} needs a fixed set of arms; use thompson to add or retire arms")
 
+    def with_params(self, **changes: Any) -> Self:
+        """Return a policy with other parameters, such as `reward_range`, that keeps what this one has learned."""
+        raise BadInput(f"{self.name} cannot change {', '.join(changes)} while it runs; use thompson")
+
     @abstractmethod
     def _next(self) -> Plan:
         """Return the next plan. It depends on the learned state only: calling twice returns the same plan."""
@@ -318,14 +322,21 @@ class Policy(ABC):
     def _finish_plan(self) -> None:
         """Learn from the open plan, and open the next one."""
         now = self._open_plan
-        self._learn(*(now.played() if now.unplanned else (now.plan, now.observed)))
+        self._learn_from(*(now.played() if now.unplanned else (now.plan, now.observed)))
+
+    def _learn_from(self, plan: Plan, tally: Tally) -> None:
+        self._learn(plan, tally)
         self.updates += 1
         self._begin()
 
     def _observe(self, tally: Tally) -> None:
         """Count a checked tally in [0, 1]; learn if it completes the plan."""
+        n = int(tally.count.sum())
+        self.plays += n
+        if n == self._open_plan.size == self._open_plan.remaining:  # the whole plan at once
+            self._learn_from(self._open_plan.plan, tally)
+            return
         self._open_plan.observe(tally)
-        self.plays += int(tally.count.sum())
         if self._open_plan.complete:
             self._finish_plan()
 
@@ -368,8 +379,9 @@ class Policy(ABC):
             raise BadTally(
                 f"{self.name} needs the rewards of single arms: give the tally their totals, Tally(..., arms=...)"
             )
-        observed = self._open_plan.observed if plan is None else Tally.zeros(len(plan))
-        check_tally(tallies, plan or self._open_plan.plan, observed, low, high)
+        now = self._open_plan
+        observed = now.observed if plan is None and now.remaining < now.size else None
+        check_tally(tallies, plan or now.plan, observed, low, high)
         n, total, squares = tallies.count, tallies.total, tallies.squares
         arms = tallies.arms if "arms" in self.needs else None
         if (low, high) != (0.0, 1.0):

@@ -1,21 +1,23 @@
 """A log: past decisions, their rewards, and the probability of each decision.
 
-The file is comma-separated, with a header and a row per play::
+The file is comma-separated, with a header and a row per play (or JSON lines or Parquet, with the same columns)::
 
     subset,reward,propensity
     3 7 12,0.25,0.004
     1 7 9,1,0.004
 
 A subset is K arms separated by spaces: numbers from 0, or names. The propensity is the probability with which that
-whole subset was chosen. The column may be left out if all subsets were equally likely.
+whole subset was chosen. The column may be left out if all subsets were equally likely. `kofn campaign decisions` writes
+such a file; its column `arms` has the names of numbered arms.
 """
 
 from __future__ import annotations
 
 import csv
+import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,6 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kofn.core import BadInput, Direction, FloatArray, IntArray, Seed, Subset, check_sizes, generator, subset_of, whole
+from kofn.core.checks import shown
+from kofn.logs.files import read_rows
 from kofn.problems.base import AbstractProblem
 
 if TYPE_CHECKING:
@@ -31,6 +35,12 @@ if TYPE_CHECKING:
 
 _MOST_DEVIATIONS = 6.0
 """Standard deviations by which an arm's count may differ from a uniform log's. Beyond 6, once in a billion per arm."""
+
+MAX_ARMS = 1_000_000
+"""Limit on the numbers of arms in a file. A log keeps a name for each number."""
+
+_EXPORT = {"id", "group", "reward", "rewarded_at", "propensity"}
+"""Columns by which an export of a campaign's decisions is recognised."""
 
 
 class Groups(NamedTuple):
@@ -50,7 +60,9 @@ class Log:
     >>> len(log), log.n_arms, log.k, len(log.groups.subsets)
     (6000, 4, 2, 6)
 
-    `propensity` is None if it is not known how subsets were chosen. Such a log can be played, but not evaluated.
+    `propensity` is None if it is not known how subsets were chosen, and NaN for plays of which that is not known. A log
+    is `adaptive` if the choices depended on earlier rewards, as those of a campaign do: not every subset was possible
+    in every play. `unrewarded` counts rows that were left out because they had no reward.
     """
 
     subsets: IntArray
@@ -58,6 +70,8 @@ class Log:
     propensity: FloatArray | None
     n_arms: int
     names: tuple[str, ...] = field(default=())
+    adaptive: bool = False
+    unrewarded: int = 0
 
     def __post_init__(self) -> None:
         plays = len(self.rewards)
@@ -68,7 +82,7 @@ class Log:
             wrong = int(np.argmin(np.isfinite(self.rewards)))
             raise BadInput(f"rewards must be finite numbers; play {wrong} has {self.rewards[wrong]}")
         propensity = np.ones(1) if self.propensity is None else self.propensity
-        if not (fine := (propensity > 0) & (propensity <= 1)).all():
+        if not (fine := (propensity > 0) & (propensity <= 1) | np.isnan(propensity)).all():
             wrong = int(np.argmin(fine))
             raise BadInput(f"a propensity must be above 0 and at most 1; play {wrong} has {propensity[wrong]:g}")
 
@@ -80,27 +94,28 @@ class Log:
         uniform: bool = False,
         n_arms: int | None = None,
         columns: Sequence[str] = ("subset", "reward", "propensity"),
+        adaptive: bool | None = None,
     ) -> Log:
-        """Read a log from a CSV file; `uniform=True` declares that all subsets were equally likely.
+        """Read a log from a CSV, JSON lines or Parquet file; `uniform=True` if all subsets were equally likely.
 
         `columns` are the names of the three columns. Give `n_arms` if the last of the numbered arms were never played.
+        Rows without a reward are left out, and counted. An export of a campaign is `adaptive`; say so for other logs
+        whose choices depended on earlier rewards.
         """
-        with Path(path).open(newline="", encoding="utf-8") as file:
-            rows = csv.DictReader(file)
-            have = rows.fieldnames or []
-            if missing := [name for name in columns[:2] if name not in have]:
-                raise BadInput(f"{path} has no column {missing[0]!r}; it has: {', '.join(have) or 'none'}")
-            known = columns[2] in have
-            arms, rewards, propensity = [], [], []
-            for line, row in enumerate(rows, start=2):
-                arms.append((row[columns[0]] or "").split())
-                rewards.append(_number(row[columns[1]], columns[1], path, line))
-                if known:
-                    propensity.append(_number(row[columns[2]], columns[2], path, line))
-        if not rewards:
-            raise BadInput(f"{path} has a header but no plays")
-        numbered, names = _numbered(arms, n_arms, path)
-        log = cls(numbered, np.array(rewards), np.array(propensity) if known else None, len(names), names)
+        have, rows = read_rows(path, columns[:2])
+        plays = _Plays(columns, known=columns[2] in have, named="arms" in have)
+        for where, row in rows:
+            plays.add(row, f"{path}, {where}")
+        if not plays.rewards:
+            left_out = (
+                f"{plays.unrewarded:,} plays, but none with a reward" if plays.unrewarded else "a header but no plays"
+            )
+            raise BadInput(f"{path} has {left_out}")
+        numbered, names = _numbered(plays.arms, n_arms, path, plays.names)
+        propensity = np.array(plays.propensity)
+        given = None if not plays.known or np.isnan(propensity).all() else propensity
+        is_adaptive = set(have) >= _EXPORT if adaptive is None else adaptive
+        log = cls(numbered, np.array(plays.rewards), given, len(names), names, is_adaptive, plays.unrewarded)
         return log.as_uniform() if uniform else log
 
     @classmethod
@@ -115,7 +130,7 @@ class Log:
 
     def as_uniform(self) -> Log:
         """Return the log with the propensities of uniform choice, 1 / C(N, K); refuse if its plays contradict that."""
-        if self.propensity is not None and np.ptp(self.propensity) > 0:
+        if self.propensity is not None and np.nanmax(self.propensity) > np.nanmin(self.propensity):
             raise BadInput("the propensities of the log differ, so its choices were not uniform: leave out uniform")
         seen, expected = np.bincount(self.subsets.ravel(), minlength=self.n_arms), self.k / self.n_arms
         z = (seen - len(self) * expected) / math.sqrt(len(self) * expected * (1 - expected))
@@ -126,16 +141,24 @@ class Log:
                 f"{len(self) * expected:,.0f} are expected. Give the log a column of propensities"
             )
         propensity = math.exp(-_log_subsets(self.n_arms, self.k))
-        return Log(self.subsets, self.rewards, np.full(len(self), propensity), self.n_arms, self.names)
+        return replace(self, propensity=np.full(len(self), propensity), adaptive=False)
 
     def write(self, path: str | Path) -> None:
-        """Write the log to a CSV file that `read` reads."""
+        """Write the log to a CSV file that `read` reads. Names with spaces are written into a separate column."""
+        spaced = any(" " in name for name in self.names)
         with Path(path).open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["subset", "reward"] + ["propensity"] * (self.propensity is not None))
+            writer.writerow(["subset", "reward"] + ["propensity"] * (self.propensity is not None) + ["arms"] * spaced)
             for at, (arms, reward) in enumerate(zip(self.subsets.tolist(), self.rewards.tolist(), strict=True)):
-                propensity = [] if self.propensity is None else [repr(float(self.propensity[at]))]
-                writer.writerow([" ".join(map(self.name, arms)), repr(reward), *propensity])
+                row = [" ".join(map(str if spaced else self.name, arms)), repr(reward)]
+                if self.propensity is not None:
+                    row.append("" if np.isnan(self.propensity[at]) else repr(float(self.propensity[at])))
+                writer.writerow([*row, json.dumps([self.name(arm) for arm in arms])] if spaced else row)
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """Which plays have a known propensity."""
+        return np.zeros(len(self), bool) if self.propensity is None else ~np.isnan(self.propensity)
 
     @property
     def k(self) -> int:
@@ -160,12 +183,17 @@ class Log:
         """Return the name of an arm in the file."""
         return self.names[arm] if self.names else str(arm)
 
+    def label(self, subset: Iterable[int]) -> str:
+        """Return the names of a subset's arms, separated by spaces, or by commas if names have spaces."""
+        names = [self.name(arm) for arm in subset]
+        return (", " if any(" " in name for name in self.names) else " ").join(names)
+
     def subset_of_names(self, arms: Iterable[Any]) -> Subset:
-        """Return the subset of the arms with these names; arms without names are given by number."""
+        """Return the subset of the arms with these names or numbers."""
         given = [str(arm) for arm in arms]
-        number = {self.name(arm): arm for arm in range(self.n_arms)}
+        number = {str(arm): arm for arm in range(self.n_arms)} | {self.name(arm): arm for arm in range(self.n_arms)}
         if unknown := [arm for arm in given if arm not in number]:
-            raise BadInput(f"the log has no arm {unknown[0]!r}")
+            raise BadInput(f"the log has no arm {shown(unknown[0])}")
         return subset_of([number[arm] for arm in given], self.n_arms, self.k)
 
     def problem(self, *, direction: Direction = "maximize") -> LoggedProblem:
@@ -178,31 +206,90 @@ class Log:
         return f"<log of {len(self):,} plays, {self.k} of {self.n_arms} arms>"
 
 
-def _number(text: str | None, column: str, path: str | Path, line: int) -> float:
+class _Plays:
+    """The plays of a file, row by row."""
+
+    def __init__(self, columns: Sequence[str], *, known: bool, named: bool) -> None:
+        self.columns, self.known, self._named = columns, known, named
+        self.arms: list[list[str]] = []
+        self.rewards: list[float] = []
+        self.propensity: list[float] = []
+        self.names: dict[str, str] = {}  # of arms that the file numbers and names
+        self.unrewarded = 0
+
+    def add(self, row: Mapping[str, Any], here: str) -> None:
+        subset, reward, propensity = self.columns
+        if _is_missing(row.get(reward)):
+            self.unrewarded += 1
+            return
+        arms = _words(row.get(subset))
+        k = len(self.arms[0]) if self.arms else len(arms)
+        if len(set(arms)) != k or len(arms) != k or not k:
+            raise BadInput(f"{here}: a subset has {max(k, 1)} different arms, as in the first play; got {shown(arms)}")
+        self.arms.append(arms)
+        self.rewards.append(_number(row[reward], reward, here))
+        if self.known:
+            given = row.get(propensity)
+            self.propensity.append(math.nan if _is_missing(given) else _number(given, propensity, here))
+        if self._named:
+            self.names.update(zip(arms, _names(row.get("arms"), k, here), strict=True))
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or value == "" or (isinstance(value, float) and math.isnan(value))
+
+
+def _words(subset: Any) -> list[str]:
+    """Return the arms of a subset, which a file has as text or as a list."""
+    return [str(arm) for arm in subset] if isinstance(subset, list | tuple) else str(subset or "").split()
+
+
+def _names(given: Any, k: int, here: str) -> list[str]:
+    """Return the names of the arms of a play, which a file has as a list or as JSON."""
     try:
-        return float(text or "")
+        names = json.loads(given) if isinstance(given, str) else given
     except ValueError:
-        raise BadInput(f"{path}, line {line}: {column} must be a number, not {text!r}") from None
+        names = None
+    if not (isinstance(names, list) and len(names) == k and all(isinstance(name, str) for name in names)):
+        raise BadInput(f"{here}: arms must be a JSON list of {k} names; got {shown(given)}")
+    return names
 
 
-def _numbered(arms: list[list[str]], n_arms: int | None, path: str | Path) -> tuple[IntArray, tuple[str, ...]]:
+def _number(value: Any, column: str, here: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise BadInput(f"{here}: {column} must be a number, not {shown(value)}") from None
+
+
+def _numbered(
+    arms: list[list[str]], n_arms: int | None, path: str | Path, known: Mapping[str, str]
+) -> tuple[IntArray, tuple[str, ...]]:
     """Return the arms of each play as sorted numbers, and the name of each number."""
-    k = len(arms[0])
-    for line, row in enumerate(arms, start=2):
-        if len(set(row)) != k or len(row) != k or not k:
-            raise BadInput(f"{path}, line {line}: a subset has {max(k, 1)} different arms, as in line 2; got {row}")
     used = {arm for row in arms for arm in row}
     if all(arm.isdecimal() for arm in used):
-        most = max(map(int, used)) + 1
+        most = max(int(arm[:20]) for arm in used) + 1
+        if most > MAX_ARMS:
+            raise BadInput(f"{path} has arm {shown(most - 1)}: number arms from 0, below {MAX_ARMS:,}")
         if n_arms is not None and n_arms < most:
             raise BadInput(f"{path} has arm {most - 1}, but n_arms={n_arms} numbers arms from 0 to {n_arms - 1}")
-        names = tuple(map(str, range(n_arms or most)))
-        return np.sort(np.array([[int(arm) for arm in row] for row in arms], np.int64), axis=1), names
+        named = _distinct([known.get(str(arm), str(arm)) for arm in range(n_arms or most)])
+        return np.sort(np.array([[int(arm) for arm in row] for row in arms], np.int64), axis=1), named
     names = tuple(sorted(used))
     if n_arms is not None and n_arms != len(names):
         raise BadInput(f"{path} has {len(names)} named arms, but n_arms={n_arms} was given: leave it out")
     number = {arm: at for at, arm in enumerate(names)}
     return np.sort(np.array([[number[arm] for arm in row] for row in arms], np.int64), axis=1), names
+
+
+def _distinct(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names, with the number of an arm whose name an earlier one has: it was retired and is back."""
+    found: dict[str, None] = {}
+    for number, name in enumerate(names):
+        while name in found:
+            name = f"{name} ({number})"
+        found[name] = None
+    return tuple(found)
 
 
 def _log_subsets(n_arms: int, k: int) -> float:

@@ -8,7 +8,14 @@ Play t of the log earned r_t, and its subset was chosen with probability p_t. Th
   for any model if the propensities are right; the better the model, the less noise. Each half of the log is compared
   with a model that was fitted to the other half.
 
-All three need plays of S. Without any, there is no estimate.
+All three need plays of S. Without any, there is no estimate. The first and the last are right only if S was possible in
+every play. A log is adaptive if that is not so, as that of a campaign, whose plan has some subsets and not others. Then
+
+- the mean of the rewards of S is right, if rewards do not depend on time: whatever the choice of S depended on, the
+  reward of S has the same distribution. It uses no propensities. Its interval is wider than usual: a subset that was
+  unlucky gets no more plays, so the number of plays depends on the rewards, as if one had stopped at a bad moment.
+- the self-normalised estimate is right in the limit, but where a few plays have most of the weight, its error is
+  understated.
 """
 
 from __future__ import annotations
@@ -32,6 +39,12 @@ _RIDGE = 1.0
 _FOLDS = 2
 """Parts of the log, each evaluated with a model that is fitted to the others."""
 
+_POOLED = 20
+"""Weight of the variance within all subsets in that of a subset, in plays. A larger value makes the errors of means of
+few plays more alike. Without it, a subset that earned nothing in its few plays would have an error of 0."""
+_INTENDED_PLAYS = 50
+"""Plays for which intervals of adaptive logs are the narrowest. A higher value makes those of fewer plays wider."""
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -47,8 +60,31 @@ class Estimate:
 
 
 @dataclass(frozen=True)
+class AnytimeEstimate(Estimate):
+    """The mean of a number of plays, with an interval that is valid at any time.
+
+    It holds, to within the normal approximation, although the number of plays depended on their rewards: a
+    normal-mixture boundary, as in `kofn.evidence.lift`.
+    """
+
+    plays: int
+
+    def interval(self, level: float = 0.95, of: int = 1) -> tuple[float, float]:
+        """Return a confidence interval; with `of=n`, n such intervals hold at once (Bonferroni)."""
+        evidence = -2 * math.log((1 - level) / of)
+        spread = self.plays * (evidence + math.log1p(evidence)) / _INTENDED_PLAYS
+        reach = self.error * math.sqrt((1 + 1 / spread) * (evidence + math.log1p(spread)))
+        return self.value - reach, self.value + reach
+
+
+@dataclass(frozen=True)
 class Evaluation:
-    """The estimates for one subset. `weight` is 1 to within its error if the propensities are right."""
+    """The estimates for one subset, and `mean`, the average reward of its plays.
+
+    `weight` is 1 to within its error if the propensities are right and the subset was possible in every play. In an
+    adaptive log it is the share of plays in which it was possible; NaN, like the other estimates but the mean, if fewer
+    than two plays have a propensity.
+    """
 
     subset: Subset
     plays: int
@@ -56,11 +92,23 @@ class Evaluation:
     ips: Estimate
     snips: Estimate
     dr: Estimate
+    mean: Estimate
+    adaptive: bool = False
+
+    @property
+    def estimate(self) -> Estimate:
+        """The estimate to use: the mean in an adaptive log, else the doubly robust one."""
+        return self.mean if self.adaptive else self.dr
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, ready for JSON."""
-        estimates = {name: vars(getattr(self, name)) for name in ("weight", "ips", "snips", "dr")}
-        return {"subset": list(self.subset), "plays": self.plays, **estimates}
+        """Plain values, ready for JSON; None for NaN."""
+        estimates = {name: _plain(getattr(self, name)) for name in ("weight", "ips", "snips", "dr", "mean")}
+        return {"subset": list(self.subset), "plays": self.plays, **estimates, "adaptive": self.adaptive}
+
+
+def _plain(estimate: Estimate) -> dict[str, float | None]:
+    numbers = {"value": estimate.value, "error": estimate.error}
+    return {name: None if math.isnan(number) else number for name, number in numbers.items()}
 
 
 def evaluate(log: Log, subset: Iterable[int]) -> Evaluation:
@@ -75,7 +123,7 @@ def evaluate(log: Log, subset: Iterable[int]) -> Evaluation:
     subset = subset_of(subset, log.n_arms, log.k)
     sums = _Sums(log)
     match = np.flatnonzero((log.groups.subsets == subset).all(axis=1))
-    plays = int(log.groups.plays[match[0]]) if match.size else 0
+    plays = int(sums.plays[match[0]]) if match.size else 0
     if plays < 2:
         guess = float(np.mean([model @ _features(subset, log.n_arms) for model in sums.models]))
         raise BadInput(
@@ -88,55 +136,82 @@ def evaluate(log: Log, subset: Iterable[int]) -> Evaluation:
 
 
 def evaluate_all(log: Log) -> list[Evaluation]:
-    """Return the estimates for every subset with at least two plays, the largest doubly robust value first.
+    """Return the estimates for every subset with at least two plays, the largest value first.
+
+    Of an adaptive log, only subsets with at least ten plays, if there are any: the others were hardly tried, and one of
+    them often has the largest mean by luck.
 
     The largest of many estimates is biased upwards: use intervals that hold for all of them (`Estimate.interval`).
     """
     sums = _Sums(log)
-    found = [sums.evaluation(int(row)) for row in np.flatnonzero(log.groups.plays >= 2)]
+    fewest = FEWEST if log.adaptive and sums.plays.max() >= FEWEST else 2
+    found = [sums.evaluation(int(row)) for row in np.flatnonzero(sums.plays >= fewest)]
     if not found:
         raise BadInput("the log has no subset with two plays, so no estimate has an error: a longer log is needed")
-    return sorted(found, key=lambda each: -each.dr.value)
+    return sorted(found, key=lambda each: -each.estimate.value)
 
 
 class _Sums:
-    """Sums over the plays of each subset in each half of the log; all estimates are computed from them."""
+    """Sums over the plays of each subset in each half of the log; all estimates are computed from them.
+
+    `plays` counts those of each subset that its estimate uses.
+    """
 
     def __init__(self, log: Log) -> None:
-        if log.propensity is None:
+        if log.propensity is None and not log.adaptive:
             raise BadInput(
                 "the log has no propensities: give it a column with the probability of each choice, or pass "
                 "uniform=True if all subsets were equally likely"
             )
         self._log = log
-        fold = np.arange(len(log)) % _FOLDS
-        self._n = np.bincount(fold, minlength=_FOLDS).astype(float)
-        self.models = [_fitted(log, fold != each) for each in range(_FOLDS)]
-        cell, weight, r = log.groups.which * _FOLDS + fold, 1 / log.propensity, log.rewards
-        size = len(log.groups.subsets) * _FOLDS
+        known, which, r = log.known, log.groups.which, log.rewards
+        fold = np.maximum(np.cumsum(known) - 1, 0) % _FOLDS  # plays without a propensity belong to no fold
+        self._n = np.bincount(fold[known], minlength=_FOLDS).astype(float)
+        fitted_to = known if known.any() else ~known
+        self.models = [_fitted(log, fitted_to & (fold != each)) for each in range(_FOLDS)]
+        weight = np.zeros(len(log))
+        weight[known] = 1 / log.propensity[known] if log.propensity is not None else 0.0
+        cell, size = which * _FOLDS + fold, len(log.groups.subsets) * _FOLDS
         # For each subset and fold, the sums of w, w r, w^2, w^2 r, w^2 r^2.
         sums = [np.bincount(cell, weight**i * r**j, size) for i, j in ((1, 0), (1, 1), (2, 0), (2, 1), (2, 2))]
         self._sums = np.stack(sums).reshape(5, -1, _FOLDS)
+        self._known = np.bincount(which, known).astype(np.int64)
+        self.plays = log.groups.plays if log.adaptive else self._known
+        self._means = np.bincount(which, r) / log.groups.plays
+        self._deviations = np.bincount(which, (r - self._means[which]) ** 2)
+        self._pooled = float(self._deviations.sum() / max((log.groups.plays - 1).sum(), 1))
 
     def evaluation(self, row: int) -> Evaluation:
         log = self._log
-        arms, plays = log.groups.subsets[row], int(log.groups.plays[row])
+        subset, plays = tuple(log.groups.subsets[row].tolist()), int(log.groups.plays[row])
+        weight, ips, snips, dr = self._weighted(row) if self._known[row] >= 2 else (_UNKNOWN,) * 4
+        return Evaluation(subset, plays, weight, ips, snips, dr, self._mean(row, plays), log.adaptive)
+
+    def _mean(self, row: int, plays: int) -> Estimate:
+        variance = (self._deviations[row] + _POOLED * self._pooled) / (plays - 1 + _POOLED)
+        value, error = float(self._means[row]), math.sqrt(variance / plays)
+        return AnytimeEstimate(value, error, plays) if self._log.adaptive else Estimate(value, error)
+
+    def _weighted(self, row: int) -> tuple[Estimate, Estimate, Estimate, Estimate]:
+        """Return the mean weight, and the estimates by inverse propensity, self-normalised and doubly robust."""
         w, wr, ww, wwr, wwrr = self._sums[:, row]
-        n, features = self._n, _features(tuple(arms.tolist()), log.n_arms)
+        plays, n = self._known[row], self._n
         total = float(n.sum())
+        features = _features(tuple(self._log.groups.subsets[row].tolist()), self._log.n_arms)
         q = np.array([model @ features for model in self.models])
         gain = wr - q * w  # the sum of w (r - q); below, of its squares
         squares = wwrr - 2 * q * wwr + q * q * ww
         ratio = float(wr.sum() / w.sum())
         spread = float((wwrr - 2 * ratio * wwr + ratio**2 * ww).sum())
-        return Evaluation(
-            tuple(arms.tolist()),
-            plays,
-            weight=_mean(w.sum(), ww.sum(), total),
-            ips=_mean(wr.sum(), wwrr.sum(), total),
-            snips=Estimate(ratio, math.sqrt(max(spread, 0.0) * plays / (plays - 1)) / float(w.sum())),
-            dr=_in_folds(q, gain, squares, n),
+        return (
+            _mean(w.sum(), ww.sum(), total),
+            _mean(wr.sum(), wwrr.sum(), total),
+            Estimate(ratio, math.sqrt(max(spread, 0.0) * plays / (plays - 1)) / float(w.sum())),
+            _in_folds(q, gain, squares, n),
         )
+
+
+_UNKNOWN = Estimate(math.nan, math.nan)
 
 
 def _mean(total: float, squares: float, n: float) -> Estimate:
@@ -188,8 +263,10 @@ def _warn(log: Log, found: Evaluation) -> None:
     named = _names(log, found.subset)
     if found.plays < FEWEST:
         _thin(f"the log has only {found.plays} plays of {named}: the standard error is unreliable")
-    elif found.snips.error == 0:
+    elif (found.mean if found.adaptive else found.snips).error == 0:
         _thin(f"all {found.plays} plays of {named} have the same reward: the error of 0 is not meaningful")
+    if found.adaptive:
+        return
     if abs(found.weight.value - 1) > 6 * max(found.weight.error, 1e-12) and found.plays >= FEWEST:
         _thin(
             f"the propensities of {named} do not match the log: the mean weight should be 1, but is "

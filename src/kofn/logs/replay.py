@@ -3,11 +3,12 @@
 The policy asks for a subset. Logged plays are skipped until one has that subset, and the policy is told its reward. If
 the log's choices were uniformly random, the rewards have the distribution that the policy would have seen. If they were
 made with other, known probabilities p, a play is used with probability p_min / p, which makes the log uniform again. In
-both cases rewards must not depend on time.
+both cases rewards must not depend on time. Plays whose probability is not known are left out.
 """
 
 from __future__ import annotations
 
+import warnings
 from bisect import bisect_left
 from collections import defaultdict
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from kofn.core import BadInput, Policy, Seed, Subset, generator
+from kofn.core import BadInput, Policy, Seed, Subset, ThinLogWarning, generator
 from kofn.logs.log import Log
 
 __all__ = ["Replayed", "replay"]
@@ -54,8 +55,15 @@ def replay(policy: Policy, log: Log, seed: Seed = None) -> Replayed:
     One logged play in C(N, K) is used, so the log must be that much longer than the replay.
     """
     _check_fit(policy, log)
+    if log.adaptive:
+        message = (
+            "the log is of a policy that learned, so some subsets are rare in it, and the replay may end early. A "
+            "campaign with a uniform control gives a better log"
+        )
+        warnings.warn(message, ThinLogWarning, stacklevel=2)
     rng, positions = generator(seed), _positions(log)
-    rewards, propensity = log.rewards.tolist(), np.asarray(log.propensity)
+    used = log.known
+    rewards, propensity = log.rewards[used].tolist(), np.asarray(log.propensity)[used]
     keep = None if np.ptp(propensity) == 0 else propensity.min() / propensity
     at, earned = 0, []
     while True:
@@ -69,17 +77,17 @@ def replay(policy: Policy, log: Log, seed: Seed = None) -> Replayed:
     if not earned:
         raise BadInput(
             f"the log has no play of {asked}, which {policy.name} asks for first: nothing can be replayed. One play in "
-            f"C(N, K) of a uniform log is used, and this log has {len(log):,} plays"
+            f"C(N, K) of a uniform log is used, and this log has {len(rewards):,} plays"
         )
     paid = np.array(earned)
     error = float(paid.std(ddof=1) / len(paid) ** 0.5) if len(paid) > 1 else float("inf")
-    return Replayed(policy.name, len(paid), len(log), float(paid.mean()), error, policy.best(), asked)
+    return Replayed(policy.name, len(paid), len(rewards), float(paid.mean()), error, policy.best(), asked)
 
 
 def _positions(log: Log) -> dict[Subset, list[int]]:
     """Return the positions of each subset in the log."""
     found: dict[Subset, list[int]] = defaultdict(list)
-    for at, arms in enumerate(log.subsets.tolist()):
+    for at, arms in enumerate(log.subsets[log.known].tolist()):
         found[tuple(arms)].append(at)
     return found
 

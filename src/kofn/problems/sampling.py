@@ -121,7 +121,7 @@ class CountSampler:
         if len(values) == 1:
             return times * values[0], times * values[0] ** 2
         few = times <= self._few_plays
-        if not few.any():
+        if not (self._few_plays and few.any()):
             counts = rng.multinomial(times, self._distribution(subsets))
             return counts @ values, counts @ (values * values)
         total, squares = np.empty(len(times)), np.empty(len(times))
@@ -199,9 +199,9 @@ def poisson_binomial(p: FloatArray) -> FloatArray:
     if k > LARGE_K:
         return np.concatenate([_poisson_binomial_by_halves(p[part]) for part in blocks(rows, 4 * k)])
     pmf = np.zeros((k + 1, rows))  # counts first, so that every step works on contiguous slices
-    pmf[0] = 1
     p, q = p.T, 1 - p.T
-    for j in range(k):
+    pmf[0], pmf[1] = q[0], p[0]
+    for j in range(1, k):
         more = pmf[: j + 1] * p[j]
         pmf[: j + 1] *= q[j]
         pmf[1 : j + 2] += more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,12 +13,13 @@ from fastapi import FastAPI
 from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.staticfiles import StaticFiles
 from starlette.concurrency import run_in_threadpool
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kofn import __version__
 from kofn.campaigns import store_at
 from kofn.service.auth import Authenticator
 from kofn.service.context import Context
+from kofn.service.cross_origin import CrossOrigin, preflight_router
 from kofn.service.errors import UnexpectedErrors, add_error_handlers
 from kofn.service.fast_path import FastPath
 from kofn.service.head_requests import HeadRequests
@@ -30,6 +32,9 @@ from kofn.service.openapi import complete_openapi
 from kofn.service.root_path import RootPath
 from kofn.service.routes import api_router
 from kofn.service.settings import Settings
+from kofn.service.snippet import snippet_router
+from kofn.service.watch import BackgroundLoop, Watcher
+from kofn.service.webhook import POLL_SECONDS, SECRET, Webhook
 
 COMPRESS_FROM = 16_384
 """Smallest response, in bytes, that is compressed. Lower values compress batches of decisions, which costs time."""
@@ -48,11 +53,11 @@ def app_from_environment() -> FastAPI:
 class Service(FastAPI):
     """The application: the most frequent requests take the fast path, all others the framework's."""
 
-    fast_path: FastPath
+    entrance: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
-        await self.fast_path(scope, receive, send)
+        await self.entrance(scope, receive, send)
 
 
 def make_app(settings: Settings | None = None) -> FastAPI:
@@ -64,8 +69,13 @@ def make_app(settings: Settings | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         context.live.stop_on_signals()
+        loops = _background_loops(context)
+        for each in loops:
+            each.start()
         yield
         context.live.stop()
+        for each in loops:
+            await run_in_threadpool(each.stop)
         await run_in_threadpool(store.close)
 
     app = Service(
@@ -77,7 +87,8 @@ def make_app(settings: Settings | None = None) -> FastAPI:
         redoc_url=None,
         lifespan=lifespan,
     )
-    app.fast_path = FastPath(app, super(Service, app).__call__, settings)
+    fast_path = FastPath(app, super(Service, app).__call__, settings)
+    app.entrance = CrossOrigin(fast_path, settings) if settings.allow_origins else fast_path
     app.state.settings, app.state.context = settings, context
     app.state.authenticator = Authenticator(store, settings)
     app.state.readiness = Readiness(store)
@@ -86,6 +97,8 @@ def make_app(settings: Settings | None = None) -> FastAPI:
     app.include_router(api_router)
     app.include_router(metrics_router)
     app.include_router(health_router)
+    app.include_router(preflight_router)
+    app.include_router(snippet_router)
     _add_dashboard(app)
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESS_FROM, compresslevel=1)
     app.add_middleware(UnexpectedErrors)
@@ -95,6 +108,16 @@ def make_app(settings: Settings | None = None) -> FastAPI:
     app.add_middleware(RootPath, path=settings.root_path)
     app.add_middleware(RequestLog, enabled=settings.access_log)
     return app
+
+
+def _background_loops(context: Context) -> list[BackgroundLoop]:
+    """Return the work that this process does besides requests."""
+    store, settings = context.store, context.settings
+    loops = [BackgroundLoop("watcher", Watcher(store, settings.watch_interval).step, settings.watch_interval)]
+    if settings.webhook:
+        webhook = Webhook(store, settings.webhook, os.environ.get(SECRET), context.metrics)
+        loops.append(BackgroundLoop("webhook", webhook.step, POLL_SECONDS))
+    return loops
 
 
 def _add_dashboard(app: FastAPI) -> None:

@@ -28,7 +28,7 @@ from kofn.campaigns import Store
 from kofn.core import KofnError
 from kofn.service.bodies import refuse_surrogates
 from kofn.service.errors import ApiError
-from kofn.service.limits import FailedTokens, network, quiet
+from kofn.service.limits import Allowance, FailedTokens, network, quiet
 from kofn.service.settings import Settings, is_loopback
 from kofn.service.tokens import Token, find_hash, has_expired, mark_used, token_hash
 
@@ -58,6 +58,9 @@ READ_METHODS = {"GET", "HEAD", "OPTIONS"}
 DECIDE_ROUTES = ("/decisions", "/rewards", "/totals")
 """Ends of the routes to which a token with scope `decide` may post."""
 
+BROWSER_ROUTES = ("/decisions", "/rewards")
+"""Ends of the routes to which a token with scope `browser` may post. It may use no others, and read nothing."""
+
 HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?", re.ASCII)
 """A header Host: a name or an address, and maybe a port."""
 
@@ -72,7 +75,7 @@ log = logging.getLogger("kofn.service")
 class Access:
     """What the sender of a request may do."""
 
-    scope: str  # "read", "decide" or "full"
+    scope: str  # "browser", "read", "decide" or "full"
     campaign: str | None = None  # the only campaign, or None for all
     token: str | None = None  # the token's name, or None when no token is required
 
@@ -88,6 +91,7 @@ class Authenticator:
         self._used: deque[int] = deque()  # tokens whose last use is to be recorded
         self._lock, self._marking = threading.Lock(), threading.Lock()
         self._failed = FailedTokens()
+        self._pages = Allowance(settings.browser_rate, 60.0 / max(settings.browser_rate, 1))
         self._lookups: dict[str, asyncio.Task[Token | None]] = {}
         self._threads: CapacityLimiter | None = None
 
@@ -107,7 +111,23 @@ class Authenticator:
         if self._settings.session is not None and hmac.compare_digest(hashed, self._settings.session):
             return Access("full", None, SESSION)
         known = self._cached(hashed) or await self._look_up(hashed, None if again else _address(request))
+        if known.scope == "browser":
+            self._limit_page(_address(request))
         return Access(known.scope, known.campaign, known.name)
+
+    def _limit_page(self, address: str) -> None:
+        """Raise an `ApiError` with status 429 if an address sent too many requests with tokens of web pages.
+
+        Everyone can read these tokens. A local address is that of a proxy, and stands for many visitors.
+        """
+        if self._settings.browser_rate == 0 or is_loopback(address):
+            return
+        wait = self._pages.wait(address)
+        if wait > 0:
+            quiet.warning("pages", "refused a request of a web page from %s: too many", address)
+            detail = f"too many requests of web pages from {address}: try again in {math.ceil(wait)} seconds"
+            raise ApiError(429, "too-many-requests", detail, {"Retry-After": str(math.ceil(wait))})
+        self._pages.add(address)
 
     def _without_token(self, request: Request) -> Access:
         """Grant full access to local requests of a demo.
@@ -238,13 +258,15 @@ def check_scope(access: Access, request: Request, route: str) -> None:
     Read requests that name no campaign are always allowed: their routes return only what the token may see.
     """
     name, reads = request.path_params.get("name"), request.method in READ_METHODS
+    if access.scope == "browser" and (request.method != "POST" or not route.endswith(BROWSER_ROUTES)):
+        raise ApiError(403, "forbidden", "this token may only decide and reward: use a token with another scope")
     if access.campaign is not None and name != access.campaign and not (name is None and reads):
         raise ApiError(403, "forbidden", f"this token is valid for the campaign {access.campaign!r} only")
     if access.scope == "full" or reads:
         return
-    if access.scope != "decide":
+    if access.scope == "read":
         raise ApiError(403, "forbidden", "this token is read only: use a token with scope decide or full")
-    if request.method != "POST" or not route.endswith(DECIDE_ROUTES):
+    if access.scope == "decide" and (request.method != "POST" or not route.endswith(DECIDE_ROUTES)):
         raise ApiError(403, "forbidden", "this token may only read, decide and reward: use a token with scope full")
 
 

@@ -15,6 +15,7 @@ from kofn.campaigns import Campaign, Store
 from kofn.campaigns.group_commit import Promise
 from kofn.campaigns.names import campaign_name
 from kofn.core import BadInput, NoSuchCampaign
+from kofn.service.auth import Access
 from kofn.service.errors import ApiError
 from kofn.service.live import LiveUpdates
 from kofn.service.metrics import Metrics
@@ -22,6 +23,9 @@ from kofn.service.settings import Settings
 
 MAX_OPEN_CAMPAIGNS = 256
 """Number of campaigns kept open per process. Opening another one closes the oldest, which costs one query to reopen."""
+
+PAGE_BATCH = 10
+"""Most decisions or rewards of a request with a token of scope browser. More lets strangers invent more at once."""
 
 T = TypeVar("T")
 
@@ -151,8 +155,8 @@ class Context:
         """Raise `NoSuchCampaign` if there is no campaign of that name."""
         await run_in_threadpool(self.with_campaign, name, Campaign.summary)
 
-    def check_batch(self, count: int) -> None:
+    def check_batch(self, count: int, access: Access) -> None:
         """Raise `BadInput` if a batch exceeds the limit."""
-        if count > self.settings.max_batch:
-            limit = self.settings.max_batch
+        limit = min(self.settings.max_batch, PAGE_BATCH) if access.scope == "browser" else self.settings.max_batch
+        if count > limit:
             raise BadInput(f"a request may have at most {limit:,} decisions or rewards; got {count:,}. Split the batch")

@@ -9,11 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from sqlalchemy import select
 
+from kofn.campaign_settings import CampaignOptions
 from kofn.campaigns import Campaign, Decision, Store, create
 from kofn.campaigns.names import arm_names
 from kofn.campaigns.schema import CAMPAIGNS
@@ -112,12 +113,14 @@ class DemoCampaign:
     per_second: float = 20.0  # decisions
     delay: float = 3.0  # mean delay of a reward, in seconds
     lost: float = 0.02  # share of decisions that never get a reward
+    options: CampaignOptions = field(default_factory=CampaignOptions)
 
     def create_or_open(self, store: Store) -> Campaign | None:
         """Return the campaign, created if it does not exist. None if another than the demo created it."""
         names = arm_names(self.arms)
         policy = create.policy_for("thompson", len(names), self.k, None, None, self.reward_range, self.direction)
-        row = create.new_row(self.name, policy, store.clock(), EXPIRE_AFTER, create.KEEP)
+        options = create.options_for(names, self.k, None, dict(self.options))
+        row = create.new_row(self.name, policy, store.clock(), EXPIRE_AFTER, create.KEEP, options)
         row.made_by = MARK
         try:
             return Campaign._insert(store, row, lambda tx: create.insert(tx, names, policy), "created")
@@ -135,10 +138,38 @@ class DemoCampaign:
 
 
 DEMO_CAMPAIGNS = (
-    DemoCampaign("demo-front-page", list(GOODS), 5, basket, (0.0, 40.0), per_second=60.0, delay=3.0),
-    DemoCampaign("demo-newsletter", list(STORIES), 3, click, per_second=25.0, delay=6.0),
-    DemoCampaign("demo-edge-servers", list(SERVERS), 4, slowest, (0.0, 400.0), "minimize", per_second=30.0, delay=0.5),
+    DemoCampaign(
+        "demo-front-page",
+        list(GOODS),
+        5,
+        basket,
+        (0.0, 40.0),
+        per_second=60.0,
+        delay=3.0,
+        options={"unit": "EUR", "control": list(GOODS)[:5], "stop_when": "loss<0.05"},
+    ),
+    DemoCampaign(
+        "demo-newsletter",
+        list(STORIES),
+        3,
+        click,
+        per_second=25.0,
+        delay=6.0,
+        options={"unit": "clicks", "control": "uniform", "stop_when": "loss<0.002"},
+    ),
+    DemoCampaign(
+        "demo-edge-servers",
+        list(SERVERS),
+        4,
+        slowest,
+        (0.0, 400.0),
+        "minimize",
+        per_second=30.0,
+        delay=0.5,
+        options={"unit": "ms", "control": list(SERVERS)[2:6], "breaker": True},
+    ),
 )
+"""A shop with a stop rule, a newsletter whose control is random, and servers with a breaker."""
 
 
 @contextmanager

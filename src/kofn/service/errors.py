@@ -33,6 +33,9 @@ URN = "urn:kofn:"
 MAX_FIELD_ERRORS = 10
 """Number of invalid fields that a response lists. Further invalid fields are left out."""
 
+MAX_DETAIL = 2000
+"""Longest `detail` of an error, in characters. The rest is left out: a message may repeat a part of the request."""
+
 STATUS: dict[type[KofnError], int] = {
     NoSuchCampaign: 404,
     CampaignExists: 409,
@@ -75,6 +78,7 @@ def error_response(
     status: int, name: str, detail: str, headers: dict[str, str] | None = None, **more: Any
 ) -> JSONResponse:
     """Return problem details as a response."""
+    detail = detail if len(detail) <= MAX_DETAIL else f"{detail[:MAX_DETAIL]}..."
     body = {"type": URN + name, "title": name.replace("-", " ").capitalize(), "status": status, "detail": detail}
     return ProblemResponse(body | more, status, headers)
 

@@ -18,14 +18,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kofn.core import KofnError
 from kofn.service import logs, models, routes
-from kofn.service.auth import check_scope
+from kofn.service.auth import Access, check_scope
 from kofn.service.bodies import THREAD_FROM, is_json
 from kofn.service.context import Context
 from kofn.service.errors import ApiError, internal_error, response_to
 from kofn.service.headers import SECURITY_HEADERS
 from kofn.service.settings import Settings
 
-Endpoint = Callable[[Context, str, Any], Awaitable[Response]]
+Endpoint = Callable[[Context, str, Any, Access], Awaitable[Response]]
 
 ENDPOINTS: dict[str, tuple[Endpoint, type[BaseModel]]] = {
     "decisions": (routes.decide, models.DecisionRequest),
@@ -97,7 +97,7 @@ class FastPath:
                 parsed = model.__pydantic_validator__.validate_json(message["body"])
             except ValidationError:  # the framework explains it
                 raise _NotOrdinary(message) from None
-            return await endpoint(self._api.state.context, name, parsed)
+            return await endpoint(self._api.state.context, name, parsed, access)
         except (KofnError, ApiError) as error:
             return await response_to(request, error)
         except _NotOrdinary:

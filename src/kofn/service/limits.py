@@ -74,7 +74,8 @@ FAILURES = 20
 FAILURE_SECONDS = 3.0
 
 MAX_ADDRESSES = 10_000
-"""Addresses whose wrong tokens are counted. When there are more, the one that failed least recently is forgotten."""
+"""Addresses whose wrong tokens or requests are counted. When there are more, the one counted least recently is
+forgotten."""
 
 LOG_SECONDS = 10.0
 """Seconds between two log lines about the same kind of refusal. The next line says how many were left out."""
@@ -115,31 +116,49 @@ def network(address: str | None) -> str:
     if isinstance(parsed, ipaddress.IPv6Address):
         if parsed.ipv4_mapped is not None:
             return str(parsed.ipv4_mapped)
+        if parsed.is_loopback:
+            return str(parsed)
         return str(ipaddress.IPv6Address(int(parsed) >> 64 << 64))
     return str(parsed)
 
 
-class FailedTokens:
-    """Counts wrong tokens by address, in bounded memory: `FAILURES` at once, then one per `FAILURE_SECONDS`."""
+class Allowance:
+    """Counts what addresses do, in bounded memory: each may do it `at_once` times, then once every `seconds`."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._until: OrderedDict[str, float] = OrderedDict()  # when all failures of an address are forgiven
+    def __init__(self, at_once: int, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._at_once, self._seconds, self._clock = at_once, seconds, clock
+        self._until: OrderedDict[str, float] = OrderedDict()  # when all that an address did is forgotten
+
+    def limits(self) -> tuple[int, float]:
+        """Return how often it may be done at once, and the seconds until once more."""
+        return self._at_once, self._seconds
 
     def wait(self, address: str) -> float:
-        """Return the seconds until a token of this address may be looked up again; 0: now."""
+        """Return the seconds until this address may do it again; 0: now."""
+        at_once, seconds = self.limits()
         debt = self._until.get(address, 0.0) - self._clock()
-        return max(0.0, debt - (FAILURES - 1) * FAILURE_SECONDS)
+        return max(0.0, debt - (at_once - 1) * seconds)
 
     def add(self, address: str) -> None:
-        """Count a wrong token."""
+        """Count what an address did."""
         now = self._clock()
-        self._until[address] = max(self._until.pop(address, now), now) + FAILURE_SECONDS
+        self._until[address] = max(self._until.pop(address, now), now) + self.limits()[1]
         while len(self._until) > MAX_ADDRESSES:
             self._until.popitem(last=False)
 
     def __len__(self) -> int:
         return len(self._until)
+
+
+class FailedTokens(Allowance):
+    """Counts wrong tokens by address: `FAILURES` at once, then one per `FAILURE_SECONDS`."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(FAILURES, FAILURE_SECONDS, clock)
+
+    def limits(self) -> tuple[int, float]:
+        """Return how many are looked up at once, and the seconds until one more."""
+        return FAILURES, FAILURE_SECONDS
 
 
 class TooManyRequests(Exception):

@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from sqlalchemy import Connection, func, select
 from sqlalchemy.pool import QueuePool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kofn.campaigns import Store
-from kofn.campaigns.listing import recently_changed, totals
+from kofn.campaigns.alarms import SERVING
+from kofn.campaigns.assess import lift_of_row, look_of
+from kofn.campaigns.listing import recent_rows, totals
+from kofn.campaigns.options import options_from
+from kofn.campaigns.rows import CampaignRow
+from kofn.campaigns.schema import ESTIMATES
 from kofn.responses import Summary
 
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -72,6 +78,12 @@ class Metrics:
         self.rewards = Counter(
             "kofn_rewards",
             "Rewards received, new (accepted) or already known (repeated).",
+            ["result"],
+            registry=self._registry,
+        )
+        self.webhook = Counter(
+            "kofn_webhook_posts",
+            "Events posted to the webhook: delivered, or failed and tried again.",
             ["result"],
             registry=self._registry,
         )
@@ -182,24 +194,70 @@ class _Campaigns:
         self._store = store
 
     def collect(self) -> Iterator[Metric]:
-        """Yield one metric family per entry of `TOTALS` and `CAMPAIGN_METRICS`."""
+        """Yield one metric family per entry of `TOTALS`, `CAMPAIGN_METRICS` and `EXPERIMENT_METRICS`."""
         with self._store.read() as connection:
-            sums, found = totals(connection), recently_changed(connection, MAX_CAMPAIGNS)
+            sums, rows = totals(connection), recent_rows(connection, MAX_CAMPAIGNS)
+            losses = _latest_losses(connection, [row.id for row in rows])
+        summaries = [row.summary() for row in rows]
+        both = list(zip(summaries, rows, strict=True))
         for name, description in TOTALS.items():
             family = GaugeMetricFamily(f"kofn_store_{name}", description, labels=["state"])
             for state, values in sums.items():
                 family.add_metric([state], values[name])
             yield family
         for name, description in CAMPAIGN_METRICS.items():
-            yield _family(name, description, found)
+            yield _family(name, description, [(each, getattr(each, name)) for each in summaries])
+        for name, (description, value_of) in EXPERIMENT_METRICS.items():
+            yield _family(name, description, [(summary, value_of(row)) for summary, row in both])
+        lossy = [(summary, losses.get(row.id)) for summary, row in both]
+        yield _family("expected_loss", "Expected loss per play of shipping the best subset now.", lossy)
 
 
-def _family(name: str, description: str, found: list[Summary]) -> Metric:
+def _ready(row: CampaignRow) -> float | None:
+    """Return 1 if the stop rule says that a campaign is ready, else 0; None without a stop rule."""
+    look = look_of(row)
+    return None if options_from(row.options).stop_when is None else float(look is not None and look.ready)
+
+
+def _alarms(row: CampaignRow) -> float | None:
+    """Return the number of alarms that have been noted and are not over; None if it serves no decisions."""
+    return float(len(options_from(row.options).alarms)) if row.state in SERVING else None
+
+
+def _difference(row: CampaignRow) -> float | None:
+    found = lift_of_row(row)
+    return None if found is None else found.difference
+
+
+def _least_difference(row: CampaignRow) -> float | None:
+    found = lift_of_row(row)
+    return None if found is None else found.low
+
+
+EXPERIMENT_METRICS: dict[str, tuple[str, Callable[[CampaignRow], float | None]]] = {
+    "ready": ("Whether the stop rule says that the campaign is ready to ship (1) or not (0).", _ready),
+    "lift": ("Improvement per play of learning over the control.", _difference),
+    "lift_low": ("Lower limit of that improvement, valid at any time.", _least_difference),
+    "alarms": ("Alarms that are raised, as of the last look, which is at most minutes ago.", _alarms),
+}
+"""Metrics that follow from a campaign's row, their help texts, and their values; None for no value."""
+
+
+def _family(name: str, description: str, found: Iterable[tuple[Summary, float | None]]) -> Metric:
     family = GaugeMetricFamily(f"kofn_campaign_{name}", description, labels=["campaign", "state"])
-    for each in found:
-        if (value := getattr(each, name)) is not None:
+    for each, value in found:
+        if value is not None:
             family.add_metric([each.name, each.state], value)
     return family
+
+
+def _latest_losses(connection: Connection, ids: Iterable[int]) -> dict[int, float]:
+    """Return the expected loss of each campaign after its latest update, as far as its policy estimates it."""
+    latest = select(ESTIMATES.c.campaign, func.max(ESTIMATES.c.step).label("step"))
+    latest_steps = latest.where(ESTIMATES.c.campaign.in_(list(ids))).group_by(ESTIMATES.c.campaign).subquery()
+    same = (ESTIMATES.c.campaign == latest_steps.c.campaign) & (ESTIMATES.c.step == latest_steps.c.step)
+    found = select(ESTIMATES.c.campaign, ESTIMATES.c.loss).join(latest_steps, same)
+    return {int(campaign): float(loss) for campaign, loss in connection.execute(found)}
 
 
 class MetricsMiddleware:

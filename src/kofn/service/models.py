@@ -27,7 +27,56 @@ class RequestBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class NewCampaign(RequestBody):
+class CampaignOptions(RequestBody):
+    """Options of a campaign that can be changed while it runs. Fields that are left out keep their value."""
+
+    control: list[Name] | Literal["uniform"] | None = Field(
+        None, examples=[["kettle", "mug"]], description="Arms of the control group; `uniform` for random arms."
+    )
+    control_share: float = Field(0.1, gt=0, lt=1, description="Share of the decisions that the control gets.")
+    sticky: float | None = Field(
+        None, gt=0, lt=1e10, examples=[86400], description="Seconds for which a key keeps its arms."
+    )
+    outside: Literal["refuse", "clip", "widen"] = Field(
+        "refuse", description="What happens to rewards outside the range; `widen` learns the range."
+    )
+    stop_when: str | None = Field(
+        None,
+        max_length=100,
+        examples=["loss<0.01"],
+        description="When the campaign is ready: a loss per play, or `value<500 over 100000` plays.",
+    )
+    ship_when_ready: bool = Field(False, description="Whether the campaign ships by itself when it is ready.")
+    breaker: bool = Field(
+        False, description="Whether the campaign returns to the control when learning certainly loses."
+    )
+    unit: str = Field("", max_length=20, examples=["EUR"], description="Unit of the reward.")
+
+
+class ChangedSettings(CampaignOptions):
+    """Settings to change. Fields that are left out keep their value."""
+
+    reward_range: Range = Field([0.0, 1.0], examples=[[0, 100]], description="A wider range of rewards.")
+    half_life: int | None = Field(
+        None, ge=1, lt=2**53, description="Plays after which a reward counts half; null to forget nothing."
+    )
+    guarantee: bool = Field(False, description="Whether arms are compared directly, so that decisions are proved.")
+    expire_after: float = Field(7 * 24 * 3600, gt=0, lt=1e10, description="As in a new campaign.")
+    keep_decisions: int = Field(100_000, ge=0, lt=2**53, description="As in a new campaign.")
+
+
+class Shipment(RequestBody):
+    """What to ship."""
+
+    arms: list[Name] | None = Field(
+        None, max_length=1_000_000, examples=[["mug", "tray"]], description="Arms; the best subset by default."
+    )
+    store: bool = Field(
+        True, description="Whether decisions are stored when they are made; else with their rewards only."
+    )
+
+
+class NewCampaign(CampaignOptions):
     """A campaign to create."""
 
     name: Name = Field(
@@ -39,8 +88,8 @@ class NewCampaign(RequestBody):
     k: int = Field(5, ge=1, le=1_000_000, examples=[2], description="Number of arms per decision.")
     policy: str = Field("thompson", max_length=100, description="One of GET /api/policies.")
     params: dict[str, Any] = Field(default_factory=dict, description="Parameters of the policy.")
-    reward_range: Range = Field(
-        [0.0, 1.0], examples=[[0, 40]], description="Lowest and highest reward. Rewards outside are rejected."
+    reward_range: Range | None = Field(
+        [0.0, 1.0], examples=[[0, 40]], description="Lowest and highest reward; null to learn them."
     )
     direction: Literal["maximize", "minimize"] = Field(
         "maximize", description="Whether higher or lower rewards are better."
@@ -66,7 +115,10 @@ class DecisionRequest(RequestBody):
         min_length=1,
         max_length=200,
         examples=["order-1042"],
-        description="Idempotency key: the same key returns the same decisions.",
+        description="Idempotency key, or the visitor's: the same key returns the same decisions.",
+    )
+    metadata: dict[str, Any] | None = Field(
+        None, examples=[{"page": "home"}], description="Small; it comes back in the export of decisions."
     )
 
 
@@ -81,6 +133,7 @@ class Rewards(RequestBody):
     """Rewards of decisions. The batch is recorded completely or not at all."""
 
     rewards: list[Reward]
+    partial: bool = Field(False, description="Record the others if some are refused; the response lists those.")
 
 
 class Total(RequestBody):
@@ -154,7 +207,10 @@ class PolicyInfo(BaseModel):
     """A policy that can run a campaign."""
 
     name: str = Field(examples=["thompson"])
-    description: str
+    description: str = Field(description="What it is for.")
+    use: Literal["default", "alternative", "comparison", "simulation"] = Field(
+        description="The default, an alternative for some campaigns, for comparisons only, or for simulations only."
+    )
     needs_horizon: bool = Field(description="Whether the parameter `horizon` is required.")
 
 
@@ -170,7 +226,7 @@ class Campaigns(BaseModel):
     campaigns: list[responses.Summary]
     count: int = Field(description="Number of all campaigns that match.")
     states: dict[str, int] = Field(
-        examples=[{"running": 2, "finished": 1}],
+        examples=[{"running": 2, "stopped": 1}],
         description="Number of campaigns whose name matches, by state; other states have none.",
     )
 
@@ -197,6 +253,12 @@ class Events(BaseModel):
     """Events of a campaign, newest first."""
 
     events: list[responses.Event]
+
+
+class Estimates(BaseModel):
+    """What the policy estimated over time, oldest first."""
+
+    estimates: list[responses.Estimate]
 
 
 class Health(BaseModel):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -15,7 +16,8 @@ from starlette.concurrency import run_in_threadpool
 from kofn import __version__, responses
 from kofn.campaigns import Campaign
 from kofn.campaigns.listing import list_page
-from kofn.core import BadInput, KofnError
+from kofn.core import BadInput, KofnError, MissingExtra
+from kofn.decision_files import MEDIA_TYPES, FileFormat, encoded
 from kofn.service import models
 from kofn.service.auth import Access, AuthenticatedRoute
 from kofn.service.bodies import Bodies, json_chunks
@@ -93,15 +95,10 @@ async def get_session(context: ContextDep, access: AccessDep) -> Response:
 
 @api_router.get("/policies", response_model=models.Policies, tags=["service"])
 def list_policies() -> Response:
-    """List the policies that can run a campaign."""
-    from kofn.policies.registry import POLICIES
+    """List the policies that can run a campaign: the default first, those for simulations last."""
+    from kofn.service.policy_menu import policy_menu
 
-    found = [
-        {"name": name, "description": (each.__doc__ or "").strip().splitlines()[0], "needs_horizon": each.needs_horizon}
-        for name, each in sorted(POLICIES.items())
-        if not each.needs
-    ]
-    return to_json({"policies": found})
+    return to_json({"policies": policy_menu()})
 
 
 # Campaigns.
@@ -114,9 +111,14 @@ def list_campaigns(
     limit: Annotated[int, Query(ge=1, le=10_000, description="Number of campaigns to return.")] = 1000,
     offset: Annotated[int, Query(ge=0, lt=2**53, description="Number of campaigns to skip.")] = 0,
     q: Annotated[str, Query(max_length=200, description="Part of the name; ASCII letters match in either case.")] = "",
-    state: Annotated[responses.State | None, Query(description="State of the campaigns; any by default.")] = None,
+    state: Annotated[
+        responses.State | None, Query(description="State of the campaigns; by default any but archived.")
+    ] = None,
 ) -> Response:
-    """List campaigns by name, in pages. A token for one campaign lists only that one."""
+    """List campaigns by name, in pages. A token for one campaign lists only that one.
+
+    Archived campaigns are listed only if `state` is `archived`.
+    """
     page = list_page(context.store, limit=limit, offset=offset, search=q, state=state, name=access.campaign)
     return to_json_list("campaigns", page.summaries, count=page.count, states=page.states)
 
@@ -124,8 +126,9 @@ def list_campaigns(
 @api_router.post("/campaigns", response_model=responses.Summary, status_code=201, tags=["campaigns"])
 def create_campaign(context: ContextDep, new: models.NewCampaign) -> Response:
     """Create a campaign. It is running at once."""
-    settings = {name: value for name, value in new if name not in ("name", "arms", "k", "reward_range")}
-    settings["reward_range"] = new.reward_range[0], new.reward_range[1]
+    settings = {name: getattr(new, name) for name in new.model_fields_set if name not in ("name", "arms", "k")}
+    if new.reward_range is not None:
+        settings["reward_range"] = tuple(new.reward_range)
     return _created(context, Campaign.create(new.name, new.arms, new.k, store=context.store, **settings))
 
 
@@ -157,11 +160,18 @@ def delete_campaign(context: ContextDep, name: Name) -> Response:
 
 
 @api_router.get("/campaigns/{name}/export", tags=["campaigns"], response_model=dict[str, Any])
-def export_campaign(context: ContextDep, access: AccessDep, name: Name) -> Response:
-    """Export a campaign for POST /api/import. A full token is required, as the export contains a secret key."""
-    if access.scope != "full":
-        raise ApiError(403, "forbidden", "an export contains the campaign's secret key: use a token with scope full")
-    exported = context.with_campaign(name, Campaign.export)
+def export_campaign(
+    context: ContextDep,
+    access: AccessDep,
+    name: Name,
+    with_secret: Annotated[
+        bool, Query(description="Include the key of decision ids, so that decisions in flight stay valid.")
+    ] = False,
+) -> Response:
+    """Export a campaign for POST /api/import. A full token is required for the secret."""
+    if with_secret and access.scope != "full":
+        raise ApiError(403, "forbidden", "this would export the campaign's secret key: use a token with scope full")
+    exported = context.with_campaign(name, lambda campaign: campaign.export(with_secret=with_secret))
     return StreamingResponse(json_chunks(exported), media_type="application/json")
 
 
@@ -169,14 +179,16 @@ def export_campaign(context: ContextDep, access: AccessDep, name: Name) -> Respo
 
 
 @api_router.post("/campaigns/{name}/decisions", response_model=models.Decisions, tags=["decisions"])
-async def decide(context: ContextDep, name: Name, body: models.DecisionRequest) -> Response:
+async def decide(context: ContextDep, name: Name, body: models.DecisionRequest, access: AccessDep) -> Response:
     """Return the next decisions. Show the arms of each one, and report its reward under its id.
 
     With a `key`, the request is idempotent.
     """
-    context.check_batch(body.count)
-    count, key = body.count, body.key
-    decisions = await context.submit(name, lambda campaign, done: campaign.submit_decide(done, count, key=key))
+    context.check_batch(body.count, access)
+    count, key, metadata = body.count, body.key, body.metadata
+    decisions = await context.submit(
+        name, lambda campaign, done: campaign.submit_decide(done, count, key=key, metadata=metadata)
+    )
     context.metrics.decisions.inc(count)
     if count > LARGE_BATCH:
         return await run_in_threadpool(to_json_list, "decisions", decisions)
@@ -184,12 +196,15 @@ async def decide(context: ContextDep, name: Name, body: models.DecisionRequest) 
 
 
 @api_router.post("/campaigns/{name}/rewards", response_model=responses.Rewarded, tags=["decisions"])
-async def reward(context: ContextDep, name: Name, body: models.Rewards) -> Response:
-    """Record rewards of decisions. All are recorded or none. The request is idempotent."""
-    context.check_batch(len(body.rewards))
+async def reward(context: ContextDep, name: Name, body: models.Rewards, access: AccessDep) -> Response:
+    """Record rewards of decisions. All are recorded or none, unless the batch is partial. The request is idempotent."""
+    context.check_batch(len(body.rewards), access)
     pairs = [(each.id, each.reward) for each in body.rewards]
     large = len(pairs) > LARGE_BATCH
-    done = await context.submit(name, lambda campaign, done: campaign.submit_rewards(done, pairs), in_thread=large)
+    partial = body.partial
+    done = await context.submit(
+        name, lambda campaign, done: campaign.submit_rewards(done, pairs, partial=partial), in_thread=large
+    )
     return _rewarded(context, done)
 
 
@@ -205,6 +220,7 @@ def _rewarded(context: Context, done: responses.Rewarded) -> Response:
     context.metrics.rewards.labels("accepted").inc(done.accepted)
     context.metrics.rewards.labels("repeated").inc(done.repeated)
     context.metrics.rewards.labels("forgotten").inc(done.forgotten)
+    context.metrics.rewards.labels("refused").inc(len(done.refused))
     return to_json(done)
 
 
@@ -222,6 +238,40 @@ def list_open_decisions(
     if not open:
         raise BadInput("only decisions without a reward can be listed: omit `open`, or pass open=true")
     return to_json_list("decisions", context.with_campaign(name, lambda campaign: campaign.open_decisions(limit)))
+
+
+EXPORTED: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "The decisions as a file.",
+        "content": {kind.partition(";")[0]: {"schema": {"type": "string"}} for kind in MEDIA_TYPES.values()},
+    },
+    501: {"description": "The service lacks the library for this format.", "content": ERROR_CONTENT},
+}
+
+
+@api_router.get("/campaigns/{name}/decisions/export", responses=EXPORTED, response_class=Response, tags=["reports"])
+def export_decisions(
+    request: Request,
+    context: ContextDep,
+    name: Name,
+    format: Annotated[FileFormat, Query(description="Format of the file.")] = "csv",
+    rewarded: Annotated[bool, Query(description="Only decisions with a reward.")] = False,
+    since: Annotated[datetime | None, Query(description="Only decisions from this time on (ISO 8601).")] = None,
+) -> Response:
+    """Stream the stored decisions, oldest first: arms, propensity, reward, key and metadata. It has no secret.
+
+    They are read while they are sent. A response that ends early, without its last chunk, is not complete.
+    """
+    headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(f'{name}.{format}', safe='')}"}
+    if is_head(request.scope):
+        context.with_campaign(name, Campaign.summary)
+        return Response(media_type=MEDIA_TYPES[format], headers=headers)
+    decisions = context.with_campaign(name, lambda campaign: campaign.decisions(rewarded=rewarded, since=since))
+    try:
+        pieces = encoded(decisions, format)
+    except MissingExtra as missing:
+        raise ApiError(501, "not-installed", f"the service cannot write this format: {missing}") from missing
+    return StreamingResponse(pieces, media_type=MEDIA_TYPES[format], headers=headers)
 
 
 @api_router.get("/campaigns/{name}/insight", response_model=responses.CampaignInsight, tags=["reports"])
@@ -255,6 +305,18 @@ def get_history(
 ) -> Response:
     """Return plays and rewards over time, oldest first."""
     return to_json_list("points", context.with_campaign(name, lambda campaign: campaign.history(points)))
+
+
+@api_router.get("/campaigns/{name}/estimates", response_model=models.Estimates, tags=["reports"])
+def get_estimates(context: ContextDep, name: Name) -> Response:
+    """Return what the policy estimated over time: the best subset, its value, the expected loss, each arm's effect."""
+    return to_json_list("estimates", context.with_campaign(name, Campaign.estimates))
+
+
+@api_router.get("/campaigns/{name}/settings", response_model=responses.Settings, tags=["reports"])
+def get_settings(context: ContextDep, name: Name) -> Response:
+    """Return the settings that can be changed."""
+    return to_json(context.with_campaign(name, Campaign.settings))
 
 
 @api_router.get("/campaigns/{name}/events", response_model=models.Events, tags=["reports"])
@@ -343,13 +405,36 @@ async def pause_campaign(context: ContextDep, name: Name) -> Response:
 
 @api_router.post("/campaigns/{name}/resume", response_model=responses.Summary, tags=["changes"])
 async def resume_campaign(context: ContextDep, name: Name) -> Response:
-    """Resume a paused campaign."""
+    """Resume a paused or shipped campaign: it decides and learns again."""
     await context.change(name, Campaign.resume)
     return await run_in_threadpool(get_campaign, context, name)
 
 
-@api_router.post("/campaigns/{name}/finish", response_model=responses.Summary, tags=["changes"])
-async def finish_campaign(context: ContextDep, name: Name) -> Response:
-    """Finish a campaign permanently. It makes no more decisions, but still accepts rewards."""
-    await context.change(name, Campaign.finish)
+@api_router.patch("/campaigns/{name}/settings", response_model=responses.Settings, tags=["changes"])
+async def configure_campaign(context: ContextDep, name: Name, body: models.ChangedSettings) -> Response:
+    """Change settings of a campaign while it runs. What was learned is kept."""
+    given = {each: getattr(body, each) for each in body.model_fields_set}
+    if "reward_range" in given:
+        given["reward_range"] = tuple(given["reward_range"])
+    return to_json(await context.change(name, Campaign.configure, **given))
+
+
+@api_router.post("/campaigns/{name}/ship", response_model=responses.Summary, tags=["changes"])
+async def ship_campaign(context: ContextDep, name: Name, body: models.Shipment) -> Response:
+    """Ship: everyone gets the best subset, or the given arms, from now on. Rewards are still counted."""
+    await context.change(name, Campaign.ship, body.arms, store=body.store)
+    return await run_in_threadpool(get_campaign, context, name)
+
+
+@api_router.post("/campaigns/{name}/stop", response_model=responses.Summary, tags=["changes"])
+async def stop_campaign(context: ContextDep, name: Name) -> Response:
+    """Stop a campaign permanently. It makes no more decisions, but still accepts rewards."""
+    await context.change(name, Campaign.stop)
+    return await run_in_threadpool(get_campaign, context, name)
+
+
+@api_router.post("/campaigns/{name}/archive", response_model=responses.Summary, tags=["changes"])
+async def archive_campaign(context: ContextDep, name: Name) -> Response:
+    """Archive a campaign permanently: it leaves the list, and takes no more rewards. Its data is kept."""
+    await context.change(name, Campaign.archive)
     return await run_in_threadpool(get_campaign, context, name)

@@ -7,6 +7,7 @@ import json
 import os
 import re
 from dataclasses import asdict, dataclass
+from urllib.parse import urlsplit
 
 from kofn.core import BadInput
 
@@ -14,6 +15,9 @@ VARIABLE = "KOFN_SERVICE"
 """Environment variable in which `kofn serve` passes the settings to its processes."""
 
 MIB = 1024 * 1024
+
+ORIGIN = re.compile(r"(?P<scheme>https?)://(?P<host>[a-z0-9.-]+|\[[0-9a-f:.]+\])(:(?P<port>[0-9]{1,5}))?/?", re.ASCII)
+"""Scheme, host and maybe port of web pages, in lower case. International names are in their ASCII form."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,10 @@ class Settings:
     root_path: str = ""  # prefix under which a proxy serves it, such as /kofn
     log_format: str = "text"  # or json
     access_log: bool = False  # log every request
+    allow_origins: tuple[str, ...] = ()  # origins of web pages that may decide and reward
+    browser_rate: int = 300  # requests per minute of one address with tokens of scope browser, per process; 0: any
+    webhook: str | None = None  # URL to which events are posted; KOFN_WEBHOOK_SECRET signs them
+    watch_interval: float = 60.0  # seconds between two evaluations of the alarms of all campaigns
 
     def to_environment(self) -> None:
         """Write the settings to the environment of this process and of the processes that it starts."""
@@ -41,7 +49,8 @@ class Settings:
     def from_environment(cls) -> Settings:
         """Return the settings from the environment, or the defaults."""
         found = json.loads(os.environ.get(VARIABLE, "{}"))
-        return cls(**found | {"trusted_proxies": tuple(found.get("trusted_proxies", ()))})
+        tuples = {name: tuple(found.get(name, ())) for name in ("trusted_proxies", "allow_origins")}
+        return cls(**found | tuples)
 
 
 def is_loopback(host: str) -> bool:
@@ -79,3 +88,33 @@ def proxy_address(address: str) -> str:
         return str(ipaddress.ip_network(address) if "/" in address else ipaddress.ip_address(address))
     except ValueError as error:
         raise BadInput(f"--trust-proxy must be an address such as 10.0.0.7 or 172.16.0.0/12: {error}") from None
+
+
+def web_origin(origin: str) -> str:
+    """Return the origin of web pages as browsers send it, or raise `BadInput`.
+
+    >>> web_origin("https://Shop.example:443/"), web_origin("http://localhost:8080")
+    ('https://shop.example', 'http://localhost:8080')
+    """
+    found = ORIGIN.fullmatch(origin.lower())
+    if not found or int(found["port"] or 0) > 65535:
+        raise BadInput(f"--allow-origin must be an origin such as https://shop.example; got {origin!r:.100}")
+    scheme, host, port = found["scheme"], found["host"], found["port"]
+    standard = {"http": "80", "https": "443"}[scheme]
+    return f"{scheme}://{host}" + (f":{int(port)}" if port and port != standard else "")
+
+
+def webhook_url(url: str) -> str:
+    """Return the URL to which events are posted, or raise `BadInput`. It may have a secret, so no message repeats it.
+
+    >>> webhook_url("https://hooks.example/kofn")
+    'https://hooks.example/kofn'
+    """
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        known = False
+    if not known or not url.isascii() or not url.isprintable() or " " in url or "@" in urlsplit(url).netloc:
+        raise BadInput("--webhook must be an http or https URL without a password, such as https://hooks.example/kofn")
+    return url

@@ -16,9 +16,10 @@ from kofn.campaigns.schema import SETTINGS, TOKENS
 from kofn.core import BadInput
 from kofn.responses import Response, moment
 
-Scope = Literal["read", "decide", "full"]
+Scope = Literal["browser", "read", "decide", "full"]
 SCOPES: tuple[str, ...] = get_args(Scope)
-"""What a token may do. `decide`: read, and make decisions and report their rewards; `full`: everything."""
+"""What a token may do. `browser`: make decisions and report their rewards, in one campaign, and read nothing; `decide`:
+the same and totals, and read; `full`: everything."""
 
 PREFIX = "kofn_"
 """Prefix of every token, so that secret scanners recognize leaked ones."""
@@ -68,7 +69,9 @@ def create_token(
     if not (isinstance(name, str) and 0 < len(name) <= 100 and name.isprintable()):
         raise BadInput(f"the name of a token must have 1 to 100 printable characters; got {name!r:.60}")
     if scope not in SCOPES:
-        raise BadInput(f"the scope of a token must be read, decide or full; got {scope!r}")
+        raise BadInput(f"the scope of a token must be browser, read, decide or full; got {scope!r}")
+    if scope == "browser" and campaign is None:
+        raise BadInput("a token with scope browser must be limited to one campaign: everyone who opens the page has it")
     if campaign is not None:
         Campaign.open(campaign, store)
     now, token = store.clock(), new_token()

@@ -35,22 +35,21 @@ PLANS = 128
 plays take 135 plans. Higher: late changes are found earlier, early ones later."""
 
 TINY = 1e-300
-"""Smallest variance that is divided by: rewards that are all alike have none, and no deviation."""
+"""Added to variances before dividing by them: rewards that are all alike have none, and no deviation."""
 
 LARGEST = 600.0
 """Largest logarithm of an e-value, so that numbers stay in the range of floats."""
 
 
-def log_e_values(deviation: Any, variance: Any, count: Any, width: float = 1.0) -> FloatArray:
+def log_e_values(deviation: Any, variance: Any, count: Any, width: float = 1.0) -> Any:
     """Return the log e-values of deviations of means of `count` rewards: N(0, 1 + ALTERNATIVE) against N(0, 1).
 
     The term |deviation| width / (2 count) is like Bernstein's: means of few or rare rewards have heavy tails. `width`
     is that of the range in which rewards lie.
     """
-    scale = INFLATION * variance + np.abs(deviation) * width / (2 * count)
-    squared = deviation**2 / np.maximum(scale, TINY)
-    log = ALTERNATIVE / (1 + ALTERNATIVE) * squared / 2 - math.log1p(ALTERNATIVE) / 2
-    return np.asarray(np.minimum(log, LARGEST), float)
+    scale = INFLATION * variance + abs(deviation) * (width / 2) / count + TINY
+    gain, price = ALTERNATIVE / (1 + ALTERNATIVE) / 2, math.log1p(ALTERNATIVE) / 2
+    return np.minimum(gain * (deviation * deviation / scale) - price, LARGEST)
 
 
 @dataclass
@@ -66,9 +65,9 @@ class Evidence(Part):
     def include(self, log_e: float, plays: int) -> None:
         """Include the e-value of the plan that ended after `plays` plays."""
         self.steps += 1
-        weight = PLANS / ((self.steps + PLANS - 1) * (self.steps + PLANS))
-        begun = np.logaddexp(self.log_sum, math.log(weight))
-        self.log_sum = min(max(float(begun) + log_e, -2 * LARGEST), 2 * LARGEST)
+        weight = math.log(PLANS / ((self.steps + PLANS - 1) * (self.steps + PLANS)))
+        begun = max(self.log_sum, weight) + math.log1p(math.exp(-abs(self.log_sum - weight)))
+        self.log_sum = min(max(begun + log_e, -2 * LARGEST), 2 * LARGEST)
         if not self.since and self.log_sum > -math.log(ALPHA):
             self.since = plays
 
@@ -116,15 +115,17 @@ class Alarms(Part):
         if not len(self.incumbent):
             return
         own = (plan.subsets == self.incumbent).all(axis=1)
-        if own.any():
-            count, total, squares = (float(sums[own].sum()) for sums in (tally.count, tally.total, tally.squares))
+        mine = own.nonzero()[0]
+        if len(mine):
+            count, total, squares = (sum(sums[mine].tolist()) for sums in (tally.count, tally.total, tally.squares))
             self._test_drift(count, total, squares, plays, width)
-        if not own.all():
-            n, rows = tally.count[~own], ~own
+        if len(mine) < len(own):
+            rows = ~own
+            n = tally.count[rows]
             deviation = tally.total[rows] / n - expected[rows]
             log_e = log_e_values(deviation, variance[rows] + noise[rows] / n, n, width)
-            largest = float(log_e.max())  # rows may depend on each other; their average is still an e-value
-            self.misfit.include(largest + math.log(float(np.exp(log_e - largest) @ n / n.sum())), plays)
+            # Rows may depend on each other; their average is still an e-value.
+            self.misfit.include(math.log(float(n.dot(np.exp(log_e)) / n.sum())), plays)
 
     def _test_drift(self, count: float, total: float, squares: float, plays: int, width: float) -> None:
         before = self.count, self.total
@@ -133,9 +134,16 @@ class Alarms(Part):
             noise = max(self.squares - self.total**2 / self.count, 0.25 * width**2) / self.count
             deviation = total / count - before[1] / before[0]
             variance, fewer = noise * (1 / count + 1 / before[0]), min(count, before[0])
-            self.drift.include(float(log_e_values(np.float64(deviation), variance, fewer, width)), plays)
+            self.drift.include(float(log_e_values(deviation, variance, fewer, width)), plays)
+
+    def rescale(self, shift: float, factor: float) -> None:
+        """Express the rewards in another unit: each one becomes shift + factor * reward."""
+        n, total = self.count, self.total
+        self.total = shift * n + factor * total
+        self.squares = shift * shift * n + 2 * shift * factor * total + factor * factor * self.squares
 
     def follow(self, incumbent: IntArray) -> None:
         """Begin again with a new incumbent."""
-        if not np.array_equal(incumbent, self.incumbent):
-            self.incumbent, self.count, self.total, self.squares = incumbent.copy(), 0, 0.0, 0.0
+        if incumbent is not self.incumbent and not np.array_equal(incumbent, self.incumbent):
+            self.count, self.total, self.squares = 0, 0.0, 0.0
+        self.incumbent = incumbent

@@ -15,6 +15,9 @@ class Constants:
     draws: int = 256
     """Most draws in one plan. Higher: more different subsets in a plan, and slower."""
 
+    shortest: int = 4
+    """Fewest plays of a plan. Higher: fewer plans at the start of a run, and the first rewards count later."""
+
     information: float = 1.0
     """Most plays of a swap in one plan, relative to the information that the posterior has about it. Higher: a swap
     that turns out to be bad is played longer before its rewards count."""

@@ -1,28 +1,55 @@
-"""Expected loss of stopping now, from draws of all effects."""
+"""Loss of stopping now, from draws of all effects: its mean, and a limit above it."""
 
 from __future__ import annotations
+
+import math
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit
 
+from kofn.core import FloatArray
 from kofn.policies.thompson.posterior import Posterior, cholesky
 
 MOST_DRAWS, FEWEST_DRAWS, CELLS = 400, 16, 2**22
 """Draws of the expected loss: MOST_DRAWS, fewer if they had more than CELLS numbers. Higher: more precise, slower."""
 
+LIMIT = 0.95
+"""Part of the draws whose loss is below the limit, `Insight.loss_high`. Higher: campaigns are ready later, and lose
+less. docs/background/evidence.md has the true losses with this value."""
 
-def expected_loss(posterior: Posterior, rng: np.random.Generator) -> float:
-    """Return how much more the K strongest arms of a draw earn than the incumbent, on average over draws."""
+FEW = 20
+"""Effective rewards at which the variance of the effects is doubled for the limit: its factor is 1 + FEW / effective
+rewards. The level is not widened: near the top of the range little can be gained, however few plays fail. There is no
+limit before each arm has had FEW plays on average. Higher: safer while few plays have earned anything, and later."""
+
+
+class Losses(NamedTuple):
+    """The loss per play of stopping now: its mean, and a limit above it. Both are parts of the range of rewards."""
+
+    mean: float
+    high: float
+
+
+def losses(posterior: Posterior, rng: np.random.Generator, effective: float = math.inf) -> Losses:
+    """Return how much more the K strongest arms of a draw earn than the incumbent: on average, and the limit.
+
+    `effective` is the number of plays that what is known rests on: for rare coins, the number of successes.
+    """
     n_arms, k = len(posterior.mean), len(posterior.incumbent)
     draws = min(MOST_DRAWS, max(FEWEST_DRAWS, CELLS // n_arms))
     root = cholesky(posterior.covariance)
-    losses = []
+    widths = 1.0, math.sqrt(1 + FEW / effective)
+    found: tuple[list[FloatArray], list[FloatArray]] = [], []
     for part in np.array_split(np.arange(draws), -(-draws * n_arms // CELLS)):
-        effects = posterior.mean + np.sqrt(posterior.variance) * rng.standard_normal((len(part), n_arms))
+        deviations = np.sqrt(posterior.variance) * rng.standard_normal((len(part), n_arms))
         dense = rng.standard_normal((len(part), len(root))) @ root.T
-        effects[:, posterior.contenders] = posterior.mean[posterior.contenders] + dense[:, 1:]
-        level = posterior.level + dense[:, 0]
-        strongest = np.partition(effects, n_arms - k, axis=1)[:, n_arms - k :].sum(axis=1)
-        gain = strongest - effects[:, posterior.incumbent].sum(axis=1)
-        losses.append(expit(level + gain) - expit(level))
-    return float(np.concatenate(losses).mean())
+        deviations[:, posterior.contenders] = dense[:, 1:]
+        for width, each in zip(widths, found, strict=True):
+            effects, level = posterior.mean + width * deviations, posterior.level + dense[:, 0]
+            strongest = np.partition(effects, n_arms - k, axis=1)[:, n_arms - k :].sum(axis=1)
+            gain = strongest - effects[:, posterior.incumbent].sum(axis=1)
+            each.append(expit(level + gain) - expit(level))
+    plain, wide = (np.concatenate(each) for each in found)
+    mean = float(plain.mean())  # above the quantile if few draws have a loss
+    return Losses(mean, max(mean, float(np.quantile(wide, LIMIT))))

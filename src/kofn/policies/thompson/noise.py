@@ -43,6 +43,8 @@ class Range(Part):
 
     def extended(self, tally: Tally) -> Range:
         """Return the range that includes the rewards of these rows."""
+        if self.width > 0 and self._includes(tally):
+            return self
         mean = tally.total / tally.count
         variance = tally.squares / tally.count - mean * mean
         variance[variance <= ROUNDING * tally.squares / tally.count] = 0.0
@@ -51,6 +53,14 @@ class Range(Part):
             return Range(low, low)
         rounded = self.width > 0 and max(self.low - low, high - self.high) <= SLACK * (high - low)
         return self if rounded else Range(low, high)
+
+    def _includes(self, tally: Tally) -> bool:
+        """Return whether the range stays the same: no row has a positive sum of (r - low)(r - high)."""
+        low, high = self.low, self.high
+        if low == 0.0 and high == 1.0:
+            return True
+        outside = tally.squares - (low + high) * tally.total + (low * high) * tally.count
+        return bool(outside.max() <= ROUNDING * (high - low) ** 2)
 
     def _ends(self, mean: FloatArray, variance: FloatArray) -> tuple[float, float]:
         """Return the ends that these rows need; where either end could move, the one that moves less does."""
@@ -78,9 +88,9 @@ class Range(Part):
 
     def scaled(self, tally: Tally) -> tuple[FloatArray, FloatArray]:
         """Return the mean reward of each row as a part of the range, and its sum of squared deviations from it."""
-        mean = tally.total / tally.count
+        mean, width = tally.total / tally.count, self.width
         within = np.maximum(tally.squares - tally.total * mean, 0.0)
-        return np.clip((mean - self.low) / self.width, 0.0, 1.0), within / self.width**2
+        return np.minimum(np.maximum((mean - self.low) / width, 0.0), 1.0), within / width**2
 
 
 @dataclass
@@ -117,13 +127,15 @@ class Noise(Part):
     ) -> FloatArray:
         """Include rows with the expected mean `value` and its variance `uncertainty`; return each row's dispersion."""
         pooled = self.dispersion
-        largest = np.where(n > 1, n * mean * (1 - mean) * (n - 1) / np.maximum(n - pooled, 0.5), 0.0)
+        largest = n * mean * (1 - mean) * (n - 1) / np.maximum(n - pooled, 0.5)
         binomial = np.maximum(value * (1 - value), 1e-4)
         # A row with an uncertain mean has little information about the noise.
         trust = (1 + n * uncertainty / (pooled * binomial)) ** -2.0
-        self.variation += float(within.sum() + trust @ np.minimum(n * (mean - value) ** 2, 4 * binomial + 1 / n))
-        self.largest_variation += float(largest.sum() + trust @ binomial)
-        return (within + constants.shrinkage * self.dispersion) / (largest + constants.shrinkage)
+        squared = np.minimum(n * (mean - value) ** 2, 4 * binomial + 1 / n)
+        self.variation += float(within.sum() + trust.dot(squared))
+        self.largest_variation += float(largest.sum() + trust.dot(binomial))
+        dispersion: FloatArray = (within + constants.shrinkage * self.dispersion) / (largest + constants.shrinkage)
+        return dispersion
 
     def rescale(self, variance: float, largest: float) -> None:
         """Change the unit of rewards: multiply variances and largest variances by these factors."""

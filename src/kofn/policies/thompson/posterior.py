@@ -9,7 +9,8 @@ subset does not show which of its arms earned it, and for these arms that matter
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +35,9 @@ TINY = 1e-12
 
 FARTHEST_LEVEL = 14.0
 """Limit of the level when the range of rewards changes, in log odds: a part of 10^-6 from an end of the range."""
+
+
+NO_ARMS, NO_SIGNS = np.empty(0, np.int64), np.empty(0)
 
 
 class Rows(NamedTuple):
@@ -61,18 +65,23 @@ class Rows(NamedTuple):
 
 
 class Prediction(NamedTuple):
-    """Subsets relative to the incumbent, with the mean and the variance of their log odds."""
+    """Subsets relative to the incumbent, with the mean and the variance of their log odds.
+
+    `apart` is the variance of the difference between their log odds and the incumbent's.
+    """
 
     rows: Rows
     odds: FloatArray
     spread: FloatArray
+    apart: FloatArray
 
 
 @dataclass
 class Posterior(Part):
     """Posterior of the level and of all effects.
 
-    Row 0 of `covariance` belongs to the level, the other rows to the contenders, in order.
+    Row 0 of `covariance` belongs to the level, the other rows to the contenders, in order. A changed posterior has a
+    new array as covariance: what is computed from it is kept as long as the array is the same.
     """
 
     fields = Fields(
@@ -94,6 +103,8 @@ class Posterior(Part):
     variance: FloatArray
     contenders: IntArray
     covariance: FloatArray
+    _rooted: tuple[FloatArray, FloatArray] | None = field(default=None, init=False, repr=False)
+    _predicted: tuple[IntArray, FloatArray, Prediction] | None = field(default=None, init=False, repr=False)
 
     @classmethod
     def at_start(cls, n_arms: int, k: int, value: float, variance: float, constants: Constants) -> Posterior:
@@ -110,15 +121,18 @@ class Posterior(Part):
     def relative(self, subsets: IntArray) -> Rows:
         """Return subsets relative to the incumbent."""
         count, size = len(subsets), len(self.contenders)
+        every_row = np.arange(count)[:, None]
+        if size == len(self.mean):
+            x = np.zeros((count, size + 1))
+            x[every_row, subsets + 1] = 1.0
+            x -= self._indicator(self.incumbent + 1)
+            return Rows(x, NO_ARMS, NO_ARMS, NO_SIGNS)
         column = np.full(len(self.mean), size + 1)  # the last column collects the arms that are not contenders
         column[self.contenders] = np.arange(1, size + 1)
         x = np.zeros((count, size + 2))
-        x[np.arange(count)[:, None], column[subsets]] = 1.0
+        x[every_row, column[subsets]] = 1.0
         x[:, column[self.incumbent]] -= 1.0
         x[:, 0] = 1.0
-        if size == len(self.mean):
-            none = np.empty(0, np.int64)
-            return Rows(x[:, :-1], none, none, np.empty(0))
         place = np.full(len(self.mean), -1)
         place[self.incumbent] = np.arange(len(self.incumbent))
         places = place[subsets]
@@ -131,31 +145,46 @@ class Posterior(Part):
         sign = np.concatenate([np.ones(len(row_in)), np.full(len(row_out), -1.0)])
         return Rows(x[:, :-1], np.concatenate([row_in, row_out]), arm, sign)
 
+    def _indicator(self, columns: IntArray) -> FloatArray:
+        """Return a row with 1 in these columns and -1 in that of the level."""
+        row = np.zeros(len(self.contenders) + 1)
+        row[columns] = 1.0
+        row[0] = -1.0
+        return row
+
     def odds(self, rows: Rows) -> FloatArray:
         """Return the mean log odds of each row."""
-        return rows.plus(rows.x @ self._dense_means(), rows.sign * self.mean[rows.arm])
-
-    def spread(self, rows: Rows, *, with_level: bool) -> FloatArray:
-        """Return the variance of each row's log odds, with or without that of the level."""
-        first = 0 if with_level else 1
-        x = rows.x[:, first:]
-        dense = ((x @ self.covariance[first:, first:]) * x).sum(axis=1)
-        return rows.plus(dense, self.variance[rows.arm])
+        dense = rows.x[:, 1:].dot(self.mean[self.contenders]) + self.level
+        return rows.plus(dense, rows.sign * self.mean[rows.arm])
 
     def predict(self, subsets: IntArray) -> Prediction:
-        """Return what is known about these subsets."""
-        rows = self.relative(subsets)
-        return Prediction(rows, self.odds(rows), self.spread(rows, with_level=True))
+        """Return what is known about these subsets; computed once for a plan."""
+        if self._predicted is None or self._predicted[0] is not subsets or self._predicted[1] is not self.covariance:
+            rows = self.relative(subsets)
+            x, of_level = rows.x[:, 1:], self.covariance[0]
+            apart = rows.plus((x.dot(self.covariance[1:, 1:]) * x).sum(axis=1), self.variance[rows.arm])
+            spread = apart + 2 * x.dot(of_level[1:]) + of_level[0]
+            self._predicted = subsets, self.covariance, Prediction(rows, self.odds(rows), spread, apart)
+        return self._predicted[2]
 
-    def _dense_means(self) -> FloatArray:
-        return np.concatenate([[self.level], self.mean[self.contenders]])
+    @property
+    def root(self) -> FloatArray:
+        """A root of the covariance: the matrix R with covariance = R R^T that is lower triangular."""
+        if self._rooted is None or self._rooted[0] is not self.covariance:
+            self._rooted = self.covariance, cholesky(self.covariance)
+        return self._rooted[1]
+
+    def edges(self) -> tuple[float, float]:
+        """Return the mean effects of the incumbent's weakest arm and of the strongest other arm."""
+        others = self.mean.copy()
+        others[self.incumbent] = -math.inf
+        return float(self.mean[self.incumbent].min()), float(others.max())
 
     @property
     def boundary(self) -> float:
         """The effect halfway between the incumbent's weakest arm and the strongest other arm."""
-        outside = np.ones(len(self.mean), bool)
-        outside[self.incumbent] = False
-        return float(self.mean[self.incumbent].min() + self.mean[outside].max()) / 2
+        weakest, strongest = self.edges()
+        return (weakest + strongest) / 2
 
     # The update.
 
@@ -167,53 +196,74 @@ class Posterior(Part):
         A row with an arm that is not a contender updates only such arms. The contenders' covariance is too precise to
         be mixed with variances alone: the same information would be counted again with every plan.
         """
-        rows, before, spread = predicted
-        dense = np.bincount(rows.row, minlength=len(subsets)) == 0
-        mixed = (~dense).nonzero()[0]
-        for start in range(0, len(mixed), ROWS_AT_ONCE):
-            part = mixed[start : start + ROWS_AT_ONCE]
-            self._learn_arms(rows.only(part), rewards[part], weights[part])
-        if len(mixed) < len(subsets):
-            self._learn_contenders(rows.x[dense], before[dense], rewards[dense], weights[dense])
-        odds = self.odds(rows)
-        surprise = float((np.abs(odds - before) - constants.surprise * np.sqrt(spread)).max())
+        rows, before, spread, _ = predicted
+        self._predicted = None
+        if len(rows.row):
+            self._learn_mixed(predicted, rewards, weights)
+            odds = self.odds(rows)
+        else:
+            odds = self._learn_contenders(rows.x, before, rewards, weights)
+        surprise = float((abs(odds - before) - constants.surprise * np.sqrt(spread)).max())
         self._move(subsets, odds)
-        self._centre()
         if self.level > self.highest_level:
             self.widen(math.exp(constants.climb * (self.level - self.highest_level)))
             self.highest_level = self.level
         if surprise > 0:
             self._add_variance((constants.doubt * surprise) ** 2)
-        self.covariance = (self.covariance + self.covariance.T) / 2  # exactly symmetric, as a record keeps it
         self._choose_contenders(constants)
 
-    def _learn_contenders(self, x: FloatArray, before: FloatArray, rewards: FloatArray, weights: FloatArray) -> None:
+    def _learn_mixed(self, predicted: Prediction, rewards: FloatArray, weights: FloatArray) -> None:
+        """Update with rows of which some have an arm that is not a contender."""
+        rows, before = predicted.rows, predicted.odds
+        dense = np.bincount(rows.row, minlength=len(before)) == 0
+        mixed = (~dense).nonzero()[0]
+        for start in range(0, len(mixed), ROWS_AT_ONCE):
+            part = mixed[start : start + ROWS_AT_ONCE]
+            self._learn_arms(rows.only(part), rewards[part], weights[part])
+        if len(mixed) < len(before):
+            self._learn_contenders(rows.x[dense], before[dense], rewards[dense], weights[dense])
+
+    def _learn_contenders(
+        self, x: FloatArray, before: FloatArray, rewards: FloatArray, weights: FloatArray
+    ) -> FloatArray:
         """Condition the level and the contenders on rows without other arms, by a Laplace approximation at the mode.
 
-        The level and the effects are their means + root z, with z standard normal before the rows.
+        The level and the effects are their means + root z, with z standard normal before the rows. Return the log odds
+        of the rows at the mode.
         """
-        root = cholesky(self.covariance)
-        a = x @ root
+        root = self.root
+        a, one = x.dot(root), _identity(len(root))
         z, odds = np.zeros(len(root)), before
         for _ in range(NEWTON_STEPS):
             value = expit(odds)
             curvature = weights * np.maximum(value * (1 - value), TINY)
-            precision = (a * curvature[:, None]).T @ a
-            precision.flat[:: len(root) + 1] += 1.0
-            factor, _ = dpotrf(precision, lower=1)
-            step, _ = dpotrs(factor, (weights * (rewards - value)) @ a - z, lower=1)
-            by = a @ step
-            longest = float(np.abs(by).max())
-            short = min(1.0, LONGEST_STEP / max(longest, TINY))
-            z, odds = z + short * step, odds + short * by
+            precision = (a * curvature[:, None]).T.dot(a)
+            precision += one
+            factor, _ = dpotrf(precision.T, lower=1, overwrite_a=1)  # symmetric; .T is in LAPACK's order
+            step, _ = dpotrs(factor, (weights * (rewards - value)).dot(a) - z, lower=1)
+            by = a.dot(step)
+            longest = float(abs(by).max())
+            if longest > LONGEST_STEP:
+                step, by = step * (LONGEST_STEP / longest), by * (LONGEST_STEP / longest)
+            z, odds = z + step, odds + by
             if longest < CONVERGED:
                 break
-        shift = root @ z
+        shift = root.dot(z)
         half, _ = dtrtrs(factor, root.T, lower=1)
         self.level += float(shift[0])
-        self.covariance = half.T @ half
         self.mean[self.contenders] += shift[1:]
-        self._copy_variances()
+        self._set_covariance(half)
+        return odds
+
+    def _set_covariance(self, half: FloatArray) -> None:
+        """Set the covariance to half^T half; if all arms are contenders, that of effects relative to their average.
+
+        A shift of all effects changes no swap. Before there is an incumbent, it changes the level.
+        """
+        if len(self.incumbent) and len(self.contenders) == len(self.mean):
+            half = half.dot(_centring(len(half)))
+        self.covariance = half.T @ half
+        self.variance[self.contenders] = np.maximum(self.covariance.diagonal()[1:], TINY * self.prior_variance)
 
     def _learn_arms(self, rows: Rows, rewards: FloatArray, weights: FloatArray) -> None:
         """Condition the arms that are not contenders on rows that have some; the others stay, with their uncertainty.
@@ -252,9 +302,10 @@ class Posterior(Part):
         """
         if not len(self.incumbent):
             self._change_incumbent(np.array(top_subset(self.mean, subsets.shape[1])))
+            self._set_covariance(self.root.T)
             return
         gain = odds - self.level
-        pays = np.flatnonzero(gain > 0)
+        pays = (gain > 0).nonzero()[0]
         if not len(pays):
             return
         pays = pays[np.argsort(-gain[pays])]
@@ -271,38 +322,18 @@ class Posterior(Part):
 
     def _change_incumbent(self, incumbent: IntArray) -> None:
         """Make the level that of a new incumbent."""
-        by = np.zeros(len(self.contenders) + 1)
-        by[0] = 1.0
-        independent = 0.0
-        before, after = set(self.incumbent.tolist()), set(incumbent.tolist())
-        for swapped, sign in ((after - before, 1.0), (before - after, -1.0)):
-            arms = np.array(sorted(swapped), np.int64)
-            self.level += sign * float(self.mean[arms].sum())
-            dense = np.isin(arms, self.contenders)
-            by[1 + np.searchsorted(self.contenders, arms[dense])] = sign
-            independent += float(self.variance[arms[~dense]].sum())
-        with_level = self.covariance @ by
+        new = self.predict(incumbent[None, :])
+        with_level = new.rows.x[0].dot(self.covariance)
+        self.covariance = self.covariance.copy()
         self.covariance[0], self.covariance[:, 0] = with_level, with_level
-        self.covariance[0, 0] = float(by @ with_level) + independent
-        self.incumbent = incumbent
-
-    def _centre(self) -> None:
-        """Measure effects from their average, if all arms are contenders: a shift of all effects changes no swap."""
-        if len(self.contenders) < len(self.mean):
-            return
-        size = len(self.contenders)
-        self.covariance[:, 1:] -= (self.covariance[:, 1:].sum(axis=1) / size)[:, None]
-        self.covariance[1:] -= self.covariance[1:].sum(axis=0) / size
-        self._copy_variances()
+        self.covariance[0, 0] = new.spread[0]
+        self.level, self.incumbent = float(new.odds[0]), incumbent
 
     def _add_variance(self, added: float) -> None:
         """Add to the variance of each effect, up to the prior's."""
         by = np.clip(self.prior_variance - self.variance, 0.0, added)
         self.variance = self.variance + by
-        self.covariance.flat[len(self.covariance) + 1 :: len(self.covariance) + 1] += by[self.contenders]
-
-    def _copy_variances(self) -> None:
-        self.variance[self.contenders] = np.maximum(self.covariance.diagonal()[1:], TINY * self.prior_variance)
+        self.covariance = self.covariance + np.diag(np.concatenate([[0.0], by[self.contenders]]))
 
     def widen(self, factor: float) -> None:
         """Multiply each variance by `factor`, up to the prior's variance."""
@@ -378,6 +409,19 @@ class Posterior(Part):
             cholesky(self.covariance)
         except np.linalg.LinAlgError:
             raise BadRecord("covariance must be positive definite") from None
+
+
+@lru_cache
+def _identity(size: int) -> FloatArray:
+    return np.identity(size)
+
+
+@lru_cache
+def _centring(size: int) -> FloatArray:
+    """Return the matrix that makes effects relative to their average, and leaves the level."""
+    centring = np.identity(size)
+    centring[1:, 1:] -= 1 / (size - 1)
+    return centring
 
 
 def cholesky(covariance: FloatArray) -> FloatArray:

@@ -10,7 +10,7 @@ from scipy.special import expit, log_ndtr, ndtri
 
 from kofn.core import FloatArray, IntArray
 from kofn.policies.thompson.constants import Constants
-from kofn.policies.thompson.posterior import Posterior, cholesky
+from kofn.policies.thompson.posterior import Posterior
 
 CELLS = 2**20
 """Most numbers drawn at once, 8 bytes each. Higher: more memory, fewer blocks."""
@@ -19,6 +19,9 @@ GROUPED_FROM = 2**15
 """Number of arms without a dense covariance from which on arms with equal mean and variance are drawn as one group. Of
 a million arms, most are still indistinguishable."""
 
+SORTED_AT_ONCE = 32
+"""Most values of a draw that are sorted without first looking for the largest; it affects speed only."""
+
 NEAREST, FARTHEST = 1e-3, 30.0
 """Range of differences in log odds for which the likelihood ratio is computed."""
 
@@ -26,51 +29,91 @@ NEAREST, FARTHEST = 1e-3, 30.0
 def draw_swaps(
     posterior: Posterior, draws: int, rng: np.random.Generator, constants: Constants, dispersion: float = 1.0
 ) -> IntArray:
-    """Return, for each draw of all effects, the incumbent with its weakest arm swapped for the strongest other arm.
+    """Return, for each draw of all effects, the incumbent with its weakest arm swapped for the strongest other arm."""
+    subsets = posterior.incumbent[None, :].repeat(draws, axis=0)
+    better, swapped = draws_that_swap(posterior, draws, rng, constants, dispersion)
+    subsets[better] = swapped
+    return subsets
+
+
+def draws_that_swap(
+    posterior: Posterior, draws: int, rng: np.random.Generator, constants: Constants, dispersion: float = 1.0
+) -> tuple[IntArray, IntArray]:
+    """Return the numbers of the draws in which the strongest other arm is better than the incumbent's weakest arm, and
+    the subset of each: the incumbent with these two arms swapped.
 
     A draw also swaps the next weakest arm for the next strongest, and so on, as long as that is an improvement in that
     draw and costs next to nothing by the means. Arms are drawn block by block and only the extremes are kept, so
     memory does not grow with draws * N.
     """
-    mean, incumbent, contenders = posterior.mean, posterior.incumbent, posterior.contenders
-    place = np.full(len(mean), -1)  # in the incumbent
-    place[incumbent] = np.arange(len(incumbent))
-    inside = place >= 0
-    sparse = np.ones(len(mean), bool)  # arms without a dense covariance
-    sparse[contenders] = False
-    stretch = spread_factor(posterior, inside)
-    z = rng.standard_normal((draws, len(contenders))) @ cholesky(posterior.covariance[1:, 1:]).T
-    dense = mean[contenders] + stretch[contenders] * z
-    spread = stretch * np.sqrt(posterior.variance)
+    mean, incumbent = posterior.mean, posterior.incumbent
+    inside = np.zeros(len(mean), bool)
+    inside[incumbent] = True
+    edges = posterior.edges()
+    stretch = spread_factor(posterior, inside, edges)
     most = min(constants.swaps, len(incumbent), len(mean) - len(incumbent))
-    found = []
-    for sign, side in ((-1.0, inside), (1.0, ~inside)):
-        chosen = side[contenders]
-        extremes = _Extremes(sign * dense[:, chosen], contenders[chosen], most)
-        others = np.flatnonzero(side & sparse)
-        see = _see_groups if len(others) > GROUPED_FROM else _see_each
-        see(extremes, sign, others, mean, spread, rng)
-        found.append(extremes)
-    weakest, strongest = found
-    subsets = np.repeat(incumbent[None, :], draws, axis=0)
+    weakest, strongest = _drawn_extremes(posterior, inside, stretch, most, draws, rng)
     better = (strongest.highest > -weakest.highest).nonzero()[0]
-    if len(better):
-        noise = math.sqrt(dispersion / float(expit(posterior.level) * expit(-posterior.level)))
-        free = float(mean[incumbent].min() - mean[~inside].max()) < constants.free * noise
-        for extremes in found:
-            extremes.rank(better, most if free else 1)
-        swapped = strongest.value > -weakest.value
-        lost = np.maximum(mean[weakest.arm[:, 1:]] - mean[strongest.arm[:, 1:]], 0.0).cumsum(axis=1)
-        swapped[:, 1:] &= lost < constants.free * noise
-        arms = np.where(np.logical_and.accumulate(swapped, axis=1), strongest.arm, weakest.arm)
-        rows = subsets[better]
-        rows[np.arange(len(better))[:, None], place[weakest.arm]] = arms
-        rows.sort(axis=1)
-        subsets[better] = rows
-    return subsets
+    if not len(better):
+        return better, incumbent[None, :].repeat(0, axis=0)
+    noise = math.sqrt(dispersion / float(expit(posterior.level) * expit(-posterior.level)))
+    most = most if edges[0] - edges[1] < constants.free * noise else 1
+    leave, come = weakest.ranked(better, most), strongest.ranked(better, most)
+    arms = come.arm if most == 1 else _paying_arms(leave, come, mean, constants.free * noise)
+    subsets = incumbent[None, :].repeat(len(better), axis=0)
+    subsets[np.arange(len(better))[:, None], incumbent.searchsorted(leave.arm)] = arms
+    subsets.sort(axis=1)
+    return better, subsets
 
 
-def spread_factor(posterior: Posterior, inside: NDArray[np.bool_]) -> FloatArray:
+def _paying_arms(leave: _Extremes, come: _Extremes, mean: FloatArray, free: float) -> IntArray:
+    """Return the arms that take the places of those that may leave: others, as long as that pays and is free."""
+    swapped = come.value > -leave.value
+    lost = np.maximum(mean[leave.arm[:, 1:]] - mean[come.arm[:, 1:]], 0.0).cumsum(axis=1)
+    swapped[:, 1:] &= lost < free
+    return np.where(np.logical_and.accumulate(swapped, axis=1), come.arm, leave.arm)
+
+
+def _drawn_extremes(
+    posterior: Posterior,
+    inside: NDArray[np.bool_],
+    stretch: FloatArray,
+    most: int,
+    draws: int,
+    rng: np.random.Generator,
+) -> tuple[_Extremes, _Extremes]:
+    """Return the weakest arms of the incumbent in each draw, their values negated, and the strongest other arms."""
+    mean, contenders = posterior.mean, posterior.contenders
+    dense = _drawn(mean[contenders, None], stretch[contenders, None] * posterior.root[1:], draws, rng)
+    within = inside[contenders]
+    weakest = _Extremes(-dense[within].T, contenders[within], most)
+    strongest = _Extremes(dense[~within].T, contenders[~within], most)
+    if len(contenders) < len(mean):
+        sparse = np.ones(len(mean), bool)  # arms without a dense covariance
+        sparse[contenders] = False
+        spread = stretch * np.sqrt(posterior.variance)
+        for sign, side, extremes in ((-1.0, inside, weakest), (1.0, ~inside, strongest)):
+            others = np.flatnonzero(side & sparse)
+            see = _see_groups if len(others) > GROUPED_FROM else _see_each
+            see(extremes, sign, others, mean, spread, rng)
+    return weakest, strongest
+
+
+def _drawn(mean: FloatArray, root: FloatArray, draws: int, rng: np.random.Generator) -> FloatArray:
+    """Return draws from N(mean, root root^T), a column per draw.
+
+    Deviations from the mean in the second half are those of the first half negated (antithetic): half the work, and
+    averages over all draws vary less.
+    """
+    first = (draws + 1) // 2
+    deviation = root.dot(rng.standard_normal((root.shape[1], first)))
+    drawn = np.empty((len(mean), draws))
+    np.add(mean, deviation, out=drawn[:, :first])
+    np.subtract(mean, deviation[:, : draws - first], out=drawn[:, first:])
+    return drawn
+
+
+def spread_factor(posterior: Posterior, inside: NDArray[np.bool_], edges: tuple[float, float]) -> FloatArray:
     """Return the factor by which each arm's draws are spread wider than its standard deviation.
 
     A draw matters where an arm passes the arm that it could be swapped with, at the incumbent's odds. The Gaussian at
@@ -80,29 +123,29 @@ def spread_factor(posterior: Posterior, inside: NDArray[np.bool_]) -> FloatArray
     The factor applies only as far as an arm has been played. Otherwise, of a hundred thousand arms, the strongest draw
     would nearly always be that of an unknown arm.
     """
-    mean = posterior.mean
-    weakest, strongest = mean[inside].min(), mean[~inside].max()
-    below = np.clip(np.where(inside, mean - strongest, weakest - mean), NEAREST, FARTHEST)
-    odds = posterior.level - below
-    value, rest = expit(odds), expit(-odds)
-    divergence = np.where(
-        odds > 0,
-        rest * below + np.log1p(rest * np.expm1(-below)),  # equal to the other form, without its rounding at high odds
-        np.log1p(value * np.expm1(below)) - value * below,
-    )
-    stretch = np.sqrt(value * rest / (2 * divergence)) * below
-    played = np.clip(1 - posterior.variance / posterior.prior_variance, 0.0, 1.0)
+    mean, (weakest, strongest) = posterior.mean, edges
+    below = np.where(inside, mean - strongest, weakest - mean)
+    below = np.minimum(np.maximum(below, NEAREST), FARTHEST)
+    # At a high level, failures are counted instead: equal, but rounding would hide differences between values near 1.
+    sign = -1.0 if posterior.level > 0 else 1.0
+    below *= sign
+    odds = sign * posterior.level - below
+    value = expit(odds)
+    divergence = np.log1p(value * np.expm1(below)) - value * below
+    stretch = np.sqrt(value * expit(-odds) / (2 * divergence)) * (sign * below)
+    played = np.minimum(np.maximum(1 - posterior.variance / posterior.prior_variance, 0.0), 1.0)
     return np.asarray(stretch**played, float)
 
 
 class _Extremes:
     """The `most` largest values of each draw so far, and the arms that have them."""
 
-    def __init__(self, value: FloatArray, arms: IntArray, most: int) -> None:
-        """Start with these values, one arm per column; they are reduced to the largest when more are seen."""
-        self.value = value
-        self.arm = np.broadcast_to(arms, value.shape)
-        self.most = most
+    def __init__(self, value: FloatArray, arm: IntArray, most: int) -> None:
+        """Start with these values, one arm per column; they are reduced to the largest when more are seen.
+
+        `arm` has the arm of each column, or of each value.
+        """
+        self.value, self.arm, self.most = value, arm, most
 
     @property
     def highest(self) -> FloatArray:
@@ -111,18 +154,20 @@ class _Extremes:
 
     def see(self, values: FloatArray, arms: IntArray) -> None:
         """Include the values of more arms, one per column; `arms` may differ between draws."""
-        self.arm = np.hstack([self.arm, np.broadcast_to(arms, values.shape)])
+        self.arm = np.hstack([np.broadcast_to(self.arm, self.value.shape), np.broadcast_to(arms, values.shape)])
         self.value = np.hstack([self.value, values])
         self._reduce()
 
-    def rank(self, draws: IntArray, most: int) -> None:
-        """Keep these draws only, with their `most` largest values in decreasing order."""
-        self.value, self.arm, self.most = self.value[draws], self.arm[draws], most
+    def ranked(self, draws: IntArray, most: int) -> _Extremes:
+        """Return the `most` largest values of these draws, in decreasing order."""
+        kept = _Extremes(self.value[draws], self.arm if self.arm.ndim == 1 else self.arm[draws], most)
         if most == 1:
-            self._take(self.value.argmax(axis=1)[:, None])
+            kept._take(kept.value.argmax(axis=1)[:, None])
         else:
-            self._reduce()
-            self._take((-self.value).argsort(axis=1))
+            if kept.value.shape[1] > SORTED_AT_ONCE:
+                kept._reduce()
+            kept._take((-kept.value).argsort(axis=1)[:, :most])
+        return kept
 
     def _reduce(self) -> None:
         if self.value.shape[1] > self.most:
@@ -130,7 +175,8 @@ class _Extremes:
 
     def _take(self, column: IntArray) -> None:
         row = np.arange(len(column))[:, None]
-        self.value, self.arm = self.value[row, column], self.arm[row, column]
+        self.value = self.value[row, column]
+        self.arm = self.arm[column] if self.arm.ndim == 1 else self.arm[row, column]
 
 
 def _see_each(

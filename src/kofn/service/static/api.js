@@ -10,11 +10,12 @@ export const onTokenNeeded = (callback) => {
 export const token = () => sessionStorage.getItem(TOKEN);
 export const setToken = (value) => (value ? sessionStorage.setItem(TOKEN, value) : sessionStorage.removeItem(TOKEN));
 
-/** An error response. `status` is 0 when there was no response. */
+/** An error response. `status` is 0 when there was no response; `field` names the invalid field, if it is known. */
 export class ApiError extends Error {
-  constructor(status, message) {
+  constructor(status, message, field = null) {
     super(message);
     this.status = status;
+    this.field = field;
   }
 }
 
@@ -41,9 +42,10 @@ async function send(method, path, body, signal) {
 }
 
 async function errorOf(response) {
-  const { detail } = await response.json().catch(() => ({}));
-  const message = detail ?? `The service returned status ${response.status} ${response.statusText}`;
-  const error = new ApiError(response.status, capitalized(message));
+  const { detail, errors } = await response.json().catch(() => ({}));
+  const [wrong] = errors ?? []; // its `where` is such as body.control_share
+  const message = wrong?.message ?? detail ?? `The service returned status ${response.status} ${response.statusText}`;
+  const error = new ApiError(response.status, capitalized(message), wrong?.where.split(".")[1]);
   if (response.status === 401) tokenNeeded(error);
   return error;
 }
@@ -78,11 +80,15 @@ export const insight = async (name, arms, signal) =>
   json("GET", `${at(name)}/insight${arms ? `?arms=${arms}` : ""}`, undefined, signal);
 export const history = async (name, points, signal) =>
   json("GET", `${at(name)}/history?points=${points}`, undefined, signal).then(list("points"));
+export const estimates = async (name, signal) =>
+  json("GET", `${at(name)}/estimates`, undefined, signal).then(list("estimates"));
 export const events = async (name, limit, signal) =>
   json("GET", `${at(name)}/events?limit=${limit}`, undefined, signal).then(list("events"));
 export const openDecisions = async (name, limit, signal) =>
   json("GET", `${at(name)}/decisions?open=true&limit=${limit}`, undefined, signal).then(list("decisions"));
 export const act = async (name, verb) => json("POST", `${at(name)}/${verb}`);
+export const ship = async (name, shipment) => json("POST", `${at(name)}/ship`, shipment);
+export const configure = async (name, settings) => json("PATCH", `${at(name)}/settings`, settings);
 export const addArm = async (name, arm) => json("POST", `${at(name)}/arms`, { name: arm });
 export const retireArm = async (name, arm) => json("POST", `${at(name)}/arms/retire`, { name: arm });
 export const remove = async (name) => json("DELETE", at(name));

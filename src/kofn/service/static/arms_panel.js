@@ -3,6 +3,7 @@
 import { scale } from "./chart_data.js";
 import { h, icon, setText, setVars, syncList } from "./dom.js";
 import { count, exact, percent, reward, signed } from "./format.js";
+import { bestKnown } from "./insight_facts.js";
 
 const PAGE = 50;
 
@@ -12,9 +13,9 @@ const ORDERS = {
   name: () => (a, b) => a.name.localeCompare(b.name, "en", { numeric: true }),
 };
 
-/** The panel of arms. `retire(arm)` and `add()` are called by its buttons, `loadAll()` when arms are needed that have
- * not been loaded. */
-export function armsPanel({ retire, add, loadAll, may }) {
+/** The panel of arms. `show(arm)`, `retire(arm)`, `bringBack(arm)` and `add()` are called by its buttons, `loadAll()` when
+ * arms are needed that have not been loaded. */
+export function armsPanel({ show, retire, bringBack, add, loadAll, may }) {
   let insight = null,
     order = "effect",
     sought = "",
@@ -116,19 +117,19 @@ export function armsPanel({ retire, add, loadAll, may }) {
   function redraw() {
     if (!insight) return;
     const { summary } = insight;
-    const fixed = summary.state === "finished" || !may.change();
+    const fixed = ["stopped", "archived"].includes(summary.state) || !may.change();
     const arms = ranked(insight, order);
     const chosen = arms.filter(({ name }) => name.toLowerCase().includes(sought));
     const places = axis(insight.arms);
     syncList(body, chosen.slice(0, most), {
       key: ({ name, retired }) => `${retired}${name}`,
-      create: (arm) => row(arm, retire),
+      create: (arm) => row(arm, { show, retire, bringBack }),
       update: (element, arm) =>
         fillRow(element, arm, {
           summary,
           places,
           fixed,
-          border: order === "effect" && !sought && arm.rank === summary.k,
+          border: bestKnown(insight) && order === "effect" && !sought && arm.rank === summary.k,
         }),
     });
     none.hidden = chosen.length > 0;
@@ -150,22 +151,23 @@ export function armsPanel({ retire, add, loadAll, may }) {
   };
 }
 
-function explanation({ arms, summary }) {
-  if (arms.every(({ effect }) => effect === null)) {
-    return summary.rewards
-      ? "This policy does not estimate individual arms. The best subset is listed first, then arms by plays."
-      : "Nothing has been learned yet. The arms are ranked after the first rewards.";
-  }
+function explanation(insight) {
+  const { arms, summary } = insight;
+  if (!bestKnown(insight)) return "The arms are ranked after the first rewards.";
+  if (arms.every(({ effect }) => effect === null))
+    return "This policy does not estimate individual arms. The best subset is listed first, then arms by plays.";
   const prefix = summary.direction === "minimize" ? "Lower is better. " : "";
   return `${prefix}Change of the reward when the arm replaces a borderline arm. The dashed line separates the best ${summary.k}.`;
 }
 
-function ranked({ arms, summary }, order) {
+function ranked(insight, order) {
+  const { arms, summary } = insight;
+  const known = bestKnown(insight);
   const sign = summary.direction === "minimize" ? -1 : 1;
   const here = arms
     .filter(({ retired }) => !retired)
     .sort(ORDERS.effect(sign))
-    .map((arm, i) => ({ ...arm, rank: i + 1 }));
+    .map((arm, i) => ({ ...arm, best: arm.best && known, rank: known ? i + 1 : null }));
   const gone = arms.filter(({ retired }) => retired).map((arm) => ({ ...arm, rank: null }));
   return [...here.sort(ORDERS[order](sign)), ...gone];
 }
@@ -186,7 +188,19 @@ function median(values) {
   return values.toSorted((a, b) => a - b)[values.length >> 1];
 }
 
-function row(arm, retire) {
+function row(arm, { show, retire, bringBack }) {
+  const act = (verb, sign, work) =>
+    h(
+      "button",
+      {
+        class: "button icon-only ghost",
+        type: "button",
+        title: `${verb} ${arm.name}`,
+        "aria-label": `${verb} ${arm.name}`,
+        on: { click: () => work(arm.name) },
+      },
+      icon(sign),
+    );
   const cell = (name, ...inside) => h("td", { class: name, role: "cell" }, ...inside);
   return h(
     "tr",
@@ -197,7 +211,11 @@ function row(arm, retire) {
       h(
         "div",
         { class: "named" },
-        h("span", { class: "arm-name", title: arm.name }, arm.name),
+        h(
+          "button",
+          { class: "arm-link", type: "button", title: `${arm.name}: effect over time`, on: { click: () => show(arm.name) } },
+          h("span", { class: "arm-name" }, arm.name),
+        ),
         h("span", { class: "tag" }),
       ),
     ),
@@ -209,19 +227,7 @@ function row(arm, retire) {
     cell("shown", h("div", { class: "share" }, h("i", {})), h("span", {})),
     cell(
       "do",
-      arm.retired
-        ? ""
-        : h(
-            "button",
-            {
-              class: "button icon-only ghost",
-              type: "button",
-              title: `Retire ${arm.name}`,
-              "aria-label": `Retire ${arm.name}`,
-              on: { click: () => retire(arm.name) },
-            },
-            icon("archive"),
-          ),
+      arm.retired ? act("Bring back", "undo", bringBack) : act("Retire", "archive", retire),
     ),
   );
 }

@@ -4,9 +4,15 @@ import * as api from "./api.js";
 import { field, form, toast } from "./dialogs.js";
 import { h, icon } from "./dom.js";
 import { plural } from "./format.js";
+import { settingsDialog } from "./settings_dialog.js";
+import { shipDialog } from "./ship_dialog.js";
 
-/** The actions on a campaign. `summary()` returns its latest summary, or null if it may not be changed. */
-export function actions(name, summary, refresh, home) {
+const FINAL = ["stopped", "archived"];
+
+/** The actions on a campaign. `latest()` returns its latest insight, or null if it may not be changed. */
+export function actions(name, latest, refresh, home) {
+  const state = () => latest()?.summary.state ?? "archived";
+
   async function attempt(work, message) {
     try {
       await work();
@@ -18,32 +24,45 @@ export function actions(name, summary, refresh, home) {
     refresh();
   }
 
+  const pause = () => attempt(() => api.act(name, "pause"), `${name} is paused: no decisions until you resume it`);
+  const resume = () => attempt(() => api.act(name, "resume"), `${name} is resumed: it decides and learns`);
   const toggle = () => {
-    const { state } = summary() ?? {};
-    if (state === "running") attempt(() => api.act(name, "pause"), `${name} is paused`);
-    if (state === "paused") attempt(() => api.act(name, "resume"), `${name} is resumed`);
+    if (state() === "running") pause();
+    if (state() === "paused") resume();
   };
+  const ship = () => !FINAL.includes(state()) && shipDialog(name, latest(), refresh);
+  const configure = (focus) => !FINAL.includes(state()) && settingsDialog(name, latest(), refresh, focus);
 
-  const finish = () =>
+  /** Ask, then enter a state from which there is no way back. */
+  const end = (verb, past, intro) => () =>
     form({
-      title: `Finish ${name}?`,
-      submit: "Finish campaign",
+      title: `${api.capitalized(verb)} ${name}?`,
+      submit: `${api.capitalized(verb)} campaign`,
       danger: true,
-      intro:
-        "It makes no more decisions and cannot be resumed. Late rewards still count, and everything learned is kept.",
+      intro,
       async done() {
-        await api.act(name, "finish");
-        toast(`${name} is finished`);
+        await api.act(name, verb);
+        toast(`${name} is ${past}`);
         refresh();
       },
     });
+  const stop = end(
+    "stop",
+    "stopped",
+    "It makes no more decisions, so whoever asks for one gets an error. It cannot be resumed. Late rewards still count.",
+  );
+  const archive = end(
+    "archive",
+    "archived",
+    "It leaves the list, and takes no more decisions and rewards. It cannot be resumed. Its data is kept, and can be exported.",
+  );
 
   const retire = (arm) =>
     form({
       title: `Retire ${arm}?`,
       submit: "Retire arm",
       danger: true,
-      intro: "It is no longer shown. What was learned about the other arms is kept.",
+      intro: "It is no longer shown. What was learned about the other arms is kept. You can bring it back later.",
       async done() {
         await api.retireArm(name, arm);
         toast(`${arm} is retired`);
@@ -51,8 +70,10 @@ export function actions(name, summary, refresh, home) {
       },
     });
 
+  const bringBack = (arm) => attempt(() => api.addArm(name, arm), `${arm} is back, and is explored again`);
+
   const add = () => {
-    if ((summary()?.state ?? "finished") === "finished") return;
+    if (FINAL.includes(state())) return;
     form({
       title: "Add an arm",
       submit: "Add arm",
@@ -72,7 +93,7 @@ export function actions(name, summary, refresh, home) {
       ],
       async done(data) {
         const arm = String(data.get("arm")).trim();
-        if (!arm) throw new api.ApiError(422, "The arm needs a name.");
+        if (!arm) throw new api.ApiError(422, "The arm needs a name.", "arm");
         await api.addArm(name, arm);
         toast(`${arm} is added`);
         refresh();
@@ -85,7 +106,7 @@ export function actions(name, summary, refresh, home) {
       title: `Delete ${name}?`,
       submit: "Delete campaign",
       danger: true,
-      intro: `This deletes ${plural(summary().plays, "play")} and everything that was learned. Export the campaign first if you may need it again.`,
+      intro: `This deletes ${plural(latest().summary.plays, "play")} and everything that was learned. Export the campaign first if you may need it again.`,
       fields: [
         field(
           "Type the campaign's name to confirm",
@@ -93,7 +114,8 @@ export function actions(name, summary, refresh, home) {
         ),
       ],
       async done(data) {
-        if (data.get("confirmation") !== name) throw new api.ApiError(422, `The name does not match: type ${name}.`);
+        if (data.get("confirmation") !== name)
+          throw new api.ApiError(422, `The name does not match: type ${name}.`, "confirmation");
         await api.remove(name);
         toast(`${name} is deleted`);
         home();
@@ -107,39 +129,41 @@ export function actions(name, summary, refresh, home) {
       setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
     }, "Exported");
 
-  return { toggle, retire, add, buttons: () => buttonRow({ toggle, finish, exportJson, remove }) };
+  const work = { pause, resume, ship, configure, stop, archive, exportJson, remove };
+  return { toggle, ship, configure, retire, bringBack, add, buttons: () => buttonRow(work) };
 }
 
-function buttonRow({ toggle, finish, exportJson, remove }) {
-  const pause = h(
-    "button",
-    { class: "button", type: "button", "aria-keyshortcuts": "p", title: "Pause (p)", on: { click: toggle } },
-    icon("pause"),
-    "Pause",
-  );
-  const resume = h(
-    "button",
-    { class: "button primary", type: "button", "aria-keyshortcuts": "p", title: "Resume (p)", on: { click: toggle } },
-    icon("play"),
-    "Resume",
-  );
-  const end = h("button", { class: "button", type: "button", on: { click: finish } }, icon("flag"), "Finish");
-  const entry = (sign, text, work, bad) =>
+function button(text, sign, click, title, more = {}) {
+  return h("button", { class: "button", type: "button", title, on: { click }, ...more }, icon(sign), text);
+}
+
+function buttonRow({ pause, resume, ship, configure, stop, archive, exportJson, remove }) {
+  const key = { "aria-keyshortcuts": "p" };
+  const pauseButton = button("Pause", "pause", pause, "No decisions until it is resumed; rewards still count (p)", key);
+  const resumeButton = button("Resume", "play", resume, "Decide and learn again (p)", { ...key, class: "button primary" });
+  const shipButton = button("Ship…", "flag", ship, "Give everyone the same arms from now on (s)", { "aria-keyshortcuts": "s" });
+  const settingsButton = button("Settings", "settings", () => configure(), "Control, stop rule, unit, half-life and more (e)", {
+    "aria-keyshortcuts": "e",
+  });
+  const entry = (sign, text, line, click, bad) =>
     h(
       "button",
       {
         class: `menu-item ${bad ? "is-bad" : ""}`,
         type: "button",
+        "aria-label": text,
         on: {
           click: () => {
             menu.open = false;
-            work();
+            click();
           },
         },
       },
       icon(sign),
-      text,
+      h("span", {}, text, h("span", { class: "menu-line" }, line)),
     );
+  const stopEntry = entry("stop", "Stop…", "No more decisions, for good. Late rewards still count.", stop);
+  const archiveEntry = entry("archive", "Archive…", "Leaves the list and takes nothing more. Its data is kept.", archive);
   const menu = h(
     "details",
     { class: "menu" },
@@ -147,8 +171,10 @@ function buttonRow({ toggle, finish, exportJson, remove }) {
     h(
       "div",
       { class: "menu-body" },
-      entry("download", "Export as JSON", exportJson),
-      entry("trash", "Delete…", remove, true),
+      stopEntry,
+      archiveEntry,
+      entry("download", "Export as JSON", "The campaign as a file, to keep or to import.", exportJson),
+      entry("trash", "Delete…", "Removes it with all its data.", remove, true),
     ),
   );
   menu.addEventListener("keydown", (event) => {
@@ -160,16 +186,21 @@ function buttonRow({ toggle, finish, exportJson, remove }) {
   menu.addEventListener("focusout", (event) => {
     if (!menu.contains(event.relatedTarget)) menu.open = false;
   });
-  const element = h("div", { class: "tools" }, pause, resume, end, menu);
+  const element = h("div", { class: "tools" }, resumeButton, shipButton, pauseButton, settingsButton, menu);
 
-  function update({ state }) {
+  function update({ summary: { state }, stop: rule }) {
     const focused = element.contains(document.activeElement);
-    pause.hidden = state !== "running";
-    resume.hidden = state !== "paused";
-    end.hidden = state === "finished";
+    const over = FINAL.includes(state);
+    pauseButton.hidden = state !== "running";
+    resumeButton.hidden = state !== "paused" && state !== "shipped";
+    shipButton.hidden = over;
+    shipButton.classList.toggle("primary", state === "running" && Boolean(rule?.ready));
+    settingsButton.hidden = over;
+    stopEntry.hidden = over;
+    archiveEntry.hidden = state === "archived";
     // Keep the keyboard focus when the focused button disappears.
     if (focused && document.activeElement.hidden)
-      [pause, resume, menu.firstElementChild].find((each) => !each.hidden).focus();
+      [pauseButton, resumeButton, menu.firstElementChild].find((each) => !each.hidden).focus();
   }
   return { element, update };
 }

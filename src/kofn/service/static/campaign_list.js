@@ -3,6 +3,7 @@
 import * as api from "./api.js";
 import { sparkline } from "./chart.js";
 import { h, icon, listItem, s, setText, syncList } from "./dom.js";
+import { firstSteps } from "./first_steps.js";
 import { count, exact, reward } from "./format.js";
 import { throttled, watch } from "./live_updates.js";
 import { timeAgo } from "./side_panels.js";
@@ -10,7 +11,8 @@ import { timeAgo } from "./side_panels.js";
 const RELOAD_INTERVAL = 1500; // milliseconds between two reloads, at least
 const PAGE_SIZE = 48; // campaigns of one page
 const TYPING_PAUSE = 200; // milliseconds without a key after which the service is asked
-const STATES = ["running", "paused", "finished"];
+const STATES = ["running", "paused", "shipped", "stopped"];
+const HIDDEN = "archived"; // listed only if it is asked for
 const SPARKLINES = 24; // campaigns with a sparkline
 const SPARKLINE_INTERVAL = 12_000; // milliseconds between two requests for one sparkline, at least
 
@@ -49,7 +51,7 @@ export function listPage({ create, failed, state, may }) {
   const chosen = h(
     "select",
     { class: "state-filter", "aria-label": "State", on: { change: () => search() } },
-    [["", "All states"], ...STATES.map((each) => [each, api.capitalized(each)])].map(([value, label]) =>
+    [["", "All but archived"], ...[...STATES, HIDDEN].map((each) => [each, api.capitalized(each)])].map(([value, label]) =>
       h("option", { value }, label),
     ),
   );
@@ -86,7 +88,7 @@ export function listPage({ create, failed, state, may }) {
     const total = STATES.reduce((sum, each) => sum + (states[each] ?? 0), 0);
     const asked = find.value.trim() || chosen.value;
     bones.hidden = true;
-    blank.hidden = Boolean(total || asked);
+    blank.hidden = Boolean(total || states[HIDDEN] || asked);
     tools.hidden = !blank.hidden;
     newButton.hidden = !may.create();
     none.hidden = campaigns.length > 0 || !blank.hidden;
@@ -101,6 +103,7 @@ export function listPage({ create, failed, state, may }) {
 
   function missing() {
     const sought = find.value.trim();
+    if (!chosen.value && !sought) return "All campaigns are archived.";
     if (!chosen.value) return `No campaign name contains “${sought}”.`;
     return `No ${chosen.value} campaign${sought ? ` has a name that contains “${sought}”` : "s"}.`;
   }
@@ -209,10 +212,6 @@ function fillCard(element, each) {
   if (changed.firstElementChild?.dateTime !== each.changed) changed.replaceChildren(timeAgo(each.changed));
 }
 
-const START = `campaign = kofn.Campaign.create("front-page", arms=goods, k=5)
-decision = campaign.decide()         # show decision.arms
-campaign.reward(decision.id, 0.7)    # later, from any process`;
-
 function empty(create) {
   const dots = Array.from({ length: 15 }, (_, i) =>
     s("circle", {
@@ -238,7 +237,7 @@ function empty(create) {
       icon("plus"),
       "Create the first campaign",
     ),
-    h("p", { class: "quiet or" }, "or in Python"),
-    h("pre", { tabindex: "0", "aria-label": "Example in Python" }, h("code", {}, START)),
+    h("p", { class: "quiet or" }, "or paste this"),
+    firstSteps({ name: "front-page", create: true }),
   );
 }

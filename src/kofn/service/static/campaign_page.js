@@ -1,12 +1,17 @@
 // The page of one campaign.
 
 import * as api from "./api.js";
+import { armDialog } from "./arm_dialog.js";
 import { armsPanel } from "./arms_panel.js";
 import { actions } from "./campaign_actions.js";
 import { legend, rewardChart } from "./chart.js";
 import { h, setText } from "./dom.js";
-import { exact, reward } from "./format.js";
+import { firstSteps } from "./first_steps.js";
+import { exact, leastLoss, reward, withUnit } from "./format.js";
+import { liftPanel } from "./lift_panel.js";
+import { lineChart, seriesOf } from "./line_chart.js";
 import { throttled, watch } from "./live_updates.js";
+import { notices } from "./notices.js";
 import { bestPanel, eventsPanel, inFlightPanel, planPanel, timeAgo } from "./side_panels.js";
 import { skeleton, tiles } from "./summary_tiles.js";
 
@@ -22,6 +27,8 @@ export function campaignPage(name, { failed, state, home, may }) {
   const aborter = new AbortController();
   let parts = null,
     most = ARMS,
+    estimates = [],
+    updates = null,
     stopWatching = () => {};
 
   async function load() {
@@ -33,6 +40,10 @@ export function campaignPage(name, { failed, state, home, may }) {
         api.events(name, EVENTS, signal),
         api.openDecisions(name, DECISIONS, signal),
       ]);
+      if (updates !== insight.updates && insight.expected_loss !== null) {
+        estimates = await api.estimates(name, signal); // they change only when the policy learns
+        updates = insight.updates;
+      }
       if (!parts) {
         parts = build(name, {
           refresh: refresh.now,
@@ -47,7 +58,7 @@ export function campaignPage(name, { failed, state, home, may }) {
         });
         element.replaceChildren(parts.element);
       }
-      parts.update({ insight, history, events, decisions });
+      parts.update({ insight, history, events, decisions, estimates });
       state("loaded");
     } catch (error) {
       if (aborter.signal.aborted || error.status === 401) return;
@@ -69,24 +80,37 @@ export function campaignPage(name, { failed, state, home, may }) {
       refresh.stop();
       stopWatching();
     },
-    keys: { "/": () => parts?.arms.focus(), p: () => parts?.toggle(), a: () => parts?.add() },
+    keys: {
+      "/": () => parts?.arms.focus(),
+      p: () => parts?.toggle(),
+      a: () => parts?.add(),
+      s: () => parts?.ship(),
+      e: () => parts?.configure(),
+    },
   };
 }
 
 /** The content of the page, and `update(data)`. */
 function build(name, { refresh, home, may, loadAll }) {
-  let summary = null;
-  const campaignActions = actions(name, () => (may.change() ? summary : null), refresh, home);
+  let latest = null,
+    opened = null;
+  const work = actions(name, () => (may.change() ? latest.insight : null), refresh, home);
   const pill = h("span", { class: "pill" });
   const under = h("p", { class: "lede" });
-  const top = tiles(),
+  const notes = notices({ configure: work.configure, may }),
+    top = tiles({ configure: work.configure, may }),
     chart = chartPanel(name),
+    lift = liftPanel(),
     best = bestPanel(),
     plan = planPanel(),
     inFlight = inFlightPanel(),
     events = eventsPanel();
-  const arms = armsPanel({ retire: campaignActions.retire, add: campaignActions.add, loadAll, may });
-  const buttons = campaignActions.buttons();
+  const show = (arm) => {
+    opened = armDialog(arm, { retire: work.retire, bringBack: work.bringBack, may });
+    opened.update(latest.insight, latest.estimates);
+  };
+  const arms = armsPanel({ show, retire: work.retire, bringBack: work.bringBack, add: work.add, loadAll, may });
+  const buttons = work.buttons();
   const element = h(
     "div",
     {},
@@ -96,91 +120,113 @@ function build(name, { refresh, home, may, loadAll }) {
       h("div", { class: "page-title" }, h("div", { class: "title-line" }, h("h1", { title: name }, name), pill), under),
       buttons.element,
     ),
+    notes.element,
     top.element,
     h(
       "div",
       { class: "board" },
       h("div", { class: "side-main" }, chart.element, arms.element),
-      h("div", { class: "side" }, best.element, plan.element, inFlight.element, events.element),
+      h("div", { class: "side" }, best.element, lift.element, plan.element, inFlight.element, events.element),
     ),
   );
 
-  function update({ insight, history, events: newest, decisions }) {
-    summary = insight.summary;
+  function update(data) {
+    latest = data;
+    const { insight, events: newest } = data;
+    const { summary } = insight;
     pill.className = `pill is-${summary.state}`;
     setText(pill, summary.state);
     if (!under.hasChildNodes()) under.append(h("span", {}), " · created ", timeAgo(summary.created));
-    setText(under.firstElementChild, facts(summary));
+    setText(under.firstElementChild, facts(insight));
     buttons.element.hidden = !may.change();
-    buttons.update(summary);
+    buttons.update(insight);
+    notes.update(insight, newest);
     top.update(insight);
-    chart.update(history, insight);
+    chart.update(data);
     arms.update(insight);
     best.update(insight);
+    lift.update(insight);
     plan.update(insight);
-    inFlight.update(summary, decisions);
+    inFlight.update(summary, data.decisions);
     events.update(newest);
+    if (opened?.open()) opened.update(insight, data.estimates);
   }
-  return { element, update, arms, toggle: campaignActions.toggle, add: campaignActions.add };
+  return { element, update, arms, toggle: work.toggle, add: work.add, ship: work.ship, configure: work.configure };
 }
 
-function facts({ k, arms, policy, reward_range: range, direction }) {
+function facts({ summary: { k, arms, policy, reward_range: range, direction }, settings }) {
   const better = direction === "minimize" ? "lower is better" : "higher is better";
-  return `${k} of ${exact(arms)} arms · ${policy} · reward ${reward(range[0], [0, 1000])} to ${range[1]}, ${better}`;
+  const rewards = withUnit(`reward ${reward(range[0], [0, 1000])} to ${range[1]}`, settings?.unit);
+  return `${k} of ${exact(arms)} arms · ${policy} · ${rewards}, ${better}`;
 }
 
+/** Radio buttons in a row. */
+function segments(label, name, choices, change) {
+  return h(
+    "fieldset",
+    { class: "segments" },
+    h("legend", { class: "unseen" }, label),
+    choices.map(([value, text], i) =>
+      h(
+        "label",
+        {},
+        h("input", { type: "radio", name, value, checked: i === 0, on: { change: () => change(value) } }),
+        h("span", {}, text),
+      ),
+    ),
+  );
+}
+
+/** The charts over time: the reward, or the expected loss. */
 function chartPanel(name) {
-  const chart = rewardChart();
-  const choice = (value, text, checked) =>
-    h(
-      "label",
-      {},
-      h("input", { type: "radio", name: "chart-by", value, checked, on: { change: () => chart.by(value) } }),
-      h("span", {}, text),
-    );
-  const body = h("div", {}, chart.element, legend());
-  const blank = waiting(name);
+  const rewards = rewardChart(),
+    loss = lineChart({ label: "Expected loss", log: true });
+  const rewardBody = h("div", {}, rewards.element, legend());
+  const lossNote = h("p", { class: "chart-note" });
+  const lossBody = h("div", { hidden: true }, loss.element, lossNote);
+  const blank = h("div", { class: "waiting" });
+  const what = segments("Shown", "chart-what", [["reward", "Reward"], ["loss", "Loss"]], (value) => {
+    rewardBody.hidden = value !== "reward";
+    lossBody.hidden = value !== "loss";
+  });
+  const by = segments("Horizontal axis", "chart-by", [["time", "By time"], ["rewards", "By plays"]], (value) => {
+    rewards.by(value);
+    loss.by(value);
+  });
+  const body = h("div", {}, rewardBody, lossBody);
+  const tools = h("div", { class: "tools" }, what, by);
+  const title = h("h2", { id: "rewards-title" });
   const element = h(
     "section",
     { class: "panel rewards", "aria-labelledby": "rewards-title" },
-    h(
-      "div",
-      { class: "panel-head" },
-      h("h2", { id: "rewards-title" }, "Reward over time"),
-      h(
-        "fieldset",
-        { class: "segments" },
-        h("legend", { class: "unseen" }, "Horizontal axis"),
-        choice("time", "Time", true),
-        choice("rewards", "Rewards", false),
-      ),
-    ),
+    h("div", { class: "panel-head" }, title, tools),
     blank,
     body,
   );
   return {
     element,
-    update(points, insight) {
+    update({ history, insight, estimates }) {
       const some = insight.summary.rewards > 0;
+      if (!some && !blank.hasChildNodes()) blank.append(...waiting(name, insight));
+      setText(title, some ? "Over time" : "First step");
       blank.hidden = some;
-      body.hidden = !some;
-      element.querySelector(".segments").hidden = !some;
-      chart.update(points, insight);
+      body.hidden = tools.hidden = !some;
+      rewards.update(history, insight);
+      const { stop, settings, summary } = insight;
+      const least = leastLoss(summary.reward_range);
+      const series = seriesOf(estimates, ({ expected_loss: value }) => Math.max(value, least));
+      loss.element.hidden = !series.length;
+      setText(lossNote, series.length ? "What shipping the best subset of that time would lose per play, on a logarithmic scale." : "This policy does not estimate it.");
+      loss.update({ series, unit: settings?.unit ?? "", goal: stop?.threshold ?? null });
     },
   };
 }
 
-function waiting(name) {
-  const text = `campaign = kofn.Campaign.open(${JSON.stringify(name)})\ndecision = campaign.decide()\ncampaign.reward(decision.id, value)`;
-  return h(
-    "div",
-    { class: "waiting" },
+function waiting(name, { summary: { reward_range: range } }) {
+  const value = range[0] === 0 && range[1] === 1 ? 1 : Number(((range[0] + range[1]) / 2).toPrecision(2));
+  return [
     h("h3", {}, "Waiting for the first reward"),
-    h(
-      "p",
-      { class: "quiet" },
-      "Ask for a decision, show its arms, and report its reward. This page updates by itself.",
-    ),
-    h("pre", { tabindex: "0", "aria-label": "Example in Python" }, h("code", {}, text)),
-  );
+    h("p", { class: "quiet" }, "Ask for a decision, show its arms, and report its reward. This page updates by itself."),
+    firstSteps({ name, value }),
+  ];
 }

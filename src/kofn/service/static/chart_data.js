@@ -105,12 +105,11 @@ export function timeTicks([from, to], about) {
 }
 
 function clock(time, step) {
-  const parts =
-    step < 60_000
-      ? { hour: "2-digit", minute: "2-digit", second: "2-digit" }
-      : step < 1000 * DAY
-        ? { hour: "2-digit", minute: "2-digit" }
-        : { month: "short", day: "numeric" };
+  const day = { month: "short", day: "numeric" },
+    minute = { hour: "2-digit", minute: "2-digit" };
+  const at = new Date(time);
+  const midnight = step >= 1000 * HOUR && at.getHours() === 0 && at.getMinutes() === 0;
+  const parts = step >= 1000 * DAY || midnight ? day : step < 60_000 ? { ...minute, second: "2-digit" } : minute;
   return new Intl.DateTimeFormat("en", { ...parts, hourCycle: "h23" }).format(time);
 }
 

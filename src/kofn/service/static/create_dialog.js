@@ -1,11 +1,14 @@
 // The dialog that creates a campaign.
 
-import { ApiError, create, policies } from "./api.js";
+import { create, policies } from "./api.js";
 import { field, form } from "./dialogs.js";
 import { h, setText } from "./dom.js";
 import { exact } from "./format.js";
+import * as fields from "./settings_fields.js";
 
-const DAY = 86_400;
+const OPTIONS = ["control", "control_share", "stop_when", "ship_when_ready", "unit", "half_life", "guarantee", "expire_after"];
+const OF_POLICY = ["half_life", "guarantee"];
+const USES = { alternative: "For some campaigns", comparison: "For comparisons only" };
 
 /** Open the dialog. `created(name)` is called when the campaign has been created. */
 export function createDialog(created) {
@@ -35,8 +38,6 @@ export function createDialog(created) {
     inputmode: "numeric",
     on: { input: updateCount },
   });
-  const number = (title, value) =>
-    h("input", { name: title, type: "number", step: "any", value, inputmode: "decimal" });
   const armCount = h("p", { class: "arm-count", role: "status" });
 
   function updateCount() {
@@ -56,10 +57,7 @@ export function createDialog(created) {
       h("input", { type: "radio", name: "direction", value, checked }),
       h("span", {}, text),
     );
-  const policy = h("select", { name: "policy" }, h("option", { value: "thompson" }, "thompson"));
-  policies()
-    .then((all) => fillPolicies(policy, all))
-    .catch(() => {}); // the default policy can be chosen without the list
+  const policy = policyField();
   updateCount();
   form({
     title: "New campaign",
@@ -79,8 +77,8 @@ export function createDialog(created) {
       h(
         "div",
         { class: "columns three" },
-        field("Lowest reward", number("low", "0")),
-        field("Highest reward", number("high", "1")),
+        field("Lowest reward", fields.number("low", 0)),
+        field("Highest reward", fields.number("high", 1)),
         h(
           "fieldset",
           { class: "field" },
@@ -91,42 +89,52 @@ export function createDialog(created) {
       h(
         "details",
         { class: "advanced" },
-        h("summary", {}, "More settings"),
+        h("summary", {}, "More options"),
         h(
           "div",
-          { class: "columns three" },
-          field("Policy", policy, "thompson is the default."),
-          field(
-            "Expire after (days)",
-            h("input", { name: "expire", type: "number", min: "0", step: "any", value: "7" }),
-            "Then a decision without a reward is planned again.",
-          ),
-          field(
-            "Seed",
-            h("input", { name: "seed", type: "number", min: "0", step: "1", placeholder: "none" }),
-            "For reproducible decisions.",
-          ),
+          { class: "advanced-body" },
+          ...fields.controlFields(fields.DEFAULTS, () => k.value),
+          h("div", { class: "columns even" }, fields.stopField(fields.DEFAULTS), fields.shipField(fields.DEFAULTS)),
+          h("div", { class: "columns even" }, fields.unitField(fields.DEFAULTS), fields.expireField(fields.DEFAULTS)),
+          policy,
+          h("div", { class: "columns even" }, fields.halfLifeField(fields.DEFAULTS), fields.guaranteeField(fields.DEFAULTS)),
+          field("Seed", fields.number("seed", "", { min: "0", step: "1", placeholder: "none" }), "For reproducible decisions."),
+          h("p", { class: "hint" }, "Options other than policy and seed can be changed later."),
         ),
       ),
     ],
     async done(data) {
       const settings = read(data);
-      await create(settings);
+      await fields.atField(() => create(settings));
       created(settings.name);
     },
   });
 }
 
-function fillPolicies(select, all) {
-  const free = all.filter(({ needs_horizon: bound, name }) => !bound && name !== "thompson");
-  select.append(...free.map(({ name, description }) => h("option", { value: name, title: description }, name)));
+/** The policies, those that make sense first, with what the chosen one is for. Those for simulations are left out. */
+function policyField() {
+  const select = h("select", { name: "policy", on: { change: explain } }, h("option", { value: "thompson" }, "thompson (default)"));
+  const element = field("Policy", select, "Learns the effect of each arm. Right for nearly every campaign.");
+  let known = [];
+  function explain() {
+    const chosen = known.find(({ name }) => name === select.value);
+    if (chosen) setText(element.querySelector(".hint"), chosen.description);
+  }
+  policies()
+    .then((all) => {
+      known = all;
+      for (const [use, label] of Object.entries(USES)) {
+        const some = all.filter((each) => each.use === use);
+        select.append(h("optgroup", { label }, some.map(({ name }) => h("option", { value: name }, name))));
+      }
+      explain();
+    })
+    .catch(() => {}); // the default policy can be chosen without the list
+  return element;
 }
 
 function armsIn(text) {
-  const names = text
-    .split("\n")
-    .map((line) => line.trim())
-    .filter(Boolean);
+  const names = fields.lines(text);
   const seen = new Set();
   const duplicate = names.find((each) => seen.size === seen.add(each).size);
   return { names, duplicate };
@@ -135,25 +143,25 @@ function armsIn(text) {
 const tooFewArms = (arms, size) =>
   `There must be more arms than arms per decision; got ${exact(arms)} and ${exact(size)}.`;
 
-function refuse(name, message) {
-  const error = new ApiError(422, message);
-  error.field = name;
-  throw error;
-}
-
 /** The settings of the new campaign, or an ApiError for the first invalid field. */
 function read(data) {
   const text = (key) => String(data.get(key) ?? "").trim();
   const { names, duplicate } = armsIn(text("arms"));
   const k = Number(text("k"));
   const range = [Number(text("low")), Number(text("high"))];
-  if (!text("name")) refuse("name", "The campaign needs a name.");
-  if (!names.length) refuse("arms", "List the arms, one per line.");
-  if (duplicate) refuse("arms", `“${duplicate}” is listed twice. Arm names must be unique.`);
-  if (!Number.isInteger(k) || k < 1) refuse("k", "Arms per decision must be a whole number of at least 1.");
+  if (!text("name")) fields.refuse("name", "The campaign needs a name.");
+  if (!names.length) fields.refuse("arms", "List the arms, one per line.");
+  if (duplicate) fields.refuse("arms", `“${duplicate}” is listed twice. Arm names must be unique.`);
+  if (!Number.isInteger(k) || k < 1) fields.refuse("k", "Arms per decision must be a whole number of at least 1.");
   if (k >= names.length)
-    refuse("k", tooFewArms(names.length, k));
-  if (!(range[0] < range[1])) refuse("low", "The lowest reward must be less than the highest.");
+    fields.refuse("k", tooFewArms(names.length, k));
+  if (!(range[0] < range[1])) fields.refuse("low", "The lowest reward must be less than the highest.");
+  const given = fields.readSettings(data, new Set(OPTIONS));
+  if (Array.isArray(given.control)) checkControl(given.control, names, k);
+  const chosen = ([key, value]) => JSON.stringify(value) !== JSON.stringify(fields.DEFAULTS[key]);
+  const options = Object.fromEntries(Object.entries(given).filter(chosen));
+  const params = Object.fromEntries(OF_POLICY.filter((key) => key in options).map((key) => [key, options[key]]));
+  for (const key of OF_POLICY) delete options[key];
   const settings = {
     name: text("name"),
     arms: names,
@@ -161,8 +169,15 @@ function read(data) {
     reward_range: range,
     direction: text("direction"),
     policy: text("policy") || "thompson",
+    params,
+    ...options,
   };
-  if (text("expire")) settings.expire_after = DAY * Number(text("expire"));
   if (text("seed")) settings.seed = Number(text("seed"));
   return settings;
+}
+
+function checkControl(control, names, k) {
+  const other = control.find((each) => !names.includes(each));
+  if (other) fields.refuse("control_arms", `“${other}” is not one of the arms.`);
+  if (control.length !== k) fields.refuse("control_arms", `The control needs ${k} arms; got ${control.length}.`);
 }

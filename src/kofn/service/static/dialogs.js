@@ -3,9 +3,10 @@
 import { ApiError, setToken } from "./api.js";
 import { h, icon, setText } from "./dom.js";
 
-/** Open a dialog with a form. If `done(data)` throws an ApiError, the dialog stays open and shows it. */
-export function form({ title, intro, fields = [], submit, danger = false, done, wide = false }) {
-  const wrong = h("p", { class: "wrong", role: "alert", hidden: true });
+/** Open a dialog with a form. If `done(data)` throws an ApiError, the dialog stays open and shows it, at its field if
+ * `error.field` names one. `focus` names the field that has the focus at first. */
+export function form({ title, intro, fields = [], submit, danger = false, done, wide = false, focus = null }) {
+  const wrong = h("p", { class: "wrong", id: "dialog-wrong", role: "alert", hidden: true });
   const go = h("button", { class: `button ${danger ? "danger" : "primary"}`, type: "submit" }, submit);
   const leave = () => dialog.close();
   const body = h(
@@ -40,20 +41,45 @@ export function form({ title, intro, fields = [], submit, danger = false, done, 
   async function send(event) {
     event.preventDefault();
     if (go.disabled) return;
-    wrong.hidden = true;
+    clear();
     go.disabled = true;
     try {
       await done(new FormData(body));
       dialog.close();
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
-      setText(wrong, error.message);
-      wrong.hidden = false;
-      (error.field ? body.elements[error.field] : wrong).focus?.();
-      wrong.scrollIntoView({ block: "nearest" });
+      show(error);
     } finally {
       go.disabled = false;
     }
+  }
+
+  const top = wrong.nextSibling; // the error goes back here
+
+  function clear() {
+    wrong.hidden = true;
+    for (const each of body.querySelectorAll("[aria-invalid]")) {
+      each.removeAttribute("aria-invalid");
+      each.removeAttribute("aria-errormessage");
+    }
+  }
+
+  function show(error) {
+    const input = body.elements[error.field] ?? null;
+    const around = input?.closest?.("details");
+    if (around) around.open = true;
+    const found = input?.closest?.(".field");
+    const place = found?.checkVisibility() ? found : null;
+    if (place) {
+      place.append(wrong);
+      input.setAttribute("aria-invalid", "true");
+      input.setAttribute("aria-errormessage", wrong.id);
+    } else body.insertBefore(wrong, top);
+    wrong.classList.toggle("at-field", Boolean(place));
+    setText(wrong, error.message);
+    wrong.hidden = false;
+    input?.focus?.();
+    wrong.scrollIntoView({ block: "center" });
   }
 
   dialog.addEventListener("click", (event) => {
@@ -61,7 +87,9 @@ export function form({ title, intro, fields = [], submit, danger = false, done, 
   });
   document.body.append(dialog);
   dialog.showModal();
-  dialog.querySelector("[autofocus]")?.focus();
+  const first = focus ? body.elements[focus] : dialog.querySelector("[autofocus]");
+  first?.focus();
+  if (focus) first?.scrollIntoView({ block: "center" });
 }
 
 let fieldCount = 0;
@@ -73,6 +101,15 @@ export function field(label, input, hint) {
   const under = hint ? h("span", { class: "hint", id: `hint-${fieldCount}` }, hint) : null;
   if (under) input.setAttribute("aria-describedby", under.id);
   return h("div", { class: "field" }, h("label", { for: input.id }, label), input, under);
+}
+
+/** A checkbox with its label and a hint. */
+export function check(label, name, checked, hint) {
+  fieldCount += 1;
+  const id = `field-${fieldCount}`;
+  const under = hint ? h("span", { class: "hint", id: `hint-${fieldCount}` }, hint) : null;
+  const input = h("input", { type: "checkbox", name, id, checked, "aria-describedby": under?.id });
+  return h("div", { class: "field check" }, input, h("label", { for: id }, label), under);
 }
 
 /** The sign-in form, shown while the service requires a token. */
@@ -143,6 +180,8 @@ const SHORTCUTS = [
   ["Enter", "Open the campaign"],
   ["c", "All campaigns"],
   ["p", "Pause or resume"],
+  ["s", "Ship"],
+  ["e", "Settings"],
   ["a", "Add an arm"],
   ["t", "Toggle dark mode"],
   ["?", "Show the shortcuts"],

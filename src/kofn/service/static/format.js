@@ -41,6 +41,49 @@ export function percent(share, places = 0) {
   return `${value.toFixed(places && value > 99 ? places : 0)}%`;
 }
 
+const two = new Intl.NumberFormat("en", { maximumSignificantDigits: 2 });
+const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 2 });
+
+/** Two significant digits, whatever the size: 0.0043, 1.2, 460, 1.3M. */
+export function rough(value) {
+  if (value === null || value === undefined) return "–";
+  return (Math.abs(value) < 100_000 ? two : compact).format(value || 0).replace(/^-/, "−");
+}
+
+/** The smallest loss that is told apart from none: a millionth of the reward range. */
+export const leastLoss = ([low, high]) => (high - low) / 1e6;
+
+/** A loss per play; `bound` if it is the largest that is possible. */
+export function loss(value, range, bound) {
+  if (value === null || value === undefined) return "–";
+  if (value < leastLoss(range)) return `< ${rough(leastLoss(range))}`;
+  return bound ? `≤ ${roughUp(value)}` : rough(value);
+}
+
+/** `rough`, rounded up: for "at most". */
+export function roughUp(value) {
+  if (!value) return rough(value);
+  const step = 10 ** (Math.floor(Math.log10(Math.abs(value)) + 1e-9) - 1);
+  return rough(Math.ceil(value / step - 1e-9) * step);
+}
+
+/** A number with its unit, if it has one. */
+export const withUnit = (text, unit) => (unit ? `${text} ${unit}` : text);
+
+/** What a number per play is in a month at this traffic, or null if the traffic is not known. */
+export function perMonth(value, playsPerMonth, unit) {
+  if (value === null || value === undefined || !playsPerMonth) return null;
+  const total = value * playsPerMonth;
+  const text = Math.abs(total) < 0.01 ? "less than 0.01" : `about ${rough(total)}`;
+  return `${withUnit(text, unit)} per month`;
+}
+
+/** A relative change with its sign: +12%, −3.4%. */
+export function relative(share) {
+  const size = Math.abs(100 * share);
+  return `${share > 0 ? "+" : share < 0 ? "−" : ""}${size.toFixed(size < 10 ? 1 : 0)}%`;
+}
+
 const STEPS = [
   [60, 1, "s"],
   [3600, 60, "min"],

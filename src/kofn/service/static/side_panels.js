@@ -2,13 +2,15 @@
 
 import { capitalized } from "./api.js";
 import { h, icon, setText, setVars, syncList } from "./dom.js";
-import { ago, count, exact, moment, plural } from "./format.js";
+import { ago, count, exact, moment, percent, plural } from "./format.js";
+import { bestKnown } from "./insight_facts.js";
 
 const CHIPS = 12;
 const ROWS = 5;
 const EVENTS = 6;
 
-function panel(name, title, ...inside) {
+/** A panel with a title and a count. */
+export function panel(name, title, ...inside) {
   return h(
     "section",
     { class: `panel ${name}`, "aria-labelledby": `${name}-title` },
@@ -17,10 +19,11 @@ function panel(name, title, ...inside) {
   );
 }
 
-const counted = (element, text) => setText(element.querySelector(".panel-count"), text);
+/** Set the count of a panel. */
+export const counted = (element, text) => setText(element.querySelector(".panel-count"), text);
 
 /** The first names as chips, and how many more there are. */
-function chips(names, most = CHIPS) {
+export function chips(names, most = CHIPS) {
   const shown = names.slice(0, most).map((name) => h("span", { class: "chip", title: name }, name));
   if (names.length > most) shown.push(h("span", { class: "chip more" }, `and ${exact(names.length - most)} more`));
   return shown;
@@ -37,7 +40,8 @@ export function bestPanel() {
     all = true;
     redraw();
   });
-  const element = panel("best-subset", "Best subset", list, rest);
+  const note = h("p", { class: "quiet" });
+  const element = panel("best-subset", "Best subset", list, rest, note);
   let names = [],
     all = false;
 
@@ -50,12 +54,14 @@ export function bestPanel() {
 
   return {
     element,
-    update({ best, summary, arms }) {
+    update(insight) {
+      const { best, summary, arms, probability_best: share } = insight;
       const sign = summary.direction === "minimize" ? -1 : 1;
       const effects = new Map(arms.map((arm) => [arm.name, sign * (arm.effect ?? 0)]));
-      names = best.toSorted((a, b) => effects.get(b) - effects.get(a));
+      names = bestKnown(insight) ? best.toSorted((a, b) => effects.get(b) - effects.get(a)) : [];
       counted(element, `${summary.k} of ${exact(summary.arms)}`);
-      element.classList.toggle("is-guess", !summary.rewards);
+      note.hidden = names.length > 0 && share === null;
+      setText(note, names.length ? `No other subset is better, with probability ${percent(Math.min(share, 0.9999), 1)}.` : "Not known before the first rewards.");
       redraw();
     },
   };
@@ -89,7 +95,7 @@ export function planPanel() {
     none.hidden = plan.length > 0;
     setText(
       none,
-      summary.state === "finished" ? "The campaign is finished." : "Nothing is planned.",
+      summary.state === "running" || summary.state === "paused" ? "Nothing is planned." : `The campaign is ${summary.state}.`,
     );
     rest.hidden = plan.length <= most;
     setText(rest, `Show ${plan.length - most} more`);
@@ -161,7 +167,12 @@ const ICONS = {
   imported: "plus",
   paused: "pause",
   resumed: "play",
-  finished: "flag",
+  shipped: "flag",
+  ready: "check",
+  breaker: "warn",
+  stopped: "stop",
+  archived: "archive",
+  configured: "settings",
   learned: "spark",
   "arm added": "plus",
   "arm retired": "archive",

@@ -1,98 +1,177 @@
-// The tiles at the top of a campaign: probability of being best, reward of the best subset, gain per play, plays.
+// The tiles at the top of a campaign: the loss of shipping now, the lift over control, the best subset's reward, plays.
 
-import { h, s, setText, setVars } from "./dom.js";
-import { count, exact, percent, reward, signed } from "./format.js";
+import { h, icon, s, setText, setVars } from "./dom.js";
+import { count, exact, loss as lossText, perMonth, relative, reward, rough, signed, withUnit } from "./format.js";
+import { whyUnknown } from "./insight_facts.js";
 
 const CIRCUMFERENCE = 2 * Math.PI * 20;
 
 function tile(name, title) {
-  const value = h("div", { class: "tile-value" }, "–");
+  const head = h("span", {}, title);
+  const number = h("span", { class: "tile-value" }, "–");
+  const unit = h("span", { class: "tile-unit" });
   const under = h("div", { class: "tile-under" });
+  const more = h("span", {});
+  const goal = h("div", { class: "tile-under tile-goal" }, more);
   const element = h(
     "div",
     { class: `tile ${name}`, role: "group", "aria-label": title },
-    h("div", { class: "tile-title" }, title),
-    value,
+    h("div", { class: "tile-title" }, head),
+    h("div", { class: "tile-line" }, number, unit),
     under,
+    goal,
   );
-  return { element, value, under };
+
+  function fill({ title: next = title, value, per = "", lines = [], tone = "" }) {
+    setText(head, next);
+    element.setAttribute("aria-label", next);
+    setText(number, value);
+    setText(unit, value === "–" ? "" : per);
+    [under, more].forEach((each, i) => setText(each, lines[i] ?? ""));
+    for (const each of ["good", "bad"]) element.classList.toggle(`is-${each}`, tone === each);
+  }
+  return { element, number, goal, fill };
 }
 
-/** The tiles, and `update(insight)`. */
-export function tiles() {
-  const probability = tile("tile-probability", "Probability of being best"),
+const link = (text, click) => h("button", { class: "tile-link", type: "button", hidden: true, on: { click } }, text);
+
+/** The tiles, and `update(insight)`. `configure(field)` opens the settings. */
+export function tiles({ configure, may }) {
+  const loss = tile("tile-loss", "Expected loss of shipping now"),
+    lift = tile("", "Lift over control"),
     best = tile("", "Reward of the best subset"),
-    gain = tile("tile-gain", "Gain per play"),
     plays = tile("", "Plays");
-  const arc = s("circle", { class: "ring-value", cx: 24, cy: 24, r: 20, "stroke-dasharray": `0 ${CIRCUMFERENCE}` });
-  probability.element.append(
-    s(
-      "svg",
-      { class: "ring", viewBox: "0 0 48 48", "aria-hidden": "true" },
-      s("circle", { class: "ring-track", cx: 24, cy: 24, r: 20 }),
-      arc,
-    ),
-  );
+  const ready = h("span", { class: "pill ready", hidden: true });
+  const addRule = link("Set a stop rule", () => configure("stop_when"));
+  const addControl = link("Add a control", () => configure("control"));
+  const ring = goalRing();
+  loss.goal.prepend(ready);
+  loss.goal.append(addRule);
+  lift.goal.append(addControl);
+  loss.element.append(ring.element);
   const element = h(
     "div",
     { class: "tiles" },
-    [probability, best, gain, plays].map((each) => each.element),
+    [loss, lift, best, plays].map((each) => each.element),
   );
 
-  function update({ summary, value, low, high, average, gain: gained, probability_best: share, expected_loss: loss, alarms }) {
-    const range = summary.reward_range;
-    setText(probability.value, percent(share, 1));
-    setText(probability.under, alarmNote(alarms) ?? probabilityNote(share, loss, summary));
-    probability.element.classList.toggle("is-alarm", Boolean(alarms?.length));
-    arc.setAttribute("stroke-dasharray", `${CIRCUMFERENCE * (share ?? 0)} ${CIRCUMFERENCE}`);
-    setText(best.value, reward(value ?? null, range));
-    setText(
-      best.under,
-      value === null
-        ? summary.rewards
-          ? "not estimated by this policy"
-          : "no rewards yet"
-        : `95% interval ${reward(low, range)} – ${reward(high, range)}`,
-    );
-    const better = summary.direction === "minimize" && gained !== null ? -gained : gained;
-    setText(gain.value, signed(better, range));
-    gain.element.classList.toggle("is-good", gained !== null && gained > 0);
-    setText(
-      gain.under,
-      gained === null
-        ? "vs. the average so far"
-        : `${relative(better, average)}vs. the average of ${reward(average, range)}`,
-    );
-    setText(plays.value, count(summary.plays));
-    plays.value.title = `${exact(summary.plays)} plays, ${exact(summary.rewards)} rewards`;
-    setText(
-      plays.under,
-      `${count(summary.in_flight)} in flight${summary.expired ? `, ${count(summary.expired)} expired` : ""}`,
-    );
+  function update(insight) {
+    const { summary, settings, stop } = insight;
+    const fixed = !may.change() || ["stopped", "archived"].includes(summary.state);
+    loss.fill(lossTile(insight));
+    ready.hidden = !stop;
+    ready.classList.toggle("is-running", Boolean(stop?.ready));
+    setText(ready, stop?.ready ? "ready" : "not ready");
+    ready.title = stop?.reason ?? "";
+    ring.update(stop);
+    loss.element.classList.toggle("has-ring", Boolean(stop));
+    addRule.hidden = fixed || Boolean(stop) || insight.expected_loss === null;
+    lift.fill(settings?.control ? liftTile(insight) : gainTile(insight));
+    addControl.hidden = fixed || Boolean(settings?.control);
+    best.fill(bestTile(insight));
+    plays.fill(playsTile(insight));
+    plays.number.title = `${exact(summary.plays)} plays, ${exact(summary.rewards)} rewards`;
   }
   return { element, update };
 }
 
-function relative(gained, average) {
-  if (!average) return "";
-  const share = (100 * gained) / Math.abs(average);
-  return `${share > 0 ? "+" : share < 0 ? "−" : ""}${Math.abs(share).toFixed(Math.abs(share) < 10 ? 1 : 0)}% `;
+/** How near the loss is to the goal of the stop rule: the full circle is ready. */
+function goalRing() {
+  const arc = s("circle", { class: "ring-value", cx: 24, cy: 24, r: 20, "stroke-dasharray": `0 ${CIRCUMFERENCE}` });
+  const track = s("circle", { class: "ring-track", cx: 24, cy: 24, r: 20 });
+  const element = h(
+    "span",
+    { class: "ring", "aria-hidden": "true", hidden: true },
+    s("svg", { viewBox: "0 0 48 48" }, track, arc),
+    icon("check"),
+  );
+  return {
+    element,
+    update(stop) {
+      element.hidden = !stop;
+      const share = stop?.ready ? 1 : stop?.bound > 0 ? Math.min(0.97, stop.threshold / stop.bound) : 0;
+      element.classList.toggle("is-ready", Boolean(stop?.ready));
+      arc.setAttribute("stroke-dasharray", `${CIRCUMFERENCE * share} ${CIRCUMFERENCE}`);
+    },
+  };
 }
 
-function probabilityNote(share, loss, { rewards, k, reward_range: range }) {
-  if (share === null) return rewards ? "not estimated by this policy" : "no rewards yet";
-  const best = k === 1 ? "for the best arm" : `for the best ${k} arms together`;
-  return loss === null || loss === undefined ? best : `${best}; expected loss ${reward(loss, range)} per play`;
+const unitOf = ({ settings }) => settings?.unit ?? "";
+const perPlay = (insight) => `${unitOf(insight)} per play`.trim();
+
+function lossTile(insight) {
+  const { summary, stop, expected_loss: expected, plays_per_month: traffic } = insight;
+  const bound = stop?.bound ?? expected;
+  if (bound === null || bound === undefined) return { value: "–", lines: [whyUnknown(insight), goalText(insight)] };
+  const month = perMonth(bound, traffic, unitOf(insight));
+  return {
+    value: lossText(bound, summary.reward_range, Boolean(stop)),
+    per: perPlay(insight),
+    lines: [month ?? "per month: known after an hour", goalText(insight)],
+  };
 }
 
-const ALARMS = {
-  drift: "the rewards of the best subset have changed",
-  misfit: "other subsets earn something else than predicted",
-};
+function goalText(insight) {
+  const { stop } = insight;
+  return stop ? `goal: < ${rough(stop.threshold)}` : "";
+}
 
-function alarmNote(alarms) {
-  if (!alarms?.length) return null;
-  return alarms.map(({ kind, since }) => `Alarm since ${count(since)} rewards: ${ALARMS[kind] ?? kind}`).join(". ");
+/** The signs of a change of the reward: with direction="minimize", an improvement is negative. */
+function inReward({ summary }, value, low, high) {
+  return summary.direction === "minimize" ? [-value, -high, -low] : [value, low, high];
+}
+
+function liftTile(insight) {
+  const { lift, summary, plays_per_month: traffic } = insight;
+  if (!lift || lift.difference === null)
+    return { value: "–", lines: ["learned and control need rewards first"] };
+  const range = summary.reward_range;
+  const [value, low, high] = inReward(insight, lift.difference, lift.low, lift.high);
+  const share = lift.relative === null ? null : inReward(insight, lift.relative)[0];
+  const month = perMonth(value, traffic, unitOf(insight));
+  const known = lift.low !== null && lift.high !== null;
+  return {
+    value: signed(value, range),
+    per: perPlay(insight),
+    lines: [
+      known ? `95% interval ${signed(low, range)} to ${signed(high, range)}` : "no interval yet",
+      [share === null ? null : relative(share), month].filter(Boolean).join(", "),
+    ],
+    tone: lift.claimed ? "good" : lift.harmful ? "bad" : "",
+  };
+}
+
+function gainTile(insight) {
+  const { gain, average, summary, plays_per_month: traffic } = insight;
+  const title = "Gain over the average";
+  if (gain === null) return { title, value: "–", lines: [whyUnknown(insight)] };
+  const range = summary.reward_range;
+  const [value] = inReward(insight, gain);
+  const share = average ? `${relative(value / Math.abs(average))} vs. ${reward(average, range)} so far` : "";
+  return {
+    title,
+    value: signed(value, range),
+    per: perPlay(insight),
+    lines: [share, perMonth(value, traffic, unitOf(insight)) ?? ""],
+    tone: gain > 0 ? "good" : "",
+  };
+}
+
+function bestTile(insight) {
+  const { value, low, high, summary } = insight;
+  const range = summary.reward_range;
+  if (value === null) return { value: "–", lines: [whyUnknown(insight)] };
+  return {
+    value: reward(value, range),
+    per: perPlay(insight),
+    lines: [`95% interval ${reward(low, range)} to ${reward(high, range)}`],
+  };
+}
+
+function playsTile({ summary, plays_per_month: traffic, clipped }) {
+  const waiting = `${count(summary.in_flight)} in flight${summary.expired ? `, ${count(summary.expired)} expired` : ""}`;
+  const more = [traffic ? `about ${rough(traffic)} per month` : "", clipped ? `${count(clipped)} outside the range` : ""];
+  return { value: count(summary.plays), lines: [waiting, more.filter(Boolean).join(", ")] };
 }
 
 /** Placeholders that are shown while the page loads. */

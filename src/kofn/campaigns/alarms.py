@@ -1,0 +1,279 @@
+"""Alarms: what makes a campaign's numbers doubtful. Those of the policy, and those of how rewards arrive.
+
+The latter compare recent slots of the history with the slots before them. docs/guides/experiments.md has what each
+alarm means, and docs/background/alarms.md how late they are raised and how often in error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+
+from sqlalchemy import select
+
+from kofn.campaigns.assess import ratio_of
+from kofn.campaigns.rows import subset_from
+from kofn.campaigns.schema import BATCHES
+from kofn.campaigns.transaction import Transaction
+from kofn.core import Alarm, Insight
+from kofn.responses import RaisedAlarm, moment
+
+MATURE = 5.0
+"""Mean delays after which a decision is expected to have its reward. Higher: alarms come later, and fewer in error."""
+
+EXPECTED = 14.0
+"""Rewards that must be expected, and none seen, before rewards count as stopped: e^-14 is one in a million."""
+
+RECENT = 20.0
+"""Mean delays that the recent part of the history lasts at least, so that decisions and rewards in it match; the part
+before it lasts at least half as long."""
+
+MIN_RECENT = 500
+"""Decisions that the recent part and the part before it have at least; more if rewards are rare: then as many as have
+MIN_RECENT / 5 rewards."""
+
+FACTORS = (1, 4)
+"""Sizes of the recent part in which missing rewards are looked for, in units of the smallest one."""
+
+MISSING_CHANGE, DELAY_CHANGE = 0.25, 2.0
+"""The rate of decisions with a reward must fall by this part, and delays grow by this factor, to raise an alarm."""
+
+DEVIATIONS = 6.0
+"""Standard deviations by which the rate must have changed. Higher: later, and fewer in error."""
+
+ALWAYS, MIN_ARM = 0.95, 30
+"""An arm fails if this part of the decisions with it have no reward, of at least MIN_ARM."""
+
+RECENT_BATCHES = 5000
+"""Batches of decisions in which arms that fail are looked for, the latest ones."""
+
+SERVING = ("running", "shipped")
+"""States of a campaign that serves decisions."""
+
+ADVICE = ". Advice: "
+"""What separates the message of an alarm from its advice, in the message of an event."""
+
+_POLICY = {
+    "drift": (
+        "rewards of the best subset have changed",
+        "set half_life, the number of plays after which a reward counts half",
+    ),
+    "misfit": (
+        "rewards of other subsets are not as the policy predicted",
+        "some arms may work only together: compare with another policy, such as thompson-subsets if there are few arms",
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the history: when it begins and ends, and its sums."""
+
+    begin: float = math.inf
+    end: float = -math.inf
+    decided: int = 0
+    rewarded: int = 0
+    waited: float = 0.0
+
+    def __add__(self, other: Part) -> Part:
+        sums = self.decided + other.decided, self.rewarded + other.rewarded, self.waited + other.waited
+        return Part(min(self.begin, other.begin), max(self.end, other.end), *sums)
+
+    @property
+    def rate(self) -> float:
+        """Rewards per decision."""
+        return self.rewarded / self.decided if self.decided else 0.0
+
+    @property
+    def delay(self) -> float:
+        """Mean seconds between a decision and its reward."""
+        return self.waited / self.rewarded if self.rewarded else 0.0
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """How decisions and rewards arrived, oldest part first, as seen at a time."""
+
+    parts: Sequence[Part]
+    now: float
+
+    @cached_property
+    def all(self) -> Part:
+        """All of the history."""
+        return sum(self.parts, Part())
+
+    @property
+    def mature(self) -> float:
+        """The time before which decisions are expected to have their reward."""
+        return self.now - MATURE * self.all.delay
+
+    def split(self, factor: int = 1) -> tuple[Part, Part]:
+        """Return the history before, and its recent part: long enough for the delays, with enough decisions.
+
+        With a larger `factor` it has more decisions, so that smaller changes are seen, later. The first plays are left
+        out: at first, only fast rewards have arrived.
+        """
+        recent, at = Part(), len(self.parts)
+        enough = factor * (MIN_RECENT if self.all.rate >= 0.2 else MIN_RECENT / 5 / max(self.all.rate, 1e-9))
+        while at and (recent.decided < enough or recent.end - recent.begin < RECENT * self.all.delay):
+            at -= 1
+            recent += self.parts[at]
+        young = self.parts[0].begin + MATURE * max(recent.delay, self.all.delay)
+        before = sum((part for part in self.parts[:at] if part.begin >= young), Part())
+        return before if before.end - before.begin >= RECENT / 2 * self.all.delay else Part(), recent
+
+    def alarms(self) -> Iterator[RaisedAlarm]:
+        """Yield the alarms of how rewards arrive."""
+        if self.all.rewarded:
+            yield from _silence(self)
+            yield from _delay(*self.split())
+            found = (alarm for factor in FACTORS for alarm in _missing(*self.split(factor)))
+            yield from islice(found, 1)
+
+
+def raised(tx: Transaction, known: Insight | None) -> list[RaisedAlarm]:
+    """Return all alarms, those of the policy first."""
+    found = [_of_policy(alarm) for alarm in (known.alarms if known and known.alarms else ())]
+    if tx.row.state in SERVING and tx.row.rewarded:
+        arrivals = arrivals_of(tx)
+        found += [*arrivals.alarms(), *_failing_arms(tx, arrivals.mature), *_ratio(tx)]
+    return found
+
+
+def note(tx: Transaction, found: Sequence[RaisedAlarm]) -> None:
+    """Record an event for each alarm that is new, and for each that is over, of a campaign that serves decisions."""
+    before, now = tx.options.alarms, {_name(alarm): alarm for alarm in found}
+    if tx.row.state not in SERVING or set(before) == now.keys():
+        return
+    tx.changing()
+    for name, alarm in now.items():
+        if name not in before:
+            tx.note("alarm", f"{name}: {alarm.message}{ADVICE}{alarm.advice}")
+    for name in before:
+        if name not in now:
+            tx.note("alarm over", name)
+    tx.row.options = replace(tx.options, alarms=tuple(now)).to_text()
+
+
+def are_noted(tx: Transaction, found: Sequence[RaisedAlarm]) -> bool:
+    """Return whether `note` would record nothing."""
+    return tx.row.state not in SERVING or set(tx.options.alarms) == set(map(_name, found))
+
+
+def _name(alarm: RaisedAlarm) -> str:
+    """Return what identifies an alarm while it is raised."""
+    return alarm.kind if alarm.arm is None else f"{alarm.kind} {alarm.arm}"
+
+
+def _of_policy(alarm: Alarm) -> RaisedAlarm:
+    message, advice = _POLICY[alarm.kind]
+    return RaisedAlarm(alarm.kind, alarm.since, None, message, advice)
+
+
+def arrivals_of(tx: Transaction) -> Arrivals:
+    """Return the campaign's history."""
+    width = tx.row.slot_width
+    slots = sorted(tx.slots().items())
+    return Arrivals(
+        [
+            Part(slot * width, (slot + 1) * width, decided, rewarded, waited)
+            for slot, (decided, rewarded, _, waited) in slots
+        ],
+        tx.now,
+    )
+
+
+def _silence(arrivals: Arrivals) -> Iterator[RaisedAlarm]:
+    parts = arrivals.parts
+    last = max(index for index, part in enumerate(parts) if part.rewarded)
+    before = sum(parts[: last + 1], Part())
+    decided = sum(part.decided for part in parts[last + 1 :] if part.end <= arrivals.mature)
+    if decided * before.rate >= EXPECTED:
+        since = moment(parts[last].end)
+        yield RaisedAlarm(
+            "silence",
+            None,
+            since,
+            f"{decided:,} decisions without a reward since {since:%Y-%m-%d %H:%M} UTC; about "
+            f"{decided * before.rate:,.0f} rewards were expected",
+            "check that rewards are still sent: the job or the page that reports them",
+        )
+
+
+def _enough(before: Part, recent: Part) -> bool:
+    return min(before.decided, recent.decided) >= MIN_RECENT and before.rewarded >= MIN_RECENT / 5
+
+
+def _delay(before: Part, recent: Part) -> Iterator[RaisedAlarm]:
+    enough = _enough(before, recent) and recent.rewarded >= MIN_RECENT / 5
+    if enough and recent.delay > DELAY_CHANGE * before.delay and recent.delay > before.delay + 1:
+        yield RaisedAlarm(
+            "delay",
+            None,
+            moment(recent.begin),
+            f"rewards take {recent.delay:,.0f} s on average, {before.delay:,.0f} s before",
+            "check what reports them; decisions expire after expire_after",
+        )
+
+
+def _missing(before: Part, recent: Part) -> Iterator[RaisedAlarm]:
+    if not _enough(before, recent):
+        return
+    pooled = (before.rewarded + recent.rewarded) / (before.decided + recent.decided)
+    variance = max(pooled * (1 - pooled), 0.0) * (1 / before.decided + 1 / recent.decided)
+    fall = before.rate - recent.rate
+    if fall > MISSING_CHANGE * before.rate and fall > DEVIATIONS * math.sqrt(variance):
+        yield RaisedAlarm(
+            "missing",
+            None,
+            moment(recent.begin),
+            f"{recent.rate:.0%} of recent decisions have a reward, {before.rate:.0%} before",
+            "check whether some rewards are lost: learning is biased if the lost ones differ from the others",
+        )
+
+
+def _failing_arms(tx: Transaction, mature: float) -> Iterator[RaisedAlarm]:
+    """Yield an alarm for each arm whose decisions hardly ever get a reward, while others do."""
+    columns = BATCHES.c.subset, BATCHES.c["count"], BATCHES.c.open
+    chosen = BATCHES.c.campaign == tx.id, BATCHES.c.at < mature
+    latest = select(*columns).where(*chosen).order_by(BATCHES.c.first.desc())
+    decided: Counter[int] = Counter()
+    missing: Counter[int] = Counter()
+    all_decided = all_missing = 0
+    for subset, count, open_ in tx.execute(latest.limit(RECENT_BATCHES)):
+        all_decided += count
+        all_missing += open_
+        for arm in subset_from(subset):
+            decided[arm] += count
+            missing[arm] += open_
+    for arm, count in decided.items():
+        others = all_decided - count
+        if count < MIN_ARM or missing[arm] < ALWAYS * count or others < MIN_ARM or arm not in tx.roster.active:
+            continue
+        usual = (all_missing - missing[arm]) / others
+        if usual <= 0 or missing[arm] * math.log(usual) < -EXPECTED - math.log(len(decided)):
+            name = tx.roster.names[arm]
+            yield RaisedAlarm(
+                "arm",
+                None,
+                None,
+                f"{missing[arm]:,} of {count:,} decisions with {name!r} have no reward; {usual:.0%} of the others",
+                f"look at {name!r}: what shows it may be broken. Retire it until it works",
+                name,
+            )
+
+
+def _ratio(tx: Transaction) -> Iterator[RaisedAlarm]:
+    found = ratio_of(tx)
+    if found is not None and found.rejected and found.observed is not None:
+        yield RaisedAlarm(
+            "ratio",
+            None,
+            None,
+            f"the control gets {found.observed:.2%} of the decisions instead of {found.share:.0%}",
+            "do not trust the lift: check whether keys are spread evenly and decisions of both groups are played",
+        )

@@ -1,0 +1,84 @@
+"""What the posterior and the rewards say now: whether a campaign is ready to ship, and whether to return to control."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import lru_cache
+
+from kofn.campaigns.learn import insight_of, listed_names
+from kofn.campaigns.options import options_from
+from kofn.campaigns.rows import CampaignRow
+from kofn.campaigns.transaction import Transaction
+from kofn.core import Direction, Subset
+from kofn.evidence import Lift, Look, SampleRatio, Sums, lift, sample_ratio
+
+MAX_SHIPPED = 100
+"""Shipped subsets that are kept. Rewards of decisions of older ones that are not stored are refused."""
+
+
+def assess(tx: Transaction) -> None:
+    """Apply the stop rule after an update of the policy, and the breaker after rewards of the control."""
+    if tx.row.state != "running":
+        return
+    if tx.options.stop_when is not None:
+        _look(tx)
+    if tx.options.breaker and (found := lift_of(tx)) is not None and found.harmful:
+        control = tx.options.control
+        assert isinstance(control, tuple)
+        tx.note("breaker", f"learning loses at least {-(found.high or 0.0):.4g} per play against the control")
+        ship(tx, control)
+
+
+def _look(tx: Transaction) -> None:
+    """Look once per update of the policy; note when the campaign becomes ready, and ship if it is to."""
+    stop, row = tx.options.stop, tx.row
+    before = look_of(row)
+    if stop is None or (before is not None and before.plays >= tx.snapshot.policy.plays):
+        return
+    now = stop.look(insight_of(tx.snapshot), tx.snapshot.policy.plays, before)
+    row.look = json.dumps(now.to_dict())
+    if now.ready and not (before is not None and before.ready):
+        tx.note("ready", now.reason)
+    if now.ready and tx.options.ship_when_ready:
+        ship(tx, tx.snapshot.best())
+
+
+def look_of(row: CampaignRow) -> Look | None:
+    """Return the latest look of the stop rule."""
+    found = json.loads(row.look)
+    return Look.from_dict(found) if found else None
+
+
+def lift_of(tx: Transaction) -> Lift | None:
+    """Return what learning earns beyond the control; None without a control."""
+    return lift_of_row(tx.row)
+
+
+def lift_of_row(row: CampaignRow) -> Lift | None:
+    """Return what learning earns beyond the control; None without a control."""
+    if options_from(row.options).control is None:
+        return None
+    direction: Direction = "maximize" if row.direction == "maximize" else "minimize"
+    return _lift(row.sums("learned"), row.sums("control"), (row.low, row.high), direction)
+
+
+@lru_cache(maxsize=1000)
+def _lift(learned: Sums, control: Sums, reward_range: tuple[float, float], direction: Direction) -> Lift:
+    return lift(learned, control, reward_range=reward_range, direction=direction)
+
+
+def ratio_of(tx: Transaction) -> SampleRatio | None:
+    """Return whether the control got its share of the decisions; None without a control."""
+    if tx.options.control is None:
+        return None
+    return sample_ratio(tx.row.learned_decided, tx.row.control_decided, tx.options.control_share)
+
+
+def ship(tx: Transaction, subset: Subset, *, store: bool = True) -> None:
+    """Give everyone this subset from now on."""
+    before = tuple(each for each in tx.options.shipped if each != subset)
+    options = replace(tx.options, shipped=(*before, subset)[-MAX_SHIPPED:], store_shipped=store)
+    tx.row.options = options.to_text()
+    tx.row.state = "shipped"
+    tx.note("shipped", listed_names(tx.roster.names_of(subset)))

@@ -1,0 +1,72 @@
+"""Settings that change while a campaign runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from kofn.campaign_settings import ChangedSettings
+from kofn.campaigns.create import decisions_to_keep, seconds
+from kofn.campaigns.expiry import compact_at
+from kofn.campaigns.groups import restart_comparison
+from kofn.campaigns.learn import change_params, check_not_archived
+from kofn.campaigns.options import with_options
+from kofn.campaigns.rows import new_stamp
+from kofn.campaigns.transaction import Transaction
+from kofn.core import BadInput
+from kofn.core.checks import check_range
+
+_OF_POLICY = ("reward_range", "half_life", "guarantee")
+_OF_ROW = ("expire_after", "keep_decisions")
+
+
+def configure(tx: Transaction, given: Mapping[str, Any]) -> None:
+    """Change the settings that are given. All of them are checked first."""
+    if unknown := sorted(given.keys() - ChangedSettings.__annotations__.keys()):
+        known = ", ".join(ChangedSettings.__annotations__)
+        raise BadInput(f"there is no setting {', '.join(unknown)}; the settings are {known}")
+    check_not_archived(tx)
+    own = {name: value for name, value in given.items() if name not in (*_OF_POLICY, *_OF_ROW)}
+    before = tx.options
+    options = with_options(before, tx.roster, tx.row.k, own)
+    if options.outside == "widen" != before.outside:
+        tx.snapshot.policy.with_params(reward_range=tx.snapshot.policy.reward_range)
+    params = _params(tx, given)
+    row: dict[str, Any] = {}
+    if "expire_after" in given:
+        row["expire_after"] = seconds(given["expire_after"])
+    if "keep_decisions" in given:
+        row["keep_decisions"] = decisions_to_keep(given["keep_decisions"])
+    tx.changing()
+    if params:
+        change_params(tx, **params)
+    if (options.control, options.control_share) != (before.control, before.control_share):
+        options = replace(options, control_from=tx.row.decided, seed=options.seed or new_stamp())
+        restart_comparison(tx)
+    if options.stop_when != before.stop_when:
+        tx.row.look = "{}"
+    tx.row.options = options.to_text()
+    for name, value in row.items():
+        setattr(tx.row, name, value)
+    tx.row.compact_at = compact_at(tx.row)
+    if others := sorted({*own, *row}):
+        tx.note("configured", ", ".join(others))
+
+
+def _params(tx: Transaction, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the changed parameters of the policy, checked."""
+    policy = tx.snapshot.policy
+    params = {name: given[name] for name in _OF_POLICY if name in given}
+    if "reward_range" in params:
+        low, high = params["reward_range"] = check_range(params["reward_range"])
+        if low > tx.row.low or high < tx.row.high:
+            raise BadInput(
+                f"a range can be widened only: it is {tx.row.low:g} to {tx.row.high:g}, and rewards of all of it may "
+                "have been recorded"
+            )
+    now = {**policy.params, "reward_range": policy.reward_range}
+    params = {name: value for name, value in params.items() if now.get(name) != value}
+    if params:
+        policy.with_params(**params)
+    return params

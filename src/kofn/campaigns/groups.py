@@ -1,0 +1,132 @@
+"""Who gets which subset: the policy's plan, the control, or the subset that was shipped.
+
+A decision belongs to one of three groups. While a campaign runs, a coin gives a share of the decisions to the control;
+the same key always falls on the same side. After it has been shipped, everyone gets the shipped subset.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import cast
+
+import numpy as np
+
+from kofn.campaigns.rows import subset_key, subset_text
+from kofn.campaigns.transaction import Transaction
+from kofn.core import Subset
+from kofn.responses import Group
+
+GROUPS: tuple[Group, ...] = ("learned", "control", "shipped")
+LEARNED, CONTROL, SHIPPED = range(3)
+
+FILLER = -1
+"""The row number of plays that are not of the plan."""
+
+
+@dataclass
+class Share:
+    """Plays of one subset that are handed out together: the row of the plan, if any, and who chose them."""
+
+    row: int
+    subset: str
+    count: int
+    group: int = LEARNED
+    propensity: float | None = None
+
+
+def control_plays(tx: Transaction, count: int, key: str | None) -> int:
+    """Return how many of the next `count` decisions the control gets."""
+    options = tx.options
+    if options.control is None:
+        return 0
+    coin = tx.row.decided if key is None else int.from_bytes(blake2b(key.encode(), digest_size=8).digest())
+    return int(_rng(tx, 0, coin).binomial(count, options.control_share))
+
+
+def control_shares(tx: Transaction, count: int) -> list[Share]:
+    """Return plays of the control."""
+    if not count:
+        return []
+    options, roster, k = tx.options, tx.roster, tx.row.k
+    if isinstance(options.control, tuple):
+        return [Share(FILLER, subset_text(options.control), count, CONTROL, _mixed(tx, options.control))]
+    rng = _rng(tx, 1, tx.row.decided)
+    drawn = Counter(_random_subset(rng, len(roster.active), k) for _ in range(count))
+    numbered = ((roster.to_numbers(subset), n) for subset, n in drawn.items())
+    return [Share(FILLER, subset_text(subset), n, CONTROL, _mixed(tx, subset)) for subset, n in numbered]
+
+
+def shipped_shares(tx: Transaction, count: int) -> list[Share]:
+    """Return plays of the shipped subset."""
+    return [Share(FILLER, subset_text(tx.options.shipped[-1]), count, SHIPPED, 1.0)]
+
+
+def shipment_of(subset: Subset) -> int:
+    """Return the hash by which ids of decisions that are not stored name a shipped subset."""
+    return subset_key(subset_text(subset)) % 2**32
+
+
+def planned_propensity(tx: Transaction, subset: str, times: int) -> float:
+    """Return the probability of a subset with `times` plays in the plan: its share of the plan, and the control's."""
+    share = times / tx.row.plan_total
+    options = tx.options
+    if options.control is None:
+        return share
+    return (1 - options.control_share) * share + options.control_share * _by_control(tx, subset)
+
+
+def _mixed(tx: Transaction, subset: Subset) -> float:
+    text = subset_text(subset)
+    return planned_propensity(tx, text, tx.plan.times_of(tx, text))
+
+
+def _by_control(tx: Transaction, subset: str) -> float:
+    """Return the probability with which the control chooses a subset."""
+    control = tx.options.control
+    if isinstance(control, tuple):
+        return float(subset_text(control) == subset)
+    return 1 / math.comb(tx.row.n_arms, tx.row.k)
+
+
+def restart_comparison(tx: Transaction) -> None:
+    """Compare from the next decision on: the control has changed."""
+    row = tx.row
+    for group in ("learned", "control"):
+        for name, zero in (("decided", 0), ("rewarded", 0), ("total", 0.0), ("squares", 0.0)):
+            setattr(row, f"{group}_{name}", zero)
+
+
+def count_decided(tx: Transaction, shares: Iterable[Share]) -> None:
+    """Count the decisions of each group."""
+    for share in shares:
+        if share.group == CONTROL:
+            tx.row.control_decided += share.count
+        elif share.group == LEARNED:
+            tx.row.learned_decided += share.count
+
+
+def count_reward(tx: Transaction, group: int, first: int, value: float) -> None:
+    """Count a reward for the comparison of the policy with the control."""
+    row = tx.row
+    if first < tx.options.control_from:
+        return
+    if group == CONTROL:
+        row.control_rewarded += 1
+        row.control_total += value
+        row.control_squares += value * value
+    elif group == LEARNED:
+        row.learned_rewarded += 1
+        row.learned_total += value
+        row.learned_squares += value * value
+
+
+def _rng(tx: Transaction, purpose: int, coin: int) -> np.random.Generator:
+    return np.random.default_rng([tx.options.seed, purpose, coin])
+
+
+def _random_subset(rng: np.random.Generator, n_arms: int, k: int) -> Subset:
+    return cast(Subset, tuple(np.sort(rng.choice(n_arms, k, replace=False, shuffle=False)).tolist()))

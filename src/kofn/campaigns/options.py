@@ -1,0 +1,136 @@
+"""The options of a campaign that say who gets which subset, which rewards are taken, and when it is ready."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from datetime import timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, get_args
+
+from kofn.campaign_settings import Outside
+from kofn.core import BadInput, Subset
+from kofn.core.checks import shown
+from kofn.evidence import Stop
+from kofn.responses import Settings
+
+if TYPE_CHECKING:
+    from kofn.campaigns.rows import Roster
+
+UNIFORM = "uniform"
+"""The control that gives each visitor random arms."""
+
+MAX_UNIT = 20
+"""Longest name of the reward's unit, in characters."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a campaign, as the store has them. Arms are numbers."""
+
+    control: Subset | str | None = None
+    control_share: float = 0.1
+    control_from: int = 0  # number of the first decision that is compared with the control
+    seed: int = 0  # of the coin that chooses the control
+    sticky: float | None = None  # seconds for which a key keeps its arms
+    outside: Outside = "refuse"
+    stop_when: str | None = None
+    ship_when_ready: bool = False
+    breaker: bool = False
+    unit: str = ""
+    store_shipped: bool = True  # whether decisions of a shipped subset are stored when they are made
+    shipped: tuple[Subset, ...] = ()  # the subsets that were shipped; the last one is served
+    unstored_after: float = 0.0  # rewards of earlier decisions that were not stored may have been counted
+    alarms: tuple[str, ...] = ()  # alarms that have an event "alarm" and none that they are over (`alarms.note`)
+
+    def to_text(self) -> str:
+        """Return the options as JSON, without those that have their default."""
+        given = {each.name: getattr(self, each.name) for each in fields(self)}
+        return json.dumps({name: value for name, value in given.items() if value != getattr(Options, name)})
+
+    @property
+    def stop(self) -> Stop | None:
+        """The stop rule."""
+        return None if self.stop_when is None else Stop.parse(self.stop_when)
+
+    def settings(self, names: Roster, more: Mapping[str, Any]) -> Settings:
+        """Return the options as users see them, together with settings that are stored elsewhere."""
+        own = asdict(self)
+        for hidden in ("control_from", "seed", "shipped", "store_shipped", "unstored_after", "alarms"):
+            del own[hidden]
+        if isinstance(self.control, tuple):
+            own["control"] = names.names_of(self.control)
+        return Settings(**own, **more)
+
+
+@lru_cache(maxsize=1024)
+def options_from(text: str) -> Options:
+    """Return the options that `to_text` wrote."""
+    given = json.loads(text)
+    if isinstance(given.get("control"), list):
+        given["control"] = tuple(given["control"])
+    if "shipped" in given:
+        given["shipped"] = tuple(map(tuple, given["shipped"]))
+    if "alarms" in given:
+        given["alarms"] = tuple(given["alarms"])
+    return Options(**given)
+
+
+def with_options(options: Options, roster: Roster, k: int, given: Mapping[str, Any]) -> Options:
+    """Return the options with what the caller gave, checked; or raise BadInput."""
+    values = dict(given)
+    if "control" in values:
+        values["control"] = _control(values["control"], roster, k)
+    if "control_share" in values:
+        values["control_share"] = _share(values["control_share"])
+    if "sticky" in values:
+        values["sticky"] = _sticky(values["sticky"])
+    if "outside" in values and values["outside"] not in get_args(Outside):
+        raise BadInput(f"outside must be one of {', '.join(get_args(Outside))}; got {shown(values['outside'])}")
+    if "stop_when" in values:
+        values["stop_when"] = _stop(values["stop_when"])
+    for name in ("ship_when_ready", "breaker"):
+        if not isinstance(values.get(name, False), bool):
+            raise BadInput(f"{name} must be True or False; got {shown(values[name])}")
+    unit = values.get("unit", "")
+    if not (isinstance(unit, str) and len(unit) <= MAX_UNIT and (unit.isprintable() or not unit)):
+        raise BadInput(f"unit must be text of at most {MAX_UNIT} characters; got {shown(unit)}")
+    new = replace(options, **values)
+    if new.ship_when_ready and new.stop_when is None:
+        raise BadInput("ship_when_ready needs a stop rule: give stop_when, such as 'loss<0.01'")
+    if new.breaker and not isinstance(new.control, tuple):
+        raise BadInput("a breaker needs a control to return to: give control, a list of arms")
+    return new
+
+
+def _control(control: Any, roster: Roster, k: int) -> Subset | str | None:
+    if control is None or control == UNIFORM:
+        return control  # type: ignore[no-any-return]
+    if isinstance(control, str) or not isinstance(control, Sequence):
+        raise BadInput(f"control must be a list of {k} arms, 'uniform' or None; got {shown(control)}")
+    return roster.subset_of(control, k)
+
+
+def _share(share: Any) -> float:
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
+        raise BadInput(f"control_share must be a number between 0 and 1; got {shown(share)}")
+    return float(share)
+
+
+def _sticky(sticky: Any) -> float | None:
+    if sticky is None:
+        return None
+    length = sticky.total_seconds() if isinstance(sticky, timedelta) else sticky
+    if isinstance(length, bool) or not isinstance(length, int | float) or not 0 < length < 1e10:
+        raise BadInput(f"sticky must be a timedelta or a number of seconds above 0; got {shown(sticky)}")
+    return float(length)
+
+
+def _stop(stop: Any) -> str | None:
+    if stop is None:
+        return None
+    if not isinstance(stop, str):
+        raise BadInput(f"stop_when must be text such as 'loss<0.01'; got {shown(stop)}")
+    Stop.parse(stop)
+    return stop

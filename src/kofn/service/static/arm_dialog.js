@@ -1,0 +1,65 @@
+// The dialog of one arm: its effect now and over time.
+
+import { h, icon, setText } from "./dom.js";
+import { count, percent, reward, signed, withUnit } from "./format.js";
+import { lineChart, seriesOf } from "./line_chart.js";
+
+/** Open the dialog. Returns {update(insight, estimates), open()}; `open()` is false after it was closed. */
+export function armDialog(name, { retire, bringBack, may }) {
+  const chart = lineChart({ label: "Effect", small: true });
+  const facts = h("p", { class: "dialog-intro" });
+  const none = h("p", { class: "quiet" });
+  const close = () => dialog.close();
+  const act = (text, work) =>
+    h("button", { class: "button", type: "button", hidden: true, on: { click: () => (close(), work(name)) } }, text);
+  const retireButton = act("Retire…", retire),
+    backButton = act("Bring back", bringBack);
+  const dialog = h(
+    "dialog",
+    {
+      class: "wide arm-dialog",
+      "aria-labelledby": "arm-title",
+      on: {
+        close: () => dialog.remove(),
+        click: (event) => {
+          if (event.target === dialog) close();
+        },
+      },
+    },
+    h(
+      "div",
+      { class: "dialog-head" },
+      h("h2", { id: "arm-title" }, name),
+      h("button", { class: "button icon-only ghost", type: "button", "aria-label": "Close", on: { click: close } }, icon("close")),
+    ),
+    h("div", { class: "arm-body" }, facts, none, chart.element),
+    h("div", { class: "dialog-foot" }, retireButton, backButton),
+  );
+  document.body.append(dialog);
+  dialog.showModal();
+
+  function update(insight, estimates) {
+    const arm = insight.arms.find((each) => each.name === name);
+    const series = seriesOf(estimates, ({ effects }) => effects[name]);
+    if (arm) setText(facts, factsOf(arm, insight));
+    chart.element.hidden = series.length < 2;
+    none.hidden = series.length >= 2;
+    setText(none, estimates.length ? "Its history is not kept: only that of up to 200 arms is." : "No history yet.");
+    const { state } = insight.summary;
+    const fixed = !may.change() || state === "stopped" || state === "archived";
+    retireButton.hidden = fixed || !arm || arm.retired;
+    backButton.hidden = fixed || !arm?.retired;
+    chart.update({ series, unit: insight.settings?.unit ?? "" });
+  }
+  return { update, open: () => dialog.isConnected };
+}
+
+function factsOf(arm, { summary, settings }) {
+  const range = summary.reward_range;
+  const share = summary.rewards ? percent(Math.min(1, arm.plays / summary.rewards)) : "0%";
+  const shown = `In ${share} of the plays (${count(arm.plays)}).`;
+  if (arm.retired) return `Retired. ${shown}`;
+  if (arm.effect === null) return shown;
+  const effect = withUnit(signed(arm.effect, range), settings?.unit);
+  return `${effect} per play compared with a borderline arm, 95% interval ${reward(arm.low, range)} to ${reward(arm.high, range)}. ${shown}`;
+}

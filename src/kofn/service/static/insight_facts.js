@@ -1,0 +1,13 @@
+// What an insight says about itself.
+
+/** Whether the policy estimates rewards and effects. thompson does, and has a guarantee that can be set. */
+export const estimates = ({ settings, value }) => value !== null || (settings?.guarantee ?? null) !== null;
+
+/** Whether the best subset is more than a guess: something was played, and the policy has learned from it. */
+export const bestKnown = (insight) => insight.summary.rewards > 0 && (insight.value !== null || !estimates(insight));
+
+/** Why there is no estimate. */
+export function whyUnknown(insight) {
+  if (!insight.summary.rewards) return "no rewards yet";
+  return estimates(insight) ? "after a few more rewards" : "not estimated by this policy";
+}

@@ -1,0 +1,65 @@
+// The dialog that changes the settings of a campaign while it runs.
+
+import { configure } from "./api.js";
+import { field, form, toast } from "./dialogs.js";
+import { h } from "./dom.js";
+import * as fields from "./settings_fields.js";
+
+const group = (title, ...inside) =>
+  h("section", { class: "settings-group" }, h("h3", {}, title), ...inside);
+
+/** Open the dialog with the field `focus`. `saved()` is called after the settings have been saved. */
+export function settingsDialog(name, { settings, summary }, saved, focus = null) {
+  const learns = settings.guarantee !== null; // the policy has a half-life and a guarantee
+  const [low, high] = settings.reward_range;
+  const names = [...Object.keys(fields.DEFAULTS)].filter((each) => learns || !["half_life", "guarantee"].includes(each));
+  form({
+    title: `Settings of ${name}`,
+    wide: true,
+    submit: "Save settings",
+    intro: "They apply from the next decision on. What was learned is kept.",
+    focus: focus === "half_life" && !learns ? null : focus,
+    fields: [
+      group(
+        "Ready to ship",
+        h("div", { class: "columns even" }, fields.stopField(settings), fields.shipField(settings)),
+      ),
+      group("Control", ...fields.controlFields(settings, () => summary.k), fields.breakerField(settings)),
+      group(
+        "Rewards",
+        h(
+          "div",
+          { class: "columns three" },
+          field("Lowest", fields.number("low", low)),
+          field("Highest", fields.number("high", high), "The range can be widened only."),
+          fields.unitField(settings),
+        ),
+        h("div", { class: "columns even" }, fields.outsideField(settings), fields.expireField(settings)),
+      ),
+      group(
+        "Learning",
+        learns
+          ? h("div", { class: "columns even" }, fields.halfLifeField(settings), fields.guaranteeField(settings))
+          : h("p", { class: "hint" }, `${summary.policy} has no half-life and no guarantee.`),
+      ),
+      group("Visitors", h("div", { class: "columns even" }, fields.stickyField(settings))),
+    ],
+    async done(data) {
+      const given = fields.readSettings(data, new Set(names));
+      const range = ["low", "high"].map((each) => Number(data.get(each)));
+      if (!(range[0] < range[1])) fields.refuse("high", "The lowest reward must be less than the highest.");
+      const asked = { ...given, reward_range: range };
+      const news = Object.entries(asked).filter(([key, value]) => !same(settings[key], value));
+      if (news.length) await fields.atField(() => configure(name, Object.fromEntries(news)));
+      toast(news.length ? "Settings saved" : "Nothing was changed");
+      saved();
+    },
+  });
+}
+
+/** Whether two values of a setting are the same. Arms have no order, and days in a field have four digits. */
+function same(a, b) {
+  if (Array.isArray(a) && Array.isArray(b)) return JSON.stringify(a.toSorted()) === JSON.stringify(b.toSorted());
+  if (typeof a === "number" && typeof b === "number") return Math.abs(a - b) <= 1e-4 * Math.abs(a);
+  return a === b;
+}

@@ -1,0 +1,205 @@
+// The settings of a campaign as fields of a form, and back. The names of the fields are those of the API, if there is
+// one field for a setting.
+
+import { ApiError } from "./api.js";
+import { check, field } from "./dialogs.js";
+import { h } from "./dom.js";
+
+export const DAY = 86_400;
+
+/** The settings of a new campaign. */
+export const DEFAULTS = {
+  control: null,
+  control_share: 0.1,
+  sticky: null,
+  outside: "refuse",
+  stop_when: null,
+  ship_when_ready: false,
+  breaker: false,
+  unit: "",
+  expire_after: 7 * DAY,
+  half_life: null,
+  guarantee: false,
+};
+
+/** Seconds in days, short. */
+const days = (seconds) => (seconds === null ? "" : +(seconds / DAY).toPrecision(4));
+
+export const input = (name, value, more = {}) =>
+  h("input", { name, value: value ?? "", autocomplete: "off", spellcheck: "false", ...more });
+export const number = (name, value, more = {}) =>
+  input(name, value, { type: "number", step: "any", inputmode: "decimal", ...more });
+const select = (name, chosen, options, more = {}) => {
+  const element = h(
+    "select",
+    { name, ...more },
+    options.map(([value, text]) => h("option", { value }, text)),
+  );
+  element.value = chosen;
+  return element;
+};
+
+/** What the control gets, and its share. `size()` returns K. */
+export function controlFields({ control, control_share: share }, size) {
+  const kind = Array.isArray(control) ? "arms" : (control ?? "none");
+  const arms = h("textarea", {
+    name: "control_arms",
+    rows: "4",
+    spellcheck: "false",
+    value: kind === "arms" ? control.join("\n") : "",
+  });
+  const part = number("control_share", +(100 * share).toPrecision(6), { min: "0", max: "100" });
+  const listed = field("Arms of the control", arms, "One per line, as many as a decision has.");
+  const shared = field("Share of decisions (%)", part);
+  const choice = select(
+    "control",
+    kind,
+    [
+      ["none", "No control"],
+      ["arms", "Fixed arms, such as today's page"],
+      ["uniform", "Random arms"],
+    ],
+    { on: { change: show } },
+  );
+  function show() {
+    listed.hidden = choice.value !== "arms";
+    shared.hidden = choice.value === "none";
+    arms.placeholder = `${size()} arms`;
+  }
+  show();
+  return [
+    h(
+      "div",
+      { class: "columns" },
+      field("Control gets", choice, "A share of the decisions, to measure what learning is worth."),
+      shared,
+    ),
+    listed,
+  ];
+}
+
+export const stopField = ({ stop_when: rule }) =>
+  field(
+    "Stop rule",
+    input("stop_when", rule, { placeholder: "loss<0.01" }),
+    "The largest loss per play of shipping at which the campaign is ready. Empty: none.",
+  );
+export const unitField = ({ unit }) =>
+  field("Unit of the reward", input("unit", unit, { maxlength: "20", placeholder: "EUR" }));
+export const halfLifeField = ({ half_life: plays }) =>
+  field(
+    "Half-life (plays)",
+    number("half_life", plays, { min: "1", step: "1", placeholder: "none", inputmode: "numeric" }),
+    "After this many plays a reward counts half. For rewards that change.",
+  );
+export const guaranteeField = ({ guarantee }) =>
+  check("Guarantee", "guarantee", guarantee, "Compares arms directly, so that what it drops is proved worse. Slower, and without a half-life.");
+export const shipField = ({ ship_when_ready: ship }) =>
+  check("Ship when ready", "ship_when_ready", ship, "Ships the best subset by itself when the stop rule holds.");
+export const breakerField = ({ breaker }) =>
+  check("Breaker", "breaker", breaker, "Ships the control when learning certainly loses against it.");
+export const stickyField = ({ sticky }) =>
+  field(
+    "A visitor keeps the arms for (days)",
+    number("sticky", days(sticky), { min: "0", placeholder: "not kept" }),
+    "For decisions that are asked for with a key.",
+  );
+export const outsideField = ({ outside }) =>
+  field(
+    "Rewards outside the range are",
+    select("outside", outside, [
+      ["refuse", "Refused"],
+      ["clip", "Clipped and counted"],
+      ["widen", "Taken: the range grows"],
+    ]),
+  );
+export const expireField = ({ expire_after: seconds }) =>
+  field(
+    "Expire after (days)",
+    number("expire_after", days(seconds), { min: "0" }),
+    "Then a decision without a reward is planned again.",
+  );
+
+/** The non-empty lines of a text. */
+export const lines = (text) =>
+  text
+    .split("\n")
+    .map((line) => line.trim())
+    .filter(Boolean);
+
+/** Refuse a field of the form. */
+export function refuse(name, message) {
+  throw new ApiError(422, message, name);
+}
+
+/** The settings that a form has, those that are not in it left out. An ApiError for an invalid field. */
+export function readSettings(data, form) {
+  const has = (name) => Boolean(form.has(name));
+  const text = (name) => String(data.get(name) ?? "").trim();
+  const found = {};
+  const take = (name, value) => {
+    if (has(name)) found[name] = value();
+  };
+  const amount = (name, by, least = 0) => {
+    if (!text(name)) return null;
+    const value = Number(text(name));
+    if (!(value > least)) refuse(name, `Enter a number above ${least}, or leave it empty.`);
+    return value * by;
+  };
+  take("control", () => control(data, text));
+  if (found.control) take("control_share", () => share(text("control_share")));
+  take("sticky", () => amount("sticky", DAY));
+  take("outside", () => text("outside"));
+  take("stop_when", () => stopRule(text("stop_when")));
+  take("unit", () => text("unit"));
+  take("half_life", () => amount("half_life", 1));
+  take("expire_after", () => amount("expire_after", DAY) ?? refuse("expire_after", "Enter a number of days above 0."));
+  for (const name of ["ship_when_ready", "breaker", "guarantee"]) take(name, () => data.has(name));
+  return found;
+}
+
+function control(data, text) {
+  const kind = text("control");
+  if (kind !== "arms") return kind === "none" ? null : kind;
+  const arms = lines(text("control_arms"));
+  return arms.length ? arms : refuse("control_arms", "List the arms of the control, one per line.");
+}
+
+function share(text) {
+  const value = Number(text) / 100;
+  if (!(value > 0 && value < 1)) refuse("control_share", "The share must be above 0 and below 100.");
+  return value;
+}
+
+/** The rule; a number alone is the largest loss. */
+const stopRule = (text) => (text && Number.isFinite(Number(text)) ? `loss<${text}` : text || null);
+
+/** Words of errors of the service, and the field that they are about. The first match applies. */
+const WORDS = [
+  [/does not take (half_life|guarantee)/, "half_life"],
+  [/policy|too many subsets/i, "policy"],
+  [/stop rule|stop_when/i, "stop_when"],
+  [/breaker/i, "control"],
+  [/control_share/i, "control_share"],
+  [/control|subset|there is no arm|listed twice/i, "control_arms"],
+  [/range/i, "high"],
+  [/half.life/i, "half_life"],
+  [/guarantee/i, "guarantee"],
+  [/sticky/i, "sticky"],
+  [/unit/i, "unit"],
+  [/expire_after/i, "expire_after"],
+  [/already exists|name/i, "name"],
+];
+
+/** Run a call; an error of the service gets the field that it is about. */
+export async function atField(call) {
+  try {
+    return await call();
+  } catch (error) {
+    if (error instanceof ApiError && error.status < 500) {
+      const aliases = { reward_range: "high", control: "control_arms" };
+      error.field = aliases[error.field] ?? error.field ?? WORDS.find(([words]) => words.test(error.message))?.[1] ?? null;
+    }
+    throw error;
+  }
+}

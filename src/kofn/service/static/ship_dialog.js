@@ -1,0 +1,73 @@
+// The dialog that ships a campaign: everyone gets the same arms from now on.
+
+import { ApiError, ship } from "./api.js";
+import { check, field, form, toast } from "./dialogs.js";
+import { h } from "./dom.js";
+import { loss as lossText, perMonth, withUnit } from "./format.js";
+import { bestKnown } from "./insight_facts.js";
+import { lines } from "./settings_fields.js";
+import { chips } from "./side_panels.js";
+
+/** Open the dialog. `done()` is called after the campaign has been shipped. */
+export function shipDialog(name, insight, done) {
+  const { summary } = insight;
+  const best = bestKnown(insight) ? insight.best : [];
+  const other = h("textarea", {
+    name: "arms",
+    rows: String(Math.min(8, summary.k + 1)),
+    spellcheck: "false",
+    placeholder: `${summary.k} arms, one per line`,
+  });
+  form({
+    title: `Ship ${name}?`,
+    submit: "Ship",
+    intro: "From now on everyone gets the same arms. Rewards are still counted, and Resume goes back to learning.",
+    fields: [
+      best.length > 0 &&
+        h("div", { class: "ship-arms" }, h("p", {}, "Everyone gets the best subset:"), h("div", { class: "chips" }, chips(best, 40))),
+      h("p", { class: "ship-loss" }, verdict(insight)),
+      h(
+        "details",
+        { class: "advanced", open: !best.length },
+        h("summary", {}, "Other options"),
+        h(
+          "div",
+          { class: "advanced-body" },
+          field("Ship these arms instead", other, `Exactly ${summary.k}.`),
+          check(
+            "Decide without the database",
+            "unstored",
+            false,
+            "Decisions are stored together with their rewards. They are faster, and Resume takes effect after a second.",
+          ),
+        ),
+      ),
+    ].filter(Boolean),
+    async done(data) {
+      const arms = lines(String(data.get("arms")));
+      if (!arms.length && !best.length) throw new ApiError(422, "No subset is known to be good yet: list the arms to ship.", "arms");
+      try {
+        await ship(name, { arms: arms.length ? arms : best, store: !data.has("unstored") });
+      } catch (error) {
+        if (error instanceof ApiError && arms.length) error.field = "arms";
+        throw error;
+      }
+      toast(`${name} is shipped: everyone gets the same arms`);
+      done();
+    },
+  });
+}
+
+function verdict(insight) {
+  const { stop, expected_loss: expected, settings, plays_per_month: traffic, summary } = insight;
+  const loss = stop?.bound ?? expected;
+  if (!bestKnown(insight)) return "Too little has been played: no subset is known to be good yet.";
+  if (loss === null) return "The policy does not estimate what this may lose.";
+  const unit = settings?.unit ?? "";
+  const month = perMonth(loss, traffic, unit);
+  const number = lossText(loss, summary.reward_range, Boolean(stop));
+  const text = withUnit(number.replace("≤", "at most").replace("<", "below"), unit);
+  const size = `The expected loss is ${text} per play${month ? `, ${month}` : ""}.`;
+  if (!stop) return size;
+  return stop.ready ? `Ready. ${size}` : `Not ready by the stop rule. ${size}`;
+}

@@ -1,0 +1,143 @@
+"""Alarms of a campaign: each is raised by its cause, says what was seen and what to do, and ends with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kofn import Campaign
+from kofn.campaigns.alarms import EXPECTED, Arrivals, Part
+from tests.campaign_tools import create, play, rewards_for
+from tests.test_campaign_groups import Clock
+
+HOUR = 3600.0
+
+
+def kinds(campaign: Campaign) -> list[str]:
+    return [alarm.kind for alarm in campaign.insight().alarms or []]
+
+
+def hours(count: int, *, start: int = 0, decided: int = 200, rate: float = 0.5, delay: float = 60.0) -> list[Part]:
+    rewarded = round(decided * rate)
+    return [
+        Part(HOUR * (start + hour), HOUR * (start + hour + 1), decided, rewarded, rewarded * delay)
+        for hour in range(count)
+    ]
+
+
+def alarms_of(parts: list[Part]) -> list[str]:
+    return [alarm.kind for alarm in Arrivals(parts, parts[-1].end + 600).alarms()]
+
+
+def test_a_steady_history_raises_nothing() -> None:
+    assert alarms_of(hours(100)) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "after"),
+    [
+        ("silence", {"rate": 0.0}),
+        ("delay", {"delay": 400.0}),
+        ("missing", {"rate": 0.2}),
+    ],
+)
+def test_a_change_raises_its_alarm(kind: str, after: dict[str, Any]) -> None:
+    history = hours(50)
+    for length in range(1, 30):
+        found = alarms_of(history + hours(length, start=50, **after))
+        if kind in found:
+            break
+    assert kind in found
+    assert length <= 10
+    if kind != "silence":
+        assert alarms_of(history + hours(30, start=50, **after) + hours(200, start=80)) == []
+
+
+@pytest.mark.parametrize("after", [{"rate": 0.45}, {"delay": 100.0}, {"decided": 2000}, {"decided": 20}])
+def test_small_changes_and_other_traffic_raise_nothing(after: dict[str, Any]) -> None:
+    history = hours(50)
+    for length in range(1, 30):
+        assert alarms_of(history + hours(length, start=50, **after)) == []
+
+
+def test_late_rewards_are_not_missing_and_not_slower() -> None:
+    """At the start, only fast rewards have arrived: neither the rate nor the delay of then is the usual one."""
+    rng = np.random.default_rng(1)
+    decided = np.sort(rng.uniform(0, 400 * HOUR, 40_000))
+    arrived = decided + rng.exponential(24 * HOUR, len(decided))
+    for now in np.arange(24, 400, 24) * HOUR:
+        parts = []
+        for hour in range(int(now // HOUR)):
+            here = (arrived >= hour * HOUR) & (arrived < (hour + 1) * HOUR)
+            made = int(((decided >= hour * HOUR) & (decided < (hour + 1) * HOUR)).sum())
+            waited = float((arrived - decided)[here].sum())
+            parts.append(Part(hour * HOUR, (hour + 1) * HOUR, made, int(here.sum()), waited))
+        assert list(Arrivals(parts, float(now)).alarms()) == []
+
+
+def test_a_campaign_whose_rewards_stop_says_since_when(store_url: str) -> None:
+    campaign = create(store_url)
+    clock = Clock(campaign)
+    for _ in range(10):
+        decisions = campaign.decide(20)
+        clock.wait(10)
+        campaign.rewards(rewards_for(decisions[:10]))
+        clock.wait(50)
+    assert kinds(campaign) == []
+    last = clock.now
+    for _ in range(3):
+        campaign.decide(int(EXPECTED))
+        clock.wait(60)
+    (alarm,) = campaign.insight().alarms or []
+    assert alarm.kind == "silence"
+    assert alarm.at is not None
+    assert abs(alarm.at.timestamp() - last) < 120
+    assert "decisions without a reward since 1970-01-12" in alarm.message
+    assert "rewards are still sent" in alarm.advice
+    campaign.rewards(rewards_for(campaign.decide(5)))
+    assert kinds(campaign) == []
+
+
+def test_an_arm_whose_decisions_get_no_reward_is_named(store_url: str) -> None:
+    campaign = create(store_url)
+    clock = Clock(campaign)
+    for _ in range(20):
+        decisions = campaign.decide(20)
+        clock.wait(10)
+        campaign.rewards(rewards_for([each for each in decisions if "a" not in each.arms]))
+        clock.wait(60)
+    found = [alarm for alarm in campaign.insight().alarms or [] if alarm.kind == "arm"]
+    assert len(found) == 1
+    assert "'a'" in found[0].message
+    campaign.retire_arm("a")
+    assert "arm" not in kinds(campaign)
+
+
+def test_a_control_that_does_not_get_its_share_is_seen(sqlite_store: str) -> None:
+    campaign = create(sqlite_store, control=["a", "b", "c"], control_share=0.5)
+    play(campaign, 2_000, batch=50)
+    assert "ratio" not in kinds(campaign)
+
+    def lose(tx: Any) -> None:
+        tx.changing()
+        tx.row.control_decided -= 200
+
+    campaign._write(lose)
+    assert "ratio" in kinds(campaign)
+
+
+def test_alarms_of_the_policy_say_what_to_do(sqlite_store: str) -> None:
+    campaign = create(sqlite_store)
+    play(campaign, 4_000, batch=100)
+    assert kinds(campaign) == []
+    for _ in range(60):
+        decisions = campaign.decide(100)
+        campaign.rewards({id: 12 - value for id, value in rewards_for(decisions).items()})
+    drift = next(alarm for alarm in campaign.insight().alarms or [] if alarm.kind == "drift")
+    assert drift.since is not None
+    assert drift.since > 4_000
+    assert "half_life" in drift.advice
+    campaign.configure(half_life=500)
+    assert "drift" not in kinds(campaign)
