@@ -443,6 +443,7 @@ def test_what_cannot_be_created_is_refused_in_words(address: str, module_store: 
     expect(wrong).to_contain_text("A campaign named 'there' already exists")  # an error of the service
 
 
+@pytest.mark.slow
 def test_a_campaign_is_deleted_only_by_writing_its_name(address: str, module_store: str, pages: Pages) -> None:
     made(module_store)
     page = pages.open(f"{address}#/front-page")
@@ -472,6 +473,7 @@ def focused(page: Page) -> str:
     return str(page.evaluate(f"({name})(document.activeElement)"))
 
 
+@pytest.mark.slow
 def test_all_of_it_goes_by_keyboard(address: str, module_store: str, pages: Pages) -> None:
     page = pages.open(address)
     keys = page.keyboard
@@ -602,6 +604,7 @@ def test_the_text_stands_out_in_light_and_dark(theme: Any, address: str, module_
     assert contrasts[0][0] >= 4.5, contrasts[:5]  # WCAG level AA
 
 
+@pytest.mark.slow
 def test_the_switch_for_the_dark_is_remembered(address: str, pages: Pages) -> None:
     page = pages.open(address, color_scheme="light")
     ground = "getComputedStyle(document.body).backgroundColor"
@@ -646,6 +649,7 @@ def test_a_name_that_no_campaign_has_is_not_sent(name: str, address: str, module
     assert not [url for url in asked if "/api/" in url and not url.endswith("/session")]
 
 
+@pytest.mark.slow
 def test_without_a_stream_it_polls(address: str, module_store: str, pages: Pages) -> None:
     campaign = made(module_store)
     page = pages.open("about:blank")
@@ -670,6 +674,7 @@ def test_a_service_that_goes_and_comes_is_said(sqlite_store: str, pages: Pages) 
         expect(page.locator(".live")).not_to_have_text("No connection")
 
 
+@pytest.mark.slow
 def test_a_campaign_that_is_not_there_is_said(address: str, pages: Pages) -> None:
     page = pages.open(f"{address}#/nowhere")
     expect(page.get_by_role("alert")).to_contain_text("There is no campaign 'nowhere'")
@@ -682,6 +687,7 @@ def token(sqlite_store: str) -> Callable[..., str]:
     return lambda *what: create_token(store_at(sqlite_store), "somebody", *what)[0]
 
 
+@pytest.mark.slow
 def test_a_token_opens_the_page(sqlite_store: str, token: Callable[..., str], pages: Pages) -> None:
     campaign = made(sqlite_store)
     full, read = token("full"), token("read")

@@ -166,6 +166,7 @@ def test_leaving_without_a_click_is_a_zero(shop: Shop) -> None:
     assert shop.rewarded() == [0.0]
 
 
+@pytest.mark.slow
 def test_closing_the_tab_is_a_zero(shop: Shop) -> None:
     page = shop.open()
     shop.shown(page)
@@ -173,6 +174,7 @@ def test_closing_the_tab_is_a_zero(shop: Shop) -> None:
     assert shop.rewarded() == [0.0]
 
 
+@pytest.mark.slow
 def test_no_click_in_time_is_a_zero_and_a_later_click_does_no_harm(shop: Shop) -> None:
     shop.publish('data-wait="0.3"')
     page = shop.open()
@@ -196,6 +198,7 @@ def test_the_same_visitor_sees_the_same_items(shop: Shop) -> None:
     assert len(shop.decisions()) == 12
 
 
+@pytest.mark.slow
 def test_a_visit_without_a_reward_continues_the_same_decision(shop: Shop) -> None:
     shop.publish('data-leave="none"')
     visitor = shop.visitor()
@@ -207,6 +210,7 @@ def test_a_visit_without_a_reward_continues_the_same_decision(shop: Shop) -> Non
     assert shop.rewarded() == [1.0]
 
 
+@pytest.mark.slow
 def test_a_value_is_reported(shop: Shop) -> None:
     page = shop.open()
     shop.shown(page)
@@ -215,6 +219,7 @@ def test_a_value_is_reported(shop: Shop) -> None:
     assert shop.rewarded() == [0.25]
 
 
+@pytest.mark.slow
 def test_a_later_page_reports_what_the_visitor_did(shop: Shop) -> None:
     shop.publish('data-leave="none" data-click="none"')
     visitor = shop.visitor()
@@ -244,6 +249,7 @@ def test_only_items_that_are_shown_count(shop: Shop) -> None:
     assert shop.rewarded() == [0.0]
 
 
+@pytest.mark.slow
 def test_the_middle_button_counts(shop: Shop) -> None:
     page = shop.open()
     shop.shown(page)
@@ -299,6 +305,7 @@ def test_without_an_answer_the_page_shows_its_own_items(shop: Shop, answer: Call
     assert shop.campaign.summary().rewards == 0
 
 
+@pytest.mark.slow
 def test_it_waits_no_longer_than_it_may(shop: Shop) -> None:
     shop.publish('data-timeout="300"')
     visitor = shop.visitor()
@@ -317,6 +324,7 @@ def test_a_service_that_is_down_changes_nothing(shop: Shop) -> None:
     assert page.evaluate("typeof kofn") == "undefined"
 
 
+@pytest.mark.slow
 def test_an_arm_that_is_not_on_the_page_shows_the_pages_own_items(shop: Shop) -> None:
     shop.campaign.ship(["pan", "lamp"])
     shop.site.pages["/"] = shop.site.pages["/"].replace('data-arm="lamp"', 'class="gone"')
@@ -360,6 +368,7 @@ def test_a_page_cannot_read_results(shop: Shop) -> None:
         assert page.evaluate(read, [address, shop.token]) == "blocked"
 
 
+@pytest.mark.slow
 def test_without_a_store_of_its_own_each_view_is_a_visitor(shop: Shop) -> None:
     visitor = shop.visitor()
     visitor.add_init_script("Object.defineProperty(window, 'localStorage', {get() { throw new Error('blocked') }})")
