@@ -21,6 +21,17 @@ def create(store: str | Store, name: str = "front", **settings: Any) -> Campaign
     return Campaign.create(name, NAMES, 3, **given)
 
 
+class Clock:
+    """A clock that advances on `wait` only."""
+
+    def __init__(self, campaign: Campaign) -> None:
+        self.now = 1_000_000.0
+        campaign.store.clock = lambda: self.now
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+
 def rewards_for(decisions: Iterable[Decision]) -> dict[str, float]:
     """Return the reward of each decision, a function of its id. Rewards are eighths: sums are exact in any order."""
     return {each.id: min(96, round(96 * (sum(each.subset) / 21 + noise(each.id)) / 1.2)) / 8 for each in decisions}

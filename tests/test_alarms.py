@@ -9,8 +9,7 @@ import pytest
 
 from kofn import Campaign
 from kofn.campaigns.alarms import EXPECTED, Arrivals, Part
-from tests.campaign_tools import create, play, rewards_for
-from tests.test_campaign_groups import Clock
+from tests.campaign_tools import Clock, create, play, rewards_for
 
 HOUR = 3600.0
 

@@ -16,20 +16,9 @@ import kofn
 from kofn import Campaign
 from kofn.campaigns.decide import SHIPPED_FOR
 from kofn.campaigns.groups import GROUPS
-from tests.campaign_tools import NAMES, checked, create, play, rewards_for
+from tests.campaign_tools import NAMES, Clock, checked, create, play, rewards_for
 
 CONTROL = ["a", "b", "c"]
-
-
-class Clock:
-    """A clock that advances on `wait` only."""
-
-    def __init__(self, campaign: Campaign) -> None:
-        self.now = 1_000_000.0
-        campaign.store.clock = lambda: self.now
-
-    def wait(self, seconds: float) -> None:
-        self.now += seconds
 
 
 def in_group(campaign: Campaign, plays: int, group: str) -> list[kofn.core.Subset]:

@@ -16,18 +16,7 @@ from kofn import Campaign
 from kofn.campaigns import Decision, Rewarded, campaigns
 from kofn.campaigns.schema import BATCHES, CAMPAIGNS, OF_CAMPAIGN, PLANS
 from kofn.campaigns.transaction import MAX_EVENTS
-from tests.campaign_tools import NAMES, checked, create, play, rewards_for
-
-
-class Clock:
-    """A clock that advances on `wait` only."""
-
-    def __init__(self, campaign: Campaign) -> None:
-        self.now = 1_000_000.0
-        campaign.store.clock = lambda: self.now
-
-    def wait(self, seconds: float) -> None:
-        self.now += seconds
+from tests.campaign_tools import NAMES, Clock, checked, create, play, rewards_for
 
 
 @pytest.fixture

@@ -10,12 +10,13 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
 from itertools import islice
 from typing import Any, Literal, get_args
 
 from kofn.core import BadInput, MissingExtra
 from kofn.core.checks import shown
-from kofn.responses import LoggedDecision
+from kofn.responses import Group, LoggedDecision
 
 COLUMNS = ("id", "at", "subset", "arms", "group", "reward", "rewarded_at", "propensity", "key", "metadata")
 
@@ -63,23 +64,15 @@ def _csv(decisions: Iterable[LoggedDecision]) -> Iterator[bytes]:
     yield (",".join(COLUMNS) + "\n").encode()
     for some in _in_groups(decisions, ROWS):
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(_flat_row(each) for each in some)
+        csv.writer(text, lineterminator="\n").writerows([_cell(value(each)) for value in _VALUES] for each in some)
         yield text.getvalue().encode()
 
 
-def _flat_row(each: LoggedDecision) -> tuple[Any, ...]:
-    return (
-        each.id,
-        each.at.isoformat(),
-        subset_words(each),
-        json_text(each.arms),
-        each.group,
-        "" if each.reward is None else repr(each.reward),
-        "" if each.rewarded_at is None else each.rewarded_at.isoformat(),
-        "" if each.propensity is None else repr(each.propensity),
-        each.key,
-        metadata_text(each),
-    )
+def _cell(value: Any) -> Any:
+    """Return a value as CSV has it. The writer turns None into nothing, and numbers into all their digits."""
+    if isinstance(value, list):
+        return json_text(value)
+    return value.isoformat() if isinstance(value, datetime) else value
 
 
 def subset_words(decision: LoggedDecision) -> str:
@@ -165,7 +158,7 @@ _VALUES: tuple[Callable[[LoggedDecision], Any], ...] = (
     lambda each: each.key,
     metadata_text,
 )
-"""The value of each column, for Parquet."""
+"""The value of each column, for CSV and Parquet."""
 
 
 # A data frame.
@@ -186,7 +179,7 @@ def to_frame(decisions: Iterable[LoggedDecision]) -> Any:
         "at": "datetime64[us, UTC]",
         "subset": "string",
         "arms": "object",
-        "group": pd.CategoricalDtype(["learned", "control", "shipped"]),
+        "group": pd.CategoricalDtype(get_args(Group)),
         "reward": "float64",
         "rewarded_at": "datetime64[us, UTC]",
         "propensity": "float64",

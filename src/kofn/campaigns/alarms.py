@@ -16,7 +16,7 @@ from itertools import islice
 from sqlalchemy import select
 
 from kofn.campaigns.assess import ratio_of
-from kofn.campaigns.rows import subset_from
+from kofn.campaigns.rows import SERVING, subset_from
 from kofn.campaigns.schema import BATCHES
 from kofn.campaigns.transaction import Transaction
 from kofn.core import Alarm, Insight
@@ -50,9 +50,6 @@ ALWAYS, MIN_ARM = 0.95, 30
 
 RECENT_BATCHES = 5000
 """Batches of decisions in which arms that fail are looked for, the latest ones."""
-
-SERVING = ("running", "shipped")
-"""States of a campaign that serves decisions."""
 
 ADVICE = ". Advice: "
 """What separates the message of an alarm from its advice, in the message of an event."""
@@ -135,20 +132,19 @@ class Arrivals:
             yield from islice(found, 1)
 
 
-def raised(tx: Transaction, known: Insight | None) -> list[RaisedAlarm]:
+def raised(tx: Transaction, known: Insight | None, arrivals: Arrivals) -> list[RaisedAlarm]:
     """Return all alarms, those of the policy first."""
     found = [_of_policy(alarm) for alarm in (known.alarms if known and known.alarms else ())]
     if tx.row.state in SERVING and tx.row.rewarded:
-        arrivals = arrivals_of(tx)
         found += [*arrivals.alarms(), *_failing_arms(tx, arrivals.mature), *_ratio(tx)]
     return found
 
 
 def note(tx: Transaction, found: Sequence[RaisedAlarm]) -> None:
     """Record an event for each alarm that is new, and for each that is over, of a campaign that serves decisions."""
-    before, now = tx.options.alarms, {_name(alarm): alarm for alarm in found}
-    if tx.row.state not in SERVING or set(before) == now.keys():
+    if are_noted(tx, found):
         return
+    before, now = tx.options.alarms, {_name(alarm): alarm for alarm in found}
     tx.changing()
     for name, alarm in now.items():
         if name not in before:

@@ -23,7 +23,7 @@ def assess(tx: Transaction) -> None:
         return
     if tx.options.stop_when is not None:
         _look(tx)
-    if tx.options.breaker and (found := lift_of(tx)) is not None and found.harmful:
+    if tx.options.breaker and (found := lift_of(tx.row)) is not None and found.harmful:
         control = tx.options.control
         assert isinstance(control, tuple)
         tx.note("breaker", f"learning loses at least {-(found.high or 0.0):.4g} per play against the control")
@@ -50,12 +50,7 @@ def look_of(row: CampaignRow) -> Look | None:
     return Look.from_dict(found) if found else None
 
 
-def lift_of(tx: Transaction) -> Lift | None:
-    """Return what learning earns beyond the control; None without a control."""
-    return lift_of_row(tx.row)
-
-
-def lift_of_row(row: CampaignRow) -> Lift | None:
+def lift_of(row: CampaignRow) -> Lift | None:
     """Return what learning earns beyond the control; None without a control."""
     if options_from(row.options).control is None:
         return None

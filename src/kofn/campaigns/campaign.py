@@ -363,7 +363,7 @@ class Campaign:
         have no events.
         """
         with self._read() as tx:
-            found = alarms.raised(tx, learn.insight_of(tx.snapshot))
+            found = alarms.raised(tx, learn.insight_of(tx.snapshot), alarms.arrivals_of(tx))
             if alarms.are_noted(tx, found):
                 return found
         self._write(lambda tx: alarms.note(tx, found))

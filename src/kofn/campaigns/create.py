@@ -15,7 +15,7 @@ from sqlalchemy import Connection, select
 from kofn.campaign_settings import CampaignOptions
 from kofn.campaigns.expiry import compact_at
 from kofn.campaigns.learn import write_snapshot
-from kofn.campaigns.options import Options, with_options
+from kofn.campaigns.options import Options, duration, with_options
 from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, insert_row, record_text
 from kofn.campaigns.schema import CAMPAIGNS, ROSTERS
 from kofn.campaigns.transaction import NARROWEST, Transaction
@@ -29,12 +29,9 @@ KEEP, MAX_KEEP = 100_000, 10**12
 """Default and largest value of `keep_decisions`."""
 
 
-def seconds(duration: timedelta | float) -> float:
+def seconds(expire_after: timedelta | float) -> float:
     """Return `expire_after` in seconds, at least 0.001, or raise BadInput."""
-    length = duration.total_seconds() if isinstance(duration, timedelta) else duration
-    if isinstance(length, bool) or not isinstance(length, int | float) or not 1e-3 <= length < 1e10:
-        raise BadInput(f"expire_after must be a timedelta or a number of seconds above 0; got {duration!r}")
-    return float(length)
+    return duration("expire_after", expire_after, least=1e-3)
 
 
 def decisions_to_keep(number: SupportsIndex) -> int:

@@ -26,7 +26,7 @@ from kofn.campaigns.groups import (
     shipped_shares,
 )
 from kofn.campaigns.names import UnstoredPlace, write_id, write_unstored_id
-from kofn.campaigns.rows import new_stamp, subset_from, subset_text
+from kofn.campaigns.rows import SERVING, new_stamp, subset_from, subset_text
 from kofn.campaigns.transaction import Transaction
 from kofn.core import BadInput, Conflict, NotRunning, Subset
 from kofn.core.checks import shown
@@ -72,7 +72,7 @@ def decide(tx: Transaction, count: int, key: str | None = None, metadata: str | 
     decisions with the same arms. A key does not keep arms that were retired, or others than those that are shipped.
     """
     row = tx.row
-    if row.state not in ("running", "shipped"):
+    if row.state not in SERVING:
         raise NotRunning(f"the campaign {row.name!r} is {row.state}: {_HINT[row.state]}")
     request = None if key is None else request_of(row.key, key)
     made = [] if request is None else tx.batches.of_request(tx, request)

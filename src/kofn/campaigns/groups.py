@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import cast
+from typing import cast, get_args
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from kofn.campaigns.transaction import Transaction
 from kofn.core import Subset
 from kofn.responses import Group
 
-GROUPS: tuple[Group, ...] = ("learned", "control", "shipped")
+GROUPS: tuple[Group, ...] = get_args(Group)
 LEARNED, CONTROL, SHIPPED = range(3)
 
 FILLER = -1

@@ -85,7 +85,7 @@ def with_options(options: Options, roster: Roster, k: int, given: Mapping[str, A
     if "control_share" in values:
         values["control_share"] = _share(values["control_share"])
     if "sticky" in values:
-        values["sticky"] = _sticky(values["sticky"])
+        values["sticky"] = None if values["sticky"] is None else duration("sticky", values["sticky"])
     if "outside" in values and values["outside"] not in get_args(Outside):
         raise BadInput(f"outside must be one of {', '.join(get_args(Outside))}; got {shown(values['outside'])}")
     if "stop_when" in values:
@@ -118,12 +118,12 @@ def _share(share: Any) -> float:
     return float(share)
 
 
-def _sticky(sticky: Any) -> float | None:
-    if sticky is None:
-        return None
-    length = sticky.total_seconds() if isinstance(sticky, timedelta) else sticky
-    if isinstance(length, bool) or not isinstance(length, int | float) or not 0 < length < 1e10:
-        raise BadInput(f"sticky must be a timedelta or a number of seconds above 0; got {shown(sticky)}")
+def duration(name: str, given: Any, *, least: float = 0.0) -> float:
+    """Return a duration in seconds, above 0 and at least `least`, or raise BadInput."""
+    length = given.total_seconds() if isinstance(given, timedelta) else given
+    number = isinstance(length, int | float) and not isinstance(length, bool)
+    if not (number and 0 < length < 1e10 and length >= least):
+        raise BadInput(f"{name} must be a timedelta or a number of seconds above 0; got {shown(given)}")
     return float(length)
 
 

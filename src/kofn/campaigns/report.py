@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from sqlalchemy import select
 
 from kofn.campaigns import transaction
-from kofn.campaigns.alarms import raised
+from kofn.campaigns.alarms import Arrivals, arrivals_of, raised
 from kofn.campaigns.assess import lift_of, look_of, ratio_of
 from kofn.campaigns.groups import GROUPS
 from kofn.campaigns.learn import insight_of, plays_per_arm
@@ -41,7 +41,7 @@ MAX_PLANNED = 20
 def insight(tx: Transaction) -> CampaignInsight:
     """Return what the policy knew at its last update; plays are counted up to now."""
     row, snapshot = tx.row, tx.snapshot
-    known, options = insight_of(snapshot), tx.options
+    known, options, arrivals = insight_of(snapshot), tx.options, arrivals_of(tx)
     best = snapshot.best()
     sign = 1.0 if row.direction == "maximize" else -1.0
     gain = None if known is None or row.mean is None else sign * (known.value - row.mean)
@@ -55,16 +55,16 @@ def insight(tx: Transaction) -> CampaignInsight:
         gain=gain,
         probability_best=known.probability_best if known else None,
         expected_loss=known.expected_loss if known else None,
-        alarms=raised(tx, known),
+        alarms=raised(tx, known, arrivals),
         updates=snapshot.policy.updates,
         arms=list(_arms(tx, known, set(best))),
         plan=_plan(tx),
         settings=settings(tx),
         stop=_stop(tx),
-        lift=lift_of(tx),
+        lift=lift_of(row),
         sample_ratio=ratio_of(tx),
         shipped=tx.roster.names_of(options.shipped[-1]) if row.state == "shipped" else None,
-        plays_per_month=_plays_per_month(tx),
+        plays_per_month=_plays_per_month(row.created, arrivals),
         clipped=row.clipped,
         loss_high=known.loss_high if known else None,
     )
@@ -86,13 +86,13 @@ def _stop(tx: Transaction) -> StopReport | None:
     return StopReport(look.ready, look.bound, stop.threshold, look.reason)
 
 
-def _plays_per_month(tx: Transaction) -> float | None:
+def _plays_per_month(created: float, arrivals: Arrivals) -> float | None:
     """Return the plays of the last month; of a younger campaign, what its plays per second would be in a month."""
-    age, width = tx.now - tx.row.created, tx.row.slot_width
+    age = arrivals.now - created
     if age < HOUR:
         return None
-    begin = tx.now - min(age, MONTH)
-    plays = sum(sums[0] for slot, sums in tx.slots().items() if (slot + 1) * width > begin)
+    begin = arrivals.now - min(age, MONTH)
+    plays = sum(part.decided for part in arrivals.parts if part.end > begin)
     return plays * MONTH / min(age, MONTH)
 
 

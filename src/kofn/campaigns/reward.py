@@ -127,8 +127,7 @@ class _New:
 
 def record_rewards(tx: Transaction, rewards: RewardBatch) -> Rewarded:
     """Record every new reward of the batch, or refuse the whole batch; learn if it is due."""
-    if tx.row.state == "archived":
-        raise NotRunning(f"the campaign {tx.row.name!r} is archived: it takes no rewards")
+    _check_takes_rewards(tx)
     batches = tx.batches.load(tx, rewards.firsts)
     refused = RewardBatch(rewards.partial, refused=list(rewards.refused))
     new, forgotten = _new_rewards(tx, batches, rewards, refused)
@@ -139,6 +138,11 @@ def record_rewards(tx: Transaction, rewards: RewardBatch) -> Rewarded:
         _after(tx)
     repeated = rewards.size - len(new) - forgotten - len(refused.refused)
     return Rewarded(len(new), repeated, forgotten, refused.refused)
+
+
+def _check_takes_rewards(tx: Transaction) -> None:
+    if tx.row.state == "archived":
+        raise NotRunning(f"the campaign {tx.row.name!r} is archived: it takes no rewards")
 
 
 def _after(tx: Transaction) -> None:
@@ -294,8 +298,7 @@ def record_total(
 ) -> Rewarded:
     """Record the total of `count` plays, unless it is recorded under this key already; learn if it is due."""
     row = tx.row
-    if row.state == "archived":
-        raise NotRunning(f"the campaign {row.name!r} is archived: it takes no rewards")
+    _check_takes_rewards(tx)
     subset = tx.roster.subset_of(arms, row.k)
     _widen_to_total(tx, count, total, squares)
     given = squares
@@ -329,6 +332,8 @@ def record_total(
 
 def _widen_to_total(tx: Transaction, count: Any, total: Any, squares: Any) -> None:
     """Widen the range to what these sums need, if the campaign does so. Wrong sums are refused later."""
+    if tx.options.outside != "widen":
+        return
     try:
         mean = total / count
         variance = 0.0 if squares is None else squares / count - mean * mean
@@ -336,10 +341,9 @@ def _widen_to_total(tx: Transaction, count: Any, total: Any, squares: Any) -> No
         needed = [number for number in (mean, most) if math.isfinite(number)]
     except (TypeError, ValueError, ArithmeticError):
         return
-    if tx.options.outside == "widen" and needed:
-        for number in needed:
-            _check_widening(tx, number)
-    if tx.options.outside == "widen" and needed and not tx.row.low <= min(needed) <= max(needed) <= tx.row.high:
+    for number in needed:
+        _check_widening(tx, number)
+    if needed and not tx.row.low <= min(needed) <= max(needed) <= tx.row.high:
         tx.changing()
         _widen(tx, needed)
 

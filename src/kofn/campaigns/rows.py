@@ -26,6 +26,9 @@ from kofn.evidence import Sums
 from kofn.policies.registry import save
 from kofn.responses import State, Summary, moment
 
+SERVING = ("running", "shipped")
+"""States of a campaign that serves decisions."""
+
 
 @dataclass
 class CampaignRow:

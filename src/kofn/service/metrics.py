@@ -16,11 +16,10 @@ from sqlalchemy.pool import QueuePool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kofn.campaigns import Store
-from kofn.campaigns.alarms import SERVING
-from kofn.campaigns.assess import lift_of_row, look_of
+from kofn.campaigns.assess import lift_of, look_of
 from kofn.campaigns.listing import recent_rows, totals
 from kofn.campaigns.options import options_from
-from kofn.campaigns.rows import CampaignRow
+from kofn.campaigns.rows import SERVING, CampaignRow
 from kofn.campaigns.schema import ESTIMATES
 from kofn.responses import Summary
 
@@ -225,12 +224,12 @@ def _alarms(row: CampaignRow) -> float | None:
 
 
 def _difference(row: CampaignRow) -> float | None:
-    found = lift_of_row(row)
+    found = lift_of(row)
     return None if found is None else found.difference
 
 
 def _least_difference(row: CampaignRow) -> float | None:
-    found = lift_of_row(row)
+    found = lift_of(row)
     return None if found is None else found.low
 
 

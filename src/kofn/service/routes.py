@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any
@@ -382,6 +382,14 @@ def _stream(request: Request, context: Context, access: Access, name: str | None
 # Changes.
 
 
+async def _changed(
+    context: Context, name: str, change: Callable[..., None], *arguments: Any, **options: Any
+) -> Response:
+    """Change a campaign, and return its summary."""
+    await context.change(name, change, *arguments, **options)
+    return await run_in_threadpool(get_campaign, context, name)
+
+
 @api_router.post("/campaigns/{name}/arms", response_model=responses.Summary, status_code=201, tags=["changes"])
 async def add_arm(context: ContextDep, name: Name, arm: models.NewArm) -> Response:
     """Add an arm. What was learned about the other arms is kept."""
@@ -392,22 +400,19 @@ async def add_arm(context: ContextDep, name: Name, arm: models.NewArm) -> Respon
 @api_router.post("/campaigns/{name}/arms/retire", response_model=responses.Summary, tags=["changes"])
 async def retire_arm(context: ContextDep, name: Name, arm: models.RetiredArm) -> Response:
     """Retire an arm. It is no longer played; what was learned about the other arms is kept."""
-    await context.change(name, Campaign.retire_arm, arm.name)
-    return await run_in_threadpool(get_campaign, context, name)
+    return await _changed(context, name, Campaign.retire_arm, arm.name)
 
 
 @api_router.post("/campaigns/{name}/pause", response_model=responses.Summary, tags=["changes"])
 async def pause_campaign(context: ContextDep, name: Name) -> Response:
     """Pause a campaign. It makes no decisions until it is resumed, but still accepts rewards."""
-    await context.change(name, Campaign.pause)
-    return await run_in_threadpool(get_campaign, context, name)
+    return await _changed(context, name, Campaign.pause)
 
 
 @api_router.post("/campaigns/{name}/resume", response_model=responses.Summary, tags=["changes"])
 async def resume_campaign(context: ContextDep, name: Name) -> Response:
     """Resume a paused or shipped campaign: it decides and learns again."""
-    await context.change(name, Campaign.resume)
-    return await run_in_threadpool(get_campaign, context, name)
+    return await _changed(context, name, Campaign.resume)
 
 
 @api_router.patch("/campaigns/{name}/settings", response_model=responses.Settings, tags=["changes"])
@@ -422,19 +427,16 @@ async def configure_campaign(context: ContextDep, name: Name, body: models.Chang
 @api_router.post("/campaigns/{name}/ship", response_model=responses.Summary, tags=["changes"])
 async def ship_campaign(context: ContextDep, name: Name, body: models.Shipment) -> Response:
     """Ship: everyone gets the best subset, or the given arms, from now on. Rewards are still counted."""
-    await context.change(name, Campaign.ship, body.arms, store=body.store)
-    return await run_in_threadpool(get_campaign, context, name)
+    return await _changed(context, name, Campaign.ship, body.arms, store=body.store)
 
 
 @api_router.post("/campaigns/{name}/stop", response_model=responses.Summary, tags=["changes"])
 async def stop_campaign(context: ContextDep, name: Name) -> Response:
     """Stop a campaign permanently. It makes no more decisions, but still accepts rewards."""
-    await context.change(name, Campaign.stop)
-    return await run_in_threadpool(get_campaign, context, name)
+    return await _changed(context, name, Campaign.stop)
 
 
 @api_router.post("/campaigns/{name}/archive", response_model=responses.Summary, tags=["changes"])
 async def archive_campaign(context: ContextDep, name: Name) -> Response:
     """Archive a campaign permanently: it leaves the list, and takes no more rewards. Its data is kept."""
-    await context.change(name, Campaign.archive)
-    return await run_in_threadpool(get_campaign, context, name)
+    return await _changed(context, name, Campaign.archive)

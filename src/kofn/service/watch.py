@@ -16,7 +16,8 @@ from contextlib import suppress
 from sqlalchemy import select
 
 from kofn.campaigns import Campaign, Store
-from kofn.campaigns.alarms import MATURE, SERVING
+from kofn.campaigns.alarms import MATURE
+from kofn.campaigns.rows import SERVING
 from kofn.campaigns.schema import CAMPAIGNS
 from kofn.core import KofnError, NoSuchCampaign
 from kofn.service.lease import Lease
