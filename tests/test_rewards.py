@@ -71,7 +71,7 @@ def test_a_plain_callable_has_nothing_assumed() -> None:
     [
         (
             lambda: by_name("median"),
-            "no reward 'median'; the names are mean, maximum, max, minimum, min, cross-selling",
+            "no reward 'median'; the names are mean, sum, maximum, max, minimum, min, cross-selling",
         ),
         (lambda: as_reward("median"), "the names are"),
         (

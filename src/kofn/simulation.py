@@ -13,6 +13,7 @@ from kofn.core import BadInput, Policy, Seed, Subset, generator, whole
 from kofn.core.checks import check_horizon
 from kofn.curves import Curve
 from kofn.problems import AbstractProblem
+from kofn.problems.duration import warn_of_long_work
 
 __all__ = ["Run", "run_seeds", "simulate", "simulate_many"]
 
@@ -95,6 +96,7 @@ def simulate(
     """
     horizon = check_horizon(horizon)
     _check_fit(policy, problem)
+    warn_of_long_work("this simulation", problem, horizon, "use a shorter horizon")
     rng = generator(seed)
     if delay := whole("delay", delay, least=0):
         if realised or policy.needs:
@@ -109,7 +111,7 @@ def simulate(
             final = np.array([policy.best()])
             plan_rows += 1
             plays.append(horizon)
-            regret.append(regret[-1] + float(problem.gap(final)[0]) * (horizon - t))
+            regret.append(regret[-1] + problem.regret(final, np.array([horizon - t])))
             if progress:
                 progress(horizon, horizon)
             break
@@ -119,7 +121,7 @@ def simulate(
         n = plan.plays
         plan_rows += int(np.count_nonzero(plan.times))
         plays.append(t + n)
-        regret.append(regret[-1] + float(problem.gap(plan.subsets) @ plan.times))
+        regret.append(regret[-1] + problem.regret(plan.subsets, plan.times))
         if realised:
             earned.append(earned[-1] + _realised_loss(problem, n, float(tally.total.sum()), for_best))
         if progress:

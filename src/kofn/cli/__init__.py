@@ -22,8 +22,11 @@ from kofn.cli.options import (
     AS_JSON,
     BACKEND,
     HORIZON,
+    MINIMIZE,
     PICTURE,
     PROBLEMS,
+    REWARD,
+    REWARD_RANGE,
     SEED,
     WORKERS,
     Count,
@@ -137,10 +140,13 @@ def paper(
     "--problem",
     default="max",
     show_default=True,
-    help=f"{PROBLEMS}, with random arms; or {APPLICATIONS}; or a Python file.",
+    help=f"{PROBLEMS}, with random arms; or {APPLICATIONS}; or a Python file or function, as for `kofn compare`.",
 )
 @click.option("--arms", type=Count(), default=24, show_default=True, help="N, the number of arms.")
-@click.option("--k", type=Count(), default=5, show_default=True, help="K, the size of a subset.")
+@click.option("--k", "-k", type=Count(), default=5, show_default=True, help="K, the size of a subset.")
+@REWARD
+@MINIMIZE
+@REWARD_RANGE
 @click.option("--horizon", type=HORIZON, default=10**6, show_default=True, help="Plays of the run.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the policy; repeatable.")
 @click.option(
@@ -160,6 +166,9 @@ def run(
     problem: str,
     arms: int,
     k: int,
+    reward: str | None,
+    minimize: bool,
+    reward_range: tuple[float, float] | None,
     horizon: int,
     settings: tuple[str, ...],
     number: int,
@@ -190,7 +199,8 @@ def run(
             save_figure,
         )  # imported here, so that a missing package is reported before the run
     for_problem, for_policy, for_plays = run_seeds(seed, number)
-    instance = instance_of(problem_named(problem, arms, k), for_problem)
+    named = problem_named(problem, arms, k, reward=reward, minimize=minimize, reward_range=reward_range)
+    instance = instance_of(named, for_problem)
     what = f"{policy} on {problem}, N = {instance.n_arms}, K = {instance.k}"
     params = dict(setting(each) for each in settings)
     player = policy_for(policy, params, instance, horizon, for_policy)
@@ -212,6 +222,7 @@ def run(
         rows = {
             "found": f"{result.final}",
             "best": f"{instance.best}",
+            "how it was found": None if instance.best_evidence == "computed" else instance.best_evidence,
             "optimal": "yes" if result.optimal else "no",
             "final gap": f"{final_gap:.3g} of an expected reward of {instance.optimum:.4g} per play",
             "expected regret": regret,

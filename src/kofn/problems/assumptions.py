@@ -18,7 +18,7 @@ from kofn.core import FloatArray, IntArray
 from kofn.problems.arms import Arms
 from kofn.problems.distributions import Bernoulli
 from kofn.problems.sampling import MOST_OUTCOMES, outcomes
-from kofn.rewards import Reward, cross_selling, maximum, mean, minimum
+from kofn.rewards import Reward, cross_selling, maximum, mean, minimum, total
 
 if TYPE_CHECKING:
     from kofn.problems.problem import Problem
@@ -94,7 +94,7 @@ def check_problem(problem: Problem) -> Check:
 
 
 def _symmetric(arms: Arms, reward: Reward, k: int) -> Finding:
-    if reward in (mean, maximum, minimum, cross_selling):
+    if reward in (mean, total, maximum, minimum, cross_selling):
         return Finding(SYMMETRIC, True, "by definition")
     x, permuted, every = _permutations(arms, k)
     paid, again = reward(x), reward(permuted)
@@ -116,7 +116,7 @@ def _permutations(arms: Arms, k: int) -> tuple[FloatArray, FloatArray, bool]:
 
 
 def _increasing(arms: Arms, reward: Reward, k: int) -> Finding:
-    if reward == mean or (reward == cross_selling and arms.low >= 0):
+    if reward in (mean, total) or (reward == cross_selling and arms.low >= 0):
         return Finding(INCREASING, True, "by definition")
     x, raised, every = _raises(arms, k)
     paid, more = reward(x), reward(raised)

@@ -99,6 +99,11 @@ class AbstractProblem(ABC):
     # Plays.
 
     @property
+    def seconds_per_play(self) -> float:
+        """The time of a play that is drawn one by one, in seconds; 0.0 if plays take no noticeable time."""
+        return 0.0
+
+    @property
     def offers(self) -> frozenset[str]:
         """What the problem provides beyond one reward per play, for policies that need it: see `Policy.needs`."""
         return frozenset({"best", "fewer"} if self.fewer else {"best"})
@@ -146,6 +151,10 @@ class AbstractProblem(ABC):
             )
         return np.maximum(gap, 0.0)
 
+    def regret(self, subsets: IntArray, times: NDArray[np.int64]) -> float:
+        """Return the expected regret of `times[i]` plays of each row: gaps times plays."""
+        return float(self.gap(subsets) @ times)
+
     @property
     def _slack(self) -> float:
         return _SLACK * max(1.0, abs(self.optimum))
@@ -157,6 +166,11 @@ class AbstractProblem(ABC):
 
     def _find_best(self) -> Subset:
         return self._search()
+
+    @property
+    def best_evidence(self) -> str:
+        """How the best subset was found: given, computed, or the effort of a search."""
+        return "computed" if self._given_best is None else "given"
 
     @cached_property
     def optimum(self) -> float:
