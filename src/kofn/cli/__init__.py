@@ -72,6 +72,13 @@ def cli(context: click.Context) -> None:
 
 @cli.command()
 @click.argument("name", required=False)
+@click.option(
+    "--reading",
+    type=click.Choice(["scale", "rate", "scale-1", "rate-1", "factor"]),
+    default="scale",
+    show_default=True,
+    help="How the arms of the cross-selling figures are drawn; see docs/background/paper.md.",
+)
 @click.option("--runs", type=Count(), help="Runs of each policy. Default: the paper's number, 30 or 25.")
 @click.option("--horizon", type=HORIZON, default=10**6, show_default=True, help="Plays of each run.")
 @SEED
@@ -88,6 +95,7 @@ def cli(context: click.Context) -> None:
 @AS_JSON
 def paper(
     name: str | None,
+    reading: str,
     runs: int | None,
     horizon: int,
     seed: int,
@@ -107,13 +115,14 @@ def paper(
     \b
     kofn paper                     all figures, with the paper's 10^6 plays and 30 runs
     kofn paper mean --runs 5       one figure with fewer runs
+    kofn paper cross-selling --reading rate   the parameter of the exponential arms as a rate
     """
     from kofn.backends import open_backend
     from kofn.experiments.paper import Dominance, figures_named, run_panel
     from kofn.plots import draw_dominance, draw_panel, save_figure
 
     results = []
-    figures = figures_named(name)
+    figures = figures_named(name, reading)
     out.mkdir(parents=True, exist_ok=True)
     asked: dict[str, Any] = {"horizon": horizon, "runs": runs, "seed": seed, "archive": archive}
     with resumable(archive), open_backend(backend, workers) as (ready, processes):
@@ -128,7 +137,11 @@ def paper(
                 files = [*save_figure(draw_panel(result), out / figure.name), out / f"{figure.name}.json"]
                 results.append(numbers)
                 if not as_json:
-                    show(panel_table(result), *panel_notes(result), optional=("explored", "± 95 %", "found best"))
+                    show(
+                        panel_table(result),
+                        *panel_notes(result),
+                        optional=("explored", "± 95 %", "found best", "deviations", "its 95 %"),
+                    )
             click.echo(f"wrote {', '.join(map(str, files))}", err=as_json)
     if as_json:
         echo_json(results)

@@ -64,11 +64,13 @@ def panel_table(result: PanelResult) -> Table:
                 f"{cell.band.high[-1] - cell.final:,.0f}",
                 f"{cell.theirs:,.0f}" if cell.theirs is not None else "",
                 f"{cell.ratio:.2f}" if cell.ratio is not None else "",
+                "{:.2f} to {:.2f}".format(*cell.ratio_interval) if cell.ratio_interval else "",
+                f"{cell.deviations:+.1f}" if cell.deviations is not None else "",
                 f"{cell.found:.0%}",
                 f"{cell.exploration:,.0f}",
             )
         for name, regret in result.published_values(k).items():
-            table.add_row(f"{name} (published)", str(k), "", "", f"{regret:,.0f}", "", "", "")
+            table.add_row(f"{name} (published)", str(k), "", "", f"{regret:,.0f}", "", "", "", "", "")
         table.add_section()
     return table
 
@@ -97,7 +99,7 @@ def _two_digits(value: float) -> str:
     return f"{value:,.0f}" if value >= 9.95 else f"{value:.2g}"
 
 
-PUBLISHED = ("published", "ours / published")
+PUBLISHED = ("published", "ours / published", "its 95 %", "deviations")
 
 
 def panel_notes(result: PanelResult) -> Iterator[str]:

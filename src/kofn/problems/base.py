@@ -141,7 +141,7 @@ class AbstractProblem(ABC):
 
     def gap(self, subsets: Subsets) -> FloatArray:
         """Return how much worse than the optimum the expected reward of each row is: at least 0 in both directions."""
-        gap = self.optimum - self.value(subsets)
+        gap = self._best_value - self.value(subsets)
         if self.direction == "minimize":
             gap = -gap
         if self._given_best is not None and not self.value_error and gap.size and gap.min() < -self._slack:
@@ -154,6 +154,11 @@ class AbstractProblem(ABC):
     def regret(self, subsets: IntArray, times: NDArray[np.int64]) -> float:
         """Return the expected regret of `times[i]` plays of each row: gaps times plays."""
         return float(self.gap(subsets) @ times)
+
+    @property
+    def _best_value(self) -> float:
+        """The value from which gaps are measured."""
+        return self.optimum
 
     @property
     def _slack(self) -> float:

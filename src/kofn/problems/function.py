@@ -23,7 +23,7 @@ from kofn.problems.assumptions import DOMINANCE, INCREASING, SYMMETRIC, Check, F
 from kofn.problems.base import AbstractProblem
 from kofn.problems.duration import duration, warn_of_long_work
 from kofn.problems.rows import Subsets
-from kofn.problems.sampled_values import DrawOne, SampledValues
+from kofn.problems.sampled_values import DrawOne, Moments, SampledValues
 from kofn.problems.sampling import Sums
 from kofn.problems.search import Search, search
 
@@ -35,13 +35,15 @@ _LOOKS, _LOOKS_IF_SLOW = (32, 8), (4, 4)
 """Subsets, and calls for each, with which a function is examined when the problem is made."""
 _SLOW_CALL = 0.02
 """Seconds per call above which the second pair of these numbers is used."""
+_FOR_BEST = 64
+"""How many times the draws of a value are used for that of the best subset: its error is in all regret."""
 _FOR_ONE_PLAY, _PER_PLAY = 64, 16
 """Draws behind the regret of a row: the first number, or the second for each play if that is more, up to `draws`."""
 _BETTER = 4.0
 """Standard errors by which a subset must beat the best one, twice on different draws, for a warning."""
 _CONFIRM = 16
 """How many times the draws of a value are used to confirm that."""
-_VALUES, _SEARCH, _FINAL, _RECHECK, _LOOK = range(5)  # streams of random numbers
+_VALUES, _SEARCH, _FINAL, _RECHECK, _LOOK, _REGRET = range(6)  # streams of random numbers
 
 RewardOfSubset = Callable[..., Any]
 
@@ -67,7 +69,6 @@ class FunctionProblem(AbstractProblem):
         self.draws = whole("draws", (DRAWS_IN_BATCHES if batch else DRAWS) if draws is None else draws, least=2)
         self.effort = whole("effort", (EFFORT_IN_BATCHES if batch else EFFORT) if effort is None else effort, least=100)
         self._better: tuple[Subset, float] | None = None
-        self._best_means: dict[int, float] = {}
         if reward_range is not None:
             self.reward_range = check_range(reward_range)
         seen = self._look()
@@ -150,25 +151,37 @@ class FunctionProblem(AbstractProblem):
     def regret(self, subsets: IntArray, times: NDArray[np.int64]) -> float:
         """Return the expected regret of `times[i]` plays of each row, from more draws for rows of more plays.
 
-        Each gap is the mean difference between the best subset and the row over the same draws: 64 of them for one
-        play, up to `draws` for many. It may be below 0, so that errors cancel in sums; `gap` is at least 0.
+        A row of one play has 64 draws, and one of many plays `draws`. Every subset has its own random numbers, and its
+        gap may be below 0, so that errors cancel in sums; `gap` compares subsets on the same draws, and is at least 0.
         """
         lost = 0.0
         for row, count in zip(self._rows(subsets).tolist(), times.tolist(), strict=True):
             subset = tuple(sorted(row))
             if count and subset != self.best:
-                known = self._values.upto(subset, min(self.draws, max(_FOR_ONE_PLAY, _PER_PLAY * count)))
-                gap = self._sign * (self._best_mean(known.count) - known.mean)
+                known = self._own_values.upto(subset, min(self.draws, max(_FOR_ONE_PLAY, _PER_PLAY * count)))
+                gap = self._sign * (self.optimum - known.mean)
                 lost += count * gap
                 if gap < -_BETTER * known.error:
                     self._notice_better(np.array([subset]))
         return lost
 
-    def _best_mean(self, draws: int) -> float:
-        """Return the mean of the first draws of the best subset."""
-        if draws not in self._best_means:
-            self._best_means[draws] = SampledValues(self._source, _VALUES, draws).upto(self.best, draws).mean
-        return self._best_means[draws]
+    @cached_property
+    def optimum(self) -> float:
+        """The expected reward of the best subset, from 64 times as many draws as other values."""
+        return self._known_best.mean
+
+    @cached_property
+    def _known_best(self) -> Moments:
+        draws = _FOR_BEST * self.draws
+        return SampledValues(self._source, _VALUES, draws).upto(self.best, draws)
+
+    @property
+    def _best_value(self) -> float:
+        return float(self.value([self.best])[0])  # on the same draws as other values
+
+    @cached_property
+    def _own_values(self) -> SampledValues:
+        return SampledValues(self._source, _REGRET, self.draws, common=False)
 
     @property
     def _values(self) -> SampledValues:
@@ -231,7 +244,7 @@ class FunctionProblem(AbstractProblem):
         """How the best subset was found, and the standard error of its value."""
         if self._given_best is not None:
             return "given"
-        error = float(self._values.errors(np.array([self.best]))[0])
+        error = self._known_best.error
         return f"{self.search}; {f'error of its value {error:.2g}' if error else 'its value is exact'}"
 
     # The paper's assumptions.

@@ -133,10 +133,13 @@ class Moments:
 
 
 class SampledValues(SampledExpectation):
-    """Means over numbered draws: draw i has the same random numbers for every subset. They are drawn when needed."""
+    """Means over numbered draws: draw i has the same random numbers for every subset. They are drawn when needed.
 
-    def __init__(self, source: DrawOne, stream: int, draws: int) -> None:
-        self._source, self._stream, self._draws = source, stream, draws
+    With `common=False`, every subset has its own random numbers: sums over subsets have less noise, differences more.
+    """
+
+    def __init__(self, source: DrawOne, stream: int, draws: int, *, common: bool = True) -> None:
+        self._source, self._stream, self._draws, self._common = source, stream, draws, common
         self._known: dict[Subset, Moments] = {}
         self.made = 0
 
@@ -159,7 +162,7 @@ class SampledValues(SampledExpectation):
         while known.count < draws and not known.exact:
             least, most = _BLOCKS_OF_ROWS if self._source.batch else _BLOCKS
             block = min(max(least, known.count), most)
-            rewards = self._source.draw(subset, block, self._rng(known.count))
+            rewards = self._source.draw(subset, block, self._rng(subset, known.count))
             known.add(rewards)
             self.made += block
         return known
@@ -171,9 +174,10 @@ class SampledValues(SampledExpectation):
 
     def _first(self, subset: Subset) -> Moments:
         """Return the one reward of a subset without random numbers, else nothing: the draw was only a test."""
-        reward, fixed = self._source.reward_and_whether_fixed(subset, self._rng(0))
+        reward, fixed = self._source.reward_and_whether_fixed(subset, self._rng(subset, 0))
         self.made += 1
         return Moments(1, reward, exact=True) if fixed else Moments()
 
-    def _rng(self, draw: int) -> np.random.Generator:
-        return np.random.default_rng([_SEED, self._stream, draw])
+    def _rng(self, subset: Subset, draw: int) -> np.random.Generator:
+        own = () if self._common else subset
+        return np.random.default_rng([_SEED, self._stream, draw, *own])
