@@ -104,6 +104,7 @@ def simulate(
         return _simulate_delayed(policy, problem, horizon, rng, delay, progress)
     for_best = rng.spawn(1)[0] if realised else rng  # a separate stream: plays are the same with and without it
     plays, regret, earned, plan_rows, exploration = [0], [0.0], [0.0], 0, None
+    regret_of = problem.regret_meter()
     while (t := plays[-1]) < horizon:
         if policy.committed and exploration is None:
             exploration = t
@@ -111,7 +112,7 @@ def simulate(
             final = np.array([policy.best()])
             plan_rows += 1
             plays.append(horizon)
-            regret.append(regret[-1] + problem.regret(final, np.array([horizon - t])))
+            regret.append(regret[-1] + regret_of(final, np.array([horizon - t])))
             if progress:
                 progress(horizon, horizon)
             break
@@ -121,7 +122,7 @@ def simulate(
         n = plan.plays
         plan_rows += int(np.count_nonzero(plan.times))
         plays.append(t + n)
-        regret.append(regret[-1] + problem.regret(plan.subsets, plan.times))
+        regret.append(regret[-1] + regret_of(plan.subsets, plan.times))
         if realised:
             earned.append(earned[-1] + _realised_loss(problem, n, float(tally.total.sum()), for_best))
         if progress:

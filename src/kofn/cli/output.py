@@ -106,6 +106,7 @@ def panel_notes(result: PanelResult) -> Iterator[str]:
     """Yield at which play the runs are compared with the paper, and for each K the order of the algorithms."""
     if result.compared_at is not None:
         yield f"Published values, ratios and orders are those after {result.compared_at:,.0f} plays."
+        yield "deviations: published minus ours, in standard deviations between our runs."
     else:
         yield "Not compared with the paper: it has no curve here, or none of its points is within this horizon."
     for k in result.panel.ks:

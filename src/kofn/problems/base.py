@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,6 +29,8 @@ from kofn.problems.assumptions import Check, Finding
 from kofn.problems.expectation import Expectation, SampledExpectation, best_subset
 from kofn.problems.rows import Subsets, play_counts, subset_rows
 from kofn.problems.sampling import Sampler
+
+RegretMeter: TypeAlias = Callable[[IntArray, NDArray[np.int64]], float]
 
 MOST_SUBSETS = 2_000_000
 """Limit on the subsets tried to find the best one, where values are exact. A higher limit costs time."""
@@ -151,9 +154,9 @@ class AbstractProblem(ABC):
             )
         return np.maximum(gap, 0.0)
 
-    def regret(self, subsets: IntArray, times: NDArray[np.int64]) -> float:
-        """Return the expected regret of `times[i]` plays of each row: gaps times plays."""
-        return float(self.gap(subsets) @ times)
+    def regret_meter(self) -> RegretMeter:
+        """Return a function of subsets and times that returns the expected regret of these plays; one per run."""
+        return lambda subsets, times: float(self.gap(subsets) @ times)
 
     @property
     def _best_value(self) -> float:

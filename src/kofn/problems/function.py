@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from kofn.core import BadInput, BadReward, Direction, FloatArray, IntArray, ProblemWarning, Subset, check_range, whole
 from kofn.problems.arm_order import check_arm_order
 from kofn.problems.assumptions import DOMINANCE, INCREASING, SYMMETRIC, Check, Finding
-from kofn.problems.base import AbstractProblem
+from kofn.problems.base import AbstractProblem, RegretMeter
 from kofn.problems.duration import duration, warn_of_long_work
 from kofn.problems.rows import Subsets
 from kofn.problems.sampled_values import DrawOne, Moments, SampledValues
@@ -38,7 +39,7 @@ _SLOW_CALL = 0.02
 _FOR_BEST = 64
 """How many times the draws of a value are used for that of the best subset: its error is in all regret."""
 _FOR_ONE_PLAY, _PER_PLAY = 64, 16
-"""Draws behind the regret of a row: the first number, or the second for each play if that is more, up to `draws`."""
+"""Draws behind the regret of a subset: the first number, or the second for each play if that is more, up to `draws`."""
 _BETTER = 4.0
 """Standard errors by which a subset must beat the best one, twice on different draws, for a warning."""
 _CONFIRM = 16
@@ -69,6 +70,7 @@ class FunctionProblem(AbstractProblem):
         self.draws = whole("draws", (DRAWS_IN_BATCHES if batch else DRAWS) if draws is None else draws, least=2)
         self.effort = whole("effort", (EFFORT_IN_BATCHES if batch else EFFORT) if effort is None else effort, least=100)
         self._better: tuple[Subset, float] | None = None
+        self._levels: dict[int, SampledValues] = {}
         if reward_range is not None:
             self.reward_range = check_range(reward_range)
         seen = self._look()
@@ -148,22 +150,9 @@ class FunctionProblem(AbstractProblem):
         self._notice_better(self._rows(subsets)[gap == 0])
         return gap
 
-    def regret(self, subsets: IntArray, times: NDArray[np.int64]) -> float:
-        """Return the expected regret of `times[i]` plays of each row, from more draws for rows of more plays.
-
-        A row of one play has 64 draws, and one of many plays `draws`. Every subset has its own random numbers, and its
-        gap may be below 0, so that errors cancel in sums; `gap` compares subsets on the same draws, and is at least 0.
-        """
-        lost = 0.0
-        for row, count in zip(self._rows(subsets).tolist(), times.tolist(), strict=True):
-            subset = tuple(sorted(row))
-            if count and subset != self.best:
-                known = self._own_values.upto(subset, min(self.draws, max(_FOR_ONE_PLAY, _PER_PLAY * count)))
-                gap = self._sign * (self.optimum - known.mean)
-                lost += count * gap
-                if gap < -_BETTER * known.error:
-                    self._notice_better(np.array([subset]))
-        return lost
+    def regret_meter(self) -> RegretMeter:
+        """Return a meter of a run's regret, which uses more draws for subsets that the run has played more often."""
+        return _Meter(self).add
 
     @cached_property
     def optimum(self) -> float:
@@ -179,9 +168,19 @@ class FunctionProblem(AbstractProblem):
     def _best_value(self) -> float:
         return float(self.value([self.best])[0])  # on the same draws as other values
 
-    @cached_property
-    def _own_values(self) -> SampledValues:
-        return SampledValues(self._source, _REGRET, self.draws, common=False)
+    def gap_after(self, subset: Subset, plays: int) -> float:
+        """Return the gap of a subset, from a number of draws that grows with its plays; it may be below 0."""
+        draws = _FOR_ONE_PLAY
+        while draws < min(self.draws, _PER_PLAY * plays):
+            draws *= 4
+        draws = min(draws, self.draws)
+        if draws not in self._levels:
+            self._levels[draws] = SampledValues(self._source, _REGRET, draws, common=False)
+        known = self._levels[draws].upto(subset, draws)
+        gap = self._sign * (self.optimum - known.mean)
+        if gap < -_BETTER * known.error:
+            self._notice_better(np.array([subset]))
+        return gap
 
     @property
     def _values(self) -> SampledValues:
@@ -198,11 +197,10 @@ class FunctionProblem(AbstractProblem):
         values, best = self._values, np.array([self.best])
         ahead = self._sign * (values.value(rows) - values.value(best))
         doubt = np.hypot(values.errors(rows), values.errors(best))
-        known = self._better[1] if self._better else 0.0
-        for at in np.flatnonzero((ahead > _BETTER * doubt + self._slack) & (ahead > known)).tolist():
-            subset = tuple(sorted(rows[at].tolist()))
-            if self._better is None or ahead[at] > self._better[1]:
-                self._confirm_better(subset)
+        for at in np.argsort(-ahead).tolist():
+            known = self._better[1] if self._better else 0.0  # only what is clearly better than that is confirmed
+            if ahead[at] > known + _BETTER * doubt[at] + self._slack:
+                self._confirm_better(tuple(sorted(rows[at].tolist())))
 
     def _confirm_better(self, subset: Subset) -> None:
         again = SampledValues(self._source, _RECHECK, _CONFIRM * self.draws)
@@ -264,6 +262,28 @@ class FunctionProblem(AbstractProblem):
     def __repr__(self) -> str:
         direction = "" if self.direction == "maximize" else ", direction='minimize'"
         return f"Problem.of({self._source.name}, n_arms={self.n_arms}, k={self.k}{direction})"
+
+
+class _Meter:
+    """The regret of one run: a subset has 64 draws after its first play, up to `draws` after many.
+
+    Every subset has its own random numbers, and its gap may be below 0, so that errors cancel in sums. (`gap` compares
+    subsets on the same draws, and is at least 0.) The draws depend on the plays of this run only: it can be repeated.
+    """
+
+    def __init__(self, problem: FunctionProblem) -> None:
+        self._problem = problem
+        self._plays: Counter[Subset] = Counter()
+
+    def add(self, subsets: IntArray, times: NDArray[np.int64]) -> float:
+        """Return the regret of `times[i]` more plays of each row."""
+        lost = 0.0
+        for row, count in zip(subsets.tolist(), times.tolist(), strict=True):
+            subset = tuple(sorted(row))
+            if count and subset != self._problem.best:
+                self._plays[subset] += count
+                lost += count * self._problem.gap_after(subset, self._plays[subset])
+        return lost
 
 
 class _FunctionSampler:

@@ -26,6 +26,10 @@ _FEW_DRAWS, _FEW_IN_BATCHES = 16, 256
 """Draws of a candidate in the first round of a race. They are multiplied by 4 when no replacement helps."""
 _FOR_START, _FOR_FINAL = 0.1, 0.2
 """Fractions of the draws that are used for the first start and for the last race."""
+_CLEAR = 6.0
+"""Standard errors by which the leader of a race must be ahead of the second to win at once."""
+_ENOUGH_DRAWS = 1024
+"""Limit on the draws of a candidate in the first round, if all subsets are tried."""
 _MOST_DRAWS = 2**16
 """Draws of a candidate at which a race ends."""
 
@@ -59,7 +63,7 @@ def search(source: DrawOne, n_arms: int, effort: int, *, sign: float, fixed: boo
     few = 1 if fixed else _FEW_IN_BATCHES if source.batch else _FEW_DRAWS
     subsets = math.comb(n_arms, source.k)
     if subsets * (1 if fixed else _rounds(subsets)) * few <= effort:
-        return seeker.try_all(1 if fixed else effort // (subsets * _rounds(subsets)))
+        return seeker.try_all(1 if fixed else min(_ENOUGH_DRAWS, effort // (subsets * _rounds(subsets))))
     return seeker.climb_from_starts(few)
 
 
@@ -143,11 +147,16 @@ class _Seeker:
         left: Iterable[Subset] = subsets
         while True:
             ranked = sorted(left, key=lambda each: (-self._score(values, each, draws), each))
-            exact = values.upto(ranked[0], 1).exact
-            if exact or len(ranked) <= 2 or self._spent >= until or draws >= _MOST_DRAWS:
+            decided = len(ranked) <= 2 or self._clear(values, *ranked[:2])
+            if decided or self._spent >= until or draws >= _MOST_DRAWS:
                 return ranked[0]
             left = ranked[: math.ceil(len(ranked) / 2)]
             draws *= 2
+
+    def _clear(self, values: SampledValues, leader: Subset, second: Subset) -> bool:
+        """Return whether the leader is ahead of the second by more than the draws can explain."""
+        one, two = values.upto(leader, 1), values.upto(second, 1)
+        return one.exact or abs(one.mean - two.mean) > _CLEAR * math.hypot(one.error, two.error)
 
     def _score(self, values: SampledValues, subset: Subset, draws: int) -> float:
         return self._sign * values.upto(subset, draws).mean
