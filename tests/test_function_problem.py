@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import itertools
 import random
+import sys
 import time
 import warnings
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ import pytest
 
 import kofn
 from kofn import BadInput, BadReward, Bernoulli, Problem, ProblemWarning
-from kofn.problems import duration, function
+from kofn.problems import duration
 from kofn.problems.function import FunctionProblem
 from kofn.problems.search import Search
 from tests.cli_tools import invoke
@@ -335,7 +337,9 @@ def test_wrong_arguments(wrong: dict[str, Any]) -> None:
 
 
 def test_a_slow_function_is_reported_with_the_time_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(function.time, "perf_counter", itertools.count().__next__)  # every call takes a second
+    monkeypatch.setattr(
+        "kofn.problems.function.time.perf_counter", itertools.count().__next__
+    )  # every call takes a second
     with pytest.warns(
         ProblemWarning, match=r"a call of share takes 1 s\. .* effort=300,000 calls, 3.5 days\. Give best="
     ):
@@ -390,14 +394,14 @@ problem = made(1)
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "shop.py").write_text(SCRIPT)
     (tmp_path / "helper.py").write_text("import numpy as np\nP = np.array([0.1, 0.2, 0.9, 0.3, 0.8, 0.1])\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path / "nothing"))  # restores sys.path after the test
     yield tmp_path
     for module in ("helper", "shop"):
-        __import__("sys").modules.pop(module, None)
+        sys.modules.pop(module, None)
 
 
 @pytest.mark.usefixtures("folder")
