@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -440,7 +441,7 @@ def test_the_figures_come_out_as_published(name: str) -> None:
 )
 def test_a_reading_makes_its_problem(name: str, low: float, high: float, factor: float) -> None:
     problem = ReadingInstances(name, 1_000, 5)(np.random.SeedSequence(1))
-    arms = getattr(problem, "_problem", problem).arms
+    arms: Any = vars(problem.__dict__.get("_problem", problem))["arms"]
     assert low <= arms.scale.min() < arms.scale.max() <= high
     median = {"scale": 5, "rate": 0.2, "scale-1": 0.5, "rate-1": 2, "factor": 0.5}[name]
     assert np.median(arms.scale) == pytest.approx(median, rel=0.2)  # 6 standard errors of a uniform median
