@@ -315,11 +315,13 @@ class _FunctionSampler:
         least, most = rewards.min(), rewards.max()
         width = self._high - self._low
         if least < self._low - 1e-9 * width or most > self._high + 1e-9 * width:
+            low = least - width / 2 if least < self._low else self._low
+            high = most + width / 2 if most > self._high else self._high
             outlier = least if least < self._low else most
             raise BadReward(
                 f"{self._source.name}({subset}, rng) returned {outlier:g}, outside of reward_range="
                 f"({self._low:g}, {self._high:g}): give a range that contains all rewards, for instance "
-                f"reward_range=({min(self._low, least - width / 2):.3g}, {max(self._high, most + width / 2):.3g})"
+                f"reward_range=({low:.3g}, {high:.3g})"
             )
 
 
