@@ -584,7 +584,7 @@ def test_compare_on_a_problem_of_ones_own(program: str, title: str, answer: Kofn
     ("program", "message"),
     [
         (None, "there is no file shop.py"),
-        ("arms = 4", "shop.py defines no `problem`: a kofn.Problem, or a function that makes one from a seed"),
+        ("arms = 4", "shop.py defines no `problem`; it defines no functions. To name another object"),
         ("problem = (", "shop.py failed: SyntaxError: '(' was never closed (shop.py, line 1)"),
         ("import nowhere", "shop.py failed: ModuleNotFoundError: No module named 'nowhere'"),
         ("problem = 4", "a problem must be a Problem, a Setting, or a function that makes one from a seed; got 4"),

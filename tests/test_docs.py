@@ -30,11 +30,11 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PUBLIC = {
     "kofn": """
         Alarm ArctanExponential AsyncClient BadBackend BadInput BadRecord BadReward BadTally Band Bernoulli Beta
-        Campaign CampaignError CampaignExists Client Comparison Conflict Curve Empirical Insight KofnError MissingExtra
-        NoSuchCampaign NotAllowed NotRunning Outlook Plan Policy Problem Replayed RewardsRefused Run ShortHorizonWarning
-        Standing StoreError Tally ThinLogWarning TooManySubsets UnknownDecision Unreachable __version__ compare evidence
-        logs make_policy plan_ahead policy_named problems register replay restore rewards run_seeds save simulate
-        simulate_many theory
+        Campaign CampaignError CampaignExists Client Comparison Conflict Curve Empirical Insight KofnError
+        MissingExtra NoSuchCampaign NotAllowed NotRunning Outlook Plan Policy Problem ProblemWarning Replayed
+        RewardsRefused Run ShortHorizonWarning Standing StoreError Tally ThinLogWarning TooManySubsets UnknownDecision
+        Unreachable __version__ compare evidence logs make_policy plan_ahead policy_named problems register replay
+        restore rewards run_seeds save simulate simulate_many theory
     """,
     "kofn.evidence": "Lift Look MeanEstimate SampleRatio Stop Sums lift sample_ratio",
     "kofn.problems": """
@@ -42,7 +42,7 @@ PUBLIC = {
         Interactions Lognormal Pareto Problem Recommendations storage
     """,
     "kofn.logs": "AnytimeEstimate Estimate Evaluation Log LoggedProblem Replayed evaluate evaluate_all replay",
-    "kofn.rewards": "Reward as_reward by_name cross_selling maximum mean minimum threshold utility",
+    "kofn.rewards": "Reward as_reward by_name cross_selling maximum mean minimum threshold total utility",
     "kofn.theory": """
         Budget FamilyForecast Forecast Schedule YEAR actions affordable_resolution bounds_cross_at budget
         default_resolution doubling_loss

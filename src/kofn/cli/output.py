@@ -64,11 +64,13 @@ def panel_table(result: PanelResult) -> Table:
                 f"{cell.band.high[-1] - cell.final:,.0f}",
                 f"{cell.theirs:,.0f}" if cell.theirs is not None else "",
                 f"{cell.ratio:.2f}" if cell.ratio is not None else "",
+                "{:.2f} to {:.2f}".format(*cell.ratio_interval) if cell.ratio_interval else "",
+                f"{cell.deviations:+.1f}" if cell.deviations is not None else "",
                 f"{cell.found:.0%}",
                 f"{cell.exploration:,.0f}",
             )
         for name, regret in result.published_values(k).items():
-            table.add_row(f"{name} (published)", str(k), "", "", f"{regret:,.0f}", "", "", "")
+            table.add_row(f"{name} (published)", str(k), "", "", f"{regret:,.0f}", "", "", "", "", "")
         table.add_section()
     return table
 
@@ -97,13 +99,14 @@ def _two_digits(value: float) -> str:
     return f"{value:,.0f}" if value >= 9.95 else f"{value:.2g}"
 
 
-PUBLISHED = ("published", "ours / published")
+PUBLISHED = ("published", "ours / published", "its 95 %", "deviations")
 
 
 def panel_notes(result: PanelResult) -> Iterator[str]:
     """Yield at which play the runs are compared with the paper, and for each K the order of the algorithms."""
     if result.compared_at is not None:
         yield f"Published values, ratios and orders are those after {result.compared_at:,.0f} plays."
+        yield "deviations: published minus ours, in standard deviations between our runs."
     else:
         yield "Not compared with the paper: it has no curve here, or none of its points is within this horizon."
     for k in result.panel.ks:

@@ -21,6 +21,7 @@
 
     ShortHorizonWarning     a horizon in which nothing can be learned (a UserWarning)
     ThinLogWarning          a log with little information about the question (a UserWarning)
+    ProblemWarning          a problem that is slow, cannot be repeated, or has a better best (a UserWarning)
 
 Catch KofnError to catch all errors; it does not include the warnings.
 """
@@ -120,3 +121,7 @@ class ShortHorizonWarning(UserWarning):
 
 class ThinLogWarning(UserWarning):
     """A log with little information about the question."""
+
+
+class ProblemWarning(UserWarning):
+    """A problem from a function that is slow, cannot be repeated, or has a better subset than its best one."""

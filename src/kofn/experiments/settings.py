@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from kofn.core import BadInput, Seed, check_sizes, generator
 from kofn.core.checks import unknown_name
 from kofn.experiments.applications import APPLICATIONS, Application
 from kofn.problems import AbstractProblem, ArctanExponential, Arms, Bernoulli, Correlated, Problem
+from kofn.rewards import by_name, minimum
 
 
 def _bernoulli(n_arms: int, rng: np.random.Generator) -> Arms:
@@ -60,6 +61,11 @@ class Family:
     def problem(self, n_arms: int, k: int, rng: np.random.Generator) -> Problem:
         """Make a random instance."""
         return Problem(self.arms(n_arms, rng), self.reward, k, absent=self.absent)
+
+    def with_reward(self, reward: str) -> Family:
+        """Return the family with another reward of the same arms."""
+        absent = None if by_name(reward) == minimum else 0.0  # a minimum with an empty place is always 0
+        return replace(self, reward=reward, absent=absent)
 
 
 FAMILIES = {
@@ -111,7 +117,7 @@ def family_named(name: str) -> Family | Application:
 
 @dataclass(frozen=True)
 class Setting:
-    """A family of random problems at one N and K.
+    """A family of random problems at one N and K; `reward` is another reward for the same arms, such as "sum".
 
     >>> setting = Setting("max", n_arms=24, k=5)
     >>> setting.name
@@ -123,17 +129,27 @@ class Setting:
     family: str
     n_arms: int
     k: int
+    reward: str | None = None
 
     def __post_init__(self) -> None:
-        family_named(self.family)
+        _ = self._made
         for name, size in zip(("n_arms", "k"), check_sizes(self.n_arms, self.k), strict=True):
             object.__setattr__(self, name, size)
 
     @property
     def name(self) -> str:
         """The name in tables and files."""
-        return f"{self.family}/N{self.n_arms}-K{self.k}"
+        return f"{self.family}{f'-{self.reward}' if self.reward else ''}/N{self.n_arms}-K{self.k}"
+
+    @property
+    def _made(self) -> Family | Application:
+        family = family_named(self.family)
+        if self.reward is None:
+            return family
+        if not isinstance(family, Family):
+            raise BadInput(f"the problem {self.family} has its own reward: leave out reward={self.reward!r}")
+        return family.with_reward(self.reward)
 
     def problem(self, seed: Seed) -> AbstractProblem:
         """Make a random instance."""
-        return family_named(self.family).problem(self.n_arms, self.k, generator(seed))
+        return self._made.problem(self.n_arms, self.k, generator(seed))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,6 +29,8 @@ from kofn.problems.assumptions import Check, Finding
 from kofn.problems.expectation import Expectation, SampledExpectation, best_subset
 from kofn.problems.rows import Subsets, play_counts, subset_rows
 from kofn.problems.sampling import Sampler
+
+RegretMeter: TypeAlias = Callable[[IntArray, NDArray[np.int64]], float]
 
 MOST_SUBSETS = 2_000_000
 """Limit on the subsets tried to find the best one, where values are exact. A higher limit costs time."""
@@ -99,6 +102,11 @@ class AbstractProblem(ABC):
     # Plays.
 
     @property
+    def seconds_per_play(self) -> float:
+        """The time of a play that is drawn one by one, in seconds; 0.0 if plays take no noticeable time."""
+        return 0.0
+
+    @property
     def offers(self) -> frozenset[str]:
         """What the problem provides beyond one reward per play, for policies that need it: see `Policy.needs`."""
         return frozenset({"best", "fewer"} if self.fewer else {"best"})
@@ -136,7 +144,7 @@ class AbstractProblem(ABC):
 
     def gap(self, subsets: Subsets) -> FloatArray:
         """Return how much worse than the optimum the expected reward of each row is: at least 0 in both directions."""
-        gap = self.optimum - self.value(subsets)
+        gap = self._best_value - self.value(subsets)
         if self.direction == "minimize":
             gap = -gap
         if self._given_best is not None and not self.value_error and gap.size and gap.min() < -self._slack:
@@ -145,6 +153,15 @@ class AbstractProblem(ABC):
                 f"best={self._given_best} was given, but {better} is better by {-gap.min():g}: give the best subset"
             )
         return np.maximum(gap, 0.0)
+
+    def regret_meter(self) -> RegretMeter:
+        """Return a function of subsets and times that returns the expected regret of these plays; one per run."""
+        return lambda subsets, times: float(self.gap(subsets) @ times)
+
+    @property
+    def _best_value(self) -> float:
+        """The value from which gaps are measured."""
+        return self.optimum
 
     @property
     def _slack(self) -> float:
@@ -157,6 +174,11 @@ class AbstractProblem(ABC):
 
     def _find_best(self) -> Subset:
         return self._search()
+
+    @property
+    def best_evidence(self) -> str:
+        """How the best subset was found: given, computed, or the effort of a search."""
+        return "computed" if self._given_best is None else "given"
 
     @cached_property
     def optimum(self) -> float:
