@@ -26,6 +26,12 @@ MOST_BY_DEFAULT, LEAST_BY_DEFAULT, PER_CANDIDATE = 3_000, 100, 20
 """Most evaluations if no budget is given: PER_CANDIDATE for each candidate, from LEAST_BY_DEFAULT to MOST_BY_DEFAULT.
 """
 
+MOST_IN_TIME = 10**6
+"""Most evaluations if only a time is given."""
+
+SEARCH_TIME = 0.9
+"""Part of the time after which a noisy score gets new scores of the pick."""
+
 Candidates = Sequence[Any] | int
 OnEvaluation = Callable[[Evaluation], None]
 
@@ -163,7 +169,7 @@ class _Session:
         )
         self.record = Record(Path(file), searched) if file is not None else None
         there = self.record.searched if self.record else searched
-        most = self.budget or min(max(PER_CANDIDATE * n_arms, LEAST_BY_DEFAULT), MOST_BY_DEFAULT)
+        most = self.budget or _default_budget(n_arms, self.seconds)
         rule = policy_for(most, n_arms)
         self.policy_reason = "given as policy=" if policy else rule.reason
         searched = searched._replace(
@@ -179,18 +185,19 @@ class _Session:
             searched.policy or rule.policy,
             searched.seed or 0,
             max(most, *self.recorded, 1),
+            budget is None and seconds is None,
             None if reward_range is None else check_range(reward_range),
             Repeats(repeatable),
         )
         self.ended: dict[int, Evaluation] = {}  # of this round
         self.places: list[int] = []  # the numbers of this round
         self.failure: BadScore | None = None
-        self.deadline = math.inf
+        self.start = math.inf
 
     def __enter__(self) -> _Session:
         if self.record:
             self.record.open()
-        self.deadline = time.monotonic() + (self.seconds or math.inf)
+        self.start = time.monotonic()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -207,6 +214,8 @@ class _Session:
                 raise self.failure from self.failure.__cause__
             if self._late():
                 return []
+            if self._late(SEARCH_TIME):
+                self.search.end_early()
             subsets = self.search.next_round()
             if not subsets:
                 return []
@@ -255,13 +264,13 @@ class _Session:
             history=tuple(search.history),
         )
 
-    def _late(self) -> bool:
-        return time.monotonic() >= self.deadline
+    def _late(self, part: float = 1.0) -> bool:
+        return self.seconds is not None and time.monotonic() >= self.start + part * self.seconds
 
     def _reason(self) -> str:
-        if self.search.exhausted:
-            return self.search.exhausted
-        if self._late() and len(self.search.history) < self.search.budget:
+        if self.search.stopped:
+            return self.search.stopped
+        if self._late(SEARCH_TIME):
             return f"the time of {self.seconds:g} seconds is over"
         if self.budget is None:
             return f"the default budget of {self.search.budget:,} evaluations is spent"
@@ -295,6 +304,12 @@ def _candidates(candidates: Candidates) -> list[Any]:
         raise BadInput(
             f"candidates must be a list of things to choose from, or their number, not {shown(candidates)}"
         ) from None
+
+
+def _default_budget(n_candidates: int, seconds: float | None) -> int:
+    if seconds is not None:
+        return MOST_IN_TIME
+    return min(max(PER_CANDIDATE * n_candidates, LEAST_BY_DEFAULT), MOST_BY_DEFAULT)
 
 
 def _size(k: int, n_candidates: int) -> int:
