@@ -34,7 +34,7 @@ def additive(rng: np.random.Generator) -> Values:
 def coverage(rng: np.random.Generator) -> Values:
     """Return the share of 200 people who are reached by at least one candidate."""
     reached = rng.random((N_ARMS, 200)) < rng.uniform(0.02, 0.3, N_ARMS)[:, None]
-    return lambda rows: reached[rows].any(axis=1).mean(axis=1)
+    return lambda rows: np.asarray(reached[rows].any(axis=1).mean(axis=1))
 
 
 def pairs(rng: np.random.Generator) -> Values:
@@ -57,7 +57,8 @@ def regression(rng: np.random.Generator) -> Values:
 
     def values(rows: IntArray) -> FloatArray:
         within = gram[rows[:, :, None], rows[:, None, :]]
-        return (cross[rows] * np.linalg.solve(within, cross[rows][..., None])[..., 0]).sum(axis=1) / total
+        found = np.linalg.solve(within, cross[rows][..., None])[..., 0]
+        return np.asarray((cross[rows] * found).sum(axis=1) / total)
 
     return values
 
@@ -103,7 +104,7 @@ class Task:
 
 def random_search(task: Task) -> Subset:
     """Return the best of random subsets."""
-    return max(((task.score(arms), arms) for arms in (task.random_subset() for _ in range(task.left))))[1]
+    return max((task.score(arms), arms) for arms in (task.random_subset() for _ in range(task.left)))[1]
 
 
 def greedy(task: Task) -> Subset:

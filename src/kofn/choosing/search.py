@@ -252,13 +252,18 @@ class Search:
         """Return the half-width of the 95 % interval of the mean of the pick's new scores, by Student's t.
 
         The variance is that of the new scores and of repeated scores of all other subsets, these with limited weight.
+        If all new scores are equal, up to 3 / count of further scores may differ (rule of three), by the range seen.
         """
         others = [scores for arms, scores in self.scores.items() if arms != self.pick]
         degrees = sum(scores.count - 1 for scores in others)
         prior = min(degrees, PRIOR_DEGREES)
         squared = self.fresh.squared + (prior / degrees * sum(scores.squared for scores in others) if degrees else 0.0)
-        own = self.fresh.count - 1 + prior
-        return float(stdtrit(own, 0.975)) * math.sqrt(squared / own / self.fresh.count) if own else math.inf
+        own, count = self.fresh.count - 1 + prior, self.fresh.count
+        if not own:
+            return math.inf
+        values = [each.value for each in self.history]
+        unseen = 0.0 if self.fresh.squared else 3 / count * (max(values) - min(values))
+        return max(float(stdtrit(own, 0.975)) * math.sqrt(squared / own / count), unseen)
 
 
 def reserve(budget: int) -> int:
