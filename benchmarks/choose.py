@@ -28,7 +28,7 @@ Values = Callable[[IntArray], FloatArray]
 def additive(rng: np.random.Generator) -> Values:
     """Each candidate adds its weight."""
     weights = rng.exponential(size=N_ARMS)
-    return lambda rows: weights[rows].sum(axis=1)
+    return lambda rows: np.asarray(weights[rows].sum(axis=1))
 
 
 def coverage(rng: np.random.Generator) -> Values:
@@ -43,7 +43,7 @@ def pairs(rng: np.random.Generator) -> Values:
     together += together.T
 
     def values(rows: IntArray) -> FloatArray:
-        return weights[rows].sum(axis=1) + together[rows[:, :, None], rows[:, None, :]].sum(axis=(1, 2)) / 2
+        return np.asarray(weights[rows].sum(axis=1) + together[rows[:, :, None], rows[:, None, :]].sum(axis=(1, 2)) / 2)
 
     return values
 

@@ -112,7 +112,7 @@ class Search:
         if self.repeats.known:
             return self._new_subsets()[:left]
         if self.pick is None and self.open_ended and self._settled():
-            self.stopped = "the expected loss is small"
+            self.stopped = f"the expected loss is at most {SMALL:.0%} of the gain over an average subset"
             self.end_early()
             left = self.budget - len(self.history)
         reserved = reserve(self.budget)
@@ -162,7 +162,7 @@ class Search:
             self.stopped = "all subsets are scored"
             return []
         if self.open_ended and not self._swaps_without_score(self.best_scored()):
-            self.stopped = "no swap of one candidate improves the subset"
+            self.stopped = "no swap of one candidate improves the chosen subset"
             return []
         return (
             self._without_score(self._planned())

@@ -187,6 +187,8 @@ class Session:
         if error is not None:
             problem = f"raised {type(error).__name__}: {error}{_place(error)}"
         elif inspect.isawaitable(outcome.value):
+            if inspect.iscoroutine(outcome.value):
+                outcome.value.close()  # without this, Python warns that it was never awaited
             problem = "returned an awaitable: use `await kofn.choose_async(...)` and `async def score`"
         else:
             value = _number(outcome.value)
