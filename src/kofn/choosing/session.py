@@ -162,7 +162,7 @@ class Session:
             expected_loss=found.expected_loss,
             reason=self._reason(),
             policy=search.policy_name,
-            policy_reason=self.policy_reason,
+            policy_reason=self._policy_reason(),
             repeatable=search.repeats.known,
             direction=search.direction,
             seed=search.seed,
@@ -180,6 +180,12 @@ class Session:
         if self.seconds is not None:
             return f"the time of {self.seconds:g} seconds is over"
         return f"the default budget of {self.search.budget:,} evaluations is spent"
+
+    def _policy_reason(self) -> str:
+        if not self.search.swapped:
+            return self.policy_reason
+        evaluations = f"{self.search.swapped:,} evaluations"
+        return f"{self.policy_reason}; it had no new subset for {evaluations}, which were swaps of the best ones"
 
     def _value(self, call: Call, outcome: Outcome) -> float:
         """Return the score as a number, or raise BadScore."""
