@@ -1,6 +1,6 @@
 """Make the tables of docs/guides/choose.md: `python -m benchmarks.choose exact` (`--help`).
 
-`exact` and `noisy` compare `kofn.choose` with what people do today, at equal numbers of calls of the score, on random
+`exact` and `noisy` compare `kofn.choose` with common practice, at equal numbers of calls of the score, on random
 functions whose best subset is known: all subsets are computed. The loss of a pick is its distance from the best subset,
 relative to the distance of an average subset: 0 is the best, 1 is no better than chance. `interval` shows how often the
 95 % interval contains the true value of the pick. `--quick` plays little.

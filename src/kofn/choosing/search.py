@@ -159,7 +159,7 @@ class Search:
     def _new_subsets(self) -> list[Subset]:
         """Return subsets without a score: of the plan, or else other draws of the policy, or else swaps of the best.
 
-        Each new score counts as a play of the plan, so that the policy learns and plans anew after a few of them.
+        Each new score counts as a play of the plan, so that the policy learns and plans again after a few of them.
         """
         if len(self.scores) == math.comb(self.n_arms, self.k):
             self.stopped = "all subsets are scored"

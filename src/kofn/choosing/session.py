@@ -201,7 +201,7 @@ class Session:
             if not abs(value) <= LARGEST:
                 problem = f"returned {shown(outcome.value)}; a score must be one finite number"
             elif range_given and not range_given[0] <= value <= range_given[1]:
-                problem = f"returned {value:g}, which is outside reward_range={range_given}: leave it out to learn it"
+                problem = f"returned {value:g}, outside of reward_range={range_given}: give a wider one, or none"
             else:
                 return value
         failure = BadScore(f"score({listed(call.subset)}) {problem}", call.arms, call.subset)
