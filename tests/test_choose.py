@@ -550,7 +550,7 @@ def test_the_result_in_words() -> None:
         f"chosen: {list(choice.subset)}",
         "value: 3 (exact: the score is repeatable)",
     ]
-    assert "policy: thompson (the default" in str(choice)
+    assert "policy: thompson (on average the lowest loss" in str(choice)
     assert "history" not in repr(choice)
     unsure = kofn.choose(12, 3, noisy(1), budget=3, seed=1)
     assert "too few evaluations for an interval" in str(unsure)
