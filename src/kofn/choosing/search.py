@@ -44,6 +44,9 @@ PRIOR_DEGREES = 10
 """Most degrees of freedom that repeated scores of all subsets have in the variance of the pick's new scores. Higher:
 shorter intervals if the noise is the same everywhere, wrong ones if it is not."""
 
+MOST_SWAPS = 10_000
+"""Most swaps of a subset that are listed; of more, so many are drawn at random. Higher: slower with many candidates."""
+
 STARTS = 50
 """Subsets whose swaps are tried, best first. After these, random subsets are scored."""
 
@@ -164,7 +167,7 @@ class Search:
         if len(self.scores) == math.comb(self.n_arms, self.k):
             self.stopped = "all subsets are scored"
             return []
-        if self.open_ended and not self._swaps_without_score(self.best_scored()):
+        if self.open_ended and not self._swaps_of(self.best_scored()):
             self.stopped = "no swap of one candidate improves the chosen subset"
             return []
         drawn = (self.policy.filler(index) for index in range(DRAWS))
@@ -180,15 +183,16 @@ class Search:
 
         So nothing is left out around the best subset, and the search goes on from the second best of all.
         """
-        for subset in self._ranked()[:STARTS]:
-            if new := self._swaps_without_score(subset):
-                return [new[index] for index in self.rng.permutation(len(new))[:SWAPS]]
-        return []
+        return next((new for subset in self._ranked()[:STARTS] if (new := self._swaps_of(subset))), [])
 
-    def _swaps_without_score(self, subset: Subset) -> list[Subset]:
+    def _swaps_of(self, subset: Subset) -> list[Subset]:
+        """Return up to SWAPS swaps of one arm of this subset that have no score, in a random order."""
         others = [arm for arm in range(self.n_arms) if arm not in subset]
-        swaps = itertools.product(subset, others)
-        return self._without_score(tuple(sorted({*subset, come} - {leave})) for leave, come in swaps)
+        size = self.k * len(others)
+        order = self.rng.permutation(size) if size <= MOST_SWAPS else self.rng.integers(size, size=MOST_SWAPS)
+        places = (divmod(index, len(others)) for index in order.tolist())
+        swaps = (tuple(sorted({*subset, others[come]} - {subset[leave]})) for leave, come in places)
+        return list(itertools.islice((each for each in swaps if each not in self.scores), SWAPS))
 
     def _random(self) -> list[Subset]:
         """Return a random subset without a score."""
