@@ -45,7 +45,7 @@ PRIOR_DEGREES = 10
 shorter intervals if the noise is the same everywhere, wrong ones if it is not."""
 
 MOST_SWAPS = 10_000
-"""Most swaps of a subset that are listed; of more, this number is drawn at random. Higher: slower with many candidates."""
+"""Most swaps of a subset that are listed; of more, this number is drawn at random. Higher: slower with many arms."""
 
 STARTS = 50
 """Subsets whose swaps are tried, best first. After these, random subsets are scored."""
