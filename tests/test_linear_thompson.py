@@ -23,7 +23,8 @@ class Reference:
     def noise(self) -> list[float]:
         """The variance of each plan: the dispersion so far, in units of r(1 - r), times that of the plan."""
         mean, variance = self.prior()
-        squares, units, found = 0.5 * variance / (mean * (1 - mean)), 0.5, []
+        squares, units = 0.5 * variance / (mean * (1 - mean)), 0.5
+        found: list[float] = []
         for number, plan in enumerate(self.plans):
             rewards = [r for _, rs in plan for r in rs]
             level = (sum(rewards) + 0.5) / (len(rewards) + 1)

@@ -60,7 +60,8 @@ def test_equal_to_plain_python_plan_by_plan(case: int) -> None:
     n = int(rng.integers(3, 8))
     k = int(rng.integers(1, n))
     level, m = int(rng.integers(0, k + 1)), int(rng.integers(1, 9))
-    policy, chosen = SubUCB(n, k, 10**5, level=level, m=m), []
+    policy = SubUCB(n, k, 10**5, level=level, m=m)
+    chosen: list[int] = []
     for _ in range(level):
         free = [arm for arm in range(n) if arm not in chosen]
         sets = [tuple(sorted([*chosen, arm])) for arm in free]

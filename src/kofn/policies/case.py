@@ -31,7 +31,8 @@ STEPS = 32
 """Most steps of the algorithm within one plan. Higher: closer to a step per play, slower."""
 
 DIGITS = 9
-"""Digits of weights and gap indices that count, so that equal ones are told apart by their order and not by rounding errors."""
+"""Digits of weights and gap indices that count, so that equal ones are told apart by their order and not by rounding.
+"""
 
 
 @register

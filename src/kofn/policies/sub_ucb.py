@@ -111,10 +111,9 @@ class SubUCB(Policy):
     @property
     def committed(self) -> bool:
         """Whether the chosen arms have one completion only."""
-        return self._chosen and self.completions == 1
+        return self._all_chosen() and self.completions == 1
 
-    @property
-    def _chosen(self) -> bool:
+    def _all_chosen(self) -> bool:
         return len(self._greedy.chosen) == self.level
 
     def best(self) -> Subset:
@@ -131,7 +130,7 @@ class SubUCB(Policy):
         return np.sort(np.hstack([chosen, self._greedy.free[self._open[which].astype(np.int64)]]), axis=1)
 
     def _next(self) -> Plan:
-        if not self._chosen:
+        if not self._all_chosen():
             return self._greedy.plan(self.k, self.m)
         if self.committed:
             return Plan.one(self.best(), self.horizon)
@@ -143,20 +142,20 @@ class SubUCB(Policy):
         """Return the plays of each completion in the next plan: first each once, then UCB's."""
         n = self._ucb.count
         if not n.all():
-            return (n == 0).astype(np.int64)
+            return np.asarray(n == 0, np.int64)
         t = int(n.sum())
         return ucb_plays(averages(self._ucb.earned, n), n, UCB_FACTOR * math.log(t), tenth(t))
 
     def _learn(self, plan: Plan, tally: Tally) -> None:
         if self.committed:
             return
-        if self._chosen:
+        if self._all_chosen():
             which = np.flatnonzero(self._times())
             self._ucb.count[which] += tally.count
             self._ucb.earned[which] += tally.total
             return
         self._greedy.learn(self.k, tally)
-        if self._chosen:
+        if self._all_chosen():
             self._ucb = Completions.zeros(self.completions)
 
     def _too_short(self) -> str:
@@ -167,7 +166,7 @@ class SubUCB(Policy):
 
     def _loaded(self) -> None:
         self._greedy.check(self.level, self.m)
-        expected = self.completions if self._chosen else 0
+        expected = self.completions if self._all_chosen() else 0
         if self._ucb.count.shape != (expected,) or self._ucb.earned.shape != (expected,):
             raise BadRecord(f"count and earned must have {expected:,} numbers, one for each completion")
         check_totals(self._ucb.count, self._ucb.earned, slack=ROUNDING)
@@ -191,7 +190,7 @@ def printed_level(n_arms: int, k: int, horizon: int) -> int:
     [4, 2, 1, 0]
     """
     levels = [level for level in range(k + 1) if math.comb(n_arms - level, k - level) <= MOST_COMPLETIONS]
-    greedy = n_arms ** (1 / 3) * horizon ** (2 / 3)
+    greedy: float = n_arms ** (1 / 3) * horizon ** (2 / 3)
     return min(levels, key=lambda level: level * greedy + math.sqrt(math.comb(n_arms, k - level) * horizon))
 
 
@@ -209,7 +208,7 @@ def ucb_plays(means: FloatArray, count: NDArray[np.int64], bonus: float, plays: 
         """Return the plays of each arm until no bound is above `bound`, which is above all means."""
         times = np.maximum(np.ceil(bonus / (bound - means) ** 2).astype(np.int64) - count, 0)
         times -= (times > 0) & (means + np.sqrt(bonus / (count + times - (times > 0))) <= bound)  # rounding errors
-        return times + (means + np.sqrt(bonus / (count + times)) > bound)
+        return np.asarray(times + (means + np.sqrt(bonus / (count + times)) > bound), np.int64)
 
     high = float((means + np.sqrt(bonus / count)).max())
     low = float(means.max()) + math.sqrt(bonus / (int(count.max()) + plays + 1))
