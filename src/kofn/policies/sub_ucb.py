@@ -180,7 +180,8 @@ def printed_m(n_arms: int, horizon: int) -> int:
     >>> printed_m(24, 10**6)
     1202
     """
-    return math.ceil((horizon / n_arms) ** (2 / 3))
+    exact: float = (horizon / n_arms) ** (2 / 3)
+    return math.ceil(exact)
 
 
 def printed_level(n_arms: int, k: int, horizon: int) -> int:
