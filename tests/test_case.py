@@ -64,14 +64,14 @@ class Reference:
         return list(found.items())
 
 
-@pytest.mark.parametrize("case", range(5))
+@pytest.mark.parametrize("case", range(4))
 def test_equal_to_the_reference_play_by_play(case: int) -> None:
     rng = np.random.default_rng(case)
     n_arms = int(rng.integers(3, 8))
     k = int(rng.integers(1, n_arms))
     worth = rng.random(n_arms)
     policy, reference = CASE(n_arms, k, seed=case), Reference(n_arms, k, case)
-    while policy.plays < 110:
+    while policy.plays < 90:
         plan = list(policy.plan())
         if reference.plans:
             assert plan == reference.plan()
@@ -85,16 +85,16 @@ def test_equal_to_the_reference_play_by_play(case: int) -> None:
 
 @pytest.mark.parametrize("reward", ["mean", "maximum"])
 def test_it_finds_the_best(reward: str) -> None:
-    """In all of three runs: the second and the third arm are 0.2 apart, and each is seen in thousands of plays."""
+    """In both runs: the second and the third arm are 0.2 apart, and each is seen in hundreds of plays."""
     problem = Problem(Bernoulli([0.1, 0.9, 0.3, 0.7, 0.2, 0.5, 0.4]), reward, 2)
-    runs = [simulate(CASE(7, 2, seed=seed), problem, 5_000, seed) for seed in range(3)]
+    runs = [simulate(CASE(7, 2, seed=seed), problem, 3_000, seed) for seed in range(2)]
     assert {run.final for run in runs} == {(1, 3)}
 
 
 def test_the_best_is_played_when_no_challenger_can_be_better() -> None:
     """Without noise and with wide gaps, all plays of late plans are those of the best subset."""
     policy = CASE(6, 2, seed=1)
-    while policy.plays < 5_000:
+    while policy.plays < 3_000:
         policy.tell_plan(Tally.of([np.full(n, sum(subset) / 9) for subset, n in policy.plan()]))
     assert list(policy.plan()) == [((4, 5), policy.plan().plays)]
     assert len(policy.state()["challengers"]) == 5
