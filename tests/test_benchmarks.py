@@ -456,3 +456,12 @@ def test_export_coverage(capsys: pytest.CaptureFixture[str]) -> None:
     rows = cells(capsys.readouterr().out)
     assert [row[0] for row in rows] == [case.title for case in load("export_coverage").CASES]
     assert all(0 <= share <= 100 for row in rows for share in numbers(" ".join(row[1:]).replace("%", "")))
+
+
+def test_short_runs_prints_a_mean_and_its_error(capsys: pytest.CaptureFixture[str]) -> None:
+    load("short_runs").main(["linear-thompson", "--quick"])
+    rows = cells(capsys.readouterr().out)
+    assert [row[0] for row in rows] == ["mean/N12-K3", "mean/N24-K5"]
+    for row in rows:
+        mean, error = numbers(row[1].replace("±", " "))
+        assert 0 < error < mean < 300

@@ -250,7 +250,7 @@ def test_every_policy_has_its_page(name: str) -> None:
     text = page.read_text()
     assert f"`{name}`" in text
     assert f"kofn.{POLICIES[name].__name__}(" in text
-    for row in ("paper", "regret bound", "assumptions", "memory"):
+    for row in ("paper", "sources", "regret bound", "assumptions", "memory"):
         assert re.search(rf"^\| {row} \| \S", text, re.MULTILINE), f"the table has no row '{row}'"
 
 

@@ -164,8 +164,9 @@ def as_markdown(board: Leaderboard, command: str) -> str:
         "",
         f"The mean regret of every policy after {first['horizon']:,} plays on every setting of the suite, over "
         f"{first['runs']} runs, each with a fresh random problem (seed {first['seed']}). Lower is better; the best in "
-        "each column is bold. `uniform` and `oracle` show the range; `cucb` observes the reward of each arm. These "
-        "three are not ranked. A cell is empty if the policy cannot play the setting or would take too long.",
+        "each column is bold. `uniform` and `oracle` show the range; `cucb` and `combinatorial-thompson` observe the "
+        "reward of each arm. These four are not ranked. A cell is empty if the policy cannot play the setting or would "
+        "take too long.",
         "",
         f"Made by `{command}`.",
         "",

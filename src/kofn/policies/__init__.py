@@ -2,7 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from kofn.policies.case import CASE as CASE
 from kofn.policies.cmab_sm import CMABSM as CMABSM
+from kofn.policies.combinatorial_thompson import CombinatorialThompson as CombinatorialThompson
 from kofn.policies.csar import CSAR as CSAR
 from kofn.policies.cucb import CUCB as CUCB
 from kofn.policies.dart import DART as DART
@@ -21,6 +23,7 @@ from kofn.policies.registry import save as save
 from kofn.policies.shared_credit import SharedCredit as SharedCredit
 from kofn.policies.shared_credit import SharedCreditUCB as SharedCreditUCB
 from kofn.policies.slots import Slots as Slots
+from kofn.policies.sub_ucb import SubUCB as SubUCB
 from kofn.policies.thompson import Thompson as Thompson
 from kofn.policies.thompson_subsets import ThompsonSubsets as ThompsonSubsets
 from kofn.policies.uniform import Uniform as Uniform
