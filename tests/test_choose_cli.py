@@ -99,12 +99,12 @@ def test_a_picture() -> None:
 @pytest.mark.parametrize(
     ("score", "message"),
     [
-        ("script.py:scores", "script.py: there is no function 'scores': did you mean 'score'?"),
-        ("script.py:NUMBER", "script.py: there is no function 'NUMBER'"),
+        ("script.py:scores", "script.py defines no `scores`; it defines broken, by_number, later, score"),
+        ("script.py:NUMBER", "the score must be a function of a list of candidates; script.py:NUMBER is 3"),
         ("scrip.py:score", "there is no file scrip.py"),
         (
             "script.py",
-            "the score must be SCRIPT.PY:FUNCTION or MODULE:FUNCTION, such as script.py:score; got 'script.py'",
+            "'script.py' must be script.py:name or package.module:name, such as shop.py:clicks",
         ),
         ("nothing_here:score", "there is no module nothing_here"),
         ("bad.py:score", "bad.py failed: ZeroDivisionError: division by zero"),

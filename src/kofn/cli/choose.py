@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
-import importlib.util
 import inspect
 import math
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kofn.cli.functions import load_object
 from kofn.cli.options import AS_JSON, Count
 from kofn.cli.output import echo_json, pairs, progress_bar, show
 
@@ -143,51 +141,11 @@ def resumable_file(file: Path | None) -> Iterator[None]:
 def score_named(name: str) -> Callable[..., Any]:
     """Return the function of SCRIPT.PY:FUNCTION or MODULE:FUNCTION."""
     from kofn.core import BadInput
-    from kofn.core.checks import unknown_name
 
-    source, colon, function = name.rpartition(":")
-    if not colon or not source or not function:
-        raise BadInput(
-            f"the score must be SCRIPT.PY:FUNCTION or MODULE:FUNCTION, such as script.py:score; got {name!r}"
-        )
-    try:
-        module = _script(Path(source)) if source.endswith(".py") else _module(source)
-    except (Exception, SystemExit) as why:
-        if isinstance(why, BadInput):
-            raise
-        raise BadInput(f"{source} failed: {type(why).__name__}: {why}") from why
-    found = getattr(module, function, None)
+    found = load_object(name)
     if not callable(found):
-        functions = [each for each, value in vars(module).items() if inspect.isfunction(value)]
-        raise BadInput(f"{source}: {unknown_name('function', function, functions)}")
+        raise BadInput(f"the score must be a function of a list of candidates; {name} is {found!r}")
     return found  # type: ignore[no-any-return]
-
-
-def _script(path: Path) -> Any:
-    """Import a file; as with `python FILE`, it can import the files beside it."""
-    from kofn.core import BadInput
-
-    if not path.is_file():
-        raise BadInput(f"there is no file {path}")
-    sys.path.insert(0, str(path.resolve().parent))
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None  # because it ends in .py
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def _module(name: str) -> Any:
-    from kofn.core import BadInput
-
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as missing:
-        if missing.name and (name == missing.name or name.startswith(f"{missing.name}.")):
-            raise BadInput(f"there is no module {name}; the score is SCRIPT.PY:FUNCTION or MODULE:FUNCTION") from None
-        raise
 
 
 def read_candidates(path: Path) -> list[str]:
