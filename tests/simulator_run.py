@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import count
@@ -152,6 +153,7 @@ class Process:
         caught: list[Queued] = []
 
         def run(lock: int, job: Any, execute: Any) -> None:
+            job.done = Future()
             caught.append(Queued(lock, job, execute))
             raise _Queueing
 

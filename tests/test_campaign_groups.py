@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from datetime import timedelta
-from itertools import count
+from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
@@ -483,8 +483,23 @@ def test_estimates_are_kept_over_time(store_url: str) -> None:
     assert found[-1].expected_loss < found[0].expected_loss
 
 
+def test_estimates_are_written_when_much_has_changed(sqlite_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kofn.campaigns.learn.ESTIMATE_AGE", 1e9)
+    campaign = create(sqlite_store, params={"half_life": 10})
+    play(campaign, 1_000, batch=4)
+    *kept, now = campaign.estimates()
+    assert campaign.insight().updates > 5 * len(kept)
+    assert all(later.rewards >= 1.2 * earlier.rewards for earlier, later in pairwise(kept))
+    assert now.rewards == 1_000
+    monkeypatch.setattr("kofn.campaigns.learn.ESTIMATE_AGE", 0.0)
+    steps = campaign.insight().updates
+    play(campaign, 100, batch=4)
+    assert len(campaign.estimates()) >= len(kept) + campaign.insight().updates - steps
+
+
 def test_estimates_are_thinned(sqlite_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kofn.campaigns.learn.MAX_ESTIMATES", 20)
+    monkeypatch.setattr("kofn.campaigns.learn.ESTIMATE_AGE", 0.0)
     campaign = create(sqlite_store, params={"half_life": 10})
     play(campaign, 1_400, batch=4)
     steps = campaign.insight().updates

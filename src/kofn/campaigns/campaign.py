@@ -309,7 +309,7 @@ class Campaign:
         batch = reward.read_rewards(rewards, self._secret, partial=partial)
         work = self._same(lambda tx: reward.record_rewards(tx, batch))
         heavy = batch.size >= transaction.HEAVY
-        return Job(self._id, work, heavy=heavy, batches=batch.firsts, requests=tuple(batch.requests))
+        return Job(self._id, work, heavy=heavy, batches=batch.firsts, requests=batch.requests)
 
     def reward_total(
         self,

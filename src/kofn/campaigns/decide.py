@@ -232,7 +232,7 @@ def _decisions(tx: Transaction, batches: Sequence[Batch]) -> list[Decision]:
     If some are of the control, the order is random: whoever plays a part of them must not choose between the groups.
     """
     decisions = list(_in_turn(tx, batches))
-    if not any(batch.group == CONTROL for batch in batches) or len(batches) == 1:
+    if len(batches) == 1 or not any(batch.group == CONTROL for batch in batches):
         return decisions
     order = np.random.default_rng([tx.options.seed, 2, batches[0].first]).permutation(len(decisions))
     return [decisions[index] for index in order]
