@@ -317,6 +317,21 @@ def test_all_decisions_come_in_order_whatever_their_number(sqlite_store: str, mo
 # Rewards as they are.
 
 
+@pytest.mark.parametrize("change", [{"reward_range": (0, 50)}, {"outside": "refuse"}, {"outside": "widen"}])
+def test_a_clipped_reward_can_be_repeated_after_the_range_has_changed(sqlite_store: str, change: Any) -> None:
+    campaign = create(sqlite_store, outside="clip", reward_range=(0, 40))
+    decision, other = campaign.decide(2)
+    campaign.rewards({decision.id: 41.0, other.id: 7.0})
+    for settings in (change, {"reward_range": (-1, 60)}):
+        campaign.configure(**settings)
+        again = campaign.rewards({decision.id: 41.0, other.id: 7.0})
+        assert (again.accepted, again.repeated) == (0, 2)
+        with pytest.raises(kofn.Conflict, match="already has the reward 40; got 39"):
+            campaign.reward(decision.id, 39.0)
+    copy = Campaign.import_(campaign.export(with_secret=True), store=sqlite_store, name="copy")
+    assert copy.reward(decision.id, 41.0).repeated == 1
+
+
 def test_rewards_outside_the_range_can_be_clipped(store_url: str) -> None:
     campaign = create(store_url, outside="clip")
     decisions = campaign.decide(4)

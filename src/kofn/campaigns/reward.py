@@ -161,11 +161,13 @@ def _new_rewards(
     new, forgotten = [], 0
     for place, (id, given) in rewards.given.items():
         try:
-            value = _taken(tx, id, given)
             if isinstance(place, UnstoredPlace):
                 before, is_forgotten = _unstored_reward(tx, id, place)
             else:
                 before, is_forgotten = _stored_reward(tx, id, place, batches, known)
+            if before is not None and _was_clipped(tx, given, before):
+                continue
+            value = _taken(tx, id, given)
             if is_forgotten:
                 forgotten += 1
             elif before is None:
@@ -218,6 +220,11 @@ def _taken(tx: Transaction, id: str, reward: float) -> float:
     if tx.options.outside == "refuse" and not low - slack <= reward <= high + slack:
         raise outside_range(low, high, f"{shown(reward)} for {id}")
     return min(max(reward, low), high)
+
+
+def _was_clipped(tx: Transaction, given: float, recorded: float) -> bool:
+    """Return whether the recorded reward is this one, clipped to a range that the campaign had before."""
+    return any(min(max(given, low), high) == recorded for low, high in tx.options.clipped_to)
 
 
 def _check_widening(tx: Transaction, reward: float) -> None:

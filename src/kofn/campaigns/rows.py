@@ -136,6 +136,7 @@ _NAMES = [each.name for each in fields(CampaignRow)]
 _VERSION = select(VERSION.c.version).limit(1).scalar_subquery()
 _READ = select(*(CAMPAIGNS.c[name] for name in _NAMES), _VERSION).where(CAMPAIGNS.c.id == bindparam("campaign"))
 _LOCK = Statement(_READ.with_for_update(of=CAMPAIGNS))
+_BY_NAME = Statement(select(*(CAMPAIGNS.c[name] for name in _NAMES)).where(CAMPAIGNS.c.name == bindparam("called")))
 _PLAIN_READ = Statement(_READ)
 _CONSTANT = ("id", "name", "policy", "direction", "secret", "created", "made_by")
 _OF_WEBHOOK = ("notified",)  # the webhook writes it, at any time: other processes may hold an older row
@@ -171,6 +172,12 @@ def ask_row(driver: Driver, campaign: int, *, lock: bool = False) -> Callable[[C
 def read_row(driver: Driver, campaign: int, *, lock: bool = False) -> CampaignRow:
     """Return the campaign's row; with `lock`, no other transaction can write to it until this one ends."""
     return ask_row(driver, campaign, lock=lock)(None)
+
+
+def find_row(driver: Driver, name: str) -> CampaignRow | None:
+    """Return the row of the campaign of that name, if there is one."""
+    found = driver.rows(_BY_NAME, {"called": name})
+    return CampaignRow(*found[0]) if found else None
 
 
 def update_row(driver: Driver, row: CampaignRow, now: float) -> None:
