@@ -413,7 +413,7 @@ def test_an_alarm_that_comes_and_goes_makes_few_events(
     assert all((later.at - earlier.at).total_seconds() >= NOTE_AGAIN for later, earlier in pairwise(events))
     copy = Campaign.import_(campaign.export(), store=store, name="copy")
     assert copy.note_alarms() == raised
-    assert [each.kind for each in copy.events()][0] == "imported"
+    assert copy.events()[0].kind == "imported"
 
 
 def test_a_paused_campaign_notes_nothing(store: Store, clock: Clock) -> None:

@@ -39,9 +39,9 @@ SHIPPED_FOR = 1.0
 """Seconds for which a process goes on without asking the store after a subset was shipped with `store=False`."""
 
 _HINT = {
-    "paused": "call resume() to decide again",
-    "stopped": "best() returns the subset that it found",
-    "archived": "best() returns the subset that it found",
+    "paused": "resume it to decide again",
+    "stopped": "it makes no more decisions, and still reports the best subset that it found",
+    "archived": "it makes no more decisions, and still reports the best subset that it found",
 }
 
 

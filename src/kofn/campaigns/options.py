@@ -25,6 +25,13 @@ MAX_UNIT = 20
 """Longest name of the reward's unit, in characters."""
 
 
+_HIDDEN = (
+    *("control_from", "seed", "shipped", "store_shipped"),
+    *("clipped_to", "unstored_after", "alarms", "alarms_noted"),
+)
+"""Options that users do not see among the settings."""
+
+
 @dataclass(frozen=True)
 class Options:
     """The options of a campaign, as the store has them. Arms are numbers."""
@@ -59,16 +66,7 @@ class Options:
     def settings(self, names: Roster, more: Mapping[str, Any]) -> Settings:
         """Return the options as users see them, together with settings that are stored elsewhere."""
         own = asdict(self)
-        for hidden in (
-            "control_from",
-            "seed",
-            "shipped",
-            "store_shipped",
-            "clipped_to",
-            "unstored_after",
-            "alarms",
-            "alarms_noted",
-        ):
+        for hidden in _HIDDEN:
             del own[hidden]
         if isinstance(self.control, tuple):
             own["control"] = names.names_of(self.control)
@@ -143,6 +141,6 @@ def _stop(stop: Any) -> str | None:
     if stop is None:
         return None
     if not isinstance(stop, str):
-        raise BadInput(f"stop_when must be text such as 'loss<0.01'; got {shown(stop)}")
+        raise BadInput(f"the stop rule (stop_when) must be text such as 'loss<0.01'; got {shown(stop)}")
     Stop.parse(stop)
     return stop

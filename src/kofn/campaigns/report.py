@@ -110,7 +110,11 @@ def _estimate(roster: Roster, row: Mapping[str, Any]) -> Estimate:
     effects = json.loads(row["effects"] or "{}")
     return Estimate(
         moment(row["at"]),
-        *(row[name] for name in ("rewards", "value", "low", "high", "loss")),
+        row["rewards"],
+        row["value"],
+        row["low"],
+        row["high"],
+        row["loss"],
         roster.names_of(subset_from(row["best"])),
         {roster.names[int(arm)]: effect for arm, effect in effects.items()},
     )

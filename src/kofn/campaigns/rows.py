@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, bindparam, select
 
 from kofn.campaigns.migrations import check_version
+from kofn.campaigns.options import options_from
 from kofn.campaigns.schema import CAMPAIGNS, VERSION
 from kofn.campaigns.statements import Driver, Statement
 from kofn.core import BadInput, Direction, Insight, NoSuchCampaign, Policy, Subset
@@ -109,6 +110,7 @@ class CampaignRow:
 
     def summary(self) -> Summary:
         """Return the campaign at a glance."""
+        options = options_from(self.options)
         return Summary(
             name=self.name,
             state=cast(State, self.state),
@@ -125,6 +127,8 @@ class CampaignRow:
             created=moment(self.created),
             changed=moment(self.changed),
             version=self.version,
+            unit=options.unit,
+            alarms=len(options.alarms) if self.state in SERVING else 0,
         )
 
     def sums(self, group: str) -> Sums:
