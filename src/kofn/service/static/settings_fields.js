@@ -49,14 +49,14 @@ export const rewardsGroup = (settings, ...first) =>
   group("Rewards", ...first, pair(outsideField(settings), expireField(settings)));
 export const learningGroup = (settings, ...first) =>
   group("Learning", ...first, pair(halfLifeField(settings), guaranteeField(settings)));
-export const visitorsGroup = (settings, ...more) => group("Visitors", pair(stickyField(settings), ...more));
+export const visitorsGroup = (settings) => group("Visitors", pair(stickyField(settings)));
 
 /** What the control gets, and its share. `size()` returns K. */
 function controlFields({ control, control_share: share }, size) {
   const kind = Array.isArray(control) ? "arms" : (control ?? "none");
   const arms = h("textarea", {
     name: "control_arms",
-    rows: "4",
+    rows: Math.min(Math.max(4, size()), 10),
     spellcheck: "false",
     value: kind === "arms" ? control.join("\n") : "",
   });

@@ -57,7 +57,7 @@ export function tiles({ configure, may }) {
 
   function update(insight) {
     const { summary, settings, stop } = insight;
-    const fixed = !may.change() || ["stopped", "archived"].includes(summary.state);
+    const fixed = !may.change() || !["running", "paused"].includes(summary.state);
     loss.fill(lossTile(insight));
     ready.hidden = !stop;
     ready.classList.toggle("is-running", Boolean(stop?.ready));
