@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kofn import rewards as rewards
     from kofn import theory as theory
     from kofn.campaigns import Campaign as Campaign
+    from kofn.choosing import *  # noqa: F403
     from kofn.client import AsyncClient as AsyncClient
     from kofn.client import Client as Client
     from kofn.core import *  # noqa: F403
@@ -32,7 +33,16 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-_MODULES = ("core", "policies", "curves", "simulation", "logs.replay", "experiments.compare", "experiments.ahead")
+_MODULES = (
+    "core",
+    "policies",
+    "choosing",
+    "curves",
+    "simulation",
+    "logs.replay",
+    "experiments.compare",
+    "experiments.ahead",
+)
 _PROBLEMS = ("ArctanExponential", "Bernoulli", "Beta", "Empirical", "Problem")
 _NAMESPACES = ("evidence", "logs", "problems", "rewards", "theory")
 _OPTIONAL = {  # available if the library that it needs is installed

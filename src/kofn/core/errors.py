@@ -7,6 +7,7 @@
     │   └── BadRecord       a saved state of another policy, shape or format
     ├── TooManySubsets      a policy over all C(N, K) subsets that does not fit in memory
     ├── BadBackend          runs that cannot be executed: no cluster, other versions, workers lost
+    ├── BadScore            a function given to `choose` failed, or returned no number
     ├── CampaignError       a campaign, its store or its service refuses a call, or fails
     │   ├── NoSuchCampaign  the store has no campaign of that name
     │   ├── CampaignExists  the store already has a campaign of that name
@@ -101,6 +102,17 @@ class RewardsRefused(CampaignError):
 
 class BadBackend(KofnError):
     """Runs that cannot be executed: no cluster, workers of other versions, or workers lost too often."""
+
+
+class BadScore(KofnError):
+    """The score given to `choose` raised an exception, or returned something else than a finite number.
+
+    `arms` and `subset` are those of the call, and `history` has the evaluations before it.
+    """
+
+    def __init__(self, message: str, arms: Sequence[int] = (), subset: Sequence[Any] = (), history: Any = ()) -> None:
+        super().__init__(message)
+        self.arms, self.subset, self.history = tuple(arms), list(subset), tuple(history)
 
 
 class MissingExtra(KofnError, ImportError):
