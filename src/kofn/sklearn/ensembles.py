@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone, is_classifier
 from sklearn.metrics import get_scorer
 from sklearn.model_selection import check_cv, cross_val_predict
-from sklearn.utils import get_tags
+from sklearn.utils import assert_all_finite, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
@@ -97,6 +97,7 @@ class EnsembleSelector(BaseEstimator):  # type: ignore[misc]  # scikit-learn is 
                 check_is_fitted(model)
         validate_data(self, X, skip_check_array=True)
         y = column_or_1d(y, warn=True)
+        assert_all_finite(y, input_name="y")
         check_consistent_length(X, y)
         classes = None
         if is_classifier(self):
@@ -143,7 +144,6 @@ class EnsembleSelector(BaseEstimator):  # type: ignore[misc]  # scikit-learn is 
 
     def _mean(self, X: Any) -> FloatArray:  # noqa: N803
         check_is_fitted(self)
-        validate_data(self, X, reset=False, skip_check_array=True)
         total = sum(self._aligned(getattr(model, self._method)(X), model) for model in self.estimators_)
         return np.asarray(total / len(self.estimators_))
 

@@ -15,9 +15,9 @@ from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
 from sklearn.feature_selection import SelectorMixin
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import RepeatedKFold, RepeatedStratifiedKFold, StratifiedKFold, check_cv
-from sklearn.utils import _safe_indexing, get_tags
+from sklearn.utils import _safe_indexing, get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from kofn.sklearn.searching import finite, search, seed_of
 
@@ -94,7 +94,7 @@ class SubsetSelector(MetaEstimatorMixin, SelectorMixin, BaseEstimator):  # type:
             ensure_min_features=2,
             ensure_all_finite=not get_tags(self.estimator).input_tags.allow_nan,
         )
-        check_consistent_length(X, y)
+        X, y = indexable(X, y)  # noqa: N806
         k = _number(self.n_features_to_select, X.shape[1])
         seed = seed_of(self.random_state)
         splits = list(self._splitter(y, seed, X.shape[0]).split(X, y, **routed["splitter"]["split"]))
