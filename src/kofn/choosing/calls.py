@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from kofn.backends import Backend, check_backend, open_backend
-from kofn.core import BadInput, Subset
+from kofn.core import BadBackend, BadInput, Subset
 
 
 class Call(NamedTuple):
@@ -56,38 +56,49 @@ async def measured_async(score: Callable[..., Awaitable[Any]], subset: list[Any]
     return Outcome(value, time.perf_counter() - start, error)
 
 
+def measured_elsewhere(score: Callable[..., Any], subset: list[Any]) -> Outcome:
+    """Call the score in another process; an exception that cannot be sent back becomes its text."""
+    outcome = measured(score, subset)
+    if outcome.error is None:
+        return outcome
+    try:
+        pickle.loads(pickle.dumps(outcome.error))
+    except Exception:
+        return outcome._replace(error=RuntimeError(f"{type(outcome.error).__name__}: {outcome.error}"))
+    return outcome
+
+
 @contextmanager
 def open_executor(backend: Backend, workers: int) -> Iterator[Submit | None]:
     """Yield a function that submits a call to threads, processes or Dask; None for calls in this thread."""
-    if backend == "threads":
-        if workers == 1:
-            yield None
-            return
+    if backend == "threads" and workers == 1:
+        yield None
+    elif backend == "threads":
         with ThreadPoolExecutor(workers, thread_name_prefix="kofn-score") as threads:
-            yield partial(threads.submit, measured)
+            yield lambda score, subset: threads.submit(measured, score, subset)
     elif backend == "processes":
         from joblib.externals.loky import get_reusable_executor
 
-        processes: Executor = get_reusable_executor(workers, initializer=_ignore_interrupts)
+        processes = get_reusable_executor(workers, initializer=_ignore_interrupts)
         try:
-            yield partial(processes.submit, measured)
+            yield lambda score, subset: processes.submit(measured_elsewhere, score, subset)
         except KeyboardInterrupt:
-            processes.shutdown(wait=False, kill_workers=True)  # type: ignore[call-arg]  # of loky
+            processes.shutdown(wait=False, kill_workers=True)
             raise
     else:
-        check_choose_backend(backend)
         with open_backend(backend, workers if backend == "dask" else None) as (client, _):
-            yield partial(client.get_executor(pure=False).submit, measured)  # type: ignore[union-attr]
+            cluster = cast(Any, client).get_executor(pure=False)  # pure would call once for the same subset
+            yield lambda score, subset: cluster.submit(measured_elsewhere, score, subset)
 
 
-def check_choose_backend(backend: object) -> None:
+def check_choose_backend(backend: Any) -> None:
     """Refuse an unknown backend."""
     if backend in ("threads", "processes"):
         return
     try:
         if backend == "local":
             raise BadInput("local")
-        check_backend(backend)  # type: ignore[arg-type]
+        check_backend(backend)
     except BadInput:
         raise BadInput(
             f"backend must be 'threads', 'processes', 'dask', the address of a cluster such as "
@@ -104,13 +115,23 @@ def call_round(
             if not done(call, measured(score, call.subset)):
                 return
         return
-    waiting, in_flight, going = list(reversed(calls)), {}, True
+    waiting, going = list(reversed(calls)), True
+    in_flight: dict[Future[Outcome], Call] = {}
     while in_flight or (waiting and going):
         while waiting and going and len(in_flight) < workers:
             call = waiting.pop()
             in_flight[submit(score, call.subset)] = call
         for future in wait(in_flight, return_when=FIRST_COMPLETED).done:
-            going = done(in_flight.pop(future), future.result()) and going
+            going = done(in_flight.pop(future), _result(future)) and going
+
+
+def _result(future: Future[Outcome]) -> Outcome:
+    try:
+        return future.result()
+    except BrokenExecutor as why:
+        raise BadBackend("a worker process was killed, perhaps for lack of memory: use fewer workers") from why
+    except (pickle.PicklingError, TypeError, AttributeError) as why:
+        raise BadBackend(f"the score or its candidates cannot be sent to other processes ({why}): use threads") from why
 
 
 async def call_round_async(

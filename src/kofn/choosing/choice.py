@@ -6,12 +6,9 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kofn.core import Direction, MissingExtra, Subset
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 ADDRESS = re.compile(r" at 0x[0-9a-f]+", re.IGNORECASE)
 PLAIN = (str, int, float, bool, type(None))
@@ -99,13 +96,13 @@ class Choice:
             "history": [each.to_dict() for each in self.history],
         }
 
-    def to_frame(self) -> DataFrame:
+    def to_frame(self) -> Any:
         """Return the history as a pandas data frame, one row for each evaluation."""
         try:
-            from pandas import DataFrame
+            import pandas as pd  # type: ignore[import-untyped,unused-ignore]
         except ImportError as missing:
             raise MissingExtra("pandas", "pandas") from missing
-        return DataFrame([each.to_dict() for each in self.history], columns=["number", "arms", "value", "seconds"])
+        return pd.DataFrame([each.to_dict() for each in self.history], columns=["number", "arms", "value", "seconds"])
 
     def __str__(self) -> str:
         worth = f"{self.value:.4g}"

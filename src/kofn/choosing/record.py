@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from kofn.choosing.choice import Evaluation
-from kofn.core import BadInput, subset_of
+from kofn.core import BadInput, seed_number, subset_of
 
 FORMAT = 1
 
@@ -22,6 +22,10 @@ class Searched(NamedTuple):
     seed: int | None
     policy: str | None
 
+    def complete(self, policy: str) -> Searched:
+        """Return the same with a seed and a policy."""
+        return self._replace(seed=seed_number(None) if self.seed is None else self.seed, policy=self.policy or policy)
+
     def line(self) -> dict[str, Any]:
         """Return the first line as plain values."""
         return {"kofn": "choose", "format": FORMAT, **self._asdict()}
@@ -30,31 +34,28 @@ class Searched(NamedTuple):
 class Record:
     """An open file that evaluations are appended to; `done` has those that it had before."""
 
-    def __init__(self, path: Path, searched: Searched) -> None:
-        self.path = path
+    def __init__(self, path: Path, searched: Searched, policy: str) -> None:
+        """Read the file, if it exists, and compare it with what is searched here; a new one gets this policy."""
         lines = _whole_lines(path)
-        self.searched = _continued(path, lines[0], searched) if lines else searched
+        self.searched = _continued(path, lines[0], searched) if lines else searched.complete(policy)
         self.done = _evaluations(path, lines[1:], len(searched.candidates), searched.k)
-        self._file: IO[str] | None = None
-        self._new = not lines
+        self._path, self._new = path, not lines
 
-    def open(self) -> None:
+    def __enter__(self) -> Self:
         """Open the file for writing; a new one gets its first line."""
-        self._file = self.path.open("a", encoding="utf-8")
+        self._file = self._path.open("a", encoding="utf-8")
         if self._new:
             self._write(self.searched.line())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
 
     def append(self, evaluation: Evaluation) -> None:
         """Append an evaluation; it is in the file when this returns."""
         self._write(evaluation.to_dict())
 
-    def close(self) -> None:
-        """Close the file."""
-        if self._file is not None:
-            self._file.close()
-
     def _write(self, values: dict[str, Any]) -> None:
-        assert self._file is not None
         self._file.write(json.dumps(values, allow_nan=False) + "\n")
         self._file.flush()
 

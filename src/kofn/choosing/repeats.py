@@ -22,7 +22,7 @@ ROUNDING = 1e-9
 
 @dataclass
 class Repeats:
-    """The first score of each subset, and how many repeated scores were equal; `known` if it was given or is decided."""
+    """The first score of each subset, how many repeated scores were equal, and `known`: whether they always are."""
 
     known: bool | None = None
     first: dict[Subset, float] = field(default_factory=dict)

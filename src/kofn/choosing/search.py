@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import stdtrit
 
 from kofn.choosing.choice import Evaluation
 from kofn.choosing.repeats import Repeats
@@ -32,6 +33,36 @@ SWAPS = 8
 """Swaps of the best subset in one round. Higher: more evaluations in parallel, fewer after an improvement."""
 
 
+RESERVE, FEWEST_RESERVED, LEAST_BUDGET = 10, 3, 15
+"""A noisy score gets one evaluation in RESERVE for new scores of the pick, at least FEWEST_RESERVED; budgets below
+LEAST_BUDGET get none, and no interval. Lower RESERVE: a shorter interval, less search."""
+
+SMALL = 0.02
+"""Expected loss at which a search without a budget stops, relative to the gain over an average subset."""
+
+PRIOR_DEGREES = 10
+"""Most degrees of freedom that repeated scores of all subsets have in the variance of the pick's new scores. Higher:
+shorter intervals if the noise is the same everywhere, wrong ones if it is not."""
+
+STARTS = 50
+"""Subsets whose swaps are tried, best first. After these, random subsets are scored."""
+
+
+@dataclass
+class Scores:
+    """The scores of one subset."""
+
+    count: int = 0
+    mean: float = 0.0
+    squared: float = 0.0  # sum of squared deviations from the mean
+
+    def include(self, value: float) -> None:
+        """Include a score."""
+        self.count += 1
+        before, self.mean = self.mean, self.mean + (value - self.mean) / self.count
+        self.squared += (value - before) * (value - self.mean)
+
+
 @dataclass
 class Search:
     """The state of a search: all scores so far, and the policy that has learned from them."""
@@ -42,10 +73,14 @@ class Search:
     policy_name: str
     seed: int
     budget: int
+    open_ended: bool  # stop before the budget if little is left to gain
     reward_range: tuple[float, float] | None
     repeats: Repeats
     history: list[Evaluation] = field(default_factory=list)
-    exhausted: str = ""  # why nothing is left to score
+    scores: dict[Subset, Scores] = field(default_factory=dict)
+    pick: Subset | None = None  # of a noisy score, once its new scores have begun
+    fresh: Scores = field(default_factory=Scores)  # of the pick, since then
+    stopped: str = ""  # why the search ended before its budget
 
     def __post_init__(self) -> None:
         self.range = self.reward_range or (0.0, 1.0)
@@ -74,14 +109,41 @@ class Search:
         left = self.budget - len(self.history)
         if left <= 0:
             return []
-        found = self._planned() if not self.repeats.known else self._new_subsets()
-        return found[:left]
+        if self.repeats.known:
+            return self._new_subsets()[:left]
+        if self.pick is None and self.open_ended and self._settled():
+            self.stopped = "the expected loss is small"
+            self.end_early()
+            left = self.budget - len(self.history)
+        reserved = reserve(self.budget)
+        if left > reserved:
+            return self._planned()[: left - reserved]
+        if self.pick is None:
+            self.pick = self.informed().best() if len(self.scores) > 1 else self.best_scored()
+        return [self.pick] * (left if self.repeats.known is False else 1)
+
+    def end_early(self) -> None:
+        """Reduce the budget to the evaluations so far and the new scores of the pick."""
+        so_far = len(self.history)
+        self.budget = min(self.budget, so_far + (0 if self.repeats.known else reserve(so_far)))
+
+    def _settled(self) -> bool:
+        """Return whether the expected loss is small beside the gain over an average subset, that of the first plan."""
+        first = -(-self.n_arms // self.k)
+        if len(self.history) <= first or (insight := self.informed().insight()) is None:
+            return False
+        average = math.fsum(each.value for each in self.history[:first]) / first
+        gain = insight.value - average if self.direction == "maximize" else average - insight.value
+        return insight.expected_loss is not None and insight.expected_loss <= SMALL * gain
 
     def include(self, evaluations: Sequence[Evaluation]) -> None:
         """Include the evaluations of a round, in its order."""
         for each in evaluations:
             self.history.append(each)
             self.repeats.include(each.arms, each.value)
+            self.scores.setdefault(each.arms, Scores()).include(each.value)
+            if each.arms == self.pick:
+                self.fresh.include(each.value)
             self._learn(each)
 
     def _planned(self) -> list[Subset]:
@@ -96,8 +158,11 @@ class Search:
 
         Each new score counts as a play of the plan, so that the policy learns and plans anew after a few of them.
         """
-        if len(self.repeats.first) == math.comb(self.n_arms, self.k):
-            self.exhausted = "all subsets are scored"
+        if len(self.scores) == math.comb(self.n_arms, self.k):
+            self.stopped = "all subsets are scored"
+            return []
+        if self.open_ended and not self._swaps_without_score(self.best_scored()):
+            self.stopped = "no swap of one candidate improves the subset"
             return []
         return (
             self._without_score(self._planned())
@@ -107,21 +172,28 @@ class Search:
         )
 
     def _without_score(self, subsets: Iterable[Subset]) -> list[Subset]:
-        return [each for each in dict.fromkeys(subsets) if each not in self.repeats.first]
+        return [each for each in dict.fromkeys(subsets) if each not in self.scores]
 
     def _swaps(self) -> list[Subset]:
-        """Return swaps of one arm of the best subset that have no score, in a random order."""
-        best = self.best_scored()
-        others = [arm for arm in range(self.n_arms) if arm not in best]
-        swaps = [tuple(sorted({*best, come} - {leave})) for leave, come in itertools.product(best, others)]
-        new = self._without_score(swaps)
-        return [new[index] for index in self.rng.permutation(len(new))[:SWAPS]]
+        """Return swaps of one arm of the best subset that have no score; if it has none, of the next best, and so on.
+
+        So nothing is left out around the best subset, and the search goes on from the second best of all.
+        """
+        for subset in self._ranked()[:STARTS]:
+            if new := self._swaps_without_score(subset):
+                return [new[index] for index in self.rng.permutation(len(new))[:SWAPS]]
+        return []
+
+    def _swaps_without_score(self, subset: Subset) -> list[Subset]:
+        others = [arm for arm in range(self.n_arms) if arm not in subset]
+        swaps = itertools.product(subset, others)
+        return self._without_score(tuple(sorted({*subset, come} - {leave})) for leave, come in swaps)
 
     def _random(self) -> list[Subset]:
         """Return a random subset without a score."""
         while True:
             subset = tuple(sorted(self.rng.choice(self.n_arms, self.k, replace=False).tolist()))
-            if subset not in self.repeats.first:
+            if subset not in self.scores:
                 return [subset]
 
     # What the policy learns.
@@ -143,12 +215,12 @@ class Search:
     # What is known.
 
     def best_scored(self) -> Subset:
-        """Return the subset with the best mean score; of equal ones, that with the most scores, then the first."""
-        sign = 1 if self.direction == "maximize" else -1
-        totals: dict[Subset, list[float]] = {}
-        for each in self.history:
-            totals.setdefault(each.arms, []).append(each.value)
-        return max(totals, key=lambda arms: (sign * math.fsum(totals[arms]) / len(totals[arms]), len(totals[arms])))
+        """Return the subset with the best mean score; of equal ones, the first."""
+        return self._ranked()[0]
+
+    def _ranked(self) -> list[Subset]:
+        sign = -1 if self.direction == "maximize" else 1
+        return sorted(self.scores, key=lambda arms: sign * self.scores[arms].mean)
 
     def informed(self) -> Policy:
         """Return the policy with the scores of the unfinished plan learned, if it can."""
@@ -158,19 +230,45 @@ class Search:
             return self.policy
 
     def estimate(self) -> Estimate:
-        """Return the subset to choose, and what it is worth."""
-        policy = self.informed()
-        insight = policy.insight()
+        """Return the subset to choose, and what it is worth.
+
+        A noisy score is estimated by the new scores of the pick alone: they were not part of the selection, so they
+        are right on average, and whatever the policy's model is.
+        """
+        insight = self.informed().insight()
         loss = None if insight is None else insight.expected_loss
+        arms = self.pick or self.best_scored()
         if self.repeats.known:
             arms = self.best_scored()
-            value = self.repeats.first[arms]
-            return Estimate(arms, value, value, value, 0.0 if self.exhausted else loss)
-        if insight is None:
-            arms = self.best_scored()
-            scores = [each.value for each in self.history if each.arms == arms]
-            return Estimate(arms, math.fsum(scores) / len(scores), -math.inf, math.inf, None)
-        return Estimate(policy.best(), insight.value, insight.low, insight.high, loss)
+            value = self.scores[arms].mean
+            all_scored = len(self.scores) == math.comb(self.n_arms, self.k)
+            return Estimate(arms, value, value, value, 0.0 if all_scored else loss)
+        if not self.fresh.count:
+            return Estimate(arms, self.scores[arms].mean, -math.inf, math.inf, loss)
+        half = self._half_width()
+        return Estimate(arms, self.fresh.mean, self.fresh.mean - half, self.fresh.mean + half, loss)
+
+    def _half_width(self) -> float:
+        """Return the half-width of the 95 % interval of the mean of the pick's new scores, by Student's t.
+
+        The variance is that of the new scores and of repeated scores of all other subsets, these with limited weight.
+        If all new scores are equal, up to 3 / count of further scores may differ (rule of three), by the range seen.
+        """
+        others = [scores for arms, scores in self.scores.items() if arms != self.pick]
+        degrees = sum(scores.count - 1 for scores in others)
+        prior = min(degrees, PRIOR_DEGREES)
+        squared = self.fresh.squared + (prior / degrees * sum(scores.squared for scores in others) if degrees else 0.0)
+        own, count = self.fresh.count - 1 + prior, self.fresh.count
+        if not own:
+            return math.inf
+        values = [each.value for each in self.history]
+        unseen = 0.0 if self.fresh.squared else 3 / count * (max(values) - min(values))
+        return max(float(stdtrit(own, 0.975)) * math.sqrt(squared / own / count), unseen)
+
+
+def reserve(budget: int) -> int:
+    """Return how many evaluations of a noisy score are kept for new scores of the pick."""
+    return max(budget // RESERVE, FEWEST_RESERVED) if budget >= LEAST_BUDGET else 0
 
 
 class Estimate(NamedTuple):

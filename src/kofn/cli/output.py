@@ -1,17 +1,18 @@
-"""How results look in a terminal: tables, JSON, a progress bar."""
+"""How results look in a terminal: tables and JSON."""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from kofn.progress import progress_bar as progress_bar
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -162,36 +163,6 @@ def picture(out: Path | None, name: str, *, for_people: bool) -> Path | None:
         click.echo("kofn: note: no picture, because matplotlib is missing: pip install 'kofn[plots]'", err=True)
         return None
     return Path("out") / name
-
-
-@contextmanager
-def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar with the remaining time on stderr, only at a terminal."""
-    if not sys.stderr.isatty():  # a Console takes a file for a terminal, too, with FORCE_COLOR
-        yield lambda done, of: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn(title), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-    with Progress(
-        *columns,
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    ) as bar:
-        waiting = bar.add_task(title)
-        tasks: list[Any] = []
-
-        def progress(done: int, of: int) -> None:
-            if not tasks:  # a new task, because runs that were archived before must not count for the speed
-                bar.remove_task(waiting)
-                tasks.append(bar.add_task(title, total=of, completed=done))
-            bar.update(tasks[0], completed=done, total=of)
-
-        yield progress
 
 
 @contextmanager
