@@ -1,16 +1,17 @@
 """Make the tables and pictures of docs/guides/features.md and ensembles.md: `python -m benchmarks.features features`.
 
 `features` compares selectors of features, `ensembles` selectors of models: on data sets that come with scikit-learn, by
-the accuracy on rows that no selector has seen. Each run splits the rows anew. `--out` is the picture of the table, and
-`--quick` computes little.
+the accuracy on rows that no selector has seen. Each run splits the rows anew. `--out` is the picture of the table,
+`--keep` a file of results, which a command that was interrupted continues, and `--quick` computes little.
 """
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.feature_selection import RFE, SelectKBest, SequentialFeatureSelector
 from sklearn.linear_model import LogisticRegression
@@ -38,6 +38,25 @@ Found = tuple[float, int]
 """The accuracy on unseen rows, and what it cost: fits, or evaluations."""
 
 
+class Kept:
+    """Results in a file of JSON lines; without a file, they are computed each time."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        lines = path.read_text().splitlines() if path and path.exists() else []
+        self.found = {json.dumps(key): (accuracy, cost) for key, accuracy, cost in map(json.loads, lines)}
+
+    def get(self, key: list[Any], compute: Callable[[], Found]) -> Found:
+        """Return the result of this key, computed if the file does not have it."""
+        if (known := self.found.get(json.dumps(key))) is not None:
+            return known
+        result = compute()
+        if self.path:
+            with self.path.open("a") as file:
+                file.write(json.dumps([key, *result]) + "\n")
+        return result
+
+
 # Features.
 
 
@@ -53,12 +72,11 @@ class Task:
 
     @property
     def data(self) -> Rows:
-        X, y = self.load(return_X_y=True)  # noqa: N806
+        X, y = self.load(return_X_y=True)
         return X, y
 
 
 TASKS = (
-    Task("cancer, 5 of 30, LDA", load_breast_cancer, LinearDiscriminantAnalysis(), 5, (100, 300)),
     Task("cancer, 5 of 30, naive Bayes", load_breast_cancer, GaussianNB(), 5, (100, 300, 700)),
     Task("wine, 4 of 13, naive Bayes", load_wine, GaussianNB(), 4, (50, 100, 230)),
     Task("digits, 5 of 64, naive Bayes", load_digits, GaussianNB(), 5, (100, 300, 1_000)),
@@ -73,7 +91,7 @@ def kofn_features(task: Task, rows: Rows, seed: int, budget: int) -> tuple[NDArr
 
 def random_features(task: Task, rows: Rows, seed: int, budget: int) -> tuple[NDArray[np.intp], int]:
     """Return the best of random subsets by cross-validation, with the same folds for all."""
-    (X, y), rng = rows, np.random.default_rng(seed)  # noqa: N806
+    (X, y), rng = rows, np.random.default_rng(seed)
     folds = StratifiedKFold(FOLDS, shuffle=True, random_state=seed)
     subsets = [rng.choice(X.shape[1], task.k, replace=False) for _ in range(budget // FOLDS)]
     scores = [cross_val_score(task.estimator, X[:, subset], y, cv=folds).mean() for subset in subsets]
@@ -89,7 +107,7 @@ def sequential(task: Task, rows: Rows, seed: int) -> tuple[NDArray[np.intp], int
 
 def recursive(task: Task, rows: Rows, seed: int) -> tuple[NDArray[np.intp], int]:
     """Return what is left when the feature with the smallest weight in a logistic regression is dropped, repeatedly."""
-    X, y = rows  # noqa: N806
+    X, y = rows
     found = RFE(LogisticRegression(random_state=seed), n_features_to_select=task.k)
     with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
         found.fit(StandardScaler().fit_transform(X), y)
@@ -121,17 +139,19 @@ def selectors(task: Task) -> Iterator[tuple[str, Select]]:
 
 def unseen_accuracy(task: Task, select: Select, seed: int) -> Found:
     """Select features on half of the rows, fit them there, and return the accuracy on the other half."""
-    X, X_test, y, y_test = train_test_split(*task.data, test_size=0.5, stratify=task.data[1], random_state=seed)  # noqa: N806
+    X, X_test, y, y_test = train_test_split(*task.data, test_size=0.5, stratify=task.data[1], random_state=seed)
     features, fits = select(task, (X, y), seed)
     return float(clone(task.estimator).fit(X[:, features], y).score(X_test[:, features], y_test)), fits
 
 
-def features(seed: int, runs: int, quick: bool, only: str) -> Results:
+def features(seeds: range, quick: bool, only: str, kept: Kept) -> Results:
     found: Results = {}
     for task in [each for each in (QUICK if quick else TASKS) if only in each.title]:
-        rows = {
-            name: [unseen_accuracy(task, select, seed + run) for run in range(runs)] for name, select in selectors(task)
-        }
+        rows: dict[str, list[Found]] = {}
+        for seed in seeds:
+            for name, select in selectors(task):
+                result = kept.get([task.title, name, seed], partial(unseen_accuracy, task, select, seed))
+                rows.setdefault(name, []).append(result)
         found[task.title] = rows
         show(task.title, rows, REFERENCE)
     return found
@@ -148,7 +168,7 @@ class Library:
     load: Callable[..., Any]
     n_models: int = 40
     k: int = 5
-    budgets: tuple[int, ...] = (200, 1_000, 3_000)
+    budgets: tuple[int, ...] = (200, 1_000)
 
 
 LIBRARIES = (
@@ -161,7 +181,7 @@ QUICK_LIBRARIES = (Library("wine, 2 of 6 models", load_wine, 6, 2, (50,)),)
 
 def models(library: Library, rows: Rows, rng: np.random.Generator) -> list[Any]:
     """Return models of four kinds, each fitted on a bootstrap sample and a third of the features."""
-    (X, y), found = rows, []  # noqa: N806
+    (X, y), found = rows, []
     for place in range(library.n_models):
         columns = rng.choice(X.shape[1], max(2, X.shape[1] // 3), replace=False)
         kind = (
@@ -197,9 +217,9 @@ class Held:
 
 def held(library: Library, seed: int) -> Held:
     """Fit the models on a third of the rows; selectors get another third, and the last is unseen."""
-    X, y = library.load(return_X_y=True)  # noqa: N806
-    X, X_rest, y, y_rest = train_test_split(X, y, train_size=1 / 3, stratify=y, random_state=seed)  # noqa: N806
-    X_held, X_unseen, y_held, y_unseen = train_test_split(  # noqa: N806
+    X, y = library.load(return_X_y=True)
+    X, X_rest, y, y_rest = train_test_split(X, y, train_size=1 / 3, stratify=y, random_state=seed)
+    X_held, X_unseen, y_held, y_unseen = train_test_split(
         X_rest, y_rest, test_size=0.5, stratify=y_rest, random_state=seed
     )
     found = models(library, (X, y), np.random.default_rng(seed))
@@ -239,9 +259,10 @@ def every_model(at: Held, k: int) -> tuple[list[int], int]:
 
 
 GREEDY = "greedy"
+Choose = Callable[[Held, int], tuple[list[int], int]]
 
 
-def choosers(library: Library) -> Iterator[tuple[str, Callable[[Held, int], tuple[list[int], int]]]]:
+def choosers(library: Library) -> Iterator[tuple[str, Choose]]:
     for budget in library.budgets:
         yield f"EnsembleSelector, budget {budget:,}", partial(kofn_ensemble, budget=budget)
     yield GREEDY, partial(greedy, again=False)
@@ -251,15 +272,20 @@ def choosers(library: Library) -> Iterator[tuple[str, Callable[[Held, int], tupl
     yield "all models", every_model
 
 
-def ensembles(seed: int, runs: int, quick: bool, only: str) -> Results:
+def chosen_accuracy(at: Callable[[], Held], choose: Choose, k: int) -> Found:
+    chosen, cost = choose(at(), k)
+    return at().unseen_accuracy(chosen), cost
+
+
+def ensembles(seeds: range, quick: bool, only: str, kept: Kept) -> Results:
     found: Results = {}
     for library in [each for each in (QUICK_LIBRARIES if quick else LIBRARIES) if only in each.title]:
         rows: dict[str, list[Found]] = {}
-        for run in range(runs):
-            at = held(library, seed + run)
+        for seed in seeds:
+            at = cache(partial(held, library, seed))
             for name, choose in choosers(library):
-                chosen, cost = choose(at, library.k)
-                rows.setdefault(name, []).append((at.unseen_accuracy(chosen), cost))
+                result = kept.get([library.title, name, seed], partial(chosen_accuracy, at, choose, library.k))
+                rows.setdefault(name, []).append(result)
         found[library.title] = rows
         show(library.title, rows, GREEDY)
     return found
@@ -291,8 +317,9 @@ def show(title: str, rows: dict[str, list[Found]], reference: str) -> None:
 def draw(found: Results, path: Path, cost: str) -> None:
     """Draw the accuracy against the cost; methods without a budget are points or lines."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import NullFormatter
 
-    figure = Figure(figsize=(4.2 * len(found), 3.6), layout="constrained")
+    figure = Figure(figsize=(max(7.5, 4.2 * len(found)), 4), layout="constrained")
     for axes, (title, rows) in zip(np.atleast_1d(figure.subplots(1, len(found))), found.items(), strict=True):
         curves: dict[str, list[tuple[float, float, float]]] = {}
         for name, runs in rows.items():
@@ -306,13 +333,14 @@ def draw(found: Results, path: Path, cost: str) -> None:
             else:
                 axes.errorbar(x, y, error, color=f"C{place}", marker="o", capsize=3, label=name)
         axes.set(xscale="log", title=title, xlabel=cost)
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.grid(alpha=0.3)
-    figure.axes[0].set_ylabel("accuracy on unseen rows [%]")
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4, frameon=False)
+    figure.axes[0].set_ylabel("accuracy on unseen data [%]")
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
     figure.savefig(path, dpi=110)
 
 
-TABLES: dict[str, tuple[Callable[[int, int, bool, str], Results], str]] = {
+TABLES: dict[str, tuple[Callable[[range, bool, str, Kept], Results], str]] = {
     "features": (features, "fits"),
     "ensembles": (ensembles, "evaluations on held-out rows"),
 }
@@ -321,10 +349,12 @@ TABLES: dict[str, tuple[Callable[[int, int, bool, str], Results], str]] = {
 def main(argv: Sequence[str] | None = None) -> None:
     parser = parser_for(__doc__, TABLES, seed=1_000, runs=10)
     parser.add_argument("--out", type=Path, help="the picture to draw")
+    parser.add_argument("--keep", type=Path, help="a file of results")
     parser.add_argument("--only", default="", help="a part of the title of the tables to make")
     arguments = parser.parse_args(argv)
     compute, cost = TABLES[arguments.table]
-    found = compute(arguments.seed, arguments.runs, arguments.quick, arguments.only)
+    seeds = range(arguments.seed, arguments.seed + arguments.runs)
+    found = compute(seeds, arguments.quick, arguments.only, Kept(arguments.keep))
     if arguments.out:
         draw(found, arguments.out, cost)
 

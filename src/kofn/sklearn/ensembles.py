@@ -17,6 +17,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
+from kofn.choosing import Choice
 from kofn.core import FloatArray
 from kofn.sklearn.searching import finite, search, seed_of
 
@@ -45,7 +46,8 @@ class EnsembleSelector(BaseEstimator):  # type: ignore[misc]  # scikit-learn is 
     Args:
         estimators: classifiers or regressors, or pairs of a name and an estimator as in `VotingClassifier`.
         k: the number of models to choose.
-        budget: the number of evaluations, which fit nothing; None for 20 per model, at least 100 and at most 3,000.
+        budget: the most evaluations, which fit nothing; None for 20 per model, at least 100 and at most 3,000, and
+            fewer if the choice is settled earlier.
         cv: "prefit" if the models are fitted and fit() gets rows that they have not seen. Otherwise the folds, as in
             `StackingClassifier`: each row is predicted by models that were fitted without it, and the chosen models
             are then fitted on all rows.
@@ -62,6 +64,11 @@ class EnsembleSelector(BaseEstimator):  # type: ignore[misc]  # scikit-learn is 
         classes_: the class labels, of classifiers.
     """
 
+    estimators_: list[Any]
+    names_: list[str]
+    support_: NDArray[np.bool_]
+    choice_: Choice
+    classes_: NDArray[Any]
     _required_parameters = ("estimators", "k")
 
     def __init__(
@@ -85,11 +92,13 @@ class EnsembleSelector(BaseEstimator):  # type: ignore[misc]  # scikit-learn is 
         self.random_state = random_state
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, y: Any) -> Self:  # noqa: N803  # scikit-learn's name
+    def fit(self, X: Any, y: Any) -> Self:
         """Choose models by their predictions on held-out rows: of folds, or all rows if the models are fitted."""
         names, models = _named(self.estimators)
         if not (isinstance(self.k, Integral) and 0 < self.k < len(models)):
-            raise ValueError(f"k must be an integer from 1 to {len(models) - 1}, one less than the models; got {self.k!r}")
+            raise ValueError(
+                f"k must be an integer from 1 to {len(models) - 1}, one less than the models; got {self.k!r}"
+            )
         if self.voting not in ("soft", "hard"):
             raise ValueError(f"voting must be 'soft' or 'hard', not {self.voting!r}")
         if self._prefit:
@@ -113,18 +122,18 @@ class EnsembleSelector(BaseEstimator):  # type: ignore[misc]  # scikit-learn is 
         self.estimators_ = [models[arm] if self._prefit else clone(models[arm]).fit(X, y) for arm in chosen]
         return self
 
-    def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
+    def predict(self, X: Any) -> NDArray[Any]:
         """Return the class with the highest average, or the averaged predictions of regressors."""
         mean = self._mean(X)
         found: NDArray[Any] = self.classes_[mean.argmax(axis=1)] if is_classifier(self) else mean[:, 0]
         return found
 
     @available_if(_for_classifiers)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> FloatArray:  # noqa: N803
+    def predict_proba(self, X: Any) -> FloatArray:
         """Return the averaged probabilities of the classes, or the shares of votes."""
         return self._mean(X)
 
-    def score(self, X: Any, y: Any) -> float:  # noqa: N803
+    def score(self, X: Any, y: Any) -> float:
         """Return the score of the chosen ensemble by `scoring`."""
         return float(get_scorer(self._scoring())(self, X, y))
 
@@ -142,12 +151,11 @@ class EnsembleSelector(BaseEstimator):  # type: ignore[misc]  # scikit-learn is 
     def _known_classes(self, models: Sequence[Any]) -> list[NDArray[Any]]:
         return [model.classes_ for model in models] if self._prefit else []
 
-    def _mean(self, X: Any) -> FloatArray:  # noqa: N803
+    def _mean(self, X: Any) -> FloatArray:
         check_is_fitted(self)
-        total = sum(self._aligned(getattr(model, self._method)(X), model) for model in self.estimators_)
-        return np.asarray(total / len(self.estimators_))
+        return np.mean([self._aligned(getattr(model, self._method)(X), model) for model in self.estimators_], axis=0)
 
-    def _held_out(self, model: Any, X: Any, y: Any) -> FloatArray:  # noqa: N803
+    def _held_out(self, model: Any, X: Any, y: Any) -> FloatArray:
         """Return the predictions of rows that the model was not fitted on."""
         if self._prefit:
             return self._aligned(getattr(model, self._method)(X), model)
@@ -180,7 +188,7 @@ class _AveragedRegressor(RegressorMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(self, mean: FloatArray) -> None:
         self.mean = mean
 
-    def predict(self, X: Any) -> FloatArray:  # noqa: N803
+    def predict(self, X: Any) -> FloatArray:
         """Return the averaged predictions."""
         return self.mean[:, 0]
 
@@ -191,12 +199,12 @@ class _AveragedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(self, mean: FloatArray, classes: NDArray[Any]) -> None:
         self.mean, self.classes_ = mean, classes
 
-    def predict(self, X: Any) -> NDArray[Any]:  # noqa: N803
+    def predict(self, X: Any) -> NDArray[Any]:
         """Return the class with the highest average."""
         found: NDArray[Any] = self.classes_[self.mean.argmax(axis=1)]
         return found
 
-    def predict_proba(self, X: Any) -> FloatArray:  # noqa: N803
+    def predict_proba(self, X: Any) -> FloatArray:
         """Return the averaged probabilities."""
         return self.mean
 
@@ -245,7 +253,7 @@ class _Bags:
 
     def score(self, models: list[int], rows: NDArray[np.intp]) -> float:
         """Return the score of these models on these rows."""
-        mean = self.held_out[np.ix_(models, rows)].mean(axis=0)
+        mean = self.held_out[np.array(models)[:, None], rows].mean(axis=0)
         if self.metric:
             return finite(self.metric(mean, self.truth[rows]), self.scoring, models)
         averaged = _AveragedRegressor(mean) if self.classes is None else _AveragedClassifier(mean, self.classes)
@@ -255,7 +263,9 @@ class _Bags:
 def _named(estimators: Any) -> tuple[list[str], list[Any]]:
     """Return the names and the estimators of a list of estimators or of pairs."""
     if not isinstance(estimators, Sequence) or isinstance(estimators, str) or len(estimators) < 2:
-        raise ValueError(f"estimators must be a list of at least two estimators or (name, estimator) pairs, not {estimators!r}")
+        raise ValueError(
+            f"estimators must be a list of at least two estimators or (name, estimator) pairs, not {estimators!r}"
+        )
     pairs = [each if isinstance(each, tuple) else (str(place), each) for place, each in enumerate(estimators)]
     names = [name for name, _ in pairs]
     if len(set(names)) < len(names):

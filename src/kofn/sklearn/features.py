@@ -19,6 +19,7 @@ from sklearn.utils import _safe_indexing, get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from kofn.choosing import Choice
 from kofn.sklearn.searching import finite, search, seed_of
 
 REPEATS = 20
@@ -49,7 +50,8 @@ class SubsetSelector(MetaEstimatorMixin, SelectorMixin, BaseEstimator):  # type:
     Args:
         estimator: fitted on each subset of the features; it is cloned, not changed.
         n_features_to_select: a number of features, or a fraction of them between 0 and 1.
-        budget: the number of fits; None for 20 per feature, at least 100 and at most 3,000.
+        budget: the most fits; None for 20 per feature, at least 100 and at most 3,000, and fewer if the choice is
+            settled earlier.
         cv: a number of folds, a splitter or a list of splits. A number shuffles the rows anew (stratified for
             classifiers) when all folds were used. With a splitter, a subset that has been scored on all of its splits
             is not fitted again.
@@ -64,6 +66,11 @@ class SubsetSelector(MetaEstimatorMixin, SelectorMixin, BaseEstimator):  # type:
         choice_: the `Choice`, with the estimated score, its interval and all evaluations.
         n_features_in_, feature_names_in_: as in every estimator of scikit-learn.
     """
+
+    support_: NDArray[np.bool_]
+    n_features_to_select_: int
+    n_fits_: int
+    choice_: Choice
 
     def __init__(
         self,
@@ -84,17 +91,17 @@ class SubsetSelector(MetaEstimatorMixin, SelectorMixin, BaseEstimator):  # type:
         self.random_state = random_state
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, y: Any = None, **params: Any) -> Self:  # noqa: N803  # scikit-learn's name
+    def fit(self, X: Any, y: Any = None, **params: Any) -> Self:
         """Select features of X; `params` go to the estimator, the splitter and the scorer by metadata routing."""
         routed = self._routed(params)
-        X = validate_data(  # noqa: N806
+        X = validate_data(
             self,
             X,
             accept_sparse="csr",
             ensure_min_features=2,
             ensure_all_finite=not get_tags(self.estimator).input_tags.allow_nan,
         )
-        X, y = indexable(X, y)  # noqa: N806
+        X, y = indexable(X, y)
         k = _number(self.n_features_to_select, X.shape[1])
         seed = seed_of(self.random_state)
         splits = list(self._splitter(y, seed, X.shape[0]).split(X, y, **routed["splitter"]["split"]))
@@ -161,7 +168,7 @@ class _Folds:
     def __init__(
         self,
         selector: SubsetSelector,
-        X: Any,  # noqa: N803
+        X: Any,
         y: Any,
         splits: Sequence[Split],
         seed: int,
@@ -193,7 +200,7 @@ class _Folds:
         return score
 
     def _score(self, features: list[int], train: NDArray[np.intp], test: NDArray[np.intp]) -> float:
-        X = self.X[:, features]  # noqa: N806
+        X = self.X[:, features]
         fitted = clone(self.estimator)
         fitted.fit(X[train], *self._targets(train), **self._rows_of(self.fit_params, train))
         value = self.scorer(fitted, X[test], *self._targets(test), **self._rows_of(self.score_params, test))
