@@ -1,7 +1,7 @@
 """Make the tables and pictures of docs/guides/features.md and ensembles.md: `python -m benchmarks.features features`.
 
 `features` compares selectors of features, `ensembles` selectors of models: on data sets that come with scikit-learn, by
-the accuracy on rows that no selector has seen. Each run splits the rows anew. `--out` is the picture of the table,
+the accuracy on rows that no selector has seen. Each run splits the rows again. `--out` is the picture of the table,
 `--keep` a file of results, which a command that was interrupted continues, and `--quick` computes little.
 """
 

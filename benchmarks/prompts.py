@@ -55,7 +55,7 @@ def with_kofn(model: Model, calls: int) -> tuple[list[int], int]:
 
 
 def greedy(model: Model, calls: int) -> tuple[list[int], int]:
-    """Return the examples that are added one by one, each the best addition on a batch of its own."""
+    """Return the examples that are added one by one, each the best addition on its own batch."""
     trials = sum(N_EXAMPLES - chosen for chosen in range(K))
     chosen: list[int] = []
     for _ in range(K):

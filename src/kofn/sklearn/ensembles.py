@@ -41,7 +41,7 @@ class EnsembleSelector(BaseEstimator):  # type: ignore[misc]  # scikit-learn is 
     array([0, 0, 0])
 
     The predictions of each model on held-out rows are computed once. An evaluation averages those of K models on a
-    bootstrap sample of the rows, so the interval of `choice_` includes the chance in which rows were held out.
+    bootstrap sample of the rows: scores of one subset differ as they would on other rows of the same number.
 
     Args:
         estimators: classifiers or regressors, or pairs of a name and an estimator as in `VotingClassifier`.
@@ -60,7 +60,7 @@ class EnsembleSelector(BaseEstimator):  # type: ignore[misc]  # scikit-learn is 
         estimators_: the chosen models, fitted.
         names_: their names; "0", "1", ... if none were given.
         support_: a mask of the chosen models.
-        choice_: the `Choice`, with the estimated score, its interval and all evaluations.
+        choice_: the `Choice`, with all evaluations; its interval is that of the mean score on these held-out rows.
         classes_: the class labels, of classifiers.
     """
 

@@ -52,7 +52,7 @@ class SubsetSelector(MetaEstimatorMixin, SelectorMixin, BaseEstimator):  # type:
         n_features_to_select: a number of features, or a fraction of them between 0 and 1.
         budget: the most fits; None for 20 per feature, at least 100 and at most 3,000, and fewer if the choice is
             settled earlier.
-        cv: a number of folds, a splitter or a list of splits. A number shuffles the rows anew (stratified for
+        cv: a number of folds, a splitter or a list of splits. A number shuffles the rows again (stratified for
             classifiers) when all folds were used. With a splitter, a subset that has been scored on all of its splits
             is not fitted again.
         scoring: the name of a metric or a scorer; None for the estimator's own score.
@@ -63,7 +63,7 @@ class SubsetSelector(MetaEstimatorMixin, SelectorMixin, BaseEstimator):  # type:
         support_: a mask of the selected features.
         n_features_to_select_: the number of selected features.
         n_fits_: the number of fits.
-        choice_: the `Choice`, with the estimated score, its interval and all evaluations.
+        choice_: the `Choice`, with all evaluations; its interval is that of the mean score over splits of these rows.
         n_features_in_, feature_names_in_: as in every estimator of scikit-learn.
     """
 
@@ -218,19 +218,19 @@ class _Folds:
         }
 
 
-def _number(wanted: Any, n_features: int) -> int:
+def _number(number: Any, n_features: int) -> int:
     """Return how many of the features to select."""
-    if isinstance(wanted, Integral) and not isinstance(wanted, bool):
-        k = int(wanted)
-    elif isinstance(wanted, Real) and not isinstance(wanted, bool) and 0 < wanted < 1:
-        k = int(n_features * wanted)
+    if isinstance(number, Integral) and not isinstance(number, bool):
+        k = int(number)
+    elif isinstance(number, Real) and not isinstance(number, bool) and 0 < number < 1:
+        k = int(n_features * number)
     else:
         raise ValueError(
-            f"n_features_to_select must be an integer or a fraction between 0 and 1 (both exclusive), not {wanted!r}"
+            f"n_features_to_select must be an integer or a fraction between 0 and 1 (both exclusive), not {number!r}"
         )
     if not 0 < k < n_features:
         raise ValueError(
-            f"n_features_to_select={wanted!r} is {k} of {n_features} features; select at least 1 and at most "
+            f"n_features_to_select={number!r} is {k} of {n_features} features; select at least 1 and at most "
             f"{n_features - 1}"
         )
     return k
