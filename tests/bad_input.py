@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from kofn import BadInput, BadRecord, BadReward, BadTally, KofnError, TooManySubsets
+from kofn import BadInput, BadRecord, BadReward, BadScore, BadTally, KofnError, TooManySubsets
 
 SETUP = """\
 import numpy as np
@@ -444,6 +444,48 @@ SECTIONS: dict[str, list[Wrong]] = {
             "kofn.Band.over([run.curve], level=95)",
             BadInput,
             "level must be a probability such as 0.95, not 95",
+        ),
+    ],
+    "Choosing": [
+        Wrong(
+            "as many as there are",
+            "kofn.choose(['a', 'b', 'c'], 3, len)",
+            BadInput,
+            "k must be less than the number of candidates; got k=3 and 3 candidates",
+        ),
+        Wrong("one text", "kofn.choose('abc', 2, len)", BadInput, "candidates must be a list of things to choose from"),
+        Wrong("no function", "kofn.choose(6, 2, 0.5)", BadInput, "score must be a function of a list of candidates"),
+        Wrong("no budget", "kofn.choose(6, 2, len, budget=0)", BadInput, "budget must be a whole number of at least 1"),
+        Wrong("no time", "kofn.choose(6, 2, len, seconds=0)", BadInput, "seconds must be a number above 0, not 0"),
+        Wrong(
+            "a policy with fixed plans",
+            "kofn.choose(6, 2, len, policy='dart')",
+            BadInput,
+            "policy must be one that learns from plays of any subset, such as thompson, not 'dart'",
+        ),
+        Wrong(
+            "a backend of simulations",
+            "kofn.choose(6, 2, len, backend='local')",
+            BadInput,
+            "backend must be 'threads', 'processes', 'dask', ",
+        ),
+        Wrong(
+            "a score that is text",
+            "kofn.choose(['a', 'b', 'c'], 2, lambda subset: '0.5', seed=1)",
+            BadScore,
+            "score(['a', 'b']) returned '0.5'; a score must be one finite number",
+        ),
+        Wrong(
+            "a score that fails",
+            "kofn.choose(['a', 'b', 'c'], 2, lambda subset: 1 / 0, seed=1)",
+            BadScore,
+            "score(['a', 'b']) raised ZeroDivisionError: division by zero",
+        ),
+        Wrong(
+            "a score outside of its range",
+            "kofn.choose(3, 2, len, reward_range=(0, 1), seed=1)",
+            BadScore,
+            "score([0, 1]) returned 2, outside of reward_range=(0.0, 1.0): give a wider one, or none",
         ),
     ],
     "Comparing": [

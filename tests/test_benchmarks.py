@@ -447,6 +447,28 @@ def test_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert all(0 < numbers(row[2])[0] <= 100 for row in found)
 
 
+@pytest.mark.parametrize(("table", "rows"), [("exact", 4), ("noisy", 4), ("interval", 1)])
+def test_choose(table: str, rows: int, capsys: pytest.CaptureFixture[str]) -> None:
+    load("choose").main([table, "--quick", "--runs", "2"])
+    found = cells(capsys.readouterr().out)
+    assert len(found) == rows
+    assert all(numbers(row[-1].replace("%", " ")) for row in found)
+
+
+def test_the_functions_of_choose_are_as_described() -> None:
+    """Each by another formula: a regression by least squares, and a greedy pick of an additive function is the best."""
+    choose = load("choose")
+    rng = np.random.default_rng([5, 0])
+    columns = rng.normal(size=(200, choose.N_ARMS)) + 0.7 * rng.normal(size=(200, 4)) @ rng.normal(size=(4, 20))
+    target = columns @ (rng.normal(size=20) * (rng.random(20) < 0.5)) + 2 * rng.normal(size=200)
+    design = np.column_stack([np.ones(200), columns[:, [0, 3, 4, 9, 17]]])
+    residual = target - design @ np.linalg.lstsq(design, target)[0]
+    task = choose.Task("regression", 0.0, 100, 5)
+    assert task.true([0, 3, 4, 9, 17]) == pytest.approx(1 - residual.var() / target.var())
+    assert choose.Task("additive", 0.0, 100, 5).loss(choose.greedy(choose.Task("additive", 0.0, 100, 5))) == 0
+    assert choose.Task("pairs", 0.0, 100, 5).loss(choose.hill_climbing(choose.Task("pairs", 0.0, 3000, 5))) == 0
+
+
 def test_every_benchmark_has_a_test() -> None:
     scripts = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef main(" in path.read_text()}
     assert len(scripts) == 24

@@ -32,6 +32,7 @@ SMALL = ["paper", "max-12", "--horizon", "500", "--runs", "2", "--workers", "1"]
 COMMANDS = [
     "budget",
     "campaign",
+    "choose",
     "compare",
     "completion",
     "paper",

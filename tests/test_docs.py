@@ -29,10 +29,10 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 PUBLIC = {
     "kofn": """
-        Alarm ArctanExponential AsyncClient BadBackend BadInput BadRecord BadReward BadTally Band Bernoulli Beta
-        Campaign CampaignError CampaignExists Client Comparison Conflict Curve Empirical Insight KofnError MissingExtra
+        Alarm ArctanExponential AsyncClient BadBackend BadInput BadRecord BadReward BadScore BadTally Band Bernoulli Beta
+        Campaign CampaignError CampaignExists Choice Client Comparison Conflict Curve Empirical Evaluation Insight KofnError MissingExtra
         NoSuchCampaign NotAllowed NotRunning Outlook Plan Policy Problem Replayed RewardsRefused Run ShortHorizonWarning
-        Standing StoreError Tally ThinLogWarning TooManySubsets UnknownDecision Unreachable __version__ compare evidence
+        Standing StoreError Tally ThinLogWarning TooManySubsets UnknownDecision Unreachable __version__ choose choose_async compare evidence
         logs make_policy plan_ahead policy_named problems register replay restore rewards run_seeds save simulate
         simulate_many theory
     """,
@@ -119,6 +119,7 @@ def test_the_readmes_program_prints_what_it_says(capsys: pytest.CaptureFixture[s
     ("program", "expected"),
     [
         ("campaign", r"best goods: +lid, cup, jug\n"),
+        ("choose_examples", r"kofn.choose: +\d\d\.\d% with the examples \("),
         ("client", r"fastest servers: ash, birch\n"),
         ("compare_policies", r"thompson +\d{2,3} (.*\n)+improved-ucb +\d\d,\d{3} "),
         ("front_page", r"second half: 5\d\.\d%; the best page is \(1, 4, 8\)"),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kofn.choosing import Choice
 from kofn.core import BadInput, MissingExtra
 from kofn.experiments.ahead import Outlook
 from kofn.experiments.compare import Comparison
@@ -144,6 +145,29 @@ def draw_outlook(outlook: Outlook) -> Figure:
     ax.set(xscale="log", yscale="log", xlabel="days", ylabel="loss per play of shipping the best subset")
     ax.set_title(f"N = {outlook.n_arms}, K = {outlook.k}, {outlook.per_day:,} plays per day, {outlook.runs} runs")
     ax.grid(alpha=0.25)
+    ax.legend(frameon=False)
+    return figure
+
+
+def draw_choice(choice: Choice) -> Figure:
+    """Draw the score of each evaluation, and the value of the choice; of a repeatable score, also the best so far.
+
+    The best of noisy scores is no value of any subset: it grows with their number.
+    """
+    figure = Figure(figsize=(6.4, 4), layout="constrained")
+    ax = figure.subplots()
+    numbers = [each.number for each in choice.history]
+    ax.plot(numbers, [each.value for each in choice.history], ".", color="grey", ms=4, label="score")
+    if choice.repeatable:
+        colour = COLOURS["cmab-sm (figures)"]
+        ax.step(numbers, list(choice.best_so_far()), where="post", color=colour, lw=2, label="best so far")
+    chosen = COLOURS["improved-ucb (figures)"]
+    ax.axhline(choice.value, color=chosen, ls="--", lw=1, label=f"value of the choice, {choice.value:.4g}")
+    if not choice.repeatable and math.isfinite(choice.high - choice.low):
+        ax.axhspan(choice.low, choice.high, color=chosen, alpha=0.15, lw=0, label="its 95 % interval")
+    ax.set(xlabel="evaluation", ylabel="score", title=f"{len(choice.arms)} candidates, {choice.direction}")
+    ax.grid(alpha=0.25)
+    ax.spines[["top", "right"]].set_visible(False)
     ax.legend(frameon=False)
     return figure
 

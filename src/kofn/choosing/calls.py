@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import pickle
-import signal
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ThreadPoolExecutor, wait
@@ -12,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple, cast
 
 from kofn.backends import Backend, check_backend, open_backend
+from kofn.backends.local import interrupts_ignored
 from kofn.core import BadBackend, BadInput, Subset
 
 
@@ -79,9 +79,15 @@ def open_executor(backend: Backend, workers: int) -> Iterator[Submit | None]:
     elif backend == "processes":
         from joblib.externals.loky import get_reusable_executor
 
-        processes = get_reusable_executor(workers, initializer=_ignore_interrupts)
+        processes = get_reusable_executor(workers)
+
+        def submit(score: Callable[..., Any], subset: list[Any]) -> Future[Outcome]:
+            with interrupts_ignored():  # worker processes start here, and inherit it
+                found: Future[Outcome] = processes.submit(measured_elsewhere, score, subset)
+                return found
+
         try:
-            yield lambda score, subset: processes.submit(measured_elsewhere, score, subset)
+            yield submit
         except KeyboardInterrupt:
             processes.shutdown(wait=False, kill_workers=True)
             raise
@@ -150,8 +156,3 @@ async def call_round_async(
     finally:
         for task in in_flight:
             task.cancel()
-
-
-def _ignore_interrupts() -> None:
-    """Leave Ctrl-C to the main process: it reaches all processes of a terminal."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

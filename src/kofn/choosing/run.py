@@ -34,10 +34,10 @@ def choose(
 ) -> Choice:
     """Choose the k candidates with the best score, by calling `score(subset)` at most `budget` times.
 
-    >>> prices = {"pen": 2, "book": 15, "lamp": 30, "mug": 8, "desk": 120}
+    >>> prices = {"pen": 2, "book": 15, "lamp": 30, "mug": 8, "sofa": 120}
     >>> choice = choose(list(prices), 2, lambda subset: sum(prices[each] for each in subset), seed=1)
     >>> choice.subset, choice.value
-    (('lamp', 'desk'), 150.0)
+    (('lamp', 'sofa'), 150.0)
 
     - `candidates`: a list of anything, or a number N for 0 to N - 1.
     - `score`: a function that gets a list of k candidates, in the order of `candidates`, and returns a number, noisy

@@ -80,6 +80,8 @@ class Search:
     scores: dict[Subset, Scores] = field(default_factory=dict)
     pick: Subset | None = None  # of a noisy score, once its new scores have begun
     fresh: Scores = field(default_factory=Scores)  # of the pick, since then
+    swapping: bool = False  # whether this round is one of swaps of the best subsets
+    swapped: int = 0  # evaluations in such rounds
     stopped: str = ""  # why the search ended before its budget
 
     def __post_init__(self) -> None:
@@ -112,7 +114,7 @@ class Search:
         if self.repeats.known:
             return self._new_subsets()[:left]
         if self.pick is None and self.open_ended and self._settled():
-            self.stopped = "the expected loss is small"
+            self.stopped = f"the expected loss is at most {SMALL:.0%} of the gain over an average subset"
             self.end_early()
             left = self.budget - len(self.history)
         reserved = reserve(self.budget)
@@ -138,6 +140,7 @@ class Search:
 
     def include(self, evaluations: Sequence[Evaluation]) -> None:
         """Include the evaluations of a round, in its order."""
+        self.swapped += len(evaluations) if self.swapping else 0
         for each in evaluations:
             self.history.append(each)
             self.repeats.include(each.arms, each.value)
@@ -156,20 +159,18 @@ class Search:
     def _new_subsets(self) -> list[Subset]:
         """Return subsets without a score: of the plan, or else other draws of the policy, or else swaps of the best.
 
-        Each new score counts as a play of the plan, so that the policy learns and plans anew after a few of them.
+        Each new score counts as a play of the plan, so that the policy learns and plans again after a few of them.
         """
         if len(self.scores) == math.comb(self.n_arms, self.k):
             self.stopped = "all subsets are scored"
             return []
         if self.open_ended and not self._swaps_without_score(self.best_scored()):
-            self.stopped = "no swap of one candidate improves the subset"
+            self.stopped = "no swap of one candidate improves the chosen subset"
             return []
-        return (
-            self._without_score(self._planned())
-            or self._without_score([self.policy.filler(index) for index in range(DRAWS)])[:SWAPS]
-            or self._swaps()
-            or self._random()
-        )
+        drawn = (self.policy.filler(index) for index in range(DRAWS))
+        found = self._without_score(self._planned()) or self._without_score(drawn)[:SWAPS]
+        self.swapping = not found
+        return found or self._swaps() or self._random()
 
     def _without_score(self, subsets: Iterable[Subset]) -> list[Subset]:
         return [each for each in dict.fromkeys(subsets) if each not in self.scores]

@@ -162,7 +162,7 @@ class Session:
             expected_loss=found.expected_loss,
             reason=self._reason(),
             policy=search.policy_name,
-            policy_reason=self.policy_reason,
+            policy_reason=self._policy_reason(),
             repeatable=search.repeats.known,
             direction=search.direction,
             seed=search.seed,
@@ -181,19 +181,27 @@ class Session:
             return f"the time of {self.seconds:g} seconds is over"
         return f"the default budget of {self.search.budget:,} evaluations is spent"
 
+    def _policy_reason(self) -> str:
+        if not self.search.swapped:
+            return self.policy_reason
+        evaluations = f"{self.search.swapped:,} evaluations"
+        return f"{self.policy_reason}; it had no new subset for {evaluations}, which were swaps of the best ones"
+
     def _value(self, call: Call, outcome: Outcome) -> float:
         """Return the score as a number, or raise BadScore."""
         error, range_given = outcome.error, self.search.reward_range
         if error is not None:
             problem = f"raised {type(error).__name__}: {error}{_place(error)}"
         elif inspect.isawaitable(outcome.value):
+            if inspect.iscoroutine(outcome.value):
+                outcome.value.close()  # without this, Python warns that it was never awaited
             problem = "returned an awaitable: use `await kofn.choose_async(...)` and `async def score`"
         else:
             value = _number(outcome.value)
             if not abs(value) <= LARGEST:
                 problem = f"returned {shown(outcome.value)}; a score must be one finite number"
             elif range_given and not range_given[0] <= value <= range_given[1]:
-                problem = f"returned {value:g}, which is outside reward_range={range_given}: leave it out to learn it"
+                problem = f"returned {value:g}, outside of reward_range={range_given}: give a wider one, or none"
             else:
                 return value
         failure = BadScore(f"score({listed(call.subset)}) {problem}", call.arms, call.subset)

@@ -14,6 +14,7 @@ import click
 from kofn import __version__
 from kofn.cli.backups import backup, restore
 from kofn.cli.campaigns import campaign
+from kofn.cli.choose import choose
 from kofn.cli.decisions import decisions
 from kofn.cli.experiments import compare, suite
 from kofn.cli.options import (
@@ -59,6 +60,7 @@ def cli(context: click.Context) -> None:
     kofn plan --arms 24 --k 5 --base 2% --lift 10% --per-day 5000   how many days will it take?
     kofn run thompson --problem max --out run   one run, with a picture
     kofn compare thompson dart --problem max    which policy is best?
+    kofn choose script.py:score --candidates items.txt -k 5   the best 5 by a function of yours
     kofn paper max-12                           reproduce a figure of the paper
     kofn replay log.csv --uniform               evaluate subsets from a log
     """
@@ -308,7 +310,7 @@ def completion(shell: str) -> None:
 
 
 campaign.add_command(decisions)
-for command in (backup, campaign, compare, plan, replay, restore, serve, suite, token):
+for command in (backup, campaign, choose, compare, plan, replay, restore, serve, suite, token):
     cli.add_command(command)
 
 

@@ -53,3 +53,7 @@ class Constants:
     least: float = 1e-5
     """Floor of the dispersion, relative to that of the first rewards. Higher: more exploration of nearly noiseless
     problems."""
+
+    rescaled_prior: float = 0.5
+    """Least variance of an effect in the prior when the range of rewards grows, relative to what the prior would be if
+    it were set then. Higher: more exploration after the first few rewards were equal by chance."""

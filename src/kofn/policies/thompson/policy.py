@@ -354,6 +354,10 @@ class Thompson(Randomised):
         ratio = (before.width / after.width) ** 2
         largest = self._posterior.rescale((before.low, before.high), (after.low, after.high))
         self._noise.rescale(ratio, largest)
+        value = float(expit(self._posterior.level))
+        self._posterior.raise_prior(
+            self.constants.rescaled_prior * self._noise.dispersion / (self.k * value * (1 - value))
+        )
 
     def _forget(self, half_lives: float) -> None:
         half_lives = min(half_lives, MOST_HALF_LIVES)

@@ -359,6 +359,12 @@ class Posterior(Part):
         self.prior_variance *= factor**2
         return slopes[1] / slopes[0]
 
+    def raise_prior(self, variance: float) -> None:
+        """Raise the prior's variance of an effect to at least `variance`, and all variances with it."""
+        if variance > self.prior_variance:
+            factor, self.prior_variance = variance / self.prior_variance, variance
+            self.widen(factor)
+
     # Arms.
 
     def change_arms(self, keep: IntArray, added: int, constants: Constants) -> None:
