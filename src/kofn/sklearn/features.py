@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from numbers import Integral, Real
 from threading import Lock
 from typing import Any, Self
 
@@ -142,7 +141,7 @@ class SubsetSelector(MetaEstimatorMixin, SelectorMixin, BaseEstimator):  # type:
 
     def _splitter(self, y: Any, seed: int, n_rows: int) -> Any:
         folds = check_cv(self.cv, y, classifier=is_classifier(self.estimator))
-        if not (self.cv is None or isinstance(self.cv, Integral)):
+        if not (self.cv is None or isinstance(self.cv, int | np.integer)):
             return folds
         repeated = RepeatedStratifiedKFold if isinstance(folds, StratifiedKFold) else RepeatedKFold
         repeats = max(1, min(REPEATS, MOST_INDICES // (n_rows * folds.n_splits)))
@@ -180,7 +179,7 @@ class _Folds:
         self.X, self.y, self.splits, self.seed = X, y, splits, seed
         self.fit_params, self.score_params = fit_params, score_params
         self.started: Counter[tuple[int, ...]] = Counter()
-        self.totals: Counter[tuple[int, ...]] = Counter()
+        self.totals: defaultdict[tuple[int, ...], float] = defaultdict(float)
         self.fits = 0
         self.lock = Lock()
 
@@ -193,7 +192,7 @@ class _Folds:
                 return self.totals[subset] / len(self.splits)
             self.started[subset] += 1
             self.fits += 1
-        first = np.random.default_rng([self.seed, *subset]).integers(len(self.splits))
+        first = int(np.random.default_rng([self.seed, *subset]).integers(len(self.splits)))
         score = self._score(features, *self.splits[(first + place) % len(self.splits)])
         with self.lock:
             self.totals[subset] += score
@@ -220,9 +219,9 @@ class _Folds:
 
 def _number(number: Any, n_features: int) -> int:
     """Return how many of the features to select."""
-    if isinstance(number, Integral) and not isinstance(number, bool):
+    if isinstance(number, int | np.integer) and not isinstance(number, bool):
         k = int(number)
-    elif isinstance(number, Real) and not isinstance(number, bool) and 0 < number < 1:
+    elif isinstance(number, float | np.floating) and 0 < number < 1:
         k = int(n_features * number)
     else:
         raise ValueError(
