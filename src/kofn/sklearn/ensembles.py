@@ -26,17 +26,18 @@ def _for_classifiers(selector: EnsembleSelector) -> bool:
 
 
 class EnsembleSelector(BaseEstimator):  # type: ignore[misc]  # scikit-learn is untyped
-    """Average the predictions of the K models that are best together, which are rarely the K best ones.
+    """Average the predictions of the K models that score best together, which need not be the K best ones.
 
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.dummy import DummyClassifier
     >>> from sklearn.naive_bayes import GaussianNB
     >>> from sklearn.neighbors import KNeighborsClassifier
     >>> X, y = load_iris(return_X_y=True)
-    >>> models = [("guess", DummyClassifier()), ("bayes", GaussianNB()), ("neighbour", KNeighborsClassifier(1))]
+    >>> zero = DummyClassifier(strategy="constant", constant=0)
+    >>> models = [("bayes", GaussianNB()), ("near", KNeighborsClassifier(3)), ("zero", zero)]
     >>> ensemble = EnsembleSelector(models, k=2, budget=100, random_state=1).fit(X, y)
     >>> ensemble.names_
-    ['bayes', 'neighbour']
+    ['bayes', 'near']
     >>> ensemble.predict(X[:3])
     array([0, 0, 0])
 
