@@ -81,7 +81,7 @@ TASKS = (
     Task("wine, 4 of 13, naive Bayes", load_wine, GaussianNB(), 4, (50, 100, 230)),
     Task("digits, 5 of 64, naive Bayes", load_digits, GaussianNB(), 5, (100, 300, 1_000)),
 )
-QUICK = (Task("wine, 4 of 13, naive Bayes", load_wine, GaussianNB(), 4, (20,)),)
+QUICK = (Task("wine, 2 of 13, naive Bayes", load_wine, GaussianNB(), 2, (20,)),)
 
 
 def kofn_features(task: Task, rows: Rows, seed: int, budget: int) -> tuple[NDArray[np.intp], int]:
@@ -317,7 +317,6 @@ def show(title: str, rows: dict[str, list[Found]], reference: str) -> None:
 def draw(found: Results, path: Path, cost: str) -> None:
     """Draw the accuracy against the cost; methods without a budget are points or lines."""
     from matplotlib.figure import Figure
-    from matplotlib.ticker import NullFormatter
 
     figure = Figure(figsize=(max(7.5, 4.2 * len(found)), 4), layout="constrained")
     for axes, (title, rows) in zip(np.atleast_1d(figure.subplots(1, len(found))), found.items(), strict=True):
@@ -333,7 +332,9 @@ def draw(found: Results, path: Path, cost: str) -> None:
             else:
                 axes.errorbar(x, y, error, color=f"C{place}", marker="o", capsize=3, label=name)
         axes.set(xscale="log", title=title, xlabel=cost)
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        budgets = [budget for budget, *_ in next(iter(curves.values()))]
+        axes.set_xticks(budgets, [f"{budget:,}" for budget in budgets])
+        axes.minorticks_off()
         axes.grid(alpha=0.3)
     figure.axes[0].set_ylabel("accuracy on unseen data [%]")
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
