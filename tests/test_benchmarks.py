@@ -423,6 +423,30 @@ def test_alarms(capsys: pytest.CaptureFixture[str]) -> None:
     assert [row[4] for row in rows] == ["", "1", "1", "1"]
 
 
+@pytest.mark.parametrize(("table", "rows"), [("features", 6), ("ensembles", 6)])
+def test_features(table: str, rows: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A second command reads the results of the first from the file, and prints the same."""
+    features, shown = load("features"), []
+    for name in ("first.png", "second.png"):
+        kept = ["--keep", str(tmp_path / "kept.jsonl"), "--out", str(tmp_path / name)]
+        features.main([table, "--quick", "--runs", "2", *kept])
+        shown.append(capsys.readouterr().out)
+        assert (tmp_path / name).read_bytes()[:4] == b"\x89PNG"
+    assert shown[0] == shown[1]
+    found = cells(shown[0])
+    assert len(found) == rows
+    assert all(0 < numbers(row[2])[0] <= 100 for row in found)
+    assert sum(row[3] == "" for row in found) == 1  # the reference
+
+
+def test_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    load("prompts").main(["examples", "--quick", "--runs", "2", "--out", str(tmp_path)])
+    assert {path.name for path in tmp_path.iterdir()} == {"prompts.png", "prompts-digits.png"}
+    found = cells(capsys.readouterr().out)
+    assert len(found) == 5
+    assert all(0 < numbers(row[2])[0] <= 100 for row in found)
+
+
 @pytest.mark.parametrize(("table", "rows"), [("exact", 4), ("noisy", 4), ("interval", 1)])
 def test_choose(table: str, rows: int, capsys: pytest.CaptureFixture[str]) -> None:
     load("choose").main([table, "--quick", "--runs", "2"])
@@ -447,7 +471,7 @@ def test_the_functions_of_choose_are_as_described() -> None:
 
 def test_every_benchmark_has_a_test() -> None:
     scripts = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef main(" in path.read_text()}
-    assert len(scripts) == 22
+    assert len(scripts) == 24
     assert {f"test_{name}" for name in scripts} <= set(globals())
 
 

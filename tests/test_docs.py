@@ -44,6 +44,7 @@ PUBLIC = {
     """,
     "kofn.logs": "AnytimeEstimate Estimate Evaluation Log LoggedProblem Replayed evaluate evaluate_all replay",
     "kofn.rewards": "Reward as_reward by_name cross_selling maximum mean minimum threshold total utility",
+    "kofn.sklearn": "EnsembleSelector SubsetSelector",
     "kofn.theory": """
         Budget FamilyForecast Forecast Schedule YEAR actions affordable_resolution bounds_cross_at budget
         default_resolution doubling_loss
