@@ -42,6 +42,7 @@ from kofn.cli.output import (
     show,
 )
 from kofn.cli.plan import plan
+from kofn.cli.real import real
 from kofn.cli.replay import replay
 from kofn.cli.serve import serve, token
 
@@ -308,7 +309,7 @@ def completion(shell: str) -> None:
 
 
 campaign.add_command(decisions)
-for command in (backup, campaign, compare, plan, replay, restore, serve, suite, token):
+for command in (backup, campaign, compare, plan, real, replay, restore, serve, suite, token):
     cli.add_command(command)
 
 

@@ -91,8 +91,10 @@ def compare(
 def problem_named(name: str, arms: int, k: int) -> Instances:
     """Return the family of a name, or what a Python file defines as `problem`."""
     from kofn.core import BadInput
-    from kofn.experiments.settings import Setting
+    from kofn.experiments.settings import RealSetting, Setting
 
+    if name.startswith("real/"):
+        return RealSetting.named(name)
     if not name.endswith(".py"):
         return Setting(name, arms, k)
     if not Path(name).is_file():

@@ -13,7 +13,7 @@ from kofn.core import FloatArray, IntArray
 from kofn.problems.real.files import module
 from kofn.problems.real.table import TableProblem
 
-QUERIES = 1_000
+QUERIES = 600
 """Digits that are predicted; a play draws one of them."""
 TRAINING_ROWS, PIXELS = 120, 24
 """Rows and pixels that each model of the ensemble is fitted on. Fewer of them make models weaker and more diverse."""

@@ -40,5 +40,7 @@ def data_file(package: str, *parts: str) -> Path:
         raise missing(package)
     path = Path(spec.origin).parent.joinpath(*parts)
     if not path.is_file():
-        raise BadInput(f"{package} has no file {'/'.join(parts)}: install the version that kofn's constraints.txt names")
+        raise BadInput(
+            f"{package} has no file {'/'.join(parts)}: install the version that kofn's constraints.txt names"
+        )
     return path

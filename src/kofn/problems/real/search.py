@@ -8,19 +8,20 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
-from scipy.optimize import Bounds, LinearConstraint, milp
 
 from kofn.core import FloatArray, IntArray, Subset
 from kofn.problems.expectation import best_subset
 
 MOST_TRIED = 30_000
 """Subsets up to which all of them are tried. A higher limit proves more and takes longer at first use."""
-STARTS = 20
-"""Random starts of a swap search. More starts make a missed optimum less likely and take longer at first use."""
+MOST_STARTS, REACHED = 200, 5
+"""A swap search starts at random subsets until so many starts have REACHED the best value, or after MOST_STARTS. Higher
+numbers make a missed optimum less likely and take longer at first use."""
 SECONDS = 20.0
 """Most seconds of the integer program. If it is not done then, its upper bound is reported instead of a proof."""
 _SEED = 17
+_EQUAL = 1e-12
+"""Difference below which values count as equal: rounding."""
 
 Value = Callable[[IntArray], FloatArray]
 
@@ -44,17 +45,20 @@ def search(value: Value, n_arms: int, k: int) -> Search:
     return climb(value, n_arms, k)
 
 
-def climb(value: Value, n_arms: int, k: int, starts: int = STARTS) -> Search:
+def climb(value: Value, n_arms: int, k: int) -> Search:
     """Improve random subsets and the greedy choice by the best exchange of one arm until none helps."""
     rng = np.random.default_rng(_SEED)
-    first = [greedy(value, n_arms, k), *(rng.choice(n_arms, k, replace=False).tolist() for _ in range(starts))]
-    ends = [improved(value, n_arms, start) for start in first]
-    values = [_one(value, end) for end in ends]
-    top = max(values)
-    best = min(end for end, each in zip(ends, values, strict=True) if each >= top - 1e-12)
-    reached = sum(each >= top - 1e-12 for each in values[1:])
-    effort = f"swap search from {starts} random starts and the greedy choice; {reached} random starts end in this value"
-    return Search(best, top, False, effort)
+    best = improved(value, n_arms, greedy(value, n_arms, k))
+    top, starts, reached = _one(value, best), 0, 0
+    while starts < MOST_STARTS and reached < REACHED:
+        end = improved(value, n_arms, rng.choice(n_arms, k, replace=False).tolist())
+        found = _one(value, end)
+        if found > top + _EQUAL:
+            best, top, reached = end, found, 0
+        reached += found >= top - _EQUAL
+        starts += 1
+    ends = f"{reached} end in this value" if reached != 1 else "1 ends in this value"
+    return Search(best, top, False, f"swap search from the greedy choice and {starts} random subsets, of which {ends}")
 
 
 def improved(value: Value, n_arms: int, start: list[int] | Subset) -> Subset:
@@ -65,7 +69,7 @@ def improved(value: Value, n_arms: int, start: list[int] | Subset) -> Subset:
         rows = _exchanges(chosen, n_arms)
         values = value(rows)
         leader = int(np.argmax(values))
-        if values[leader] <= top + 1e-12:
+        if values[leader] <= top + _EQUAL:
             return tuple(chosen.tolist())
         chosen, top = np.sort(rows[leader]), float(values[leader])
 
@@ -95,6 +99,9 @@ def cover(hits: NDArray[np.bool_], k: int) -> Search:
     Columns that the same rows cover are one column with a weight. x is the choice of rows; y, at most 1, is whether a
     column is covered: y_c <= sum of x_i over the rows i that cover c.
     """
+    from scipy import sparse  # imported here, so that naming a problem is fast
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
     n = len(hits)
     columns, weight = np.unique(hits.T[hits.any(axis=0)], axis=0, return_counts=True)
     m = len(columns)

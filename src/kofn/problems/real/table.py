@@ -52,7 +52,7 @@ class TableProblem(AbstractProblem):
 
     def means(self, subsets: IntArray) -> FloatArray:
         """Return the mean outcome of each row."""
-        return np.asarray(self.outcomes(subsets).mean(axis=1))
+        return np.asarray(self.outcomes(subsets).mean(axis=1, dtype=float))
 
     def make_sampler(self) -> Table:
         """Return the table."""
@@ -140,7 +140,9 @@ class Table:
         keys = _keys(subsets)
         new = [row for row, key in enumerate(keys) if key not in self._outcomes]
         if new:
-            computed = in_blocks(lambda each: self._problem.outcomes(each).astype(np.float32), subsets[new], self._problem.width)
+            computed = in_blocks(
+                lambda each: self._problem.outcomes(each).astype(np.float32), subsets[new], self._problem.width
+            )
             if (len(self._outcomes) + len(new)) * self._problem.contexts > MOST_OUTCOMES:
                 self._outcomes = {key: self._outcomes[key] for key in keys if key in self._outcomes}
             for row, outcomes in zip(new, computed, strict=True):

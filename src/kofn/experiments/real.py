@@ -1,0 +1,315 @@
+"""The benchmark on real data: regret and the gap of the pick of every policy, at several budgets.
+
+Every policy plays every problem with every budget as its horizon. Running, summarising and drawing are apart:
+`run_real` returns a `RealTable`, which only has numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kofn.backends import Backend, Progress, check_backend, compute_unordered, open_backend
+from kofn.core import BadInput, KofnError, whole
+from kofn.core.checks import check_horizon
+from kofn.curves import Curve, half_width
+from kofn.experiments.baselines import BASELINES, baseline
+from kofn.experiments.archive import RunArchive, as_archive
+from kofn.experiments.competitors import Competitor, Entry, Policies, Trial, competitors_for
+from kofn.experiments.settings import REAL_SETTINGS, RealSetting
+from kofn.experiments.suite import FLOOR_AND_CEILING, too_long
+from kofn.policies.registry import POLICIES
+from kofn.problems import AbstractProblem
+from kofn.problems.real import load
+
+__all__ = ["BUDGETS", "RealCell", "RealTable", "run_real"]
+
+BUDGETS = (100, 300, 1_000, 3_000, 10_000)
+"""Plays at which policies are compared."""
+SECONDS = 30.0
+"""Most seconds for the runs of one policy at one budget of one problem, estimated from its first run."""
+LEAST_RUNS = 2
+"""Runs that also a slow policy makes."""
+FLOOR = 0.01
+"""Gaps of picks below this fraction of the gap of random subsets count as equal to it in ratios: they are near 0."""
+RANDOM_SUBSETS = 2_000
+
+
+@dataclass(frozen=True)
+class RealCell:
+    """One policy on one problem at one budget: means over the runs, with half the width of their 95 % intervals.
+
+    `kind` is "policy", "baseline" (a search that people use today) or "reference" (not ranked: `uniform`, `oracle`, and
+    policies that see the reward of each arm). `gap` is what a play of the pick loses, in units of the reward.
+    """
+
+    problem: str
+    policy: str
+    kind: str
+    budget: int
+    runs: int
+    regret: float
+    regret_error: float
+    gap: float
+    gap_error: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known about a problem without plays: the optimum and how it was found, random subsets, and subsets that
+    people would choose by a rule, with their gaps."""
+
+    problem: str
+    n_arms: int
+    k: int
+    optimum: float
+    best: tuple[int, ...]
+    effort: str
+    random_gap: float
+    rules: dict[str, float]
+
+
+@dataclass(frozen=True, eq=False)
+class RealTable:
+    """The result of `run_real`."""
+
+    facts: tuple[Facts, ...]
+    cells: tuple[RealCell, ...]
+    budgets: tuple[int, ...]
+    runs: int
+    seed: int
+    skipped: dict[str, str]
+
+    @cached_property
+    def _at(self) -> dict[tuple[str, str, int], RealCell]:
+        return {(cell.problem, cell.policy, cell.budget): cell for cell in self.cells}
+
+    def cell(self, problem: str, policy: str, budget: int) -> RealCell | None:
+        """Return a cell; None if the policy did not play there."""
+        return self._at.get((problem, policy, budget))
+
+    def policies(self, problem: str | None = None) -> list[str]:
+        """Return the policies that played, on this problem or on any, by regret at the largest budget where it can be
+        compared: the mean rank over problems."""
+        last = max(self.budgets)
+        ratios = self.ratios("regret", last)
+        if problem is None:
+            return sorted(
+                {cell.policy for cell in self.cells}, key=lambda name: (ratios.get(name, (math.inf, 0))[0], name)
+            )
+        here = [cell for cell in self.cells if cell.problem == problem and cell.budget == last]
+        return [cell.policy for cell in sorted(here, key=lambda cell: cell.regret)]
+
+    def ratios(self, what: str, budget: int) -> dict[str, tuple[float, int]]:
+        """Return, for each ranked policy, its `what` ("regret" or "gap") relative to the best policy on the problem:
+        the geometric mean over the problems that it played, and their number."""
+        logs: dict[str, list[float]] = {}
+        for fact in self.facts:
+            least = FLOOR * fact.random_gap * (budget if what == "regret" else 1)
+            here = {
+                cell.policy: max(least, getattr(cell, what))
+                for cell in self.cells
+                if cell.problem == fact.problem and cell.budget == budget and cell.kind != "reference"
+            }
+            for name, value in here.items():
+                logs.setdefault(name, []).append(math.log(value / min(here.values())))
+        return {name: (math.exp(float(np.mean(each))), len(each)) for name, each in logs.items()}
+
+    def summary(self) -> list[dict[str, Any]]:
+        """Return a row per ranked policy: its ratios of regret and of the gap of the pick, by budget."""
+        by_budget = {what: [self.ratios(what, budget) for budget in self.budgets] for what in ("regret", "gap")}
+        rows = []
+        for name in self.policies():
+            if any(name in each for each in by_budget["regret"]):
+                played = max(each[name][1] for each in by_budget["regret"] if name in each)
+                values = {
+                    what: [each[name][0] if name in each else None for each in of] for what, of in by_budget.items()
+                }
+                rows.append({"policy": name, "problems": played, **values})
+        return sorted(rows, key=lambda row: (-row["problems"], np.prod([each or 1.0 for each in row["regret"]])))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values, ready for JSON."""
+        return {
+            "runs": self.runs,
+            "seed": self.seed,
+            "budgets": list(self.budgets),
+            "problems": [asdict(fact) for fact in self.facts],
+            "cells": [asdict(cell) for cell in self.cells],
+            "summary": self.summary(),
+            "skipped": self.skipped,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class _Task:
+    """A policy on a problem at a budget."""
+
+    entry: Entry
+    problem: str
+    kind: str
+
+
+def run_real(
+    policies: Policies | None = None,
+    problems: Sequence[str] | None = None,
+    *,
+    budgets: Sequence[int] = BUDGETS,
+    runs: int = 10,
+    seed: int = 2021,
+    seconds: float = SECONDS,
+    archive: RunArchive | Path | str | None = None,
+    backend: Backend = "local",
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> RealTable:
+    """Let policies play problems on real data.
+
+    `policies` are names or a mapping, as for `compare`; names of baselines are accepted too. Default: all policies and
+    baselines that can play. `problems` are names of `kofn.problems.real.REAL`; default: all whose data is installed.
+    A policy that would take more than `seconds` for its runs at one budget of one problem makes fewer, at least two. With
+    an `archive`, a folder, each run is written when it is done and is not repeated.
+
+    >>> table = run_real(["thompson", "uniform"], ["influence-karate"], budgets=[100, 300], runs=2, workers=1)
+    >>> [(row["policy"], row["problems"]) for row in table.summary()]
+    [('thompson', 1)]
+    """
+    settings, skipped = _settings(problems)
+    budgets = tuple(sorted({check_horizon(each) for each in budgets}))
+    if not budgets:
+        raise BadInput(f"budgets must have at least one number of plays, such as {list(BUDGETS)}")
+    runs, seed = whole("runs", runs), whole("seed", seed, least=0)
+    check_backend(backend, workers)
+    kept = as_archive(archive)
+    tasks = []
+    for setting in settings:
+        for budget in budgets:
+            for task in _tasks(setting, policies, budget, seed):
+                if isinstance(task, _Task):
+                    tasks.append(task)
+                else:
+                    skipped[f"{task[0]} on {setting.which}"] = task[1]
+    if not tasks:
+        raise BadInput(f"no policy can play these problems: {skipped or 'none was given'}")
+    with open_backend(backend, workers) as (ready, processes):
+        measured = _play_all(tasks, runs, seconds, kept, ready, processes, progress)
+    cells = tuple(_cell(task, each) for task, each in zip(tasks, measured, strict=True))
+    return RealTable(tuple(map(facts, settings)), cells, budgets, runs, seed, skipped)
+
+
+def _settings(problems: Sequence[str] | None) -> tuple[list[RealSetting], dict[str, str]]:
+    """Return the problems to play and, for those whose data is not installed, the reasons; a named one must be."""
+    if problems:
+        return [RealSetting.named(name) for name in dict.fromkeys(problems)], {}
+    missing = {setting.which: setting.described.missing() for setting in REAL_SETTINGS}
+    found = [setting for setting in REAL_SETTINGS if missing[setting.which] is None]
+    return found, {which: str(why) for which, why in missing.items() if why is not None}
+
+
+def _tasks(
+    setting: RealSetting, policies: Policies | None, budget: int, seed: int
+) -> Iterator[_Task | tuple[str, str]]:
+    """Yield the competitors that can play; for the others, their name and the reason."""
+    for competitor in _competitors(policies, setting, budget, seed):
+        policy = POLICIES.get(competitor.label)
+        if policy is not None and (reason := too_long(setting, policy)):
+            yield competitor.label, reason
+            continue
+        try:
+            entry = competitor.checked(archived=True)
+        except KofnError as why:
+            yield competitor.label, str(why)
+            continue
+        kind = "policy"
+        if "arms" in entry.policy.needs or entry.policy.name in FLOOR_AND_CEILING:
+            kind = "reference"
+        yield _Task(entry, setting.which, "baseline" if competitor.label in BASELINES else kind)
+
+
+def _competitors(policies: Policies | None, setting: RealSetting, budget: int, seed: int) -> list[Competitor]:
+    if policies is None:
+        policies = [*sorted(POLICIES), *BASELINES]
+    named = [] if isinstance(policies, str | dict) else [name for name in policies if name in BASELINES]
+    others: Policies = [name for name in policies if name not in named] if named else policies
+    ours = competitors_for(others, setting, budget, seed)
+    return ours + [Competitor(name, partial(baseline, BASELINES[name]), setting, budget, seed) for name in named]
+
+
+def _play_all(
+    tasks: list[_Task],
+    runs: int,
+    seconds: float,
+    archive: RunArchive | None,
+    backend: Backend,
+    workers: int | None,
+    progress: Progress | None,
+) -> list[list[Trial]]:
+    """Play run 0 of all tasks, then as many runs of each as its time allows."""
+    found = [archive.read(task.entry.key) if archive else {} for task in tasks]
+
+    def play(limits: list[int]) -> None:
+        missing = [
+            (index, run) for index, limit in enumerate(limits) for run in range(limit) if run not in found[index]
+        ]
+        of = sum(limits) if max(limits) > 1 else len(tasks) * runs
+        calls = [(tasks[index].entry.competitor, run) for index, run in missing]
+        done = sum(limits) - len(missing)
+        for number, trial in compute_unordered(measure, calls, backend=backend, workers=workers):
+            index, run = missing[number]
+            found[index][run] = trial
+            if archive:
+                archive.add(tasks[index].entry.key, run, trial)
+            done += 1
+            if progress:
+                progress(done, of)
+
+    play([1] * len(tasks))
+    limits = [max(min(LEAST_RUNS, runs), min(runs, int(seconds / max(each[0].seconds, 1e-9)))) for each in found]
+    play(limits)
+    return [[each[run] for run in range(limit)] for each, limit in zip(found, limits, strict=True)]
+
+
+def measure(competitor: Competitor, run: int) -> Trial:
+    """Play one run and return it with the ends of its curve only; workers call this."""
+    trial = competitor.play(run)
+    ends = Curve(np.array([0.0, competitor.horizon]), np.array([0.0, trial.run.regret]))
+    return replace(trial, run=replace(trial.run, curve=ends))
+
+
+def _cell(task: _Task, trials: list[Trial]) -> RealCell:
+    values = np.array([(trial.run.regret, trial.final_gap or 0.0, trial.seconds) for trial in trials])
+    regret, gap, seconds = values.mean(axis=0).tolist()
+    error = half_width(values, 0.95).tolist()
+    of = task.entry.competitor
+    sums = {"regret": regret, "regret_error": error[0], "gap": gap, "gap_error": error[1], "seconds": seconds}
+    return RealCell(task.problem, of.label, task.kind, of.horizon, len(trials), **sums)
+
+
+def facts(setting: RealSetting) -> Facts:
+    """Return what is known about a problem without plays."""
+    problem = load(setting.which)
+    rng = np.random.default_rng(0)
+    random = np.array([rng.choice(problem.n_arms, problem.k, replace=False) for _ in range(RANDOM_SUBSETS)])
+    rules = getattr(problem, "references", {})
+    return Facts(
+        setting.which,
+        problem.n_arms,
+        problem.k,
+        problem.optimum,
+        problem.best,
+        _effort(problem),
+        float(problem.gap(random).mean()),
+        {name: float(problem.gap([subset])[0]) for name, subset in rules.items()},
+    )
+
+
+def _effort(problem: AbstractProblem) -> str:
+    searched = getattr(problem, "searched", None)
+    return searched.effort if searched is not None else "the K arms with the highest rates, which is exact"

@@ -1,0 +1,83 @@
+"""The table of the benchmark on real data as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kofn.experiments.real import Facts, RealCell, RealTable
+from kofn.problems.real import real_named
+
+WHAT = {"regret": "Regret", "gap": "Gap of the pick"}
+
+
+def as_markdown(table: RealTable, command: str) -> str:
+    """Return the table as a Markdown page."""
+    fewer = sorted({f"`{cell.policy}`" for cell in table.cells if cell.runs < table.runs})
+    slow = f" Policies that are slow per play made fewer runs: {', '.join(fewer)}." if fewer else ""
+    lines = [
+        "# Real data: the table",
+        "",
+        f"Means over {table.runs} runs (seed {table.seed}), with half the width of 95 % intervals.{slow} "
+        "[Real data](real.md) explains the problems and what the table shows.",
+        "",
+        f"Made by `{command}`.",
+        "",
+        "## Over all problems",
+        "",
+        "Regret, or the gap of the pick, divided by that of the best policy or baseline on the problem: the geometric "
+        "mean over the problems that a policy played. The best of many means is too good by chance, so that ratios are "
+        "a little too high, the more so with few runs.",
+    ]
+    for what, title in WHAT.items():
+        lines += ["", f"### {title}, relative to the best", "", *_summary(table, what)]
+    for fact in table.facts:
+        lines += ["", f"## {fact.problem}", "", *_problem(table, fact)]
+    return "\n".join(lines) + "\n"
+
+
+def _head(first: str, table: RealTable) -> Iterator[str]:
+    yield f"| {first} | {' | '.join(f'T = {budget:,}' for budget in table.budgets)} |"
+    yield f"| --- |{' ---: |' * len(table.budgets)}"
+
+
+def _summary(table: RealTable, what: str) -> Iterator[str]:
+    yield from _head("policy (problems)", table)
+    rows = table.summary()
+    most = max(row["problems"] for row in rows)
+    least = [min(row[what][at] or 1e300 for row in rows if row["problems"] == most) for at in range(len(table.budgets))]
+    for row in rows:
+        shown = [
+            ""
+            if each is None
+            else f"{'**' if each == best and row['problems'] == most else ''}{each:.2f}"
+            f"{'**' if each == best and row['problems'] == most else ''}"
+            for each, best in zip(row[what], least, strict=True)
+        ]
+        yield f"| `{row['policy']}` ({row['problems']}) | {' | '.join(shown)} |"
+
+
+def _problem(table: RealTable, fact: Facts) -> Iterator[str]:
+    described = real_named(fact.problem)
+    yield f"{described.description} N = {fact.n_arms}, K = {fact.k}. Data: {described.data}"
+    yield ""
+    yield (
+        f"Optimum {fact.optimum:.4f} ({fact.effort}); a random subset loses {fact.random_gap:.4f} on average. "
+        + " ".join(f"{name[0].upper()}{name[1:]}: gap {gap:.4f}." for name, gap in fact.rules.items())
+    )
+    for what, title in WHAT.items():
+        yield ""
+        yield from _head(title, table)
+        for policy in table.policies(fact.problem):
+            cells = [table.cell(fact.problem, policy, budget) for budget in table.budgets]
+            kind = next(cell.kind for cell in cells if cell is not None)
+            note = "" if kind == "policy" else f" ({kind})"
+            yield f"| `{policy}`{note} | {' | '.join(shown(cell, what) for cell in cells)} |"
+
+
+def shown(cell: RealCell | None, what: str) -> str:
+    """Return a mean with its error, in the digits that it deserves."""
+    if cell is None:
+        return ""
+    value, error = (cell.regret, cell.regret_error) if what == "regret" else (cell.gap, cell.gap_error)
+    digits = (0 if value >= 100 else 1) if what == "regret" else 4
+    return f"{value:,.{digits}f} ± {error:,.{digits}f}"
