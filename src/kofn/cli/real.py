@@ -26,7 +26,11 @@ if TYPE_CHECKING:
     help="Only this policy or baseline, or the policies that a Python file registers; repeatable.",
 )
 @click.option(
-    "--budget", "budgets", type=HORIZON, multiple=True, help="Plays of each run; repeatable. Default: 100 to 1e4."
+    "--budget",
+    "budgets",
+    type=HORIZON,
+    multiple=True,
+    help="Plays of each run; repeatable. Default: 100 to 10,000.",
 )
 @click.option("--runs", type=Count(), default=10, show_default=True, help="Runs of each policy, problem and budget.")
 @click.option(

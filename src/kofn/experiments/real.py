@@ -19,8 +19,8 @@ from kofn.backends import Backend, Progress, check_backend, compute_unordered, o
 from kofn.core import BadInput, KofnError, whole
 from kofn.core.checks import check_horizon
 from kofn.curves import Curve, half_width
-from kofn.experiments.baselines import BASELINES, baseline
 from kofn.experiments.archive import RunArchive, as_archive
+from kofn.experiments.baselines import BASELINES, baseline
 from kofn.experiments.competitors import Competitor, Entry, Policies, Trial, competitors_for
 from kofn.experiments.settings import REAL_SETTINGS, RealSetting
 from kofn.experiments.suite import FLOOR_AND_CEILING, too_long
@@ -129,9 +129,7 @@ class RealTable:
         for name in self.policies():
             if any(name in each for each in by_budget["regret"]):
                 played = max(each[name][1] for each in by_budget["regret"] if name in each)
-                values = {
-                    what: [each[name][0] if name in each else None for each in of] for what, of in by_budget.items()
-                }
+                values = {what: [each.get(name, (None,))[0] for each in of] for what, of in by_budget.items()}
                 rows.append({"policy": name, "problems": played, **values})
         return sorted(rows, key=lambda row: (-row["problems"], np.prod([each or 1.0 for each in row["regret"]])))
 
@@ -174,8 +172,8 @@ def run_real(
 
     `policies` are names or a mapping, as for `compare`; names of baselines are accepted too. Default: all policies and
     baselines that can play. `problems` are names of `kofn.problems.real.REAL`; default: all whose data is installed.
-    A policy that would take more than `seconds` for its runs at one budget of one problem makes fewer, at least two. With
-    an `archive`, a folder, each run is written when it is done and is not repeated.
+    A policy that would take more than `seconds` for its runs at one budget of one problem makes fewer, at least two.
+    With an `archive`, a folder, each run is written when it is done and is not repeated.
 
     >>> table = run_real(["thompson", "uniform"], ["influence-karate"], budgets=[100, 300], runs=2, workers=1)
     >>> [(row["policy"], row["problems"]) for row in table.summary()]
@@ -255,12 +253,11 @@ def _play_all(
     found = [archive.read(task.entry.key) if archive else {} for task in tasks]
 
     def play(limits: list[int]) -> None:
-        missing = [
-            (index, run) for index, limit in enumerate(limits) for run in range(limit) if run not in found[index]
-        ]
+        wanted = [(index, run) for index, limit in enumerate(limits) for run in range(limit)]
+        missing = [(index, run) for index, run in wanted if run not in found[index]]
         of = sum(limits) if max(limits) > 1 else len(tasks) * runs
         calls = [(tasks[index].entry.competitor, run) for index, run in missing]
-        done = sum(limits) - len(missing)
+        done = len(wanted) - len(missing)
         for number, trial in compute_unordered(measure, calls, backend=backend, workers=workers):
             index, run = missing[number]
             found[index][run] = trial

@@ -150,8 +150,8 @@ _ALL = (
         "sensors",
         92,
         5,
-        "Put 5 sensors at 92 junctions of a water network. 1 if one of them detects a random contamination (of 92 x 24: "
-        "a junction and a full hour) within 6 hours, by travel times from EPANET's flows.",
+        "Put 5 sensors at 92 junctions of a water network. 1 if one of them detects a random contamination within 6 "
+        "hours (of 92 x 24: a junction and a full hour), by travel times from EPANET's flows.",
         "Net3, an example network of EPANET (US EPA), in wntr (BSD).",
         "wntr",
         partial(sensors.sensors, 5),
@@ -206,7 +206,7 @@ def _in_order(name: str) -> AbstractProblem:
     problem = described.make()
     if (problem.n_arms, problem.k) != (described.n_arms, described.k):
         raise BadInput(
-            f"the data of {name} gives N = {problem.n_arms}, and kofn expects {described.n_arms}: install the version of "
-            f"{described.package} that kofn's constraints.txt names"
+            f"the data of {name} gives N = {problem.n_arms}, and kofn expects {described.n_arms}: "
+            f"install the version of {described.package} that kofn's constraints.txt names"
         )
     return problem

@@ -40,7 +40,6 @@ def data_file(package: str, *parts: str) -> Path:
         raise missing(package)
     path = Path(spec.origin).parent.joinpath(*parts)
     if not path.is_file():
-        raise BadInput(
-            f"{package} has no file {'/'.join(parts)}: install the version that kofn's constraints.txt names"
-        )
+        what = "/".join(parts)
+        raise BadInput(f"{package} has no file {what}: install the version that kofn's constraints.txt names")
     return path

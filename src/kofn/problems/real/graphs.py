@@ -109,7 +109,7 @@ def influence(graph: Edges, n_arms: int, k: int, probability: float) -> LiveEdge
     """Return the problem of K seeds among the `n_arms` nodes with the most neighbours."""
     rng, nodes = np.random.default_rng(_SEED), len(graph.names)
     chosen = candidates(graph, n_arms)
-    label, size = np.empty((n_arms, SAMPLES), np.int32), np.empty((n_arms, SAMPLES), np.float32)
+    label, size = np.empty((n_arms, SAMPLES), np.int32), np.empty((n_arms, SAMPLES))
     for sample in range(SAMPLES):
         live = rng.random(len(graph.source)) < probability
         ones = np.ones(int(live.sum()), bool)

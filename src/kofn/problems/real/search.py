@@ -114,9 +114,10 @@ def cover(hits: NDArray[np.bool_], k: int) -> Search:
         constraints=[LinearConstraint(covers, 0, np.inf), LinearConstraint(size, k, k)],
         options={"time_limit": SECONDS, "mip_rel_gap": 0.0},
     )
+    assert found.x is not None, found.message  # a choice exists, and HiGHS finds one at once
     best = tuple(np.sort(np.argsort(-found.x[:n], kind="stable")[:k]).tolist())
     value = float(hits[list(best)].any(axis=0).mean())
-    bound = -float(found.mip_dual_bound)
+    bound = -float(found.mip_dual_bound or 0.0)
     proven = bound <= value + (1 - 1e-6) / hits.shape[1]  # values are multiples of 1 / contexts
     effort = "integer program (HiGHS), optimal" if proven else f"integer program (HiGHS), upper bound {bound:.4f}"
     return Search(best, value, proven, effort)

@@ -34,7 +34,8 @@ class Portfolio(TableProblem):
         """Return the scaled utility of each row in each period."""
         gain = self._returns[subsets].mean(axis=1)
         low, high = RANGE
-        return np.clip((gain - AVERSION / 2 * gain**2 - low) / (high - low), 0.0, 1.0)
+        utility = np.clip((gain - AVERSION / 2 * gain**2 - low) / (high - low), 0.0, 1.0)
+        return np.asarray(utility)
 
 
 def stocks(k: int) -> Portfolio:

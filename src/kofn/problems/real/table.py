@@ -6,6 +6,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,7 +48,7 @@ class TableProblem(AbstractProblem):
         super().__init__(len(self.arms), k, fewer=True)
 
     @abstractmethod
-    def outcomes(self, subsets: IntArray) -> NDArray[np.generic]:
+    def outcomes(self, subsets: IntArray) -> NDArray[Any]:
         """Return the reward of each row in each context, in [0, 1]; arm N is an empty place."""
 
     def means(self, subsets: IntArray) -> FloatArray:
@@ -73,7 +74,7 @@ class TableProblem(AbstractProblem):
 
     @cached_property
     def references(self) -> dict[str, Subset]:
-        """Subsets that people would choose without plays: by a rule of the field, or greedily if they knew all values."""
+        """Subsets that people choose without plays: by a rule of the field, or greedily if they knew all values."""
         value = self._table.value
         return {
             **self._domain,
@@ -102,26 +103,15 @@ class Table:
     def __init__(self, problem: TableProblem) -> None:
         self._problem = problem
         self._values: dict[bytes, float] = {}
-        self._outcomes: dict[bytes, FloatArray] = {}
+        self._outcomes: dict[bytes, NDArray[np.float32]] = {}
 
     def value(self, subsets: IntArray) -> FloatArray:
         """Return the mean outcome of each row."""
         keys = _keys(subsets)
-        known = self._values
-        new = [row for row, key in enumerate(keys) if key not in known]
-        if not new:
-            return np.array([known[key] for key in keys])
-        rows = np.array(new)
-        means = in_blocks(self._problem.means, subsets[rows], self._problem.width)
-        if len(new) == len(keys):
-            values = means
-        else:
-            values = np.array([known.get(key, 0.0) for key in keys])
-            values[rows] = means
-        if len(known) + len(new) > MOST_VALUES:
-            known.clear()
-        known.update(zip((keys[row] for row in new), means.tolist(), strict=True))
-        return np.asarray(values, float)
+        if new := [row for row, key in enumerate(keys) if key not in self._values]:
+            means = in_blocks(self._problem.means, subsets[new], self._problem.width)
+            self._keep([keys[row] for row in new], keys, means)
+        return np.array([self._values[key] for key in keys])
 
     def play(self, subsets: IntArray, times: NDArray[np.int64], rng: np.random.Generator) -> Sums:
         """Draw a context for each play; if rewards are 0 or 1, draw the number of ones."""
@@ -135,19 +125,24 @@ class Table:
 
         return sum_drawn_plays(draw, np.arange(len(subsets))[:, None], times, PLAYS)
 
-    def _rows(self, subsets: IntArray) -> FloatArray:
+    def _rows(self, subsets: IntArray) -> NDArray[np.float32]:
         """Return the outcomes of each row, and keep their means."""
         keys = _keys(subsets)
-        new = [row for row, key in enumerate(keys) if key not in self._outcomes]
-        if new:
-            computed = in_blocks(
-                lambda each: self._problem.outcomes(each).astype(np.float32), subsets[new], self._problem.width
-            )
-            if (len(self._outcomes) + len(new)) * self._problem.contexts > MOST_OUTCOMES:
-                self._outcomes = {key: self._outcomes[key] for key in keys if key in self._outcomes}
-            for row, outcomes in zip(new, computed, strict=True):
-                self._outcomes[keys[row]] = outcomes
-        return np.array([self._outcomes[key] for key in keys])
+        kept = self._outcomes
+        if new := [row for row, key in enumerate(keys) if key not in kept]:
+            if (len(kept) + len(new)) * self._problem.contexts > MOST_OUTCOMES:
+                self._outcomes = kept = {key: kept[key] for key in keys if key in kept}
+            computed = in_blocks(self._problem.outcomes, subsets[new], self._problem.width)
+            names = [keys[row] for row in new]
+            kept.update(zip(names, computed.astype(np.float32), strict=True))
+            self._keep(names, keys, computed.mean(axis=1))
+        return np.array([kept[key] for key in keys])
+
+    def _keep(self, names: list[bytes], used: list[bytes], means: FloatArray) -> None:
+        """Keep new values; if they are too many, forget all others that are not in use."""
+        if len(self._values) + len(names) > MOST_VALUES:
+            self._values = {key: self._values[key] for key in used if key in self._values}
+        self._values.update(zip(names, means.tolist(), strict=True))
 
 
 def _keys(subsets: IntArray) -> list[bytes]:
