@@ -28,7 +28,7 @@ from kofn.policies.registry import POLICIES
 from kofn.problems import AbstractProblem
 from kofn.problems.real import load
 
-__all__ = ["BUDGETS", "RealCell", "RealTable", "run_real"]
+__all__ = ["RealCell", "RealTable", "run_real"]
 
 BUDGETS = (100, 300, 1_000, 3_000, 10_000)
 """Plays at which policies are compared."""

@@ -42,7 +42,7 @@ class Discriminant(TableProblem):
             groups = [x[train][y[train] == label] for label in (0, 1)]
             means = [group.mean(axis=0) for group in groups]
             inside = np.concatenate([group - mean for group, mean in zip(groups, means, strict=True)])
-            self._covariance[split] = inside.T @ inside / (len(train) - 2)
+            self._covariance[split] = inside.T @ inside / len(train)
             self._difference[split], self._middle[split] = means[1] - means[0], (means[0] + means[1]) / 2
             self._log_odds[split] = np.log(len(groups[1]) / len(groups[0]))
             self._x[split], self._y[split] = x[test], y[test] == 1

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy import sparse
-from scipy.sparse.csgraph import connected_components
 
 from kofn.core import FloatArray, IntArray, Subset
 from kofn.problems.applications.graph import Graph
@@ -107,6 +105,9 @@ def candidates(graph: Edges, n_arms: int) -> IntArray:
 
 def influence(graph: Edges, n_arms: int, k: int, probability: float) -> LiveEdges:
     """Return the problem of K seeds among the `n_arms` nodes with the most neighbours."""
+    from scipy import sparse  # imported here, so that naming a problem is fast
+    from scipy.sparse.csgraph import connected_components
+
     rng, nodes = np.random.default_rng(_SEED), len(graph.names)
     chosen = candidates(graph, n_arms)
     label, size = np.empty((n_arms, SAMPLES), np.int32), np.empty((n_arms, SAMPLES))
