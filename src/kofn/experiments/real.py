@@ -205,7 +205,11 @@ def run_real(
 def _settings(problems: Sequence[str] | None) -> tuple[list[RealSetting], dict[str, str]]:
     """Return the problems to play and, for those whose data is not installed, the reasons; a named one must be."""
     if problems:
-        return [RealSetting.named(name) for name in dict.fromkeys(problems)], {}
+        named = [RealSetting.named(name) for name in dict.fromkeys(problems)]
+        for setting in named:
+            if why := setting.described.missing():
+                raise why
+        return named, {}
     missing = {setting.which: setting.described.missing() for setting in REAL_SETTINGS}
     found = [setting for setting in REAL_SETTINGS if missing[setting.which] is None]
     return found, {which: str(why) for which, why in missing.items() if why is not None}
