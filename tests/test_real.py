@@ -168,7 +168,7 @@ def made_table() -> RealTable:
     """Two problems, two policies and a reference, one budget: ratios that can be computed by hand."""
 
     def cell(problem: str, policy: str, regret: float, gap: float, kind: str = "policy") -> RealCell:
-        return RealCell(problem, policy, kind, 100, 3, regret, 0.5, gap, 0.01, 0.1)
+        return RealCell(problem, policy, kind, 100, (regret - 1, regret, regret + 1), (gap,) * 3, 0.1)
 
     rows = (
         cell("films", "thompson", 20.0, 0.10),
@@ -185,17 +185,28 @@ def test_ratios_are_geometric_means_over_problems() -> None:
     table = made_table()
     regrets, gaps = table.ratios("regret", 100), table.ratios("gap", 100)
     assert [*regrets] == [*gaps] == ["thompson", "greedy"]
-    assert [*regrets["thompson"], *regrets["greedy"]] == pytest.approx([2**0.5, 2, 2**0.5, 2])
+    assert [*regrets["thompson"], *regrets["greedy"]] == pytest.approx([2**0.5, 2, 2**0.5, 2])  # both halves agree
     # In stocks, the gap of 0 counts as 1 % of 0.2, and 0.008 is 4 times that.
     assert [*gaps["thompson"], *gaps["greedy"]] == pytest.approx([2**0.5, 2, 2.0, 2])
     assert {row["policy"] for row in table.summary()} == {"thompson", "greedy"}
+
+
+def test_the_best_policy_is_not_measured_by_the_runs_that_chose_it() -> None:
+    lucky, steady = np.array([0.0, 8.0, 0.0, 8.0]), np.array([5.0, 5.0, 5.0, 5.0])
+    assert real._best_without_luck([lucky, steady]) == (8.0 + 5.0) / 2  # the even runs choose `lucky`, the odd ones not
+    assert real._best_without_luck([np.array([3.0]), np.array([2.0])]) == 2.0  # one run cannot be divided
+    # 200 tables of 30 equal policies: the best has no advantage (5 standard errors, 6e-7), its own mean would have.
+    noise = np.random.default_rng(1).normal(1.0, 0.2, (200, 30, 10))
+    found = np.array([real._best_without_luck(list(each)) for each in noise])
+    assert abs(found.mean() - 1.0) < 5 * found.std() / 200**0.5
+    assert noise.mean(axis=2).min(axis=1).mean() < 0.9
 
 
 def test_the_page_has_every_problem_and_every_policy() -> None:
     page = as_markdown(made_table(), "kofn real --runs 3")
     assert "Made by `kofn real --runs 3`." in page
     assert "| `thompson` (2) | **1.41** |" in page
-    assert "| `greedy` (baseline) | 10.0 ± 0.5 |" in page
+    assert "| `greedy` (baseline) | 10.0 ± 2.5 |" in page
     assert "Optimum 0.9000 (all tried); a random subset loses 0.2000 on average. Most rated: gap 0.1000." in page
     assert page.count("\n## ") == 3
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from kofn.curves import *  # noqa: F403
     from kofn.experiments.ahead import *  # noqa: F403
     from kofn.experiments.compare import *  # noqa: F403
+    from kofn.experiments.real import *  # noqa: F403
     from kofn.logs.replay import *  # noqa: F403
     from kofn.policies import *  # noqa: F403
     from kofn.problems import ArctanExponential as ArctanExponential
@@ -32,7 +33,16 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-_MODULES = ("core", "policies", "curves", "simulation", "logs.replay", "experiments.compare", "experiments.ahead")
+_MODULES = (
+    "core",
+    "policies",
+    "curves",
+    "simulation",
+    "logs.replay",
+    "experiments.compare",
+    "experiments.ahead",
+    "experiments.real",
+)
 _PROBLEMS = ("ArctanExponential", "Bernoulli", "Beta", "Empirical", "Problem")
 _NAMESPACES = ("evidence", "logs", "problems", "rewards", "theory")
 _OPTIONAL = {  # available if the library that it needs is installed

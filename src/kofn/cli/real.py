@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @click.option(
     "--seconds",
     type=click.FloatRange(min=0),
-    help="Most seconds for these runs, by the time of the first: a slow policy makes fewer, at least 2. Default: 30.",
+    help="Most seconds for these runs, by the time of the first: a slow policy makes fewer, at least 2. Default: 10.",
 )
 @SEED
 @BACKEND

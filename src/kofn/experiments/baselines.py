@@ -1,4 +1,4 @@
-"""What people do today: search with repeated evaluations, then keep the best. Each spends all of its plays on it.
+"""Common practice: search with repeated evaluations, then keep the best. Each spends all of its plays on the search.
 
 They are ordinary policies that are compared with the others on real problems, but not offered by name. Greedy forward
 selection with m evaluations per candidate is what ETCG does, so `greedy` is ETCG with the m that uses up the horizon.

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from kofn.backends import Backend, Progress, check_backend, compute_unordered, open_backend
-from kofn.core import BadInput, KofnError, whole
+from kofn.core import BadInput, FloatArray, KofnError, whole
 from kofn.core.checks import check_horizon
 from kofn.curves import Curve, half_width
 from kofn.experiments.archive import RunArchive, as_archive
@@ -32,33 +32,66 @@ __all__ = ["RealCell", "RealTable", "run_real"]
 
 BUDGETS = (100, 300, 1_000, 3_000, 10_000)
 """Plays at which policies are compared."""
-SECONDS = 30.0
+SECONDS = 10.0
 """Most seconds for the runs of one policy at one budget of one problem, estimated from its first run."""
 LEAST_RUNS = 2
 """Runs that also a slow policy makes."""
 FLOOR = 0.01
 """Gaps of picks below this fraction of the gap of random subsets count as equal to it in ratios: they are near 0."""
 RANDOM_SUBSETS = 2_000
+MEASURES: tuple[Literal["regret", "gap"], ...] = ("regret", "gap")
 
 
 @dataclass(frozen=True)
 class RealCell:
-    """One policy on one problem at one budget: means over the runs, with half the width of their 95 % intervals.
+    """One policy on one problem at one budget: the regret of each run, and what a play of each run's pick loses.
 
     `kind` is "policy", "baseline" (a search that people use today) or "reference" (not ranked: `uniform`, `oracle`, and
-    policies that see the reward of each arm). `gap` is what a play of the pick loses, in units of the reward.
+    policies that see the reward of each arm). `seconds` is the mean time of a run. `regret_error` and `gap_error` are
+    half the widths of 95 % intervals of the means, `regret` and `gap`.
     """
 
     problem: str
     policy: str
     kind: str
     budget: int
-    runs: int
-    regret: float
-    regret_error: float
-    gap: float
-    gap_error: float
+    regrets: tuple[float, ...]
+    gaps: tuple[float, ...]
     seconds: float
+
+    @property
+    def runs(self) -> int:
+        """The number of runs."""
+        return len(self.regrets)
+
+    @property
+    def regret(self) -> float:
+        """The mean regret."""
+        return float(np.mean(self.regrets))
+
+    @property
+    def regret_error(self) -> float:
+        """Half the width of the 95 % interval of the mean regret (Student's t)."""
+        return _half_width(self.regrets)
+
+    @property
+    def gap(self) -> float:
+        """The mean gap of the pick."""
+        return float(np.mean(self.gaps))
+
+    @property
+    def gap_error(self) -> float:
+        """Half the width of the 95 % interval of the mean gap."""
+        return _half_width(self.gaps)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, ready for JSON, with means and errors."""
+        means = {name: getattr(self, name) for name in ("runs", "regret", "regret_error", "gap", "gap_error")}
+        return {**asdict(self), **means}
+
+
+def _half_width(values: tuple[float, ...]) -> float:
+    return float(half_width(np.array(values)[:, None], 0.95)[0])
 
 
 @dataclass(frozen=True)
@@ -107,31 +140,37 @@ class RealTable:
         here = [cell for cell in self.cells if cell.problem == problem and cell.budget == last]
         return [cell.policy for cell in sorted(here, key=lambda cell: cell.regret)]
 
-    def ratios(self, what: str, budget: int) -> dict[str, tuple[float, int]]:
-        """Return, for each ranked policy, its `what` ("regret" or "gap") relative to the best policy on the problem:
-        the geometric mean over the problems that it played, and their number."""
+    def ratios(self, what: Literal["regret", "gap"], budget: int) -> dict[str, tuple[float, int]]:
+        """Return, for each ranked policy, its regret or gap relative to that of the best policy on the problem: the
+        geometric mean over the problems that it played, and their number.
+
+        The best of many means is too good by chance. So the best policy is chosen by the even runs and measured by the
+        odd ones, and vice versa. It may then be beaten: ratios below 1 are possible.
+        """
         logs: dict[str, list[float]] = {}
         for fact in self.facts:
             least = FLOOR * fact.random_gap * (budget if what == "regret" else 1)
             here = {
-                cell.policy: max(least, getattr(cell, what))
+                cell.policy: np.array(cell.regrets if what == "regret" else cell.gaps)
                 for cell in self.cells
                 if cell.problem == fact.problem and cell.budget == budget and cell.kind != "reference"
             }
-            for name, value in here.items():
-                logs.setdefault(name, []).append(math.log(value / min(here.values())))
+            best = max(least, _best_without_luck(list(here.values())))
+            for name, values in here.items():
+                logs.setdefault(name, []).append(math.log(max(least, float(values.mean())) / best))
         return {name: (math.exp(float(np.mean(each))), len(each)) for name, each in logs.items()}
 
     def summary(self) -> list[dict[str, Any]]:
         """Return a row per ranked policy: its ratios of regret and of the gap of the pick, by budget."""
-        by_budget = {what: [self.ratios(what, budget) for budget in self.budgets] for what in ("regret", "gap")}
-        rows = []
+        ratios = {what: [self.ratios(what, budget) for budget in self.budgets] for what in MEASURES}
+        rows: list[dict[str, Any]] = []
         for name in self.policies():
-            if any(name in each for each in by_budget["regret"]):
-                played = max(each[name][1] for each in by_budget["regret"] if name in each)
-                values = {what: [each.get(name, (None,))[0] for each in of] for what, of in by_budget.items()}
-                rows.append({"policy": name, "problems": played, **values})
-        return sorted(rows, key=lambda row: (-row["problems"], np.prod([each or 1.0 for each in row["regret"]])))
+            played = max((each[name][1] for each in ratios["regret"] if name in each), default=0)
+            row: dict[str, Any] = {"policy": name, "problems": played}
+            for what, by_budget in ratios.items():
+                row[what] = [each[name][0] if name in each else None for each in by_budget]
+            rows += [row] if played else []  # references are not ranked
+        return sorted(rows, key=lambda row: (-row["problems"], math.prod(each or 1.0 for each in row["regret"])))
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values, ready for JSON."""
@@ -140,7 +179,7 @@ class RealTable:
             "seed": self.seed,
             "budgets": list(self.budgets),
             "problems": [asdict(fact) for fact in self.facts],
-            "cells": [asdict(cell) for cell in self.cells],
+            "cells": [cell.to_dict() for cell in self.cells],
             "summary": self.summary(),
             "skipped": self.skipped,
         }
@@ -257,11 +296,11 @@ def _play_all(
     found = [archive.read(task.entry.key) if archive else {} for task in tasks]
 
     def play(limits: list[int]) -> None:
-        wanted = [(index, run) for index, limit in enumerate(limits) for run in range(limit)]
-        missing = [(index, run) for index, run in wanted if run not in found[index]]
+        planned = [(index, run) for index, limit in enumerate(limits) for run in range(limit)]
+        missing = [(index, run) for index, run in planned if run not in found[index]]
         of = sum(limits) if max(limits) > 1 else len(tasks) * runs
         calls = [(tasks[index].entry.competitor, run) for index, run in missing]
-        done = len(wanted) - len(missing)
+        done = len(planned) - len(missing)
         for number, trial in compute_unordered(measure, calls, backend=backend, workers=workers):
             index, run = missing[number]
             found[index][run] = trial
@@ -285,12 +324,24 @@ def measure(competitor: Competitor, run: int) -> Trial:
 
 
 def _cell(task: _Task, trials: list[Trial]) -> RealCell:
-    values = np.array([(trial.run.regret, trial.final_gap or 0.0, trial.seconds) for trial in trials])
-    regret, gap, seconds = values.mean(axis=0).tolist()
-    error = half_width(values, 0.95).tolist()
     of = task.entry.competitor
-    sums = {"regret": regret, "regret_error": error[0], "gap": gap, "gap_error": error[1], "seconds": seconds}
-    return RealCell(task.problem, of.label, task.kind, of.horizon, len(trials), **sums)
+    return RealCell(
+        problem=task.problem,
+        policy=of.label,
+        kind=task.kind,
+        budget=of.horizon,
+        regrets=tuple(trial.run.regret for trial in trials),
+        gaps=tuple(trial.final_gap or 0.0 for trial in trials),
+        seconds=float(np.mean([trial.seconds for trial in trials])),
+    )
+
+
+def _best_without_luck(runs: list[FloatArray]) -> float:
+    """Return the mean of the best row: chosen by the even columns, measured by the odd ones, and vice versa."""
+    if min(map(len, runs)) < 2:
+        return min(float(each.mean()) for each in runs)
+    halves = [[float(each[half::2].mean()) for each in runs] for half in (0, 1)]
+    return sum(halves[1 - half][int(np.argmin(halves[half]))] for half in (0, 1)) / 2
 
 
 def facts(setting: RealSetting) -> Facts:

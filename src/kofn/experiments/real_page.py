@@ -25,8 +25,9 @@ def as_markdown(table: RealTable, command: str) -> str:
         "## Over all problems",
         "",
         "Regret, or the gap of the pick, divided by that of the best policy or baseline on the problem: the geometric "
-        "mean over the problems that a policy played. The best of many means is too good by chance, so that ratios are "
-        "a little too high, the more so with few runs.",
+        "mean over the problems that a policy played. The best of many means is too good by chance, so the best is "
+        "chosen by the even runs and measured by the odd ones, and vice versa; ratios below 1 are possible. Gaps below "
+        "1 % of those of random subsets count as 1 %.",
     ]
     for what, title in WHAT.items():
         lines += ["", f"### {title}, relative to the best", "", *_summary(table, what)]

@@ -15,8 +15,8 @@ from kofn.problems.expectation import best_subset
 MOST_TRIED = 30_000
 """Subsets up to which all of them are tried. A higher limit proves more and takes longer at first use."""
 MOST_STARTS, REACHED = 200, 5
-"""A swap search starts at random subsets until so many starts have REACHED the best value, or after MOST_STARTS. Higher
-numbers make a missed optimum less likely and take longer at first use."""
+"""A swap search starts at random subsets until REACHED starts have ended in the best value, but at most MOST_STARTS
+times. Higher numbers make a missed optimum less likely and take longer at first use."""
 SECONDS = 20.0
 """Most seconds of the integer program. If it is not done then, its upper bound is reported instead of a proof."""
 _SEED = 17
