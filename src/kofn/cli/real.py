@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import runpy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -162,13 +162,12 @@ def _problem_table(result: RealTable, problem: str, what: str) -> Table:
 
 
 def _summary_table(result: RealTable, what: str) -> Table:
-    from kofn.experiments.real_page import WHAT
+    from kofn.experiments.real_page import WHAT, ratio
 
     title = f"{WHAT[what]} relative to the best on each problem, geometric mean"
     table = new_table(title, "policy", "problems", *_budgets(result))
     for row in result.summary():
-        ratios: list[Any] = row[what]
-        table.add_row(row["policy"], str(row["problems"]), *("" if each is None else f"{each:.2f}" for each in ratios))
+        table.add_row(row["policy"], str(row["problems"]), *map(ratio, row[what]))
     return table
 
 
@@ -177,4 +176,8 @@ def _budgets(result: RealTable) -> list[str]:
 
 
 def _skipped(result: RealTable) -> list[str]:
-    return [f"skipped: {name}: {why}" for name, why in result.skipped.items()]
+    """Return a line for each reason, with what it applies to."""
+    by_reason: dict[str, list[str]] = {}
+    for name, why in result.skipped.items():
+        by_reason.setdefault(why, []).append(name)
+    return [f"skipped: {', '.join(names)}: {why}" for why, names in by_reason.items()]

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -39,7 +39,8 @@ LEAST_RUNS = 2
 FLOOR = 0.01
 """Gaps of picks below this fraction of the gap of random subsets count as equal to it in ratios: they are near 0."""
 RANDOM_SUBSETS = 2_000
-MEASURES: tuple[Literal["regret", "gap"], ...] = ("regret", "gap")
+Measure: TypeAlias = Literal["regret", "gap"]
+MEASURES: tuple[Measure, ...] = ("regret", "gap")
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,19 @@ def _half_width(values: tuple[float, ...]) -> float:
     return float(half_width(np.array(values)[:, None], 0.95)[0])
 
 
+class Ratio(NamedTuple):
+    """A mean relative to that of the best policy, which is known up to chance: the ratio is from `low` to `high`.
+
+    `high` divides by the lowest of all means, which is too low by chance, the more so the more policies there are. For
+    `low`, the best policy is chosen by the even runs and measured by the odd ones, and vice versa: that mean is too
+    high, because half of the runs may choose a policy that is not the best. With more runs, both come closer.
+    """
+
+    low: float
+    high: float
+    problems: int
+
+
 @dataclass(frozen=True)
 class Facts:
     """What is known about a problem without plays: the optimum and how it was found, random subsets, and subsets that
@@ -129,8 +143,8 @@ class RealTable:
         return self._at.get((problem, policy, budget))
 
     def policies(self, problem: str | None = None) -> list[str]:
-        """Return the policies that played, on this problem or on any, by regret at the largest budget where it can be
-        compared: the mean rank over problems."""
+        """Return the policies that played, the lowest regret at the largest budget first; without a problem, by their
+        ratios over all problems."""
         last = max(self.budgets)
         ratios = self.ratios("regret", last)
         if problem is None:
@@ -140,14 +154,10 @@ class RealTable:
         here = [cell for cell in self.cells if cell.problem == problem and cell.budget == last]
         return [cell.policy for cell in sorted(here, key=lambda cell: cell.regret)]
 
-    def ratios(self, what: Literal["regret", "gap"], budget: int) -> dict[str, tuple[float, int]]:
+    def ratios(self, what: Measure, budget: int) -> dict[str, Ratio]:
         """Return, for each ranked policy, its regret or gap relative to that of the best policy on the problem: the
-        geometric mean over the problems that it played, and their number.
-
-        The best of many means is too good by chance. So the best policy is chosen by the even runs and measured by the
-        odd ones, and vice versa. It may then be beaten: ratios below 1 are possible.
-        """
-        logs: dict[str, list[float]] = {}
+        geometric mean over the problems that it played."""
+        logs: dict[str, list[tuple[float, float]]] = {}
         for fact in self.facts:
             least = FLOOR * fact.random_gap * (budget if what == "regret" else 1)
             here = {
@@ -155,22 +165,26 @@ class RealTable:
                 for cell in self.cells
                 if cell.problem == fact.problem and cell.budget == budget and cell.kind != "reference"
             }
-            best = max(least, _best_without_luck(list(here.values())))
+            bests = [math.log(max(least, best)) for best in _bests(list(here.values()))]
             for name, values in here.items():
-                logs.setdefault(name, []).append(math.log(max(least, float(values.mean())) / best))
-        return {name: (math.exp(float(np.mean(each))), len(each)) for name, each in logs.items()}
+                mean = math.log(max(least, float(values.mean())))
+                logs.setdefault(name, []).append((mean - bests[1], mean - bests[0]))
+        means = {name: np.exp(np.mean(each, axis=0)).tolist() for name, each in logs.items()}
+        return {name: Ratio(low, high, len(logs[name])) for name, (low, high) in means.items()}
 
     def summary(self) -> list[dict[str, Any]]:
-        """Return a row per ranked policy: its ratios of regret and of the gap of the pick, by budget."""
+        """Return a row per ranked policy: its ratios of regret and of the gap of the pick, [low, high] by budget."""
         ratios = {what: [self.ratios(what, budget) for budget in self.budgets] for what in MEASURES}
         rows: list[dict[str, Any]] = []
         for name in self.policies():
-            played = max((each[name][1] for each in ratios["regret"] if name in each), default=0)
+            played = max((each[name].problems for each in ratios["regret"] if name in each), default=0)
             row: dict[str, Any] = {"policy": name, "problems": played}
             for what, by_budget in ratios.items():
-                row[what] = [each[name][0] if name in each else None for each in by_budget]
+                row[what] = [[each[name].low, each[name].high] if name in each else None for each in by_budget]
             rows += [row] if played else []  # references are not ranked
-        return sorted(rows, key=lambda row: (-row["problems"], math.prod(each or 1.0 for each in row["regret"])))
+        return sorted(
+            rows, key=lambda row: (-row["problems"], math.prod(each[1] if each else 1.0 for each in row["regret"]))
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values, ready for JSON."""
@@ -336,12 +350,13 @@ def _cell(task: _Task, trials: list[Trial]) -> RealCell:
     )
 
 
-def _best_without_luck(runs: list[FloatArray]) -> float:
-    """Return the mean of the best row: chosen by the even columns, measured by the odd ones, and vice versa."""
+def _bests(runs: list[FloatArray]) -> tuple[float, float]:
+    """Return the mean of the best row, too low and too high: see `Ratio`."""
+    lowest = min(float(each.mean()) for each in runs)
     if min(map(len, runs)) < 2:
-        return min(float(each.mean()) for each in runs)
+        return lowest, lowest
     halves = [[float(each[half::2].mean()) for each in runs] for half in (0, 1)]
-    return sum(halves[1 - half][int(np.argmin(halves[half]))] for half in (0, 1)) / 2
+    return lowest, sum(halves[1 - half][int(np.argmin(halves[half]))] for half in (0, 1)) / 2
 
 
 def facts(setting: RealSetting) -> Facts:

@@ -25,9 +25,9 @@ def as_markdown(table: RealTable, command: str) -> str:
         "## Over all problems",
         "",
         "Regret, or the gap of the pick, divided by that of the best policy or baseline on the problem: the geometric "
-        "mean over the problems that a policy played. The best of many means is too good by chance, so the best is "
-        "chosen by the even runs and measured by the odd ones, and vice versa; ratios below 1 are possible. Gaps below "
-        "1 % of those of random subsets count as 1 %.",
+        "mean over the problems that a policy played. Chance makes the lowest of many means too low, so the second "
+        "number is too high. The first is too low: there, the best is chosen by the even runs and measured by the odd "
+        "ones, and vice versa. Gaps below 1 % of those of random subsets count as 1 %.",
     ]
     for what, title in WHAT.items():
         lines += ["", f"### {title}, relative to the best", "", *_summary(table, what)]
@@ -43,18 +43,13 @@ def _head(first: str, table: RealTable) -> Iterator[str]:
 
 def _summary(table: RealTable, what: str) -> Iterator[str]:
     yield from _head("policy (problems)", table)
-    rows = table.summary()
-    most = max(row["problems"] for row in rows)
-    least = [min(row[what][at] or 1e300 for row in rows if row["problems"] == most) for at in range(len(table.budgets))]
-    for row in rows:
-        shown = [
-            ""
-            if each is None
-            else f"{'**' if each == best and row['problems'] == most else ''}{each:.2f}"
-            f"{'**' if each == best and row['problems'] == most else ''}"
-            for each, best in zip(row[what], least, strict=True)
-        ]
-        yield f"| `{row['policy']}` ({row['problems']}) | {' | '.join(shown)} |"
+    for row in table.summary():
+        yield f"| `{row['policy']}` ({row['problems']}) | {' | '.join(map(ratio, row[what]))} |"
+
+
+def ratio(each: list[float] | None) -> str:
+    """Return the limits of a ratio; nothing if the policy did not play."""
+    return "" if each is None else f"{each[0]:.2f} to {each[1]:.2f}"
 
 
 def _problem(table: RealTable, fact: Facts) -> Iterator[str]:

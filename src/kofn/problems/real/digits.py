@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -76,7 +77,9 @@ def ensemble(n_arms: int, k: int) -> Vote:
         name, make = kinds[arm % len(kinds)]
         rows = rng.choice(training, TRAINING_ROWS, replace=False)
         pixels = rng.choice(x.shape[1], PIXELS, replace=False)
-        predictions[arm] = make().fit(x[rows][:, pixels], y[rows]).predict(x[queries][:, pixels])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # some pixels do not vary within a class
+            predictions[arm] = make().fit(x[rows][:, pixels], y[rows]).predict(x[queries][:, pixels])
         names.append(f"{name} {arm // len(kinds) + 1}")
     return Vote(names, predictions, y[queries], k)
 
