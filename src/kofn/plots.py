@@ -201,7 +201,7 @@ def draw_real(table: RealTable) -> Figure:
     columns = min(4, len(problems))
     rows = math.ceil(len(problems) / columns)
     figure = Figure(figsize=(4.0 * columns, 3.0 * rows + 1.2), layout="constrained")
-    figure.suptitle(f"Regret relative to random subsets, mean of {table.runs} runs; dashed: searches of today")
+    figure.suptitle(f"Regret relative to random subsets, mean of {table.runs} runs; dashed: common searches")
     axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
     order = [row["policy"] for row in table.summary()]
     for fact, ax in zip(table.facts, axes, strict=False):
@@ -216,6 +216,7 @@ def draw_real(table: RealTable) -> Figure:
                 ax.plot(*zip(*points, strict=True), style, color=colour, lw=width, label=label)
         _axes(ax, fact.problem)
         ax.set(xscale="log", ylabel="", ylim=(0, 1.3))
+        ax.yaxis.set_major_formatter("{x:.1f}")
     for ax in axes[len(problems) :]:
         ax.set_axis_off()
     handles: dict[str, Any] = {}

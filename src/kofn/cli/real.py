@@ -103,7 +103,9 @@ def real(
 
         page.parent.mkdir(parents=True, exist_ok=True)
         words = ["kofn real", *(f"--problem {each}" for each in problems), *(f"--policy {each}" for each in policies)]
-        words += [*(f"--budget {each}" for each in budgets), f"--runs {runs} --seed {seed} --page {page}"]
+        words += [*(f"--budget {each}" for each in budgets), f"--runs {runs} --seed {seed}"]
+        words += [] if seconds is None else [f"--seconds {seconds:g}"]
+        words += [f"--page {page}"]
         page.write_text(as_markdown(result, " ".join(words)))
         click.echo(f"wrote {page}", err=True)
     if as_json:
