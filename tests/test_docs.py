@@ -32,16 +32,17 @@ PUBLIC = {
         Alarm ArctanExponential AsyncClient BadBackend BadInput BadRecord BadReward BadScore BadTally Band
         Bernoulli Beta Campaign CampaignError CampaignExists Choice Client Comparison Conflict Curve Empirical
         Evaluation Insight KofnError MissingExtra NoSuchCampaign NotAllowed NotRunning Outlook Plan Policy
-        Problem ProblemWarning Replayed RewardsRefused Run ShortHorizonWarning Standing StoreError Tally
-        ThinLogWarning TooManySubsets UnknownDecision Unreachable __version__ choose choose_async compare
-        evidence logs make_policy plan_ahead policy_named problems register replay restore rewards run_seeds
-        save simulate simulate_many theory
+        Problem ProblemWarning RealCell RealTable Replayed RewardsRefused Run ShortHorizonWarning Standing
+        StoreError Tally ThinLogWarning TooManySubsets UnknownDecision Unreachable __version__ choose
+        choose_async compare evidence logs make_policy plan_ahead policy_named problems register replay restore
+        rewards run_real run_seeds save simulate simulate_many theory
     """,
     "kofn.evidence": "Lift Look MeanEstimate SampleRatio Stop Sums lift sample_ratio",
     "kofn.problems": """
         AbstractProblem ArctanExponential Arms Bernoulli Beta Check Correlated Empirical Finding Graph Influence
         Interactions Lognormal Pareto Problem Recommendations storage
     """,
+    "kofn.problems.real": "Coverage REAL RealProblem TableProblem load",
     "kofn.logs": "AnytimeEstimate Estimate Evaluation Log LoggedProblem Replayed evaluate evaluate_all replay",
     "kofn.rewards": "Reward as_reward by_name cross_selling maximum mean minimum threshold total utility",
     "kofn.sklearn": "EnsembleSelector SubsetSelector",

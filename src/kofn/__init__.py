@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kofn.curves import *  # noqa: F403
     from kofn.experiments.ahead import *  # noqa: F403
     from kofn.experiments.compare import *  # noqa: F403
+    from kofn.experiments.real import *  # noqa: F403
     from kofn.logs.replay import *  # noqa: F403
     from kofn.policies import *  # noqa: F403
     from kofn.problems import ArctanExponential as ArctanExponential
@@ -42,6 +43,7 @@ _MODULES = (
     "logs.replay",
     "experiments.compare",
     "experiments.ahead",
+    "experiments.real",
 )
 _PROBLEMS = ("ArctanExponential", "Bernoulli", "Beta", "Empirical", "Problem")
 _NAMESPACES = ("evidence", "logs", "problems", "rewards", "theory")

@@ -13,6 +13,7 @@ from kofn.core import BadInput, MissingExtra
 from kofn.experiments.ahead import Outlook
 from kofn.experiments.compare import Comparison
 from kofn.experiments.paper import Cell, Dominance, PanelResult
+from kofn.experiments.real import RealTable
 from kofn.problems import ArctanExponential, Bernoulli
 from kofn.simulation import Run
 
@@ -212,4 +213,39 @@ def draw_comparison(result: Comparison) -> Figure:
     if wide:
         ax.set(xscale="log", yscale="log", xlim=(1, result.horizon), ylim=(0.5, None))
     figure.legend(loc="outside right center", frameon=False)
+    return figure
+
+
+def draw_real(table: RealTable) -> Figure:
+    """Draw a panel for each real problem: regret relative to random subsets, by budget; 1 is no learning at all.
+
+    Baselines are dashed. The policies with the lowest ratios over all problems have colours; the others are grey.
+    """
+    problems = [fact.problem for fact in table.facts]
+    columns = min(4, len(problems))
+    rows = math.ceil(len(problems) / columns)
+    figure = Figure(figsize=(4.0 * columns, 3.0 * rows + 1.2), layout="constrained")
+    figure.suptitle(f"Regret relative to random subsets, mean of {table.runs} runs; dashed: common searches")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+    order = [row["policy"] for row in table.summary()]
+    for fact, ax in zip(table.facts, axes, strict=False):
+        for policy in reversed(order):
+            cells = [table.cell(fact.problem, policy, budget) for budget in table.budgets]
+            points = [(cell.budget, cell.regret / (cell.budget * fact.random_gap)) for cell in cells if cell]
+            if points:
+                at = order.index(policy)
+                colour, width = (WHEEL[at], 2.0) if at < len(WHEEL) else ("#bbbbbb", 0.9)
+                style = "--" if any(cell and cell.kind == "baseline" for cell in cells) else "-"
+                label = policy if at < len(WHEEL) else None
+                ax.plot(*zip(*points, strict=True), style, color=colour, lw=width, label=label)
+        _axes(ax, fact.problem)
+        ax.set(xscale="log", ylabel="", ylim=(0, 1.3))
+        ax.yaxis.set_major_formatter("{x:.1f}")
+    for ax in axes[len(problems) :]:
+        ax.set_axis_off()
+    handles: dict[str, Any] = {}
+    for ax in figure.axes:
+        handles |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    shown = {name: handles[name] for name in order if name in handles}
+    figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=5, frameon=False)
     return figure

@@ -46,6 +46,7 @@ from kofn.cli.output import (
     show,
 )
 from kofn.cli.plan import plan
+from kofn.cli.real import real
 from kofn.cli.replay import replay
 from kofn.cli.serve import serve, token
 
@@ -334,7 +335,7 @@ def completion(shell: str) -> None:
 
 
 campaign.add_command(decisions)
-for command in (backup, campaign, choose, compare, plan, replay, restore, serve, suite, token):
+for command in (backup, campaign, choose, compare, plan, real, replay, restore, serve, suite, token):
     cli.add_command(command)
 
 

@@ -132,12 +132,16 @@ def problem_named(
 ) -> Instances:
     """Return the family of a name, what a Python file defines as `problem`, or the problem of a Python function."""
     from kofn.core import BadInput
-    from kofn.experiments.settings import Setting
+    from kofn.experiments.settings import RealSetting, Setting
     from kofn.problems import Problem
 
     if not names_object(name):
         if minimize or reward_range:
             raise BadInput(f"--minimize and --reward-range are for a function, such as shop.py:clicks, not for {name}")
+        if name.startswith("real/"):
+            if reward:
+                raise BadInput(f"--reward is for a family, such as mean; {name} has its own reward")
+            return RealSetting.named(name)
         return Setting(name, arms, k, reward)
     found: Any = load_object(name, default="problem")
     if reward:

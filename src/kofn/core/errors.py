@@ -119,11 +119,12 @@ class BadScore(KofnError):
 class MissingExtra(KofnError, ImportError):
     """An optional library is not installed; the message says how to install it."""
 
-    def __init__(self, library: str, extra: str) -> None:
-        super().__init__(f"{library} is not installed: pip install 'kofn[{extra}]'")
-        self._of = library, extra
+    def __init__(self, library: str, extra: str, install: str | None = None) -> None:
+        how = install or f"pip install 'kofn[{extra}]'"
+        super().__init__(f"{library} is not installed: {how}")
+        self._of = library, extra, install
 
-    def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str]]:
+    def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str, str | None]]:
         return type(self), self._of
 
 

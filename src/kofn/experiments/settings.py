@@ -11,6 +11,7 @@ from kofn.core import BadInput, Seed, check_sizes, generator
 from kofn.core.checks import unknown_name
 from kofn.experiments.applications import APPLICATIONS, Application
 from kofn.problems import AbstractProblem, ArctanExponential, Arms, Bernoulli, Correlated, Problem
+from kofn.problems.real import REAL, RealProblem, load, real_named
 from kofn.rewards import by_name, minimum
 
 
@@ -153,3 +154,41 @@ class Setting:
     def problem(self, seed: Seed) -> AbstractProblem:
         """Make a random instance."""
         return self._made.problem(self.n_arms, self.k, generator(seed))
+
+
+@dataclass(frozen=True)
+class RealSetting(Setting):
+    """A problem on real data: the same in every run, except for the order of its arms.
+
+    >>> setting = RealSetting.named("influence-karate")
+    >>> setting.name, setting.n_arms, setting.k
+    ('real/influence-karate', 34, 3)
+    """
+
+    which: str = ""
+
+    def __post_init__(self) -> None:
+        real_named(self.which)
+
+    @classmethod
+    def named(cls, which: str) -> RealSetting:
+        """Return the setting of that problem, with or without `real/` before its name."""
+        described = real_named(which.removeprefix("real/"))
+        return cls("real", described.n_arms, described.k, which=described.name)
+
+    @property
+    def name(self) -> str:
+        """The name in tables and files."""
+        return f"{self.family}/{self.which}"
+
+    @property
+    def described(self) -> RealProblem:
+        """What is known about it without loading its data."""
+        return real_named(self.which)
+
+    def problem(self, seed: Seed) -> AbstractProblem:
+        """Return the problem, with its arms in a random order."""
+        return load(self.which, generator(seed))
+
+
+REAL_SETTINGS = tuple(RealSetting.named(name) for name in REAL)
