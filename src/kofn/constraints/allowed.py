@@ -68,6 +68,52 @@ class Listed:
         return self.subsets[(scores @ self.indicator).argmax(axis=1)] if len(self.subsets) else None
 
 
+class Exchanges:
+    """The allowed exchanges of one arm of a subset for another.
+
+    `may[i, j]` is whether the i-th arm may be exchanged for arm j. Among many arms, those that may come for the same
+    arms are one class: only the strongest of a class matters.
+    """
+
+    def __init__(self, subset: IntArray, may: NDArray[np.bool_]) -> None:
+        self.subset, self.may = subset, may
+        self.barred = np.where(may, 0.0, -np.inf)
+        arms = np.flatnonzero(may.any(axis=0))
+        which = np.arange(len(arms))
+        if self.barred.size > FEW_CELLS:
+            which = np.unique(may[:, arms].T, axis=0, return_inverse=True)[1].reshape(-1)
+        self._arms = arms[np.argsort(which, kind="stable")]
+        sizes = np.bincount(which)
+        self._starts = np.cumsum(sizes) - sizes
+        self._classes = None if len(sizes) == len(arms) else np.split(self._arms, self._starts[1:])
+        self._barred = self.barred[:, self._arms[self._starts]]
+
+    def best(self, values: FloatArray) -> tuple[IntArray, FloatArray, IntArray, IntArray]:
+        """Return the rows of values in which an exchange is a gain; the largest gain, the place it empties, the arm."""
+        if not len(self._arms):
+            none = np.empty(0, np.int64)
+            return none, np.empty(0), none, none
+        come = values[:, self._arms]
+        if self._classes is not None:
+            come = np.maximum.reduceat(come, self._starts, axis=1)
+        gains = (come[:, None, :] - values[:, self.subset, None] + self._barred).reshape(len(values), -1)
+        best = gains.argmax(axis=1)
+        gain = gains[np.arange(len(values)), best]
+        rows = (gain > 0).nonzero()[0]
+        place, kind = np.divmod(best[rows], self._barred.shape[1])
+        return rows, gain[rows], place, self._strongest(values, rows, kind)
+
+    def _strongest(self, values: FloatArray, rows: IntArray, kind: IntArray) -> IntArray:
+        """Return the strongest arm of a class in each of these rows."""
+        if self._classes is None:
+            return self._arms[kind]
+        arm = np.empty(len(rows), np.int64)
+        for each in np.unique(kind).tolist():
+            of, own = kind == each, self._classes[each]
+            arm[of] = own[values[np.ix_(rows[of], own)].argmax(axis=1)]
+        return arm
+
+
 class Allowed:
     """The allowed subsets of K of N arms."""
 
@@ -76,7 +122,7 @@ class Allowed:
         self.always, self.never = status == IN, status == OUT
         self.free = np.flatnonzero(status == FREE)
         self._in = np.flatnonzero(self.always)
-        self._exchanges: dict[bytes, NDArray[np.bool_]] = {}
+        self._exchanges: dict[bytes, Exchanges] = {}
 
     @property
     def is_quotas(self) -> bool:
@@ -120,16 +166,17 @@ class Allowed:
         fixed = np.broadcast_to(self._in, (len(subsets), len(self._in)))
         return np.sort(np.hstack([fixed, self.free[subsets]]), axis=1)
 
-    def exchanges(self, subset: IntArray) -> NDArray[np.bool_]:
-        """Return whether the i-th arm of an allowed subset may be exchanged for arm j, as a matrix of K rows."""
+    def exchanges(self, subset: IntArray) -> Exchanges:
+        """Return the allowed exchanges of one arm of an allowed subset for another."""
         key = np.asarray(subset, np.int64).tobytes()
         if key not in self._exchanges:
             if len(self._exchanges) >= MOST_REMEMBERED:
                 self._exchanges.clear()
-            self._exchanges[key] = self._find_exchanges(np.asarray(subset))
+            self._exchanges[key] = Exchanges(np.asarray(subset), self._may(np.asarray(subset)))
         return self._exchanges[key]
 
-    def _find_exchanges(self, subset: IntArray) -> NDArray[np.bool_]:
+    def _may(self, subset: IntArray) -> NDArray[np.bool_]:
+        """Return whether the i-th arm of a subset may be exchanged for arm j."""
         outside = ~self.never
         outside[subset] = False
         may = ~self.always[subset][:, None] & outside
@@ -168,7 +215,7 @@ class Allowed:
     def _walk(self, subset: IntArray, wanted: NDArray[np.bool_], rng: np.random.Generator) -> IntArray:
         """Return the subset after exchanges of random other arms for random wanted ones, as long as there are any."""
         for _ in range(self.k):
-            may = self._find_exchanges(subset) & wanted
+            may = self._may(subset) & wanted
             may[wanted[subset]] = False
             out, into = np.nonzero(may)
             if not len(out):
@@ -204,6 +251,9 @@ class Allowed:
         """An allowed subset."""
         return tuple(self.top(np.zeros(self.n_arms)).tolist())
 
+
+FEW_CELLS = 2**10
+"""Places times arms up to which exchanges are looked at one by one. It affects speed only."""
 
 MOST_REMEMBERED = 64
 """Most subsets whose exchanges are kept; more are computed again. It affects speed only."""

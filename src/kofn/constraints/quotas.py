@@ -21,6 +21,10 @@ class Quotas:
     def __init__(self, group: NDArray[np.int64], low: NDArray[np.int64], high: NDArray[np.int64], places: int) -> None:
         self.group, self.low, self.high, self.places = group, low, high, places
         self.size = np.bincount(group, minlength=len(low))
+        of_column = np.repeat(np.arange(len(low)), self.size)
+        rank = np.arange(len(group)) - (np.cumsum(self.size) - self.size)[of_column]
+        self._must = np.flatnonzero(rank < low[of_column])
+        self._may = np.flatnonzero((rank >= low[of_column]) & (rank < high[of_column]))
 
     @property
     def trivial(self) -> bool:
@@ -34,27 +38,22 @@ class Quotas:
         return bool((self.low <= high).all() and self.low.sum() <= self.places <= high.sum())
 
     def best(self, scores: FloatArray) -> IntArray | None:
-        """Return the subset with the highest sum of each row of scores: first the quotas, then the highest."""
+        """Return the subset with the highest sum of each row of scores: first the quotas, then the highest.
+
+        Arms are sorted by group, and within it by decreasing score, in one pass: then the columns that a quota
+        demands, and those that it admits, are the same in every row.
+        """
         if not self.feasible:
             return None
-        order = np.argsort(-scores, axis=1, kind="stable")
-        rank = self._ranks(order)
-        group = self.group[order]
-        must, may = rank < self.low[group], rank < self.high[group]
-        rest = may & ~must
-        rest &= rest.cumsum(axis=1) <= self.places - int(self.low.sum())
-        chosen = order[must | rest].reshape(len(scores), self.places)
-        return np.sort(chosen, axis=1)
-
-    def _ranks(self, order: IntArray) -> IntArray:
-        """Return the rank of each arm within its group; arms are listed by decreasing score."""
-        group = self.group[order]
-        by_group = np.argsort(group, axis=1, kind="stable")
-        start = np.concatenate([[0], np.cumsum(self.size)[:-1]])
-        rank = np.empty_like(order)
-        places = np.arange(order.shape[1]) - start[np.take_along_axis(group, by_group, axis=1)]
-        np.put_along_axis(rank, by_group, places, axis=1)
-        return rank
+        lowest, highest = (float(scores.min()), float(scores.max())) if scores.size else (0.0, 0.0)
+        key = 2.0 * self.group - (scores - lowest) / ((highest - lowest) or 1.0)
+        order = key.argsort(axis=1)
+        chosen, more = order[:, self._must], order[:, self._may]
+        left = self.places - chosen.shape[1]
+        if left < more.shape[1]:
+            row = np.arange(len(scores))[:, None]
+            more = more[row, (-scores[row, more]).argpartition(left, axis=1)[:, :left]]
+        return np.sort(np.hstack([chosen, more]), axis=1)
 
 
 def quotas(matrix: FloatArray, low: FloatArray, high: FloatArray, places: int) -> Quotas | None:

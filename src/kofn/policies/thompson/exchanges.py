@@ -40,31 +40,34 @@ def allowed_draws(
     dispersion: float = 1.0,
 ) -> tuple[IntArray, IntArray]:
     """Return the numbers of the draws in which an allowed exchange improves the incumbent, and the subset of each."""
-    edges = posterior.partners(allowed)
-    stretch = spread_factor(posterior, inside_of(posterior), (edges, edges))
-    weakest, strongest = posterior.edges(allowed)
+    partner, weakest, strongest = posterior.partners(allowed)
+    stretch = spread_factor(posterior, inside_of(posterior), (partner, partner))
     noise = math.sqrt(dispersion / float(expit(posterior.level) * expit(-posterior.level)))
     free = constants.free * noise
-    several = weakest - strongest < free
-    moves = _Moves(posterior, allowed) if not allowed.is_quotas else None
-    found, each = [], max(1, CELLS // len(posterior.mean))
+    swaps = constants.swaps if weakest - strongest < free else 1
+    moves = None if allowed.is_quotas else _Moves(posterior, allowed)
+    numbers, found, each = [], [], max(1, CELLS // len(posterior.mean))
     for start in range(0, draws, each):
         values = all_drawn(posterior, stretch, min(each, draws - start), rng)
-        if moves is not None:
-            subsets = moves.best(values, constants.swaps if several else 1, free)
-        elif several:
-            subsets = _several(posterior, allowed, values, constants.swaps, free)
+        if moves is None:
+            rows, subsets, _ = _exchanged(posterior, allowed, values)
+            if swaps > 1 and len(rows):
+                subsets = _all_free(posterior, allowed, values[rows], subsets, free)
         else:
-            subsets = _exchanged(posterior.incumbent, allowed.exchanges(posterior.incumbent), values)[0]
+            rows, subsets = moves.best(values, swaps, free)
+        numbers.append(start + rows)
         found.append(subsets)
-    subsets = np.concatenate(found)
-    number = np.flatnonzero((subsets != posterior.incumbent).any(axis=1))
-    return number, subsets[number]
+    return np.concatenate(numbers), np.concatenate(found)
 
 
 def strongest_allowed(posterior: Posterior, allowed: Allowed, values: FloatArray) -> IntArray:
     """Return the best allowed subset of each draw; where only a solver finds it, that of the best exchange."""
-    return allowed.best(values) if allowed.way.exact else _Moves(posterior, allowed).best(values, 1, 0.0)
+    if allowed.way.exact:
+        return allowed.best(values)
+    found = posterior.incumbent[None, :].repeat(len(values), axis=0)
+    rows, subsets = _Moves(posterior, allowed).best(values, 1, 0.0)
+    found[rows] = subsets
+    return found
 
 
 def inside_of(posterior: Posterior) -> NDArray[np.bool_]:
@@ -86,92 +89,20 @@ def all_drawn(posterior: Posterior, stretch: FloatArray, draws: int, rng: np.ran
     return np.asarray(values)
 
 
-def _exchanged(subset: IntArray, may: NDArray[np.bool_], values: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Return the subset after the best allowed exchange of each draw, if it is a gain, and the gain.
-
-    Arms that may be exchanged for the same arms are taken together.
-    """
-    partners, which = np.unique(may, axis=0, return_inverse=True)
-    which = which.reshape(-1)
-    rows = np.arange(len(values))
-    gain, out, into = np.zeros(len(values)), np.full(len(values), -1), np.full(len(values), -1)
-    for number, partner in enumerate(partners):
-        others = np.flatnonzero(partner)
-        if not len(others):
-            continue
-        own = np.flatnonzero(which == number)
-        weakest = values[:, subset[own]].argmin(axis=1)
-        strongest = values[:, others].argmax(axis=1)
-        more = values[rows, others[strongest]] - values[rows, subset[own[weakest]]]
-        better = more > gain
-        gain[better], out[better], into[better] = more[better], own[weakest[better]], others[strongest[better]]
-    found = np.repeat(subset[None, :], len(values), axis=0)
-    improved = np.flatnonzero(out >= 0)
-    found[improved, out[improved]] = into[improved]
+def _exchanged(posterior: Posterior, allowed: Allowed, values: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:
+    """Return the draws in which an allowed exchange is a gain, the incumbent after the best one, and the gain."""
+    rows, gain, out, into = allowed.exchanges(posterior.incumbent).best(values)
+    found = posterior.incumbent[None, :].repeat(len(rows), axis=0)
+    found[np.arange(len(rows)), out] = into
     found.sort(axis=1)
-    return found, gain
+    return rows, found, gain
 
 
-# Quotas: several exchanges in one draw.
-
-
-def _several(posterior: Posterior, allowed: Allowed, values: FloatArray, most: int, free: float) -> IntArray:
-    """Return the incumbent after some of the exchanges that lead to the best subset of each draw.
-
-    Arms that leave and arms that come are paired within their group, and the rest in any way: then any of the pairs
-    can be exchanged alone. The pair with the largest gain in the draw is exchanged; further ones are, as long as that
-    is free by the means.
-    """
-    incumbent, mean = posterior.incumbent, posterior.mean
-    best = allowed.best(values)
-    kept = (best[:, :, None] == incumbent).any(axis=1)  # which arms of the incumbent stay
-    old = (best[:, :, None] == incumbent).any(axis=2)  # which arms of the best were there
-    out, into = _paired(allowed, values, incumbent, kept, best, old)
-    row = np.arange(len(values))[:, None]
-    gain = np.where(out >= 0, values[row, into] - values[row, out], -np.inf)
-    order = np.argsort(-gain, axis=1)[:, :most]
-    out, into, gain = (np.take_along_axis(each, order, axis=1) for each in (out, into, gain))
-    swapped = gain > 0
-    lost = np.maximum(mean[out[:, 1:]] - mean[into[:, 1:]], 0.0)
-    swapped[:, 1:] &= np.where(swapped[:, 1:], lost, 0.0).cumsum(axis=1) < free
-    swapped = np.logical_and.accumulate(swapped, axis=1)
-    found = np.repeat(incumbent[None, :], len(values), axis=0)
-    which, place = np.nonzero(swapped)
-    found[which, incumbent.searchsorted(out[which, place])] = into[which, place]
-    found.sort(axis=1)
-    return found
-
-
-def _paired(
-    allowed: Allowed,
-    values: FloatArray,
-    incumbent: IntArray,
-    kept: NDArray[np.bool_],
-    best: IntArray,
-    old: NDArray[np.bool_],
-) -> tuple[IntArray, IntArray]:
-    """Return the arms that leave, -1 where one stays, and beside each the arm that comes, in every draw."""
-    draws, k = kept.shape
-    group = allowed.groups
-    row = np.arange(draws)[:, None]
-    leaving = _ranked_in_group(values[:, incumbent], np.broadcast_to(group[incumbent], kept.shape), ~kept)
-    coming = _ranked_in_group(-values[row, best], group[best], ~old)
-    same = (leaving[:, :, None] == coming[:, None, :]) & (leaving >= 0)[:, :, None]
-    partner = np.where(same.any(axis=2), same.argmax(axis=2), -1)
-    rest_out, rest_in = ~kept & (partner < 0), ~old & ~same.any(axis=1)
-    first, second = (np.argsort(~rest, axis=1, kind="stable") for rest in (rest_out, rest_in))
-    count = rest_out.sum(axis=1)
-    which, place = np.nonzero(np.arange(k) < count[:, None])
-    partner[which, first[which, place]] = second[which, place]
-    out = np.where(kept, -1, incumbent)
-    return out, np.where(kept, 0, np.take_along_axis(best, np.maximum(partner, 0), axis=1))
-
-
-def _ranked_in_group(values: FloatArray, group: IntArray, chosen: NDArray[np.bool_]) -> IntArray:
-    """Return a number for each chosen arm that says its group and its rank among the chosen arms of it; else -1."""
-    k = values.shape[1]
-    less = (values[:, None, :] < values[:, :, None]) & (group[:, None, :] == group[:, :, None]) & chosen[:, None, :]
-    return np.where(chosen, group * k + less.sum(axis=2), -1)
+def _all_free(posterior: Posterior, allowed: Allowed, values: FloatArray, found: IntArray, free: float) -> IntArray:
+    """Return the best subset of each draw where all but the first exchange are free by the means, else `found`."""
+    best, mean = allowed.best(values), posterior.mean
+    lost = mean[found].sum(axis=1) - mean[best].sum(axis=1)
+    return np.where((lost < free)[:, None], best, found)
 
 
 # Other rules.
@@ -182,22 +113,28 @@ class _Moves:
 
     def __init__(self, posterior: Posterior, allowed: Allowed) -> None:
         self.posterior, self.allowed = posterior, allowed
-        self.may = allowed.exchanges(posterior.incumbent)
+        self.may = allowed.exchanges(posterior.incumbent).may
         self.pairs = self._find_pairs()
         self.solved = 0
 
-    def best(self, values: FloatArray, swaps: int, free: float) -> IntArray:
-        """Return the incumbent after the best exchange of each draw that is a gain."""
-        incumbent = self.posterior.incumbent
-        found, gain = _exchanged(incumbent, self.may, values)
-        own = values[:, incumbent].sum(axis=1)
+    def best(self, values: FloatArray, swaps: int, free: float) -> tuple[IntArray, IntArray]:
+        """Return the draws in which an exchange is a gain, and the incumbent after the best one."""
+        found = self.posterior.incumbent[None, :].repeat(len(values), axis=0)
+        gain = np.zeros(len(values))
+        rows, exchanged, gains = _exchanged(self.posterior, self.allowed, values)
+        found[rows], gain[rows] = exchanged, gains
         found, gain = self._better(found, gain, values, self.pairs)
         stuck = np.flatnonzero(gain <= 0)
         if len(stuck):
             found[stuck], gain[stuck] = self._beyond(found[stuck], gain[stuck], values[stuck])
-        if swaps > 1:
-            self._further(found, gain, values, own, free, swaps)
-        return found
+        better = np.flatnonzero(gain > 0)
+        subsets = found[better]
+        if swaps > 1 and len(better):
+            if self.allowed.way.exact:
+                subsets = _all_free(self.posterior, self.allowed, values[better], subsets, free)
+            else:
+                self._further(subsets, values[better], free, swaps)
+        return better, subsets
 
     def _better(
         self, found: IntArray, gain: FloatArray, values: FloatArray, subsets: IntArray
@@ -234,16 +171,14 @@ class _Moves:
         better = (more > 0) & (subsets != incumbent).any(axis=1)
         return np.where(better[:, None], subsets, found), np.where(better, more, gain)
 
-    def _further(
-        self, found: IntArray, gain: FloatArray, values: FloatArray, own: FloatArray, free: float, swaps: int
-    ) -> None:
+    def _further(self, found: IntArray, values: FloatArray, free: float, swaps: int) -> None:
         """Make further exchanges in each draw, as long as they are allowed, a gain in the draw and free by the means.
 
         Each step looks at all exchanges of one arm of all draws at once.
         """
         mean, allowed = self.posterior.mean, self.allowed
         matrix, low, high = allowed.rows
-        active, lost = np.flatnonzero(gain > 0), np.zeros(len(values))
+        active, lost = np.arange(len(values)), np.zeros(len(values))
         for _ in range(1, swaps):
             if not len(active) or len(active) * found.shape[1] * len(mean) * max(1, len(matrix)) > MOST_CHECKED:
                 return

@@ -180,27 +180,33 @@ class Posterior(Part):
 
         Under constraints, they are those of the two arms whose exchange is allowed and expected to gain the most.
         """
-        if allowed is not None and (may := allowed.exchanges(self.incumbent)).any():
-            gain = np.where(may, self.mean - self.mean[self.incumbent][:, None], -math.inf)
-            out, into = np.unravel_index(int(gain.argmax()), gain.shape)
-            return float(self.mean[self.incumbent[out]]), float(self.mean[into])
+        if allowed is not None:
+            _, weakest, strongest = self.partners(allowed)
+            return weakest, strongest
         others = self.mean.copy()
         others[self.incumbent] = -math.inf
         return float(self.mean[self.incumbent].min()), float(others.max())
 
-    def partners(self, allowed: Allowed) -> FloatArray:
+    def partners(self, allowed: Allowed) -> tuple[FloatArray, float, float]:
         """Return, for each arm, the mean effect of the arm that an allowed exchange would compare it with.
 
         For an arm of the incumbent, it is the strongest that may take its place; for another, the weakest whose place
-        it may take. Arms without an allowed exchange have the edges of the incumbent.
+        it may take. Arms without an allowed exchange have the edges of the incumbent. Also return the mean effects of
+        the two arms whose exchange is expected to gain the most.
         """
-        may, weakest, strongest = allowed.exchanges(self.incumbent), *self.edges()
-        own = self.mean[self.incumbent]
-        partner = np.where(may, own[:, None], math.inf).min(axis=0)
-        partner[self.incumbent] = np.where(may, self.mean, -math.inf).max(axis=1)
-        edge = np.full(len(self.mean), weakest)
-        edge[self.incumbent] = strongest
-        return np.where(np.isfinite(partner), partner, edge)
+        barred, own = allowed.exchanges(self.incumbent).barred, self.mean[self.incumbent]
+        partner = (own[:, None] - barred).min(axis=0)
+        strongest = (self.mean + barred).max(axis=1)
+        place = int((strongest - own).argmax())
+        partner[self.incumbent] = strongest
+        edges = float(own[place]), float(strongest[place])
+        if math.isinf(edges[1]):  # no exchange of two arms is allowed
+            edges = self.edges()
+        if not (finite := np.isfinite(partner)).all():
+            edge = np.full(len(partner), edges[0])
+            edge[self.incumbent] = edges[1]
+            partner = np.where(finite, partner, edge)
+        return partner, *edges
 
     def boundary(self, allowed: Allowed | None = None) -> float:
         """Return the effect halfway between the incumbent's weakest arm and the strongest other arm."""
@@ -424,7 +430,7 @@ class Posterior(Part):
             return
         nearest, most = np.arange(len(self.mean)), constants.contenders
         if len(self.mean) > most:
-            boundary = self.boundary() if allowed is None else self.partners(allowed)
+            boundary = self.boundary() if allowed is None else self.partners(allowed)[0]
             distance = np.abs(self.mean - boundary) / np.sqrt(self.variance)
             if allowed is not None:
                 distance[allowed.never | allowed.always] = math.inf
