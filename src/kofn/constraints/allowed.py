@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kofn.constraints.quotas import Quotas, quotas
-from kofn.constraints.rules import Rule
+from kofn.constraints.rules import ROUNDING, Rule, slack
 from kofn.constraints.solver import Solver
 from kofn.core import BadInput, FloatArray, IntArray, Subset, check_sizes
 from kofn.subsets import subset_blocks
@@ -27,9 +27,6 @@ MOST_ARMS = 10_000
 MOST_TRIED, MOST_LISTED = 2**17, 2**12
 """Most subsets that are tried to list the allowed ones, and most that are listed. Higher: the best subset is found
 without a solver in larger problems, with more memory and time per draw."""
-
-ROUNDING = 1e-9
-"""Relative slack of a budget: costs such as 0.1 + 0.2 are added up in floating point."""
 
 
 class Rows(NamedTuple):
@@ -152,7 +149,7 @@ class Allowed:
         """Return the allowed subset with the highest sum of each row of scores, sorted."""
         found = self.way.best(scores[:, self.free])
         assert found is not None  # there is an allowed subset: checked when this object was made
-        return self._lifted(found)
+        return self.lifted(found)
 
     def top(self, scores: FloatArray) -> IntArray:
         """Return the allowed subset with the highest sum of scores; of equal scores, preferably the lowest arms."""
@@ -161,10 +158,6 @@ class Allowed:
         tie[order] = -np.arange(len(scores))
         values = scores + tie * (1e-9 * (1 + np.abs(scores).max()) / len(scores))
         return self.best(values[None, :])[0]
-
-    def _lifted(self, subsets: IntArray) -> IntArray:
-        fixed = np.broadcast_to(self._in, (len(subsets), len(self._in)))
-        return np.sort(np.hstack([fixed, self.free[subsets]]), axis=1)
 
     def exchanges(self, subset: IntArray) -> Exchanges:
         """Return the allowed exchanges of one arm of an allowed subset for another."""
@@ -195,7 +188,7 @@ class Allowed:
             missing = np.zeros(self.n_arms, bool)
             missing[self.free] = True
             if not missing.any():
-                return self._lifted(np.empty((1, 0), np.int64))
+                return self.lifted(np.empty((1, 0), np.int64))
             while missing.any():
                 start = self._covering(missing, rng, start)
                 if not missing[start].any():
@@ -229,7 +222,7 @@ class Allowed:
     def random(self, count: int, rng: np.random.Generator) -> IntArray:
         """Return random allowed subsets."""
         if isinstance(self.way, Listed):
-            return self._lifted(self.way.subsets[rng.integers(len(self.way.subsets), size=count)])
+            return self.lifted(self.way.subsets[rng.integers(len(self.way.subsets), size=count)])
         if self.way.exact:
             return self.best(rng.random((count, self.n_arms)))
         subset, found = self.top(rng.random(self.n_arms)), []
@@ -238,13 +231,15 @@ class Allowed:
             found.append(subset)
         return np.array(found)
 
-    def list_all(self) -> IntArray | None:
-        """Return all allowed subsets; None if there are too many to try."""
-        places = self.k - len(self._in)
-        if math.comb(len(self.free), places) > MOST_TRIED:
-            return None
-        local = _tried(self.rows, self.free, self._in, places)
-        return self._lifted(local)
+    def only(self, subsets: IntArray) -> IntArray:
+        """Return those of these subsets that are allowed."""
+        parts = [subsets[start : start + AT_ONCE] for start in range(0, len(subsets), AT_ONCE)]
+        return np.concatenate([part[self.allows(part)] for part in parts])
+
+    def lifted(self, subsets: IntArray) -> IntArray:
+        """Return subsets of the free arms, numbered from 0, with the arms that are always in, and all real numbers."""
+        fixed = np.broadcast_to(self._in, (len(subsets), len(self._in)))
+        return np.sort(np.hstack([fixed, self.free[subsets]]), axis=1)
 
     @property
     def first(self) -> Subset:
@@ -254,6 +249,9 @@ class Allowed:
 
 FEW_CELLS = 2**10
 """Places times arms up to which exchanges are looked at one by one. It affects speed only."""
+
+AT_ONCE = 2**14
+"""Subsets that are checked at once. Higher: more memory."""
 
 MOST_REMEMBERED = 64
 """Most subsets whose exchanges are kept; more are computed again. It affects speed only."""
@@ -315,8 +313,8 @@ def _rows(rules: Sequence[Rule], n_arms: int) -> Rows:
     for number, row in enumerate(rows):
         matrix[number, list(row.coefficients)] = list(row.coefficients.values())
     low, high = (np.array([each[side] for each in rows], float) for side in (1, 2))
-    slack = ROUNDING * np.maximum(1.0, np.where(np.isfinite(high), np.abs(high), 1.0))
-    return Rows(matrix, low - slack, high + slack)
+    slacks = np.array([slack(row.high) for row in rows])
+    return Rows(matrix, low - slacks, high + slacks)
 
 
 def _implied(rows: Rows, n_arms: int, k: int) -> NDArray[np.int64] | None:

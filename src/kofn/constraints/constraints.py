@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kofn.constraints.allowed import Allowed, allowed
-from kofn.constraints.rules import Always, Arm, AtLeast, AtMost, Never, Rule, rule_of
+from kofn.constraints.rules import Arm, AtLeast, AtMost, Rule, rule_of
 from kofn.core import BadInput
 
 
@@ -106,7 +106,6 @@ class Constraints:
         """Return whether each of these subsets obeys the rules."""
         return self.allowed(n_arms, k).allows(subsets)
 
-
-def fixed_only(constraints: Constraints) -> bool:
-    """Return whether the rules say only which arms are always in and which never."""
-    return all(isinstance(rule, Always | Never) for rule in constraints.rules)
+    def broken(self, subset: Sequence[Arm]) -> list[Rule]:
+        """Return the rules that a subset breaks."""
+        return [rule for rule in self.rules if not rule.holds(subset)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
@@ -17,6 +18,15 @@ Arm: TypeAlias = int | str
 
 MOST_SHOWN = 6
 """Most arms of a rule that an error message lists."""
+
+
+ROUNDING = 1e-9
+"""Relative slack of a budget: costs such as 0.1 + 0.2 are added up in floating point."""
+
+
+def slack(limit: float) -> float:
+    """Return by how much a sum may exceed its limit."""
+    return ROUNDING * max(1.0, limit) if math.isfinite(limit) else ROUNDING
 
 
 class Row(NamedTuple):
@@ -41,6 +51,11 @@ class Rule:
     def rows(self) -> list[Row]:
         """Return the rule as inequalities."""
         raise NotImplementedError
+
+    def holds(self, subset: Sequence[Arm]) -> bool:
+        """Return whether a subset obeys the rule."""
+        sums = [(sum(map(row.coefficients.get, subset, repeat(0.0))), row) for row in self.rows()]
+        return all(row.low - slack(row.high) <= total <= row.high + slack(row.high) for total, row in sums)
 
     def only(self, keep: Callable[[Arm], bool]) -> Rule | None:
         """Return what the rule demands of these arms if there are no others; None if that is nothing."""

@@ -399,9 +399,7 @@ class Posterior(Part):
 
     # Arms.
 
-    def change_arms(
-        self, keep: IntArray, added: int, constants: Constants, allowed: Allowed | None = None
-    ) -> None:
+    def change_arms(self, keep: IntArray, added: int, constants: Constants, allowed: Allowed | None = None) -> None:
         """Keep these arms, numbered from 0 in this order, and add arms with the prior's mean and variance.
 
         `allowed` are the subsets of the arms that are then there.
