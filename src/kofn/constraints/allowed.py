@@ -157,7 +157,8 @@ class Allowed:
         tie = np.empty(len(scores))
         tie[order] = -np.arange(len(scores))
         values = scores + tie * (1e-9 * (1 + np.abs(scores).max()) / len(scores))
-        return self.best(values[None, :])[0]
+        [found] = self.best(values[None, :])
+        return np.asarray(found)
 
     def exchanges(self, subset: IntArray) -> Exchanges:
         """Return the allowed exchanges of one arm of an allowed subset for another."""
@@ -178,7 +179,7 @@ class Allowed:
         for row, low, high, total in zip(matrix, self.rows.low, self.rows.high, sums, strict=True):
             after = (total - row[subset])[:, None] + row
             may &= (after >= low) & (after <= high)
-        return may
+        return np.asarray(may)
 
     def sweeps(self, rounds: int, rng: np.random.Generator) -> IntArray:
         """Return random allowed subsets that together have each arm that can be played, `rounds` times over."""
@@ -203,7 +204,8 @@ class Allowed:
             walked = self._walk(near, missing, rng)
             if missing[walked].any():
                 return walked
-        return self.best((missing * 2.0 * self.k + rng.random(self.n_arms))[None, :])[0]
+        [found] = self.best((missing * 2.0 * self.k + rng.random(self.n_arms))[None, :])
+        return np.asarray(found)
 
     def _walk(self, subset: IntArray, wanted: NDArray[np.bool_], rng: np.random.Generator) -> IntArray:
         """Return the subset after exchanges of random other arms for random wanted ones, as long as there are any."""
@@ -311,7 +313,8 @@ def _rows(rules: Sequence[Rule], n_arms: int) -> Rows:
     rows = [row for rule in rules for row in rule.rows()]
     matrix = np.zeros((len(rows), n_arms))
     for number, row in enumerate(rows):
-        matrix[number, list(row.coefficients)] = list(row.coefficients.values())
+        arms = np.array(list(row.coefficients), np.int64)
+        matrix[number, arms] = list(row.coefficients.values())
     low, high = (np.array([each[side] for each in rows], float) for side in (1, 2))
     slacks = np.array([slack(row.high) for row in rows])
     return Rows(matrix, low - slacks, high + slacks)
@@ -355,8 +358,6 @@ def _tried(rows: Rows, free: IntArray, fixed: IntArray, places: int) -> IntArray
     """Return all allowed subsets, by trying every choice of the free arms; arms are numbered among the free ones."""
     if not places:
         return np.empty((1, 0), np.int64)
-    found, inside = [], rows.matrix[:, fixed].sum(axis=1)
-    columns = rows.matrix[:, free].T
-    for block in subset_blocks(len(free), places, 2**16):
-        found.append(block[rows.hold(columns[block].sum(axis=1) + inside)])
-    return np.concatenate(found)
+    inside, columns = rows.matrix[:, fixed].sum(axis=1), rows.matrix[:, free].T
+    blocks = subset_blocks(len(free), places, 2**16)
+    return np.concatenate([block[rows.hold(columns[block].sum(axis=1) + inside)] for block in blocks])

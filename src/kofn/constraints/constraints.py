@@ -79,9 +79,9 @@ class Constraints:
         number = {name: place for place, name in enumerate(names)}
 
         def number_of(arm: Arm) -> int:
-            if arm not in number:
+            if str(arm) not in number:
                 raise BadInput(f"a rule names the arm {arm!r}, which does not exist. Arms: {', '.join(names[:20])}")
-            return number[arm]  # type: ignore[index]
+            return number[str(arm)]
 
         return Constraints(*(rule.renamed(number_of) for rule in self.rules))
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import repeat
 from dataclasses import dataclass, fields, replace
+from itertools import repeat
 from typing import Any, ClassVar, NamedTuple, Self, TypeAlias
 
 import numpy as np

@@ -35,7 +35,7 @@ class Solver:
         while True:
             found = milp(
                 -score / size,
-                integrality=np.ones(arms),
+                integrality=np.ones(arms, np.int64),
                 bounds=Bounds(0, 1),
                 constraints=LinearConstraint(matrix, low, high),
                 options={"mip_rel_gap": 0.0},

@@ -18,7 +18,8 @@ class Uniform(Constrained, Randomised, Credited):
     >>> policy.ask()
     (1, 3, 6, 13, 23)
 
-    Under constraints it plays random allowed subsets. If the reward is symmetric and increasing, the averages over random subsets rank the arms correctly.
+    If the reward is symmetric and increasing, the averages over random subsets rank the arms correctly. Under
+    constraints it plays random allowed subsets.
     """
 
     name = "uniform"

@@ -111,8 +111,8 @@ class Thompson(Constrained, Randomised):
         super().__init__(n_arms, k, half_life=half_life, guarantee=guarantee, **options)
         if guarantee and self._allowed is not None and not self._allowed.is_fixed:
             raise BadInput(
-                "a guarantee compares arms by exchanges that rules may forbid: give guarantee=True, or other constraints "
-                "than arms that are always in or never in"
+                "a guarantee compares arms by exchanges that rules may forbid: with guarantee=True, constraints can "
+                "only say which arms are always in or never in"
             )
         self._bits = np.random.PCG64(self._params["seed"])
         self._bits_at_start = self._bits.state
@@ -204,7 +204,9 @@ class Thompson(Constrained, Randomised):
         return self._continued(informed, changes)
 
     def with_params(self, **changes: Any) -> Self:
-        """Return a policy with another `reward_range`, `half_life`, `guarantee` or `constraints` that keeps what is known.
+        """Return a policy with other parameters that keeps what is known.
+
+        These can change: `reward_range`, `half_life`, `guarantee` and `constraints`.
 
         Alarms begin again, except after a change of the range or the constraints alone, and so does a guarantee. If
         new constraints forbid the incumbent, the best allowed subset by the posterior means takes its place.
