@@ -6,10 +6,9 @@ is dropped, and filled up with the best that is. `price` compares Thompson with 
 subset. `time` measures plans. `picture` draws the regret curves of `ways` into a file. `--quick` plays few plays.
 """
 
-import argparse
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from kofn.problems import AbstractProblem
 class Scale:
     """How much is played: the defaults are those of the page, and QUICK is for tests."""
 
-    horizon: int = 10**5
+    horizon: int = 10**6
     settings: tuple[Setting, ...] = tuple(Setting(family, 24, 5) for family in ("mean", "max"))
     sizes: tuple[tuple[int, int], ...] = ((24, 5), (40, 5), (64, 10), (1000, 10))
     plans: int = 10**6  # plays of a run whose plans are timed
@@ -150,10 +149,10 @@ def runs_of(setting: Setting, kind: str, harmless: bool, way: Play, seed: int, r
     return found
 
 
-def ways(seed: int, runs: int, scale: Scale) -> None:
+def ways(seed: int, runs: int, scale: Scale, kinds: Sequence[str]) -> None:
     """Print the regret of each way, under rules that forbid the best subset."""
     table("rules", "problem", *WAYS)
-    for kind in KINDS:
+    for kind in kinds:
         for setting in scale.settings:
             ends = {
                 name: [curve[-1][1] for curve in runs_of(setting, kind, False, way, seed, runs, scale.horizon)]
@@ -168,10 +167,10 @@ def free(problem: AbstractProblem, horizon: int, seed: Any, rng: np.random.Gener
     return _played(kofn.Thompson(problem.n_arms, problem.k, seed=seed), unruled, horizon, rng)
 
 
-def price(seed: int, runs: int, scale: Scale) -> None:
+def price(seed: int, runs: int, scale: Scale, kinds: Sequence[str]) -> None:
     """Print the regret with rules that allow the best subset, and without; the ratio has a 95 % interval."""
     table("rules", "problem", "without rules", "with rules", "ratio")
-    for kind in KINDS:
+    for kind in kinds:
         for setting in scale.settings:
             without, with_rules = (
                 np.array([curve[-1][1] for curve in runs_of(setting, kind, True, way, seed, runs, scale.horizon)])
@@ -183,8 +182,9 @@ def price(seed: int, runs: int, scale: Scale) -> None:
             line(kind, setting.name, interval(without), interval(with_rules), f"{ratio:.2f} ± {width:.2f}")
 
 
-def times(seed: int, runs: int, scale: Scale) -> None:
+def times(seed: int, runs: int, scale: Scale, kinds: Sequence[str]) -> None:
     """Print the CPU time per plan, without rules and with quotas; runs take turns, and the median is shown."""
+    del kinds
     table("arms", "without rules, ms", "quotas, ms", "ratio", "conflicts, ms")
     for n_arms, k in scale.sizes:
         problem = kofn.Problem(kofn.Bernoulli(np.linspace(0.1, 0.9, n_arms)), "mean", k)
@@ -212,21 +212,21 @@ def _per_plan(problem: AbstractProblem, rules: Constraints | None, plays: int, s
     return 1000 * (time.process_time() - start) / policy.updates
 
 
-def picture(seed: int, runs: int, scale: Scale, path: Path) -> None:
+def picture(seed: int, runs: int, scale: Scale, kinds: Sequence[str], path: Path) -> None:
     """Draw the mean regret of each way over time."""
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(1, len(KINDS), figsize=(12, 3.6), sharey=True)
+    figure, [axes] = plt.subplots(1, len(kinds), figsize=(4 * len(kinds), 3.6), sharey=True, squeeze=False)
     at = np.geomspace(30, scale.horizon, 60)
     setting = scale.settings[0]
-    for axis, kind in zip(axes, KINDS, strict=True):
+    for axis, kind in zip(axes, kinds, strict=True):
         for name, way in WAYS.items():
             curves = runs_of(setting, kind, False, way, seed, runs, scale.horizon)
             lost = np.array([np.interp(at, *np.array(curve).T) for curve in curves])
             mean, half = lost.mean(axis=0), NORMAL_95 * lost.std(axis=0, ddof=1) / math.sqrt(runs)
             axis.plot(at, mean, label=name)
             axis.fill_between(at, mean - half, mean + half, alpha=0.2)
-        axis.set(xscale="log", title=kind, xlabel="plays")
+        axis.set(xscale="log", yscale="log", title=kind, xlabel="plays")
     axes[0].set_ylabel(f"regret ({setting.name})")
     axes[0].legend()
     figure.tight_layout()
@@ -236,16 +236,19 @@ def picture(seed: int, runs: int, scale: Scale, path: Path) -> None:
 TABLES = {"ways": ways, "price": price, "time": times}
 
 
-def main(arguments: argparse.Namespace) -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Print one of the tables, or draw the picture."""
-    scale, runs = (QUICK, 2) if arguments.quick else (FULL, arguments.runs)
-    if arguments.table == "picture":
-        picture(arguments.seed, runs, scale, arguments.out)
+    parser = parser_for(__doc__, [*TABLES, "picture"], seed=2026, runs=20)
+    parser.add_argument("--rules", choices=list(KINDS), help="only these rules")
+    parser.add_argument("--out", type=Path, default=Path("docs/images/constraints.png"))
+    given = parser.parse_args(arguments)
+    kinds = [given.rules] if given.rules else list(KINDS)
+    scale = QUICK if given.quick else FULL
+    if given.table == "picture":
+        picture(given.seed, given.runs, scale, kinds, given.out)
     else:
-        TABLES[arguments.table](arguments.seed, runs, scale)
+        TABLES[given.table](given.seed, given.runs, scale, kinds)
 
 
 if __name__ == "__main__":
-    parser = parser_for(__doc__, [*TABLES, "picture"], seed=2026, runs=20)
-    parser.add_argument("--out", type=Path, default=Path("docs/images/constraints.png"))
-    main(parser.parse_args())
+    main()

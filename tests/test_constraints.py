@@ -113,14 +113,14 @@ def check_exchanges(found: Allowed, right: list[tuple[int, ...]], scores: Any) -
 
 
 def test_random_rules_against_brute_force() -> None:
-    kinds = [check_against_brute_force(seed) for seed in range(400)]
+    kinds = [check_against_brute_force(seed) for seed in range(300)]
     assert {"refused", "Quotas", "Listed"} <= set(kinds)
 
 
 def test_the_solver_against_brute_force(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_TRIED", 0)
     module._made.cache_clear()
-    kinds = [check_against_brute_force(seed) for seed in range(400, 460)]
+    kinds = [check_against_brute_force(seed) for seed in range(400, 440)]
     module._made.cache_clear()
     assert "Solver" in kinds
     assert "Listed" not in kinds
@@ -339,13 +339,13 @@ def test_a_forbidden_subset_cannot_be_played() -> None:
     problem = kofn.Problem(kofn.Bernoulli(np.linspace(0.1, 0.9, 12)), "mean", 3).under(RULES[0])
     with pytest.raises(BadInput, match=r"\(0, 1, 4\) is not allowed: it breaks at most 1 of 0 \(0, 4, 8\)"):
         problem.play([(0, 1, 4)], [1], 1)
-    with pytest.raises(BadInput, match="constraints=problem.constraints"):
+    with pytest.raises(BadInput, match="Give the policy the problem"):
         kofn.simulate(kofn.Thompson(12, 3, seed=1), problem, 1000, seed=1)
 
 
 def test_policies_made_by_name_are_given_the_rules() -> None:
     problem = kofn.Problem(kofn.Bernoulli(np.linspace(0.1, 0.9, 12)), "mean", 3).under(RULES[0])
     found = kofn.compare(["thompson", "uniform", "oracle"], problem, 2000, runs=2, workers=1)
-    regret = {row["policy"]: row["regret"] for row in found.to_dict()["policies"]}
+    regret = {row["policy"]: row["regret"] for row in found.rows}
     assert regret["oracle"] == 0
     assert regret["thompson"] < regret["uniform"]

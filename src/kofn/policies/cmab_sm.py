@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kofn.core import (
+    BadInput,
     BadRecord,
     FloatArray,
     IntArray,
@@ -28,7 +29,6 @@ from kofn.core import (
     ShortHorizonWarning,
     Subset,
     Tally,
-    check_sizes,
 )
 from kofn.core.fields import (
     Fields,
@@ -311,7 +311,9 @@ class CMABSM(Constrained, Scheduled):
         super().__init__(n_arms, k, horizon=horizon, **options)
         self._inner = Sizes(self.n_arms, self.k)
         if self._allowed is not None:
-            self._inner = Sizes(*check_sizes(len(self._allowed.free), self.k - int(self._allowed.always.sum())))
+            self._inner = Sizes(len(self._allowed.free), self.k - int(self._allowed.always.sum()))
+            if not 0 < self._inner.k < self._inner.n_arms:
+                raise BadInput(f"the constraints leave one subset, {self._allowed.first}: there is nothing to choose")
             given = self._params["resolution"], self._params["schedule"]
             self.schedule = Schedule(*self._inner, self.horizon, *given)
         if not self.schedule.rounds or self.schedule.exploration_plays > self.horizon:

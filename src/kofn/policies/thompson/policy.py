@@ -57,6 +57,10 @@ streams neither overlap nor resemble each other."""
 PLANNER = 2
 """Number of the way in which plans are drawn, in the record. Raise it when the same state leads to other plans."""
 
+FIRST_PLAYS = 2
+"""Plays of each subset of the first plan under constraints. Two of the same subset show the noise: a wrong estimate of
+it is hard to correct where rules allow few exchanges. Higher: a longer first plan."""
+
 MOST_HALF_LIVES = 20.0
 """Most half-lives forgotten at once, so that numbers stay in the range of floats: a millionth is left."""
 
@@ -276,7 +280,8 @@ class Thompson(Constrained, Randomised):
     def _next(self) -> Plan:
         rng = self._rng()
         if not self._learned:
-            return self._sweeps(1, rng)
+            first = self._sweeps(1, rng)
+            return first if self._allowed is None else Plan(first.subsets, first.times * FIRST_PLAYS)
         plays = max(tenth(min(self._learned, self._params["half_life"] or self._learned)), self.constants.shortest)
         if self._guarantee is not None:
             plays = min(plays, self._guarantee.longest(plays))
