@@ -70,18 +70,18 @@ def test_a_second_plan_starts_from_the_posterior_of_the_first() -> None:
 
 
 def test_it_finds_the_best_of_logistic_rewards() -> None:
-    """In at least 9 of 10 runs: the weights are 0.3 apart, about ten standard deviations after 10^5 plays."""
+    """In all of 4 runs: neighbouring weights are 0.3 apart, several standard deviations after 30,000 plays."""
     weights = np.linspace(-1.2, 1.2, 9)
     found = []
-    for seed in range(10):
+    for seed in range(4):
         policy, rng = SlateGLM(9, 3, seed=seed), np.random.default_rng(seed)
-        while policy.plays < 10**5:
+        while policy.plays < 30_000:
             plan = policy.plan()
             odds = 1 / (1 + np.exp(-weights[plan.subsets].sum(axis=1)))
             total = rng.binomial(plan.times, odds).astype(float)
             policy.tell_plan(Tally(plan.times.copy(), total, total))
         found.append(policy.best() == (6, 7, 8))
-    assert sum(found) >= 9
+    assert found == [True] * 4
 
 
 def test_it_learns_from_unplanned_plays() -> None:
@@ -95,7 +95,7 @@ def test_it_learns_from_unplanned_plays() -> None:
 def test_extreme_rewards_leave_finite_weights() -> None:
     problem = Problem(Bernoulli([1.0, 1.0, 0.0, 0.0, 1.0]), "minimum", 2)
     policy = SlateGLM(5, 2, seed=1)
-    kofn.simulate(policy, problem, 10**6, seed=1)
+    kofn.simulate(policy, problem, 10**5, seed=1)
     assert np.isfinite(policy.state()["mode"]).all()
     assert set(policy.best()) < {0, 1, 4}
     assert isinstance(policy.plan(), Plan)

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Self
 
 import numpy as np
-from scipy.linalg import cho_solve
+from scipy.linalg import cho_solve, solve_triangular
 from scipy.special import expit, log_expit
 
 from kofn.core import FloatArray, IntArray
@@ -40,11 +40,12 @@ FACTOR, LEAST, MOST = 2.0, 1e-7, 100.0
 LARGEST = 10.0
 """Largest log-odds at which the likelihood is expanded. Beyond, its curvature is that of rounding errors."""
 
-LONGEST_STEP = 4.0
+LONGEST_STEP = 2.0
 """Longest Newton step of the log-odds of a row. Longer steps may overshoot where the likelihood is almost flat."""
 
-STEPS = 2
-"""Newton steps for each set of scales. The mode starts from that of the plan before, so that few are enough."""
+STEPS, SETTLED = 10, 0.01
+"""Most Newton steps, and the change of the log-odds that ends them. Two or three are usual: they start from the mode of
+the plan before."""
 
 
 @dataclass(frozen=True)
@@ -127,27 +128,31 @@ class Posterior:
 
     @classmethod
     def near(cls, rows: Rows, scales: Scales, start: FloatArray, steps: int = STEPS) -> Self:
-        """Return the posterior, expanded at the mode: the result of a few Newton steps."""
+        """Return the posterior expanded at its mode, which Newton's method finds from this start."""
         found = cls(rows, scales, start)
         for _ in range(steps):
-            found = cls(rows, scales, found.mode)
+            step = np.clip(found.mode - found.at, -LONGEST_STEP, LONGEST_STEP)
+            found = cls(rows, scales, found.at + step)
+            if np.abs(step).max() <= SETTLED:
+                break
         return found
 
     @cached_property
     def noise(self) -> FloatArray:
         """The variance of the observation of each row."""
-        p = expit(self._at)
+        p = expit(self.at)
         return np.asarray(self.scales.dispersion / (self.rows.count * p * (1 - p)))
 
     @cached_property
-    def _at(self) -> FloatArray:
+    def at(self) -> FloatArray:
+        """Where the likelihood of each row is expanded."""
         return np.clip(self.expanded, -LARGEST, LARGEST)
 
     @cached_property
     def z(self) -> FloatArray:
         """The observation of each row's log-odds."""
-        p = expit(self._at)
-        return np.asarray(self._at + np.clip((self.rows.mean - p) / (p * (1 - p)), -LONGEST_STEP, LONGEST_STEP))
+        p = expit(self.at)
+        return np.asarray(self.at + (self.rows.mean - p) / (p * (1 - p)))
 
     @cached_property
     def lower(self) -> FloatArray:
@@ -180,7 +185,7 @@ class Posterior:
             fit = float(likelihood - self.alpha @ self.mode / 2 + np.log(self.noise).sum() / 2)
         else:
             freedom = float(self.rows.count.sum()) - len(self.rows.count)
-            p = expit(self._at)
+            p = expit(self.at)
             squares = float((self.rows.within / (p * (1 - p))).sum()) / self.scales.dispersion
             fit = -(float(self.z @ self.alpha) + squares + freedom * math.log(self.scales.dispersion)) / 2
         return fit - determinant + self.scales.log_prior
@@ -195,7 +200,7 @@ class Posterior:
                 value = getattr(found.scales, name) * by
                 if not LEAST < value < MOST:
                     continue
-                other = Posterior.near(self.rows, replace(found.scales, **{name: value}), found.mode, STEPS - 1)
+                other = Posterior.near(self.rows, replace(found.scales, **{name: value}), found.mode, 2)
                 if (reached := other.evidence) > evidence:
                     found, evidence = other, reached
                     break
@@ -222,6 +227,14 @@ class Posterior:
         apart = width * np.sqrt(self.scales.rest + self.noise) * rng.standard_normal((draws, len(self.noise)))
         missing = self.z - prior.of(self.rows.x) - apart
         return prior + self._explained(cho_solve((self.lower, True), missing.T, check_finite=False).T)
+
+    def apart(self, x: FloatArray, incumbent: FloatArray) -> FloatArray:
+        """Return the posterior variance of the difference between the log-odds of each x and of the incumbent."""
+        scales, k = self.scales, self.rows.k
+        seen = scales.kernel(x @ self.rows.x.T, k) - scales.kernel(incumbent @ self.rows.x.T, k)
+        explained = solve_triangular(self.lower, seen.T, lower=True, check_finite=False)
+        alone = scales.kernel(np.array(float(k)), k)
+        return np.asarray(2 * (alone - scales.kernel(x @ incumbent, k)) - (explained**2).sum(axis=0))
 
     def _explained(self, alpha: FloatArray) -> Functions:
         """Return the level and the weights that the rows explain, by their `alpha`, a row for each draw."""

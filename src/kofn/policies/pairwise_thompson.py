@@ -3,7 +3,7 @@
 The class of BOCS (Baptista and Poloczek, ICML 2018), of Hill et al. (KDD 2017) and of Gaussian processes over subsets
 (COMBO, GraphComBO); the model is in pairwise_model.py. Departures, with their reasons in
 docs/reference/policies/pairwise-thompson.md: the scales are learned by empirical Bayes, a draw has half the width of
-the posterior and differs from the incumbent by at most one swap, and a plan covers a tenth of the plays so far.
+the posterior at first and differs from the incumbent by one swap at most; a plan covers a tenth of the plays so far.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Unpack
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import logit
+from scipy.special import expit, logit
 
 from kofn.core import BadInput, BadRecord, FloatArray, IntArray, Plan, Subset, Tally
 from kofn.core.fields import Fields, any_length, check_totals, integers, numbers, part
@@ -35,11 +35,15 @@ DRAWS = 64
 CELLS = 2**20
 """Most weights drawn for one plan, 8 bytes each. Many arms get fewer draws."""
 
-WIDTH = 0.5
-"""Width of a draw, in standard deviations of the posterior. Higher: more exploration."""
+NARROW, NARROW_UNTIL = 0.5, 500
+"""Width of a draw, in standard deviations of the posterior, and the number of plays until which it stays so. Higher:
+more exploration. Short runs have no time to explore all that is uncertain."""
 
 SWAPS = 1
 """Most swaps between the incumbent and a draw. Higher: more exploration."""
+
+TINY = 1e-12
+"""Least information about a row that is not taken as none."""
 
 MOST_CLIMBED = 1000
 """Most swaps of a climb; far fewer are usual."""
@@ -101,10 +105,29 @@ class PairwiseThompson(Randomised):
         rng = self._rng()
         if self._posterior is None:
             return sweeps(self.n_arms, self.k, 1, rng)
-        plays = tenth(int(self._seen.sum()) // self.k)
+        learned = int(self._seen.sum()) // self.k
+        plays = tenth(learned)
         draws = max(1, min(plays, DRAWS, CELLS // self.n_arms**2))
-        functions = self._posterior.draw(draws, WIDTH, rng)
-        return plan_of(climb(functions, np.tile(self._incumbent, (draws, 1)), SWAPS), plays)
+        functions = self._posterior.draw(draws, width(learned), rng)
+        drawn = plan_of(climb(functions, np.tile(self._incumbent, (draws, 1)), SWAPS), plays)
+        return self._limited(self._posterior, drawn)
+
+    def _limited(self, posterior: Posterior, drawn: Plan) -> Plan:
+        """Limit each row to the plays that double the information about it; the incumbent gets the rest.
+
+        A draw is frozen for the whole plan. Without the limit, a subset that is known to be bad after ten plays would
+        get a hundred.
+        """
+        x, incumbent = indicators(drawn.subsets, self.n_arms), np.array(self._incumbent)
+        p = expit(posterior.mean().of(x)[0])
+        information = posterior.apart(x, indicators(incumbent[None, :], self.n_arms)[0]) * p * (1 - p)
+        most = np.ceil(posterior.scales.dispersion / np.maximum(information, TINY))
+        swapped = (drawn.subsets != incumbent).any(axis=1)
+        times = np.minimum(drawn.times, most).astype(np.int64)[swapped]
+        left = drawn.plays - int(times.sum())
+        if not left:
+            return drawn
+        return Plan(np.concatenate([drawn.subsets[swapped], incumbent[None, :]]), np.append(times, left))
 
     def _learn(self, plan: Plan, tally: Tally) -> None:
         before = self._posterior
@@ -114,7 +137,7 @@ class PairwiseThompson(Randomised):
         for name in ("subsets", "count", "total", "squares"):
             setattr(self, f"_{name}", getattr(self, f"_{name}")[keep])
         found = Posterior.near(self._rows(), self._scales, start[keep]).learned()
-        found = Posterior.near(found.rows, found.scales, found.mode, 1)
+        found = Posterior.near(found.rows, found.scales, found.mode)
         self._scales, self._expanded = found.scales, found.expanded
         self._use(found)
 
@@ -178,3 +201,12 @@ class PairwiseThompson(Randomised):
             raise BadRecord("count must be at least 1 for each subset, and at most what `seen` has for its arms")
         check_totals(count, self._total, slack=ROUNDING)
         check_totals(count, self._squares, slack=ROUNDING)
+
+
+def width(learned: int) -> float:
+    """Return the width of draws after this many plays, in standard deviations: it grows to 1 with the cube root.
+
+    >>> [round(width(each), 2) for each in (100, 500, 1_000, 4_000, 10**6)]
+    [0.5, 0.5, 0.63, 1.0, 1.0]
+    """
+    return min(1.0, float(NARROW * max(1.0, learned / NARROW_UNTIL) ** (1 / 3)))
