@@ -27,7 +27,7 @@ MOST_ARMS = 200
 """Most arms: a draw has a weight for each pair of them."""
 
 MOST_SUBSETS = 512
-"""Most distinct subsets whose rewards are kept. Higher: slower, by the third power; nothing is lost in longer runs."""
+"""Most distinct subsets whose rewards are kept. Higher: slower, by the third power; less is forgotten."""
 
 DRAWS = 64
 """Most draws in one plan; more plays are divided evenly among the draws."""
