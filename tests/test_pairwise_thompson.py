@@ -15,7 +15,7 @@ import kofn
 from kofn import BadInput, BadRecord, PairwiseThompson, Tally
 from kofn.core import FloatArray
 from kofn.policies import pairwise_thompson
-from kofn.policies.pairwise_model import LEVEL, Functions, Posterior, Rows, Scales, best_swaps, climb
+from kofn.policies.pairwise_model import LEVEL, Functions, Posterior, Rows, Scales, climb
 
 N, K = 6, 3
 ALL = np.array(list(itertools.combinations(range(N), K)))
@@ -73,19 +73,6 @@ def test_draws_have_the_mean_and_the_covariance_of_the_posterior(width: float) -
     assert np.abs(np.cov(drawn.T) - exact).max() < 0.06 * exact.max()
 
 
-def test_draws_of_played_subsets_have_their_rests() -> None:
-    """Of 20,000 draws: mean and variance of the log-odds of each row, rest included, are those of the posterior."""
-    subsets, rows = some_rows(7)
-    posterior = Posterior(rows, SCALES, np.zeros(len(subsets)))
-    design = features(subsets, SCALES) / np.sqrt(posterior.noise)[:, None]
-    inverse = np.linalg.inv(design.T @ design + np.eye(design.shape[1]))
-    exact = np.sqrt((features(subsets, SCALES) @ inverse * features(subsets, SCALES)).sum(axis=1))
-    drawn = posterior.draw(20_000, 1.0, np.random.default_rng(1))
-    full = drawn.of(rows.x) + drawn.rest
-    assert (np.abs(full.mean(axis=0) - posterior.mode) < 5 * exact / 20_000**0.5).all()
-    assert full.std(axis=0) == pytest.approx(exact, rel=0.04)
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_the_mode_is_that_of_plain_optimisation(seed: int) -> None:
     """Also if almost all rewards are 0, where Newton's method could overshoot."""
@@ -141,8 +128,7 @@ def test_the_evidence_of_other_rewards_is_their_gaussian_density() -> None:
 def random_functions(seed: int) -> Functions:
     rng = np.random.default_rng(seed)
     half = np.triu(rng.standard_normal((5, N, N)), 1)
-    rest = rng.standard_normal((5, 12))
-    return Functions(rng.standard_normal(5), rng.standard_normal((5, N)), half + half.transpose(0, 2, 1), rest)
+    return Functions(rng.standard_normal(5), rng.standard_normal((5, N)), half + half.transpose(0, 2, 1))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -157,17 +143,6 @@ def test_a_climb_takes_the_best_swap_and_ends_where_none_gains(seed: int) -> Non
         reached = values[draw][(end[draw] == ALL).all(axis=1)][0]
         assert reached == np.where(near[tuple(end[draw].tolist())], values[draw], -np.inf).max()
     assert start.tolist() == [[0, 2, 4]] * 5
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_the_best_swap_counts_the_rests_of_played_subsets(seed: int) -> None:
-    functions, (subsets, rows) = random_functions(seed), some_rows(seed)
-    values = functions.of(indicator(ALL))
-    for row, subset in enumerate(subsets):
-        values[:, (subset == ALL).all(axis=1)] += functions.rest[:, [row]]
-    incumbent = ALL[seed]
-    values[:, (np.isin(ALL, incumbent).sum(axis=1) < K - 1)] = -np.inf
-    assert best_swaps(functions, rows, incumbent).tolist() == ALL[values.argmax(axis=1)].tolist()
 
 
 @pytest.mark.parametrize("what", ["arms", "pairs"])

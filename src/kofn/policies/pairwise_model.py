@@ -101,19 +101,18 @@ class Rows:
 
 @dataclass(frozen=True)
 class Functions:
-    """Log-odds of subsets, for each of several draws: level + u'x + x'Wx / 2, and the rest of each row."""
+    """Log-odds of subsets without their rests: level + u'x + x'Wx / 2, for each of several draws."""
 
     level: FloatArray
     u: FloatArray
     W: FloatArray
-    rest: FloatArray
 
     def of(self, x: FloatArray) -> FloatArray:
-        """Return the log-odds of the subsets x without their rests, a row for each draw."""
+        """Return the log-odds of the subsets x, a row for each draw."""
         return np.asarray(self.level[:, None] + self.u @ x.T + ((x @ self.W) * x).sum(axis=2) / 2)
 
     def __add__(self, other: Functions) -> Functions:
-        return Functions(self.level + other.level, self.u + other.u, self.W + other.W, self.rest + other.rest)
+        return Functions(self.level + other.level, self.u + other.u, self.W + other.W)
 
 
 @dataclass(frozen=True)
@@ -208,11 +207,11 @@ class Posterior:
         return found
 
     def mean(self) -> Functions:
-        """Return the posterior mean of the level, the weights and the rests of the rows."""
+        """Return the posterior mean of the level and the weights."""
         return self._explained(self.alpha[None, :])
 
     def draw(self, draws: int, width: float, rng: np.random.Generator) -> Functions:
-        """Draw level, weights and rests from the posterior, with `width` times its standard deviations.
+        """Draw the level and the weights from the posterior, with `width` times its standard deviations.
 
         Matheron's rule: a draw from the prior, corrected by what explains the difference between the observations and
         those that the draw would have made.
@@ -224,10 +223,9 @@ class Posterior:
             width * math.sqrt(LEVEL) * rng.standard_normal(draws),
             width * math.sqrt(arm) * rng.standard_normal((draws, n_arms)),
             width * math.sqrt(pair) * (half + half.transpose(0, 2, 1)),
-            width * math.sqrt(self.scales.rest) * rng.standard_normal((draws, len(self.noise))),
         )
-        errors = width * np.sqrt(self.noise) * rng.standard_normal((draws, len(self.noise)))
-        missing = self.z - prior.of(self.rows.x) - prior.rest - errors
+        apart = width * np.sqrt(self.scales.rest + self.noise) * rng.standard_normal((draws, len(self.noise)))
+        missing = self.z - prior.of(self.rows.x) - apart
         return prior + self._explained(cho_solve((self.lower, True), missing.T, check_finite=False).T)
 
     def apart(self, x: FloatArray, incumbent: FloatArray) -> FloatArray:
@@ -244,7 +242,7 @@ class Posterior:
         arm, pair = self.scales.of_weights(self.rows.k)
         pairs = pair * ((x.T * alpha[:, None, :]) @ x)
         pairs[:, np.arange(x.shape[1]), np.arange(x.shape[1])] = 0.0
-        return Functions(LEVEL * alpha.sum(axis=1), arm * (alpha @ x), pairs, self.scales.rest * alpha)
+        return Functions(LEVEL * alpha.sum(axis=1), arm * (alpha @ x), pairs)
 
 
 def climb(functions: Functions, start: IntArray, most: int) -> IntArray:
@@ -271,28 +269,4 @@ def climb(functions: Functions, start: IntArray, most: int) -> IntArray:
         chosen[moving, place] = after
         inside[moving, before], inside[moving, after] = 0.0, 1.0
         gradient[moving] += functions.W[moving, after] - functions.W[moving, before]
-    return np.sort(chosen, axis=1)
-
-
-def best_swaps(functions: Functions, rows: Rows, incumbent: IntArray) -> IntArray:
-    """Return the best subset of each draw: the incumbent, or the incumbent after one swap.
-
-    Subsets that were played have their rests; those of others are not known, and count as 0.
-    """
-    n_arms, k = rows.x.shape[1], len(incumbent)
-    inside = np.isin(np.arange(n_arms), incumbent)
-    gradient = functions.u + functions.W[:, :, incumbent].sum(axis=2)
-    values = gradient[:, None, :] - gradient[:, incumbent, None] - functions.W[:, incumbent]
-    values[:, :, inside] = -np.inf
-    shared = rows.x @ inside
-    for row in np.flatnonzero(shared == k - 1):
-        place = int(np.flatnonzero(rows.x[row, incumbent] == 0)[0])
-        arm = int(np.flatnonzero((rows.x[row] > 0) & ~inside)[0])
-        values[:, place, arm] += functions.rest[:, row]
-    stay = functions.rest[:, shared == k].sum(axis=1)  # of one row, or of none
-    best = values.reshape(len(values), -1).argmax(axis=1)
-    gains = np.take_along_axis(values.reshape(len(values), -1), best[:, None], axis=1)[:, 0] > stay
-    chosen = np.tile(incumbent, (len(values), 1))
-    place, arm = np.divmod(best, n_arms)
-    chosen[gains, place[gains]] = arm[gains]
     return np.sort(chosen, axis=1)

@@ -19,7 +19,7 @@ from kofn.core.fields import Fields, any_length, check_totals, integers, numbers
 from kofn.core.plan import ROUNDING
 from kofn.policies.batching import plan_of, tenth, top_k
 from kofn.policies.linear_model import indicators, sweeps
-from kofn.policies.pairwise_model import Functions, Posterior, Rows, Scales, best_swaps, climb
+from kofn.policies.pairwise_model import Functions, Posterior, Rows, Scales, climb
 from kofn.policies.randomised import Randomised, SeededOptions
 from kofn.policies.registry import register
 
@@ -38,6 +38,9 @@ CELLS = 2**20
 NARROW, NARROW_UNTIL = 0.5, 500
 """Width of a draw, in standard deviations of the posterior, and the number of plays until which it stays so. Higher:
 more exploration. Short runs have no time to explore all that is uncertain."""
+
+SWAPS = 1
+"""Most swaps between the incumbent and a draw. Higher: more exploration."""
 
 TINY = 1e-12
 """Least information about a row that is not taken as none."""
@@ -106,8 +109,8 @@ class PairwiseThompson(Randomised):
         plays = tenth(learned)
         draws = max(1, min(plays, DRAWS, CELLS // self.n_arms**2))
         functions = self._posterior.draw(draws, width(learned), rng)
-        subsets = best_swaps(functions, self._posterior.rows, np.array(self._incumbent))
-        return self._limited(self._posterior, plan_of(subsets, plays))
+        drawn = plan_of(climb(functions, np.tile(self._incumbent, (draws, 1)), SWAPS), plays)
+        return self._limited(self._posterior, drawn)
 
     def _limited(self, posterior: Posterior, drawn: Plan) -> Plan:
         """Limit each row to the plays that double the information about it; the incumbent gets the rest.
