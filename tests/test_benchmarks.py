@@ -317,6 +317,21 @@ def test_every_table_of_thompson_safety_is_tested() -> None:
     assert set(SAFETY_ROWS) == set(load("thompson_safety").TABLES)
 
 
+def test_small_budgets(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["thompson", "pairwise-thompson"]
+    load("small_budgets").main(["pairs", "--quick", "--runs", "2", "--policies", *names])
+    rows = cells(capsys.readouterr().out)
+    assert [row[1] for row in rows] == [f"`{name}`" for name in names]
+    assert all(numbers(" ".join(row[2:])) for row in rows)
+
+
+def test_the_bonus_of_small_budgets_is_paid_for_whole_pairs() -> None:
+    sampler = load("small_budgets").PairSampler(np.linspace(0, 0.5, 6), np.array([[0, 3], [1, 2], [4, 5]]))
+    assert sampler.value(np.array([[0, 1, 4], [0, 3, 4], [1, 2, 0]])).tolist() == pytest.approx(
+        [0.5 / 6, 0.7 / 6 + 0.25, 0.3 / 6 + 0.25]
+    )
+
+
 def test_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     budget = load("budget")
     before = budget.TABLE.read_bytes()

@@ -15,6 +15,7 @@ from kofn.policies.improved_ucb import ImprovedUCB as ImprovedUCB
 from kofn.policies.linear_thompson import LinearThompson as LinearThompson
 from kofn.policies.oful import OFUL as OFUL
 from kofn.policies.oracle import Oracle as Oracle
+from kofn.policies.pairwise_thompson import PairwiseThompson as PairwiseThompson
 from kofn.policies.registry import make_policy as make_policy
 from kofn.policies.registry import policy_named as policy_named
 from kofn.policies.registry import register as register
@@ -22,6 +23,7 @@ from kofn.policies.registry import restore as restore
 from kofn.policies.registry import save as save
 from kofn.policies.shared_credit import SharedCredit as SharedCredit
 from kofn.policies.shared_credit import SharedCreditUCB as SharedCreditUCB
+from kofn.policies.slate_glm import SlateGLM as SlateGLM
 from kofn.policies.slots import Slots as Slots
 from kofn.policies.sub_ucb import SubUCB as SubUCB
 from kofn.policies.thompson import Thompson as Thompson
