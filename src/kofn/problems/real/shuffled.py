@@ -26,7 +26,7 @@ class Shuffled(AbstractProblem):
             reward_range=problem.reward_range,
         )
         self.problem, self.order = problem, rng.permutation(problem.n_arms)
-        self._order = np.append(self.order, problem.n_arms)  # an empty place stays one
+        self._place_of = np.append(self.order, problem.n_arms)  # an empty place stays one
 
     @property
     def offers(self) -> frozenset[str]:
@@ -35,22 +35,24 @@ class Shuffled(AbstractProblem):
 
     def make_sampler(self) -> _Shuffled:
         """Return the sampler of the other problem, for its own arms."""
-        return _Shuffled(self.problem, self._order)
+        return _Shuffled(self.problem, self._place_of)
 
     def make_expectation(self) -> _Shuffled:
         """Return the expectation of the other problem, for its own arms."""
-        return _Shuffled(self.problem, self._order)
+        return _Shuffled(self.problem, self._place_of)
 
     def gap(self, subsets: Subsets) -> FloatArray:
-        """Return the gaps that the other problem gives."""
-        rows = self._order[self._rows(subsets)]
+        """Return the gaps that the other problem gives, unless this one has constraints of its own."""
+        if self.constraints is not None:
+            return super().gap(subsets)
+        rows = self._place_of[self._rows(subsets)]
         return self.problem.gap(np.where(rows == self.n_arms, -1, rows))
 
     def _find_best(self) -> Subset:
         return tuple(sorted(np.argsort(self.order)[list(self.problem.best)].tolist()))
 
     def _arm_totals(self, rows: IntArray, count: NDArray[np.int64], rng: np.random.Generator) -> FloatArray:
-        return self.problem._arm_totals(self._order[rows], count, rng)
+        return self.problem._arm_totals(self._place_of[rows], count, rng)
 
     def _summary(self) -> str:
         return f"{self.problem!r} in a random order"
