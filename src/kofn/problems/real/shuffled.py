@@ -42,7 +42,7 @@ class Shuffled(AbstractProblem):
         return _Shuffled(self.problem, self._place_of)
 
     def gap(self, subsets: Subsets) -> FloatArray:
-        """Return the gaps that the other problem gives, unless this one has constraints of its own."""
+        """Return the gaps that the other problem gives, unless this one has constraints."""
         if self.constraints is not None:
             return super().gap(subsets)
         rows = self._place_of[self._rows(subsets)]
