@@ -3,7 +3,8 @@
 `exact` and `noisy` compare `kofn.choose` with common practice, at equal numbers of calls of the score, on random
 functions whose best subset is known: all subsets are computed. The loss of a pick is its distance from the best subset,
 relative to the distance of an average subset: 0 is the best, 1 is no better than chance. `interval` shows how often the
-95 % interval contains the true value of the pick. `--quick` plays little.
+95 % interval contains the true value of the pick. `policies` compares the loss with two policies on the same noisy
+functions. `--quick` plays little.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -207,10 +208,24 @@ def intervals(seed: int, runs: int, quick: bool) -> None:
         line(name, *shares)
 
 
+def policies(seed: int, runs: int, quick: bool) -> None:
+    """Print the loss of `choose` with `thompson` and with `pairwise-thompson`, and the mean of the differences."""
+    table("function", "calls", *(names := ("thompson", "pairwise-thompson")), "difference")
+    for name in list(FUNCTIONS)[: 1 if quick else None]:
+        for budget in BUDGETS[: 1 if quick else None]:
+            losses: list[list[float]] = []
+            for policy in names:
+                tasks = [Task(name, NOISE, budget, seed + run) for run in range(runs)]
+                picks = (kofn.choose(N_ARMS, K, t.score, budget=budget, seed=t.seed, policy=policy) for t in tasks)
+                losses.append([task.loss(pick.arms) for task, pick in zip(tasks, picks, strict=True)])
+            line(name, budget, *map(with_error, losses), with_error(np.subtract(losses[1], losses[0]).tolist()))
+
+
 TABLES: dict[str, Callable[[int, int, bool], None]] = {
     "exact": partial(compare, 0.0),
     "noisy": partial(compare, NOISE),
     "interval": intervals,
+    "policies": policies,
 }
 
 

@@ -462,7 +462,7 @@ def test_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert all(0 < numbers(row[2])[0] <= 100 for row in found)
 
 
-@pytest.mark.parametrize(("table", "rows"), [("exact", 4), ("noisy", 4), ("interval", 1)])
+@pytest.mark.parametrize(("table", "rows"), [("exact", 4), ("noisy", 4), ("interval", 1), ("policies", 1)])
 def test_choose(table: str, rows: int, capsys: pytest.CaptureFixture[str]) -> None:
     load("choose").main([table, "--quick", "--runs", "2"])
     found = cells(capsys.readouterr().out)
