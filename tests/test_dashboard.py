@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, Response, Route, expect
 
-from kofn.campaigns import Campaign, campaigns, store_at
+from kofn.campaigns import Campaign, alarms, campaigns, store_at
 from kofn.campaigns.schema import CAMPAIGNS
+from kofn.responses import RaisedAlarm
 from kofn.service.tokens import create_token
 from tests.browser import SIGN_IN, fill, headless, measure_load, served
 from tests.campaign_tools import rewards_for
@@ -134,6 +135,22 @@ def at_field(dialog: Locator, label: str) -> Locator:
 
 def row(page: Page, arm: str) -> Locator:
     return page.locator(".arms tbody tr").filter(has=page.get_by_text(arm, exact=True))
+
+
+# The list.
+
+
+def test_the_list_shows_units_and_alarms(address: str, module_store: str, pages: Pages) -> None:
+    campaign = made(module_store, unit="EUR")
+    campaign.reward(campaign.decide().id, 6.0)
+    campaign._write(lambda tx: alarms.note(tx, [RaisedAlarm("silence", None, None, "no rewards", "look")]))
+    assert campaign.summary().alarms == 1
+    page = pages.open(address)
+    card = page.locator(".card").filter(has_text="front-page")
+    expect(card.locator(".mean dd")).to_have_text("6.00 EUR")
+    expect(card.locator(".card-alarm")).to_have_text("1 alarm")
+    campaign.pause()
+    expect(card.locator(".card-alarm")).to_be_hidden()
 
 
 # With the mouse.
@@ -369,10 +386,21 @@ def test_the_dialog_offers_what_makes_sense_first(address: str, module_store: st
         "A guarantee holds only if the problem does not change"
     )  # says the service
     dialog.get_by_label("Half-life (plays)").fill("")
+    dialog.get_by_label("Breaker").check()
+    dialog.get_by_label("Lowest reward").fill("")
+    button(dialog, "Create campaign").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("or leave both empty")
+    dialog.get_by_label("Highest reward").fill("")
+    dialog.get_by_label("A visitor keeps the arms for (days)").fill("14")
+    button(dialog, "Create campaign").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("A breaker needs a control to return to")
+    dialog.get_by_label("Control gets").select_option("arms")
+    dialog.get_by_label("Arms of the control").fill("\n".join(NAMES[:3]))
     button(dialog, "Create campaign").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("shop")
     found = Campaign.open("shop", module_store).settings()
-    assert (found.control, found.stop_when, found.unit) == ("uniform", "loss<0.01", "EUR")
+    assert (found.control, found.stop_when, found.unit) == (NAMES[:3], "loss<0.01", "EUR")
+    assert (found.breaker, found.sticky, found.outside) == (True, 14 * 86_400, "widen")
     assert (found.half_life, found.guarantee) == (None, True)
 
 
@@ -712,6 +740,19 @@ def test_a_token_opens_the_page(sqlite_store: str, token: Callable[..., str], pa
         page.keyboard.press("p")
         page.keyboard.press("a")
         expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_a_token_of_web_pages_does_not_sign_in(sqlite_store: str, token: Callable[..., str], pages: Pages) -> None:
+    made(sqlite_store)
+    browsers, full = token("browser", "front-page"), token("full")
+    with served(sqlite_store) as address:
+        page = pages.open(f"{address}#token={browsers}")
+        expect(page.get_by_role("alert")).to_have_text(
+            "This token is for web pages: it may only decide and reward. Sign in with another one."
+        )
+        page.get_by_label("Token").fill(full)
+        button(page, "Sign in").click()
+        expect(page.get_by_role("link", name="front-page")).to_be_visible()
 
 
 def test_the_link_that_the_service_prints_signs_in(sqlite_store: str, token: Callable[..., str], pages: Pages) -> None:

@@ -144,7 +144,8 @@ class Summary(Response):
     """A campaign at a glance.
 
     `plays` counts decisions and plays reported as totals, `rewards` those with a known reward, and `mean` is their
-    average reward. `version` grows with every change.
+    average reward. `version` grows with every change. `alarms` counts the raised alarms, as of the last look of the
+    service or of `Campaign.note_alarms`.
     """
 
     name: str
@@ -162,6 +163,8 @@ class Summary(Response):
     created: datetime
     changed: datetime
     version: int
+    unit: str = ""
+    alarms: int = 0
 
 
 @dataclass(frozen=True)

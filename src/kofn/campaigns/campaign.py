@@ -31,7 +31,7 @@ from kofn.campaigns.decisions import logged_decisions
 from kofn.campaigns.group_commit import Job, Promise
 from kofn.campaigns.names import arm_names, campaign_name, check_key, is_campaign_name
 from kofn.campaigns.reward import Rewards
-from kofn.campaigns.rows import CampaignRow, read_row
+from kofn.campaigns.rows import CampaignRow, find_row, read_row
 from kofn.campaigns.schema import CAMPAIGNS, OF_CAMPAIGN, TOKENS
 from kofn.campaigns.statements import Driver
 from kofn.campaigns.store import Store, store_at
@@ -185,13 +185,12 @@ class Campaign:
         """Open the campaign of that name."""
         where = store_at(store, create=False)
         with where.read() as connection:
-            named = CAMPAIGNS.c.name == (name if is_campaign_name(name) else "")  # other text does not reach a database
-            row = connection.execute(select(CAMPAIGNS).where(named)).mappings().one_or_none()
+            row = find_row(Driver(connection), name) if is_campaign_name(name) else None
             if row is None:
                 some = connection.execute(select(CAMPAIGNS.c.name).order_by(CAMPAIGNS.c.name).limit(5)).scalars().all()
                 there = f"there are: {', '.join(some)}" if some else "the store is empty"
                 raise NoSuchCampaign(f"there is no campaign {shown(name)} in {where}; {there}")
-            return cls(where, CampaignRow(**row))
+            return cls(where, row)
 
     def delete(self) -> None:
         """Delete the campaign with all its rows, and the tokens that are limited to it."""
@@ -309,7 +308,7 @@ class Campaign:
         batch = reward.read_rewards(rewards, self._secret, partial=partial)
         work = self._same(lambda tx: reward.record_rewards(tx, batch))
         heavy = batch.size >= transaction.HEAVY
-        return Job(self._id, work, heavy=heavy, batches=batch.firsts, requests=tuple(batch.requests))
+        return Job(self._id, work, heavy=heavy, batches=batch.firsts, requests=batch.requests)
 
     def reward_total(
         self,

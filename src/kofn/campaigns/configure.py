@@ -39,6 +39,8 @@ def configure(tx: Transaction, given: Mapping[str, Any]) -> None:
     if "keep_decisions" in given:
         row["keep_decisions"] = decisions_to_keep(given["keep_decisions"])
     tx.changing()
+    if tx.row.clipped and before.outside == "clip" and ("reward_range" in params or options.outside != "clip"):
+        options = replace(options, clipped_to=(*before.clipped_to, (tx.row.low, tx.row.high)))
     if params:
         change_params(tx, **params)
     if (options.control, options.control_share) != (before.control, before.control_share):

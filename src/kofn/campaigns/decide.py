@@ -39,9 +39,9 @@ SHIPPED_FOR = 1.0
 """Seconds for which a process goes on without asking the store after a subset was shipped with `store=False`."""
 
 _HINT = {
-    "paused": "call resume() to decide again",
-    "stopped": "best() returns the subset that it found",
-    "archived": "best() returns the subset that it found",
+    "paused": "resume it to decide again",
+    "stopped": "it makes no more decisions, and still reports the best subset that it found",
+    "archived": "it makes no more decisions, and still reports the best subset that it found",
 }
 
 
@@ -232,7 +232,7 @@ def _decisions(tx: Transaction, batches: Sequence[Batch]) -> list[Decision]:
     If some are of the control, the order is random: whoever plays a part of them must not choose between the groups.
     """
     decisions = list(_in_turn(tx, batches))
-    if not any(batch.group == CONTROL for batch in batches) or len(batches) == 1:
+    if len(batches) == 1 or not any(batch.group == CONTROL for batch in batches):
         return decisions
     order = np.random.default_rng([tx.options.seed, 2, batches[0].first]).permutation(len(decisions))
     return [decisions[index] for index in order]

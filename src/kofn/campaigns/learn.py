@@ -12,26 +12,41 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 
 from kofn.campaigns.names import arm_name
 from kofn.campaigns.plan_rows import UNLEARNED, PlanRow, observed_rows, replace_plan
 from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, new_stamp, record_text, subset_from, subset_text
 from kofn.campaigns.schema import ESTIMATES, ROSTERS, STATES
-from kofn.campaigns.statements import chunks
+from kofn.campaigns.statements import Statement, chunks
 from kofn.campaigns.transaction import Transaction
 from kofn.core import BadInput, Insight, NotRunning, Policy, Tally
 from kofn.core.checks import shown
 from kofn.core.open_plan import MOST_UNPLANNED
 
+ESTIMATE_GROWTH, ESTIMATE_AGE = 1.2, 60.0
+"""An estimate is written if there are this many times the rewards of the last one, or after this many seconds. Lower:
+the history is denser, and learning takes longer: an estimate costs about half as much as an update of the policy."""
+
 MAX_ESTIMATES = 1000
-"""Estimates that are kept. A million plays make about 135."""
+"""Estimates that are kept. A million plays in one minute make about 60."""
 
 MAX_EFFECTS = 200
 """Arms up to which estimates have the effect of each arm."""
 
 MAX_NAMES = 10
 """Names of the best arms in the message of an event; more arms are counted only."""
+
+
+_LAST_ESTIMATE = Statement(
+    select(ESTIMATES.c.step, ESTIMATES.c.at, ESTIMATES.c.rewards)
+    .where(ESTIMATES.c.campaign == bindparam("c"))
+    .order_by(ESTIMATES.c.step.desc())
+    .limit(1)
+)
+_INSERT_ESTIMATE = Statement(ESTIMATES.insert())
+_DELETE_STATE = Statement(STATES.delete().where(STATES.c.campaign == bindparam("c")))
+_INSERT_STATE = Statement(STATES.insert())
 
 
 def learn_if_due(tx: Transaction) -> None:
@@ -62,23 +77,32 @@ def listed_names(names: Sequence[str]) -> str:
 
 
 def write_estimate(tx: Transaction) -> None:
-    """Keep what the policy estimates now, for the history; every other one of the older half if there are too many."""
-    known, snapshot, row = insight_of(tx.snapshot), tx.snapshot, tx.row
+    """Keep what the policy estimates now, for the history, unless little has changed since the last estimate."""
+    for step, at, rewards in tx.driver.rows(_LAST_ESTIMATE, {"c": tx.id}):
+        if tx.row.rewards < ESTIMATE_GROWTH * rewards and tx.now < at + ESTIMATE_AGE:
+            return
+        if step // 100 < tx.row.step // 100:
+            _thin_estimates(tx)
+    if (estimate := estimate_of(tx)) is not None:
+        tx.driver.run(_INSERT_ESTIMATE, {"campaign": tx.id, "step": tx.row.step, **estimate})
+
+
+def estimate_of(tx: Transaction) -> dict[str, Any] | None:
+    """Return what the policy estimates now, as the table of estimates has it; None if it estimates no loss."""
+    known, snapshot = insight_of(tx.snapshot), tx.snapshot
     if known is None or known.expected_loss is None:
-        return
+        return None
     effects = ""
     if len(snapshot.roster.active) <= MAX_EFFECTS:
         pairs = zip(snapshot.roster.active, known.effects.tolist(), strict=True)
         effects = json.dumps({arm: float(f"{effect:.4g}") for arm, effect in pairs}, separators=(",", ":"))
     numbers = {"value": known.value, "low": known.low, "high": known.high, "loss": known.expected_loss}
-    best = subset_text(snapshot.best())
-    at = {"campaign": tx.id, "step": row.step, "at": tx.now, "rewards": row.rewards}
-    tx.execute(ESTIMATES.insert(), {**at, **numbers, "best": best, "effects": effects})
-    if row.step % 100 == 0:
-        _thin_estimates(tx)
+    at = {"at": tx.now, "rewards": tx.row.rewards}
+    return at | numbers | {"best": subset_text(snapshot.best()), "effects": effects}
 
 
 def _thin_estimates(tx: Transaction) -> None:
+    """Delete every other one of the older half of the estimates while there are too many."""
     ours = ESTIMATES.c.campaign == tx.id
     steps = list(tx.execute(select(ESTIMATES.c.step).where(ours).order_by(ESTIMATES.c.step)).scalars())
     kept = steps
@@ -132,11 +156,12 @@ def plays_per_arm(snapshot: PolicySnapshot, rows: Sequence[PlanRow]) -> NDArray[
 
 def write_snapshot(tx: Transaction, snapshot: PolicySnapshot) -> None:
     """Replace the policy's record and its plan."""
-    tx.execute(STATES.delete().where(STATES.c.campaign == tx.id))
     state = {"record": record_text(snapshot.policy), "played": json.dumps(snapshot.played.tolist())}
-    tx.execute(STATES.insert(), state | {"campaign": tx.id})
     subsets = ((subset_text(snapshot.roster.to_numbers(subset)), times) for subset, times in snapshot.policy.plan())
-    replace_plan(tx, (PlanRow(number, subset, times) for number, (subset, times) in enumerate(subsets)))
+    with tx.driver.pipeline():
+        tx.driver.run(_DELETE_STATE, {"c": tx.id})
+        tx.driver.run(_INSERT_STATE, state | {"campaign": tx.id})
+        replace_plan(tx, (PlanRow(number, subset, times) for number, (subset, times) in enumerate(subsets)))
     begin_plan(tx.row, snapshot)
     tx.snapshot = snapshot
 

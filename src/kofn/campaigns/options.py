@@ -25,6 +25,13 @@ MAX_UNIT = 20
 """Longest name of the reward's unit, in characters."""
 
 
+_HIDDEN = (
+    *("control_from", "seed", "shipped", "store_shipped"),
+    *("clipped_to", "unstored_after", "alarms", "alarms_noted"),
+)
+"""Options that users do not see among the settings."""
+
+
 @dataclass(frozen=True)
 class Options:
     """The options of a campaign, as the store has them. Arms are numbers."""
@@ -41,8 +48,10 @@ class Options:
     unit: str = ""
     store_shipped: bool = True  # whether decisions of a shipped subset are stored when they are made
     shipped: tuple[Subset, ...] = ()  # the subsets that were shipped; the last one is served
+    clipped_to: tuple[tuple[float, float], ...] = ()  # earlier ranges to which rewards were clipped
     unstored_after: float = 0.0  # rewards of earlier decisions that were not stored may have been counted
     alarms: tuple[str, ...] = ()  # alarms that have an event "alarm" and none that they are over (`alarms.note`)
+    alarms_noted: tuple[tuple[str, float], ...] = ()  # alarms with recent events, and the time of the latest one
 
     def to_text(self) -> str:
         """Return the options as JSON, without those that have their default."""
@@ -57,7 +66,7 @@ class Options:
     def settings(self, names: Roster, more: Mapping[str, Any]) -> Settings:
         """Return the options as users see them, together with settings that are stored elsewhere."""
         own = asdict(self)
-        for hidden in ("control_from", "seed", "shipped", "store_shipped", "unstored_after", "alarms"):
+        for hidden in _HIDDEN:
             del own[hidden]
         if isinstance(self.control, tuple):
             own["control"] = names.names_of(self.control)
@@ -70,8 +79,9 @@ def options_from(text: str) -> Options:
     given = json.loads(text)
     if isinstance(given.get("control"), list):
         given["control"] = tuple(given["control"])
-    if "shipped" in given:
-        given["shipped"] = tuple(map(tuple, given["shipped"]))
+    for name in ("shipped", "clipped_to", "alarms_noted"):
+        if name in given:
+            given[name] = tuple(map(tuple, given[name]))
     if "alarms" in given:
         given["alarms"] = tuple(given["alarms"])
     return Options(**given)
@@ -131,6 +141,6 @@ def _stop(stop: Any) -> str | None:
     if stop is None:
         return None
     if not isinstance(stop, str):
-        raise BadInput(f"stop_when must be text such as 'loss<0.01'; got {shown(stop)}")
+        raise BadInput(f"the stop rule (stop_when) must be text such as 'loss<0.01'; got {shown(stop)}")
     Stop.parse(stop)
     return stop

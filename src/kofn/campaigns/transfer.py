@@ -9,6 +9,7 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
+from itertools import chain
 from typing import Any, get_args
 
 import numpy as np
@@ -289,8 +290,14 @@ def _check_options(campaign: CampaignRow, snapshot: PolicySnapshot) -> None:
     _check(type(options.seed) is int and 0 <= options.seed < 2**62, "its options have a wrong seed")
     _check(type(options.control_from) is int and type(options.store_shipped) is bool, "its options are not valid")
     _check(type(options.unstored_after) in (int, float) and options.unstored_after < MAX_TIME, "its options are wrong")
-    names = all(isinstance(each, str) and each.isprintable() and len(each) < 1000 for each in options.alarms)
+    _check(all(len(each) == 2 for each in (*options.alarms_noted, *options.clipped_to)), "its options have no pairs")
+    alarms = (*options.alarms, *(name for name, _ in options.alarms_noted))
+    names = all(isinstance(each, str) and each.isprintable() and len(each) < 1000 for each in alarms)
     _check(names, "its alarms must be names")
+    numbers = [*(at for _, at in options.alarms_noted), *chain.from_iterable(options.clipped_to)]
+    _check(
+        all(type(each) in (int, float) and math.isfinite(each) for each in numbers), "its options have wrong numbers"
+    )
     look = look_of(campaign)
     if look is not None:
         numbers = [each for each in (look.plays, look.since) if each is not None]

@@ -217,10 +217,7 @@ async def reward_total(context: ContextDep, name: Name, body: models.Total) -> R
 
 
 def _rewarded(context: Context, done: responses.Rewarded) -> Response:
-    context.metrics.rewards.labels("accepted").inc(done.accepted)
-    context.metrics.rewards.labels("repeated").inc(done.repeated)
-    context.metrics.rewards.labels("forgotten").inc(done.forgotten)
-    context.metrics.rewards.labels("refused").inc(len(done.refused))
+    context.metrics.count_rewards(done)
     return to_json(done)
 
 

@@ -39,12 +39,24 @@ const select = (name, chosen, options, more = {}) => {
   return element;
 };
 
+const group = (title, ...inside) => h("section", { class: "settings-group" }, h("h3", {}, title), ...inside);
+const pair = (...two) => h("div", { class: "columns even" }, two);
+
+/** The groups of fields that the dialogs share. */
+export const readyGroup = (settings) => group("Ready to ship", pair(stopField(settings), shipField(settings)));
+export const controlGroup = (settings, size) => group("Control", ...controlFields(settings, size), breakerField(settings));
+export const rewardsGroup = (settings, ...first) =>
+  group("Rewards", ...first, pair(outsideField(settings), expireField(settings)));
+export const learningGroup = (settings, ...first) =>
+  group("Learning", ...first, pair(halfLifeField(settings), guaranteeField(settings)));
+export const visitorsGroup = (settings) => group("Visitors", pair(stickyField(settings)));
+
 /** What the control gets, and its share. `size()` returns K. */
-export function controlFields({ control, control_share: share }, size) {
+function controlFields({ control, control_share: share }, size) {
   const kind = Array.isArray(control) ? "arms" : (control ?? "none");
   const arms = h("textarea", {
     name: "control_arms",
-    rows: "4",
+    rows: Math.min(Math.max(4, size()), 10),
     spellcheck: "false",
     value: kind === "arms" ? control.join("\n") : "",
   });
@@ -78,7 +90,7 @@ export function controlFields({ control, control_share: share }, size) {
   ];
 }
 
-export const stopField = ({ stop_when: rule }) =>
+const stopField = ({ stop_when: rule }) =>
   field(
     "Stop rule",
     input("stop_when", rule, { placeholder: "loss<0.01" }),
@@ -86,25 +98,25 @@ export const stopField = ({ stop_when: rule }) =>
   );
 export const unitField = ({ unit }) =>
   field("Unit of the reward", input("unit", unit, { maxlength: "20", placeholder: "EUR" }));
-export const halfLifeField = ({ half_life: plays }) =>
+const halfLifeField = ({ half_life: plays }) =>
   field(
     "Half-life (plays)",
     number("half_life", plays, { min: "1", step: "1", placeholder: "none", inputmode: "numeric" }),
     "After this many plays a reward counts half. For rewards that change.",
   );
-export const guaranteeField = ({ guarantee }) =>
+const guaranteeField = ({ guarantee }) =>
   check("Guarantee", "guarantee", guarantee, "Compares arms directly, so that what it drops is proved worse. Slower, and without a half-life.");
-export const shipField = ({ ship_when_ready: ship }) =>
+const shipField = ({ ship_when_ready: ship }) =>
   check("Ship when ready", "ship_when_ready", ship, "Ships the best subset by itself when the stop rule holds.");
-export const breakerField = ({ breaker }) =>
+const breakerField = ({ breaker }) =>
   check("Breaker", "breaker", breaker, "Ships the control when learning certainly loses against it.");
-export const stickyField = ({ sticky }) =>
+const stickyField = ({ sticky }) =>
   field(
     "A visitor keeps the arms for (days)",
     number("sticky", days(sticky), { min: "0", placeholder: "not kept" }),
     "For decisions that are asked for with a key.",
   );
-export const outsideField = ({ outside }) =>
+const outsideField = ({ outside }) =>
   field(
     "Rewards outside the range are",
     select("outside", outside, [
@@ -113,7 +125,7 @@ export const outsideField = ({ outside }) =>
       ["widen", "Taken: the range grows"],
     ]),
   );
-export const expireField = ({ expire_after: seconds }) =>
+const expireField = ({ expire_after: seconds }) =>
   field(
     "Expire after (days)",
     number("expire_after", days(seconds), { min: "0" }),

@@ -61,7 +61,7 @@ export function bestPanel() {
       names = bestKnown(insight) ? best.toSorted((a, b) => effects.get(b) - effects.get(a)) : [];
       counted(element, `${summary.k} of ${exact(summary.arms)}`);
       note.hidden = names.length > 0 && share === null;
-      setText(note, names.length ? `No other subset is better, with probability ${percent(Math.min(share, 0.9999), 1)}.` : "Not known before the first rewards.");
+      setText(note, names.length ? `Probability that this is the best subset: ${percent(Math.min(share, 0.9999), 1)}.` : "Not known before the first rewards.");
       redraw();
     },
   };
