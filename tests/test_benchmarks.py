@@ -434,3 +434,26 @@ def test_export_coverage(capsys: pytest.CaptureFixture[str]) -> None:
     rows = cells(capsys.readouterr().out)
     assert [row[0] for row in rows] == [case.title for case in load("export_coverage").CASES]
     assert all(0 <= share <= 100 for row in rows for share in numbers(" ".join(row[1:]).replace("%", "")))
+
+
+@pytest.mark.parametrize(("table", "rows"), [("ways", 3), ("price", 3), ("time", 1)])
+def test_constraints(table: str, rows: int, capsys: pytest.CaptureFixture[str]) -> None:
+    load("constraints").main([table, "--quick", "--runs", "2"])
+    printed = capsys.readouterr().out
+    assert len(cells(printed)) == rows
+    assert min(numbers(printed.replace("mean/N12-K3", ""))) >= 0
+
+
+def test_the_picture_of_constraints(tmp_path: Path) -> None:
+    load("constraints").main(
+        ["picture", "--quick", "--runs", "2", "--rules", "brands", "--out", str(tmp_path / "a.png")]
+    )
+    assert (tmp_path / "a.png").stat().st_size > 5_000
+
+
+def test_a_repaired_subset_is_allowed_and_keeps_what_it_can() -> None:
+    benchmark = load("constraints")
+    allowed = kofn.Constraints.of([{"rule": "at-most", "count": 1, "arms": [0, 1, 2]}]).allowed(6, 3)
+    mean = np.array([0.1, 0.3, 0.2, 0.0, 0.9, 0.5])
+    assert benchmark._repaired(np.array([0, 1, 3]), mean, allowed).tolist() == [1, 3, 4]
+    assert benchmark._repaired(np.array([0, 3, 4]), mean, allowed).tolist() == [0, 3, 4]

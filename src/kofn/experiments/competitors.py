@@ -158,6 +158,8 @@ def policy_for(
     given |= {"horizon": horizon, "seed": seed}
     if problem.reward_range != (0.0, 1.0):
         given["reward_range"] = problem.reward_range
+    if problem.constraints is not None:
+        given["constraints"] = problem.constraints
     if "best" in policy_named(name).needs:
         given["best"] = problem.best
     return make_policy(name, **given | params)

@@ -6,10 +6,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from functools import cached_property
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kofn.constraints import Constraints
 from kofn.core import (
     BadInput,
     Direction,
@@ -25,6 +27,7 @@ from kofn.core import (
 )
 from kofn.problems.arm_order import check_arm_order
 from kofn.problems.assumptions import Check, Finding
+from kofn.problems.constrained import best_allowed, check_allowed, under
 from kofn.problems.expectation import Expectation, SampledExpectation, best_subset
 from kofn.problems.rows import Subsets, play_counts, subset_rows
 from kofn.problems.sampling import Sampler
@@ -63,6 +66,9 @@ class AbstractProblem(ABC):
     played: the sampler and the expectation receive an empty place as arm N. Policies that are made by name are given
     `direction` and `reward_range`.
     """
+
+    constraints: Constraints | None = None
+    """The rules that every subset obeys; see `under`."""
 
     def __init__(
         self,
@@ -112,6 +118,7 @@ class AbstractProblem(ABC):
         plays.
         """
         rows = self._rows(subsets)
+        check_allowed(self, rows)
         count, least = play_counts(times, len(rows))
         if not isinstance(rng, np.random.Generator):
             rng = generator(rng)
@@ -150,13 +157,33 @@ class AbstractProblem(ABC):
     def _slack(self) -> float:
         return _SLACK * max(1.0, abs(self.optimum))
 
+    def under(self, constraints: Any) -> Self:
+        """Return this problem under `constraints`: `best` is the best allowed subset, and others cannot be played.
+
+        >>> from kofn import Bernoulli, Constraints, Problem
+        >>> from kofn.constraints import NeverTogether
+        >>> problem = Problem(Bernoulli([0.1, 0.5, 0.3, 0.2]), "maximum", k=2)
+        >>> problem.under(Constraints(NeverTogether([1, 2]))).best
+        (1, 3)
+
+        The best is exact if the arms are ordered and the rules are quotas of disjoint groups, if the reward is a mean,
+        or if there are few enough subsets to try all. Otherwise it is the best that exchanges of one arm find.
+        """
+        return under(self, constraints)
+
     @cached_property
     def best(self) -> Subset:
         """The subset with the best expected reward; of equal ones, the first in lexicographic order."""
+        if self.constraints is not None:
+            return best_allowed(self, *self._order(), self._most_tried)
         return self._find_best() if self._given_best is None else self._given_best
 
     def _find_best(self) -> Subset:
         return self._search()
+
+    def _order(self) -> tuple[FloatArray | None, bool]:
+        """Return a strength per arm, None if none is known, and whether the reward is linear in it."""
+        return None, False
 
     @cached_property
     def optimum(self) -> float:
@@ -196,11 +223,15 @@ class AbstractProblem(ABC):
     def _rows(self, subsets: Subsets) -> IntArray:
         return subset_rows(subsets, self.n_arms, self.k, fewer=self.fewer)
 
+    @property
+    def _most_tried(self) -> int:
+        sampled = isinstance(self._expectation, SampledExpectation)
+        return MOST_SUBSETS_BY_MONTE_CARLO if sampled else MOST_SUBSETS
+
     def _search(self) -> Subset:
         """Return the best of all subsets, by trying them; refuse if there are too many."""
         subsets = math.comb(self.n_arms, self.k)
-        exact = not isinstance(self._expectation, SampledExpectation)
-        most = MOST_SUBSETS if exact else MOST_SUBSETS_BY_MONTE_CARLO
+        exact, most = not isinstance(self._expectation, SampledExpectation), self._most_tried
         if subsets > most:
             raise BadInput(
                 f"there are {subsets:,} subsets, and at most {most:,} are tried to find the best one"

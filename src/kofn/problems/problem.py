@@ -97,6 +97,9 @@ class Problem(AbstractProblem):
         key = -strength if self.direction == "maximize" else strength
         return tuple(sorted(np.argsort(key, kind="stable")[: self.k].tolist()))
 
+    def _order(self) -> tuple[FloatArray | None, bool]:
+        return self._strength(), self.reward == mean
+
     def _strength(self) -> FloatArray | None:
         """Return a number per arm such that the K largest make the best subset; None if no such number is known.
 
