@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Literal, TypedDict
 
+from kofn.constraints import Constraints, Rule
 from kofn.core import Direction
 
 Outside = Literal["refuse", "clip", "widen"]
@@ -23,6 +24,7 @@ class CampaignOptions(TypedDict, total=False):
     ship_when_ready: bool
     breaker: bool
     unit: str
+    constraints: Constraints | Sequence[Rule | Mapping[str, Any]] | None
 
 
 class ChangedSettings(CampaignOptions, total=False):

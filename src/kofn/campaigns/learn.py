@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from sqlalchemy import bindparam, select
 from kofn.campaigns.names import arm_name
 from kofn.campaigns.plan_rows import UNLEARNED, PlanRow, observed_rows, replace_plan
 from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, new_stamp, record_text, subset_from, subset_text
+from kofn.campaigns.rules import policy_rules
 from kofn.campaigns.schema import ESTIMATES, ROSTERS, STATES
 from kofn.campaigns.statements import Statement, chunks
 from kofn.campaigns.transaction import Transaction
@@ -220,17 +221,25 @@ def retire_arm(tx: Transaction, name: str) -> None:
     tx.note("arm retired", name)
 
 
-def _change_arms(tx: Transaction, roster: Roster, keep: list[int], change: dict[str, int]) -> None:
+def _change_arms(tx: Transaction, roster: Roster, keep: list[int], change: dict[str, Any]) -> None:
     """Let the policy learn and change its arms."""
-    added = int("added" in change)
-    _change_policy(tx, roster, change, lambda policy: policy.with_arms(keep, added))
+    rules = policy_rules(tx.options.constraints, roster)
+    logged = change if rules is None else {**change, "constraints": rules}
+    _change_policy(tx, roster, logged, lambda policy: with_arms(policy, keep, logged))
+
+
+def with_arms(policy: Policy, keep: list[int], change: Mapping[str, Any]) -> Policy:
+    """Return the policy after a logged change of its arms: one is added, or others than `keep` leave."""
+    rules = {"constraints": change["constraints"]} if "constraints" in change else {}
+    return policy.with_arms(keep, int("added" in change), **rules)
 
 
 def change_params(tx: Transaction, **changes: Any) -> None:
     """Let the policy learn and change its parameters, such as its reward range."""
     _change_policy(tx, tx.roster, {"params": changes}, lambda policy: policy.with_params(**changes))
     tx.row.low, tx.row.high = tx.snapshot.policy.reward_range
-    tx.note("changed", ", ".join(f"{name} is {value}" for name, value in changes.items()))
+    if own := [f"{name} is {value}" for name, value in changes.items() if name != "constraints"]:
+        tx.note("changed", ", ".join(own))
 
 
 def _change_policy(
