@@ -29,7 +29,7 @@ class Scale:
 
     horizon: int = 10**6
     settings: tuple[Setting, ...] = tuple(Setting(family, 24, 5) for family in ("mean", "max"))
-    sizes: tuple[tuple[int, int], ...] = ((24, 5), (40, 5), (64, 10), (1000, 10))
+    sizes: tuple[tuple[int, int], ...] = ((24, 5), (40, 5), (64, 10))
     plans: int = 10**6  # plays of a run whose plans are timed
 
 
@@ -48,7 +48,7 @@ def brands(problem: AbstractProblem, rng: np.random.Generator, harmless: bool) -
         best = list(problem.best)
         order = np.array([*best, *(arm for arm in order.tolist() if arm not in best)])
     groups = -(-n // 4)
-    rules = [AtMost(1, np.sort(order[group::groups])) for group in range(groups)]
+    rules = [AtMost(1, np.sort(order[group::groups]).tolist()) for group in range(groups)]
     assert groups >= k
     return Constraints(*rules)
 

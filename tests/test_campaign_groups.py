@@ -440,7 +440,7 @@ def test_settings_change_while_it_runs(store_url: str) -> None:
         ({"control_share": 1.0}, "control_share must be a number between 0 and 1"),
         ({"sticky": 0}, "sticky must be a timedelta"),
         ({"outside": "drop"}, "outside must be one of refuse, clip, widen"),
-        ({"stop_when": "loss>1"}, "stop_when must be like"),
+        ({"stop_when": "loss>1"}, r"a stop rule \(stop_when\) must be like"),
         ({"ship_when_ready": True}, "ship_when_ready needs a stop rule"),
         ({"breaker": True}, "a breaker needs a control"),
         ({"breaker": 1}, "breaker must be True or False"),

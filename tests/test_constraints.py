@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -102,9 +102,9 @@ def check_exchanges(found: Allowed, right: list[tuple[int, ...]], scores: Any) -
             after = tuple(sorted({*subset[:place], *subset[place + 1 :], arm}))
             assert exchanges.may[place, arm] == (arm not in subset and after in right)
         gains = np.where(exchanges.may, scores[:, None, :] - scores[:, list(subset)][:, :, None], 0.0)
-        rows, gain, place, arm = exchanges.best(scores)
+        rows, gain, out, into = exchanges.best(scores)
         assert rows.tolist() == np.flatnonzero(gains.max(axis=(1, 2)) > 0).tolist()
-        assert gain == pytest.approx(gains[rows, place, arm])
+        assert gain == pytest.approx(gains[rows, out, into])
         assert gain == pytest.approx(gains.max(axis=(1, 2))[rows])
         if found.is_quotas:
             best = [max(score[list(each)].sum() for each in right) for score in scores]
@@ -285,16 +285,16 @@ def test_rules_of_groups_add_up() -> None:
         (lambda: AtMost(-1, [0]), "count of the rule at-most must be a whole number of at least 0"),
         (lambda: AtMost(1, []), "needs at least 1 arm"),
         (lambda: AtMost(1, "ab"), "must be a list of arms; got 'ab'"),
-        (lambda: AtMost(1, 3), "must be a list of arms; got 3"),
+        (lambda: AtMost(1, cast(Any, 3)), "must be a list of arms; got 3"),
         (lambda: AtMost(1, [0, 0]), "arm 0 is listed twice"),
-        (lambda: AtMost(1, [0.5]), "must be a number or a name; got 0.5"),
-        (lambda: AtMost(1, [0], 3), "the name of the rule at-most must be text; got 3"),
+        (lambda: AtMost(1, cast(Any, [0.5])), "must be a number or a name; got 0.5"),
+        (lambda: AtMost(1, [0], cast(Any, 3)), "the name of the rule at-most must be text; got 3"),
         (lambda: NeverTogether([1]), "needs at least 2 arms"),
         (lambda: Budget(-1, {0: 1}), "must be at least 0; got most=-1"),
         (lambda: Budget(1, {0: -1}), "must be at least 0"),
-        (lambda: Budget(1, {0: "x"}), "costs of a budget must be finite numbers"),
-        (lambda: Budget(1, 7), "pairs of arm and cost; got 7"),
-        (lambda: Constraints(7), "a rule must be one of kofn.constraints"),
+        (lambda: Budget(1, cast(Any, {0: "x"})), "costs of a budget must be finite numbers"),
+        (lambda: Budget(1, cast(Any, 7)), "pairs of arm and cost; got 7"),
+        (lambda: Constraints(cast(Any, 7)), "a rule must be one of kofn.constraints"),
         (lambda: Constraints.of("x"), "must be kofn.Constraints or a list of rules"),
         (lambda: Constraints.of([{"rule": "at-mots"}]), "did you mean 'at-most'"),
         (lambda: Constraints.of([{"rule": "at-most", "arms": [1]}]), "has the keys count, arms, name; got arms"),
@@ -323,7 +323,7 @@ RULES = [
 def test_the_best_of_a_problem_obeys(rules: Constraints, reward: str, direction: Any) -> None:
     arms = kofn.Bernoulli(np.random.default_rng(5).random(12))
     problem = kofn.Problem(arms, reward, 3, direction=direction).under(rules)
-    values = problem.value(sorted(brute_force(rules, 12, 3)))
+    values = problem.value(np.array(sorted(brute_force(rules, 12, 3))))
     assert problem.optimum == pytest.approx(values.max() if direction == "maximize" else values.min())
     assert problem.best in brute_force(rules, 12, 3)
 

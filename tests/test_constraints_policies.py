@@ -169,7 +169,7 @@ def test_more_arms_than_have_a_dense_covariance() -> None:
     worth = np.linspace(0.1, 0.9, 100)
     for rules in (Constraints.by_group(np.arange(100) // 10, at_most=1), Constraints(Never([99]), Always([0]))):
         policy = Thompson(100, K, seed=1, constraints=rules)
-        while policy.plays < 6_000:
+        while policy.plays < 20_000:
             advance(policy, 1, np.random.default_rng(policy.updates), worth)
         best = worth[list(best_of(rules, worth))].mean()
         assert worth[list(policy.best())].mean() > best - 0.04

@@ -207,11 +207,11 @@ class Allowed:
         [found] = self.best((missing * 2.0 * self.k + rng.random(self.n_arms))[None, :])
         return np.asarray(found)
 
-    def _walk(self, subset: IntArray, wanted: NDArray[np.bool_], rng: np.random.Generator) -> IntArray:
-        """Return the subset after exchanges of random other arms for random wanted ones, as long as there are any."""
+    def _walk(self, subset: IntArray, missing: NDArray[np.bool_], rng: np.random.Generator) -> IntArray:
+        """Return the subset after exchanges of random other arms for random missing ones, as long as there are any."""
         for _ in range(self.k):
-            may = self._may(subset) & wanted
-            may[wanted[subset]] = False
+            may = self._may(subset) & missing
+            may[missing[subset]] = False
             out, into = np.nonzero(may)
             if not len(out):
                 break

@@ -1,4 +1,4 @@
-"""Quotas of disjoint groups: at least so many and at most so many arms of each.
+"""Quotas of disjoint groups: the fewest and the most arms of each.
 
 The allowed subsets are the bases of a matroid (0/1 points of a base polytope: Murota, Discrete Convex Analysis, 2003,
 section 4.4), so the greedy choice has the highest sum, and a subset that no allowed exchange of two arms improves is

@@ -72,11 +72,11 @@ class Rule:
 
 @dataclass(frozen=True)
 class _OfArms(Rule):
-    arms: tuple[Arm, ...]
+    arms: Sequence[Arm]
     name: str = ""
 
     fewest: ClassVar[int] = 1
-    says: ClassVar[str]
+    words: ClassVar[str]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "arms", _arms(self.kind, self.arms, self.fewest))
@@ -85,7 +85,7 @@ class _OfArms(Rule):
     @property
     def listed(self) -> tuple[Arm, ...]:
         """The arms that the rule names."""
-        return self.arms
+        return tuple(self.arms)
 
     def renamed(self, name_of: Callable[[Arm], Arm]) -> Self:
         """Return the same rule about arms of other names or numbers."""
@@ -101,7 +101,7 @@ class _OfArms(Rule):
         return {"rule": self.kind, "arms": list(self.arms)} | ({"name": self.name} if self.name else {})
 
     def __str__(self) -> str:
-        return f"{self.says} {_shown(self.arms, self.name)}"
+        return f"{self.words} {_shown(self.arms, self.name)}"
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class Always(_OfArms):
     """These arms are in every subset."""
 
     kind = "always"
-    says = "always"
+    words = "always"
 
     def rows(self) -> list[Row]:
         """Return an inequality per arm."""
@@ -127,7 +127,7 @@ class Never(_OfArms):
     """These arms are in no subset."""
 
     kind = "never"
-    says = "never"
+    words = "never"
 
     def rows(self) -> list[Row]:
         """Return an inequality per arm."""
@@ -140,7 +140,7 @@ class NeverTogether(_OfArms):
 
     kind = "never-together"
     fewest = 2
-    says = "never together"
+    words = "never together"
 
     def rows(self) -> list[Row]:
         """Return one inequality."""
@@ -153,7 +153,7 @@ class OnlyTogether(_OfArms):
 
     kind = "only-together"
     fewest = 2
-    says = "only together"
+    words = "only together"
 
     def rows(self) -> list[Row]:
         """Return an equality for each pair of neighbours."""
@@ -170,10 +170,10 @@ class OnlyTogether(_OfArms):
 @dataclass(frozen=True)
 class _Counted(Rule):
     count: int
-    arms: tuple[Arm, ...]
+    arms: Sequence[Arm]
     name: str = ""
 
-    says: ClassVar[str]
+    words: ClassVar[str]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "count", whole(f"count of the rule {self.kind}", self.count, least=0))
@@ -183,7 +183,7 @@ class _Counted(Rule):
     @property
     def listed(self) -> tuple[Arm, ...]:
         """The arms that the rule names."""
-        return self.arms
+        return tuple(self.arms)
 
     def renamed(self, name_of: Callable[[Arm], Arm]) -> Self:
         """Return the same rule about arms of other names or numbers."""
@@ -195,7 +195,7 @@ class _Counted(Rule):
         return {"rule": self.kind, "count": self.count, "arms": list(self.arms)} | named
 
     def __str__(self) -> str:
-        return f"{self.says} {self.count} of {_shown(self.arms, self.name)}"
+        return f"{self.words} {self.count} of {_shown(self.arms, self.name)}"
 
 
 @dataclass(frozen=True)
@@ -203,7 +203,7 @@ class AtMost(_Counted):
     """A subset has at most `count` of these arms."""
 
     kind = "at-most"
-    says = "at most"
+    words = "at most"
 
     def rows(self) -> list[Row]:
         """Return one inequality."""
@@ -220,7 +220,7 @@ class AtLeast(_Counted):
     """A subset has at least `count` of these arms."""
 
     kind = "at-least"
-    says = "at least"
+    words = "at least"
 
     def rows(self) -> list[Row]:
         """Return one inequality."""
@@ -242,16 +242,14 @@ class Budget(Rule):
     """
 
     most: float
-    costs: tuple[tuple[Arm, float], ...]
+    costs: Mapping[Any, float] | Sequence[tuple[Arm, float]]
     name: str = ""
 
     kind = "budget"
 
     def __post_init__(self) -> None:
-        if isinstance(self.costs, Mapping):
-            object.__setattr__(self, "costs", tuple(self.costs.items()))
         try:
-            pairs = [(arm, cost) for arm, cost in self.costs]
+            pairs = [(arm, cost) for arm, cost in self.pairs]
         except (TypeError, ValueError):
             raise BadInput(f"costs of a budget must be pairs of arm and cost; got {shown(self.costs)}") from None
         arms = _arms(self.kind, [arm for arm, _ in pairs], 1)
@@ -266,25 +264,30 @@ class Budget(Rule):
     @property
     def listed(self) -> tuple[Arm, ...]:
         """The arms that the rule names."""
-        return tuple(arm for arm, _ in self.costs)
+        return tuple(arm for arm, _ in self.pairs)
+
+    @property
+    def pairs(self) -> Sequence[tuple[Arm, float]]:
+        """The costs, as pairs of arm and cost."""
+        return tuple(self.costs.items()) if isinstance(self.costs, Mapping) else self.costs
 
     def rows(self) -> list[Row]:
         """Return one inequality."""
-        return [Row(dict(self.costs), 0.0, self.most)]
+        return [Row(dict(self.pairs), 0.0, self.most)]
 
     def only(self, keep: Callable[[Arm], bool]) -> Rule | None:
         """Return the budget of these of its arms; None if there are none."""
-        costs = tuple((arm, cost) for arm, cost in self.costs if keep(arm))
+        costs = tuple((arm, cost) for arm, cost in self.pairs if keep(arm))
         return replace(self, costs=costs) if costs else None
 
     def renamed(self, name_of: Callable[[Arm], Arm]) -> Budget:
         """Return the same rule about arms of other names or numbers."""
-        return replace(self, costs=tuple((name_of(arm), cost) for arm, cost in self.costs))
+        return replace(self, costs=tuple((name_of(arm), cost) for arm, cost in self.pairs))
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
         named = {"name": self.name} if self.name else {}
-        return {"rule": self.kind, "most": self.most, "costs": [[arm, cost] for arm, cost in self.costs]} | named
+        return {"rule": self.kind, "most": self.most, "costs": [[arm, cost] for arm, cost in self.pairs]} | named
 
     def __str__(self) -> str:
         return f"costs of at most {self.most:g}{f' ({self.name})' if self.name else ''}"

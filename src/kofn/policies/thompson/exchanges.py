@@ -172,7 +172,7 @@ class _Moves:
         return np.where(better[:, None], subsets, found), np.where(better, more, gain)
 
     def _further(self, found: IntArray, values: FloatArray, free: float, swaps: int) -> None:
-        """Make further exchanges in each draw, as long as they are allowed, a gain in the draw and free by the means.
+        """Make further exchanges in each draw, while one is allowed, a gain in the draw and free by the means.
 
         Each step looks at all exchanges of one arm of all draws at once.
         """
