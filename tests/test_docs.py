@@ -33,8 +33,8 @@ PUBLIC = {
         Campaign CampaignError CampaignExists Client Comparison Conflict Constraints Curve Empirical Insight KofnError
         MissingExtra NoSuchCampaign NotAllowed NotRunning Outlook Plan Policy Problem Replayed RewardsRefused Run
         ShortHorizonWarning Standing StoreError Tally ThinLogWarning TooManySubsets UnknownDecision Unreachable
-        __version__ compare constraints evidence logs make_policy plan_ahead policy_named problems register replay restore
-        rewards run_seeds save simulate simulate_many theory
+        __version__ compare constraints evidence logs make_policy plan_ahead policy_named problems register replay
+        restore rewards run_seeds save simulate simulate_many theory
     """,
     "kofn.constraints": "Always AtLeast AtMost Budget Constraints Never NeverTogether OnlyTogether Rule",
     "kofn.evidence": "Lift Look MeanEstimate SampleRatio Stop Sums lift sample_ratio",

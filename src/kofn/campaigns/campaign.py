@@ -161,7 +161,7 @@ class Campaign:
         roster = Roster(0, names, list(range(len(names))))
         known = create.options_for(roster, k, seed, options)
         given_range = (0.0, 1.0) if reward_range is None else reward_range
-        rules = policy_rules(known.constraints, roster)
+        rules = policy_rules(known.constraints, roster, k)
         player = create.policy_for(policy, len(names), k, params, seed, given_range, direction, rules)
         if known.outside == "widen":
             player.with_params(reward_range=player.reward_range)  # refused unless the policy can do it

@@ -35,7 +35,7 @@ def configure(tx: Transaction, given: Mapping[str, Any]) -> None:
         tx.snapshot.policy.with_params(reward_range=tx.snapshot.policy.reward_range)
     params = _params(tx, given)
     if options.constraints != before.constraints:
-        params["constraints"] = policy_rules(options.constraints, tx.roster)
+        params["constraints"] = policy_rules(options.constraints, tx.roster, tx.row.k)
         if tx.row.state == "shipped":
             shipped = tx.roster.names_of(options.shipped[-1])
             check_obeys(options.constraints, shipped, "the subset that is shipped", "Resume first, or change the rule")

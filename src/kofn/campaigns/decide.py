@@ -174,7 +174,8 @@ def _sticky_shares(tx: Transaction, count: int, made: Sequence[Batch]) -> list[S
     None if that was too long ago, an arm is retired, the rules forbid them, or the control has changed since.
     """
     sticky, last = tx.options.sticky, made[-1]
-    if sticky is None or not _may_be_shown(tx, last.subset) or tx.now - last.at > sticky or last.first < tx.options.control_from:
+    old = sticky is None or tx.now - last.at > sticky or last.first < tx.options.control_from
+    if old or not _may_be_shown(tx, last.subset):
         return []
     return [Share(FILLER, last.subset, count, last.group, last.propensity)]
 

@@ -223,7 +223,7 @@ def retire_arm(tx: Transaction, name: str) -> None:
 
 def _change_arms(tx: Transaction, roster: Roster, keep: list[int], change: dict[str, Any]) -> None:
     """Let the policy learn and change its arms."""
-    rules = policy_rules(tx.options.constraints, roster)
+    rules = policy_rules(tx.options.constraints, roster, tx.row.k)
     logged = change if rules is None else {**change, "constraints": rules}
     _change_policy(tx, roster, logged, lambda policy: with_arms(policy, keep, logged))
 

@@ -42,12 +42,17 @@ def named_rules(given: Any, roster: Roster) -> Constraints | None:
     return rules if len(rules) else None
 
 
-def policy_rules(rules: Constraints | None, roster: Roster) -> list[dict[str, Any]] | None:
-    """Return the rules about the active arms as the policy takes them: by its numbers, as plain values."""
+def policy_rules(rules: Constraints | None, roster: Roster, k: int) -> list[dict[str, Any]] | None:
+    """Return the rules about the active arms as the policy takes them: by its numbers, as plain values.
+
+    Rules that cannot all hold are refused, with the names of their arms.
+    """
     if rules is None:
         return None
     active = roster.names_of(tuple(roster.active))
-    return rules.kept(active).numbered(active).to_list()
+    found = rules.kept(active).numbered(active)
+    found.allowed(len(active), k, active)
+    return found.to_list()
 
 
 def check_obeys(rules: Constraints | None, arms: Sequence[str], what: str, remedy: str) -> None:

@@ -285,7 +285,7 @@ def _check_options(campaign: CampaignRow, snapshot: PolicySnapshot) -> None:
         _check(len(subset) == campaign.k, "a subset of its options has another number of arms")
     given = {each: getattr(options, each) for each in CampaignOptions.__annotations__}
     _check(with_options(options, roster, campaign.k, given) == options, "its options are not valid")
-    rules = policy_rules(options.constraints, roster)
+    rules = policy_rules(options.constraints, roster, campaign.k)
     _check(snapshot.policy.params.get("constraints") == rules, "its policy has other rules than its options")
     if campaign.state == "shipped":
         _check(bool(options.shipped), "it is shipped without a subset")

@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Table, bindparam, select
 
 from kofn.campaigns.groups import CONTROL, LEARNED
-from kofn.campaigns.learn import tell_rows
+from kofn.campaigns.learn import tell_rows, with_arms
 from kofn.campaigns.options import options_from
 from kofn.campaigns.plan_rows import UNLEARNED, PlanRow
 from kofn.campaigns.rows import CampaignRow, Roster, subset_text
