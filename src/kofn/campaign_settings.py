@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from kofn.constraints import Constraints, Rule
 from kofn.core import Direction
+
+if TYPE_CHECKING:  # the rules need SciPy, which takes long to import
+    from kofn.constraints import Constraints, Rule
 
 Outside = Literal["refuse", "clip", "widen"]
 """What happens to rewards outside the range."""

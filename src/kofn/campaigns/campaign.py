@@ -435,12 +435,13 @@ class Campaign:
 
         return self._write(change)
 
-    def add_arm(self, name: str) -> None:
+    def add_arm(self, name: str, groups: Sequence[str] = ()) -> None:
         """Add an arm, or bring a retired one back. What was learned about the others is kept.
 
-        An arm that comes back is learned again.
+        It joins the rules whose names are in `groups`, such as the quota of its brand. An arm that comes back is
+        learned again, and is still in the rules that name it.
         """
-        self._write(lambda tx: learn.add_arm(tx, name))
+        self._write(lambda tx: learn.add_arm(tx, name, groups))
 
     def retire_arm(self, name: str) -> None:
         """Retire an arm: it is never shown again. What was learned about the others is kept."""

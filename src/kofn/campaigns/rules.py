@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kofn.constraints import Always, Constraints
+from kofn.constraints import Always, Budget, Constraints, Rule
+from kofn.constraints.rules import rule_of
 from kofn.core import BadInput
 from kofn.core.checks import shown
 
@@ -55,10 +56,35 @@ def policy_rules(rules: Constraints | None, roster: Roster, k: int) -> list[dict
     return found.to_list()
 
 
+def joined(rules: Constraints | None, arm: str, groups: Sequence[str]) -> Constraints | None:
+    """Return the rules with a new arm in those of these names, such as the quota of its brand."""
+    if isinstance(groups, str) or not isinstance(groups, Sequence):
+        raise BadInput(f"groups must be a list of names of rules; got {shown(groups)}")
+    names = [name for rule in rules or () if (name := _name(rule)) and not isinstance(rule, Budget)]
+    for group in groups:
+        if group not in names:
+            there = ", ".join(map(repr, dict.fromkeys(names))) or "none"
+            raise BadInput(f"no rule about arms has the name {shown(group)}; names of rules: {there}")
+    if rules is None or not groups:
+        return rules
+    return Constraints(*(_with_arm(rule, arm) if _name(rule) in groups else rule for rule in rules))
+
+
+def _name(rule: Rule) -> str:
+    return str(rule.to_dict().get("name", ""))
+
+
+def _with_arm(rule: Rule, arm: str) -> Rule:
+    if arm in rule.listed or isinstance(rule, Budget):
+        return rule
+    return rule_of({**rule.to_dict(), "arms": [*rule.listed, arm]})
+
+
 def check_obeys(rules: Constraints | None, arms: Sequence[str], what: str, remedy: str) -> None:
     """Raise BadInput, naming the rules, if a subset of arms breaks some."""
     if rules is not None and (broken := rules.broken(arms)):
-        raise BadInput(f"{what} breaks the rule {'; '.join(map(str, broken))}. {remedy}")
+        rule = "rule" if len(broken) == 1 else "rules"
+        raise BadInput(f"{what} breaks the {rule} {'; '.join(map(str, broken))}. {remedy}")
 
 
 def rules_text(rules: Constraints | None) -> str:
