@@ -226,14 +226,14 @@ class Allowed:
         """How many subsets are allowed, if `random` draws each of them with the same probability; else None."""
         if isinstance(self.way, Listed):
             return len(self.way.subsets)
-        return math.comb(len(self.free), self.k - len(self._in)) if self.is_fixed else None
+        return self.way.number if isinstance(self.way, Quotas) else None
 
     def random(self, count: int, rng: np.random.Generator) -> IntArray:
         """Return random allowed subsets."""
         if isinstance(self.way, Listed):
             return self.lifted(self.way.subsets[rng.integers(len(self.way.subsets), size=count)])
-        if self.way.exact:
-            return self.best(rng.random((count, self.n_arms)))
+        if isinstance(self.way, Quotas):
+            return self.lifted(self.way.random(count, rng))
         subset, found = self.top(rng.random(self.n_arms)), []
         for _ in range(count):
             subset = self._walk(subset, rng.random(self.n_arms) < 1 / 2, rng)
