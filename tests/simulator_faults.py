@@ -121,8 +121,8 @@ class _Connection(sqlite3.Connection):
             self.rollback()
         except sqlite3.ProgrammingError:  # it was dropped
             return
-        if self not in _spare[self.file]:
-            _spare[self.file].append(self)
+        if self not in _idle[self.file]:
+            _idle[self.file].append(self)
 
     def commit(self) -> None:
         FAULTS.around(self, sqlite3.OperationalError, "COMMIT", super().commit)
@@ -133,14 +133,14 @@ class _Connection(sqlite3.Connection):
         super().close()
 
 
-_spare: defaultdict[str, list[_Connection]] = defaultdict(list)
+_idle: defaultdict[str, list[_Connection]] = defaultdict(list)
 """Connections that were closed, by file."""
 
 
 def _sqlite(cargs: list[Any], cparams: dict[str, Any]) -> Any:
     file = cargs[0]
-    if _spare[file]:
-        return _spare[file].pop()
+    if _idle[file]:
+        return _idle[file].pop()
     connection = sqlite3.connect(*cargs, **(cparams | {"factory": _Connection, "timeout": 0.2}))
     connection.file = file
     return connection
@@ -202,6 +202,6 @@ def installed() -> Iterator[Faults]:
         for engine in _engines.values():
             engine.dispose()
         _engines.clear()
-        for connection in chain.from_iterable(_spare.values()):
+        for connection in chain.from_iterable(_idle.values()):
             connection.drop()
-        _spare.clear()
+        _idle.clear()
