@@ -363,7 +363,8 @@ def random_rule(rng: Random, names: list[str]) -> dict[str, Any]:
 def test_a_random_walk_never_breaks_a_rule(sqlite_store: str, seed: int) -> None:
     rng = Random(seed)
     campaign = create(sqlite_store, control="uniform", sticky=50.0, expire_after=30.0)
-    clock, mail, names, changes = Clock(campaign), [], list(NAMES), 0
+    mail: list[kofn.campaigns.Decision] = []
+    clock, names, changes = Clock(campaign), list(NAMES), 0
     for number in range(80):
         clock.wait(rng.random())
         what = rng.random()

@@ -4,6 +4,7 @@ import { create, policies } from "./api.js";
 import { field, form } from "./dialogs.js";
 import { h, setText } from "./dom.js";
 import { exact } from "./format.js";
+import { ruleFields } from "./rules.js";
 import * as fields from "./settings_fields.js";
 
 const OF_POLICY = ["half_life", "guarantee"];
@@ -38,10 +39,12 @@ export function createDialog(created) {
     on: { input: updateCount },
   });
   const armCount = h("p", { class: "arm-count", role: "status" });
+  const rules = ruleFields([]);
 
   function updateCount() {
     const { names, duplicate } = armsIn(arms.value);
     const size = Number(k.value);
+    rules.offer(names);
     if (!names.length) setText(armCount, "No arms yet.");
     else if (duplicate) setText(armCount, `“${duplicate}” is listed twice.`);
     else if (size >= names.length)
@@ -97,6 +100,7 @@ export function createDialog(created) {
           fields.controlGroup(fields.DEFAULTS, () => k.value),
           fields.rewardsGroup(fields.DEFAULTS, fields.unitField(fields.DEFAULTS)),
           fields.learningGroup(fields.DEFAULTS, h("div", { class: "columns" }, policy, seed)),
+          fields.rulesGroup(rules),
           fields.visitorsGroup(fields.DEFAULTS),
           h("p", { class: "hint" }, "Options other than policy and seed can be changed later."),
         ),
