@@ -107,7 +107,7 @@ export function createDialog(created) {
       ),
     ],
     async done(data) {
-      const settings = read(data);
+      const settings = read(data, rules);
       await fields.atField(() => create(settings));
       created(settings.name);
     },
@@ -147,7 +147,7 @@ const tooFewArms = (arms, size) =>
   `There must be more arms than arms per decision; got ${exact(arms)} and ${exact(size)}.`;
 
 /** The settings of the new campaign, or an ApiError for the first invalid field. */
-function read(data) {
+function read(data, rules) {
   const text = (key) => String(data.get(key) ?? "").trim();
   const { names, duplicate } = armsIn(text("arms"));
   const k = Number(text("k"));
@@ -160,7 +160,7 @@ function read(data) {
     fields.refuse("k", tooFewArms(names.length, k));
   if (range && !(range[0] < range[1]))
     fields.refuse("low", "Enter a lowest reward that is less than the highest, or leave both empty.");
-  const given = fields.readSettings(data, new Set(Object.keys(fields.DEFAULTS)));
+  const given = fields.readSettings(data, new Set(Object.keys(fields.DEFAULTS)), rules);
   if (Array.isArray(given.control)) checkControl(given.control, names, k);
   const chosen = ([key, value]) => JSON.stringify(value) !== JSON.stringify(fields.DEFAULTS[key]);
   const options = Object.fromEntries(Object.entries(given).filter(chosen));

@@ -3,6 +3,7 @@
 import { field } from "./dialogs.js";
 import { h, icon, setText } from "./dom.js";
 import { exact } from "./format.js";
+import { refuse } from "./settings_fields.js";
 
 const KINDS = {
   "at-most": "At most",
@@ -86,12 +87,10 @@ export function groupChoices(rules) {
   );
 }
 
-/** The fields of a list of rules. `offer(names)` sets the arms to choose from. The list is in the field `constraints`. */
+/** The fields of a list of rules. `offer(names)` sets the arms to choose from, `read()` returns the rules. */
 export function ruleFields(given) {
   let rules = [...given];
   const chosen = new Set();
-  const stored = h("input", { type: "hidden", name: "constraints" });
-  const draft = h("input", { type: "hidden", name: "rule_draft" });
   const list = h("ul", { class: "rule-list", "aria-label": "Rules" });
   const kind = h(
     "select",
@@ -116,14 +115,17 @@ export function ruleFields(given) {
     note();
   }
 
-  /** Remember whether a rule is begun that is not in the list yet: the form then asks to add it. */
   function note() {
-    draft.value = (kind.value === "budget" ? costs.value.trim() : chosen.size) ? "begun" : "";
     wrong.hidden = true;
   }
 
+  function read() {
+    const begun = kind.value === "budget" ? costs.value.trim() : chosen.size;
+    if (begun) refuse("rule_kind", "Add the rule that is begun, or take its arms out.");
+    return rules;
+  }
+
   function redraw() {
-    stored.value = JSON.stringify(rules);
     list.replaceChildren(
       ...rules.map((rule, index) =>
         h(
@@ -202,15 +204,14 @@ export function ruleFields(given) {
       h(
         "div",
         { class: "rule-draft" },
-        h("div", { class: "columns three" }, field("Rule", kind), counted, field("Name of the rule", title)),
+        h("div", { class: "columns three" }, field("Rule", kind), counted, field("Group", title)),
         armsField,
         costField,
         wrong,
         add,
       ),
-      stored,
-      draft,
     ],
+    read,
     offer(names) {
       offered = names;
       arms.offer(names);

@@ -37,7 +37,7 @@ export function settingsDialog(name, { settings, summary, arms }, saved, focus =
       fields.visitorsGroup(settings),
     ],
     async done(data) {
-      const given = fields.readSettings(data, new Set(names));
+      const given = fields.readSettings(data, new Set(names), rules);
       const range = ["low", "high"].map((each) => Number(data.get(each)));
       if (!(range[0] < range[1])) fields.refuse("high", "The lowest reward must be less than the highest.");
       const asked = { ...given, reward_range: range };

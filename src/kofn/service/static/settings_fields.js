@@ -148,7 +148,7 @@ export function refuse(name, message) {
 }
 
 /** The settings that a form has, those that are not in it left out. An ApiError for an invalid field. */
-export function readSettings(data, form) {
+export function readSettings(data, form, rules) {
   const has = (name) => Boolean(form.has(name));
   const text = (name) => String(data.get(name) ?? "").trim();
   const found = {};
@@ -169,7 +169,7 @@ export function readSettings(data, form) {
   take("unit", () => text("unit"));
   take("half_life", () => amount("half_life", 1));
   take("expire_after", () => amount("expire_after", DAY) ?? refuse("expire_after", "Enter a number of days above 0."));
-  take("constraints", () => rules(text));
+  take("constraints", rules.read);
   for (const name of ["ship_when_ready", "breaker", "guarantee"]) take(name, () => data.has(name));
   return found;
 }
@@ -179,11 +179,6 @@ function control(data, text) {
   if (kind !== "arms") return kind === "none" ? null : kind;
   const arms = lines(text("control_arms"));
   return arms.length ? arms : refuse("control_arms", "List the arms of the control, one per line.");
-}
-
-function rules(text) {
-  if (text("rule_draft")) refuse("rule_kind", "Add the rule that is begun, or take its arms out.");
-  return JSON.parse(text("constraints") || "[]");
 }
 
 function share(text) {
