@@ -1,7 +1,7 @@
 """The constraints of a campaign: rules about its arms by name, from which those of its policy follow.
 
-The options have the rules that the user gave. They stay as they are while arms come and go, so that an arm that comes
-back is in its groups again. The policy has the rules about the active arms, by its own numbers of them.
+The options have the rules that the user gave. Retiring an arm leaves them unchanged, so an arm that comes back is in
+its groups again. The policy has the rules about the active arms, by its own numbers of them.
 """
 
 from __future__ import annotations
