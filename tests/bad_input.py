@@ -134,7 +134,7 @@ SECTIONS: dict[str, list[Wrong]] = {
             "unknown parameter",
             "kofn.make_policy('cmab-sm', 5, 2, horizon=1000, epsilon=0.1)",
             BadInput,
-            "cmab-sm does not take epsilon; it takes: direction, horizon, resolution, reward_range, schedule, seed",
+            "cmab-sm does not take epsilon; it takes: constraints, direction, horizon, resolution, reward_range",
         ),
     ],
     "Telling rewards": [
@@ -512,7 +512,7 @@ SECTIONS: dict[str, list[Wrong]] = {
             "unknown parameter",
             "kofn.compare({'mine': ('cmab-sm', {'epsilon': 0.1})}, problem, 1000)",
             BadInput,
-            "cmab-sm does not take epsilon; it takes: direction, horizon, resolution, reward_range, schedule, seed",
+            "cmab-sm does not take epsilon; it takes: constraints, direction, horizon, resolution, reward_range",
         ),
         Wrong(
             "no problem",
@@ -615,7 +615,7 @@ COMMANDS = [
     WrongCommand(
         "unknown parameter",
         "run cmab-sm --set epsilon=0.1",
-        "cmab-sm does not take epsilon; it takes: direction, horizon",
+        "cmab-sm does not take epsilon; it takes: constraints, direction, horizon",
     ),
     WrongCommand(
         "a parameter by the wrong way", "run --set k=3", "--set is for the policy's own parameters: use --k for k"

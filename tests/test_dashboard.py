@@ -404,6 +404,70 @@ def test_the_dialog_offers_what_makes_sense_first(address: str, module_store: st
     assert (found.half_life, found.guarantee) == (None, True)
 
 
+@pytest.mark.parametrize("width", [1440, 390])
+def test_rules_are_made_shown_and_changed(width: int, address: str, module_store: str, pages: Pages) -> None:
+    page = pages.open(address, viewport={"width": width, "height": 844})
+    page.keyboard.press("n")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("shop")
+    dialog.get_by_label("Arms per decision").fill("3")
+    dialog.get_by_label("Arms", exact=True).fill("\n".join(NAMES))
+    dialog.get_by_text("More options").click()
+    kind, add = dialog.get_by_label("Rule", exact=True), button(dialog, "Add rule")
+    add.click()
+    expect(dialog.get_by_role("alert")).to_have_text("Choose at least one arm.")
+    dialog.get_by_label("Group").fill("Acme")
+    for arm in ("mug", "tray", "pan"):
+        dialog.locator(".chip-choice", has_text=arm).click()
+    button(dialog, "Create campaign").click()
+    expect(at_field(dialog, "Rule")).to_contain_text("Add the rule that is begun")
+    add.click()
+    kind.select_option("always")
+    expect(dialog.get_by_label("Number")).to_be_hidden()
+    dialog.locator(".chip-choice", has_text="kettle").click()
+    add.click()
+    kind.select_option("never")
+    dialog.locator(".chip-choice", has_text="kettle").click()
+    add.click()
+    listed = dialog.locator(".rule-list li")
+    expect(listed).to_have_text(["At most 1 of Acme: mug, tray, pan", "Always in: kettle", "Never in: kettle"])
+    button(dialog, "Create campaign").click()
+    clash = "These rules cannot hold together for 3 of 8 arms: always (kettle); never (kettle)"
+    expect(at_field(dialog, "Rule")).to_contain_text(clash)
+    button(dialog, "Remove: Never in: kettle").click()
+    kind.select_option("budget")
+    dialog.get_by_label("Budget").fill("4.5")
+    dialog.get_by_label("Costs").fill("pot 3\nlid: 2.5")
+    add.click()
+    button(dialog, "Create campaign").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("shop")
+    campaign = Campaign.open("shop", module_store)
+    rules: list[dict[str, Any]] = [
+        {"rule": "at-most", "count": 1, "arms": ["mug", "tray", "pan"], "name": "Acme"},
+        {"rule": "always", "arms": ["kettle"]},
+        {"rule": "budget", "most": 4.5, "costs": [["pot", 3.0], ["lid", 2.5]]},
+    ]
+    assert campaign.settings().constraints == rules
+    shown = page.locator(".panel.rules li")
+    expect(shown).to_have_text(
+        ["At most 1 of Acme: mug, tray, pan", "Always in: kettle", "Costs up to 4.5: pot (3), lid (2.5)"]
+    )
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+    page.keyboard.press("a")
+    dialog.get_by_label("Name of the arm").fill("cup")
+    dialog.locator(".chip-choice", has_text="Acme").click()
+    button(dialog, "Add arm").click()
+    expect(shown.first).to_have_text("At most 1 of Acme: mug, tray, pan, cup")
+    page.keyboard.press("e")
+    button(dialog, "Remove: Costs up to 4.5: pot (3), lid (2.5)").click()
+    button(dialog, "Save settings").click()
+    expect(shown).to_have_count(2)
+    assert [each["rule"] for each in campaign.settings().constraints] == ["at-most", "always"]
+    page.keyboard.press("e")
+    button(dialog, "Save settings").click()
+    expect(page.get_by_text("Nothing was changed")).to_be_visible()
+
+
 def test_all_campaigns_are_listed_filtered_and_followed(address: str, module_store: str, pages: Pages) -> None:
     play(made(module_store, "news"))
     made(module_store, "shop").pause()

@@ -220,7 +220,8 @@ class Settings(Response):
     for how many seconds a key keeps its arms. `outside` says what happens to rewards outside the range: "refuse",
     "clip" or "widen" (the range is learned). `stop_when` is the stop rule, such as "loss<0.01"; with `ship_when_ready`
     the campaign ships when it holds. With `breaker`, it returns to the control when learning certainly loses. `unit` is
-    the reward's. `half_life` and `guarantee` are those of the policy, None if it has none.
+    the reward's. `half_life` and `guarantee` are those of the policy, None if it has none. `constraints` are the rules
+    that every subset obeys, as `kofn.Constraints.to_list` writes them, with names of arms.
     """
 
     control: list[str] | str | None
@@ -236,6 +237,10 @@ class Settings(Response):
     keep_decisions: int
     half_life: int | None
     guarantee: bool | None
+    constraints: list[dict[str, Any]] = field(
+        default_factory=list,
+        metadata={"examples": [[{"rule": "at-most", "count": 1, "arms": ["mug", "cup"], "name": "Acme"}]]},
+    )
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from sqlalchemy import bindparam, select
 from kofn.campaigns.names import arm_name
 from kofn.campaigns.plan_rows import UNLEARNED, PlanRow, observed_rows, replace_plan
 from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, new_stamp, record_text, subset_from, subset_text
+from kofn.campaigns.rules import joined, policy_rules
 from kofn.campaigns.schema import ESTIMATES, ROSTERS, STATES
 from kofn.campaigns.statements import Statement, chunks
 from kofn.campaigns.transaction import Transaction
@@ -184,15 +186,20 @@ def check_not_archived(tx: Transaction) -> None:
         raise NotRunning(f"the campaign {tx.row.name!r} is archived: it cannot be changed")
 
 
-def add_arm(tx: Transaction, name: str) -> None:
-    """Add an arm, or bring a retired one back as a new arm. The policy keeps what it has learned about the others."""
+def add_arm(tx: Transaction, name: str, groups: Sequence[str] = ()) -> None:
+    """Add an arm, or bring a retired one back as a new arm. The policy keeps what it has learned about the others.
+
+    It joins the rules whose names are in `groups`.
+    """
     check_not_archived(tx)
     roster = tx.roster
     if arm_name(name) in roster.number_of:
         raise BadInput(f"the campaign already has an arm {name!r}: choose another name")
     number = len(roster.names)
     changed = Roster(roster.version + 1, [*roster.names, name], [*roster.active, number])
+    rules = joined(tx.options.constraints, name, groups)
     tx.changing()
+    tx.row.options = replace(tx.options, constraints=rules).to_text()
     _change_arms(tx, changed, list(range(len(roster.active))), {"added": number})
     tx.note("arm back" if name in roster.names else "arm added", name)
 
@@ -220,17 +227,25 @@ def retire_arm(tx: Transaction, name: str) -> None:
     tx.note("arm retired", name)
 
 
-def _change_arms(tx: Transaction, roster: Roster, keep: list[int], change: dict[str, int]) -> None:
+def _change_arms(tx: Transaction, roster: Roster, keep: list[int], change: dict[str, Any]) -> None:
     """Let the policy learn and change its arms."""
-    added = int("added" in change)
-    _change_policy(tx, roster, change, lambda policy: policy.with_arms(keep, added))
+    rules = policy_rules(tx.options.constraints, roster, tx.row.k)
+    logged = change if rules is None else {**change, "constraints": rules}
+    _change_policy(tx, roster, logged, lambda policy: with_arms(policy, keep, logged))
+
+
+def with_arms(policy: Policy, keep: list[int], change: Mapping[str, Any]) -> Policy:
+    """Return the policy after a logged change of its arms: one is added, or others than `keep` leave."""
+    rules = {"constraints": change["constraints"]} if "constraints" in change else {}
+    return policy.with_arms(keep, int("added" in change), **rules)
 
 
 def change_params(tx: Transaction, **changes: Any) -> None:
     """Let the policy learn and change its parameters, such as its reward range."""
     _change_policy(tx, tx.roster, {"params": changes}, lambda policy: policy.with_params(**changes))
     tx.row.low, tx.row.high = tx.snapshot.policy.reward_range
-    tx.note("changed", ", ".join(f"{name} is {value}" for name, value in changes.items()))
+    if own := [f"{name} is {value}" for name, value in changes.items() if name != "constraints"]:
+        tx.note("changed", ", ".join(own))
 
 
 def _change_policy(

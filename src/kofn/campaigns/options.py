@@ -10,6 +10,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, get_args
 
 from kofn.campaign_settings import Outside
+from kofn.campaigns.rules import check_obeys, named_rules
+from kofn.constraints import Constraints
 from kofn.core import BadInput, Subset
 from kofn.core.checks import shown
 from kofn.evidence import Stop
@@ -46,6 +48,7 @@ class Options:
     ship_when_ready: bool = False
     breaker: bool = False
     unit: str = ""
+    constraints: Constraints | None = None  # rules by names of arms
     store_shipped: bool = True  # whether decisions of a shipped subset are stored when they are made
     shipped: tuple[Subset, ...] = ()  # the subsets that were shipped; the last one is served
     clipped_to: tuple[tuple[float, float], ...] = ()  # earlier ranges to which rewards were clipped
@@ -56,6 +59,7 @@ class Options:
     def to_text(self) -> str:
         """Return the options as JSON, without those that have their default."""
         given = {each.name: getattr(self, each.name) for each in fields(self)}
+        given["constraints"] = None if self.constraints is None else self.constraints.to_list()
         return json.dumps({name: value for name, value in given.items() if value != getattr(Options, name)})
 
     @property
@@ -70,6 +74,7 @@ class Options:
             del own[hidden]
         if isinstance(self.control, tuple):
             own["control"] = names.names_of(self.control)
+        own["constraints"] = [] if self.constraints is None else self.constraints.to_list()
         return Settings(**own, **more)
 
 
@@ -82,6 +87,8 @@ def options_from(text: str) -> Options:
     for name in ("shipped", "clipped_to", "alarms_noted"):
         if name in given:
             given[name] = tuple(map(tuple, given[name]))
+    if given.get("constraints") is not None:
+        given["constraints"] = Constraints.of(given["constraints"])
     if "alarms" in given:
         given["alarms"] = tuple(given["alarms"])
     return Options(**given)
@@ -106,7 +113,11 @@ def with_options(options: Options, roster: Roster, k: int, given: Mapping[str, A
     unit = values.get("unit", "")
     if not (isinstance(unit, str) and len(unit) <= MAX_UNIT and (unit.isprintable() or not unit)):
         raise BadInput(f"unit must be text of at most {MAX_UNIT} characters; got {shown(unit)}")
+    if "constraints" in values:
+        values["constraints"] = named_rules(values["constraints"], roster)
     new = replace(options, **values)
+    if isinstance(new.control, tuple):
+        check_obeys(new.constraints, roster.names_of(new.control), "the control", "Change the control or the rule")
     if new.ship_when_ready and new.stop_when is None:
         raise BadInput("ship_when_ready needs a stop rule: give stop_when, such as 'loss<0.01'")
     if new.breaker and not isinstance(new.control, tuple):

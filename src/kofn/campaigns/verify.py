@@ -14,7 +14,7 @@ from typing import Any
 from sqlalchemy import Table, bindparam, select
 
 from kofn.campaigns.groups import CONTROL, LEARNED
-from kofn.campaigns.learn import tell_rows
+from kofn.campaigns.learn import tell_rows, with_arms
 from kofn.campaigns.options import options_from
 from kofn.campaigns.plan_rows import UNLEARNED, PlanRow
 from kofn.campaigns.rows import CampaignRow, Roster, subset_text
@@ -258,6 +258,7 @@ def _with_change(policy: Policy, roster: Roster, change: dict[str, Any]) -> tupl
     if "params" in change:
         return policy.with_params(**change["params"]), roster
     if "added" in change:
-        return policy.with_arms(list(range(len(active))), 1), Roster(0, roster.names, [*active, change["added"]])
+        every = list(range(len(active)))
+        return with_arms(policy, every, change), Roster(0, roster.names, [*active, change["added"]])
     keep = [index for index, arm in enumerate(active) if arm != change["retired"]]
-    return policy.with_arms(keep), Roster(0, roster.names, [active[index] for index in keep])
+    return with_arms(policy, keep, change), Roster(0, roster.names, [active[index] for index in keep])

@@ -221,12 +221,19 @@ class Allowed:
             subset.sort()
         return subset
 
+    @property
+    def number(self) -> int | None:
+        """How many subsets are allowed, if `random` draws each of them with the same probability; else None."""
+        if isinstance(self.way, Listed):
+            return len(self.way.subsets)
+        return self.way.number if isinstance(self.way, Quotas) else None
+
     def random(self, count: int, rng: np.random.Generator) -> IntArray:
         """Return random allowed subsets."""
         if isinstance(self.way, Listed):
             return self.lifted(self.way.subsets[rng.integers(len(self.way.subsets), size=count)])
-        if self.way.exact:
-            return self.best(rng.random((count, self.n_arms)))
+        if isinstance(self.way, Quotas):
+            return self.lifted(self.way.random(count, rng))
         subset, found = self.top(rng.random(self.n_arms)), []
         for _ in range(count):
             subset = self._walk(subset, rng.random(self.n_arms) < 1 / 2, rng)
@@ -261,7 +268,7 @@ MOST_REMEMBERED = 64
 FREE, IN, OUT = 0, 1, 2
 
 
-def allowed(rules: Sequence[Rule], n_arms: int, k: int) -> Allowed:
+def allowed(rules: Sequence[Rule], n_arms: int, k: int, names: Sequence[str] | None = None) -> Allowed:
     """Return the allowed subsets; BadInput with the rules that clash if there are none."""
     n_arms, k = check_sizes(n_arms, k)
     if n_arms > MOST_ARMS:
@@ -273,6 +280,8 @@ def allowed(rules: Sequence[Rule], n_arms: int, k: int) -> Allowed:
     found = _made(tuple(rules), n_arms, k)
     if found is None:
         clash = _clash(tuple(rules), n_arms, k)
+        if names is not None:
+            clash = tuple(rule.renamed(lambda arm: names[int(arm)]) for rule in clash)
         what = "these rules cannot hold together" if len(clash) > 1 else "this rule cannot hold"
         raise BadInput(f"{what} for {k} of {n_arms} arms: {'; '.join(map(str, clash))}. Change or leave out one")
     return found

@@ -98,9 +98,12 @@ class Constraints:
         number = {arm: place for place, arm in enumerate(keep)}
         return Constraints(*(rule.renamed(lambda arm: number[arm]) for rule in self.kept(keep).rules))  # type: ignore[index]
 
-    def allowed(self, n_arms: int, k: int) -> Allowed:
-        """Return the allowed subsets of K of N arms; BadInput with the rules that clash if there are none."""
-        return allowed(self.rules, n_arms, k)
+    def allowed(self, n_arms: int, k: int, names: Sequence[str] | None = None) -> Allowed:
+        """Return the allowed subsets of K of N arms; BadInput with the rules that clash if there are none.
+
+        With `names`, the error has these in place of the arms' numbers.
+        """
+        return allowed(self.rules, n_arms, k, names)
 
     def allows(self, subsets: Any, n_arms: int, k: int) -> Any:
         """Return whether each of these subsets obeys the rules."""

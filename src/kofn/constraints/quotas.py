@@ -7,6 +7,9 @@ the best. tests/test_constraints.py compares both with brute force.
 
 from __future__ import annotations
 
+import math
+from functools import cached_property
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,6 +26,7 @@ class Quotas:
         self.size = np.bincount(group, minlength=len(low))
         of_column = np.repeat(np.arange(len(low)), self.size)
         rank = np.arange(len(group)) - (np.cumsum(self.size) - self.size)[of_column]
+        self._of_column, self._rank = of_column, rank
         self._must = np.flatnonzero(rank < low[of_column])
         self._may = np.flatnonzero((rank >= low[of_column]) & (rank < high[of_column]))
 
@@ -54,6 +58,49 @@ class Quotas:
             row = np.arange(len(scores))[:, None]
             more = more[row, (-scores[row, more]).argpartition(left, axis=1)[:, :left]]
         return np.sort(np.hstack([chosen, more]), axis=1)
+
+    @cached_property
+    def _ways(self) -> list[list[int]] | None:
+        """The number of ways to fill 0, 1, 2... places from a group and those after it; None if that takes too long."""
+        if len(self.low) * self.places * min(self.places, int(self.size.max(initial=0))) > MOST_STEPS:
+            return None
+        ways = [[1] + [0] * self.places]
+        for least, most, size in zip(*(each[::-1].tolist() for each in (self.low, self.high, self.size)), strict=True):
+            counts = range(least, min(most, size) + 1)
+            after = ways[0]
+            ways.insert(
+                0, [sum(math.comb(size, n) * after[m - n] for n in counts if n <= m) for m in range(self.places + 1)]
+            )
+        return ways
+
+    @property
+    def number(self) -> int | None:
+        """How many subsets are allowed; None if counting them takes too long."""
+        return None if self._ways is None else self._ways[0][self.places]
+
+    def random(self, count: int, rng: np.random.Generator) -> IntArray:
+        """Return random subsets, each with the same probability if their `number` is known."""
+        scores = rng.random((count, len(self.group)))
+        if self._ways is None:
+            found = self.best(scores)
+            assert found is not None
+            return found
+        share = np.zeros((count, len(self.low)), np.int64)  # places of each group
+        left = np.full(count, self.places)
+        for group, after in enumerate(self._ways[1:]):
+            for m in np.unique(left).tolist():
+                counts = range(int(self.low[group]), min(int(self.high[group]), int(self.size[group]), m) + 1)
+                ways = [math.comb(int(self.size[group]), n) * after[m - n] for n in counts]
+                rows = np.flatnonzero(left == m)
+                chances = [each / sum(ways) for each in ways]
+                share[rows, group] = counts.start + rng.choice(len(ways), len(rows), p=chances)
+            left = left - share[:, group]
+        order = (2.0 * self.group - scores).argsort(axis=1)
+        return np.sort(order[self._rank < share[:, self._of_column]].reshape(count, self.places), axis=1)
+
+
+MOST_STEPS = 10**6
+"""Most steps to count the allowed subsets. Higher: random subsets of more arms are drawn with equal probabilities."""
 
 
 def quotas(matrix: FloatArray, low: FloatArray, high: FloatArray, places: int) -> Quotas | None:

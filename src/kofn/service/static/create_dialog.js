@@ -4,6 +4,7 @@ import { create, policies } from "./api.js";
 import { field, form } from "./dialogs.js";
 import { h, setText } from "./dom.js";
 import { exact } from "./format.js";
+import { ruleFields } from "./rules.js";
 import * as fields from "./settings_fields.js";
 
 const OF_POLICY = ["half_life", "guarantee"];
@@ -38,10 +39,12 @@ export function createDialog(created) {
     on: { input: updateCount },
   });
   const armCount = h("p", { class: "arm-count", role: "status" });
+  const rules = ruleFields([]);
 
   function updateCount() {
     const { names, duplicate } = armsIn(arms.value);
     const size = Number(k.value);
+    rules.offer(names);
     if (!names.length) setText(armCount, "No arms yet.");
     else if (duplicate) setText(armCount, `“${duplicate}” is listed twice.`);
     else if (size >= names.length)
@@ -97,13 +100,14 @@ export function createDialog(created) {
           fields.controlGroup(fields.DEFAULTS, () => k.value),
           fields.rewardsGroup(fields.DEFAULTS, fields.unitField(fields.DEFAULTS)),
           fields.learningGroup(fields.DEFAULTS, h("div", { class: "columns" }, policy, seed)),
+          fields.rulesGroup(rules),
           fields.visitorsGroup(fields.DEFAULTS),
           h("p", { class: "hint" }, "Options other than policy and seed can be changed later."),
         ),
       ),
     ],
     async done(data) {
-      const settings = read(data);
+      const settings = read(data, rules);
       await fields.atField(() => create(settings));
       created(settings.name);
     },
@@ -143,7 +147,7 @@ const tooFewArms = (arms, size) =>
   `There must be more arms than arms per decision; got ${exact(arms)} and ${exact(size)}.`;
 
 /** The settings of the new campaign, or an ApiError for the first invalid field. */
-function read(data) {
+function read(data, rules) {
   const text = (key) => String(data.get(key) ?? "").trim();
   const { names, duplicate } = armsIn(text("arms"));
   const k = Number(text("k"));
@@ -156,7 +160,7 @@ function read(data) {
     fields.refuse("k", tooFewArms(names.length, k));
   if (range && !(range[0] < range[1]))
     fields.refuse("low", "Enter a lowest reward that is less than the highest, or leave both empty.");
-  const given = fields.readSettings(data, new Set(Object.keys(fields.DEFAULTS)));
+  const given = fields.readSettings(data, new Set(Object.keys(fields.DEFAULTS)), rules);
   if (Array.isArray(given.control)) checkControl(given.control, names, k);
   const chosen = ([key, value]) => JSON.stringify(value) !== JSON.stringify(fields.DEFAULTS[key]);
   const options = Object.fromEntries(Object.entries(given).filter(chosen));

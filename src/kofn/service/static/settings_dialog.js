@@ -3,13 +3,16 @@
 import { configure } from "./api.js";
 import { field, form, toast } from "./dialogs.js";
 import { h } from "./dom.js";
+import { ruleFields } from "./rules.js";
 import * as fields from "./settings_fields.js";
 
 /** Open the dialog with the field `focus`. `saved()` is called after the settings have been saved. */
-export function settingsDialog(name, { settings, summary }, saved, focus = null) {
+export function settingsDialog(name, { settings, summary, arms }, saved, focus = null) {
   const learns = settings.guarantee !== null; // the policy has a half-life and a guarantee
   const [low, high] = settings.reward_range;
   const names = [...Object.keys(fields.DEFAULTS)].filter((each) => learns || !["half_life", "guarantee"].includes(each));
+  const rules = ruleFields(settings.constraints ?? []);
+  rules.offer(arms.filter(({ retired }) => !retired).map((arm) => arm.name));
   form({
     title: `Settings of ${name}`,
     wide: true,
@@ -30,10 +33,11 @@ export function settingsDialog(name, { settings, summary }, saved, focus = null)
         ),
       ),
       learns ? fields.learningGroup(settings) : null,
+      fields.rulesGroup(rules),
       fields.visitorsGroup(settings),
     ],
     async done(data) {
-      const given = fields.readSettings(data, new Set(names));
+      const given = fields.readSettings(data, new Set(names), rules);
       const range = ["low", "high"].map((each) => Number(data.get(each)));
       if (!(range[0] < range[1])) fields.refuse("high", "The lowest reward must be less than the highest.");
       const asked = { ...given, reward_range: range };

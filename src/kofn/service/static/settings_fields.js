@@ -20,6 +20,7 @@ export const DEFAULTS = {
   expire_after: 7 * DAY,
   half_life: null,
   guarantee: false,
+  constraints: [],
 };
 
 /** Seconds in days, short. */
@@ -49,6 +50,8 @@ export const rewardsGroup = (settings, ...first) =>
   group("Rewards", ...first, pair(outsideField(settings), expireField(settings)));
 export const learningGroup = (settings, ...first) =>
   group("Learning", ...first, pair(halfLifeField(settings), guaranteeField(settings)));
+export const rulesGroup = (rules) =>
+  group("Rules", h("p", { class: "hint" }, "Every decision obeys them, such as at most 2 products of a brand."), ...rules.elements);
 export const visitorsGroup = (settings) => group("Visitors", pair(stickyField(settings)));
 
 /** What the control gets, and its share. `size()` returns K. */
@@ -145,7 +148,7 @@ export function refuse(name, message) {
 }
 
 /** The settings that a form has, those that are not in it left out. An ApiError for an invalid field. */
-export function readSettings(data, form) {
+export function readSettings(data, form, rules) {
   const has = (name) => Boolean(form.has(name));
   const text = (name) => String(data.get(name) ?? "").trim();
   const found = {};
@@ -166,6 +169,7 @@ export function readSettings(data, form) {
   take("unit", () => text("unit"));
   take("half_life", () => amount("half_life", 1));
   take("expire_after", () => amount("expire_after", DAY) ?? refuse("expire_after", "Enter a number of days above 0."));
+  take("constraints", rules.read);
   for (const name of ["ship_when_ready", "breaker", "guarantee"]) take(name, () => data.has(name));
   return found;
 }
@@ -191,6 +195,7 @@ const WORDS = [
   [/does not take (half_life|guarantee)/, "half_life"],
   [/policy|too many subsets/i, "policy"],
   [/stop rule|stop_when/i, "stop_when"],
+  [/\brules?\b|constraints/i, "rule_kind"],
   [/breaker/i, "control"],
   [/control_share/i, "control_share"],
   [/control|subset|there is no arm|listed twice/i, "control_arms"],
@@ -209,7 +214,7 @@ export async function atField(call) {
     return await call();
   } catch (error) {
     if (error instanceof ApiError && error.status < 500) {
-      const aliases = { reward_range: "high", control: "control_arms" };
+      const aliases = { reward_range: "high", control: "control_arms", constraints: "rule_kind" };
       error.field = aliases[error.field] ?? error.field ?? WORDS.find(([words]) => words.test(error.message))?.[1] ?? null;
     }
     throw error;
