@@ -122,7 +122,7 @@ SECTIONS: dict[str, list[Wrong]] = {
             "unknown policy",
             "kofn.make_policy('cmabsm', 5, 2)",
             BadInput,
-            "there is no policy 'cmabsm': did you mean 'cmab-sm'? Available: cmab-sm, ",
+            "there is no policy 'cmabsm': did you mean 'cmab-sm'? Available: case, cmab-sm, ",
         ),
         Wrong(
             "a policy without its horizon",
@@ -603,7 +603,7 @@ COMMANDS = [
         "negative seed", "run --seed -1", "Invalid value for '--seed': '-1' is not a whole number of at least"
     ),
     WrongCommand(
-        "unknown policy", "run dart-2", "there is no policy 'dart-2': did you mean 'dart'? Available: cmab-sm, "
+        "unknown policy", "run dart-2", "there is no policy 'dart-2': did you mean 'dart'? Available: case, cmab-sm, "
     ),
     WrongCommand(
         "unknown problem", "run --problem median", "there is no problem 'median': did you mean 'mean'? Available"
@@ -650,7 +650,7 @@ COMMANDS = [
     WrongCommand(
         "unknown policy to compare",
         "compare dart-2",
-        "there is no policy 'dart-2': did you mean 'dart'? Available: cmab-sm, ",
+        "there is no policy 'dart-2': did you mean 'dart'? Available: case, cmab-sm, ",
     ),
     WrongCommand(
         "unknown problem to compare on",

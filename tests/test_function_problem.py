@@ -371,7 +371,7 @@ def test_check_says_what_it_tried() -> None:
 
 SCRIPT = """
 import numpy as np
-from helper import P
+from shop_data import P
 from dataclasses import dataclass
 
 def clicks(subset, rng):
@@ -394,11 +394,11 @@ problem = made(1)
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "shop.py").write_text(SCRIPT)
-    (tmp_path / "helper.py").write_text("import numpy as np\nP = np.array([0.1, 0.2, 0.9, 0.3, 0.8, 0.1])\n")
+    (tmp_path / "shop_data.py").write_text("import numpy as np\nP = np.array([0.1, 0.2, 0.9, 0.3, 0.8, 0.1])\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path / "nothing"))  # restores sys.path after the test
     yield tmp_path
-    for module in ("helper", "shop"):
+    for module in ("shop_data", "shop"):
         sys.modules.pop(module, None)
 
 
@@ -431,8 +431,8 @@ def test_a_problem_is_named_on_the_command_line(name: str) -> None:
     [
         ("shop.py:nope", "shop.py defines no `nope`; it defines clicks, cost, made, nothing"),
         (
-            "helper.py",
-            "helper.py defines no `problem`; it defines no functions. To name another object, write helper.py:n",
+            "shop_data.py",
+            "shop_data.py defines no `problem`; it defines no functions. To name another object, write shop_data.py:n",
         ),
         ("gone.py:f", "there is no file gone.py"),
         (

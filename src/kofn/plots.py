@@ -37,6 +37,7 @@ COLOURS = {
 }
 PUBLISHED_AS = {"cmab-sm": "cmab-sm (figures)", "ucb": "improved-ucb (figures)", "csar": "csar"}
 WHEEL = ("#0b6e99", "#c4511d", "#4b7f52", "#8a4f9e", "#b58900", "#d33682", "#2aa198", "#6c5b4c", "#1f3b73", "#8c1c13")
+STYLES = ("-", "--", "-.")
 WIDE = 30
 """Ratio of the largest to the smallest regret above which a comparison gets logarithmic axes."""
 MAX_BANDS = 6
@@ -202,7 +203,7 @@ def draw_comparison(result: Comparison) -> Figure:
     wide = max(finals) > WIDE * max(1.0, min(final for final in finals if final > 0 or max(finals) == 0))
     for index, standing in enumerate(result.ranked):
         colour = WHEEL[index % len(WHEEL)]
-        style = ":" if standing.reference else ("-" if index < len(WHEEL) else "--")
+        style = ":" if standing.reference else STYLES[index // len(WHEEL) % len(STYLES)]
         t = np.geomspace(1, result.horizon, 201) if wide else standing.band.plays
         mean = np.mean([trial.run.curve.at(t) for trial in standing.trials], axis=0)
         ax.plot(t, mean, style, color=colour, lw=1.8, label=f"{standing.name}  {finals[index]:,.0f}")
