@@ -171,8 +171,11 @@ def test_commands_parse(line: str) -> None:
 
 @pytest.mark.parametrize("span", SPANS)
 def test_commands_in_the_text_exist(span: str) -> None:
-    name, *arguments = words(span)[1:]
-    known = {option for each in cli.commands[name].params for option in each.opts}
+    command: click.Command = cli
+    arguments = words(span)[1:]
+    while isinstance(command, click.Group) and arguments and not arguments[0].startswith("-"):
+        command = command.commands[arguments.pop(0)]
+    known = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
     assert {word for word in arguments if word.startswith("--")} <= known
 
 
