@@ -62,6 +62,10 @@ FIRST_PLAYS = 2
 """Plays of each subset of the first plan under constraints. Two of the same subset show the noise: a wrong estimate of
 it is hard to correct where rules allow few exchanges. Higher: a longer first plan."""
 
+PRIOR_PLAYS = 4
+"""Plays of the best subset by a given prior in the first plan. Without them, a right prior expects it outside of the
+range of rewards that were seen, and the range hides how good it is. Higher: a longer first plan."""
+
 MOST_HALF_LIVES = 20.0
 """Most half-lives forgotten at once, so that numbers stay in the range of floats: a millionth is left."""
 
@@ -289,7 +293,10 @@ class Thompson(Constrained, Randomised):
         rng = self._rng()
         if not self._learned:
             first = self._sweeps(1, rng)
-            return first if self._allowed is None else Plan(first.subsets, first.times * FIRST_PLAYS)
+            times = first.times if self._allowed is None else first.times * FIRST_PLAYS
+            if self._prior is None:
+                return Plan(first.subsets, times)
+            return Plan(*_merged(np.vstack([first.subsets, self._first]), np.append(times, PRIOR_PLAYS)))
         plays = max(tenth(min(self._learned, self._params["half_life"] or self._learned)), self.constants.shortest)
         if self._guarantee is not None:
             plays = min(plays, self._guarantee.longest(plays))

@@ -243,6 +243,7 @@ class Posterior(Part):
         """
         rows, before, spread, _ = predicted
         self._predicted = None
+        start = None if len(self.incumbent) else (self.level, self.mean.copy())
         if len(rows.row):
             self._learn_mixed(predicted, rewards, weights)
             odds = self.odds(rows)
@@ -250,6 +251,9 @@ class Posterior(Part):
             odds = self._learn_contenders(rows.x, before, rewards, weights)
         surprise = float((abs(odds - before) - constants.surprise * np.sqrt(spread)).max())
         self._move(subsets, odds, allowed)
+        if start is not None:  # what the prior expects of the first incumbent is no surprise
+            expected = start[0] + float(start[1][self.incumbent].sum())
+            self.highest_level = max(self.highest_level, min(self.level, expected))
         if self.level > self.highest_level:
             self.widen(math.exp(constants.climb * (self.level - self.highest_level)))
             self.highest_level = self.level

@@ -24,8 +24,8 @@ SCALE = 0.5
 the policy's own prior. That prior is wide: effects are smaller. Higher: the first plans follow the scores more."""
 
 FLOOR = 0.1
-"""Least variance of an effect that a prior leaves, relative to the policy's own prior. Higher: a right prior saves less,
-and a wrong one is overcome sooner."""
+"""Least variance of an effect that a prior leaves, relative to the policy's own prior. Higher: a right prior saves
+less, and a wrong one is overcome sooner."""
 
 LARGEST_SCORE = 10.0
 """Largest score, in standard deviations of the effects: larger ones are a mistake of units."""
@@ -107,9 +107,9 @@ class Prior:
         >>> Prior.from_ranking([2, [0, 3], 1], weight=0.25).scores
         (0.0, -0.6726582982381668, 0.6726582982381668, 0.0)
         """
-        if isinstance(ranking, str) or not isinstance(ranking, Sequence) or not ranking:
+        if not isinstance(ranking, Sequence) or not ranking:
             raise BadInput(f"ranking must be a list of all arms, the best first; got {shown(ranking)}")
-        tied = [[each] if not isinstance(each, Sequence) or isinstance(each, str) else list(each) for each in ranking]
+        tied = [list(each) if isinstance(each, Sequence) else [each] for each in ranking]
         arms = [arm for group in tied for arm in group]
         subset_of(arms, len(arms), len(arms))
         normal = ndtri(1 - (np.arange(len(arms)) + 0.5) / len(arms))
@@ -170,7 +170,7 @@ class Prior:
     @property
     def residual(self) -> FloatArray:
         """The variance of each effect that the scores do not explain, relative to the policy's own prior."""
-        return np.maximum(1 - np.array(self.trust), FLOOR)
+        return np.asarray(np.maximum(1 - np.array(self.trust), FLOOR))
 
     def with_arms(self, keep: Sequence[int], added: int = 0) -> Prior:
         """Return the prior of these arms, followed by new ones of which nothing is known."""
