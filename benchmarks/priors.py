@@ -2,7 +2,7 @@
 
 `regret` compares the regret of Thompson without a prior and with: old rates of 10 or 10,000 trials of each arm alone,
 the true ranking, and three wrong ones. It also counts the runs whose best subset at the end is the true one. All ways
-play the same problems with the same seeds. `--quick` plays few plays.
+play the same problems with the same seeds. `many` is the same with 100 arms. `--quick` plays few plays.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ class Scale:
     )
 
 
-FULL = Scale()
+SCALES = {"regret": Scale(), "many": Scale(settings=(Setting("mean", 100, 5),))}
 QUICK = Scale((100, 300), (Setting("mean", 12, 3),))
 
 Make = Callable[[FloatArray, np.random.Generator], kofn.Prior | None]
@@ -44,7 +44,7 @@ def rates(trials: int) -> Make:
     """Return the prior of old rates: each arm was tried alone, `trials` times, and succeeded with its mean."""
 
     def make(means: FloatArray, rng: np.random.Generator) -> kofn.Prior:
-        return kofn.Prior.from_rates(rng.binomial(trials, means) / trials, [trials] * len(means))
+        return kofn.Prior.from_rates((rng.binomial(trials, means) / trials).tolist(), [trials] * len(means))
 
     return make
 
@@ -89,13 +89,14 @@ WAYS: dict[str, Make] = {
     "true ranking, weight 1": ranking(true, 1.0),
     "reversed ranking, weight 1": ranking(wrong, 1.0),
     "random ranking, weight 1": ranking(unrelated, 1.0),
+    "the best five last, weight 0.3": ranking(misleading, 0.3),
     "the best five last, weight 1": ranking(misleading, 1.0),
 }
 
 
 def means_of(problem: AbstractProblem) -> FloatArray:
     """Return the mean of each arm alone."""
-    return np.asarray(problem.arms.mean, float)  # type: ignore[attr-defined]
+    return np.array(problem.arms.mean)  # type: ignore[attr-defined]
 
 
 def played(setting: Setting, make: Make, seed: int, runs: int, times: Sequence[int]) -> tuple[FloatArray, FloatArray]:
@@ -127,8 +128,8 @@ def regret(seed: int, runs: int, scale: Scale) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print a table."""
-    args = parser_for(__doc__, ["regret"], seed=1851, runs=30).parse_args(arguments)
-    regret(args.seed, args.runs, QUICK if args.quick else FULL)
+    args = parser_for(__doc__, SCALES, seed=1851, runs=30).parse_args(arguments)
+    regret(args.seed, args.runs, QUICK if args.quick else SCALES[args.table])
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def test_arms_without_trials_are_unknown_and_many_trials_are_trusted() -> None:
     prior = kofn.Prior.from_rates([0.1, 0.9, 0.5, 0.3], [10**6, 10**6, 10**6, 0])
     assert prior.scores[3] == prior.trust[3] == 0.0
     assert min(prior.trust[:3]) > 0.999
-    exact = logit([0.1, 0.9, 0.5])
+    exact = np.array(logit([0.1, 0.9, 0.5]))
     assert np.allclose(prior.scores[:3], (exact - exact.mean()) / exact.std(ddof=1), atol=1e-3)
 
 
@@ -143,6 +143,13 @@ def test_a_wrong_prior_is_overcome() -> None:
     without, wrong = ends(12, None), ends(12, range(11, -1, -1))
     error = np.sqrt((4 * without.var(ddof=1) + wrong.var(ddof=1)) / 12)
     assert wrong.mean() + 4 * error < 2 * without.mean()
+
+
+def test_a_guarantee_plays_the_same_first_plan() -> None:
+    policy, proved = (kofn.Thompson(12, 3, prior=RIGHT, guarantee=each, seed=1) for each in (False, True))
+    assert policy.plan().subsets.tolist() == proved.plan().subsets.tolist()
+    played(proved, 2_000, 1)
+    assert proved.best() == (0, 1, 2)
 
 
 def test_the_record_keeps_it() -> None:
