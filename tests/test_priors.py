@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.special import logit
 from scipy.stats import norm
 
 import kofn
@@ -48,7 +47,7 @@ def test_arms_without_trials_are_unknown_and_many_trials_are_trusted() -> None:
     prior = kofn.Prior.from_rates([0.1, 0.9, 0.5, 0.3], [10**6, 10**6, 10**6, 0])
     assert prior.scores[3] == prior.trust[3] == 0.0
     assert min(prior.trust[:3]) > 0.999
-    exact = np.array(logit([0.1, 0.9, 0.5]))
+    exact = np.log(np.array([1 / 9, 9.0, 1.0]))
     assert np.allclose(prior.scores[:3], (exact - exact.mean()) / exact.std(ddof=1), atol=1e-3)
 
 
@@ -61,7 +60,7 @@ def test_differences_that_may_be_chance_say_nothing(rates: list[float]) -> None:
 def test_a_ranking_has_normal_scores_with_standard_deviation_1() -> None:
     prior = kofn.Prior.from_ranking([2, 0, 1, 3], weight=1)
     scores = norm.ppf([5 / 8, 3 / 8, 7 / 8, 1 / 8])
-    assert np.allclose(prior.scores, scores / scores.std())
+    assert np.allclose(prior.scores, scores / np.std(scores))
     tied = kofn.Prior.from_ranking([2, [0, 1], 3], weight=0.25)
     assert tied.scores[0] == tied.scores[1]
     assert np.std(tied.scores) == pytest.approx(0.5)
