@@ -180,6 +180,11 @@ def test_a_campaign_takes_it_as_a_parameter(tmp_path: Path) -> None:
     campaign.retire_arm("a")
     play(campaign, 60, 6)
     checked(campaign)
+    insight = campaign.insight()
+    learned = kofn.Prior.from_insight(insight.to_dict())
+    assert [arm.name for arm in insight.arms] == [*"bcdefghi", "a"]
+    assert learned.scores[-1] == learned.trust[-1] == 0.0  # retired
+    assert min(learned.trust[:-1]) > 0.0
 
 
 @pytest.mark.parametrize(

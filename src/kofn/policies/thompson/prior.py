@@ -127,7 +127,8 @@ class Prior:
     ) -> Prior:
         """Return what another policy or campaign has learned about the same arms, in the same order.
 
-        `insight` is that of a policy (`policy.insight()`), or its plain values. Arms count as far as their intervals
+        `insight` is that of a policy (`policy.insight()`), or the plain values of that or of a campaign's
+        (`campaign.insight().to_dict()`); retired arms are unknown. Arms count as far as their intervals
         tell them apart. `weight`, from 0 to 1, is the part of the differences (of their variance) that is expected to
         hold for the new rewards. `direction` is that of the other policy.
         """
@@ -135,15 +136,19 @@ class Prior:
             insight = insight.to_dict()
         try:
             arms = insight["arms"]
-            found = {name: _numbers(name, [arm[name] for arm in arms]) for name in ("effect", "low", "high")}
+            known = np.array([arm["effect"] is not None for arm in arms])
+            effect, low, high = (
+                _numbers(name, [0.0 if arm["effect"] is None else arm[name] for arm in arms])
+                for name in ("effect", "low", "high")
+            )
         except (KeyError, TypeError):
             raise BadInput(
                 "insight must be that of a policy after two different rewards, with effect, low and high of each arm; "
                 f"got {shown(insight)}"
             ) from None
         sign = -1.0 if direction == "minimize" else 1.0
-        deviation = (found["high"] - found["low"]) / (2 * NORMAL_95)
-        return cls._shrunk(sign * found["effect"], deviation**2, weight)
+        variance = np.where(known, ((high - low) / (2 * NORMAL_95)) ** 2, math.inf)
+        return cls._shrunk(sign * effect, variance, weight)
 
     @classmethod
     def _shrunk(cls, values: FloatArray, variance: FloatArray, weight: float) -> Prior:
