@@ -44,7 +44,7 @@ class Prior:
 
     >>> prior = Prior.from_rates([0.02, 0.05, 0.03, 0.04], counts=[5000, 5000, 200, 0])
     >>> [round(score, 1) for score in prior.scores], [round(trust, 1) for trust in prior.trust]
-    ([-1.0, 0.9, -0.1, 0.0], [1.0, 1.0, 0.6, 0.0])
+    ([-1.1, 1.1, 0.0, 0.0], [0.9, 1.0, 0.5, 0.0])
     """
 
     scores: Sequence[float]
@@ -104,8 +104,8 @@ class Prior:
         `weight`, from 0 to 1, is the part of the differences between arms (of their variance) that the ranking is
         expected to explain.
 
-        >>> Prior.from_ranking([2, [0, 3], 1], weight=0.25).scores
-        (0.0, -0.6726582982381668, 0.6726582982381668, 0.0)
+        >>> [round(score, 2) for score in Prior.from_ranking([2, [0, 3], 1], weight=0.25).scores]
+        [0.0, -0.71, 0.71, 0.0]
         """
         if not isinstance(ranking, Sequence) or not ranking:
             raise BadInput(f"ranking must be a list of all arms, the best first; got {shown(ranking)}")
