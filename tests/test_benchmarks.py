@@ -527,3 +527,14 @@ def test_a_repaired_subset_is_allowed_and_keeps_what_it_can() -> None:
     mean = np.array([0.1, 0.3, 0.2, 0.0, 0.9, 0.5])
     assert benchmark._repaired(np.array([0, 1, 3]), mean, allowed).tolist() == [1, 3, 4]
     assert benchmark._repaired(np.array([0, 3, 4]), mean, allowed).tolist() == [0, 3, 4]
+
+
+def test_priors(capsys: pytest.CaptureFixture[str]) -> None:
+    benchmark = load("priors")
+    benchmark.main(["regret", "--quick", "--runs", "2"])
+    assert len(cells(capsys.readouterr().out)) == len(benchmark.WAYS)
+
+
+def test_the_misleading_ranking_has_the_best_five_last() -> None:
+    means = np.array([0.1, 0.9, 0.8, 0.2, 0.7, 0.6, 0.5])
+    assert load("priors").misleading(means, np.random.default_rng(1)).tolist() == [3, 0, 1, 2, 4, 5, 6]

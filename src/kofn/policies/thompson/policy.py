@@ -44,7 +44,8 @@ from kofn.policies.thompson.exchanges import allowed_draws
 from kofn.policies.thompson.guarantee import Comparisons, Guarantee
 from kofn.policies.thompson.insight import FEW, losses
 from kofn.policies.thompson.noise import Noise, Range
-from kofn.policies.thompson.posterior import TINY, Posterior
+from kofn.policies.thompson.posterior import TINY, Posterior, top
+from kofn.policies.thompson.prior import NORMAL_95, Prior
 from kofn.policies.thompson.sampling import draw_swaps, draws_that_swap
 
 FOR_PLAN, FOR_FILLERS, FOR_INSIGHT, FOR_LOSS, PURPOSES = 0, 1, 3, 4, 8
@@ -61,11 +62,12 @@ FIRST_PLAYS = 2
 """Plays of each subset of the first plan under constraints. Two of the same subset show the noise: a wrong estimate of
 it is hard to correct where rules allow few exchanges. Higher: a longer first plan."""
 
+PRIOR_PLAYS = 4
+"""Plays of the best subset by a given prior in the first plan. Without them, a right prior expects it outside of the
+range of rewards that were seen, and the range hides how good it is. Higher: a longer first plan."""
+
 MOST_HALF_LIVES = 20.0
 """Most half-lives forgotten at once, so that numbers stay in the range of floats: a millionth is left."""
-
-NORMAL_95 = 1.959963984540054
-"""Half-width of a 95 % interval of a normal distribution, in standard deviations."""
 
 
 @register
@@ -84,7 +86,7 @@ class Thompson(Constrained, Randomised):
 
     `half_life` is for problems that drift: the number of plays after which a reward counts half. `guarantee` compares
     arms directly, with a tenth of the plays, and accepts and rejects them on proofs that need no model. `constraints`
-    are rules that every subset obeys (`kofn.Constraints`).
+    are rules that every subset obeys (`kofn.Constraints`). `prior` is what is known about single arms (`kofn.Prior`).
     """
 
     name = "thompson"
@@ -105,6 +107,7 @@ class Thompson(Constrained, Randomised):
         *,
         half_life: int | None = None,
         guarantee: bool = False,
+        prior: Prior | Mapping[str, Any] | None = None,
         **options: Unpack[SeededOptions],
     ) -> None:
         half_life = None if half_life is None else whole("half_life", half_life)
@@ -113,6 +116,11 @@ class Thompson(Constrained, Randomised):
         if guarantee and half_life is not None:
             raise BadInput("a guarantee holds only if the problem does not change: give guarantee=True or half_life=")
         super().__init__(n_arms, k, half_life=half_life, guarantee=guarantee, **options)
+        self._prior = None if prior is None else Prior.of(prior)
+        if self._prior is not None:
+            if len(self._prior.scores) != self.n_arms:
+                raise BadInput(f"prior must have all {self.n_arms} arms; it has {len(self._prior.scores)}")
+            self._params["prior"] = self._prior.to_dict()
         if guarantee and self._allowed is not None and not self._allowed.is_fixed:
             raise BadInput(
                 "a guarantee compares arms by exchanges that rules may forbid: with guarantee=True, constraints can "
@@ -138,6 +146,8 @@ class Thompson(Constrained, Randomised):
     @property
     def _first(self) -> IntArray:
         """The subset to report before anything is known."""
+        if self._prior is not None:
+            return top(self._prior.expected, self.k, self._allowed)
         return np.arange(self.k) if self._allowed is None else np.array(self._allowed.first)
 
     def insight(self) -> Insight | None:
@@ -200,7 +210,9 @@ class Thompson(Constrained, Randomised):
         added, kept = whole("added", added, least=0), np.array(subset_of(keep, self.n_arms, len(keep)))
         if constraints is None and self.constraints is not None:
             constraints = self.constraints.renumbered(kept.tolist())
-        changes = {"n_arms": len(kept) + added, "constraints": constraints}
+        changes: dict[str, Any] = {"n_arms": len(kept) + added, "constraints": constraints}
+        if self._prior is not None:
+            changes["prior"] = self._prior.with_arms(kept.tolist(), added)
         allowed = None if constraints is None else Constraints.of(constraints).allowed(changes["n_arms"], self.k)
         informed = self._informed()
         if informed._knows:
@@ -281,7 +293,10 @@ class Thompson(Constrained, Randomised):
         rng = self._rng()
         if not self._learned:
             first = self._sweeps(1, rng)
-            return first if self._allowed is None else Plan(first.subsets, first.times * FIRST_PLAYS)
+            times = first.times if self._allowed is None else first.times * FIRST_PLAYS
+            if self._prior is None:
+                return Plan(first.subsets, times)
+            return Plan(*_merged(np.vstack([first.subsets, self._first]), np.append(times, PRIOR_PLAYS)))
         plays = max(tenth(min(self._learned, self._params["half_life"] or self._learned)), self.constants.shortest)
         if self._guarantee is not None:
             plays = min(plays, self._guarantee.longest(plays))
@@ -438,6 +453,8 @@ class Thompson(Constrained, Randomised):
         self._posterior = Posterior.at_start(
             self.n_arms, self.k, value, variance / self.k / binomial**2, self.constants
         )
+        if self._prior is not None:
+            self._posterior.expect(self._prior.expected, self._prior.residual)
         self._noise = Noise(1.0, 1.0, self.constants.least * min(1.0, variance / binomial), self._range)
 
     def load(self, state: Mapping[str, Any]) -> None:

@@ -117,6 +117,18 @@ class Posterior(Part):
         variances = np.full(n_arms, variance)
         return cls(none, level, level, variance, np.zeros(n_arms), variances, contenders, covariance)
 
+    def expect(self, expected: FloatArray, residual: FloatArray) -> None:
+        """Add what is known about single arms to the prior: effect = scale * expected + residual.
+
+        Both are in units of the prior without it. The scale has mean and variance 1. As far as arms are contenders, it
+        is learned with the effects, through their covariance.
+        """
+        by, own = math.sqrt(self.prior_variance) * expected, self.prior_variance * residual
+        self.mean, self.variance = by, own + by * by
+        covariance, dense = self.covariance.copy(), by[self.contenders]
+        covariance[1:, 1:] = np.diag(own[self.contenders]) + np.outer(dense, dense)
+        self.covariance = covariance
+
     # What is predicted.
 
     def relative(self, subsets: IntArray) -> Rows:
@@ -231,6 +243,7 @@ class Posterior(Part):
         """
         rows, before, spread, _ = predicted
         self._predicted = None
+        start = None if len(self.incumbent) else (self.level, self.mean.copy())
         if len(rows.row):
             self._learn_mixed(predicted, rewards, weights)
             odds = self.odds(rows)
@@ -238,6 +251,9 @@ class Posterior(Part):
             odds = self._learn_contenders(rows.x, before, rewards, weights)
         surprise = float((abs(odds - before) - constants.surprise * np.sqrt(spread)).max())
         self._move(subsets, odds, allowed)
+        if start is not None:  # what the prior expects of the first incumbent is no surprise
+            expected = start[0] + float(start[1][self.incumbent].sum())
+            self.highest_level = max(self.highest_level, min(self.level, expected))
         if self.level > self.highest_level:
             self.widen(math.exp(constants.climb * (self.level - self.highest_level)))
             self.highest_level = self.level
@@ -335,7 +351,7 @@ class Posterior(Part):
         constraints, only allowed subsets count: what was played may be forbidden since.
         """
         if not len(self.incumbent):
-            self.change_incumbent(_top(self.mean, subsets.shape[1], allowed))
+            self.change_incumbent(top(self.mean, subsets.shape[1], allowed))
             self._set_covariance(self.root.T)
             return
         gain = odds - self.level
@@ -418,7 +434,7 @@ class Posterior(Part):
         number[stays] = np.arange(len(stays))
         left = number[self.incumbent]
         if (left < 0).any() or (allowed is not None and not allowed.allows(left[None, :])[0]):
-            self.change_incumbent(np.sort(stays[_top(self.mean[stays], k, allowed)]))
+            self.change_incumbent(np.sort(stays[top(self.mean[stays], k, allowed)]))
         self.mean, self.variance = self.mean[stays], self.variance[stays]
         self.incumbent = np.sort(number[self.incumbent])
         kept = np.flatnonzero(number[self.contenders] >= 0)
@@ -462,7 +478,7 @@ class Posterior(Part):
             raise BadRecord("covariance must be positive definite") from None
 
 
-def _top(mean: FloatArray, k: int, allowed: Allowed | None) -> IntArray:
+def top(mean: FloatArray, k: int, allowed: Allowed | None) -> IntArray:
     """Return the arms with the highest means that are allowed together."""
     return np.array(top_subset(mean, k)) if allowed is None else allowed.top(mean)
 
