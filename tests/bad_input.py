@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from kofn import BadInput, BadRecord, BadReward, BadTally, KofnError, TooManySubsets
+from kofn import BadInput, BadRecord, BadReward, BadScore, BadTally, KofnError, TooManySubsets
 
 SETUP = """\
 import numpy as np
@@ -122,7 +122,7 @@ SECTIONS: dict[str, list[Wrong]] = {
             "unknown policy",
             "kofn.make_policy('cmabsm', 5, 2)",
             BadInput,
-            "there is no policy 'cmabsm': did you mean 'cmab-sm'? Available: cmab-sm, ",
+            "there is no policy 'cmabsm': did you mean 'cmab-sm'? Available: case, cmab-sm, ",
         ),
         Wrong(
             "a policy without its horizon",
@@ -134,7 +134,7 @@ SECTIONS: dict[str, list[Wrong]] = {
             "unknown parameter",
             "kofn.make_policy('cmab-sm', 5, 2, horizon=1000, epsilon=0.1)",
             BadInput,
-            "cmab-sm does not take epsilon; it takes: direction, horizon, resolution, reward_range, schedule, seed",
+            "cmab-sm does not take epsilon; it takes: constraints, direction, horizon, resolution, reward_range",
         ),
     ],
     "Telling rewards": [
@@ -446,6 +446,48 @@ SECTIONS: dict[str, list[Wrong]] = {
             "level must be a probability such as 0.95, not 95",
         ),
     ],
+    "Choosing": [
+        Wrong(
+            "as many as there are",
+            "kofn.choose(['a', 'b', 'c'], 3, len)",
+            BadInput,
+            "k must be less than the number of candidates; got k=3 and 3 candidates",
+        ),
+        Wrong("one text", "kofn.choose('abc', 2, len)", BadInput, "candidates must be a list of things to choose from"),
+        Wrong("no function", "kofn.choose(6, 2, 0.5)", BadInput, "score must be a function of a list of candidates"),
+        Wrong("no budget", "kofn.choose(6, 2, len, budget=0)", BadInput, "budget must be a whole number of at least 1"),
+        Wrong("no time", "kofn.choose(6, 2, len, seconds=0)", BadInput, "seconds must be a number above 0, not 0"),
+        Wrong(
+            "a policy with fixed plans",
+            "kofn.choose(6, 2, len, policy='dart')",
+            BadInput,
+            "policy must be one that learns from plays of any subset, such as thompson, not 'dart'",
+        ),
+        Wrong(
+            "a backend of simulations",
+            "kofn.choose(6, 2, len, backend='local')",
+            BadInput,
+            "backend must be 'threads', 'processes', 'dask', ",
+        ),
+        Wrong(
+            "a score that is text",
+            "kofn.choose(['a', 'b', 'c'], 2, lambda subset: '0.5', seed=1)",
+            BadScore,
+            "score(['a', 'b']) returned '0.5'; a score must be one finite number",
+        ),
+        Wrong(
+            "a score that fails",
+            "kofn.choose(['a', 'b', 'c'], 2, lambda subset: 1 / 0, seed=1)",
+            BadScore,
+            "score(['a', 'b']) raised ZeroDivisionError: division by zero",
+        ),
+        Wrong(
+            "a score outside of its range",
+            "kofn.choose(3, 2, len, reward_range=(0, 1), seed=1)",
+            BadScore,
+            "score([0, 1]) returned 2, outside of reward_range=(0.0, 1.0): give a wider one, or none",
+        ),
+    ],
     "Comparing": [
         Wrong(
             "one policy, not a list",
@@ -470,7 +512,7 @@ SECTIONS: dict[str, list[Wrong]] = {
             "unknown parameter",
             "kofn.compare({'mine': ('cmab-sm', {'epsilon': 0.1})}, problem, 1000)",
             BadInput,
-            "cmab-sm does not take epsilon; it takes: direction, horizon, resolution, reward_range, schedule, seed",
+            "cmab-sm does not take epsilon; it takes: constraints, direction, horizon, resolution, reward_range",
         ),
         Wrong(
             "no problem",
@@ -561,7 +603,7 @@ COMMANDS = [
         "negative seed", "run --seed -1", "Invalid value for '--seed': '-1' is not a whole number of at least"
     ),
     WrongCommand(
-        "unknown policy", "run dart-2", "there is no policy 'dart-2': did you mean 'dart'? Available: cmab-sm, "
+        "unknown policy", "run dart-2", "there is no policy 'dart-2': did you mean 'dart'? Available: case, cmab-sm, "
     ),
     WrongCommand(
         "unknown problem", "run --problem median", "there is no problem 'median': did you mean 'mean'? Available"
@@ -573,7 +615,7 @@ COMMANDS = [
     WrongCommand(
         "unknown parameter",
         "run cmab-sm --set epsilon=0.1",
-        "cmab-sm does not take epsilon; it takes: direction, horizon",
+        "cmab-sm does not take epsilon; it takes: constraints, direction, horizon",
     ),
     WrongCommand(
         "a parameter by the wrong way", "run --set k=3", "--set is for the policy's own parameters: use --k for k"
@@ -608,7 +650,7 @@ COMMANDS = [
     WrongCommand(
         "unknown policy to compare",
         "compare dart-2",
-        "there is no policy 'dart-2': did you mean 'dart'? Available: cmab-sm, ",
+        "there is no policy 'dart-2': did you mean 'dart'? Available: case, cmab-sm, ",
     ),
     WrongCommand(
         "unknown problem to compare on",

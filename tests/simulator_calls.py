@@ -6,7 +6,7 @@ cannot tell whether the call took effect, so it makes the same call again, or gi
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -87,6 +87,30 @@ class RetireArm(Call):
     def perform(self, campaign: Campaign) -> None:
         """Make the call."""
         campaign.retire_arm(self.name)
+
+
+@dataclass(frozen=True)
+class ChangeRules(Call):
+    """Replace the constraints: pairs of a kind of rule and its arms, by name."""
+
+    rules: tuple[tuple[str, tuple[str, ...]], ...]
+
+    def perform(self, campaign: Campaign) -> None:
+        """Make the call."""
+        campaign.configure(constraints=plain_rules(self.rules))
+
+
+def plain_rules(rules: Sequence[tuple[str, Sequence[str]]]) -> list[dict[str, Any]]:
+    """Return rules as a campaign takes them; at most one of the arms of a quota is allowed."""
+    return [{"rule": kind, "arms": list(arms)} | ({"count": 1} if kind == "at-most" else {}) for kind, arms in rules]
+
+
+def drawn_rules(rng: Random, n_arms: int) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Return some rules about the arms of the beginning. Some of them cannot hold together."""
+    names = [f"arm {arm}" for arm in range(n_arms)]
+    sizes = {"at-most": 2, "never": 1, "always": 1}
+    kinds = rng.choices(list(sizes), k=rng.randint(0, 2))
+    return tuple((kind, tuple(rng.sample(names, sizes[kind]))) for kind in kinds)
 
 
 @dataclass(frozen=True)
@@ -256,4 +280,8 @@ def operator(place: Place) -> Worker:
         elif what < habits.changes + 0.4:
             yield Expire(place.campaign)
         else:
-            yield Read(place.campaign, rng.random() < 0.5)
+            chance = rng.random()
+            if place.setting.policy == "thompson" and chance < 0.4:
+                rules = drawn_rules(Random(f"rules {chance}"), place.setting.n_arms)
+                yield from repeated(ChangeRules(place.campaign, rules), habits, rng)
+            yield Read(place.campaign, chance < 0.5)

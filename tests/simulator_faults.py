@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 import sqlite3
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from random import Random
 from typing import Any
 from unittest.mock import patch
@@ -107,8 +109,20 @@ class _Cursor(sqlite3.Cursor):
 
 
 class _Connection(sqlite3.Connection):
+    """A connection that can fail. When it is closed, another process may get it: SQLite has compiled its statements."""
+
+    file = ""
+
     def cursor(self, factory: Any = _Cursor) -> Any:
         return super().cursor(_Cursor)
+
+    def close(self) -> None:
+        try:
+            self.rollback()
+        except sqlite3.ProgrammingError:  # it was dropped
+            return
+        if self not in _idle[self.file]:
+            _idle[self.file].append(self)
 
     def commit(self) -> None:
         FAULTS.around(self, sqlite3.OperationalError, "COMMIT", super().commit)
@@ -116,11 +130,20 @@ class _Connection(sqlite3.Connection):
     def drop(self) -> None:
         """Close the connection. SQLite keeps a lock until the last cursor is gone, so end the transaction first."""
         self.rollback()
-        self.close()
+        super().close()
+
+
+_idle: defaultdict[str, list[_Connection]] = defaultdict(list)
+"""Connections that were closed, by file."""
 
 
 def _sqlite(cargs: list[Any], cparams: dict[str, Any]) -> Any:
-    return sqlite3.connect(*cargs, **(cparams | {"factory": _Connection, "timeout": 0.2}))
+    file = cargs[0]
+    if _idle[file]:
+        return _idle[file].pop()
+    connection = sqlite3.connect(*cargs, **(cparams | {"factory": _Connection, "timeout": 0.2}))
+    connection.file = file
+    return connection
 
 
 def _postgres(cargs: list[Any], cparams: dict[str, Any]) -> Any:
@@ -179,3 +202,6 @@ def installed() -> Iterator[Faults]:
         for engine in _engines.values():
             engine.dispose()
         _engines.clear()
+        for connection in chain.from_iterable(_idle.values()):
+            connection.drop()
+        _idle.clear()

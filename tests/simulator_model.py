@@ -9,13 +9,27 @@ from __future__ import annotations
 import copy
 import json
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
 from typing import Any, NamedTuple
 
 from kofn.campaigns.names import write_id
 from kofn.core import BadInput, BadTally, Conflict, NotRunning, Subset, UnknownDecision
-from tests.simulator_calls import AddArm, Call, Decide, Enter, Expire, Outcome, Read, RetireArm, Reward, Total
+from tests.simulator_calls import (
+    AddArm,
+    Call,
+    ChangeRules,
+    Decide,
+    Enter,
+    Expire,
+    Outcome,
+    Read,
+    RetireArm,
+    Reward,
+    Total,
+    plain_rules,
+)
 from tests.simulator_world import Setting, World
 
 
@@ -64,6 +78,20 @@ class Truth:
     names: list[str] = field(default_factory=list)
     active: list[int] = field(default_factory=list)
     state: str = "running"
+    rules: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    def obeys(self, subset: Iterable[int]) -> bool:
+        """Return whether a subset obeys the rules in force."""
+        arms = {self.names[arm] for arm in subset}
+        inside = [(kind, len(arms.intersection(listed)), len(listed)) for kind, listed in self.rules]
+        return all(
+            found == all_ if kind == "always" else found <= (1 if kind == "at-most" else 0)
+            for kind, found, all_ in inside
+        )
+
+    def possible(self, k: int) -> bool:
+        """Return whether a subset of the active arms obeys the rules, by trying all."""
+        return any(map(self.obeys, combinations(self.active, k)))
 
 
 class Seen(NamedTuple):
@@ -109,6 +137,7 @@ class Model:
         batches: dict[int, tuple[int, int]] = {}
         recorded: dict[tuple[int, int], list[float]] = defaultdict(list)
         if firsts:
+            firsts += firsts[-1:] * ((1 << (len(firsts) - 1).bit_length()) - len(firsts))  # fewer texts to compile
             chosen = f"WHERE campaign = ? AND first IN ({', '.join('?' * len(firsts))})"
             for first, salt, count in self._rows(f"first, salt, count FROM kofn_batches {chosen}", *firsts):
                 batches[first] = salt, count
@@ -152,6 +181,8 @@ class Model:
             self._total(call, outcome, before)
         elif isinstance(call, AddArm | RetireArm):
             self._arm(call, outcome)
+        elif isinstance(call, ChangeRules):
+            self._rules(call, outcome)
         elif isinstance(call, Enter):
             if outcome.refused is not None:
                 early = call.state == "shipped" and not (self.truth.rewards or self.truth.totals)
@@ -174,7 +205,13 @@ class Model:
             return after.row.totalled > self._totalled()
         if isinstance(call, AddArm | RetireArm):
             return after.row.roster_version > len(self.truth.names) - self.setting.n_arms + self._retired()
+        if isinstance(call, ChangeRules):
+            return bool(self._stored_rules() == plain_rules(call.rules))
         return True
+
+    def _stored_rules(self) -> Any:
+        options = self.world.rows("SELECT options FROM kofn_campaigns WHERE id = ?", self.id)[0][0]
+        return json.loads(options).get("constraints", [])
 
     def _totalled(self) -> int:
         return sum(count for count, _ in self.truth.totals.values()) + self.truth.twice_plays
@@ -259,15 +296,16 @@ class Model:
             subset = new.pop(id)
             self.truth.decisions[id] = subset
             check(set(subset) <= set(self.truth.active), "the decision {} has a retired arm: {}", id, subset)
+            check(self.truth.obeys(subset), "the decision {} breaks a rule: {} {}", id, subset, self.truth.rules)
         if outcome.answered:
             check(all(each.subset == self.ids[each.id] for each in outcome.value), "other subsets than recorded")
         check(self.truth.state != "paused", "a campaign that is paused made decisions")
         self.truth.requests[call.key] = sorted(ids)
 
     def _is_kept(self, ids: Sequence[str]) -> bool:
-        """Return whether a key keeps these decisions: no arm is retired, and no other subset is shipped."""
+        """Return whether a key keeps these decisions: no arm is retired, none is forbidden, no other is shipped."""
         shown = {self.ids[id] for id in ids}
-        active = all(set(subset) <= set(self.truth.active) for subset in shown)
+        active = all(set(subset) <= set(self.truth.active) and self.truth.obeys(subset) for subset in shown)
         return active and self.truth.state == "running"
 
     def _stored(self, id: str, seen: Seen) -> bool:
@@ -344,7 +382,7 @@ class Model:
         if outcome.refused is not None:
             control = [f"arm {arm}" for arm in self.setting.control or ()]
             in_use = isinstance(call, RetireArm) and (self.truth.state == "shipped" or name in control)
-            fits = not possible or not self.setting.learns_from_all or in_use
+            fits = not possible or not self.setting.learns_from_all or in_use or self._is_needed(name)
             check(fits and isinstance(outcome.refused, BadInput), "refused: {}", outcome)
         elif possible:
             if isinstance(call, AddArm):
@@ -355,11 +393,27 @@ class Model:
         else:
             check(not outcome.answered, "{} was possible", call)
 
+    def _is_needed(self, name: str) -> bool:
+        """Return whether no subset without this arm obeys the rules."""
+        rest = [arm for arm in self.truth.active if self.truth.names[arm] != name]
+        return not replace(self.truth, active=rest).possible(self.setting.k)
+
+    def _rules(self, call: ChangeRules, outcome: Outcome) -> None:
+        changed = replace(self.truth, rules=call.rules)
+        if outcome.refused is not None:
+            fits = not changed.possible(self.setting.k) or self.truth.state == "shipped"
+            check(fits and isinstance(outcome.refused, BadInput), "refused: {}", outcome)
+            return
+        check(changed.possible(self.setting.k), "rules that cannot hold were taken: {}", call)
+        self.truth.rules = call.rules
+
     def _read(self, call: Read, outcome: Outcome) -> None:
         if outcome.answered:
             active = [self.truth.names[arm] for arm in self.truth.active]
             arms = outcome.value
             if call.best:
                 check(set(arms) <= set(active), "the best arms {} are not all among {}", arms, active)
+                best = [self.truth.active[active.index(arm)] for arm in arms]
+                check(self.truth.obeys(best), "the best arms {} break a rule: {}", arms, self.truth.rules)
             else:
                 check(arms == active, "the arms are {}, not {}", arms, active)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from kofn.campaigns import decide, expiry, learn, reward, rows, transaction
+from kofn.campaigns import configure, decide, expiry, learn, reward, rows, transaction
 from kofn.campaigns.batches import Batches
 from kofn.campaigns.names import DecisionPlace, read_id
 from kofn.campaigns.plan_rows import PlanRows
@@ -161,6 +161,11 @@ def _expired_plays_stay_in_flight() -> Iterator[None]:
         yield
 
 
+def _rules_do_not_reach_the_policy() -> Any:
+    """Constraints that change are stored, but the plan stays that of the rules before."""
+    return patch.object(configure, "policy_rules", lambda rules, roster, k: None)
+
+
 MUTATIONS: dict[str, Mutation] = {
     "stamps": _policies_are_found_by_their_step,
     "marks": _rows_are_found_by_their_version,
@@ -176,5 +181,6 @@ MUTATIONS: dict[str, Mutation] = {
     "idempotent-totals": _totals_are_recorded_again,
     "one-transaction": _rewards_are_committed_early,
     "expired-plays": _expired_plays_stay_in_flight,
+    "rules": _rules_do_not_reach_the_policy,
 }
 """Each mend by name; calling it takes the mend out for the length of a `with` block."""

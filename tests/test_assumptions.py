@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -109,3 +110,55 @@ def test_one_crossing_among_many_is_found() -> None:
     check = Problem(Beta(a, b), mean, 10).check()
     assert not check.holds[DOMINANCE]
     assert "arms 1234 and 1235 cross" in str(check)
+
+
+# The Lipschitz constant.
+
+
+def test_it_is_known_for_a_mean_and_a_sum() -> None:
+    for reward in ("mean", "sum"):
+        found = Problem(Bernoulli(P), reward, 4).check().lipschitz
+        assert found is not None
+        assert (found.rise, found.fall, found.constant, found.exact) == (0.5, 4.0, 4.0, True)
+        assert str(found).startswith("U = 4: replacing an arm changes the")
+
+
+def test_it_is_the_worst_case_of_a_maximum() -> None:
+    """E max = 1 - prod(1 - p): an exchange moves it by the product of the others' 1 - p, which brute force finds."""
+    found = Problem(Bernoulli(P), maximum, 3).check().lipschitz
+    assert found is not None
+    q = 1 - np.array(P)
+    rest = [q[list(others)].prod() for others in combinations(range(5), 2)]
+    assert found.fall == pytest.approx(1 / min(rest))  # for any two others there are two arms to exchange
+    assert max(rest) <= found.rise <= 3**0.5 * max(rest)
+    assert not found.exact
+    assert "worst of all 30 exchanges" in str(found)
+
+
+def test_no_constant_if_an_arm_changes_nothing() -> None:
+    found = Problem(Bernoulli([0.2, 0.5, 1.0]), maximum, 2).check().lipschitz
+    assert found is not None
+    assert found.constant == np.inf
+    equal = Problem(Bernoulli([0.5] * 4), maximum, 2).check().lipschitz
+    assert equal is not None
+    assert equal.constant == 0
+    assert "equal means" in str(equal)
+
+
+def test_sampled_values_give_a_lower_limit() -> None:
+    """The square root of a sum has no closed form for Beta arms; its slope is between 0.35 and 1 here."""
+    arms = Beta([1, 2, 3, 4], 1)
+    exact, sampled = (Problem(arms, reward, 2).check().lipschitz for reward in (mean, utility(np.sqrt)))
+    assert exact is not None
+    assert sampled is not None
+    assert 1 < sampled.fall < 3
+    assert sampled.rise < 1.5
+
+
+def test_ranges_do_not_change_it() -> None:
+    """Rewards and arms count in units of their ranges."""
+    one = Problem(Empirical([[0.0, 0.5], [0.25, 1.0], [0.0, 1.0, 1.0]]), maximum, 2).check().lipschitz
+    ten = Problem(Empirical([[0, 5], [2.5, 10], [0, 10, 10]]), maximum, 2).check().lipschitz
+    assert one is not None
+    assert ten is not None
+    assert one.constant == pytest.approx(ten.constant)

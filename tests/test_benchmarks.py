@@ -317,6 +317,21 @@ def test_every_table_of_thompson_safety_is_tested() -> None:
     assert set(SAFETY_ROWS) == set(load("thompson_safety").TABLES)
 
 
+def test_small_budgets(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["thompson", "pairwise-thompson"]
+    load("small_budgets").main(["pairs", "--quick", "--runs", "2", "--policies", *names])
+    rows = cells(capsys.readouterr().out)
+    assert [row[1] for row in rows] == [f"`{name}`" for name in names]
+    assert all(numbers(" ".join(row[2:])) for row in rows)
+
+
+def test_the_bonus_of_small_budgets_is_paid_for_whole_pairs() -> None:
+    sampler = load("small_budgets").PairSampler(np.linspace(0, 0.5, 6), np.array([[0, 3], [1, 2], [4, 5]]))
+    assert sampler.value(np.array([[0, 1, 4], [0, 3, 4], [1, 2, 0]])).tolist() == pytest.approx(
+        [0.5 / 6, 0.7 / 6 + 0.25, 0.3 / 6 + 0.25]
+    )
+
+
 def test_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     budget = load("budget")
     before = budget.TABLE.read_bytes()
@@ -423,9 +438,55 @@ def test_alarms(capsys: pytest.CaptureFixture[str]) -> None:
     assert [row[4] for row in rows] == ["", "1", "1", "1"]
 
 
+@pytest.mark.parametrize(("table", "rows"), [("features", 6), ("ensembles", 6)])
+def test_features(table: str, rows: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A second command reads the results of the first from the file, and prints the same."""
+    features, shown = load("features"), []
+    for name in ("first.png", "second.png"):
+        kept = ["--keep", str(tmp_path / "kept.jsonl"), "--out", str(tmp_path / name)]
+        features.main([table, "--quick", "--runs", "2", *kept])
+        shown.append(capsys.readouterr().out)
+        assert (tmp_path / name).read_bytes()[:4] == b"\x89PNG"
+    assert shown[0] == shown[1]
+    found = cells(shown[0])
+    assert len(found) == rows
+    assert all(0 < numbers(row[2])[0] <= 100 for row in found)
+    assert sum(row[3] == "" for row in found) == 1  # the reference
+
+
+def test_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    load("prompts").main(["examples", "--quick", "--runs", "2", "--out", str(tmp_path)])
+    assert {path.name for path in tmp_path.iterdir()} == {"prompts.png", "prompts-digits.png"}
+    found = cells(capsys.readouterr().out)
+    assert len(found) == 5
+    assert all(0 < numbers(row[2])[0] <= 100 for row in found)
+
+
+@pytest.mark.parametrize(("table", "rows"), [("exact", 4), ("noisy", 4), ("interval", 1), ("policies", 1)])
+def test_choose(table: str, rows: int, capsys: pytest.CaptureFixture[str]) -> None:
+    load("choose").main([table, "--quick", "--runs", "2"])
+    found = cells(capsys.readouterr().out)
+    assert len(found) == rows
+    assert all(numbers(row[-1].replace("%", " ")) for row in found)
+
+
+def test_the_functions_of_choose_are_as_described() -> None:
+    """Each by another formula: a regression by least squares, and a greedy pick of an additive function is the best."""
+    choose = load("choose")
+    rng = np.random.default_rng([5, 0])
+    columns = rng.normal(size=(200, choose.N_ARMS)) + 0.7 * rng.normal(size=(200, 4)) @ rng.normal(size=(4, 20))
+    target = columns @ (rng.normal(size=20) * (rng.random(20) < 0.5)) + 2 * rng.normal(size=200)
+    design = np.column_stack([np.ones(200), columns[:, [0, 3, 4, 9, 17]]])
+    residual = target - design @ np.linalg.lstsq(design, target)[0]
+    task = choose.Task("regression", 0.0, 100, 5)
+    assert task.true([0, 3, 4, 9, 17]) == pytest.approx(1 - residual.var() / target.var())
+    assert choose.Task("additive", 0.0, 100, 5).loss(choose.greedy(choose.Task("additive", 0.0, 100, 5))) == 0
+    assert choose.Task("pairs", 0.0, 100, 5).loss(choose.hill_climbing(choose.Task("pairs", 0.0, 3000, 5))) == 0
+
+
 def test_every_benchmark_has_a_test() -> None:
     scripts = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef main(" in path.read_text()}
-    assert len(scripts) == 21
+    assert len(scripts) == 28
     assert {f"test_{name}" for name in scripts} <= set(globals())
 
 
@@ -434,3 +495,46 @@ def test_export_coverage(capsys: pytest.CaptureFixture[str]) -> None:
     rows = cells(capsys.readouterr().out)
     assert [row[0] for row in rows] == [case.title for case in load("export_coverage").CASES]
     assert all(0 <= share <= 100 for row in rows for share in numbers(" ".join(row[1:]).replace("%", "")))
+
+
+def test_short_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    load("short_runs").main(["linear-thompson", "--quick"])
+    rows = cells(capsys.readouterr().out)
+    assert [row[0] for row in rows] == ["mean/N12-K3", "mean/N24-K5"]
+    for row in rows:
+        mean, error = numbers(row[1].replace("±", " "))
+        assert 0 < error < mean < 300
+
+
+@pytest.mark.parametrize(("table", "rows"), [("ways", 3), ("price", 3), ("time", 1)])
+def test_constraints(table: str, rows: int, capsys: pytest.CaptureFixture[str]) -> None:
+    load("constraints").main([table, "--quick", "--runs", "2"])
+    printed = capsys.readouterr().out
+    assert len(cells(printed)) == rows
+    assert min(numbers(printed.replace("mean/N12-K3", ""))) >= 0
+
+
+def test_the_picture_of_constraints(tmp_path: Path) -> None:
+    load("constraints").main(
+        ["picture", "--quick", "--runs", "2", "--rules", "brands", "--out", str(tmp_path / "a.png")]
+    )
+    assert (tmp_path / "a.png").stat().st_size > 5_000
+
+
+def test_a_repaired_subset_is_allowed_and_keeps_what_it_can() -> None:
+    benchmark = load("constraints")
+    allowed = kofn.Constraints.of([{"rule": "at-most", "count": 1, "arms": [0, 1, 2]}]).allowed(6, 3)
+    mean = np.array([0.1, 0.3, 0.2, 0.0, 0.9, 0.5])
+    assert benchmark._repaired(np.array([0, 1, 3]), mean, allowed).tolist() == [1, 3, 4]
+    assert benchmark._repaired(np.array([0, 3, 4]), mean, allowed).tolist() == [0, 3, 4]
+
+
+def test_priors(capsys: pytest.CaptureFixture[str]) -> None:
+    benchmark = load("priors")
+    benchmark.main(["regret", "--quick", "--runs", "2"])
+    assert len(cells(capsys.readouterr().out)) == len(benchmark.WAYS)
+
+
+def test_the_misleading_ranking_has_the_best_five_last() -> None:
+    means = np.array([0.1, 0.9, 0.8, 0.2, 0.7, 0.6, 0.5])
+    assert load("priors").misleading(means, np.random.default_rng(1)).tolist() == [3, 0, 1, 2, 4, 5, 6]

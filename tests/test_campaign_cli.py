@@ -109,7 +109,7 @@ def test_a_life_from_the_shell(kofn: Kofn, tmp_path: Path, sqlite_store: str) ->
     assert kofn("add-arm", "front", "lid")[1] == "front: added lid\n"
     assert kofn("retire-arm", "front", "mug")[1] == "front: retired mug\n"
     assert kofn("pause", "front")[1] == "front: paused\n"
-    assert kofn("decide", "front") == (2, "", "kofn: the campaign 'front' is paused: call resume() to decide again\n")
+    assert kofn("decide", "front") == (2, "", "kofn: the campaign 'front' is paused: resume it to decide again\n")
     assert kofn("resume", "front")[1] == "front: running\n"
     assert kofn("stop", "front")[1].startswith("front: stopped; the best are ")
     file = tmp_path / "front.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from datetime import timedelta
-from itertools import count
+from itertools import count, pairwise
 from typing import Any
 
 import numpy as np
@@ -317,6 +317,21 @@ def test_all_decisions_come_in_order_whatever_their_number(sqlite_store: str, mo
 # Rewards as they are.
 
 
+@pytest.mark.parametrize("change", [{"reward_range": (0, 50)}, {"outside": "refuse"}, {"outside": "widen"}])
+def test_a_clipped_reward_can_be_repeated_after_the_range_has_changed(sqlite_store: str, change: Any) -> None:
+    campaign = create(sqlite_store, outside="clip", reward_range=(0, 40))
+    decision, other = campaign.decide(2)
+    campaign.rewards({decision.id: 41.0, other.id: 7.0})
+    for settings in (change, {"reward_range": (-1, 60)}):
+        campaign.configure(**settings)
+        again = campaign.rewards({decision.id: 41.0, other.id: 7.0})
+        assert (again.accepted, again.repeated) == (0, 2)
+        with pytest.raises(kofn.Conflict, match="already has the reward 40; got 39"):
+            campaign.reward(decision.id, 39.0)
+    copy = Campaign.import_(campaign.export(with_secret=True), store=sqlite_store, name="copy")
+    assert copy.reward(decision.id, 41.0).repeated == 1
+
+
 def test_rewards_outside_the_range_can_be_clipped(store_url: str) -> None:
     campaign = create(store_url, outside="clip")
     decisions = campaign.decide(4)
@@ -425,7 +440,7 @@ def test_settings_change_while_it_runs(store_url: str) -> None:
         ({"control_share": 1.0}, "control_share must be a number between 0 and 1"),
         ({"sticky": 0}, "sticky must be a timedelta"),
         ({"outside": "drop"}, "outside must be one of refuse, clip, widen"),
-        ({"stop_when": "loss>1"}, "stop_when must be like"),
+        ({"stop_when": "loss>1"}, r"a stop rule \(stop_when\) must be like"),
         ({"ship_when_ready": True}, "ship_when_ready needs a stop rule"),
         ({"breaker": True}, "a breaker needs a control"),
         ({"breaker": 1}, "breaker must be True or False"),
@@ -483,8 +498,23 @@ def test_estimates_are_kept_over_time(store_url: str) -> None:
     assert found[-1].expected_loss < found[0].expected_loss
 
 
+def test_estimates_are_written_when_much_has_changed(sqlite_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kofn.campaigns.learn.ESTIMATE_AGE", 1e9)
+    campaign = create(sqlite_store, params={"half_life": 10})
+    play(campaign, 1_000, batch=4)
+    *kept, now = campaign.estimates()
+    assert campaign.insight().updates > 5 * len(kept)
+    assert all(later.rewards >= 1.2 * earlier.rewards for earlier, later in pairwise(kept))
+    assert now.rewards == 1_000
+    monkeypatch.setattr("kofn.campaigns.learn.ESTIMATE_AGE", 0.0)
+    steps = campaign.insight().updates
+    play(campaign, 100, batch=4)
+    assert len(campaign.estimates()) >= len(kept) + campaign.insight().updates - steps
+
+
 def test_estimates_are_thinned(sqlite_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kofn.campaigns.learn.MAX_ESTIMATES", 20)
+    monkeypatch.setattr("kofn.campaigns.learn.ESTIMATE_AGE", 0.0)
     campaign = create(sqlite_store, params={"half_life": 10})
     play(campaign, 1_400, batch=4)
     steps = campaign.insight().updates

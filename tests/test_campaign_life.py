@@ -178,7 +178,7 @@ def test_a_paused_campaign_takes_rewards_only(campaign: Campaign) -> None:
     campaign.pause()
     campaign.pause()
     assert campaign.state == "paused"
-    with pytest.raises(kofn.NotRunning, match=r"'front' is paused: call resume\(\)"):
+    with pytest.raises(kofn.NotRunning, match=r"'front' is paused: resume it"):
         campaign.decide()
     assert campaign.rewards(rewards_for(decisions)).accepted == 10
     campaign.resume()

@@ -32,6 +32,7 @@ SMALL = ["paper", "max-12", "--horizon", "500", "--runs", "2", "--workers", "1"]
 COMMANDS = [
     "budget",
     "campaign",
+    "choose",
     "compare",
     "completion",
     "paper",
@@ -531,7 +532,7 @@ def test_compare_without_names_plays_all_that_can_and_says_what_cannot(answer: K
     argv = ["compare", "--problem", "min", *FEW[:4], "--horizon", "100", "--runs", "1", "--workers", "1"]
     said = json.loads(answer(*argv, "--json")[1])
     assert {row["name"] for row in said["rows"]} | set(said["skipped"]) == set(POLICIES)
-    assert list(said["skipped"]) == ["etcg"]
+    assert list(said["skipped"]) == ["etcg", "sub-ucb"]
     assert "skipped: etcg: etcg plays fewer than K arms" in answer(*argv)[1]
 
 
@@ -584,7 +585,7 @@ def test_compare_on_a_problem_of_ones_own(program: str, title: str, answer: Kofn
     ("program", "message"),
     [
         (None, "there is no file shop.py"),
-        ("arms = 4", "shop.py defines no `problem`: a kofn.Problem, or a function that makes one from a seed"),
+        ("arms = 4", "shop.py defines no `problem`; it defines no functions. To name another object"),
         ("problem = (", "shop.py failed: SyntaxError: '(' was never closed (shop.py, line 1)"),
         ("import nowhere", "shop.py failed: ModuleNotFoundError: No module named 'nowhere'"),
         ("problem = 4", "a problem must be a Problem, a Setting, or a function that makes one from a seed; got 4"),

@@ -215,8 +215,13 @@ WRONG: list[tuple[Any, Any, dict[str, Any], str]] = [
     (None, PROBLEM, {}, "policies must be a list of names, such as .*; got None"),
     ([], PROBLEM, {}, "no policy can play this problem: no policy was given"),
     ({}, PROBLEM, {}, "no policy can play this problem: no policy was given"),
-    (["dart-2"], PROBLEM, {}, "there is no policy 'dart-2': did you mean 'dart'\\? Available: cmab-sm, "),
-    (["dart-2"], PROBLEM, {"skip": True}, "there is no policy 'dart-2': did you mean 'dart'\\? Available: cmab-sm, "),
+    (["dart-2"], PROBLEM, {}, "there is no policy 'dart-2': did you mean 'dart'\\? Available: case, cmab-sm, "),
+    (
+        ["dart-2"],
+        PROBLEM,
+        {"skip": True},
+        "there is no policy 'dart-2': did you mean 'dart'\\? Available: case, cmab-sm, ",
+    ),
     ([kofn.Uniform], PROBLEM, {}, "there is no policy <class"),
     (
         {"mine": kofn.Uniform},

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, Response, Route, expect
 
-from kofn.campaigns import Campaign, campaigns, store_at
+from kofn.campaigns import Campaign, alarms, campaigns, store_at
 from kofn.campaigns.schema import CAMPAIGNS
+from kofn.responses import RaisedAlarm
 from kofn.service.tokens import create_token
 from tests.browser import SIGN_IN, fill, headless, measure_load, served
 from tests.campaign_tools import rewards_for
@@ -134,6 +135,22 @@ def at_field(dialog: Locator, label: str) -> Locator:
 
 def row(page: Page, arm: str) -> Locator:
     return page.locator(".arms tbody tr").filter(has=page.get_by_text(arm, exact=True))
+
+
+# The list.
+
+
+def test_the_list_shows_units_and_alarms(address: str, module_store: str, pages: Pages) -> None:
+    campaign = made(module_store, unit="EUR")
+    campaign.reward(campaign.decide().id, 6.0)
+    campaign._write(lambda tx: alarms.note(tx, [RaisedAlarm("silence", None, None, "no rewards", "look")]))
+    assert campaign.summary().alarms == 1
+    page = pages.open(address)
+    card = page.locator(".card").filter(has_text="front-page")
+    expect(card.locator(".mean dd")).to_have_text("6.00 EUR")
+    expect(card.locator(".card-alarm")).to_have_text("1 alarm")
+    campaign.pause()
+    expect(card.locator(".card-alarm")).to_be_hidden()
 
 
 # With the mouse.
@@ -369,11 +386,86 @@ def test_the_dialog_offers_what_makes_sense_first(address: str, module_store: st
         "A guarantee holds only if the problem does not change"
     )  # says the service
     dialog.get_by_label("Half-life (plays)").fill("")
+    dialog.get_by_label("Breaker").check()
+    dialog.get_by_label("Lowest reward").fill("")
+    button(dialog, "Create campaign").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("or leave both empty")
+    dialog.get_by_label("Highest reward").fill("")
+    dialog.get_by_label("A visitor keeps the arms for (days)").fill("14")
+    button(dialog, "Create campaign").click()
+    expect(dialog.get_by_role("alert")).to_contain_text("A breaker needs a control to return to")
+    dialog.get_by_label("Control gets").select_option("arms")
+    dialog.get_by_label("Arms of the control").fill("\n".join(NAMES[:3]))
     button(dialog, "Create campaign").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("shop")
     found = Campaign.open("shop", module_store).settings()
-    assert (found.control, found.stop_when, found.unit) == ("uniform", "loss<0.01", "EUR")
+    assert (found.control, found.stop_when, found.unit) == (NAMES[:3], "loss<0.01", "EUR")
+    assert (found.breaker, found.sticky, found.outside) == (True, 14 * 86_400, "widen")
     assert (found.half_life, found.guarantee) == (None, True)
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+def test_rules_are_made_shown_and_changed(width: int, address: str, module_store: str, pages: Pages) -> None:
+    page = pages.open(address, viewport={"width": width, "height": 844})
+    page.keyboard.press("n")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("shop")
+    dialog.get_by_label("Arms per decision").fill("3")
+    dialog.get_by_label("Arms", exact=True).fill("\n".join(NAMES))
+    dialog.get_by_text("More options").click()
+    kind, add = dialog.get_by_label("Rule", exact=True), button(dialog, "Add rule")
+    add.click()
+    expect(dialog.get_by_role("alert")).to_have_text("Choose at least one arm.")
+    dialog.get_by_label("Group").fill("Acme")
+    for arm in ("mug", "tray", "pan"):
+        dialog.locator(".chip-choice", has_text=arm).click()
+    button(dialog, "Create campaign").click()
+    expect(at_field(dialog, "Rule")).to_contain_text("Add the rule that is begun")
+    add.click()
+    kind.select_option("always")
+    expect(dialog.get_by_label("Number")).to_be_hidden()
+    dialog.locator(".chip-choice", has_text="kettle").click()
+    add.click()
+    kind.select_option("never")
+    dialog.locator(".chip-choice", has_text="kettle").click()
+    add.click()
+    listed = dialog.locator(".rule-list li")
+    expect(listed).to_have_text(["At most 1 of Acme: mug, tray, pan", "Always in: kettle", "Never in: kettle"])
+    button(dialog, "Create campaign").click()
+    clash = "These rules cannot hold together for 3 of 8 arms: always (kettle); never (kettle)"
+    expect(at_field(dialog, "Rule")).to_contain_text(clash)
+    button(dialog, "Remove: Never in: kettle").click()
+    kind.select_option("budget")
+    dialog.get_by_label("Budget").fill("4.5")
+    dialog.get_by_label("Costs").fill("pot 3\nlid: 2.5")
+    add.click()
+    button(dialog, "Create campaign").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("shop")
+    campaign = Campaign.open("shop", module_store)
+    rules: list[dict[str, Any]] = [
+        {"rule": "at-most", "count": 1, "arms": ["mug", "tray", "pan"], "name": "Acme"},
+        {"rule": "always", "arms": ["kettle"]},
+        {"rule": "budget", "most": 4.5, "costs": [["pot", 3.0], ["lid", 2.5]]},
+    ]
+    assert campaign.settings().constraints == rules
+    shown = page.locator(".panel.rules li")
+    expect(shown).to_have_text(
+        ["At most 1 of Acme: mug, tray, pan", "Always in: kettle", "Costs up to 4.5: pot (3), lid (2.5)"]
+    )
+    assert page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth") == 0
+    page.keyboard.press("a")
+    dialog.get_by_label("Name of the arm").fill("cup")
+    dialog.locator(".chip-choice", has_text="Acme").click()
+    button(dialog, "Add arm").click()
+    expect(shown.first).to_have_text("At most 1 of Acme: mug, tray, pan, cup")
+    page.keyboard.press("e")
+    button(dialog, "Remove: Costs up to 4.5: pot (3), lid (2.5)").click()
+    button(dialog, "Save settings").click()
+    expect(shown).to_have_count(2)
+    assert [each["rule"] for each in campaign.settings().constraints] == ["at-most", "always"]
+    page.keyboard.press("e")
+    button(dialog, "Save settings").click()
+    expect(page.get_by_text("Nothing was changed")).to_be_visible()
 
 
 def test_all_campaigns_are_listed_filtered_and_followed(address: str, module_store: str, pages: Pages) -> None:
@@ -712,6 +804,19 @@ def test_a_token_opens_the_page(sqlite_store: str, token: Callable[..., str], pa
         page.keyboard.press("p")
         page.keyboard.press("a")
         expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_a_token_of_web_pages_does_not_sign_in(sqlite_store: str, token: Callable[..., str], pages: Pages) -> None:
+    made(sqlite_store)
+    browsers, full = token("browser", "front-page"), token("full")
+    with served(sqlite_store) as address:
+        page = pages.open(f"{address}#token={browsers}")
+        expect(page.get_by_role("alert")).to_have_text(
+            "This token is for web pages: it may only decide and reward. Sign in with another one."
+        )
+        page.get_by_label("Token").fill(full)
+        button(page, "Sign in").click()
+        expect(page.get_by_role("link", name="front-page")).to_be_visible()
 
 
 def test_the_link_that_the_service_prints_signs_in(sqlite_store: str, token: Callable[..., str], pages: Pages) -> None:

@@ -8,6 +8,7 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -153,7 +154,7 @@ def made_up(count: int) -> Iterator[LoggedDecision]:
             reward=0.1 + 0.2 if number % 2 else None,
             rewarded_at=AT if number % 2 else None,
             propensity=1 / 3 if number % 3 else None,
-            key=f"visitor, {number}" if number % 5 else None,
+            key=f"{'=+-@x'[number % 5]}visitor, {number}" if number % 6 else "'quoted'" if number % 4 else None,
             metadata={"text": "line\nbreak \u2028 \ud800", "n": 1.5} if number % 7 else None,
         )
 
@@ -177,7 +178,7 @@ def read_csv(content: bytes) -> list[LoggedDecision]:
             reward=float(row["reward"]) if row["reward"] else None,
             rewarded_at=datetime.fromisoformat(row["rewarded_at"]) if row["rewarded_at"] else None,
             propensity=float(row["propensity"]) if row["propensity"] else None,
-            key=row["key"] or None,
+            key=row["key"].removeprefix("'") or None,
             metadata=json.loads(row["metadata"]) if row["metadata"] else None,
         )
         for row in reader
@@ -208,6 +209,13 @@ READ: dict[str, Callable[[bytes], list[LoggedDecision]]] = {
     "jsonl": read_jsonl,
     "parquet": read_parquet,
 }
+
+
+def test_csv_has_no_formulas() -> None:
+    cells = [cell for row in csv.reader(io.StringIO(b"".join(encoded(made_up(60), "csv")).decode())) for cell in row]
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@", "\t", "\r"))]
+    below_zero = (replace(row, reward=-1.5, rewarded_at=AT) for row in made_up(2))
+    assert b",-1.5," in b"".join(encoded(below_zero, "csv"))  # a number stays one
 
 
 @pytest.mark.parametrize("file_format", FORMATS)

@@ -29,20 +29,24 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 PUBLIC = {
     "kofn": """
-        Alarm ArctanExponential AsyncClient BadBackend BadInput BadRecord BadReward BadTally Band Bernoulli Beta
-        Campaign CampaignError CampaignExists Client Comparison Conflict Curve Empirical Insight KofnError MissingExtra
-        NoSuchCampaign NotAllowed NotRunning Outlook Plan Policy Problem Replayed RewardsRefused Run ShortHorizonWarning
-        Standing StoreError Tally ThinLogWarning TooManySubsets UnknownDecision Unreachable __version__ compare evidence
-        logs make_policy plan_ahead policy_named problems register replay restore rewards run_seeds save simulate
-        simulate_many theory
+        Alarm ArctanExponential AsyncClient BadBackend BadInput BadRecord BadReward BadScore BadTally Band
+        Bernoulli Beta Campaign CampaignError CampaignExists Choice Client Comparison Conflict Constraints Curve
+        Empirical Evaluation Insight KofnError MissingExtra NoSuchCampaign NotAllowed NotRunning Outlook Plan
+        Policy Prior Problem ProblemWarning RealCell RealTable Replayed RewardsRefused Run ShortHorizonWarning
+        Standing StoreError Tally ThinLogWarning TooManySubsets UnknownDecision Unreachable __version__ choose
+        choose_async compare constraints evidence logs make_policy plan_ahead policy_named problems register
+        replay restore rewards run_real run_seeds save simulate simulate_many theory
     """,
+    "kofn.constraints": "Always AtLeast AtMost Budget Constraints Never NeverTogether OnlyTogether Rule",
     "kofn.evidence": "Lift Look MeanEstimate SampleRatio Stop Sums lift sample_ratio",
     "kofn.problems": """
         AbstractProblem ArctanExponential Arms Bernoulli Beta Check Correlated Empirical Finding Graph Influence
         Interactions Lognormal Pareto Problem Recommendations storage
     """,
+    "kofn.problems.real": "Coverage REAL RealProblem TableProblem load",
     "kofn.logs": "AnytimeEstimate Estimate Evaluation Log LoggedProblem Replayed evaluate evaluate_all replay",
-    "kofn.rewards": "Reward as_reward by_name cross_selling maximum mean minimum threshold utility",
+    "kofn.rewards": "Reward as_reward by_name cross_selling maximum mean minimum threshold total utility",
+    "kofn.sklearn": "EnsembleSelector SubsetSelector",
     "kofn.theory": """
         Budget FamilyForecast Forecast Schedule YEAR actions affordable_resolution bounds_cross_at budget
         default_resolution doubling_loss
@@ -118,6 +122,7 @@ def test_the_readmes_program_prints_what_it_says(capsys: pytest.CaptureFixture[s
     ("program", "expected"),
     [
         ("campaign", r"best goods: +lid, cup, jug\n"),
+        ("choose_examples", r"kofn.choose: +\d\d\.\d% with the examples \("),
         ("client", r"fastest servers: ash, birch\n"),
         ("compare_policies", r"thompson +\d{2,3} (.*\n)+improved-ucb +\d\d,\d{3} "),
         ("front_page", r"second half: 5\d\.\d%; the best page is \(1, 4, 8\)"),
@@ -166,8 +171,11 @@ def test_commands_parse(line: str) -> None:
 
 @pytest.mark.parametrize("span", SPANS)
 def test_commands_in_the_text_exist(span: str) -> None:
-    name, *arguments = words(span)[1:]
-    known = {option for each in cli.commands[name].params for option in each.opts}
+    command: click.Command = cli
+    arguments = words(span)[1:]
+    while isinstance(command, click.Group) and arguments and not arguments[0].startswith("-"):
+        command = command.commands[arguments.pop(0)]
+    known = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
     assert {word for word in arguments if word.startswith("--")} <= known
 
 
@@ -248,7 +256,7 @@ def test_every_policy_has_its_page(name: str) -> None:
     text = page.read_text()
     assert f"`{name}`" in text
     assert f"kofn.{POLICIES[name].__name__}(" in text
-    for row in ("paper", "regret bound", "assumptions", "memory"):
+    for row in ("paper", "sources", "regret bound", "assumptions", "memory"):
         assert re.search(rf"^\| {row} \| \S", text, re.MULTILINE), f"the table has no row '{row}'"
 
 

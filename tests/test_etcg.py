@@ -9,7 +9,7 @@ import pytest
 import kofn
 from kofn import ETCG, BadInput, BadRecord, Bernoulli, Plan, Problem, ShortHorizonWarning, Tally, simulate
 from kofn.core import Subset
-from kofn.policies import etcg
+from kofn.policies import greedy
 from kofn.policies.etcg import printed_m, shortest_horizon
 
 pytestmark = pytest.mark.filterwarnings("ignore::kofn.ShortHorizonWarning")
@@ -44,7 +44,7 @@ def told(plan: Plan, case: int) -> Tally:
 @pytest.mark.parametrize("case", range(40))
 def test_equal_to_plain_python_play_by_play(case: int, most_cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds that are too large for one plan are played in several, and nothing else changes."""
-    monkeypatch.setattr(etcg, "MOST_PLAN_CELLS", most_cells)
+    monkeypatch.setattr(greedy, "MOST_PLAN_CELLS", most_cells)
     rng = np.random.default_rng(case)
     n = int(rng.integers(2, 9))
     k = int(rng.integers(1, n))

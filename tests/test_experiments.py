@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from kofn.experiments.paper import (
     run_panel,
 )
 from kofn.experiments.published import published
+from kofn.experiments.readings import ReadingInstances
 from kofn.experiments.settings import FAMILIES, Setting, family_named
 from kofn.problems import AbstractProblem, Correlated
 
@@ -422,3 +424,67 @@ def test_the_figures_come_out_as_published(name: str) -> None:
         assert ours == theirs
     ratios = {(cell.k, cell.policy.name): cell.ratio for cell in result.cells if cell.policy.schedule == "figures"}
     assert all(ratio is not None and 0.5 <= ratio <= 2 for ratio in ratios.values()), ratios
+
+
+# Readings of cross-selling.
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high", "factor"),
+    [
+        ("scale", 0, 10, 1),
+        ("rate", 0.1, np.inf, 1),
+        ("scale-1", 0, 1, 1),
+        ("rate-1", 1, np.inf, 1),
+        ("factor", 0, 1, 0.6),
+    ],
+)
+def test_a_reading_makes_its_problem(name: str, low: float, high: float, factor: float) -> None:
+    problem = ReadingInstances(name, 1_000, 5)(np.random.SeedSequence(1))
+    arms: Any = vars(problem.__dict__.get("_problem", problem))["arms"]
+    assert low <= arms.scale.min() < arms.scale.max() <= high
+    median = {"scale": 5, "rate": 0.2, "scale-1": 0.5, "rate-1": 2, "factor": 0.5}[name]
+    assert np.median(arms.scale) == pytest.approx(median, rel=0.2)  # 6 standard errors of a uniform median
+    plain = Problem(arms, "cross-selling", 5)
+    rows = [(1, 2, 3, 4, 5)]
+    np.testing.assert_allclose(problem.value(rows), factor * plain.value(rows))
+    one, other = problem.play(rows, [100], 1), plain.play(rows, [100], 1)
+    np.testing.assert_allclose(one.total, factor * other.total)
+    np.testing.assert_allclose(one.squares, factor**2 * other.squares)
+    assert problem.best == plain.best
+
+
+def test_the_default_reading_is_the_family() -> None:
+    seed = np.random.SeedSequence(4)
+    family = made(Setting("cross-selling", 12, 3), 4).arms
+    assert isinstance(family, ArctanExponential)
+    reading = ReadingInstances("scale", 12, 3)(seed)
+    assert isinstance(reading, Problem)
+    assert isinstance(reading.arms, ArctanExponential)
+    assert reading.arms.scale.tolist() == family.scale.tolist()
+
+
+def test_other_readings_are_for_cross_selling() -> None:
+    assert [figure.name for figure in figures_named(None, "rate")] == ["cross-selling-12-rate", "cross-selling-24-rate"]
+    assert figures_named("max", "scale") == figures_named("max")
+    for name in ("max-12", "dominance-bernoulli", None):
+        with pytest.raises(BadInput, match=r"only the cross-selling figures have other readings|no reading 'nope'"):
+            figures_named(name, "rate" if name else "nope")
+
+
+def test_a_reading_is_run_and_compared() -> None:
+    (panel,) = figures_named("cross-selling-12", "rate")
+    assert isinstance(panel, Panel)
+    found = run_panel(panel, horizon=20_000, runs=2, workers=1).to_dict()
+    assert (found["figure"], found["reading"], found["family"]) == ("cross-selling-12-rate", "rate", "cross-selling")
+    cell = found["cells"][0]
+    assert cell["ratio_low"] < cell["ratio"] < cell["ratio_high"]
+
+
+def test_deviations_are_between_runs() -> None:
+    """Finals 100 and 300: mean 200, standard deviation 141.4; 500 published is 2.12 of them above."""
+    printed = Curve(np.array([0.0, 10.0]), np.array([0.0, 500.0]))
+    cell = Cell.of(2, PanelPolicy("cmab-sm"), [run_of([0, 10], [0, end]) for end in (100.0, 300.0)], printed)
+    assert cell.deviations == pytest.approx(300 / np.std([100, 300], ddof=1))
+    assert cell.ratio_interval is not None
+    assert np.mean(cell.ratio_interval) == pytest.approx(cell.ratio)

@@ -1,6 +1,7 @@
 """Linear Thompson sampling against the textbook on plays kept one by one, and on problems with answers."""
 
 import json
+import math
 from typing import Any
 
 import numpy as np
@@ -20,12 +21,23 @@ class Reference:
         self.plans: list[list[tuple[tuple[int, ...], list[float]]]] = []
 
     def noise(self) -> list[float]:
-        """The variance of each plan, from rewards about the mean of their row."""
-        level, found = self.prior()[1], []
-        for plan in self.plans:
-            about = sum((r - sum(rs) / len(rs)) ** 2 for _, rs in plan for r in rs)
-            level = max(1e-4, (about + 10 * level) / (sum(len(rs) - 1 for _, rs in plan) + 10))
-            found.append(level)
+        """The variance of each plan: the dispersion so far, in units of r(1 - r), times that of the plan."""
+        mean, variance = self.prior()
+        squares, units = 0.5 * variance / (mean * (1 - mean)), 0.5
+        found: list[float] = []
+        for number, plan in enumerate(self.plans):
+            rewards = [r for _, rs in plan for r in rs]
+            level = (sum(rewards) + 0.5) / (len(rewards) + 1)
+            unit = level * (1 - level)
+            if number:
+                noise = max(1e-4, squares / units * unit)
+                weights, precision = self.posterior(found)
+                for subset, rs in plan:
+                    x, n = np.array([float(arm in subset) for arm in range(self.n_arms)]), len(rs)
+                    share = noise / (noise + n * x @ np.linalg.inv(precision) @ x)
+                    squares += sum((r - sum(rs) / n) ** 2 for r in rs) + share**2 * n * (sum(rs) / n - weights @ x) ** 2
+                    units += (n - 1 + share) * unit
+            found.append(max(1e-4, squares / units * unit))
         return found
 
     def prior(self) -> tuple[float, float]:
@@ -33,11 +45,11 @@ class Reference:
         n, mean = len(rewards), sum(rewards) / len(rewards)
         return (sum(rewards) + 0.5) / (n + 1), (sum((r - mean) ** 2 for r in rewards) + 0.25) / (n + 1)
 
-    def posterior(self) -> tuple[Any, Any]:
-        """Mean and precision: every play is a row of the design, with the weight of its plan."""
+    def posterior(self, levels: list[float]) -> tuple[Any, Any]:
+        """Mean and precision after the plans with these noises: every play is a row, with the weight of its plan."""
         mean, variance = self.prior()
         rows, rewards, weights = [], [], []
-        for plan, noise in zip(self.plans, self.noise(), strict=True):
+        for plan, noise in zip(self.plans, levels, strict=False):
             for subset, rs in plan:
                 for r in rs:
                     rows.append([float(arm in subset) for arm in range(self.n_arms)])
@@ -52,7 +64,7 @@ class Reference:
         """The winners of the draws; plays go round the draws one by one."""
         rng = np.random.default_rng([self.seed, len(self.plans)])
         plays = max(1, sum(len(rs) for plan in self.plans for _, rs in plan) // 10)
-        mean, precision = self.posterior()
+        mean, precision = self.posterior(self.noise())
         root = np.linalg.inv(np.linalg.cholesky(precision)).T
         winners = []
         for z in rng.standard_normal((min(self.draws, plays), self.n_arms)):
@@ -80,27 +92,55 @@ def test_equal_to_the_reference_play_by_play(case: int) -> None:
         rewards = [rng.binomial(3, worth[list(subset)].mean(), n) / 3 for subset, n in plan]
         reference.plans.append([(subset, list(rs)) for (subset, _), rs in zip(plan, rewards, strict=True)])
         policy.tell_plan(Tally.of(rewards))
-    mean, _ = reference.posterior()
+    mean, _ = reference.posterior(reference.noise())
     assert policy.best() == tuple(sorted(np.argsort(-mean)[:k].tolist()))
 
 
-def noise_learned(rewards: Any, n_arms: int = 6, k: int = 2, plays: int = 20_000) -> float:
+def dispersion_learned(rewards: Any, n_arms: int = 6, k: int = 2, plays: int = 20_000) -> float:
     rng = np.random.default_rng(3)
     policy = LinearThompson(n_arms, k, seed=3)
     while policy.plays < plays:
         policy.tell_plan(Tally.of([rewards(subset, n, rng) for subset, n in policy.plan()]))
-    return float(policy.state()["noise"])
+    squares, units = policy.state()["noise"]
+    return float(squares / units)
 
 
 @pytest.mark.parametrize("spread", [0.02, 0.1, 0.3])
 def test_the_noise_is_learned(spread: float) -> None:
-    """Rewards half a range up or down of a subset's value: variance spread^2, whatever the subsets are worth."""
-    learned = noise_learned(lambda s, n, rng: 0.3 + 0.04 * sum(s) + spread * rng.choice([-1, 1], n))
-    assert learned == pytest.approx(spread**2, rel=0.1)
+    """Rewards half a range up or down of a subset's value: variance spread^2, in units of r(1 - r), r = 0.66."""
+    learned = dispersion_learned(lambda s, n, rng: 0.3 + 0.04 * sum(s) + spread * rng.choice([-1, 1], n))
+    assert learned == pytest.approx(spread**2 / (0.66 * 0.34), rel=0.1)
+
+
+def test_the_dispersion_of_coins_is_1() -> None:
+    assert dispersion_learned(lambda s, n, rng: rng.random(n) < 0.3 + 0.06 * sum(s)) == pytest.approx(1, rel=0.05)
+
+
+def test_early_rewards_do_not_look_noisier_than_they_are() -> None:
+    """Before a subset is played twice, the noise is learned from predictions: with 24 arms, after 60 plays.
+
+    The first plan has five rewards, whose variance includes the differences between subsets.
+    """
+    found = []
+    for seed in range(20):
+        rng, policy = np.random.default_rng(seed), LinearThompson(24, 5, seed=seed)
+        worth = rng.random(24)
+        while policy.plays < 60:
+            policy.tell_plan(
+                Tally.of([rng.normal(worth[list(s)].mean(), 0.05, n).clip(0, 1) for s, n in policy.plan()])
+            )
+        squares, units = policy.state()["noise"]
+        found.append(squares / units * 0.25)
+    assert np.mean(found) < 4 * 0.05**2  # the prior, from five rewards and a half, is about 20 times as much
 
 
 def test_without_noise_a_floor_is_left() -> None:
-    assert noise_learned(lambda s, n, rng: np.full(n, 0.05 * sum(s))) == 1e-4
+    policy = LinearThompson(6, 2, seed=3)
+    while policy.plays < 20_000:
+        policy.tell_plan(Tally.of([np.full(n, 0.05 * sum(subset)) for subset, n in policy.plan()]))
+    before = policy.state()
+    policy.tell_plan(Tally.of([np.full(n, 0.05 * sum(subset)) for subset, n in policy.plan()]))
+    assert sum(policy.state()["V"]) - sum(before["V"]) == pytest.approx(3 * (policy.plays - before["plays"]) / 1e-4)
 
 
 def test_the_noisiest_rewards_there_are_can_be_saved() -> None:
@@ -109,7 +149,8 @@ def test_the_noisiest_rewards_there_are_can_be_saved() -> None:
     for _ in range(60):
         policy.tell_plan(Tally.of([np.arange(n) % 2 for _, n in policy.plan()]))
         assert kofn.restore(kofn.save(policy)).state() == policy.state()
-    assert policy.state()["noise"] > 0.25
+    squares, units = policy.state()["noise"]
+    assert squares / units > 1  # above that of coins
 
 
 def test_a_tenth_of_the_plays_so_far() -> None:
@@ -165,8 +206,10 @@ def test_too_many_arms_are_refused_before_memory_is(name: str) -> None:
     ("key", "value"),
     [
         ("noise", 0),
-        ("noise", 0.6),
+        ("noise", -0.5),
         ("noise", [0.1]),
+        ("noise", [0.0, 1.0]),
+        ("noise", [1.0, math.nan]),
         ("first", [0.5]),
         ("first", [0.5, 0]),
         ("first", [0.0, 0.1]),

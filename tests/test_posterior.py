@@ -208,7 +208,7 @@ def test_effects_do_not_shrink_more_than_the_range_grows() -> None:
 def held(effects: dict[int, float]) -> Posterior:
     """Six arms, K = 2, the incumbent (0, 1), and these effects; all is known well."""
     posterior = learned(6, 2)
-    posterior._change_incumbent(np.array([0, 1]))
+    posterior.change_incumbent(np.array([0, 1]))
     posterior.level, posterior.highest_level, posterior.mean = 0.0, 9.0, np.zeros(6)
     posterior.covariance = 1e-4 * np.eye(7)
     posterior.variance = np.full(6, 1e-4)
@@ -233,7 +233,7 @@ def test_the_incumbent_moves_to_what_was_played(
 ) -> None:
     posterior = held(effects)
     subsets = np.array(played)
-    posterior._move(subsets, posterior.predict(subsets).odds)
+    posterior._move(subsets, posterior.predict(subsets).odds, None)
     assert posterior.incumbent.tolist() == incumbent
     worth = posterior.predict(np.array([incumbent])).odds[0]
     assert posterior.level == pytest.approx(worth)
@@ -273,7 +273,7 @@ def test_arms_that_nobody_looks_at_stay_as_unknown_as_they_were() -> None:
     rng, posterior = np.random.default_rng(2), learned(300)
     idle = np.setdiff1d(np.arange(300), posterior.incumbent)[:50]
     posterior.mean[idle] = -9.0
-    posterior._choose_contenders(C)  # of which none is idle
+    posterior._choose_contenders(C, None)  # of which none is idle
     before = posterior.variance[idle]
     posterior.highest_level = 100.0
     for _ in range(20):

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,10 @@ import pytest
 from sqlalchemy import select
 
 from kofn.campaigns import Campaign, Store, backup, restore, store_at
-from kofn.campaigns.alarms import ADVICE
+from kofn.campaigns.alarms import ADVICE, NOTE_AGAIN
 from kofn.campaigns.schema import CAMPAIGNS
 from kofn.core import StoreError
+from kofn.responses import RaisedAlarm
 from kofn.service import lease, webhook
 from kofn.service.lease import Lease
 from kofn.service.metrics import Metrics
@@ -386,11 +388,32 @@ def test_an_alarm_becomes_an_event_and_ends_with_one(store: Store, clock: Clock,
     [body] = receiver.bodies
     assert (body["kind"], body["message"], body["advice"]) == ("alarm", f"silence: {alarm.message}", alarm.advice)
     campaign.rewards([(id, 1.0) for id in missing])
+    clock.now += NOTE_AGAIN
     assert "silence" not in [each.kind for each in campaign.note_alarms()]
     sender.step()
     assert (receiver.bodies[1]["kind"], receiver.bodies[1]["message"]) == ("alarm over", "silence")
     assert "advice" not in receiver.bodies[1]
     assert "alarms" not in campaign.settings().to_dict()
+
+
+def test_an_alarm_that_comes_and_goes_makes_few_events(
+    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign = new(store)
+    campaign.reward(campaign.decide().id, 1.0)
+    silence = RaisedAlarm("silence", None, None, "no rewards", "look")
+    minutes = 5 * 60
+    for minute in range(minutes):
+        raised = [silence] if minute % 2 else []
+        monkeypatch.setattr("kofn.campaigns.alarms.raised", lambda *_, found=raised: found)
+        assert campaign.note_alarms() == raised
+        clock.now += 60.0
+    events = [each for each in campaign.events() if each.kind.startswith("alarm")]
+    assert [each.kind for each in events] == ["alarm", "alarm over", "alarm", "alarm over", "alarm"]
+    assert all((later.at - earlier.at).total_seconds() >= NOTE_AGAIN for later, earlier in pairwise(events))
+    copy = Campaign.import_(campaign.export(), store=store, name="copy")
+    assert copy.note_alarms() == raised
+    assert copy.events()[0].kind == "imported"
 
 
 def test_a_paused_campaign_notes_nothing(store: Store, clock: Clock) -> None:

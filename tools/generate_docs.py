@@ -97,6 +97,9 @@ This page is made from the policies by `make docs`, and a test fails when it is 
 same. [`kofn compare`](../../guides/compare.md) shows which policy is best on your problem.
 [Adding a policy](../../guides/adding-a-policy.md) shows how to add one.
 
+Each page names the paper and says which sources could be read: the paper in full, its abstract, the authors' code, or
+others that describe it. Where the paper itself was not read, a policy follows the description, and its page says so.
+
 The last column lists what a policy needs beyond one number per play: `best` (the best subset), `arms` (the reward of
 each arm) or `fewer` (plays of fewer than K arms).
 

@@ -78,6 +78,7 @@ def _more(store: Store) -> None:
     shipped.ship()
     play(changed, 50, 1)
     play(changed, 60, -1)
+    changed.note_alarms()
 
 
 @contextmanager

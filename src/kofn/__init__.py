@@ -9,18 +9,22 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from kofn import constraints as constraints
     from kofn import evidence as evidence
     from kofn import logs as logs
     from kofn import problems as problems
     from kofn import rewards as rewards
     from kofn import theory as theory
     from kofn.campaigns import Campaign as Campaign
+    from kofn.choosing import *  # noqa: F403
     from kofn.client import AsyncClient as AsyncClient
     from kofn.client import Client as Client
+    from kofn.constraints import Constraints as Constraints
     from kofn.core import *  # noqa: F403
     from kofn.curves import *  # noqa: F403
     from kofn.experiments.ahead import *  # noqa: F403
     from kofn.experiments.compare import *  # noqa: F403
+    from kofn.experiments.real import *  # noqa: F403
     from kofn.logs.replay import *  # noqa: F403
     from kofn.policies import *  # noqa: F403
     from kofn.problems import ArctanExponential as ArctanExponential
@@ -32,9 +36,19 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-_MODULES = ("core", "policies", "curves", "simulation", "logs.replay", "experiments.compare", "experiments.ahead")
+_MODULES = (
+    "core",
+    "policies",
+    "choosing",
+    "curves",
+    "simulation",
+    "logs.replay",
+    "experiments.compare",
+    "experiments.ahead",
+    "experiments.real",
+)
 _PROBLEMS = ("ArctanExponential", "Bernoulli", "Beta", "Empirical", "Problem")
-_NAMESPACES = ("evidence", "logs", "problems", "rewards", "theory")
+_NAMESPACES = ("constraints", "evidence", "logs", "problems", "rewards", "theory")
 _OPTIONAL = {  # available if the library that it needs is installed
     "AsyncClient": ("client", "httpx"),
     "Campaign": ("campaigns", "sqlalchemy"),
@@ -46,11 +60,13 @@ def __getattr__(name: str) -> Any:
     if name == "__all__":
         promised = [each for module in _MODULES for each in import_module(f"kofn.{module}").__all__]
         optional = [each for each, (_, library) in _OPTIONAL.items() if find_spec(library)]
-        return sorted(["__version__", *promised, *_PROBLEMS, *_NAMESPACES, *optional])
+        return sorted(["Constraints", "__version__", *promised, *_PROBLEMS, *_NAMESPACES, *optional])
     if name in _OPTIONAL:
         return getattr(import_module(f"kofn.{_OPTIONAL[name][0]}"), name)
     if name in _NAMESPACES:
         return import_module(f"kofn.{name}")
+    if name == "Constraints":
+        return import_module("kofn.constraints").Constraints
     if name in _PROBLEMS:
         return getattr(import_module("kofn.problems"), name)
     if not name.startswith("_"):

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from kofn.core import Direction
+
+if TYPE_CHECKING:  # the rules need SciPy, which takes long to import
+    from kofn.constraints import Constraints, Rule
 
 Outside = Literal["refuse", "clip", "widen"]
 """What happens to rewards outside the range."""
@@ -23,6 +26,7 @@ class CampaignOptions(TypedDict, total=False):
     ship_when_ready: bool
     breaker: bool
     unit: str
+    constraints: Constraints | Sequence[Rule | Mapping[str, Any]] | None
 
 
 class ChangedSettings(CampaignOptions, total=False):

@@ -2,6 +2,7 @@
 
 All have the same columns, in the order of `COLUMNS`. JSON lines have the values as `LoggedDecision.to_dict` gives them.
 In CSV and Parquet, a subset is text, such as "0 3", and metadata is JSON; arms are a list in Parquet, and JSON in CSV.
+Text that a spreadsheet would take for a formula has an apostrophe before it in CSV.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ ROWS = 1000
 
 ROW_GROUP = 20_000
 """Decisions of one row group of a Parquet file. A higher value makes smaller files, and needs more memory."""
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
+"""How text begins that gets an apostrophe before it in CSV: spreadsheets evaluate formulas, and a visitor may choose a
+key. Text that begins with an apostrophe gets another one, so that readers can remove one from each."""
 
 _LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 """Characters that JSON allows in text, and that some readers of lines take for the end of a line."""
@@ -70,6 +75,8 @@ def _csv(decisions: Iterable[LoggedDecision]) -> Iterator[bytes]:
 
 def _cell(value: Any) -> Any:
     """Return a value as CSV has it. The writer turns None into nothing, and numbers into all their digits."""
+    if isinstance(value, str):
+        return f"'{value}" if value.startswith(_FORMULA) else value
     if isinstance(value, list):
         return json_text(value)
     return value.isoformat() if isinstance(value, datetime) else value

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kofn.choosing import Choice
 from kofn.core import BadInput, MissingExtra
 from kofn.experiments.ahead import Outlook
 from kofn.experiments.compare import Comparison
 from kofn.experiments.paper import Cell, Dominance, PanelResult
+from kofn.experiments.real import RealTable
 from kofn.problems import ArctanExponential, Bernoulli
 from kofn.simulation import Run
 
@@ -35,6 +37,7 @@ COLOURS = {
 }
 PUBLISHED_AS = {"cmab-sm": "cmab-sm (figures)", "ucb": "improved-ucb (figures)", "csar": "csar"}
 WHEEL = ("#0b6e99", "#c4511d", "#4b7f52", "#8a4f9e", "#b58900", "#d33682", "#2aa198", "#6c5b4c", "#1f3b73", "#8c1c13")
+STYLES = ("-", "--", "-.")
 WIDE = 30
 """Ratio of the largest to the smallest regret above which a comparison gets logarithmic axes."""
 MAX_BANDS = 6
@@ -148,6 +151,29 @@ def draw_outlook(outlook: Outlook) -> Figure:
     return figure
 
 
+def draw_choice(choice: Choice) -> Figure:
+    """Draw the score of each evaluation, and the value of the choice; of a repeatable score, also the best so far.
+
+    The best of noisy scores is no value of any subset: it grows with their number.
+    """
+    figure = Figure(figsize=(6.4, 4), layout="constrained")
+    ax = figure.subplots()
+    numbers = [each.number for each in choice.history]
+    ax.plot(numbers, [each.value for each in choice.history], ".", color="grey", ms=4, label="score")
+    if choice.repeatable:
+        colour = COLOURS["cmab-sm (figures)"]
+        ax.step(numbers, list(choice.best_so_far()), where="post", color=colour, lw=2, label="best so far")
+    chosen = COLOURS["improved-ucb (figures)"]
+    ax.axhline(choice.value, color=chosen, ls="--", lw=1, label=f"value of the choice, {choice.value:.4g}")
+    if not choice.repeatable and math.isfinite(choice.high - choice.low):
+        ax.axhspan(choice.low, choice.high, color=chosen, alpha=0.15, lw=0, label="its 95 % interval")
+    ax.set(xlabel="evaluation", ylabel="score", title=f"{len(choice.arms)} candidates, {choice.direction}")
+    ax.grid(alpha=0.25)
+    ax.spines[["top", "right"]].set_visible(False)
+    ax.legend(frameon=False)
+    return figure
+
+
 def picture_files(path: Path) -> list[Path]:
     """Return the files that a picture at `path` is written to: PNG and SVG."""
     if not path.name:
@@ -177,7 +203,7 @@ def draw_comparison(result: Comparison) -> Figure:
     wide = max(finals) > WIDE * max(1.0, min(final for final in finals if final > 0 or max(finals) == 0))
     for index, standing in enumerate(result.ranked):
         colour = WHEEL[index % len(WHEEL)]
-        style = ":" if standing.reference else ("-" if index < len(WHEEL) else "--")
+        style = ":" if standing.reference else STYLES[index // len(WHEEL) % len(STYLES)]
         t = np.geomspace(1, result.horizon, 201) if wide else standing.band.plays
         mean = np.mean([trial.run.curve.at(t) for trial in standing.trials], axis=0)
         ax.plot(t, mean, style, color=colour, lw=1.8, label=f"{standing.name}  {finals[index]:,.0f}")
@@ -188,4 +214,39 @@ def draw_comparison(result: Comparison) -> Figure:
     if wide:
         ax.set(xscale="log", yscale="log", xlim=(1, result.horizon), ylim=(0.5, None))
     figure.legend(loc="outside right center", frameon=False)
+    return figure
+
+
+def draw_real(table: RealTable) -> Figure:
+    """Draw a panel for each real problem: regret relative to random subsets, by budget; 1 is no learning at all.
+
+    Baselines are dashed. The policies with the lowest ratios over all problems have colours; the others are grey.
+    """
+    problems = [fact.problem for fact in table.facts]
+    columns = min(4, len(problems))
+    rows = math.ceil(len(problems) / columns)
+    figure = Figure(figsize=(4.0 * columns, 3.0 * rows + 1.2), layout="constrained")
+    figure.suptitle(f"Regret relative to random subsets, mean of {table.runs} runs; dashed: common searches")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+    order = [row["policy"] for row in table.summary()]
+    for fact, ax in zip(table.facts, axes, strict=False):
+        for policy in reversed(order):
+            cells = [table.cell(fact.problem, policy, budget) for budget in table.budgets]
+            points = [(cell.budget, cell.regret / (cell.budget * fact.random_gap)) for cell in cells if cell]
+            if points:
+                at = order.index(policy)
+                colour, width = (WHEEL[at], 2.0) if at < len(WHEEL) else ("#bbbbbb", 0.9)
+                style = "--" if any(cell and cell.kind == "baseline" for cell in cells) else "-"
+                label = policy if at < len(WHEEL) else None
+                ax.plot(*zip(*points, strict=True), style, color=colour, lw=width, label=label)
+        _axes(ax, fact.problem)
+        ax.set(xscale="log", ylabel="", ylim=(0, 1.3))
+        ax.yaxis.set_major_formatter("{x:.1f}")
+    for ax in axes[len(problems) :]:
+        ax.set_axis_off()
+    handles: dict[str, Any] = {}
+    for ax in figure.axes:
+        handles |= dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    shown = {name: handles[name] for name in order if name in handles}
+    figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=5, frameon=False)
     return figure

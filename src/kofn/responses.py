@@ -144,7 +144,8 @@ class Summary(Response):
     """A campaign at a glance.
 
     `plays` counts decisions and plays reported as totals, `rewards` those with a known reward, and `mean` is their
-    average reward. `version` grows with every change.
+    average reward. `version` grows with every change. `alarms` counts the raised alarms, as of the last look of the
+    service or of `Campaign.note_alarms`.
     """
 
     name: str
@@ -162,6 +163,8 @@ class Summary(Response):
     created: datetime
     changed: datetime
     version: int
+    unit: str = ""
+    alarms: int = 0
 
 
 @dataclass(frozen=True)
@@ -217,7 +220,8 @@ class Settings(Response):
     for how many seconds a key keeps its arms. `outside` says what happens to rewards outside the range: "refuse",
     "clip" or "widen" (the range is learned). `stop_when` is the stop rule, such as "loss<0.01"; with `ship_when_ready`
     the campaign ships when it holds. With `breaker`, it returns to the control when learning certainly loses. `unit` is
-    the reward's. `half_life` and `guarantee` are those of the policy, None if it has none.
+    the reward's. `half_life` and `guarantee` are those of the policy, None if it has none. `constraints` are the rules
+    that every subset obeys, as `kofn.Constraints.to_list` writes them, with names of arms.
     """
 
     control: list[str] | str | None
@@ -233,6 +237,10 @@ class Settings(Response):
     keep_decisions: int
     half_life: int | None
     guarantee: bool | None
+    constraints: list[dict[str, Any]] = field(
+        default_factory=list,
+        metadata={"examples": [[{"rule": "at-most", "count": 1, "arms": ["mug", "cup"], "name": "Acme"}]]},
+    )
 
 
 @dataclass(frozen=True)

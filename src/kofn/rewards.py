@@ -25,10 +25,13 @@ __all__ = [
     "mean",
     "minimum",
     "threshold",
+    "total",
     "utility",
 ]
 
 RewardFunction: TypeAlias = Callable[[FloatArray], Any]
+Bounds: TypeAlias = Callable[[float, float, int], tuple[float, float]]
+"""Returns the smallest and the largest reward, from those of an arm and K."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +43,15 @@ class Reward:
     array([0.4, 0. ])
 
     `increasing` means that the reward never falls when an arm pays more. `Problem.check` tests if it rises strictly.
+    `bounds(low, high, k)` returns the smallest and the largest reward of K arms that pay from `low` to `high`. With it,
+    a problem whose rewards are not in [0, 1] knows its `reward_range`.
     """
 
     fn: RewardFunction
     name: str
     symmetric: bool | None = None
     increasing: bool | None = None
+    bounds: Bounds | None = None
 
     def __call__(self, x: FloatArray) -> FloatArray:
         """Return one reward per play: the shape of `x` without its last axis."""
@@ -57,6 +63,10 @@ class Reward:
 
 def _mean(x: FloatArray) -> Any:
     return x.mean(axis=-1)
+
+
+def _total(x: FloatArray) -> Any:
+    return x.sum(axis=-1)
 
 
 def _maximum(x: FloatArray) -> Any:
@@ -74,13 +84,25 @@ def _cross_selling(x: FloatArray) -> Any:
     return (total * total + (x * x).sum(axis=-1)) / (k * (k + 1))
 
 
-mean = Reward(_mean, "mean", symmetric=True, increasing=True)
+def _as_an_arm(low: float, high: float, k: int) -> tuple[float, float]:
+    del k
+    return low, high
+
+
+def _as_k_arms(low: float, high: float, k: int) -> tuple[float, float]:
+    return k * low, k * high
+
+
+mean = Reward(_mean, "mean", symmetric=True, increasing=True, bounds=_as_an_arm)
 """The average of the arms."""
 
-maximum = Reward(_maximum, "maximum", symmetric=True, increasing=True)
+total = Reward(_total, "sum", symmetric=True, increasing=True, bounds=_as_k_arms)
+"""The sum of the arms. It is named "sum"; K arms in [0, 1] earn from 0 to K."""
+
+maximum = Reward(_maximum, "maximum", symmetric=True, increasing=True, bounds=_as_an_arm)
 """The maximum of the arms: a list is useful if one of its items is."""
 
-minimum = Reward(_minimum, "minimum", symmetric=True, increasing=True)
+minimum = Reward(_minimum, "minimum", symmetric=True, increasing=True, bounds=_as_an_arm)
 """The minimum of the arms: a chain is as strong as its weakest link."""
 
 cross_selling = Reward(_cross_selling, "cross-selling", symmetric=True)
@@ -124,6 +146,7 @@ threshold = Reward(_AtLeast(0.5), "threshold", symmetric=True, increasing=True)
 
 _NAMES = {
     "mean": mean,
+    "sum": total,
     "maximum": maximum,
     "max": maximum,
     "minimum": minimum,

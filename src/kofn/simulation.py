@@ -13,6 +13,7 @@ from kofn.core import BadInput, Policy, Seed, Subset, generator, whole
 from kofn.core.checks import check_horizon
 from kofn.curves import Curve
 from kofn.problems import AbstractProblem
+from kofn.problems.duration import warn_of_long_work
 
 __all__ = ["Run", "run_seeds", "simulate", "simulate_many"]
 
@@ -95,6 +96,7 @@ def simulate(
     """
     horizon = check_horizon(horizon)
     _check_fit(policy, problem)
+    warn_of_long_work("this simulation", problem, horizon, "use a shorter horizon")
     rng = generator(seed)
     if delay := whole("delay", delay, least=0):
         if realised or policy.needs:
@@ -102,6 +104,7 @@ def simulate(
         return _simulate_delayed(policy, problem, horizon, rng, delay, progress)
     for_best = rng.spawn(1)[0] if realised else rng  # a separate stream: plays are the same with and without it
     plays, regret, earned, plan_rows, exploration = [0], [0.0], [0.0], 0, None
+    regret_of = problem.regret_meter()
     while (t := plays[-1]) < horizon:
         if policy.committed and exploration is None:
             exploration = t
@@ -109,7 +112,7 @@ def simulate(
             final = np.array([policy.best()])
             plan_rows += 1
             plays.append(horizon)
-            regret.append(regret[-1] + float(problem.gap(final)[0]) * (horizon - t))
+            regret.append(regret[-1] + regret_of(final, np.array([horizon - t])))
             if progress:
                 progress(horizon, horizon)
             break
@@ -119,7 +122,7 @@ def simulate(
         n = plan.plays
         plan_rows += int(np.count_nonzero(plan.times))
         plays.append(t + n)
-        regret.append(regret[-1] + float(problem.gap(plan.subsets) @ plan.times))
+        regret.append(regret[-1] + regret_of(plan.subsets, plan.times))
         if realised:
             earned.append(earned[-1] + _realised_loss(problem, n, float(tally.total.sum()), for_best))
         if progress:

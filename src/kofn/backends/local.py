@@ -44,7 +44,7 @@ def _compute_once(
 
     calls = [joblib.delayed(_numbered)(number, function, task) for number, task in left.items()]
     parallel = joblib.Parallel(min(workers, len(calls)), return_as="generator_unordered", max_nbytes=None)
-    with _interrupts_ignored() if min(workers, len(calls)) > 1 else nullcontext():  # worker processes start here
+    with interrupts_ignored() if min(workers, len(calls)) > 1 else nullcontext():  # worker processes start here
         results = parallel(calls)
     try:
         for each in results:  # noqa: UP028  # `yield from` would close the generator first, with joblib's warning
@@ -56,7 +56,7 @@ def _compute_once(
 
 
 @contextmanager
-def _interrupts_ignored() -> Iterator[None]:
+def interrupts_ignored() -> Iterator[None]:
     """Ignore SIGINT; a process that starts in this block inherits that for its whole life.
 
     Ctrl-C reaches all processes of a terminal. Only the parent handles it: a worker would print a traceback.

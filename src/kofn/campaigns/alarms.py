@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -50,6 +50,9 @@ ALWAYS, MIN_ARM = 0.95, 30
 
 RECENT_BATCHES = 5000
 """Batches of decisions in which arms that fail are looked for, the latest ones."""
+
+NOTE_AGAIN = 3600.0
+"""Seconds between two events of the same alarm at least. Lower: an alarm that comes and goes makes more events."""
 
 ADVICE = ". Advice: "
 """What separates the message of an alarm from its advice, in the message of an event."""
@@ -141,23 +144,36 @@ def raised(tx: Transaction, known: Insight | None, arrivals: Arrivals) -> list[R
 
 
 def note(tx: Transaction, found: Sequence[RaisedAlarm]) -> None:
-    """Record an event for each alarm that is new, and for each that is over, of a campaign that serves decisions."""
+    """Record an event for each alarm that is new, and for each that is over, of a campaign that serves decisions.
+
+    The next event of the same alarm comes after NOTE_AGAIN seconds at the earliest, however often it comes and goes.
+    """
     if are_noted(tx, found):
         return
-    before, now = tx.options.alarms, {_name(alarm): alarm for alarm in found}
+    raised_now = {_name(alarm): alarm for alarm in found}
+    changes = _to_note(tx, raised_now)
     tx.changing()
-    for name, alarm in now.items():
-        if name not in before:
-            tx.note("alarm", f"{name}: {alarm.message}{ADVICE}{alarm.advice}")
-    for name in before:
-        if name not in now:
+    for name in changes:
+        if name in raised_now:
+            tx.note("alarm", f"{name}: {raised_now[name].message}{ADVICE}{raised_now[name].advice}")
+        else:
             tx.note("alarm over", name)
-    tx.row.options = replace(tx.options, alarms=tuple(now)).to_text()
+    recent = {name: at for name, at in tx.options.alarms_noted if tx.now - at < NOTE_AGAIN}
+    noted = tuple((recent | dict.fromkeys(changes, tx.now)).items())
+    alarms = tuple(sorted(set(tx.options.alarms) ^ set(changes)))
+    tx.row.options = replace(tx.options, alarms=alarms, alarms_noted=noted).to_text()
 
 
 def are_noted(tx: Transaction, found: Sequence[RaisedAlarm]) -> bool:
     """Return whether `note` would record nothing."""
-    return tx.row.state not in SERVING or set(tx.options.alarms) == set(map(_name, found))
+    return tx.row.state not in SERVING or not _to_note(tx, map(_name, found))
+
+
+def _to_note(tx: Transaction, now: Iterable[str]) -> list[str]:
+    """Return the names of alarms that are new or over, unless they have a recent event."""
+    noted = dict(tx.options.alarms_noted)
+    changed = set(now) ^ set(tx.options.alarms)
+    return sorted(name for name in changed if tx.now - noted.get(name, -math.inf) >= NOTE_AGAIN)
 
 
 def _name(alarm: RaisedAlarm) -> str:

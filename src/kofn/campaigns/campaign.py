@@ -31,7 +31,8 @@ from kofn.campaigns.decisions import logged_decisions
 from kofn.campaigns.group_commit import Job, Promise
 from kofn.campaigns.names import arm_names, campaign_name, check_key, is_campaign_name
 from kofn.campaigns.reward import Rewards
-from kofn.campaigns.rows import CampaignRow, read_row
+from kofn.campaigns.rows import CampaignRow, Roster, find_row, read_row
+from kofn.campaigns.rules import check_obeys, policy_rules
 from kofn.campaigns.schema import CAMPAIGNS, OF_CAMPAIGN, TOKENS
 from kofn.campaigns.statements import Driver
 from kofn.campaigns.store import Store, store_at
@@ -150,21 +151,24 @@ class Campaign:
 
         `control` (a list of arms, or "uniform" for random arms) gets `control_share` of the decisions, and is what
         learning is compared with. `stop_when`, such as "loss<0.01", says when the campaign is ready; with
-        `ship_when_ready` it then ships. `kofn.responses.Settings` describes all options; `configure` changes them.
+        `ship_when_ready` it then ships. `constraints` are rules that every subset obeys: `kofn.Constraints`, or a list
+        of rules, by names of arms. `kofn.responses.Settings` describes all options; `configure` changes them.
         """
         name, names = campaign_name(name), arm_names(arms)
         check_sizes(len(names), k)
         if reward_range is None:
             options = {"outside": "widen", **options}
-        known = create.options_for(names, k, seed, options)
+        roster = Roster(0, names, list(range(len(names))))
+        known = create.options_for(roster, k, seed, options)
         given_range = (0.0, 1.0) if reward_range is None else reward_range
-        player = create.policy_for(policy, len(names), k, params, seed, given_range, direction)
+        rules = policy_rules(known.constraints, roster, k)
+        player = create.policy_for(policy, len(names), k, params, seed, given_range, direction, rules)
         if known.outside == "widen":
             player.with_params(reward_range=player.reward_range)  # refused unless the policy can do it
         keep = create.decisions_to_keep(keep_decisions)
         where = store_at(store)
         row = create.new_row(name, player, where.clock(), create.seconds(expire_after), keep, known)
-        return cls._insert(where, row, lambda tx: create.insert(tx, names, player), "created")
+        return cls._insert(where, row, lambda tx: create.insert(tx, roster, player), "created")
 
     @classmethod
     def _insert(cls, store: Store, row: CampaignRow, insert: Callable[[Transaction], None], event: str) -> Self:
@@ -185,13 +189,12 @@ class Campaign:
         """Open the campaign of that name."""
         where = store_at(store, create=False)
         with where.read() as connection:
-            named = CAMPAIGNS.c.name == (name if is_campaign_name(name) else "")  # other text does not reach a database
-            row = connection.execute(select(CAMPAIGNS).where(named)).mappings().one_or_none()
+            row = find_row(Driver(connection), name) if is_campaign_name(name) else None
             if row is None:
                 some = connection.execute(select(CAMPAIGNS.c.name).order_by(CAMPAIGNS.c.name).limit(5)).scalars().all()
                 there = f"there are: {', '.join(some)}" if some else "the store is empty"
                 raise NoSuchCampaign(f"there is no campaign {shown(name)} in {where}; {there}")
-            return cls(where, CampaignRow(**row))
+            return cls(where, row)
 
     def delete(self) -> None:
         """Delete the campaign with all its rows, and the tokens that are limited to it."""
@@ -309,7 +312,7 @@ class Campaign:
         batch = reward.read_rewards(rewards, self._secret, partial=partial)
         work = self._same(lambda tx: reward.record_rewards(tx, batch))
         heavy = batch.size >= transaction.HEAVY
-        return Job(self._id, work, heavy=heavy, batches=batch.firsts, requests=tuple(batch.requests))
+        return Job(self._id, work, heavy=heavy, batches=batch.firsts, requests=batch.requests)
 
     def reward_total(
         self,
@@ -421,8 +424,8 @@ class Campaign:
     def configure(self, **settings: Unpack[ChangedSettings]) -> Settings:
         """Change settings while the campaign runs, and return them all; `kofn.responses.Settings` describes them.
 
-        A wider `reward_range`, `half_life` and `guarantee` keep what was learned. A new control starts a new
-        comparison.
+        A wider `reward_range`, `half_life`, `guarantee` and `constraints` keep what was learned. From the next decision
+        on, every subset obeys the new rules. A new control starts a new comparison.
         """
         self._shipped.clear()
 
@@ -432,12 +435,13 @@ class Campaign:
 
         return self._write(change)
 
-    def add_arm(self, name: str) -> None:
+    def add_arm(self, name: str, groups: Sequence[str] = ()) -> None:
         """Add an arm, or bring a retired one back. What was learned about the others is kept.
 
-        An arm that comes back is learned again.
+        It joins the rules whose names are in `groups`, such as the quota of its brand. An arm that comes back is
+        learned again, and is still in the rules that name it.
         """
-        self._write(lambda tx: learn.add_arm(tx, name))
+        self._write(lambda tx: learn.add_arm(tx, name, groups))
 
     def retire_arm(self, name: str) -> None:
         """Retire an arm: it is never shown again. What was learned about the others is kept."""
@@ -464,6 +468,8 @@ class Campaign:
             if arms is None and not tx.row.rewards:
                 raise BadInput("there is no best subset before the first reward: name the arms to ship")
             subset = tx.snapshot.best() if arms is None else tx.roster.subset_of(arms, tx.row.k)
+            names = tx.roster.names_of(subset)
+            check_obeys(tx.options.constraints, names, "this subset", "Ship other arms, or change the rule first")
             tx.changing()
             assess.ship(tx, subset, store=store)
 

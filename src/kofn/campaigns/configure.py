@@ -13,6 +13,7 @@ from kofn.campaigns.groups import restart_comparison
 from kofn.campaigns.learn import change_params, check_not_archived
 from kofn.campaigns.options import with_options
 from kofn.campaigns.rows import new_stamp
+from kofn.campaigns.rules import check_obeys, policy_rules, rules_text
 from kofn.campaigns.transaction import Transaction
 from kofn.core import BadInput
 from kofn.core.checks import check_range
@@ -33,24 +34,35 @@ def configure(tx: Transaction, given: Mapping[str, Any]) -> None:
     if options.outside == "widen" != before.outside:
         tx.snapshot.policy.with_params(reward_range=tx.snapshot.policy.reward_range)
     params = _params(tx, given)
+    if options.constraints != before.constraints:
+        params["constraints"] = policy_rules(options.constraints, tx.roster, tx.row.k)
+        if tx.row.state == "shipped":
+            shipped = tx.roster.names_of(options.shipped[-1])
+            check_obeys(options.constraints, shipped, "the subset that is shipped", "Resume first, or change the rule")
+    if params:
+        tx.snapshot.policy.with_params(**params)  # refused unless the policy can do it
     row: dict[str, Any] = {}
     if "expire_after" in given:
         row["expire_after"] = seconds(given["expire_after"])
     if "keep_decisions" in given:
         row["keep_decisions"] = decisions_to_keep(given["keep_decisions"])
     tx.changing()
+    if tx.row.clipped and before.outside == "clip" and ("reward_range" in params or options.outside != "clip"):
+        options = replace(options, clipped_to=(*before.clipped_to, (tx.row.low, tx.row.high)))
     if params:
         change_params(tx, **params)
     if (options.control, options.control_share) != (before.control, before.control_share):
         options = replace(options, control_from=tx.row.decided, seed=options.seed or new_stamp())
         restart_comparison(tx)
-    if options.stop_when != before.stop_when:
+    if (options.stop_when, options.constraints) != (before.stop_when, before.constraints):
         tx.row.look = "{}"
     tx.row.options = options.to_text()
     for name, value in row.items():
         setattr(tx.row, name, value)
     tx.row.compact_at = compact_at(tx.row)
-    if others := sorted({*own, *row}):
+    if "constraints" in params:
+        tx.note("changed", f"rules: {rules_text(options.constraints)}")
+    if others := sorted({*own, *row} - {"constraints"}):
         tx.note("configured", ", ".join(others))
 
 
@@ -66,7 +78,4 @@ def _params(tx: Transaction, given: Mapping[str, Any]) -> dict[str, Any]:
                 "have been recorded"
             )
     now = {**policy.params, "reward_range": policy.reward_range}
-    params = {name: value for name, value in params.items() if now.get(name) != value}
-    if params:
-        policy.with_params(**params)
-    return params
+    return {name: value for name, value in params.items() if now.get(name) != value}

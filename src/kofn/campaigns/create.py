@@ -49,6 +49,7 @@ def policy_for(
     seed: Seed,
     reward_range: tuple[float, float],
     direction: str,
+    constraints: list[dict[str, Any]] | None = None,
 ) -> Policy:
     """Make the policy of a new campaign; one that needs more than a reward per play is refused."""
     if needs := policy_named(name).needs:
@@ -59,21 +60,22 @@ def policy_for(
     if params is not None and not isinstance(params, Mapping):
         raise BadInput(f"params must be a dict of the policy's own parameters; got {params!r}")
     own = dict(params or {})
-    if taken := own.keys() & {"n_arms", "k", "seed", "reward_range", "direction", "name"}:
+    if taken := own.keys() & {"n_arms", "k", "seed", "reward_range", "direction", "constraints", "name"}:
         raise BadInput(
             f"params must be the policy's own parameters: pass {', '.join(sorted(taken))} to create() itself"
         )
     own |= {"reward_range": reward_range, "direction": direction}
+    own |= {} if constraints is None else {"constraints": constraints}
     return make_policy(name, n_arms, k, seed=seed, **own)
 
 
-def options_for(names: list[str], k: int, seed: Seed, given: Mapping[str, Any]) -> Options:
+def options_for(roster: Roster, k: int, seed: Seed, given: Mapping[str, Any]) -> Options:
     """Return the options of a new campaign, checked. The same seed chooses the control for the same decisions."""
     if unknown := sorted(given.keys() - CampaignOptions.__annotations__.keys()):
         known = ", ".join(CampaignOptions.__annotations__)
         raise BadInput(f"there is no option {', '.join(unknown)}; the options are {known}")
     coin = secrets.randbits(62) if seed is None else seed_number(seed) % 2**62
-    return with_options(Options(seed=coin), Roster(0, names, list(range(len(names)))), k, given)
+    return with_options(Options(seed=coin), roster, k, given)
 
 
 def new_row(
@@ -119,11 +121,10 @@ def check_free(connection: Connection, name: str) -> None:
         raise CampaignExists(f"a campaign named {name!r} already exists: open it, or choose another name")
 
 
-def insert(tx: Transaction, names: list[str], policy: Policy) -> None:
+def insert(tx: Transaction, roster: Roster, policy: Policy) -> None:
     """Write all rows of a new campaign."""
     check_free(tx.connection, tx.row.name)
     insert_row(tx.connection, tx.row)
-    active = list(range(len(names)))
-    lists = {"names": json.dumps(names), "active": json.dumps(active), "origin": record_text(policy), "changes": "[]"}
-    tx.execute(ROSTERS.insert(), lists | {"campaign": tx.id})
-    write_snapshot(tx, PolicySnapshot(0, Roster(0, names, active), policy, np.zeros(len(names), np.int64)))
+    arms = {"names": json.dumps(roster.names), "active": json.dumps(roster.active)}
+    tx.execute(ROSTERS.insert(), {**arms, "origin": record_text(policy), "changes": "[]", "campaign": tx.id})
+    write_snapshot(tx, PolicySnapshot(0, roster, policy, np.zeros(len(roster.names), np.int64)))

@@ -39,9 +39,9 @@ SHIPPED_FOR = 1.0
 """Seconds for which a process goes on without asking the store after a subset was shipped with `store=False`."""
 
 _HINT = {
-    "paused": "call resume() to decide again",
-    "stopped": "best() returns the subset that it found",
-    "archived": "best() returns the subset that it found",
+    "paused": "resume it to decide again",
+    "stopped": "it makes no more decisions, and still reports the best subset that it found",
+    "archived": "it makes no more decisions, and still reports the best subset that it found",
 }
 
 
@@ -69,7 +69,8 @@ def decide(tx: Transaction, count: int, key: str | None = None, metadata: str | 
     """Hand out `count` decisions and store them as batches.
 
     A call with a known key gets its decisions again. If they have all their rewards and keys are sticky, it gets new
-    decisions with the same arms. A key does not keep arms that were retired, or others than those that are shipped.
+    decisions with the same arms. A key does not keep arms that were retired, a subset that the rules now forbid, or
+    others than those that are shipped.
     """
     row = tx.row
     if row.state not in SERVING:
@@ -135,9 +136,17 @@ def _is_over(tx: Transaction, made: Sequence[Batch]) -> bool:
     subsets = {batch.subset for batch in made}
     if tx.row.state == "shipped":
         return subsets != {subset_text(tx.options.shipped[-1])}
-    if any(tx.roster.to_indices(subset_from(subset)) is None for subset in subsets):
+    if not all(_may_be_shown(tx, subset) for subset in subsets):
         return True
     return tx.options.sticky is not None and not any(batch.open for batch in made)
+
+
+def _may_be_shown(tx: Transaction, text: str) -> bool:
+    """Return whether a subset has active arms only, and obeys the rules."""
+    subset, rules = subset_from(text), tx.options.constraints
+    if tx.roster.to_indices(subset) is None:
+        return False
+    return rules is None or not rules.broken(tx.roster.names_of(subset))
 
 
 def _shares(tx: Transaction, count: int, key: str | None, made: Sequence[Batch]) -> list[Share]:
@@ -162,11 +171,11 @@ def _shares(tx: Transaction, count: int, key: str | None, made: Sequence[Batch])
 def _sticky_shares(tx: Transaction, count: int, made: Sequence[Batch]) -> list[Share]:
     """Return plays of the arms that this key had before.
 
-    None if that was too long ago, an arm is retired, or the control has changed since.
+    None if that was too long ago, an arm is retired, the rules forbid them, or the control has changed since.
     """
     sticky, last = tx.options.sticky, made[-1]
-    known = tx.roster.to_indices(subset_from(last.subset)) is not None
-    if sticky is None or not known or tx.now - last.at > sticky or last.first < tx.options.control_from:
+    old = sticky is None or tx.now - last.at > sticky or last.first < tx.options.control_from
+    if old or not _may_be_shown(tx, last.subset):
         return []
     return [Share(FILLER, last.subset, count, last.group, last.propensity)]
 
@@ -232,7 +241,7 @@ def _decisions(tx: Transaction, batches: Sequence[Batch]) -> list[Decision]:
     If some are of the control, the order is random: whoever plays a part of them must not choose between the groups.
     """
     decisions = list(_in_turn(tx, batches))
-    if not any(batch.group == CONTROL for batch in batches) or len(batches) == 1:
+    if len(batches) == 1 or not any(batch.group == CONTROL for batch in batches):
         return decisions
     order = np.random.default_rng([tx.options.seed, 2, batches[0].first]).permutation(len(decisions))
     return [decisions[index] for index in order]

@@ -48,14 +48,21 @@ class Promise(Protocol):
         """Deliver an error."""
 
 
+NOWHERE: Promise = Future[Any]()
+"""The promise of an operation that has not been queued."""
+
+
 @dataclass(eq=False)
 class Job:
-    """An operation on a campaign, and what becomes of it. A heavy one is executed alone."""
+    """An operation on a campaign, and what becomes of it. A heavy one is executed alone.
+
+    `GroupCommit.run` sets `done`; `submit` delivers to the one that it was given.
+    """
 
     campaign: int
     work: Callable[[Any], Any]
     heavy: bool = False
-    done: Promise = field(default_factory=Future)
+    done: Promise = NOWHERE
     batches: Collection[int] = ()  # numbers of the batches that it reads, so that a group reads them together
     requests: Collection[int] = ()  # likewise the keys of requests
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from kofn.campaigns.rows import subset_key, subset_text
 from kofn.campaigns.transaction import Transaction
+from kofn.constraints.allowed import Allowed
 from kofn.core import Subset
 from kofn.responses import Group
 
@@ -54,8 +55,11 @@ def control_shares(tx: Transaction, count: int) -> list[Share]:
     options, roster, k = tx.options, tx.roster, tx.row.k
     if isinstance(options.control, tuple):
         return [Share(FILLER, subset_text(options.control), count, CONTROL, _mixed(tx, options.control))]
-    rng = _rng(tx, 1, tx.row.decided)
-    drawn = Counter(_random_subset(rng, len(roster.active), k) for _ in range(count))
+    rng, allowed = _rng(tx, 1, tx.row.decided), _allowed(tx)
+    if allowed is None:
+        drawn = Counter(_random_subset(rng, len(roster.active), k) for _ in range(count))
+    else:
+        drawn = Counter(tuple(subset) for subset in allowed.random(count, rng).tolist())
     numbered = ((roster.to_numbers(subset), n) for subset, n in drawn.items())
     return [Share(FILLER, subset_text(subset), n, CONTROL, _mixed(tx, subset)) for subset, n in numbered]
 
@@ -70,26 +74,38 @@ def shipment_of(subset: Subset) -> int:
     return subset_key(subset_text(subset)) % 2**32
 
 
-def planned_propensity(tx: Transaction, subset: str, times: int) -> float:
-    """Return the probability of a subset with `times` plays in the plan: its share of the plan, and the control's."""
+def planned_propensity(tx: Transaction, subset: str, times: int) -> float | None:
+    """Return the probability of a subset with `times` plays in the plan: its share of the plan, and the control's.
+
+    None if the control draws random subsets under rules, and their number is not known.
+    """
     share = times / tx.row.plan_total
     options = tx.options
     if options.control is None:
         return share
-    return (1 - options.control_share) * share + options.control_share * _by_control(tx, subset)
+    by_control = _by_control(tx, subset)
+    return None if by_control is None else (1 - options.control_share) * share + options.control_share * by_control
 
 
-def _mixed(tx: Transaction, subset: Subset) -> float:
+def _mixed(tx: Transaction, subset: Subset) -> float | None:
     text = subset_text(subset)
     return planned_propensity(tx, text, tx.plan.times_of(tx, text))
 
 
-def _by_control(tx: Transaction, subset: str) -> float:
-    """Return the probability with which the control chooses a subset."""
+def _by_control(tx: Transaction, subset: str) -> float | None:
+    """Return the probability with which the control chooses a subset; None if it is not known."""
     control = tx.options.control
     if isinstance(control, tuple):
         return float(subset_text(control) == subset)
-    return 1 / math.comb(tx.row.n_arms, tx.row.k)
+    allowed = _allowed(tx)
+    number = math.comb(tx.row.n_arms, tx.row.k) if allowed is None else allowed.number
+    return None if number is None else 1 / number
+
+
+def _allowed(tx: Transaction) -> Allowed | None:
+    """Return the subsets that the rules allow, by the policy's numbers of arms; None without rules."""
+    policy = tx.snapshot.policy
+    return None if policy.constraints is None else policy.constraints.allowed(policy.n_arms, policy.k)
 
 
 def restart_comparison(tx: Transaction) -> None:

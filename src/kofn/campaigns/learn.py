@@ -7,31 +7,48 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import select
+from sqlalchemy import bindparam, select
 
 from kofn.campaigns.names import arm_name
 from kofn.campaigns.plan_rows import UNLEARNED, PlanRow, observed_rows, replace_plan
 from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, new_stamp, record_text, subset_from, subset_text
+from kofn.campaigns.rules import joined, policy_rules
 from kofn.campaigns.schema import ESTIMATES, ROSTERS, STATES
-from kofn.campaigns.statements import chunks
+from kofn.campaigns.statements import Statement, chunks
 from kofn.campaigns.transaction import Transaction
 from kofn.core import BadInput, Insight, NotRunning, Policy, Tally
 from kofn.core.checks import shown
 from kofn.core.open_plan import MOST_UNPLANNED
 
+ESTIMATE_GROWTH, ESTIMATE_AGE = 1.2, 60.0
+"""An estimate is written if there are this many times the rewards of the last one, or after this many seconds. Lower:
+the history is denser, and learning takes longer: an estimate costs about half as much as an update of the policy."""
+
 MAX_ESTIMATES = 1000
-"""Estimates that are kept. A million plays make about 135."""
+"""Estimates that are kept. A million plays in one minute make about 60."""
 
 MAX_EFFECTS = 200
 """Arms up to which estimates have the effect of each arm."""
 
 MAX_NAMES = 10
 """Names of the best arms in the message of an event; more arms are counted only."""
+
+
+_LAST_ESTIMATE = Statement(
+    select(ESTIMATES.c.step, ESTIMATES.c.at, ESTIMATES.c.rewards)
+    .where(ESTIMATES.c.campaign == bindparam("c"))
+    .order_by(ESTIMATES.c.step.desc())
+    .limit(1)
+)
+_INSERT_ESTIMATE = Statement(ESTIMATES.insert())
+_DELETE_STATE = Statement(STATES.delete().where(STATES.c.campaign == bindparam("c")))
+_INSERT_STATE = Statement(STATES.insert())
 
 
 def learn_if_due(tx: Transaction) -> None:
@@ -62,23 +79,32 @@ def listed_names(names: Sequence[str]) -> str:
 
 
 def write_estimate(tx: Transaction) -> None:
-    """Keep what the policy estimates now, for the history; every other one of the older half if there are too many."""
-    known, snapshot, row = insight_of(tx.snapshot), tx.snapshot, tx.row
+    """Keep what the policy estimates now, for the history, unless little has changed since the last estimate."""
+    for step, at, rewards in tx.driver.rows(_LAST_ESTIMATE, {"c": tx.id}):
+        if tx.row.rewards < ESTIMATE_GROWTH * rewards and tx.now < at + ESTIMATE_AGE:
+            return
+        if step // 100 < tx.row.step // 100:
+            _thin_estimates(tx)
+    if (estimate := estimate_of(tx)) is not None:
+        tx.driver.run(_INSERT_ESTIMATE, {"campaign": tx.id, "step": tx.row.step, **estimate})
+
+
+def estimate_of(tx: Transaction) -> dict[str, Any] | None:
+    """Return what the policy estimates now, as the table of estimates has it; None if it estimates no loss."""
+    known, snapshot = insight_of(tx.snapshot), tx.snapshot
     if known is None or known.expected_loss is None:
-        return
+        return None
     effects = ""
     if len(snapshot.roster.active) <= MAX_EFFECTS:
         pairs = zip(snapshot.roster.active, known.effects.tolist(), strict=True)
         effects = json.dumps({arm: float(f"{effect:.4g}") for arm, effect in pairs}, separators=(",", ":"))
     numbers = {"value": known.value, "low": known.low, "high": known.high, "loss": known.expected_loss}
-    best = subset_text(snapshot.best())
-    at = {"campaign": tx.id, "step": row.step, "at": tx.now, "rewards": row.rewards}
-    tx.execute(ESTIMATES.insert(), {**at, **numbers, "best": best, "effects": effects})
-    if row.step % 100 == 0:
-        _thin_estimates(tx)
+    at = {"at": tx.now, "rewards": tx.row.rewards}
+    return at | numbers | {"best": subset_text(snapshot.best()), "effects": effects}
 
 
 def _thin_estimates(tx: Transaction) -> None:
+    """Delete every other one of the older half of the estimates while there are too many."""
     ours = ESTIMATES.c.campaign == tx.id
     steps = list(tx.execute(select(ESTIMATES.c.step).where(ours).order_by(ESTIMATES.c.step)).scalars())
     kept = steps
@@ -132,11 +158,12 @@ def plays_per_arm(snapshot: PolicySnapshot, rows: Sequence[PlanRow]) -> NDArray[
 
 def write_snapshot(tx: Transaction, snapshot: PolicySnapshot) -> None:
     """Replace the policy's record and its plan."""
-    tx.execute(STATES.delete().where(STATES.c.campaign == tx.id))
     state = {"record": record_text(snapshot.policy), "played": json.dumps(snapshot.played.tolist())}
-    tx.execute(STATES.insert(), state | {"campaign": tx.id})
     subsets = ((subset_text(snapshot.roster.to_numbers(subset)), times) for subset, times in snapshot.policy.plan())
-    replace_plan(tx, (PlanRow(number, subset, times) for number, (subset, times) in enumerate(subsets)))
+    with tx.driver.pipeline():
+        tx.driver.run(_DELETE_STATE, {"c": tx.id})
+        tx.driver.run(_INSERT_STATE, state | {"campaign": tx.id})
+        replace_plan(tx, (PlanRow(number, subset, times) for number, (subset, times) in enumerate(subsets)))
     begin_plan(tx.row, snapshot)
     tx.snapshot = snapshot
 
@@ -159,15 +186,20 @@ def check_not_archived(tx: Transaction) -> None:
         raise NotRunning(f"the campaign {tx.row.name!r} is archived: it cannot be changed")
 
 
-def add_arm(tx: Transaction, name: str) -> None:
-    """Add an arm, or bring a retired one back as a new arm. The policy keeps what it has learned about the others."""
+def add_arm(tx: Transaction, name: str, groups: Sequence[str] = ()) -> None:
+    """Add an arm, or bring a retired one back as a new arm. The policy keeps what it has learned about the others.
+
+    It joins the rules whose names are in `groups`.
+    """
     check_not_archived(tx)
     roster = tx.roster
     if arm_name(name) in roster.number_of:
         raise BadInput(f"the campaign already has an arm {name!r}: choose another name")
     number = len(roster.names)
     changed = Roster(roster.version + 1, [*roster.names, name], [*roster.active, number])
+    rules = joined(tx.options.constraints, name, groups)
     tx.changing()
+    tx.row.options = replace(tx.options, constraints=rules).to_text()
     _change_arms(tx, changed, list(range(len(roster.active))), {"added": number})
     tx.note("arm back" if name in roster.names else "arm added", name)
 
@@ -195,17 +227,25 @@ def retire_arm(tx: Transaction, name: str) -> None:
     tx.note("arm retired", name)
 
 
-def _change_arms(tx: Transaction, roster: Roster, keep: list[int], change: dict[str, int]) -> None:
+def _change_arms(tx: Transaction, roster: Roster, keep: list[int], change: dict[str, Any]) -> None:
     """Let the policy learn and change its arms."""
-    added = int("added" in change)
-    _change_policy(tx, roster, change, lambda policy: policy.with_arms(keep, added))
+    rules = policy_rules(tx.options.constraints, roster, tx.row.k)
+    logged = change if rules is None else {**change, "constraints": rules}
+    _change_policy(tx, roster, logged, lambda policy: with_arms(policy, keep, logged))
+
+
+def with_arms(policy: Policy, keep: list[int], change: Mapping[str, Any]) -> Policy:
+    """Return the policy after a logged change of its arms: one is added, or others than `keep` leave."""
+    rules = {"constraints": change["constraints"]} if "constraints" in change else {}
+    return policy.with_arms(keep, int("added" in change), **rules)
 
 
 def change_params(tx: Transaction, **changes: Any) -> None:
     """Let the policy learn and change its parameters, such as its reward range."""
     _change_policy(tx, tx.roster, {"params": changes}, lambda policy: policy.with_params(**changes))
     tx.row.low, tx.row.high = tx.snapshot.policy.reward_range
-    tx.note("changed", ", ".join(f"{name} is {value}" for name, value in changes.items()))
+    if own := [f"{name} is {value}" for name, value in changes.items() if name != "constraints"]:
+        tx.note("changed", ", ".join(own))
 
 
 def _change_policy(

@@ -22,7 +22,6 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
-    inspect,
     text,
 )
 
@@ -260,7 +259,7 @@ MIGRATIONS: list[Callable[[Connection], None]] = [
 
 def version_of(connection: Connection) -> int:
     """Return the version of a store; 0 if it has no tables of kofn."""
-    if not inspect(connection).has_table("kofn_version"):
+    if not connection.dialect.has_table(connection, "kofn_version"):
         return 0
     return connection.execute(text("SELECT version FROM kofn_version")).scalar() or 0
 

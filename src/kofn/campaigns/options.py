@@ -10,6 +10,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, get_args
 
 from kofn.campaign_settings import Outside
+from kofn.campaigns.rules import check_obeys, named_rules
+from kofn.constraints import Constraints
 from kofn.core import BadInput, Subset
 from kofn.core.checks import shown
 from kofn.evidence import Stop
@@ -23,6 +25,13 @@ UNIFORM = "uniform"
 
 MAX_UNIT = 20
 """Longest name of the reward's unit, in characters."""
+
+
+_HIDDEN = (
+    *("control_from", "seed", "shipped", "store_shipped"),
+    *("clipped_to", "unstored_after", "alarms", "alarms_noted"),
+)
+"""Options that users do not see among the settings."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +48,18 @@ class Options:
     ship_when_ready: bool = False
     breaker: bool = False
     unit: str = ""
+    constraints: Constraints | None = None  # rules by names of arms
     store_shipped: bool = True  # whether decisions of a shipped subset are stored when they are made
     shipped: tuple[Subset, ...] = ()  # the subsets that were shipped; the last one is served
+    clipped_to: tuple[tuple[float, float], ...] = ()  # earlier ranges to which rewards were clipped
     unstored_after: float = 0.0  # rewards of earlier decisions that were not stored may have been counted
     alarms: tuple[str, ...] = ()  # alarms that have an event "alarm" and none that they are over (`alarms.note`)
+    alarms_noted: tuple[tuple[str, float], ...] = ()  # alarms with recent events, and the time of the latest one
 
     def to_text(self) -> str:
         """Return the options as JSON, without those that have their default."""
         given = {each.name: getattr(self, each.name) for each in fields(self)}
+        given["constraints"] = None if self.constraints is None else self.constraints.to_list()
         return json.dumps({name: value for name, value in given.items() if value != getattr(Options, name)})
 
     @property
@@ -57,10 +70,11 @@ class Options:
     def settings(self, names: Roster, more: Mapping[str, Any]) -> Settings:
         """Return the options as users see them, together with settings that are stored elsewhere."""
         own = asdict(self)
-        for hidden in ("control_from", "seed", "shipped", "store_shipped", "unstored_after", "alarms"):
+        for hidden in _HIDDEN:
             del own[hidden]
         if isinstance(self.control, tuple):
             own["control"] = names.names_of(self.control)
+        own["constraints"] = [] if self.constraints is None else self.constraints.to_list()
         return Settings(**own, **more)
 
 
@@ -70,8 +84,11 @@ def options_from(text: str) -> Options:
     given = json.loads(text)
     if isinstance(given.get("control"), list):
         given["control"] = tuple(given["control"])
-    if "shipped" in given:
-        given["shipped"] = tuple(map(tuple, given["shipped"]))
+    for name in ("shipped", "clipped_to", "alarms_noted"):
+        if name in given:
+            given[name] = tuple(map(tuple, given[name]))
+    if given.get("constraints") is not None:
+        given["constraints"] = Constraints.of(given["constraints"])
     if "alarms" in given:
         given["alarms"] = tuple(given["alarms"])
     return Options(**given)
@@ -96,7 +113,11 @@ def with_options(options: Options, roster: Roster, k: int, given: Mapping[str, A
     unit = values.get("unit", "")
     if not (isinstance(unit, str) and len(unit) <= MAX_UNIT and (unit.isprintable() or not unit)):
         raise BadInput(f"unit must be text of at most {MAX_UNIT} characters; got {shown(unit)}")
+    if "constraints" in values:
+        values["constraints"] = named_rules(values["constraints"], roster)
     new = replace(options, **values)
+    if isinstance(new.control, tuple):
+        check_obeys(new.constraints, roster.names_of(new.control), "the control", "Change the control or the rule")
     if new.ship_when_ready and new.stop_when is None:
         raise BadInput("ship_when_ready needs a stop rule: give stop_when, such as 'loss<0.01'")
     if new.breaker and not isinstance(new.control, tuple):
@@ -131,6 +152,6 @@ def _stop(stop: Any) -> str | None:
     if stop is None:
         return None
     if not isinstance(stop, str):
-        raise BadInput(f"stop_when must be text such as 'loss<0.01'; got {shown(stop)}")
+        raise BadInput(f"the stop rule (stop_when) must be text such as 'loss<0.01'; got {shown(stop)}")
     Stop.parse(stop)
     return stop

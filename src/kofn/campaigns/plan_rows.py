@@ -90,14 +90,16 @@ class PlanRow:
 
 def observed_rows(tx: Transaction) -> list[PlanRow]:
     """Return the rows with observed plays, planned ones first."""
+    known = tx.plan.observed()
+    if known is not None:
+        return known
     tx.flush()
     return [PlanRow(*row) for row in tx.driver.rows(_OBSERVED, {"c": tx.id})]
 
 
 def replace_plan(tx: Transaction, rows: Iterable[PlanRow]) -> None:
-    """Delete the plan and insert another one."""
+    """Delete the plan, also what is not yet written of it, and insert another one."""
     rows = list(rows)
-    tx.flush()
     tx.driver.run(_DELETE, {"c": tx.id})
     tx.driver.run_many(_INSERT, [row.values(tx.id) for row in rows])
     tx.plan = PlanRows(rows)
@@ -135,6 +137,10 @@ class PlanRows:
         if not self._all and tx.row.plan_rows + tx.row.unplanned <= SMALL_PLAN:
             self._know_all(PlanRow(*row) for row in tx.driver.rows(_ALL, {"c": tx.id}))
         return self._all
+
+    def observed(self) -> list[PlanRow] | None:
+        """Return the rows with observed plays in order; None unless all rows are known."""
+        return [row for _, row in sorted(self._by_number.items()) if row.count] if self._all else None
 
     def load(self, tx: Transaction, numbers: Iterable[int]) -> None:
         """Read rows by number."""

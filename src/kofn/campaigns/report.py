@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from sqlalchemy import select
 
@@ -11,10 +12,10 @@ from kofn.campaigns import transaction
 from kofn.campaigns.alarms import Arrivals, arrivals_of, raised
 from kofn.campaigns.assess import lift_of, look_of, ratio_of
 from kofn.campaigns.groups import GROUPS
-from kofn.campaigns.learn import insight_of, plays_per_arm
+from kofn.campaigns.learn import estimate_of, insight_of, plays_per_arm
 from kofn.campaigns.names import write_id
 from kofn.campaigns.plan_rows import observed_rows
-from kofn.campaigns.rows import subset_from
+from kofn.campaigns.rows import Roster, subset_from
 from kofn.campaigns.schema import BATCHES, ESTIMATES, EVENTS, PLANS, REWARDS
 from kofn.campaigns.transaction import Transaction, merge_slots
 from kofn.core import Insight, whole
@@ -97,22 +98,26 @@ def _plays_per_month(created: float, arrivals: Arrivals) -> float | None:
 
 
 def estimates(tx: Transaction) -> list[Estimate]:
-    """Return what the policy estimated after its updates, oldest first."""
-    names = tx.roster.names
-    rows = tx.execute(select(ESTIMATES).where(ESTIMATES.c.campaign == tx.id).order_by(ESTIMATES.c.step))
-    return [
-        Estimate(
-            moment(row.at),
-            row.rewards,
-            row.value,
-            row.low,
-            row.high,
-            row.loss,
-            tx.roster.names_of(subset_from(row.best)),
-            {names[int(arm)]: effect for arm, effect in json.loads(row.effects or "{}").items()},
-        )
-        for row in rows
-    ]
+    """Return what the policy estimated after its updates, oldest first, and what it estimates now."""
+    chosen = select(ESTIMATES).where(ESTIMATES.c.campaign == tx.id).order_by(ESTIMATES.c.step)
+    rows: list[Mapping[str, Any]] = [row._mapping for row in tx.execute(chosen)]
+    if rows and rows[-1]["step"] < tx.row.step and (now := estimate_of(tx)) is not None:
+        rows.append(now)
+    return [_estimate(tx.roster, row) for row in rows]
+
+
+def _estimate(roster: Roster, row: Mapping[str, Any]) -> Estimate:
+    effects = json.loads(row["effects"] or "{}")
+    return Estimate(
+        moment(row["at"]),
+        row["rewards"],
+        row["value"],
+        row["low"],
+        row["high"],
+        row["loss"],
+        roster.names_of(subset_from(row["best"])),
+        {roster.names[int(arm)]: effect for arm, effect in effects.items()},
+    )
 
 
 def _arms(tx: Transaction, known: Insight | None, best: set[int]) -> Iterable[ArmInsight]:

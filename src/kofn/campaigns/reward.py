@@ -6,8 +6,7 @@ Rewards arrive one per decision, in batches, or as totals: the sum of several pl
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -64,26 +63,24 @@ class RewardBatch:
     partial: bool = False
     given: dict[Place, tuple[str, float]] = field(default_factory=dict)
     refused: list[RefusedReward] = field(default_factory=list)
+    firsts: set[int] = field(default_factory=set)  # numbers of the batches of decisions
+    requests: set[int] = field(default_factory=set)  # hashes of decisions that were not stored when they were made
 
-    @contextmanager
-    def refusing(self, id: object) -> Iterator[None]:
-        """Refuse one reward if this block raises an error; without `partial`, the error is raised."""
-        try:
-            yield
-        except KofnError as why:
-            if not self.partial or isinstance(why, StoreError):
-                raise
-            self.refused.append(RefusedReward(str(id)[:MAX_LENGTH], str(why)))
+    def refuse(self, id: object, why: KofnError) -> None:
+        """Refuse one reward for this reason; without `partial`, raise the error."""
+        if not self.partial or isinstance(why, StoreError):
+            raise why
+        self.refused.append(RefusedReward(str(id)[:MAX_LENGTH], str(why)))
 
-    @property
-    def firsts(self) -> set[int]:
-        """The numbers of the batches of decisions."""
-        return {place.first for place in self.given if isinstance(place, DecisionPlace)}
-
-    @property
-    def requests(self) -> set[int]:
-        """The hashes under which decisions are found that were not stored when they were made."""
-        return {request_of_unstored(place) for place in self.given if isinstance(place, UnstoredPlace)}
+    def add(self, id: str, value: float, place: Place) -> None:
+        """Add a reward; another one of the same decision is refused."""
+        first = self.given.setdefault(place, (id, value))[1]
+        if first != value:
+            raise Conflict(f"the batch has two rewards for the decision {id}: {first:g} and {value:g}")
+        if isinstance(place, DecisionPlace):
+            self.firsts.add(place.first)
+        else:
+            self.requests.add(request_of_unstored(place))
 
     @property
     def size(self) -> int:
@@ -97,13 +94,13 @@ def read_rewards(rewards: Rewards, secret: bytes, *, partial: bool = False) -> R
     batch = RewardBatch(partial)
     try:
         for id, reward in pairs:
-            with batch.refusing(id):
+            try:
                 value, place = reward_number(reward), read_id(secret, id)
                 if math.isnan(value):
                     raise BadReward("a reward must be one number; got nan")
-                if batch.given.setdefault(place, (id, value))[1] != value:
-                    first = batch.given[place][1]
-                    raise Conflict(f"the batch has two rewards for the decision {id}: {first:g} and {value:g}")
+                batch.add(id, value, place)
+            except KofnError as why:
+                batch.refuse(id, why)
     except (TypeError, ValueError) as why:
         if isinstance(why, BadInput):
             raise
@@ -133,7 +130,8 @@ def record_rewards(tx: Transaction, rewards: RewardBatch) -> Rewarded:
     new, forgotten = _new_rewards(tx, batches, rewards, refused)
     if new:
         tx.changing()
-        _widen(tx, [each.value for each in new])
+        if tx.options.outside == "widen":
+            _widen(tx, [each.value for each in new])
         _record(tx, batches, new)
         _after(tx)
     repeated = rewards.size - len(new) - forgotten - len(refused.refused)
@@ -162,18 +160,22 @@ def _new_rewards(
     known = tx.batches.rewards_of(tx, batches.values())
     new, forgotten = [], 0
     for place, (id, given) in rewards.given.items():
-        with refused.refusing(id):
-            value = _taken(tx, id, given)
+        try:
             if isinstance(place, UnstoredPlace):
                 before, is_forgotten = _unstored_reward(tx, id, place)
             else:
                 before, is_forgotten = _stored_reward(tx, id, place, batches, known)
+            if before is not None and _was_clipped(tx, given, before):
+                continue
+            value = _taken(tx, id, given)
             if is_forgotten:
                 forgotten += 1
             elif before is None:
-                new.append(_New(place, value, tx.options.outside == "clip" and value != given))
+                new.append(_New(place, value, value != given and tx.options.outside == "clip"))
             elif before != value:
                 raise Conflict(f"the decision {id} already has the reward {before:g}; got {value:g}")
+        except KofnError as why:
+            refused.refuse(id, why)
     return new, forgotten
 
 
@@ -220,6 +222,11 @@ def _taken(tx: Transaction, id: str, reward: float) -> float:
     return min(max(reward, low), high)
 
 
+def _was_clipped(tx: Transaction, given: float, recorded: float) -> bool:
+    """Return whether the recorded reward is this one, clipped to a range that the campaign had before."""
+    return any(min(max(given, low), high) == recorded for low, high in tx.options.clipped_to)
+
+
 def _check_widening(tx: Transaction, reward: float) -> None:
     """Raise BadReward for a reward that is too far outside the range: it is more likely wrong than rare."""
     low, high = tx.row.low, tx.row.high
@@ -246,13 +253,13 @@ def _widen(tx: Transaction, rewards: Sequence[float]) -> None:
 def _record(tx: Transaction, batches: dict[int, Batch], new: Sequence[_New]) -> None:
     """Write the rewards, and update the batches, the plan and the campaign."""
     row, plan = tx.row, tx.plan
-    places = [(_stored_place(tx, batches, each.place), each.value) for each in new]
+    places = [(_stored_place(tx, batches, each.place), each) for each in new]
     current = {first for first, batch in batches.items() if batch.step == row.step and batch.row >= 0}
     plan.load(tx, {batches[first].row for first in current})
     plan.load_subsets(tx, (batch.subset for first, batch in batches.items() if first not in current))
     total = waited = 0.0
-    for place, value in places:
-        batch = batches[place.first]
+    for place, each in places:
+        batch, value = batches[place.first], each.value
         planned = batch.row if place.first in current else None
         if planned is not None and batch.due is not None:
             plan.landed(tx, planned)
@@ -266,11 +273,11 @@ def _record(tx: Transaction, batches: dict[int, Batch], new: Sequence[_New]) -> 
         waited += max(0.0, tx.now - batch.at)
         tx.batches.reward(tx, batch, place.place, value, counted)
         total += value
+        row.clipped += each.clipped
     row.rewarded += len(new)
     row.kept += len(new)
     row.total += total
     row.waited += waited
-    row.clipped += sum(each.clipped for each in new)
     tx.count(rewarded=len(new), total=total, waited=waited)
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sqlalchemy import Connection, bindparam, select
 
 from kofn.campaigns.migrations import check_version
+from kofn.campaigns.options import options_from
 from kofn.campaigns.schema import CAMPAIGNS, VERSION
 from kofn.campaigns.statements import Driver, Statement
 from kofn.core import BadInput, Direction, Insight, NoSuchCampaign, Policy, Subset
@@ -109,6 +110,7 @@ class CampaignRow:
 
     def summary(self) -> Summary:
         """Return the campaign at a glance."""
+        options = options_from(self.options)
         return Summary(
             name=self.name,
             state=cast(State, self.state),
@@ -125,6 +127,8 @@ class CampaignRow:
             created=moment(self.created),
             changed=moment(self.changed),
             version=self.version,
+            unit=options.unit,
+            alarms=len(options.alarms) if self.state in SERVING else 0,
         )
 
     def sums(self, group: str) -> Sums:
@@ -136,6 +140,7 @@ _NAMES = [each.name for each in fields(CampaignRow)]
 _VERSION = select(VERSION.c.version).limit(1).scalar_subquery()
 _READ = select(*(CAMPAIGNS.c[name] for name in _NAMES), _VERSION).where(CAMPAIGNS.c.id == bindparam("campaign"))
 _LOCK = Statement(_READ.with_for_update(of=CAMPAIGNS))
+_BY_NAME = Statement(select(*(CAMPAIGNS.c[name] for name in _NAMES)).where(CAMPAIGNS.c.name == bindparam("called")))
 _PLAIN_READ = Statement(_READ)
 _CONSTANT = ("id", "name", "policy", "direction", "secret", "created", "made_by")
 _OF_WEBHOOK = ("notified",)  # the webhook writes it, at any time: other processes may hold an older row
@@ -171,6 +176,12 @@ def ask_row(driver: Driver, campaign: int, *, lock: bool = False) -> Callable[[C
 def read_row(driver: Driver, campaign: int, *, lock: bool = False) -> CampaignRow:
     """Return the campaign's row; with `lock`, no other transaction can write to it until this one ends."""
     return ask_row(driver, campaign, lock=lock)(None)
+
+
+def find_row(driver: Driver, name: str) -> CampaignRow | None:
+    """Return the row of the campaign of that name, if there is one."""
+    found = driver.rows(_BY_NAME, {"called": name})
+    return CampaignRow(*found[0]) if found else None
 
 
 def update_row(driver: Driver, row: CampaignRow, now: float) -> None:

@@ -59,6 +59,8 @@ _FIND_SLOT = Statement(
     select(BUCKETS.c.slot).where(BUCKETS.c.campaign == bindparam("c"), BUCKETS.c.slot == bindparam("s"))
 )
 _INSERT_SLOT = Statement(BUCKETS.insert())
+_ROSTER = Statement(select(ROSTERS.c.names, ROSTERS.c.active).where(ROSTERS.c.campaign == bindparam("c")))
+_STATE = Statement(select(STATES.c.record, STATES.c.played).where(STATES.c.campaign == bindparam("c")))
 _INSERT_EVENT = Statement(EVENTS.insert())
 
 Slot = tuple[int, int, float, float]
@@ -119,9 +121,8 @@ class Transaction:
         if self._roster is None:
             self._recall()
         if self._roster is None:
-            chosen = select(ROSTERS.c.names, ROSTERS.c.active).where(ROSTERS.c.campaign == self.id)
-            found = self.execute(chosen).one()
-            self._roster = Roster(self.row.roster_version, json.loads(found.names), json.loads(found.active))
+            ((names, active),) = self.driver.rows(_ROSTER, {"c": self.id})
+            self._roster = Roster(self.row.roster_version, json.loads(names), json.loads(active))
             self._remember_reading()
         return self._roster
 
@@ -131,9 +132,9 @@ class Transaction:
         if self._snapshot is None:
             self._recall()
         if self._snapshot is None:
-            found = self.execute(select(STATES).where(STATES.c.campaign == self.id)).one()
-            played = np.array(json.loads(found.played), np.int64)
-            self._snapshot = PolicySnapshot(self.row.step, self.roster, restore(json.loads(found.record)), played)
+            ((record, counts),) = self.driver.rows(_STATE, {"c": self.id})
+            played = np.array(json.loads(counts), np.int64)
+            self._snapshot = PolicySnapshot(self.row.step, self.roster, restore(json.loads(record)), played)
             self._remember_reading()
         return self._snapshot
 

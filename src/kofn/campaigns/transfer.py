@@ -9,6 +9,7 @@ import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields
+from itertools import chain
 from typing import Any, get_args
 
 import numpy as np
@@ -33,6 +34,7 @@ from kofn.campaigns.names import arm_name, arm_names, campaign_name
 from kofn.campaigns.options import options_from, with_options
 from kofn.campaigns.plan_rows import UNLEARNED
 from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, insert_row, subset_from, subset_text
+from kofn.campaigns.rules import check_obeys, policy_rules
 from kofn.campaigns.schema import ESTIMATES, OF_CAMPAIGN, ROSTERS, STATES
 from kofn.campaigns.transaction import NARROWEST, Transaction
 from kofn.core import BadInput, BadRecord, whole, whole_numbers
@@ -283,14 +285,24 @@ def _check_options(campaign: CampaignRow, snapshot: PolicySnapshot) -> None:
         _check(len(subset) == campaign.k, "a subset of its options has another number of arms")
     given = {each: getattr(options, each) for each in CampaignOptions.__annotations__}
     _check(with_options(options, roster, campaign.k, given) == options, "its options are not valid")
+    rules = policy_rules(options.constraints, roster, campaign.k)
+    _check(snapshot.policy.params.get("constraints") == rules, "its policy has other rules than its options")
     if campaign.state == "shipped":
         _check(bool(options.shipped), "it is shipped without a subset")
+        shipped = roster.names_of(options.shipped[-1])
+        check_obeys(options.constraints, shipped, "the subset that is shipped", "Ship another one")
         _check(roster.to_indices(options.shipped[-1]) is not None, "the subset that is shipped has a retired arm")
     _check(type(options.seed) is int and 0 <= options.seed < 2**62, "its options have a wrong seed")
     _check(type(options.control_from) is int and type(options.store_shipped) is bool, "its options are not valid")
     _check(type(options.unstored_after) in (int, float) and options.unstored_after < MAX_TIME, "its options are wrong")
-    names = all(isinstance(each, str) and each.isprintable() and len(each) < 1000 for each in options.alarms)
+    _check(all(len(each) == 2 for each in (*options.alarms_noted, *options.clipped_to)), "its options have no pairs")
+    alarms = (*options.alarms, *(name for name, _ in options.alarms_noted))
+    names = all(isinstance(each, str) and each.isprintable() and len(each) < 1000 for each in alarms)
     _check(names, "its alarms must be names")
+    numbers = [*(at for _, at in options.alarms_noted), *chain.from_iterable(options.clipped_to)]
+    _check(
+        all(type(each) in (int, float) and math.isfinite(each) for each in numbers), "its options have wrong numbers"
+    )
     look = look_of(campaign)
     if look is not None:
         numbers = [each for each in (look.plays, look.since) if each is not None]

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Table, select
+from sqlalchemy import Table, bindparam, select
 
 from kofn.campaigns.groups import CONTROL, LEARNED
-from kofn.campaigns.learn import tell_rows
+from kofn.campaigns.learn import tell_rows, with_arms
 from kofn.campaigns.options import options_from
 from kofn.campaigns.plan_rows import UNLEARNED, PlanRow
 from kofn.campaigns.rows import CampaignRow, Roster, subset_text
@@ -91,20 +91,35 @@ class _Comparison:
         return [*self.found[:MAX_DIFFERENCES], *([f"and {more:,} more differences"] if more > 0 else [])]
 
 
+_ORDERS: dict[Table, tuple[str, ...]] = {
+    ROSTERS: (),
+    STATES: (),
+    PLANS: ("row",),
+    BATCHES: ("first",),
+    REWARDS: ("at", "first", "place"),
+    TOTALS: ("number",),
+}
+_ROWS = {
+    table: select(table).where(table.c.campaign == bindparam("c")).order_by(*(table.c[name] for name in order))
+    for table, order in _ORDERS.items()
+}
+"""The rows of a campaign, in the order in which they are compared."""
+
+
 def read_log(tx: Transaction) -> Log:
     """Read all rows that take part."""
 
-    def rows(table: Table, *order: Any) -> Any:
-        return tx.execute(select(table).where(table.c.campaign == tx.id).order_by(*order))
+    def rows(table: Table) -> Any:
+        return tx.execute(_ROWS[table], {"c": tx.id})
 
     return Log(
         campaign=tx.row,
         roster=rows(ROSTERS).one_or_none(),
         record=_record(rows(STATES).one_or_none()),
-        plan=rows(PLANS, PLANS.c.row).all(),
-        batches=rows(BATCHES, BATCHES.c.first).all(),
-        rewards=rows(REWARDS, REWARDS.c.at, REWARDS.c.first, REWARDS.c.place).all(),
-        totals=rows(TOTALS, TOTALS.c.number).all(),
+        plan=rows(PLANS).all(),
+        batches=rows(BATCHES).all(),
+        rewards=rows(REWARDS).all(),
+        totals=rows(TOTALS).all(),
     )
 
 
@@ -243,6 +258,7 @@ def _with_change(policy: Policy, roster: Roster, change: dict[str, Any]) -> tupl
     if "params" in change:
         return policy.with_params(**change["params"]), roster
     if "added" in change:
-        return policy.with_arms(list(range(len(active))), 1), Roster(0, roster.names, [*active, change["added"]])
+        every = list(range(len(active)))
+        return with_arms(policy, every, change), Roster(0, roster.names, [*active, change["added"]])
     keep = [index for index, arm in enumerate(active) if arm != change["retired"]]
-    return policy.with_arms(keep), Roster(0, roster.names, [active[index] for index in keep])
+    return with_arms(policy, keep, change), Roster(0, roster.names, [active[index] for index in keep])

@@ -14,6 +14,7 @@ import click
 from kofn import __version__
 from kofn.cli.backups import backup, restore
 from kofn.cli.campaigns import campaign
+from kofn.cli.choose import choose
 from kofn.cli.decisions import decisions
 from kofn.cli.experiments import compare, suite
 from kofn.cli.options import (
@@ -22,8 +23,11 @@ from kofn.cli.options import (
     AS_JSON,
     BACKEND,
     HORIZON,
+    MINIMIZE,
     PICTURE,
     PROBLEMS,
+    REWARD,
+    REWARD_RANGE,
     SEED,
     WORKERS,
     Count,
@@ -42,6 +46,7 @@ from kofn.cli.output import (
     show,
 )
 from kofn.cli.plan import plan
+from kofn.cli.real import real
 from kofn.cli.replay import replay
 from kofn.cli.serve import serve, token
 
@@ -59,6 +64,7 @@ def cli(context: click.Context) -> None:
     kofn plan --arms 24 --k 5 --base 2% --lift 10% --per-day 5000   how many days will it take?
     kofn run thompson --problem max --out run   one run, with a picture
     kofn compare thompson dart --problem max    which policy is best?
+    kofn choose script.py:score --candidates items.txt -k 5   the best 5 by a function of yours
     kofn paper max-12                           reproduce a figure of the paper
     kofn replay log.csv --uniform               evaluate subsets from a log
     """
@@ -69,6 +75,13 @@ def cli(context: click.Context) -> None:
 
 @cli.command()
 @click.argument("name", required=False)
+@click.option(
+    "--reading",
+    type=click.Choice(["scale", "rate", "scale-1", "rate-1", "factor"]),
+    default="scale",
+    show_default=True,
+    help="How the arms of the cross-selling figures are drawn; see docs/background/paper.md.",
+)
 @click.option("--runs", type=Count(), help="Runs of each policy. Default: the paper's number, 30 or 25.")
 @click.option("--horizon", type=HORIZON, default=10**6, show_default=True, help="Plays of each run.")
 @SEED
@@ -85,6 +98,7 @@ def cli(context: click.Context) -> None:
 @AS_JSON
 def paper(
     name: str | None,
+    reading: str,
     runs: int | None,
     horizon: int,
     seed: int,
@@ -104,13 +118,14 @@ def paper(
     \b
     kofn paper                     all figures, with the paper's 10^6 plays and 30 runs
     kofn paper mean --runs 5       one figure with fewer runs
+    kofn paper cross-selling --reading rate   the parameter of the exponential arms as a rate
     """
     from kofn.backends import open_backend
     from kofn.experiments.paper import Dominance, figures_named, run_panel
     from kofn.plots import draw_dominance, draw_panel, save_figure
 
     results = []
-    figures = figures_named(name)
+    figures = figures_named(name, reading)
     out.mkdir(parents=True, exist_ok=True)
     asked: dict[str, Any] = {"horizon": horizon, "runs": runs, "seed": seed, "archive": archive}
     with resumable(archive), open_backend(backend, workers) as (ready, processes):
@@ -125,7 +140,11 @@ def paper(
                 files = [*save_figure(draw_panel(result), out / figure.name), out / f"{figure.name}.json"]
                 results.append(numbers)
                 if not as_json:
-                    show(panel_table(result), *panel_notes(result), optional=("explored", "± 95 %", "found best"))
+                    show(
+                        panel_table(result),
+                        *panel_notes(result),
+                        optional=("explored", "± 95 %", "found best", "deviations", "its 95 %"),
+                    )
             click.echo(f"wrote {', '.join(map(str, files))}", err=as_json)
     if as_json:
         echo_json(results)
@@ -137,10 +156,13 @@ def paper(
     "--problem",
     default="max",
     show_default=True,
-    help=f"{PROBLEMS}, with random arms; or {APPLICATIONS}; or a Python file.",
+    help=f"{PROBLEMS}, with random arms; or {APPLICATIONS}; or a Python file or function, as for `kofn compare`.",
 )
 @click.option("--arms", type=Count(), default=24, show_default=True, help="N, the number of arms.")
-@click.option("--k", type=Count(), default=5, show_default=True, help="K, the size of a subset.")
+@click.option("--k", "-k", type=Count(), default=5, show_default=True, help="K, the size of a subset.")
+@REWARD
+@MINIMIZE
+@REWARD_RANGE
 @click.option("--horizon", type=HORIZON, default=10**6, show_default=True, help="Plays of the run.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the policy; repeatable.")
 @click.option(
@@ -160,6 +182,9 @@ def run(
     problem: str,
     arms: int,
     k: int,
+    reward: str | None,
+    minimize: bool,
+    reward_range: tuple[float, float] | None,
     horizon: int,
     settings: tuple[str, ...],
     number: int,
@@ -190,7 +215,8 @@ def run(
             save_figure,
         )  # imported here, so that a missing package is reported before the run
     for_problem, for_policy, for_plays = run_seeds(seed, number)
-    instance = instance_of(problem_named(problem, arms, k), for_problem)
+    named = problem_named(problem, arms, k, reward=reward, minimize=minimize, reward_range=reward_range)
+    instance = instance_of(named, for_problem)
     what = f"{policy} on {problem}, N = {instance.n_arms}, K = {instance.k}"
     params = dict(setting(each) for each in settings)
     player = policy_for(policy, params, instance, horizon, for_policy)
@@ -212,6 +238,7 @@ def run(
         rows = {
             "found": f"{result.final}",
             "best": f"{instance.best}",
+            "how it was found": None if instance.best_evidence == "computed" else instance.best_evidence,
             "optimal": "yes" if result.optimal else "no",
             "final gap": f"{final_gap:.3g} of an expected reward of {instance.optimum:.4g} per play",
             "expected regret": regret,
@@ -308,7 +335,7 @@ def completion(shell: str) -> None:
 
 
 campaign.add_command(decisions)
-for command in (backup, campaign, compare, plan, replay, restore, serve, suite, token):
+for command in (backup, campaign, choose, compare, plan, real, replay, restore, serve, suite, token):
     cli.add_command(command)
 
 

@@ -41,6 +41,28 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic since clic
         return float(match[1]) * UNITS[match[2]]
 
 
+class Rule(click.ParamType):  # type: ignore[type-arg]
+    """A rule such as "at most 1 of mug, cup", converted to its plain values."""
+
+    name = "rule"
+    counted = re.compile(r"(at most|at least) (\d+) of (.+)")
+    others = re.compile(r"(always|never together|only together|never) (.+)")
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
+        """Return the rule; fail with an error that lists the forms."""
+        text = str(value).strip()
+        if match := self.counted.fullmatch(text):
+            return {"rule": match[1].replace(" ", "-"), "count": int(match[2]), "arms": _listed(match[3])}
+        if not (match := self.others.fullmatch(text)):
+            forms = "at most 2 of A, B; at least 1 of A, B; never together A, B; only together A, B; always A; never A"
+            self.fail(f"{value!r} is not a rule. Rules: {forms}. Others: --constraints with a JSON file", param, ctx)
+        return {"rule": match[1].replace(" ", "-"), "arms": _listed(match[2])}
+
+
+def _listed(arms: str) -> list[str]:
+    return [arm.strip() for arm in arms.split(",")]
+
+
 @click.group()
 def campaign() -> None:
     """Make real decisions and learn from their rewards, with a policy whose state is in a store.
@@ -73,6 +95,20 @@ OPTIONS = (
     click.option("--ship-when-ready/--no-ship-when-ready", default=None, help="Ship by itself when it is ready."),
     click.option("--breaker/--no-breaker", default=None, help="Return to the control when learning certainly loses."),
     click.option("--unit", help="Unit of the reward, such as EUR."),
+    click.option(
+        "--rule",
+        "rules",
+        multiple=True,
+        type=Rule(),
+        metavar="RULE",
+        help='Rule that every subset obeys, such as "at most 1 of mug, cup" or "always tray"; repeatable.',
+    ),
+    click.option(
+        "--constraints",
+        "rules_file",
+        type=click.File(encoding="utf-8"),
+        help="JSON file with a list of such rules, as `kofn campaign configure NAME --json` shows them; - is stdin.",
+    ),
 )
 """The options that `create` and `configure` share."""
 
@@ -86,12 +122,26 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         if uniform and control:
             raise click.UsageError("give --control or --uniform-control, not both")
         options = {name: given.pop(name) for name in _OPTION_NAMES}
+        options["constraints"] = [*given.pop("rules"), *_rules_of(given.pop("rules_file"))] or None
         options["control"] = "uniform" if uniform else list(control) or None
         command(options={name: value for name, value in options.items() if value is not None}, **given)
 
     for option in reversed(OPTIONS):
         wrapped = option(wrapped)
     return wrapped
+
+
+def _rules_of(file: IO[str] | None) -> list[Any]:
+    """Return the rules of a JSON file."""
+    if file is None:
+        return []
+    try:
+        found = json.load(file)
+    except ValueError as why:
+        raise click.UsageError(f"--constraints must be a JSON file with a list of rules: {why}") from None
+    if not isinstance(found, list):
+        raise click.UsageError(f"--constraints must be a JSON file with a list of rules; got {found!r:.60}")
+    return found
 
 
 _OPTION_NAMES = ("control_share", "sticky", "outside", "stop_when", "ship_when_ready", "breaker", "unit")
@@ -152,6 +202,7 @@ def create(
     kofn campaign create front --arm mug --arm tray --arm pan --k 2 --range 0 40
     kofn campaign create front --arms-from goods.txt --store postgresql://shop@db/shop
     kofn campaign create front --arms-from goods.txt --control mug --control pan --k 2 --stop-when "loss<0.01"
+    kofn campaign create front --arms-from goods.txt --rule "at most 1 of mug, cup" --constraints brands.json
     """
     from kofn.campaigns import Campaign
     from kofn.cli.stores import noting_new_store
@@ -227,6 +278,7 @@ def _facts(known: CampaignInsight) -> Any:
         "best": escape(", ".join(known.best)) if at.rewards else None,
         "probability of being best": None if known.probability_best is None else f"{known.probability_best:.0%}",
         "expected loss of shipping now": _loss(known, unit),
+        "rules": _rules(known),
         "ready to ship": None if known.stop is None else f"{'yes' if known.stop.ready else 'no'}: {known.stop.reason}",
         "lift over control": _lift(known),
         "alarms": _alarms(known),
@@ -236,6 +288,15 @@ def _facts(known: CampaignInsight) -> Any:
         "plays": f"{at.plays:,}: {at.rewards:,} with a reward, {at.in_flight:,} in flight, {at.expired:,} expired",
     }
     return pairs(at.name, rows)
+
+
+def _rules(known: CampaignInsight) -> str | None:
+    from rich.markup import escape
+
+    from kofn.constraints import Constraints
+
+    given = known.settings.constraints if known.settings else []
+    return escape("\n".join(map(str, Constraints.of(given)))) or None
 
 
 def _loss(known: CampaignInsight, unit: str) -> str | None:
@@ -388,10 +449,11 @@ def reward_total(
 @campaign.command("add-arm")
 @NAME
 @click.argument("arm")
+@click.option("--group", "groups", multiple=True, metavar="RULE", help="Name of a rule that it joins; repeatable.")
 @STORE
-def add_arm(name: str, arm: str, store: str | None) -> None:
+def add_arm(name: str, arm: str, groups: tuple[str, ...], store: str | None) -> None:
     """Add ARM to the campaign NAME. What was learned about the others is kept."""
-    _open(name, store).add_arm(arm)
+    _open(name, store).add_arm(arm, groups)
     click.echo(f"{name}: added {arm}")
 
 
@@ -466,6 +528,7 @@ def archive(name: str, store: str | None) -> None:
 @click.option("--guarantee/--no-guarantee", default=None, help="Compare arms directly, so that decisions are proved.")
 @click.option("--no-control", is_flag=True, help="No control any more.")
 @click.option("--no-stop-rule", is_flag=True, help="No stop rule any more.")
+@click.option("--no-constraints", is_flag=True, help="No rules any more.")
 @click.option("--expire-after", type=Duration(), help="When a decision without a reward is planned again.")
 @click.option("--keep", "keep_decisions", type=Count(least=0), help="Rewarded decisions to keep.")
 @with_options
@@ -476,6 +539,7 @@ def configure(
     no_half_life: bool,
     no_control: bool,
     no_stop_rule: bool,
+    no_constraints: bool,
     options: dict[str, Any],
     store: str | None,
     as_json: bool,
@@ -486,16 +550,21 @@ def configure(
     \b
     kofn campaign configure front --half-life 20000
     kofn campaign configure front --control mug --control pan --control-share 0.2
+    kofn campaign configure front --rule "at most 1 of mug, cup" --rule "always tray"
     """
     changes = options | {key: value for key, value in more.items() if value is not None}
     changes |= {"half_life": None} if no_half_life else {}
     changes |= {"control": None} if no_control else {}
     changes |= {"stop_when": None, "ship_when_ready": False} if no_stop_rule else {}
+    changes |= {"constraints": None} if no_constraints else {}
     found = _open(name, store)
     settings = (found.configure(**changes) if changes else found.settings()).to_dict()
     if as_json:
         echo_json(settings)
     else:
+        from kofn.constraints import Constraints
+
+        settings["constraints"] = "\n".join(map(str, Constraints.of(settings["constraints"])))
         show(pairs(name, {key.replace("_", " "): _setting(value) for key, value in settings.items()}))
 
 

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-import runpy
+import inspect
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kofn.cli.options import ARCHIVE, AS_JSON, BACKEND, HORIZON, PICTURE, SEED, WORKERS, Count
+from kofn.cli.functions import load_object, names_object
+from kofn.cli.options import (
+    ARCHIVE,
+    AS_JSON,
+    BACKEND,
+    HORIZON,
+    MINIMIZE,
+    PICTURE,
+    REWARD,
+    REWARD_RANGE,
+    SEED,
+    WORKERS,
+    Count,
+)
 from kofn.cli.output import OPTIONAL, comparison_table, echo_json, new_table, picture, progress_bar, resumable, show
 
 if TYPE_CHECKING:
@@ -17,9 +31,14 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("policies", nargs=-1)
-@click.option("--problem", default="max", show_default=True, help="A problem of `kofn run`, or a Python file.")
-@click.option("--arms", type=Count(), default=24, show_default=True, help="N, for a problem by name.")
-@click.option("--k", type=Count(), default=5, show_default=True, help="K, for a problem by name.")
+@click.option(
+    "--problem", default="max", show_default=True, help="A problem of `kofn run`, a Python file, or a Python function."
+)
+@click.option("--arms", type=Count(), default=24, show_default=True, help="N, for a problem by name or a function.")
+@click.option("--k", "-k", type=Count(), default=5, show_default=True, help="K, for a problem by name or a function.")
+@REWARD
+@MINIMIZE
+@REWARD_RANGE
 @click.option("--horizon", type=HORIZON, default=10**6, show_default=True, help="Plays of each run.")
 @click.option("--runs", type=Count(), default=30, show_default=True, help="Runs of each policy.")
 @SEED
@@ -34,6 +53,9 @@ def compare(
     problem: str,
     arms: int,
     k: int,
+    reward: str | None,
+    minimize: bool,
+    reward_range: tuple[float, float] | None,
     horizon: int,
     runs: int,
     seed: int,
@@ -47,12 +69,14 @@ def compare(
     """Compare POLICIES on one problem: the same runs for all, a table and a picture.
 
     Without POLICIES, all policies that can play the problem. A Python file must define `problem`: a kofn.Problem, or a
-    function that makes one from a seed, for a fresh problem in each run.
+    function that makes one from a seed, for a fresh problem in each run. A Python function, script.py:name or
+    package.module:name, takes a subset (a tuple of K arms) and a NumPy generator, and returns the reward.
 
     \b
     kofn compare cmab-sm dart csar --problem mean --arms 45 --k 4 --out mean
     kofn compare --problem max --runs 5
     kofn compare cmab-sm shared-credit --problem shop.py --csv
+    kofn compare thompson dart --problem shop.py:clicks --arms 40 -k 5 --horizon 1e4 --runs 5
     kofn compare --runs 1000 --archive sweep --backend dask:tcp://10.0.0.1:8786
     """
     from kofn.experiments.compare import compare as compare_policies
@@ -62,10 +86,11 @@ def compare(
         from kofn.plots import picture_files, save_figure
 
         picture_files(out)  # refuses a bad name before the runs
+    instances = problem_named(problem, arms, k, reward=reward, minimize=minimize, reward_range=reward_range)
     with resumable(archive), progress_bar(f"{len(policies) or len(POLICIES)} policies") as progress:
         result = compare_policies(
             policies or sorted(POLICIES),
-            problem_named(problem, arms, k),
+            instances,
             horizon,
             runs,
             seed,
@@ -85,25 +110,57 @@ def compare(
         click.echo(result.to_csv(), nl=False)
     else:
         skipped = (f"skipped: {name}: {why}" for name, why in result.skipped.items())
-        show(comparison_table(result), *skipped, optional=OPTIONAL)
+        show(comparison_table(result), *best_note(instances), *skipped, optional=OPTIONAL)
 
 
-def problem_named(name: str, arms: int, k: int) -> Instances:
-    """Return the family of a name, or what a Python file defines as `problem`."""
+def best_note(problem: Instances) -> Iterator[str]:
+    """Yield how the best subset of one problem was found, unless it was computed."""
+    from kofn.problems import AbstractProblem
+
+    if isinstance(problem, AbstractProblem) and (evidence := problem.best_evidence) != "computed":
+        yield f"best subset: {problem.best} ({evidence}), expected reward {problem.optimum:.4g}"
+
+
+def problem_named(
+    name: str,
+    arms: int,
+    k: int,
+    *,
+    reward: str | None = None,
+    minimize: bool = False,
+    reward_range: tuple[float, float] | None = None,
+) -> Instances:
+    """Return the family of a name, what a Python file defines as `problem`, or the problem of a Python function."""
     from kofn.core import BadInput
-    from kofn.experiments.settings import Setting
+    from kofn.experiments.settings import RealSetting, Setting
+    from kofn.problems import Problem
 
-    if not name.endswith(".py"):
-        return Setting(name, arms, k)
-    if not Path(name).is_file():
-        raise BadInput(f"there is no file {name}")
+    if not names_object(name):
+        if minimize or reward_range:
+            raise BadInput(f"--minimize and --reward-range are for a function, such as shop.py:clicks, not for {name}")
+        if name.startswith("real/"):
+            if reward:
+                raise BadInput(f"--reward is for a family, such as mean; {name} has its own reward")
+            return RealSetting.named(name)
+        return Setting(name, arms, k, reward)
+    found: Any = load_object(name, default="problem")
+    if reward:
+        raise BadInput(f"--reward is for a problem by name, such as mean; {name} has its own reward")
+    if not callable(found) or name.endswith(".py") or _takes_seed(found):
+        if minimize or reward_range:
+            raise BadInput(f"--minimize and --reward-range are for a function of (subset, rng); {name} is a problem")
+        return found  # type: ignore[no-any-return]
+    return Problem.of(
+        found, arms, k, direction="minimize" if minimize else "maximize", reward_range=reward_range or None
+    )
+
+
+def _takes_seed(function: Any) -> bool:
+    """Return whether a function makes a problem from a seed: its first argument is named so."""
     try:
-        found: Any = runpy.run_path(name).get("problem")
-    except (Exception, SystemExit) as why:
-        raise BadInput(f"{name} failed: {type(why).__name__}: {why}") from why
-    if found is None:
-        raise BadInput(f"{name} defines no `problem`: a kofn.Problem, or a function that makes one from a seed")
-    return found  # type: ignore[no-any-return]
+        return next(iter(inspect.signature(function).parameters), "") == "seed"
+    except (TypeError, ValueError):
+        return False
 
 
 @click.command()

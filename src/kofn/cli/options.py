@@ -63,6 +63,17 @@ PROBLEMS = "mean, max, min, cross-selling, close, rare, dominant, equal, likely-
 APPLICATIONS = (
     "karate, influence, influence-threshold, storage, interactions, recommendations or catalogue from applications"
 )
+REWARD = click.option(
+    "--reward",
+    help="Another reward for a problem by name: mean, sum, max, min, cross-selling or threshold.",
+)
+MINIMIZE = click.option("--minimize", is_flag=True, help="Smaller rewards are better, for a function.")
+REWARD_RANGE = click.option(
+    "--reward-range",
+    type=float,
+    nargs=2,
+    help="The smallest and the largest reward of a function. Default: 0 1, or found from draws.",
+)
 TAKEN = {"name": "the argument POLICY", "n_arms": "--arms", "k": "--k", "horizon": "--horizon", "seed": "--seed"}
 SEED = click.option(
     "--seed", type=Count(least=0), default=2021, show_default=True, help="The same seed gives the same results."

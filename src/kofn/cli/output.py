@@ -1,17 +1,18 @@
-"""How results look in a terminal: tables, JSON, a progress bar."""
+"""How results look in a terminal: tables and JSON."""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from kofn.progress import progress_bar as progress_bar
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,11 +65,13 @@ def panel_table(result: PanelResult) -> Table:
                 f"{cell.band.high[-1] - cell.final:,.0f}",
                 f"{cell.theirs:,.0f}" if cell.theirs is not None else "",
                 f"{cell.ratio:.2f}" if cell.ratio is not None else "",
+                "{:.2f} to {:.2f}".format(*cell.ratio_interval) if cell.ratio_interval else "",
+                f"{cell.deviations:+.1f}" if cell.deviations is not None else "",
                 f"{cell.found:.0%}",
                 f"{cell.exploration:,.0f}",
             )
         for name, regret in result.published_values(k).items():
-            table.add_row(f"{name} (published)", str(k), "", "", f"{regret:,.0f}", "", "", "")
+            table.add_row(f"{name} (published)", str(k), "", "", f"{regret:,.0f}", "", "", "", "", "")
         table.add_section()
     return table
 
@@ -97,13 +100,14 @@ def _two_digits(value: float) -> str:
     return f"{value:,.0f}" if value >= 9.95 else f"{value:.2g}"
 
 
-PUBLISHED = ("published", "ours / published")
+PUBLISHED = ("published", "ours / published", "its 95 %", "deviations")
 
 
 def panel_notes(result: PanelResult) -> Iterator[str]:
     """Yield at which play the runs are compared with the paper, and for each K the order of the algorithms."""
     if result.compared_at is not None:
         yield f"Published values, ratios and orders are those after {result.compared_at:,.0f} plays."
+        yield "deviations: published minus ours, in standard deviations between our runs."
     else:
         yield "Not compared with the paper: it has no curve here, or none of its points is within this horizon."
     for k in result.panel.ks:
@@ -162,36 +166,6 @@ def picture(out: Path | None, name: str, *, for_people: bool) -> Path | None:
         click.echo("kofn: note: no picture, because matplotlib is missing: pip install 'kofn[plots]'", err=True)
         return None
     return Path("out") / name
-
-
-@contextmanager
-def progress_bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar with the remaining time on stderr, only at a terminal."""
-    if not sys.stderr.isatty():  # a Console takes a file for a terminal, too, with FORCE_COLOR
-        yield lambda done, of: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = (TextColumn(title), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-    with Progress(
-        *columns,
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    ) as bar:
-        waiting = bar.add_task(title)
-        tasks: list[Any] = []
-
-        def progress(done: int, of: int) -> None:
-            if not tasks:  # a new task, because runs that were archived before must not count for the speed
-                bar.remove_task(waiting)
-                tasks.append(bar.add_task(title, total=of, completed=done))
-            bar.update(tasks[0], completed=done, total=of)
-
-        yield progress
 
 
 @contextmanager

@@ -355,11 +355,15 @@ class AsyncRemoteCampaign:
 
     async def configure(self, **settings: Unpack[ChangedSettings]) -> Settings:
         """Change settings while the campaign runs, and return them all; `kofn.responses.Settings` describes them."""
-        return await self._client.send(calls.configure(self.name, settings))
+        return await self._stop_playing(calls.configure(self.name, settings))
 
-    async def add_arm(self, name: str) -> None:
-        """Add an arm, or bring a retired one back. What was learned about the other arms is kept."""
-        await self._client.send(calls.change(self.name, "arms", body={"name": name}))
+    async def add_arm(self, name: str, groups: Sequence[str] = ()) -> None:
+        """Add an arm, or bring a retired one back. What was learned about the other arms is kept.
+
+        It joins the rules whose names are in `groups`.
+        """
+        body = {"name": name} | ({"groups": list(groups)} if groups else {})
+        await self._client.send(calls.change(self.name, "arms", body=body))
 
     async def retire_arm(self, name: str) -> None:
         """Retire an arm. It is no longer played; what was learned about the other arms is kept."""
@@ -393,10 +397,10 @@ class AsyncRemoteCampaign:
         """Delete the campaign with all its data."""
         await self._stop_playing(calls.change(self.name, method="DELETE"))
 
-    async def _stop_playing(self, call: Call[None]) -> None:
+    async def _stop_playing(self, call: Call[T]) -> T:
         """Send a change after which decisions of before are not to be played, and empty the stock."""
         try:
-            await self._client.send(call)
+            return await self._client.send(call)
         finally:
             self._client._empty_stock(self.name)
 

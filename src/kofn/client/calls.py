@@ -203,8 +203,13 @@ def configure(name: str, settings: Mapping[str, Any]) -> Call[Settings]:
 
 
 def plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings for JSON: durations in seconds."""
-    return {key: value.total_seconds() if isinstance(value, timedelta) else value for key, value in settings.items()}
+    """Return settings for JSON: durations in seconds, constraints as plain values."""
+    plain = {key: value.total_seconds() if isinstance(value, timedelta) else value for key, value in settings.items()}
+    if plain.get("constraints") is not None:
+        from kofn.constraints import Constraints  # it needs SciPy, which takes long to import
+
+        plain["constraints"] = Constraints.of(plain["constraints"]).to_list()
+    return plain
 
 
 def import_(exported: Mapping[str, Any], name: str | None) -> Call[Summary]:

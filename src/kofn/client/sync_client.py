@@ -357,11 +357,15 @@ class RemoteCampaign:
 
     def configure(self, **settings: Unpack[ChangedSettings]) -> Settings:
         """Change settings while the campaign runs, and return them all; `kofn.responses.Settings` describes them."""
-        return self._client.send(calls.configure(self.name, settings))
+        return self._stop_playing(calls.configure(self.name, settings))
 
-    def add_arm(self, name: str) -> None:
-        """Add an arm, or bring a retired one back. What was learned about the other arms is kept."""
-        self._client.send(calls.change(self.name, "arms", body={"name": name}))
+    def add_arm(self, name: str, groups: Sequence[str] = ()) -> None:
+        """Add an arm, or bring a retired one back. What was learned about the other arms is kept.
+
+        It joins the rules whose names are in `groups`.
+        """
+        body = {"name": name} | ({"groups": list(groups)} if groups else {})
+        self._client.send(calls.change(self.name, "arms", body=body))
 
     def retire_arm(self, name: str) -> None:
         """Retire an arm. It is no longer played; what was learned about the other arms is kept."""
@@ -395,10 +399,10 @@ class RemoteCampaign:
         """Delete the campaign with all its data."""
         self._stop_playing(calls.change(self.name, method="DELETE"))
 
-    def _stop_playing(self, call: Call[None]) -> None:
+    def _stop_playing(self, call: Call[T]) -> T:
         """Send a change after which decisions of before are not to be played, and empty the stock."""
         try:
-            self._client.send(call)
+            return self._client.send(call)
         finally:
             self._client._empty_stock(self.name)
 

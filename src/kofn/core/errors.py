@@ -7,6 +7,7 @@
     │   └── BadRecord       a saved state of another policy, shape or format
     ├── TooManySubsets      a policy over all C(N, K) subsets that does not fit in memory
     ├── BadBackend          runs that cannot be executed: no cluster, other versions, workers lost
+    ├── BadScore            a function given to `choose` failed, or returned no number
     ├── CampaignError       a campaign, its store or its service refuses a call, or fails
     │   ├── NoSuchCampaign  the store has no campaign of that name
     │   ├── CampaignExists  the store already has a campaign of that name
@@ -21,6 +22,7 @@
 
     ShortHorizonWarning     a horizon in which nothing can be learned (a UserWarning)
     ThinLogWarning          a log with little information about the question (a UserWarning)
+    ProblemWarning          a problem that is slow, cannot be repeated, or has a better best (a UserWarning)
 
 Catch KofnError to catch all errors; it does not include the warnings.
 """
@@ -103,14 +105,26 @@ class BadBackend(KofnError):
     """Runs that cannot be executed: no cluster, workers of other versions, or workers lost too often."""
 
 
+class BadScore(KofnError):
+    """The score given to `choose` raised an exception, or returned something else than a finite number.
+
+    `arms` and `subset` are those of the call, and `history` has the evaluations before it.
+    """
+
+    def __init__(self, message: str, arms: Sequence[int] = (), subset: Sequence[Any] = (), history: Any = ()) -> None:
+        super().__init__(message)
+        self.arms, self.subset, self.history = tuple(arms), list(subset), tuple(history)
+
+
 class MissingExtra(KofnError, ImportError):
     """An optional library is not installed; the message says how to install it."""
 
-    def __init__(self, library: str, extra: str) -> None:
-        super().__init__(f"{library} is not installed: pip install 'kofn[{extra}]'")
-        self._of = library, extra
+    def __init__(self, library: str, extra: str, install: str | None = None) -> None:
+        how = install or f"pip install 'kofn[{extra}]'"
+        super().__init__(f"{library} is not installed: {how}")
+        self._of = library, extra, install
 
-    def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str]]:
+    def __reduce__(self) -> tuple[type[MissingExtra], tuple[str, str, str | None]]:
         return type(self), self._of
 
 
@@ -120,3 +134,7 @@ class ShortHorizonWarning(UserWarning):
 
 class ThinLogWarning(UserWarning):
     """A log with little information about the question."""
+
+
+class ProblemWarning(UserWarning):
+    """A problem from a function that is slow, cannot be repeated, or has a better subset than its best one."""

@@ -118,11 +118,6 @@ def per_arm(policy: Policy) -> tuple[int, ...]:
     return (policy.n_arms,)
 
 
-def per_subset(policy: Policy) -> tuple[int, ...]:
-    """Return the shape of an array with a number for each subset of K arms."""
-    return (math.comb(policy.n_arms, policy.k),)
-
-
 def any_length(policy: Policy) -> None:
     """Return the shape of an array of any length."""
     del policy

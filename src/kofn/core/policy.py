@@ -36,6 +36,7 @@ class PolicyOptions(TypedDict, total=False):
 
     reward_range: tuple[float, float]
     direction: Direction
+    constraints: Any
 
 
 class Policy(ABC):
@@ -59,6 +60,12 @@ class Policy(ABC):
     """What it needs beyond one reward per play: "best" (the best subset, as best=), "arms" (the reward of each arm) or
     "fewer" (plays of fewer than K arms)."""
 
+    takes_constraints: ClassVar[str] = "none"
+    """Which `kofn.Constraints` it obeys: "all", "fixed" (arms that are always in or never in) or "none"."""
+
+    refuses_constraints: ClassVar[str] = "it plays subsets of its own design, which rules may forbid"
+    """Why it does not obey all constraints."""
+
     fields: ClassVar[Fields] = Fields()
     """Its state: the field `name` is the attribute `_name`, and the key `name` of the record."""
 
@@ -79,9 +86,17 @@ class Policy(ABC):
         *,
         reward_range: tuple[float, float] = (0.0, 1.0),
         direction: Direction = "maximize",
+        constraints: Any = None,
         **params: Any,
     ) -> None:
         """Check and keep what all policies share; `params` are the policy's own parameters, kept for its record."""
+        self.constraints = constraints
+        if constraints is not None:
+            if self.takes_constraints == "none":
+                raise BadInput(
+                    f"{self.name} does not take constraints: {self.refuses_constraints}. Use thompson, which obeys all"
+                )
+            params["constraints"] = constraints.to_list()
         if unknown := sorted(params.keys() - self.__signature__.parameters.keys()):
             offered = ", ".join(self.__signature__.parameters)
             raise TypeError(f"{type(self).__name__} does not take {', '.join(unknown)}; it takes: {offered}")

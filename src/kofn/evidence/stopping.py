@@ -82,7 +82,7 @@ class Stop:
             return cls(value=limit, horizon=whole("horizon", int(horizon) if horizon.is_integer() else 0))
         except ValueError:
             raise BadInput(
-                f"stop_when must be like 'loss<0.01' or 'value<500 over 100000'; got {shown(text)}"
+                f"a stop rule (stop_when) must be like 'loss<0.01' or 'value<500 over 100000'; got {shown(text)}"
             ) from None
 
     def __str__(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,6 +29,8 @@ from kofn.experiments.competitors import (
     title,
 )
 from kofn.experiments.sweep import sweep
+from kofn.problems import AbstractProblem
+from kofn.problems.duration import warn_of_long_work
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -214,8 +217,13 @@ def compare(
     entries, skipped = _entries(competitors_for(policies, problem, horizon, seed), archived=kept is not None, skip=skip)
     if not entries:
         raise BadInput(f"no policy can play this problem: {skipped or 'no policy was given'}")
+    if isinstance(problem, AbstractProblem):
+        plays = len(entries) * runs * horizon / (workers or os.cpu_count() or 1)
+        warn_of_long_work("each worker", problem, plays, "use fewer runs or a shorter horizon")
     trials = sweep(entries, runs, backend=backend, workers=workers, archive=kept, progress=progress)
     standings = tuple(map(standing, entries, trials))
+    if isinstance(problem, AbstractProblem) and problem.seconds_per_play:
+        _ = problem.gap({trial.run.final for each in standings for trial in each.trials})  # warns of a better subset
     return Comparison(title(problem), horizon, runs, seed, standings, skipped)
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from kofn.core import BadInput, KofnError, Policy, ShortHorizonWarning
+from kofn.core import BadInput, KofnError, Policy, ProblemWarning, ShortHorizonWarning
 from kofn.experiments.settings import Setting
 from kofn.policies import make_policy, policy_named, register, save
 from kofn.problems import AbstractProblem
@@ -58,7 +58,9 @@ class Competitor:
             instance.optimum
         )  # computed before the clock starts: policies share the instance, and the first must not pay for it
         start = time.perf_counter()
-        played = simulate(policy, instance, self.horizon, np.random.default_rng(for_plays))
+        with warnings.catch_warnings():  # `compare` warns once, in the process of the caller
+            warnings.simplefilter("ignore", ProblemWarning)
+            played = simulate(policy, instance, self.horizon, np.random.default_rng(for_plays))
         seconds = time.perf_counter() - start
         size = len(json.dumps(policy.state())) if run == 0 else 0
         return Trial(played, seconds, size, _gap(instance, played))
@@ -158,6 +160,8 @@ def policy_for(
     given |= {"horizon": horizon, "seed": seed}
     if problem.reward_range != (0.0, 1.0):
         given["reward_range"] = problem.reward_range
+    if problem.constraints is not None:
+        given["constraints"] = problem.constraints
     if "best" in policy_named(name).needs:
         given["best"] = problem.best
     return make_policy(name, **given | params)

@@ -8,19 +8,21 @@ the paper's realised regret.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 from kofn.backends import Backend, Progress
 from kofn.core import BadInput, whole
 from kofn.core.checks import check_horizon
 from kofn.curves import Band, Curve
 from kofn.experiments.archive import RunArchive, as_archive
-from kofn.experiments.competitors import Competitor, competitors_for
+from kofn.experiments.competitors import Competitor, Instances, competitors_for
 from kofn.experiments.published import published
+from kofn.experiments.readings import DEFAULT, ReadingInstances, reading_named
 from kofn.experiments.settings import Setting
 from kofn.experiments.sweep import sweep
 from kofn.simulation import Run
@@ -63,6 +65,23 @@ class Panel:
     ks: tuple[int, ...]
     runs: int
     ucb_ks: tuple[int, ...]
+    reading: str = DEFAULT
+
+    def read_as(self, reading: str) -> Panel:
+        """Return the panel with another reading of its arms; only cross-selling has several."""
+        known = reading_named(reading)
+        if reading == self.reading:
+            return self
+        if self.family != "cross-selling":
+            raise BadInput(f"only the cross-selling figures have other readings; {self.name} has none")
+        title = f"{self.title}, {known.description}"
+        return replace(self, name=f"{self.name}-{reading}", title=title, reading=reading)
+
+    def instances(self, k: int) -> Instances:
+        """Return what makes the problem of each run."""
+        if self.reading == DEFAULT:
+            return Setting(self.family, self.n_arms, k)
+        return ReadingInstances(self.reading, self.n_arms, k)
 
     def policies(self, k: int) -> tuple[PanelPolicy, ...]:
         """Return the policies that play this K."""
@@ -96,8 +115,16 @@ FIGURES: dict[str, Panel | Dominance] = {
 }
 
 
-def figures_named(name: str | None) -> list[Panel | Dominance]:
-    """Return the figures of that name or with that prefix; all figures for None."""
+def figures_named(name: str | None, reading: str = DEFAULT) -> list[Panel | Dominance]:
+    """Return the figures of that name or with that prefix; all figures for None.
+
+    With another `reading` of cross-selling, None means the cross-selling figures, and other figures are refused.
+    """
+    if reading != DEFAULT:
+        panels = (figure for figure in figures_named(name or "cross-selling") if isinstance(figure, Panel))
+        if read := [panel.read_as(reading) for panel in panels]:
+            return list(read)
+        raise BadInput(f"only the cross-selling figures have other readings; {name!r} has none")
     found = [figure for figure in FIGURES.values() if name in (None, figure.name, figure.name.rpartition("-")[0])]
     if not found:
         raise BadInput(f"the paper has no figure {name!r}; it has: {', '.join(FIGURES)}")
@@ -161,8 +188,32 @@ class Cell:
         """Our regret divided by the published one, both at that play; None if they are not compared."""
         return self.ours / self.theirs if self.ours is not None and self.theirs else None
 
+    @property
+    def ratio_interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of that ratio, from the interval of our mean."""
+        at, theirs = self.compared_at, self.theirs
+        if at is None or not theirs:
+            return None
+        low, high = (float(np.interp(at, self.band.plays, side)) / theirs for side in (self.band.low, self.band.high))
+        return low, high
+
+    @property
+    def deviations(self) -> float | None:
+        """The published regret minus ours, in standard deviations between our runs.
+
+        If the published curve is of one instance, it is as far from our mean as one of our instances may be.
+        """
+        interval, ours, theirs = self.ratio_interval, self.ours, self.theirs
+        runs = self.band.runs
+        if interval is None or ours is None or theirs is None or runs < 2:
+            return None
+        half = (interval[1] - interval[0]) / 2 * theirs
+        deviation = half * runs**0.5 / float(special.stdtrit(runs - 1, (1 + self.band.level) / 2))
+        return (theirs - ours) / deviation if deviation else None
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
+        low, high = self.ratio_interval or (None, None)
         return {
             "k": self.k,
             "policy": self.policy.policy,
@@ -174,6 +225,9 @@ class Cell:
             "ours": self.ours,
             "published": self.theirs,
             "ratio": self.ratio,
+            "ratio_low": low,
+            "ratio_high": high,
+            "deviations": self.deviations,
             "found_best": self.found,
             "exploration": self.exploration,
             "plan_rows": self.plan_rows,
@@ -229,6 +283,7 @@ class PanelResult:
         return {
             "figure": self.panel.name,
             "family": self.panel.family,
+            "reading": self.panel.reading if self.panel.family == "cross-selling" else None,
             "n_arms": self.panel.n_arms,
             "horizon": self.horizon,
             "runs": self.runs,
@@ -266,5 +321,5 @@ def run_panel(
 
 def _competitor(panel: Panel, k: int, policy: PanelPolicy, horizon: int, seed: int) -> Competitor:
     policies = {policy.name: (policy.policy, policy.params)}
-    (competitor,) = competitors_for(policies, Setting(panel.family, panel.n_arms, k), horizon, seed)
+    (competitor,) = competitors_for(policies, panel.instances(k), horizon, seed)
     return competitor

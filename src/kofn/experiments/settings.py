@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from kofn.core import BadInput, Seed, check_sizes, generator
 from kofn.core.checks import unknown_name
 from kofn.experiments.applications import APPLICATIONS, Application
 from kofn.problems import AbstractProblem, ArctanExponential, Arms, Bernoulli, Correlated, Problem
+from kofn.problems.real import REAL, RealProblem, load, real_named
+from kofn.rewards import by_name, minimum
 
 
 def _bernoulli(n_arms: int, rng: np.random.Generator) -> Arms:
@@ -60,6 +62,11 @@ class Family:
     def problem(self, n_arms: int, k: int, rng: np.random.Generator) -> Problem:
         """Make a random instance."""
         return Problem(self.arms(n_arms, rng), self.reward, k, absent=self.absent)
+
+    def with_reward(self, reward: str) -> Family:
+        """Return the family with another reward of the same arms."""
+        absent = None if by_name(reward) == minimum else 0.0  # a minimum with an empty place is always 0
+        return replace(self, reward=reward, absent=absent)
 
 
 FAMILIES = {
@@ -111,7 +118,7 @@ def family_named(name: str) -> Family | Application:
 
 @dataclass(frozen=True)
 class Setting:
-    """A family of random problems at one N and K.
+    """A family of random problems at one N and K; `reward` is another reward for the same arms, such as "sum".
 
     >>> setting = Setting("max", n_arms=24, k=5)
     >>> setting.name
@@ -123,17 +130,65 @@ class Setting:
     family: str
     n_arms: int
     k: int
+    reward: str | None = None
 
     def __post_init__(self) -> None:
-        family_named(self.family)
+        _ = self._made
         for name, size in zip(("n_arms", "k"), check_sizes(self.n_arms, self.k), strict=True):
             object.__setattr__(self, name, size)
 
     @property
     def name(self) -> str:
         """The name in tables and files."""
-        return f"{self.family}/N{self.n_arms}-K{self.k}"
+        return f"{self.family}{f'-{self.reward}' if self.reward else ''}/N{self.n_arms}-K{self.k}"
+
+    @property
+    def _made(self) -> Family | Application:
+        family = family_named(self.family)
+        if self.reward is None:
+            return family
+        if not isinstance(family, Family):
+            raise BadInput(f"the problem {self.family} has its own reward: leave out reward={self.reward!r}")
+        return family.with_reward(self.reward)
 
     def problem(self, seed: Seed) -> AbstractProblem:
         """Make a random instance."""
-        return family_named(self.family).problem(self.n_arms, self.k, generator(seed))
+        return self._made.problem(self.n_arms, self.k, generator(seed))
+
+
+@dataclass(frozen=True)
+class RealSetting(Setting):
+    """A problem on real data: the same in every run, except for the order of its arms.
+
+    >>> setting = RealSetting.named("influence-karate")
+    >>> setting.name, setting.n_arms, setting.k
+    ('real/influence-karate', 34, 3)
+    """
+
+    which: str = ""
+
+    def __post_init__(self) -> None:
+        real_named(self.which)
+
+    @classmethod
+    def named(cls, which: str) -> RealSetting:
+        """Return the setting of that problem, with or without `real/` before its name."""
+        described = real_named(which.removeprefix("real/"))
+        return cls("real", described.n_arms, described.k, which=described.name)
+
+    @property
+    def name(self) -> str:
+        """The name in tables and files."""
+        return f"{self.family}/{self.which}"
+
+    @property
+    def described(self) -> RealProblem:
+        """What is known about it without loading its data."""
+        return real_named(self.which)
+
+    def problem(self, seed: Seed) -> AbstractProblem:
+        """Return the problem, with its arms in a random order."""
+        return load(self.which, generator(seed))
+
+
+REAL_SETTINGS = tuple(RealSetting.named(name) for name in REAL)

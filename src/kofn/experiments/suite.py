@@ -21,7 +21,7 @@ from kofn.experiments.archive import RunArchive
 from kofn.experiments.compare import Standing, standing
 from kofn.experiments.competitors import Entry, competitors_for
 from kofn.experiments.paper import KS
-from kofn.experiments.settings import Setting
+from kofn.experiments.settings import REAL_SETTINGS, Setting
 from kofn.experiments.sweep import sweep
 from kofn.policies.registry import POLICIES, policy_named
 
@@ -39,14 +39,20 @@ Higher limits let these policies play more settings, and make the suite take lon
 
 
 def settings_named(names: Sequence[str]) -> list[Setting]:
-    """Return the settings with these names, or of these families; all settings without names."""
-    found = [setting for setting in SUITE if not names or setting.name in names or setting.family in names]
-    known = {setting.name for setting in SUITE} | {setting.family for setting in SUITE}
+    """Return the settings with these names, or of these families; all settings of the suite without names.
+
+    The problems on real data are not part of the suite, but can be named: all of them are the family `real`.
+    """
+    if not names:
+        return list(SUITE)
+    every = (*SUITE, *REAL_SETTINGS)
+    found = [setting for setting in every if setting.name in names or setting.family in names]
+    known = {setting.name for setting in every} | {setting.family for setting in every}
     if unknown := sorted(set(names) - known):
         close = difflib.get_close_matches(unknown[0], sorted(known), n=1)
         hint = f" (did you mean {close[0]}?)" if close else ""
         raise BadInput(
-            f"the suite has no setting {', '.join(unknown)}{hint}; it has: {', '.join(s.name for s in SUITE)}"
+            f"the suite has no setting {', '.join(unknown)}{hint}; it has: {', '.join(s.name for s in every)}"
         )
     return found
 
@@ -82,7 +88,7 @@ def run_suite(
 
 def _checked(setting: Setting, name: str, asked: dict[str, int]) -> Entry | str:
     """Return the entry of the policy in this setting, or the reason why it cannot play."""
-    if reason := _too_long(setting, policy_named(name)):
+    if reason := too_long(setting, policy_named(name)):
         return reason
     try:
         (competitor,) = competitors_for([name], setting, asked["horizon"], asked["seed"])
@@ -95,7 +101,8 @@ def _result(found: Standing) -> dict[str, Any]:
     return {"row": found.to_dict(), "finals": found.finals.tolist()}
 
 
-def _too_long(setting: Setting, policy: type[Policy]) -> str | None:
+def too_long(setting: Setting, policy: type[Policy]) -> str | None:
+    """Return why the suite does not run this policy in this setting; None if it does."""
     if setting.n_arms > MAX_ARMS and not policy.linear_memory:
         return f"with more than {MAX_ARMS} arms, the suite runs only policies with memory linear in N"
     if policy.keeps_subsets and math.comb(setting.n_arms, setting.k) > MAX_SUBSETS:
@@ -125,7 +132,7 @@ class Leaderboard:
     def settings(self) -> list[str]:
         """The settings that were played, in the order of the suite."""
         played = {each["setting"] for each in self.results}
-        return [setting.name for setting in SUITE if setting.name in played]
+        return [setting.name for setting in (*SUITE, *REAL_SETTINGS) if setting.name in played]
 
     def standings(self) -> list[dict[str, Any]]:
         """Return a row for each ranked policy: settings played, settings won, and its regret relative to the best."""
@@ -164,8 +171,9 @@ def as_markdown(board: Leaderboard, command: str) -> str:
         "",
         f"The mean regret of every policy after {first['horizon']:,} plays on every setting of the suite, over "
         f"{first['runs']} runs, each with a fresh random problem (seed {first['seed']}). Lower is better; the best in "
-        "each column is bold. `uniform` and `oracle` show the range; `cucb` observes the reward of each arm. These "
-        "three are not ranked. A cell is empty if the policy cannot play the setting or would take too long.",
+        "each column is bold. `uniform` and `oracle` show the range; `cucb` and `combinatorial-thompson` observe the "
+        "reward of each arm. These four are not ranked. A cell is empty if the policy cannot play the setting or would "
+        "take too long.",
         "",
         f"Made by `{command}`.",
         "",

@@ -2,7 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from kofn.policies.case import CASE as CASE
 from kofn.policies.cmab_sm import CMABSM as CMABSM
+from kofn.policies.combinatorial_thompson import CombinatorialThompson as CombinatorialThompson
 from kofn.policies.csar import CSAR as CSAR
 from kofn.policies.cucb import CUCB as CUCB
 from kofn.policies.dart import DART as DART
@@ -13,6 +15,7 @@ from kofn.policies.improved_ucb import ImprovedUCB as ImprovedUCB
 from kofn.policies.linear_thompson import LinearThompson as LinearThompson
 from kofn.policies.oful import OFUL as OFUL
 from kofn.policies.oracle import Oracle as Oracle
+from kofn.policies.pairwise_thompson import PairwiseThompson as PairwiseThompson
 from kofn.policies.registry import make_policy as make_policy
 from kofn.policies.registry import policy_named as policy_named
 from kofn.policies.registry import register as register
@@ -20,7 +23,10 @@ from kofn.policies.registry import restore as restore
 from kofn.policies.registry import save as save
 from kofn.policies.shared_credit import SharedCredit as SharedCredit
 from kofn.policies.shared_credit import SharedCreditUCB as SharedCreditUCB
+from kofn.policies.slate_glm import SlateGLM as SlateGLM
 from kofn.policies.slots import Slots as Slots
+from kofn.policies.sub_ucb import SubUCB as SubUCB
+from kofn.policies.thompson import Prior as Prior
 from kofn.policies.thompson import Thompson as Thompson
 from kofn.policies.thompson_subsets import ThompsonSubsets as ThompsonSubsets
 from kofn.policies.uniform import Uniform as Uniform

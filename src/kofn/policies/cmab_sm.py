@@ -12,13 +12,15 @@ from __future__ import annotations
 
 import warnings
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Unpack
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kofn.core import (
+    BadInput,
     BadRecord,
     FloatArray,
     IntArray,
@@ -44,10 +46,18 @@ from kofn.core.fields import (
     subset,
 )
 from kofn.policies.batching import MOST_PLAN_CELLS, averages
+from kofn.policies.constrained import Constrained
 from kofn.policies.randomised import shuffled_arms
 from kofn.policies.registry import register
 from kofn.policies.scheduled import Scheduled, ScheduledOptions
 from kofn.theory.schedule import Schedule, groups
+
+
+class Sizes(NamedTuple):
+    """N and K of the arms among which the algorithm chooses: without those that constraints fix."""
+
+    n_arms: int
+    k: int
 
 
 def _cells(policy: Policy) -> tuple[int, int]:
@@ -271,7 +281,7 @@ class Play(Part):
 
 
 @register
-class CMABSM(Scheduled):
+class CMABSM(Constrained, Scheduled):
     """The paper's algorithm: explore by SORT and MERGE, then play the K arms found.
 
     >>> import numpy as np
@@ -287,23 +297,35 @@ class CMABSM(Scheduled):
     The groups are the arms in order; `seed` shuffles them first. `resolution` is the paper's lambda, the smallest gap
     worth resolving; the default is the printed (256 N log(2NT) / T)^(1/3). `schedule="figures"` explores as long as the
     paper's figures show, not as long as its text says (docs/background/paper.md).
+
+    It takes constraints that say which arms are always in or never in. The other arms are numbered from 0 inside, and
+    the algorithm chooses the remaining places among them: the assumptions hold for them, too.
     """
 
     name = "cmab-sm"
+    takes_constraints = "fixed"
+    refuses_constraints = "SORT and MERGE exchange any arm for any other, and rules may forbid that"
     fields = Fields(phase=one_of("phase", sort=Sort, merge=Merge, play=Play))
 
     def __init__(self, n_arms: int, k: int, horizon: int, **options: Unpack[ScheduledOptions]) -> None:
-        super().__init__(n_arms, k, horizon, **options)
+        super().__init__(n_arms, k, horizon=horizon, **options)
+        self._inner = Sizes(self.n_arms, self.k)
+        if self._allowed is not None:
+            self._inner = Sizes(len(self._allowed.free), self.k - int(self._allowed.always.sum()))
+            if not 0 < self._inner.k < self._inner.n_arms:
+                raise BadInput(f"the constraints leave one subset, {self._allowed.first}: there is nothing to choose")
+            given = self._params["resolution"], self._params["schedule"]
+            self.schedule = Schedule(*self._inner, self.horizon, *given)
         if not self.schedule.rounds or self.schedule.exploration_plays > self.horizon:
             warnings.warn(self._too_short(), ShortHorizonWarning, stacklevel=2)
-        order = shuffled_arms(self.n_arms, self._params["seed"])
-        self._phase: Sort | Merge | Play = Sort.of(_partition(order, self.k))  # line 2
+        order = shuffled_arms(self._inner.n_arms, self._params["seed"])
+        self._phase: Sort | Merge | Play = Sort.of(_partition(order, self._inner.k))  # line 2
         self._advance()
         self._begin()
 
     def best(self) -> Subset:
         """Return the K arms found; until then, the arms that SORT and MERGE rank first so far."""
-        return self._phase.best
+        return self._phase.best if self._allowed is None else _only(self._allowed.lifted(np.array([self._phase.best])))
 
     @property
     def committed(self) -> bool:
@@ -311,7 +333,11 @@ class CMABSM(Scheduled):
         return isinstance(self._phase, Play)
 
     def _next(self) -> Plan:
-        return Plan.one(self.best(), self.horizon) if self.committed else self._actions
+        if self.committed:
+            return Plan.one(self.best(), self.horizon)
+        if self._allowed is None:
+            return self._actions
+        return Plan(self._allowed.lifted(self._actions.subsets), self._actions.times)
 
     def _learn(self, plan: Plan, tally: Tally) -> None:
         if not isinstance(self._phase, Play):
@@ -335,8 +361,14 @@ class CMABSM(Scheduled):
             f"give a larger resolution or a longer horizon"
         )
 
-    def _loaded(self) -> None:
+    def _load(self, state: Mapping[str, Any]) -> None:
+        [(_, self._phase)] = self.fields.load(state, self._inner)  # type: ignore[arg-type]
         self._advance()
+
+
+def _only(rows: IntArray) -> Subset:
+    """Return the subset of a single row."""
+    return tuple(rows[0].tolist())
 
 
 def _partition(arms: IntArray, k: int) -> IntArray:

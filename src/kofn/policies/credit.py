@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kofn.core import BadRecord, FloatArray, Plan, Policy, PolicyOptions, Subset, Tally
 from kofn.core.fields import Fields, Part, check_totals, integers, numbers, part
 from kofn.core.plan import ROUNDING
-from kofn.policies.batching import averages, tenth, top_subset
+from kofn.policies.batching import averages, draws_for, plan_of, tenth, top_k, top_subset
 
 BOUND_UPDATES = 32
 """Most updates of the confidence bounds within one plan. Higher: closer to an update per play, slower."""
@@ -73,6 +73,16 @@ class Credited(Policy):
 
     def _learn(self, plan: Plan, tally: Tally) -> None:
         self._credit.take(plan, tally.total[:, None], tally.count)
+
+
+def beta_plan(credit: Credit, k: int, rng: np.random.Generator) -> Plan:
+    """Return the plays of Thompson sampling in the next tenth of the time: the top K of draws from Beta posteriors.
+
+    The prior is uniform. A reward of w adds w to the wins of its arm, and 1 - w to the losses.
+    """
+    plays, n_arms = tenth(credit.plays(k)), len(credit.count)
+    draws = rng.beta(1 + credit.total, 1 + credit.count - credit.total, (draws_for(plays, n_arms), n_arms))
+    return plan_of(top_k(draws, k), plays)
 
 
 def optimistic_plan(credit: Credit, k: int, factor: float) -> Plan:

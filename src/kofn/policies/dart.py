@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from kofn.core import FloatArray, Plan, ShortHorizonWarning, Subset, Tally
 from kofn.core.fields import Fields, check_totals, integer, integers, numbers, part
 from kofn.policies.batching import MOST_PLAN_CELLS, averages
+from kofn.policies.constrained import Constrained
 from kofn.policies.elimination import UNDECIDED, Elimination
 from kofn.policies.randomised import Randomised, SeededOptions
 from kofn.policies.registry import register
@@ -35,27 +36,32 @@ MOST_SHUFFLED = 2**20
 
 
 @register
-class DART(Randomised):
+class DART(Constrained, Randomised):
     """Play random groups; accept arms that are clearly among the best K, reject arms that clearly are not.
 
     >>> policy = DART(n_arms=10, k=2, horizon=10**6, seed=1)
     >>> policy.plan().plays, round(policy.resolution, 4)
     (5, 0.009)
+
+    It takes constraints that say which arms are always in or never in: these are accepted or rejected from the start.
     """
 
     name = "dart"
     needs_horizon = True
+    takes_constraints = "fixed"
+    refuses_constraints = "it compares arms by the averages of random groups, in which all arms must be alike"
     fields = Fields(
         elimination=part(Elimination, flat=True), count=integers(), total=numbers(), r=integer(), t=integer()
     )
 
     def __init__(self, n_arms: int, k: int, horizon: int, **options: Unpack[SeededOptions]) -> None:
         super().__init__(n_arms, k, horizon=horizon, **options)
-        self._log = math.log(self.n_arms * self.horizon)
-        self.resolution = math.sqrt(self.n_arms * self._log / (self.horizon * self.k))
+        self._elimination = Elimination.at_start(self.n_arms, self.k, self._allowed)  # A, C, and k' = places
+        n, k = len(self._elimination.undecided), max(1, self._elimination.places)  # N and K, without fixed arms
+        self._log = math.log(max(1, n) * self.horizon)
+        self.resolution = math.sqrt(n * self._log / (self.horizon * k))
         if self.resolution > 1:
             warnings.warn(self._too_short(), ShortHorizonWarning, stacklevel=2)
-        self._elimination = Elimination.at_start(self.n_arms, self.k)  # A and C of the paper, and k' = places
         self._count = np.zeros(self.n_arms, np.int64)
         self._total: FloatArray = np.zeros(self.n_arms)  # of reward / f
         self._r = 0

@@ -43,6 +43,7 @@ class Doubling(Policy):
     """
 
     name = "doubling"
+    takes_constraints = "fixed"  # those of cmab-sm, its default inner policy
     fields = Fields(
         stage=integer(1), spent=integer(), earlier=subset(optional=True), inner=Field(Policy.state, _load_inner)
     )
@@ -54,10 +55,11 @@ class Doubling(Policy):
         self._spent = 0
         self._earlier: Subset | None = None  # the best of the stage before
         self._inner = self._made()
-        for trait in ("needs", "linear_memory", "keeps_subsets", "consistent"):
+        for trait in ("needs", "linear_memory", "keeps_subsets", "consistent", "takes_constraints"):
             setattr(self, trait, getattr(self._inner, trait))
         inner = self._inner.params
         super().__init__(inner["n_arms"], inner["k"], reward_range=inner["reward_range"], direction=inner["direction"])
+        self.constraints = self._inner.constraints
         own = {name: value for name, value in inner.items() if name not in SHARED}
         self._params = {"of": self._inner.name, "first": self._first, **own}
         self._begin()

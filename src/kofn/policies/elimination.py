@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from kofn.constraints.allowed import Allowed
 from kofn.core import BadRecord, FloatArray, Policy, Subset
 from kofn.core.fields import Fields, Part, integers, of_policy
 from kofn.policies.batching import top_subset
@@ -30,9 +31,12 @@ class Elimination(Part):
     k: int
 
     @classmethod
-    def at_start(cls, n_arms: int, k: int) -> Elimination:
-        """Return the elimination before the first decision: all arms are undecided."""
-        return cls(np.zeros(n_arms, np.int64), k)
+    def at_start(cls, n_arms: int, k: int, allowed: Allowed | None = None) -> Elimination:
+        """Return the elimination before the first decision: arms are undecided, unless constraints decide them."""
+        status = np.zeros(n_arms, np.int64)
+        if allowed is not None:
+            status[allowed.always], status[allowed.never] = ACCEPTED, REJECTED
+        return cls(status, k)
 
     @property
     def accepted(self) -> NDArray[np.int64]:

@@ -10,12 +10,9 @@ import math
 import warnings
 from typing import Unpack
 
-import numpy as np
-from numpy.typing import NDArray
-
-from kofn.core import BadRecord, FloatArray, Plan, Policy, PolicyOptions, ShortHorizonWarning, Subset, Tally, whole
-from kofn.core.fields import Fields, arms, integer, numbers
-from kofn.policies.batching import MOST_PLAN_CELLS, top_subset
+from kofn.core import Plan, Policy, PolicyOptions, ShortHorizonWarning, Subset, Tally, whole
+from kofn.core.fields import Fields, part
+from kofn.policies.greedy import Greedy, candidates_of
 from kofn.policies.registry import register
 
 
@@ -33,7 +30,7 @@ class ETCG(Policy):
     name = "etcg"
     needs_horizon = True
     needs = frozenset({"fewer"})
-    fields = Fields(chosen=arms(), tried=integer(), total=numbers())
+    fields = Fields(greedy=part(Greedy, flat=True))
 
     def __init__(
         self, n_arms: int, k: int, horizon: int, *, m: int | None = None, **options: Unpack[PolicyOptions]
@@ -43,56 +40,29 @@ class ETCG(Policy):
         self.m = m or printed_m(self.n_arms, self.k, self.horizon)
         if self.exploration >= self.horizon:
             warnings.warn(self._too_short(), ShortHorizonWarning, stacklevel=2)
-        self._chosen: list[int] = []  # S, in the order of choice
-        self._tried = 0  # number of candidates of this round that have been played
-        self._total: FloatArray = np.zeros(self.n_arms)  # of each candidate, in this round or in the round before
+        self._greedy = Greedy.at_start(self.n_arms)
         self._begin()
 
     @property
     def exploration(self) -> int:
         """Plays until it commits: m for each of N + (N-1) + ... + (N-K+1) candidates."""
-        return self.m * _candidates(self.n_arms, self.k)
+        return self.m * candidates_of(self.n_arms, self.k)
 
     @property
     def committed(self) -> bool:
         """Whether K arms have been chosen."""
-        return len(self._chosen) == self.k
+        return len(self._greedy.chosen) == self.k
 
     def best(self) -> Subset:
         """Return the chosen arms, filled up with the candidates that earned most when last played."""
-        others = self._total.copy()
-        others[self._chosen] = -1
-        more = self.k - len(self._chosen)
-        return tuple(sorted([*self._chosen, *top_subset(others, more)]))
+        return self._greedy.best(self.k)
 
     def _next(self) -> Plan:
-        if self.committed:
-            return Plan.one(self.best(), self.horizon)
-        candidates = self._candidates()
-        rows = np.full((len(candidates), self.k), -1)
-        rows[:, : len(self._chosen)] = self._chosen
-        rows[:, len(self._chosen)] = candidates
-        size = len(self._chosen) + 1
-        rows[:, :size] = np.sort(rows[:, :size], axis=1)
-        return Plan(rows, np.full(len(rows), self.m))
+        return Plan.one(self.best(), self.horizon) if self.committed else self._greedy.plan(self.k, self.m)
 
     def _learn(self, plan: Plan, tally: Tally) -> None:
-        if self.committed:
-            return
-        candidates = self._candidates()
-        self._total[candidates] = tally.total
-        self._tried += len(candidates)
-        if self._tried == self.n_arms - len(self._chosen):
-            self._total[self._chosen] = -1
-            self._chosen.append(int(np.argmax(self._total)))
-            self._total[self._chosen] = 0
-            self._tried = 0
-
-    def _candidates(self) -> NDArray[np.int64]:
-        """Return the next candidates of this round, up to the size of a plan."""
-        free = np.ones(self.n_arms, bool)
-        free[self._chosen] = False
-        return np.flatnonzero(free)[self._tried :][: max(1, MOST_PLAN_CELLS // self.k)]
+        if not self.committed:
+            self._greedy.learn(self.k, tally)
 
     def _too_short(self) -> str:
         short = f"etcg explores for {self.exploration:,} plays, and the horizon is {self.horizon:,}: it will not commit"
@@ -101,10 +71,7 @@ class ETCG(Policy):
         return f"{short}. The shortest useful horizon is {shortest_horizon(self.n_arms, self.k):,}; or set m yourself"
 
     def _loaded(self) -> None:
-        if self._tried >= self.n_arms - len(self._chosen) or (self.committed and self._tried):
-            raise BadRecord(f"tried must be less than the candidates of its round; got {self._tried}")
-        if not ((self._total >= 0) & (self._total <= self.m * (1 + 1e-9))).all():
-            raise BadRecord(f"a total must be between 0 and {self.m}, the plays of a candidate")
+        self._greedy.check(self.k, self.m)
 
 
 def printed_m(n_arms: int, k: int, horizon: int) -> int:
@@ -121,10 +88,6 @@ def printed_m(n_arms: int, k: int, horizon: int) -> int:
 def shortest_horizon(n_arms: int, k: int) -> int:
     """Return the shortest horizon that is longer than its exploration."""
     horizon = 1
-    while (explored := printed_m(n_arms, k, horizon) * _candidates(n_arms, k)) >= horizon:
+    while (explored := printed_m(n_arms, k, horizon) * candidates_of(n_arms, k)) >= horizon:
         horizon = explored + 1
     return horizon
-
-
-def _candidates(n_arms: int, k: int) -> int:
-    return n_arms * k - k * (k - 1) // 2

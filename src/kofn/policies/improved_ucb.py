@@ -17,12 +17,12 @@ from kofn.core import (
     FloatArray,
     IntArray,
     Plan,
-    Policy,
     PolicyOptions,
     Subset,
     Tally,
 )
 from kofn.core.fields import Fields, any_length, integer, numbers, subsets
+from kofn.policies.constrained import Constrained
 from kofn.policies.registry import register
 from kofn.subsets import all_subsets
 from kofn.theory.checks import check_plays
@@ -33,7 +33,7 @@ FACTOR: dict[Form, int] = {"printed": 2, "figures": 1}
 
 
 @register
-class ImprovedUCB(Policy):
+class ImprovedUCB(Constrained):
     """Treat every subset as an independent arm: play all, delete the worse ones, round after round.
 
     >>> policy = ImprovedUCB(n_arms=12, k=2, horizon=10**6)
@@ -41,7 +41,7 @@ class ImprovedUCB(Policy):
     (66, 1848)
 
     `schedule="figures"` plays half as often for the same radius, as the CMAB-SM paper seems to do
-    (docs/background/paper.md).
+    (docs/background/paper.md). Under constraints it plays the allowed subsets only.
     """
 
     name = "improved-ucb"
@@ -56,7 +56,8 @@ class ImprovedUCB(Policy):
         super().__init__(n_arms, k, horizon=check_plays(horizon), schedule=schedule, **options)
         if schedule not in tuple(FACTOR):
             raise BadInput(f"schedule must be 'printed' or 'figures', not {schedule!r}")
-        self._alive: IntArray = all_subsets(self.n_arms, self.k)  # B_m
+        every = all_subsets(self.n_arms, self.k)
+        self._alive: IntArray = every if self._allowed is None else self._allowed.only(every)  # B_m
         self._total: FloatArray = np.zeros(len(self._alive))
         self._m = 0
         self._begin()
@@ -105,3 +106,5 @@ class ImprovedUCB(Policy):
             raise BadRecord(f"total must have {len(self._alive):,} numbers; got shape {self._total.shape}")
         if not ((self._total >= 0) & (self._total <= self._plays(self._m - 1))).all():
             raise BadRecord("a total must be between 0 and the plays of the rounds before")
+        if self._allowed is not None and not self._allowed.allows(self._alive).all():
+            raise BadRecord("alive must be subsets that obey the constraints")

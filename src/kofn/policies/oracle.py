@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Unpack
 
-from kofn.core import BadInput, BadRecord, Plan, Policy, PolicyOptions, Subset, Tally, subset_of
+from kofn.core import BadInput, BadRecord, Plan, PolicyOptions, Subset, Tally, subset_of
 from kofn.core.fields import Fields, subset
+from kofn.policies.constrained import Constrained
 from kofn.policies.registry import register
 
 PLAYS = 1_000_000
@@ -14,7 +15,7 @@ PLAYS = 1_000_000
 
 
 @register
-class Oracle(Policy):
+class Oracle(Constrained):
     """Play the best subset, which is given as `best`.
 
     >>> policy = Oracle(n_arms=24, k=3, best=(2, 7, 19))
@@ -33,6 +34,9 @@ class Oracle(Policy):
         if best is None:
             raise BadInput("oracle needs the best subset: give it as best=, for instance best=problem.best")
         self._best = subset_of(best, self.n_arms, self.k)
+        if self._allowed is not None and not self._allowed.allows([self._best])[0]:
+            broken = "; ".join(map(str, self.constraints.broken(self._best)))
+            raise BadInput(f"best={self._best} must obey the constraints; it breaks: {broken}")
         self._params["best"] = list(self._best)
         self._begin()
 

@@ -6,8 +6,7 @@ Two policies over the same two numbers per arm: Beta Thompson sampling and UCB. 
 from __future__ import annotations
 
 from kofn.core import Plan
-from kofn.policies.batching import draws_for, plan_of, tenth, top_k
-from kofn.policies.credit import Credited, optimistic_plan
+from kofn.policies.credit import Credited, beta_plan, optimistic_plan
 from kofn.policies.randomised import Randomised
 from kofn.policies.registry import register
 
@@ -31,10 +30,7 @@ class SharedCredit(Randomised, Credited):
     consistent = False
 
     def _next(self) -> Plan:
-        credit = self._credit
-        plays = tenth(credit.plays(self.k))
-        shape = draws_for(plays, self.n_arms), self.n_arms
-        return plan_of(top_k(self._rng().beta(1 + credit.total, 1 + credit.count - credit.total, shape), self.k), plays)
+        return beta_plan(self._credit, self.k, self._rng())
 
 
 @register

@@ -8,16 +8,17 @@ largest of g draws is one draw from the distribution of the largest, and a rando
 from __future__ import annotations
 
 import math
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
 from kofn.core import BadRecord, FloatArray, IntArray, Plan, Subset, Tally
-from kofn.core.fields import Fields, integers, numbers, per_subset
+from kofn.core.fields import Fields, integers, numbers
 from kofn.core.plan import ROUNDING
 from kofn.policies.batching import shares, tenth
+from kofn.policies.constrained import Constrained
 from kofn.policies.randomised import Randomised, SeededOptions
 from kofn.policies.registry import register
 from kofn.subsets import all_subsets
@@ -42,8 +43,13 @@ COST_OF_QUANTILE = 10
 """Cost of drawing the largest of several Beta draws, which takes a quantile, in units of one draw."""
 
 
+def _per_subset(policy: Any) -> tuple[int, ...]:
+    """Return the shape of an array with a number for each subset that is kept."""
+    return (len(policy._subsets),)
+
+
 @register
-class ThompsonSubsets(Randomised):
+class ThompsonSubsets(Constrained, Randomised):
     """Draw the mean of every subset from its posterior, play the subset whose draw is the highest.
 
     >>> policy = ThompsonSubsets(n_arms=12, k=3, seed=1)
@@ -51,17 +57,22 @@ class ThompsonSubsets(Randomised):
     (0, 2, 11)
 
     The posterior is Beta as long as all rewards are 0 or 1, and Gaussian after the first other reward, with noise
-    pooled over all subsets. It is frozen for a tenth of the time elapsed.
+    pooled over all subsets. It is frozen for a tenth of the time elapsed. Under constraints it keeps the allowed
+    subsets only.
     """
 
     name = "thompson-subsets"
     linear_memory = False
     keeps_subsets = True
-    fields = Fields(count=integers(per_subset), total=numbers(per_subset), squares=numbers(per_subset))
+    fields = Fields(count=integers(_per_subset), total=numbers(_per_subset), squares=numbers(_per_subset))
 
     def __init__(self, n_arms: int, k: int, **options: Unpack[SeededOptions]) -> None:
         super().__init__(n_arms, k, **options)
-        self._subsets: IntArray = all_subsets(self.n_arms, self.k)
+        self._subsets = every = all_subsets(self.n_arms, self.k)
+        self._places: IntArray | None = None  # of the kept subsets in the lexicographic order of all
+        if self._allowed is not None:
+            self._subsets = self._allowed.only(every)
+            self._places = self._lexicographic(self._subsets)
         self._count: NDArray[np.int64] = np.zeros(len(self._subsets), np.int64)
         self._total: FloatArray = np.zeros(len(self._subsets))
         self._squares: FloatArray = np.zeros(len(self._subsets))
@@ -162,11 +173,16 @@ class ThompsonSubsets(Randomised):
         self._squares[rows] += tally.squares
 
     def _positions(self, subsets: IntArray) -> IntArray:
+        """Return the positions of these subsets among those that are kept."""
+        places = self._lexicographic(subsets)
+        return places if self._places is None else self._places.searchsorted(places)
+
+    def _lexicographic(self, subsets: IntArray) -> IntArray:
         """Return the positions of these subsets in the lexicographic order of all."""
         n, k = self.n_arms, self.k
         # The subsets after a given one have, for some i, the same arms before place i and a larger arm at i.
         after = special.comb(n - 1 - subsets.astype(np.int64), k - np.arange(k), exact=False)
-        return np.asarray(len(self._subsets) - 1 - np.rint(after).astype(np.int64).sum(axis=1))
+        return np.asarray(math.comb(n, k) - 1 - np.rint(after).astype(np.int64).sum(axis=1))
 
     def _loaded(self) -> None:
         count, total, squares = self._count, self._total, self._squares

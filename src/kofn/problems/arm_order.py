@@ -18,19 +18,22 @@ _SEED = 3
 _SAME = 1e-12
 
 
-def check_arm_order(problem: AbstractProblem) -> Finding:
-    """Return whether the better of two arms is better with any other arms, or a pair for which it is not."""
+def check_arm_order(problem: AbstractProblem, pairs: int = PAIRS, contexts: int = CONTEXTS) -> Finding:
+    """Return whether the better of two arms is better with any other arms, or a pair for which it is not.
+
+    `pairs` pairs of arms are compared, each with `contexts` sets of others.
+    """
     if problem.k == 1:
         return Finding(EXPECTED, True, "K is 1: an arm is played alone")
-    pairs, others = _cases(problem.n_arms, problem.k)
-    ahead = _ahead(problem, pairs, others)
+    arms, others = _cases(problem.n_arms, problem.k, pairs, contexts)
+    ahead = _ahead(problem, arms, others)
     noise = 6 * 2**0.5 * problem.value_error + _SAME
     flips = (ahead.max(axis=1) > noise) & (ahead.min(axis=1) < -noise)
     if not flips.any():
         doubt = f", to within 6 standard errors of {problem.value_error:.1g}" if problem.value_error else ""
         return Finding(EXPECTED, True, f"no counterexample in {ahead.size:,} exchanges of two arms{doubt}")
     pair = int(np.argmax(np.where(flips, np.minimum(ahead.max(axis=1), -ahead.min(axis=1)), -np.inf)))
-    (i, j), most, least = pairs[pair].tolist(), int(np.argmax(ahead[pair])), int(np.argmin(ahead[pair]))
+    (i, j), most, least = arms[pair].tolist(), int(np.argmax(ahead[pair])), int(np.argmin(ahead[pair]))
     shown = [_arms(others[pair, at]) for at in (most, least)]
     return Finding(
         EXPECTED,
@@ -40,13 +43,13 @@ def check_arm_order(problem: AbstractProblem) -> Finding:
     )
 
 
-def _cases(n_arms: int, k: int) -> tuple[IntArray, IntArray]:
+def _cases(n_arms: int, k: int, n_pairs: int, contexts: int) -> tuple[IntArray, IntArray]:
     """Return random pairs of arms, and for each pair some sets of K - 1 other arms."""
     rng = np.random.default_rng(_SEED)
-    pairs, others = np.empty((PAIRS, 2), np.int64), np.empty((PAIRS, CONTEXTS, k - 1), np.int64)
-    for pair in range(PAIRS):
+    pairs, others = np.empty((n_pairs, 2), np.int64), np.empty((n_pairs, contexts, k - 1), np.int64)
+    for pair in range(n_pairs):
         some = [rng.choice(n_arms, k + 1, replace=False)]
-        some += [rng.choice(n_arms, min(k + 1, n_arms), replace=False) for _ in range(CONTEXTS - 1)]
+        some += [rng.choice(n_arms, min(k + 1, n_arms), replace=False) for _ in range(contexts - 1)]
         pairs[pair] = some[0][:2]
         for at, arms in enumerate(some):
             others[pair, at] = arms[~np.isin(arms, pairs[pair])][: k - 1]

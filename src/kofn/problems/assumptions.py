@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from kofn.core import FloatArray, IntArray
 from kofn.problems.arms import Arms
 from kofn.problems.distributions import Bernoulli
+from kofn.problems.lipschitz import Lipschitz, estimate_lipschitz
 from kofn.problems.sampling import MOST_OUTCOMES, outcomes
-from kofn.rewards import Reward, cross_selling, maximum, mean, minimum
+from kofn.rewards import Reward, cross_selling, maximum, mean, minimum, total
 
 if TYPE_CHECKING:
     from kofn.problems.problem import Problem
@@ -58,14 +59,17 @@ class Check:
     strictly increasing     no   weakly: f(0, 1) = f(1, 1) = 1
     increasing on average   yes  all 3 ways to replace an arm by a better one
     dominance               yes  every two arms
+    Lipschitz constant      U >= 2: arm 0 for 2 moves a mean by 0.2, the reward by 0.1 (worst of all 3 exchanges)
     >>> bool(check), check.holds["strictly increasing"]
     (True, False)
 
     The paper's sorting needs a symmetric reward, ordered arms, and an *expected* reward that rises with a better arm. A
-    reward that rises strictly is sufficient for this, but not necessary: a maximum rises only weakly.
+    reward that rises strictly is sufficient for this, but not necessary: a maximum rises only weakly. `lipschitz` has
+    what is known about U, the constant of the paper's bounds; it is None where single arms pay nothing.
     """
 
     findings: tuple[Finding, ...]
+    lipschitz: Lipschitz | None = None
 
     @property
     def holds(self) -> dict[str, bool]:
@@ -76,25 +80,26 @@ class Check:
         return all(each.holds for each in self.findings if each.assumption != INCREASING)
 
     def __str__(self) -> str:
-        return "\n".join(
-            f"{each.assumption:24}{'yes' if each.holds else 'no':5}{each.evidence}" for each in self.findings
-        )
+        lines = [f"{each.assumption:24}{'yes' if each.holds else 'no':5}{each.evidence}" for each in self.findings]
+        return "\n".join(lines if self.lipschitz is None else [*lines, f"{'Lipschitz constant':24}{self.lipschitz}"])
 
 
 def check_problem(problem: Problem) -> Check:
-    """Check the four assumptions."""
+    """Check the four assumptions, and estimate the Lipschitz constant."""
+    exchanges, every = _swaps(problem)
     return Check(
         (
             _symmetric(problem.arms, problem.reward, problem.k),
             _increasing(problem.arms, problem.reward, problem.k),
-            _increasing_on_average(problem),
+            _increasing_on_average(problem, exchanges, every=every),
             Finding(DOMINANCE, *dominance(problem.arms)),
-        )
+        ),
+        estimate_lipschitz(problem, exchanges, every=every),
     )
 
 
 def _symmetric(arms: Arms, reward: Reward, k: int) -> Finding:
-    if reward in (mean, maximum, minimum, cross_selling):
+    if reward in (mean, total, maximum, minimum, cross_selling):
         return Finding(SYMMETRIC, True, "by definition")
     x, permuted, every = _permutations(arms, k)
     paid, again = reward(x), reward(permuted)
@@ -116,7 +121,7 @@ def _permutations(arms: Arms, k: int) -> tuple[FloatArray, FloatArray, bool]:
 
 
 def _increasing(arms: Arms, reward: Reward, k: int) -> Finding:
-    if reward == mean or (reward == cross_selling and arms.low >= 0):
+    if reward in (mean, total) or (reward == cross_selling and arms.low >= 0):
         return Finding(INCREASING, True, "by definition")
     x, raised, every = _raises(arms, k)
     paid, more = reward(x), reward(raised)
@@ -155,9 +160,8 @@ def _some_rewards(arms: Arms, k: int, rng: np.random.Generator) -> FloatArray:
     return arms.draw(rng.integers(arms.n_arms, size=(tries, k)), rng)
 
 
-def _increasing_on_average(problem: Problem) -> Finding:
+def _increasing_on_average(problem: Problem, groups: IntArray, *, every: bool) -> Finding:
     """Return whether a better arm in any place gives a better expected reward."""
-    groups, every = _swaps(problem)
     groups = _weaker_first(problem.arms, groups)
     if not len(groups):
         return Finding(EXPECTED, True, "no arm dominates another: nothing to compare")

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cached_property
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kofn.constraints import Constraints
 from kofn.core import (
     BadInput,
     Direction,
@@ -25,9 +27,12 @@ from kofn.core import (
 )
 from kofn.problems.arm_order import check_arm_order
 from kofn.problems.assumptions import Check, Finding
+from kofn.problems.constrained import best_allowed, check_allowed, under
 from kofn.problems.expectation import Expectation, SampledExpectation, best_subset
 from kofn.problems.rows import Subsets, play_counts, subset_rows
 from kofn.problems.sampling import Sampler
+
+RegretMeter: TypeAlias = Callable[[IntArray, NDArray[np.int64]], float]
 
 MOST_SUBSETS = 2_000_000
 """Limit on the subsets tried to find the best one, where values are exact. A higher limit costs time."""
@@ -64,6 +69,9 @@ class AbstractProblem(ABC):
     `direction` and `reward_range`.
     """
 
+    constraints: Constraints | None = None
+    """The rules that every subset obeys; see `under`."""
+
     def __init__(
         self,
         n_arms: int,
@@ -99,6 +107,11 @@ class AbstractProblem(ABC):
     # Plays.
 
     @property
+    def seconds_per_play(self) -> float:
+        """The time of a play that is drawn one by one, in seconds; 0.0 if plays take no noticeable time."""
+        return 0.0
+
+    @property
     def offers(self) -> frozenset[str]:
         """What the problem provides beyond one reward per play, for policies that need it: see `Policy.needs`."""
         return frozenset({"best", "fewer"} if self.fewer else {"best"})
@@ -112,6 +125,7 @@ class AbstractProblem(ABC):
         plays.
         """
         rows = self._rows(subsets)
+        check_allowed(self, rows)
         count, least = play_counts(times, len(rows))
         if not isinstance(rng, np.random.Generator):
             rng = generator(rng)
@@ -136,7 +150,7 @@ class AbstractProblem(ABC):
 
     def gap(self, subsets: Subsets) -> FloatArray:
         """Return how much worse than the optimum the expected reward of each row is: at least 0 in both directions."""
-        gap = self.optimum - self.value(subsets)
+        gap = self._best_value - self.value(subsets)
         if self.direction == "minimize":
             gap = -gap
         if self._given_best is not None and not self.value_error and gap.size and gap.min() < -self._slack:
@@ -146,17 +160,51 @@ class AbstractProblem(ABC):
             )
         return np.maximum(gap, 0.0)
 
+    def regret_meter(self) -> RegretMeter:
+        """Return a function of subsets and times that returns the expected regret of these plays; one per run."""
+        return lambda subsets, times: float(self.gap(subsets) @ times)
+
+    @property
+    def _best_value(self) -> float:
+        """The value from which gaps are measured."""
+        return self.optimum
+
     @property
     def _slack(self) -> float:
         return _SLACK * max(1.0, abs(self.optimum))
 
+    def under(self, constraints: Any) -> Self:
+        """Return this problem under `constraints`: `best` is the best allowed subset, and others cannot be played.
+
+        >>> from kofn import Bernoulli, Constraints, Problem
+        >>> from kofn.constraints import NeverTogether
+        >>> problem = Problem(Bernoulli([0.1, 0.5, 0.3, 0.2]), "maximum", k=2)
+        >>> problem.under(Constraints(NeverTogether([1, 2]))).best
+        (1, 3)
+
+        The best is exact if the arms are ordered and the rules are quotas of disjoint groups, if the reward is a mean,
+        or if there are few enough subsets to try all. Otherwise it is the best that exchanges of one arm find.
+        """
+        return under(self, constraints)
+
     @cached_property
     def best(self) -> Subset:
         """The subset with the best expected reward; of equal ones, the first in lexicographic order."""
+        if self.constraints is not None:
+            return best_allowed(self, *self._order(), self._most_tried)
         return self._find_best() if self._given_best is None else self._given_best
 
     def _find_best(self) -> Subset:
         return self._search()
+
+    @property
+    def best_evidence(self) -> str:
+        """How the best subset was found: given, computed, or the effort of a search."""
+        return "computed" if self._given_best is None else "given"
+
+    def _order(self) -> tuple[FloatArray | None, bool]:
+        """Return a strength per arm, None if none is known, and whether the reward is linear in it."""
+        return None, False
 
     @cached_property
     def optimum(self) -> float:
@@ -196,11 +244,15 @@ class AbstractProblem(ABC):
     def _rows(self, subsets: Subsets) -> IntArray:
         return subset_rows(subsets, self.n_arms, self.k, fewer=self.fewer)
 
+    @property
+    def _most_tried(self) -> int:
+        sampled = isinstance(self._expectation, SampledExpectation)
+        return MOST_SUBSETS_BY_MONTE_CARLO if sampled else MOST_SUBSETS
+
     def _search(self) -> Subset:
         """Return the best of all subsets, by trying them; refuse if there are too many."""
         subsets = math.comb(self.n_arms, self.k)
-        exact = not isinstance(self._expectation, SampledExpectation)
-        most = MOST_SUBSETS if exact else MOST_SUBSETS_BY_MONTE_CARLO
+        exact, most = not isinstance(self._expectation, SampledExpectation), self._most_tried
         if subsets > most:
             raise BadInput(
                 f"there are {subsets:,} subsets, and at most {most:,} are tried to find the best one"

@@ -2,13 +2,13 @@
 
 | reward | arms | how |
 | --- | --- | --- |
-| mean, cross-selling | any | closed form, from the arms' first two moments |
+| mean, sum, cross-selling | any | closed form, from the arms' first two moments |
 | of the number that pay | Bernoulli | the exact distribution of that number |
 | maximum, minimum | continuous | quadrature of the product of the arms' cdfs or survival functions, to 1e-10 |
 | maximum, minimum | Empirical | the same product, a step function: an exact sum |
 | any | few outcomes | all outcomes |
 | any | any | Monte Carlo, with the same draws of an arm in every subset |
-| any | Correlated | the number that pay as above, the arms' means for a mean, else Monte Carlo |
+| any | Correlated | the number that pay as above, the arms' means for a mean or sum, else Monte Carlo |
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kofn.core import FloatArray, IntArray, Subset
 from kofn.problems.arms import CELLS, Arms, blocks
 from kofn.problems.distributions import Empirical
 from kofn.problems.sampling import CorrelatedCountSampler, CountSampler, OutcomeSampler, Sampler
-from kofn.rewards import Reward, cross_selling, maximum, mean, minimum
+from kofn.rewards import Reward, cross_selling, maximum, mean, minimum, total
 from kofn.subsets import subset_blocks
 
 MONTE_CARLO_PLAYS = 2**16
@@ -46,8 +46,8 @@ def choose_expectation(arms: Arms, reward: Reward, k: int, sampler: Sampler) -> 
     """Return the first way of the table above that fits."""
     if isinstance(sampler, CorrelatedCountSampler):
         return sampler
-    if reward == mean:
-        return MeanValue(arms)
+    if reward in (mean, total):
+        return MeanValue(arms, times=k if reward == total else 1)
     if not arms.independent:
         return JointMonteCarlo(arms, reward)
     if reward == cross_selling:
@@ -65,14 +65,14 @@ def choose_expectation(arms: Arms, reward: Reward, k: int, sampler: Sampler) -> 
 
 
 class MeanValue:
-    """The expected mean: the mean of the arms' means."""
+    """The expected mean, or with `times=K` the expected sum: the mean of the arms' means, times that number."""
 
-    def __init__(self, arms: Arms) -> None:
-        self._arms = arms
+    def __init__(self, arms: Arms, times: int = 1) -> None:
+        self._arms, self._times = arms, times
 
     def value(self, subsets: IntArray) -> FloatArray:
-        """Return the expected mean of each row."""
-        return in_blocks(lambda rows: self._arms.mean[rows].mean(axis=1), subsets)
+        """Return the expected mean of each row, times `times`."""
+        return in_blocks(lambda rows: self._times * self._arms.mean[rows].mean(axis=1), subsets)
 
 
 class CrossSellingValue:

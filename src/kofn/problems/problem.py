@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kofn.core import BadInput, Direction, FloatArray, IntArray, Subset
+from kofn.core import BadInput, Direction, FloatArray, IntArray, Subset, check_range
 from kofn.problems.arms import Arms
 from kofn.problems.assumptions import Check, check_problem
 from kofn.problems.base import AbstractProblem
 from kofn.problems.distributions import with_empty_place
 from kofn.problems.expectation import Expectation, choose_expectation
+from kofn.problems.function import FunctionProblem, RewardOfSubset
 from kofn.problems.sampling import CountSampler, Sampler, arm_totals, choose_sampler
-from kofn.rewards import Reward, RewardFunction, as_reward, cross_selling, mean
+from kofn.rewards import Reward, RewardFunction, as_reward, cross_selling, mean, total
 
 
 class Problem(AbstractProblem):
@@ -37,7 +39,12 @@ class Problem(AbstractProblem):
     >>> Problem(Bernoulli([0.1, 0.5, 0.3, 0.2]), "mean", k=2, absent=0.0).value([(1,), (1, 2)])
     array([0.25, 0.4 ])
 
-    `reward_range` is for rewards outside [0, 1], such as milliseconds. Policies that are made by name are given it.
+    `reward_range` is for rewards outside [0, 1], such as milliseconds. Policies that are made by name are given it. By
+    default it is [0, 1] if all rewards are in it. If not, it is computed for rewards that have `bounds`, as a mean, a
+    sum, a maximum and a minimum do.
+
+    >>> Problem(Bernoulli([0.1, 0.5, 0.3, 0.2]), "sum", k=3).reward_range
+    (0.0, 3.0)
     """
 
     def __init__(
@@ -49,17 +56,56 @@ class Problem(AbstractProblem):
         direction: Direction = "maximize",
         best: Iterable[int] | None = None,
         absent: float | None = None,
-        reward_range: tuple[float, float] = (0.0, 1.0),
+        reward_range: tuple[float, float] | None = None,
     ) -> None:
         if not isinstance(arms, Arms):
             raise BadInput(f"arms must be Arms, for instance kofn.problems.Bernoulli([0.2, 0.7, 0.4]), not {arms!r}")
-        super().__init__(
-            arms.n_arms, k, direction=direction, best=best, fewer=absent is not None, reward_range=reward_range
-        )
         self.arms, self.reward = arms, as_reward(reward)
+        super().__init__(arms.n_arms, k, direction=direction, best=best, fewer=absent is not None)
+        self.reward_range = _range(self.reward, arms, self.k) if reward_range is None else check_range(reward_range)
         self.absent = None if absent is None else _check_absent(absent, arms)
         self._places = arms if self.absent is None else with_empty_place(arms, self.absent)
         _check_reward(self.reward, arms, self.k)
+
+    @staticmethod
+    def of(
+        f: RewardOfSubset,
+        n_arms: int,
+        k: int,
+        *,
+        direction: Direction = "maximize",
+        reward_range: tuple[float, float] | None = None,
+        best: Iterable[int] | None = None,
+        batch: bool = False,
+        draws: int | None = None,
+        effort: int | None = None,
+    ) -> FunctionProblem:
+        """Return a problem whose reward is `f(subset, rng)`: any function of a tuple of K arms and a generator.
+
+        >>> def clicks(subset, rng):
+        ...     return rng.random() < 0.1 + 0.01 * sum(subset) + 0.1 * (subset == (2, 5))
+        >>> problem = Problem.of(clicks, n_arms=8, k=2)
+        >>> problem.best, problem.best_evidence[:21]
+        ((2, 5), 'all 28 subsets tried:')
+
+        Random numbers come from `rng`, a NumPy generator. `reward_range` contains all rewards. By default it is [0, 1]
+        if 256 draws are in it, else their range and half its width on both sides; a later reward outside of it is an
+        error. With `batch=True`, f receives an array with a subset in each row, and returns an array of rewards.
+        Expected rewards are means over `draws` draws (1,024; 16,384 with `batch`), with a standard error in
+        `value_error`. `best` is searched with about `effort` draws (300,000; 5,000,000 with `batch`), unless it is
+        given; `best_evidence` says how it was found. If f does not use rng for a subset, one call gives its value.
+        """
+        return FunctionProblem(
+            f,
+            n_arms,
+            k,
+            direction=direction,
+            reward_range=reward_range,
+            best=best,
+            batch=batch,
+            draws=draws,
+            effort=effort,
+        )
 
     @property
     def offers(self) -> frozenset[str]:
@@ -97,13 +143,16 @@ class Problem(AbstractProblem):
         key = -strength if self.direction == "maximize" else strength
         return tuple(sorted(np.argsort(key, kind="stable")[: self.k].tolist()))
 
+    def _order(self) -> tuple[FloatArray | None, bool]:
+        return self._strength(), self.reward == mean
+
     def _strength(self) -> FloatArray | None:
         """Return a number per arm such that the K largest make the best subset; None if no such number is known.
 
-        Under a mean it is the arm's mean. If the reward is symmetric and increasing, replacing an arm by one that
-        dominates it never lowers the expected reward, so no subset is better than the K strongest arms.
+        Under a mean or a sum it is the arm's mean. If the reward is symmetric and increasing, replacing an arm by one
+        that dominates it never lowers the expected reward, so no subset is better than the K strongest arms.
         """
-        if self.reward == mean:
+        if self.reward in (mean, total):
             return self.arms.mean
         increasing = self.reward.increasing or (self.reward == cross_selling and self.arms.low >= 0)
         if (self.reward.symmetric and increasing) or (
@@ -111,6 +160,15 @@ class Problem(AbstractProblem):
         ):
             return self.arms.strength
         return None
+
+
+def _range(reward: Reward, arms: Arms, k: int) -> tuple[float, float]:
+    """Return [0, 1] if no reward is outside or if the bounds of the reward are not known, else the bounds."""
+    if reward.bounds is None:
+        return 0.0, 1.0
+    low, high = reward.bounds(arms.low, arms.high, k)
+    unbounded = not (math.isfinite(low) and math.isfinite(high))
+    return (0.0, 1.0) if unbounded or (low >= 0 and high <= 1) else check_range((low, high))
 
 
 def _check_absent(absent: float, arms: Arms) -> float:

@@ -17,6 +17,7 @@ from sqlalchemy import select
 from kofn.campaign_settings import CampaignOptions
 from kofn.campaigns import Campaign, Decision, Store, create
 from kofn.campaigns.names import arm_names
+from kofn.campaigns.rows import Roster
 from kofn.campaigns.schema import CAMPAIGNS
 from kofn.core import CampaignExists, KofnError, NoSuchCampaign, NotRunning
 
@@ -119,11 +120,12 @@ class DemoCampaign:
         """Return the campaign, created if it does not exist. None if another than the demo created it."""
         names = arm_names(self.arms)
         policy = create.policy_for("thompson", len(names), self.k, None, None, self.reward_range, self.direction)
-        options = create.options_for(names, self.k, None, dict(self.options))
+        roster = Roster(0, names, list(range(len(names))))
+        options = create.options_for(roster, self.k, None, dict(self.options))
         row = create.new_row(self.name, policy, store.clock(), EXPIRE_AFTER, create.KEEP, options)
         row.made_by = MARK
         try:
-            return Campaign._insert(store, row, lambda tx: create.insert(tx, names, policy), "created")
+            return Campaign._insert(store, row, lambda tx: create.insert(tx, roster, policy), "created")
         except CampaignExists:
             return self._open(store)
 

@@ -21,7 +21,7 @@ from kofn.campaigns.listing import recent_rows, totals
 from kofn.campaigns.options import options_from
 from kofn.campaigns.rows import SERVING, CampaignRow
 from kofn.campaigns.schema import ESTIMATES
-from kofn.responses import Summary
+from kofn.responses import Rewarded, Summary
 
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of the latency histograms, in seconds."""
@@ -74,12 +74,13 @@ class Metrics:
             registry=self._registry,
         )
         self.decisions = Counter("kofn_decisions", "Decisions handed out.", registry=self._registry)
-        self.rewards = Counter(
+        rewards = Counter(
             "kofn_rewards",
             "Rewards received, new (accepted) or already known (repeated).",
             ["result"],
             registry=self._registry,
         )
+        self._rewards = {result: rewards.labels(result) for result in ("accepted", "repeated", "forgotten", "refused")}
         self.webhook = Counter(
             "kofn_webhook_posts",
             "Events posted to the webhook: delivered, or failed and tried again.",
@@ -99,15 +100,27 @@ class Metrics:
             registry=self._registry,
             multiprocess_mode="livesum",
         )
+        self._of_route: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}  # finding them takes long
         store.observe_wait = self._lock_wait.observe
 
     def count_request(self, scope: Scope, status: int, seconds: float) -> None:
         """Count and time one request by the template of its route."""
         route = getattr(scope.get("route"), "path", "other")
         method = scope["method"] if scope["method"] in {"GET", "POST", "DELETE"} else "other"
-        self.requests.labels(method, route, str(status)).inc()
-        self.seconds.labels(route).observe(seconds)
+        found = self._of_route.get((method, route, status))
+        if found is None:
+            counter, seconds_of = self.requests.labels(method, route, str(status)), self.seconds.labels(route)
+            found = self._of_route[method, route, status] = counter, seconds_of
+        found[0].inc()
+        found[1].observe(seconds)
         self.update_pool()
+
+    def count_rewards(self, done: Rewarded) -> None:
+        """Count the rewards of one request."""
+        numbers = done.accepted, done.repeated, done.forgotten, len(done.refused)
+        for counter, number in zip(self._rewards.values(), numbers, strict=True):
+            if number:
+                counter.inc(number)
 
     def text(self) -> bytes:
         """Return all metrics in the text format of Prometheus; or raise a StoreError if the store does not respond."""

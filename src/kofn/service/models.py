@@ -27,6 +27,44 @@ class RequestBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+Arm = Name | Annotated[int, Field(ge=0, le=1_000_000)]
+"""An arm of a rule: its name, or its number."""
+
+Arms = Annotated[list[Arm], Field(min_length=1, max_length=10_000, examples=[["mug", "cup"]])]
+RuleName = Annotated[str, Field(max_length=MAX_NAME, examples=["Acme"], description="For people.")]
+
+
+class CountRule(RequestBody):
+    """A rule about how many of some arms a subset has."""
+
+    rule: Literal["at-most", "at-least"]
+    count: int = Field(ge=0, le=1_000_000, examples=[1])
+    arms: Arms
+    name: RuleName = ""
+
+
+class ArmsRule(RequestBody):
+    """A rule about arms that are always in, never in, never together or only together."""
+
+    rule: Literal["always", "never", "never-together", "only-together"]
+    arms: Arms
+    name: RuleName = ""
+
+
+class BudgetRule(RequestBody):
+    """A rule about the sum of the costs of a subset's arms. Arms without a cost are free."""
+
+    rule: Literal["budget"]
+    most: float = Field(ge=0, examples=[20.0])
+    costs: list[Annotated[list[Name | float], Field(min_length=2, max_length=2)]] = Field(
+        min_length=1, max_length=10_000, examples=[[["mug", 3.5], ["cup", 2.0]]], description="Pairs of arm and cost."
+    )
+    name: RuleName = ""
+
+
+Rule = Annotated[CountRule | ArmsRule | BudgetRule, Field(discriminator="rule")]
+
+
 class CampaignOptions(RequestBody):
     """Options of a campaign that can be changed while it runs. Fields that are left out keep their value."""
 
@@ -51,6 +89,18 @@ class CampaignOptions(RequestBody):
         False, description="Whether the campaign returns to the control when learning certainly loses."
     )
     unit: str = Field("", max_length=20, examples=["EUR"], description="Unit of the reward.")
+    constraints: list[Rule] | None = Field(
+        None, max_length=10_000, description="Rules that every subset obeys; null or an empty list for none."
+    )
+
+    def given(self) -> dict[str, Any]:
+        """Return the fields that the request has, as `Campaign` takes them."""
+        found = {name: getattr(self, name) for name in self.model_fields_set}
+        if found.get("constraints") is not None:
+            found["constraints"] = [rule.model_dump(exclude_unset=True) for rule in found["constraints"]]
+        if found.get("reward_range") is not None:
+            found["reward_range"] = tuple(found["reward_range"])
+        return found
 
 
 class ChangedSettings(CampaignOptions):
@@ -156,6 +206,9 @@ class NewArm(RequestBody):
     """An arm to add."""
 
     name: Name = Field(examples=["jug"])
+    groups: list[Name] = Field(
+        default_factory=list, max_length=1000, examples=[["Acme"]], description="Names of the rules that it joins."
+    )
 
 
 class RetiredArm(RequestBody):

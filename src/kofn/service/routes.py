@@ -126,9 +126,7 @@ def list_campaigns(
 @api_router.post("/campaigns", response_model=responses.Summary, status_code=201, tags=["campaigns"])
 def create_campaign(context: ContextDep, new: models.NewCampaign) -> Response:
     """Create a campaign. It is running at once."""
-    settings = {name: getattr(new, name) for name in new.model_fields_set if name not in ("name", "arms", "k")}
-    if new.reward_range is not None:
-        settings["reward_range"] = tuple(new.reward_range)
+    settings = {name: value for name, value in new.given().items() if name not in ("name", "arms", "k")}
     return _created(context, Campaign.create(new.name, new.arms, new.k, store=context.store, **settings))
 
 
@@ -217,10 +215,7 @@ async def reward_total(context: ContextDep, name: Name, body: models.Total) -> R
 
 
 def _rewarded(context: Context, done: responses.Rewarded) -> Response:
-    context.metrics.rewards.labels("accepted").inc(done.accepted)
-    context.metrics.rewards.labels("repeated").inc(done.repeated)
-    context.metrics.rewards.labels("forgotten").inc(done.forgotten)
-    context.metrics.rewards.labels("refused").inc(len(done.refused))
+    context.metrics.count_rewards(done)
     return to_json(done)
 
 
@@ -393,7 +388,7 @@ async def _changed(
 @api_router.post("/campaigns/{name}/arms", response_model=responses.Summary, status_code=201, tags=["changes"])
 async def add_arm(context: ContextDep, name: Name, arm: models.NewArm) -> Response:
     """Add an arm. What was learned about the other arms is kept."""
-    await context.change(name, Campaign.add_arm, arm.name)
+    await context.change(name, Campaign.add_arm, arm.name, arm.groups)
     return to_json(await run_in_threadpool(context.with_campaign, name, Campaign.summary), 201)
 
 
@@ -418,10 +413,7 @@ async def resume_campaign(context: ContextDep, name: Name) -> Response:
 @api_router.patch("/campaigns/{name}/settings", response_model=responses.Settings, tags=["changes"])
 async def configure_campaign(context: ContextDep, name: Name, body: models.ChangedSettings) -> Response:
     """Change settings of a campaign while it runs. What was learned is kept."""
-    given = {each: getattr(body, each) for each in body.model_fields_set}
-    if "reward_range" in given:
-        given["reward_range"] = tuple(given["reward_range"])
-    return to_json(await context.change(name, Campaign.configure, **given))
+    return to_json(await context.change(name, Campaign.configure, **body.given()))
 
 
 @api_router.post("/campaigns/{name}/ship", response_model=responses.Summary, tags=["changes"])

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from kofn.constraints.allowed import Allowed
 from kofn.core import BadInput, BadRecord, FloatArray, IntArray, Plan, Policy, Tally
 from kofn.core.fields import Fields, Part, integer, integers, number, numbers, part
 from kofn.policies.batching import tenth, top_subset
@@ -83,10 +84,10 @@ class Guarantee(Part):
     variance: FloatArray  # sum of squared deviations of these rewards from what was expected
 
     @classmethod
-    def blank(cls, n_arms: int, k: int) -> Guarantee:
-        """Return a guarantee without plays."""
-        none = np.zeros(n_arms)
-        return cls(Elimination.at_start(n_arms, k), -1, 0, 0, 0, 0.5, np.zeros(n_arms, np.int64), none, none.copy())
+    def blank(cls, n_arms: int, k: int, allowed: Allowed | None = None) -> Guarantee:
+        """Return a guarantee without plays; arms that constraints fix are decided from the start."""
+        none, elimination = np.zeros(n_arms), Elimination.at_start(n_arms, k, allowed)
+        return cls(elimination, -1, 0, 0, 0, 0.5, np.zeros(n_arms, np.int64), none, none.copy())
 
     @classmethod
     def load(cls, state: Mapping[str, Any], policy: Policy) -> Self:

@@ -8,7 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import expit
 
+from kofn.constraints.allowed import Allowed
 from kofn.core import FloatArray
+from kofn.policies.thompson.exchanges import strongest_allowed
 from kofn.policies.thompson.posterior import Posterior, cholesky
 
 MOST_DRAWS, FEWEST_DRAWS, CELLS = 400, 16, 2**22
@@ -31,10 +33,14 @@ class Losses(NamedTuple):
     high: float
 
 
-def losses(posterior: Posterior, rng: np.random.Generator, effective: float = math.inf) -> Losses:
+def losses(
+    posterior: Posterior, rng: np.random.Generator, effective: float = math.inf, allowed: Allowed | None = None
+) -> Losses:
     """Return how much more the K strongest arms of a draw earn than the incumbent: on average, and the limit.
 
-    `effective` is the number of plays that what is known rests on: for rare coins, the number of successes.
+    `effective` is the number of plays that what is known rests on: for rare coins, the number of successes. Under
+    constraints, the strongest allowed subset takes the place of the K strongest arms. Where only a solver finds it,
+    it is the best of the exchanges that draws choose from (exchanges.py): then the loss is a lower limit.
     """
     n_arms, k = len(posterior.mean), len(posterior.incumbent)
     draws = min(MOST_DRAWS, max(FEWEST_DRAWS, CELLS // n_arms))
@@ -47,7 +53,10 @@ def losses(posterior: Posterior, rng: np.random.Generator, effective: float = ma
         deviations[:, posterior.contenders] = dense[:, 1:]
         for width, each in zip(widths, found, strict=True):
             effects, level = posterior.mean + width * deviations, posterior.level + dense[:, 0]
-            strongest = np.partition(effects, n_arms - k, axis=1)[:, n_arms - k :].sum(axis=1)
+            if allowed is None:
+                strongest = np.partition(effects, n_arms - k, axis=1)[:, n_arms - k :].sum(axis=1)
+            else:
+                strongest = np.take_along_axis(effects, strongest_allowed(posterior, allowed, effects), 1).sum(axis=1)
             gain = strongest - effects[:, posterior.incumbent].sum(axis=1)
             each.append(expit(level + gain) - expit(level))
     plain, wide = (np.concatenate(each) for each in found)

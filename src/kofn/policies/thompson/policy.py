@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
+from kofn.constraints import Constraints
 from kofn.core import (
     BadInput,
     BadRecord,
@@ -32,16 +33,19 @@ from kofn.core import (
     whole,
 )
 from kofn.core.fields import Fields, added, integer, listed, part
-from kofn.policies.batching import shares, tenth
+from kofn.policies.batching import plan_of, shares, tenth
+from kofn.policies.constrained import Constrained
 from kofn.policies.linear_model import sweeps
 from kofn.policies.randomised import Randomised, SeededOptions
 from kofn.policies.registry import register
 from kofn.policies.thompson.alarms import Alarms
 from kofn.policies.thompson.constants import Constants
+from kofn.policies.thompson.exchanges import allowed_draws
 from kofn.policies.thompson.guarantee import Comparisons, Guarantee
 from kofn.policies.thompson.insight import FEW, losses
 from kofn.policies.thompson.noise import Noise, Range
-from kofn.policies.thompson.posterior import TINY, Posterior
+from kofn.policies.thompson.posterior import TINY, Posterior, top
+from kofn.policies.thompson.prior import NORMAL_95, Prior
 from kofn.policies.thompson.sampling import draw_swaps, draws_that_swap
 
 FOR_PLAN, FOR_FILLERS, FOR_INSIGHT, FOR_LOSS, PURPOSES = 0, 1, 3, 4, 8
@@ -54,15 +58,20 @@ streams neither overlap nor resemble each other."""
 PLANNER = 2
 """Number of the way in which plans are drawn, in the record. Raise it when the same state leads to other plans."""
 
+FIRST_PLAYS = 2
+"""Plays of each subset of the first plan under constraints. Two of the same subset show the noise: a wrong estimate of
+it is hard to correct where rules allow few exchanges. Higher: a longer first plan."""
+
+PRIOR_PLAYS = 4
+"""Plays of the best subset by a given prior in the first plan. Without them, a right prior expects it outside of the
+range of rewards that were seen, and the range hides how good it is. Higher: a longer first plan."""
+
 MOST_HALF_LIVES = 20.0
 """Most half-lives forgotten at once, so that numbers stay in the range of floats: a millionth is left."""
 
-NORMAL_95 = 1.959963984540054
-"""Half-width of a 95 % interval of a normal distribution, in standard deviations."""
-
 
 @register
-class Thompson(Randomised):
+class Thompson(Constrained, Randomised):
     """Draw the effect of each arm, swap the incumbent's weakest arm for the strongest other, play that.
 
     >>> import numpy as np
@@ -76,7 +85,8 @@ class Thompson(Randomised):
     (6, 7)
 
     `half_life` is for problems that drift: the number of plays after which a reward counts half. `guarantee` compares
-    arms directly, with a tenth of the plays, and accepts and rejects them on proofs that need no model.
+    arms directly, with a tenth of the plays, and accepts and rejects them on proofs that need no model. `constraints`
+    are rules that every subset obeys (`kofn.Constraints`). `prior` is what is known about single arms (`kofn.Prior`).
     """
 
     name = "thompson"
@@ -97,6 +107,7 @@ class Thompson(Randomised):
         *,
         half_life: int | None = None,
         guarantee: bool = False,
+        prior: Prior | Mapping[str, Any] | None = None,
         **options: Unpack[SeededOptions],
     ) -> None:
         half_life = None if half_life is None else whole("half_life", half_life)
@@ -105,6 +116,16 @@ class Thompson(Randomised):
         if guarantee and half_life is not None:
             raise BadInput("a guarantee holds only if the problem does not change: give guarantee=True or half_life=")
         super().__init__(n_arms, k, half_life=half_life, guarantee=guarantee, **options)
+        self._prior = None if prior is None else Prior.of(prior)
+        if self._prior is not None:
+            if len(self._prior.scores) != self.n_arms:
+                raise BadInput(f"prior must have all {self.n_arms} arms; it has {len(self._prior.scores)}")
+            self._params["prior"] = self._prior.to_dict()
+        if guarantee and self._allowed is not None and not self._allowed.is_fixed:
+            raise BadInput(
+                "a guarantee compares arms by exchanges that rules may forbid: with guarantee=True, constraints can "
+                "only say which arms are always in or never in"
+            )
         self._bits = np.random.PCG64(self._params["seed"])
         self._bits_at_start = self._bits.state
         self._planner = PLANNER
@@ -112,15 +133,22 @@ class Thompson(Randomised):
         self._posterior = Posterior.at_start(self.n_arms, self.k, 0.5, 1.0, self.constants)
         self._noise = Noise(1.0, 1.0, 1.0, Range())
         self._alarms = Alarms()
-        self._guarantee = Guarantee.blank(self.n_arms, self.k) if guarantee else None
+        self._guarantee = Guarantee.blank(self.n_arms, self.k, self._allowed) if guarantee else None
         self.accepts_unplanned = not guarantee  # only planned comparisons prove anything
         self._fillers: tuple[int, IntArray] = -1, np.empty((0, self.k), np.int64)  # number of updates, subsets
         self._begin()
 
     def best(self) -> Subset:
         """Return the incumbent: the best of the subsets that were played, by the posterior means."""
-        best = self._posterior.incumbent if self._knows else np.arange(self.k)
+        best = self._posterior.incumbent if self._knows else self._first
         return tuple(self._corrected(best[None, :])[0].tolist())
+
+    @property
+    def _first(self) -> IntArray:
+        """The subset to report before anything is known."""
+        if self._prior is not None:
+            return top(self._prior.expected, self.k, self._allowed)
+        return np.arange(self.k) if self._allowed is None else np.array(self._allowed.first)
 
     def insight(self) -> Insight | None:
         """Return what is known about the best subset and each arm; None until two different rewards were seen."""
@@ -136,7 +164,7 @@ class Thompson(Randomised):
             effects, lows, highs = -effects, -highs, -lows
         span = (high - low) * self._range.width
         value, least, most = (low + (high - low) * value).tolist()
-        loss = losses(posterior, self._rng(FOR_LOSS), self._effective_plays())
+        loss = losses(posterior, self._rng(FOR_LOSS), self._effective_plays(), self._allowed)
         return Insight(
             value,
             least,
@@ -152,7 +180,7 @@ class Thompson(Randomised):
 
     def _effects(self, mean: FloatArray) -> FloatArray:
         """Return the change of the incumbent's reward by having each arm in place of one on the boundary."""
-        gain, level = mean - self._posterior.boundary, self._posterior.level
+        gain, level = mean - self._posterior.boundary(self._allowed), self._posterior.level
         effects = expit(level + gain) - expit(level)
         inside = self._posterior.incumbent
         effects[inside] = expit(level) - expit(level - gain[inside])
@@ -166,29 +194,43 @@ class Thompson(Randomised):
 
     def _probability_best(self) -> float:
         draws = min(1000, max(self.constants.draws, 2**22 // self.n_arms))
-        swaps = draw_swaps(self._posterior, draws, self._rng(FOR_INSIGHT), self.constants)
+        swaps = self._drawn(draws, self._rng(FOR_INSIGHT))
         return float((swaps == self._posterior.incumbent).all(axis=1).mean())
 
-    def with_arms(self, keep: Sequence[int], added: int = 0) -> Self:
-        """Return a policy with these arms and `added` new ones; it keeps all that is known about the arms it keeps."""
+    def with_arms(self, keep: Sequence[int], added: int = 0, constraints: Any = None) -> Self:
+        """Return a policy with these arms and `added` new ones; it keeps all that is known about the arms it keeps.
+
+        `constraints` are the rules for the arms that are then there, with their new numbers. Without them, the present
+        rules stay: arms that leave also leave their groups, and new arms are in no group.
+        """
         if self._guarantee is not None:
             raise BadInput("a guarantee needs a fixed set of arms: create a new policy, or leave out guarantee=True")
         if not isinstance(keep, Sequence) or not keep:
             raise BadInput(f"keep must be a list of at least one arm; got {keep!r}")
         added, kept = whole("added", added, least=0), np.array(subset_of(keep, self.n_arms, len(keep)))
+        if constraints is None and self.constraints is not None:
+            constraints = self.constraints.renumbered(kept.tolist())
+        changes: dict[str, Any] = {"n_arms": len(kept) + added, "constraints": constraints}
+        if self._prior is not None:
+            changes["prior"] = self._prior.with_arms(kept.tolist(), added)
+        allowed = None if constraints is None else Constraints.of(constraints).allowed(changes["n_arms"], self.k)
         informed = self._informed()
         if informed._knows:
-            informed._posterior.change_arms(kept, added, self.constants)
-        return self._continued(informed, {"n_arms": len(kept) + added})
+            informed._posterior.change_arms(kept, added, self.constants, allowed)
+        return self._continued(informed, changes)
 
     def with_params(self, **changes: Any) -> Self:
-        """Return a policy with another `reward_range`, `half_life` or `guarantee` that keeps what is known.
+        """Return a policy with other parameters that keeps what is known.
 
-        Alarms begin again, except after a change of the range alone, and so does a guarantee.
+        These can change: `reward_range`, `half_life`, `guarantee` and `constraints`.
+
+        Alarms begin again, except after a change of the range or the constraints alone, and so does a guarantee. If
+        new constraints forbid the incumbent, the best allowed subset by the posterior means takes its place.
         """
-        if unknown := sorted(changes.keys() - {"reward_range", "half_life", "guarantee"}):
+        if unknown := sorted(changes.keys() - {"reward_range", "half_life", "guarantee", "constraints"}):
             raise BadInput(
-                f"{', '.join(unknown)} cannot change while the policy runs: reward_range, half_life and guarantee can"
+                f"{', '.join(unknown)} cannot change while the policy runs: reward_range, half_life, guarantee and "
+                "constraints can"
             )
         informed = self._informed()
         fresh = self._continued(informed, changes)
@@ -200,9 +242,11 @@ class Thompson(Randomised):
         if informed._range.seen:
             known = informed._range
             fresh._noise.range = Range(shift + factor * known.low, shift + factor * known.high)
-        if changes.keys() <= {"reward_range"}:
+        if changes.keys() <= {"reward_range", "constraints"}:
             fresh._alarms = informed._alarms
             fresh._alarms.rescale(shift, factor)
+            if len(fresh._alarms.incumbent):
+                fresh._alarms.follow(fresh._posterior.incumbent)
         return fresh
 
     def _informed(self) -> Self:
@@ -219,6 +263,8 @@ class Thompson(Randomised):
         fresh = type(self)(**{**self.params, **changes})
         if informed._knows:
             fresh._posterior = informed._posterior
+            if fresh._allowed is not None and not fresh._allowed.allows(fresh._posterior.incumbent[None, :])[0]:
+                fresh._posterior.change_incumbent(fresh._allowed.top(fresh._posterior.mean))
         fresh._learned, fresh._noise = informed._learned, informed._noise
         fresh.plays, fresh.updates = self.plays, self.updates + 1
         fresh._begin()
@@ -246,7 +292,11 @@ class Thompson(Randomised):
     def _next(self) -> Plan:
         rng = self._rng()
         if not self._learned:
-            return sweeps(self.n_arms, self.k, 1, rng)
+            first = self._sweeps(1, rng)
+            times = first.times if self._allowed is None else first.times * FIRST_PLAYS
+            if self._prior is None:
+                return Plan(first.subsets, times)
+            return Plan(*_merged(np.vstack([first.subsets, self._first]), np.append(times, PRIOR_PLAYS)))
         plays = max(tenth(min(self._learned, self._params["half_life"] or self._learned)), self.constants.shortest)
         if self._guarantee is not None:
             plays = min(plays, self._guarantee.longest(plays))
@@ -260,22 +310,45 @@ class Thompson(Randomised):
         subsets = np.concatenate([self._corrected(plan.subsets), comparisons.plan.subsets])
         return Plan(subsets, np.append(plan.times, comparisons.plan.times))
 
+    def _sweeps(self, rounds: int, rng: np.random.Generator) -> Plan:
+        """Return random blocks that together have each arm that may be played, several times over."""
+        if self._allowed is None:
+            return sweeps(self.n_arms, self.k, rounds, rng)
+        return plan_of(blocks := self._allowed.sweeps(rounds, rng), len(blocks))
+
     def _sweep(self, plays: int, rng: np.random.Generator) -> Plan:
         """Return a plan of random blocks of all arms."""
-        blocks = sweeps(self.n_arms, self.k, -(-min(plays, self.constants.draws) * self.k // self.n_arms), rng).subsets
+        blocks = self._sweeps(-(-min(plays, self.constants.draws) * self.k // self.n_arms), rng).subsets
         rows = min(plays, len(blocks))
         return Plan(blocks[rng.permutation(len(blocks))[:rows]], shares(plays, rows).astype(np.int64))
 
     def _draw(self, plays: int, rng: np.random.Generator) -> Plan:
         """Return a plan of draws from the posterior."""
         incumbent, draws = self._posterior.incumbent, min(self.constants.draws, plays)
-        number, swaps = draws_that_swap(self._posterior, draws, rng, self.constants, self._noise.dispersion)
+        number, swaps = self._draws_that_swap(draws, rng, self._noise.dispersion)
         if len(self._posterior.contenders) < self.n_arms:  # rows with other arms than contenders hide the incumbent's
             number, swaps = number[number < draws - 1], swaps[number < draws - 1]  # value: the last draw plays it
         if not len(swaps):
             return Plan(incumbent[None, :], np.array([plays]))
         each, more = divmod(plays, draws)
         return self._limited(*_merged(swaps, each + (number < more)), plays)
+
+    def _draws_that_swap(
+        self, draws: int, rng: np.random.Generator, dispersion: float = 1.0
+    ) -> tuple[IntArray, IntArray]:
+        """Return the numbers of the draws that swap arms of the incumbent, and the subset of each."""
+        if self._allowed is None:
+            return draws_that_swap(self._posterior, draws, rng, self.constants, dispersion)
+        return allowed_draws(self._posterior, self._allowed, draws, rng, self.constants, dispersion)
+
+    def _drawn(self, draws: int, rng: np.random.Generator) -> IntArray:
+        """Return the subset of each draw."""
+        if self._allowed is None:
+            return draw_swaps(self._posterior, draws, rng, self.constants)
+        subsets = self._posterior.incumbent[None, :].repeat(draws, axis=0)
+        number, swapped = self._draws_that_swap(draws, rng)
+        subsets[number] = swapped
+        return subsets
 
     def _limited(self, swaps: IntArray, times: NDArray[np.int64], plays: int) -> Plan:
         """Limit each swap to the plays that double the information about it; the incumbent gets the rest of `plays`.
@@ -309,10 +382,10 @@ class Thompson(Randomised):
         if self._fillers[0] != self.updates:
             rng = self._rng(FOR_FILLERS)
             if self._knows:
-                subsets = draw_swaps(self._posterior, self.constants.draws, rng, self.constants)
+                subsets = self._drawn(self.constants.draws, rng)
             else:
                 rounds = -(-self.constants.draws * self.k // self.n_arms)
-                subsets = sweeps(self.n_arms, self.k, rounds, rng).subsets
+                subsets = self._sweeps(rounds, rng).subsets
             self._fillers = self.updates, subsets
         subsets = self._fillers[1]
         return tuple(subsets[index % len(subsets)].tolist())
@@ -339,7 +412,7 @@ class Thompson(Randomised):
         dispersion = self._noise.learn(n, mean, within, value, uncertainty, self.constants)
         expected, variances = low + width * value, (width**2 * uncertainty, width**2 * dispersion * binomial)
         self._alarms.learn(plan, tally, expected, *variances, self._learned + plan.plays, width)
-        posterior.learn(plan.subsets, predicted, mean, n / dispersion, self.constants)
+        posterior.learn(plan.subsets, predicted, mean, n / dispersion, self.constants, self._allowed)
         self._alarms.follow(posterior.incumbent)
 
     def _extend_range(self, tally: Tally) -> None:
@@ -380,6 +453,8 @@ class Thompson(Randomised):
         self._posterior = Posterior.at_start(
             self.n_arms, self.k, value, variance / self.k / binomial**2, self.constants
         )
+        if self._prior is not None:
+            self._posterior.expect(self._prior.expected, self._prior.residual)
         self._noise = Noise(1.0, 1.0, self.constants.least * min(1.0, variance / binomial), self._range)
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -395,6 +470,8 @@ class Thompson(Randomised):
             raise BadRecord(f"planner must be {PLANNER}: a newer kofn made this record")
         if self._knows != bool(len(self._posterior.incumbent)):
             raise BadRecord("posterior must have an incumbent exactly if two different rewards were seen")
+        if self._knows and self._allowed is not None and not self._allowed.allows(self._posterior.incumbent[None])[0]:
+            raise BadRecord(f"the incumbent {self._posterior.incumbent.tolist()} must obey the constraints")
         if bool(self._learned) != self._range.seen:
             raise BadRecord(f"range must be that of at least one reward exactly if learned is above 0: {self._learned}")
 

@@ -17,6 +17,7 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
 from scipy.special import expit, logit
 
+from kofn.constraints.allowed import Allowed
 from kofn.core import BadRecord, FloatArray, IntArray, Policy, subset_of
 from kofn.core.fields import Fields, Part, any_length, integers, number, numbers, symmetric
 from kofn.policies.batching import top_subset
@@ -116,6 +117,18 @@ class Posterior(Part):
         variances = np.full(n_arms, variance)
         return cls(none, level, level, variance, np.zeros(n_arms), variances, contenders, covariance)
 
+    def expect(self, expected: FloatArray, residual: FloatArray) -> None:
+        """Add what is known about single arms to the prior: effect = scale * expected + residual.
+
+        Both are in units of the prior without it. The scale has mean and variance 1. As far as arms are contenders, it
+        is learned with the effects, through their covariance.
+        """
+        by, own = math.sqrt(self.prior_variance) * expected, self.prior_variance * residual
+        self.mean, self.variance = by, own + by * by
+        covariance, dense = self.covariance.copy(), by[self.contenders]
+        covariance[1:, 1:] = np.diag(own[self.contenders]) + np.outer(dense, dense)
+        self.covariance = covariance
+
     # What is predicted.
 
     def relative(self, subsets: IntArray) -> Rows:
@@ -174,22 +187,54 @@ class Posterior(Part):
             self._rooted = self.covariance, cholesky(self.covariance)
         return self._rooted[1]
 
-    def edges(self) -> tuple[float, float]:
-        """Return the mean effects of the incumbent's weakest arm and of the strongest other arm."""
+    def edges(self, allowed: Allowed | None = None) -> tuple[float, float]:
+        """Return the mean effects of the incumbent's weakest arm and of the strongest other arm.
+
+        Under constraints, they are those of the two arms whose exchange is allowed and expected to gain the most.
+        """
+        if allowed is not None:
+            _, weakest, strongest = self.partners(allowed)
+            return weakest, strongest
         others = self.mean.copy()
         others[self.incumbent] = -math.inf
         return float(self.mean[self.incumbent].min()), float(others.max())
 
-    @property
-    def boundary(self) -> float:
-        """The effect halfway between the incumbent's weakest arm and the strongest other arm."""
-        weakest, strongest = self.edges()
+    def partners(self, allowed: Allowed) -> tuple[FloatArray, float, float]:
+        """Return, for each arm, the mean effect of the arm that an allowed exchange would compare it with.
+
+        For an arm of the incumbent, it is the strongest that may take its place; for another, the weakest whose place
+        it may take. Arms without an allowed exchange have the edges of the incumbent. Also return the mean effects of
+        the two arms whose exchange is expected to gain the most.
+        """
+        barred, own = allowed.exchanges(self.incumbent).barred, self.mean[self.incumbent]
+        partner = (own[:, None] - barred).min(axis=0)
+        strongest = (self.mean + barred).max(axis=1)
+        place = int((strongest - own).argmax())
+        partner[self.incumbent] = strongest
+        edges = float(own[place]), float(strongest[place])
+        if math.isinf(edges[1]):  # no exchange of two arms is allowed
+            edges = self.edges()
+        if not (finite := np.isfinite(partner)).all():
+            edge = np.full(len(partner), edges[0])
+            edge[self.incumbent] = edges[1]
+            partner = np.where(finite, partner, edge)
+        return partner, *edges
+
+    def boundary(self, allowed: Allowed | None = None) -> float:
+        """Return the effect halfway between the incumbent's weakest arm and the strongest other arm."""
+        weakest, strongest = self.edges(allowed)
         return (weakest + strongest) / 2
 
     # The update.
 
     def learn(
-        self, subsets: IntArray, predicted: Prediction, rewards: FloatArray, weights: FloatArray, constants: Constants
+        self,
+        subsets: IntArray,
+        predicted: Prediction,
+        rewards: FloatArray,
+        weights: FloatArray,
+        constants: Constants,
+        allowed: Allowed | None = None,
     ) -> None:
         """Update with the mean reward of each subset, weighted in plays of a Bernoulli arm; update the incumbent.
 
@@ -198,19 +243,23 @@ class Posterior(Part):
         """
         rows, before, spread, _ = predicted
         self._predicted = None
+        start = None if len(self.incumbent) else (self.level, self.mean.copy())
         if len(rows.row):
             self._learn_mixed(predicted, rewards, weights)
             odds = self.odds(rows)
         else:
             odds = self._learn_contenders(rows.x, before, rewards, weights)
         surprise = float((abs(odds - before) - constants.surprise * np.sqrt(spread)).max())
-        self._move(subsets, odds)
+        self._move(subsets, odds, allowed)
+        if start is not None:  # what the prior expects of the first incumbent is no surprise
+            expected = start[0] + float(start[1][self.incumbent].sum())
+            self.highest_level = max(self.highest_level, min(self.level, expected))
         if self.level > self.highest_level:
             self.widen(math.exp(constants.climb * (self.level - self.highest_level)))
             self.highest_level = self.level
         if surprise > 0:
             self._add_variance((constants.doubt * surprise) ** 2)
-        self._choose_contenders(constants)
+        self._choose_contenders(constants, allowed)
 
     def _learn_mixed(self, predicted: Prediction, rewards: FloatArray, weights: FloatArray) -> None:
         """Update with rows of which some have an arm that is not a contender."""
@@ -294,18 +343,21 @@ class Posterior(Part):
 
     # The incumbent.
 
-    def _move(self, subsets: IntArray, odds: FloatArray) -> None:
+    def _move(self, subsets: IntArray, odds: FloatArray, allowed: Allowed | None) -> None:
         """Move the incumbent to the best of the subsets that were just played, or make all single swaps that pay.
 
         A swap that was not played is not made: it would compare two arms that were seen beside different arms. Swaps
-        that pay one by one also pay together, if replacing an arm by a better one improves every subset.
+        that pay one by one also pay together, if replacing an arm by a better one improves every subset. Under
+        constraints, only allowed subsets count: what was played may be forbidden since.
         """
         if not len(self.incumbent):
-            self._change_incumbent(np.array(top_subset(self.mean, subsets.shape[1])))
+            self.change_incumbent(top(self.mean, subsets.shape[1], allowed))
             self._set_covariance(self.root.T)
             return
         gain = odds - self.level
         pays = (gain > 0).nonzero()[0]
+        if allowed is not None:
+            pays = pays[allowed.allows(subsets[pays])]
         if not len(pays):
             return
         pays = pays[np.argsort(-gain[pays])]
@@ -315,12 +367,14 @@ class Posterior(Part):
             subset = set(subsets[row].tolist())
             out, new = held - subset, subset - held
             if len(out) == 1 and out <= together and not new & together:
-                together = together - out | new
-                total += float(gain[row])
+                more = together - out | new
+                if allowed is None or allowed.allows([sorted(more)])[0]:
+                    together = more
+                    total += float(gain[row])
         best = subsets[pays[0]].tolist() if gain[pays[0]] >= total else together
-        self._change_incumbent(np.array(sorted(best)))
+        self.change_incumbent(np.array(sorted(best)))
 
-    def _change_incumbent(self, incumbent: IntArray) -> None:
+    def change_incumbent(self, incumbent: IntArray) -> None:
         """Make the level that of a new incumbent."""
         new = self.predict(incumbent[None, :])
         with_level = new.rows.x[0].dot(self.covariance)
@@ -367,16 +421,20 @@ class Posterior(Part):
 
     # Arms.
 
-    def change_arms(self, keep: IntArray, added: int, constants: Constants) -> None:
-        """Keep these arms, numbered from 0 in this order, and add arms with the prior's mean and variance."""
+    def change_arms(self, keep: IntArray, added: int, constants: Constants, allowed: Allowed | None = None) -> None:
+        """Keep these arms, numbered from 0 in this order, and add arms with the prior's mean and variance.
+
+        `allowed` are the subsets of the arms that are then there.
+        """
         k, before = len(self.incumbent), len(self.mean)
         stays = np.concatenate([keep, np.arange(before, before + added)])
         self.mean = np.concatenate([self.mean, np.zeros(added)])
         self.variance = np.concatenate([self.variance, np.full(added, self.prior_variance)])
-        if not np.isin(self.incumbent, keep).all():
-            self._change_incumbent(np.sort(stays[list(top_subset(self.mean[stays], k))]))
         number = np.full(before + added, -1)
         number[stays] = np.arange(len(stays))
+        left = number[self.incumbent]
+        if (left < 0).any() or (allowed is not None and not allowed.allows(left[None, :])[0]):
+            self.change_incumbent(np.sort(stays[top(self.mean[stays], k, allowed)]))
         self.mean, self.variance = self.mean[stays], self.variance[stays]
         self.incumbent = np.sort(number[self.incumbent])
         kept = np.flatnonzero(number[self.contenders] >= 0)
@@ -384,15 +442,18 @@ class Posterior(Part):
         self.contenders = number[self.contenders[kept]]
         rows = np.concatenate([[0], 1 + kept])
         self.covariance = self.covariance[np.ix_(rows, rows)]
-        self._choose_contenders(constants)
+        self._choose_contenders(constants, allowed)
 
-    def _choose_contenders(self, constants: Constants) -> None:
+    def _choose_contenders(self, constants: Constants, allowed: Allowed | None) -> None:
         """Make contenders of the arms that are the fewest standard deviations away from the boundary."""
         if len(self.contenders) == len(self.mean):
             return
         nearest, most = np.arange(len(self.mean)), constants.contenders
         if len(self.mean) > most:
-            distance = np.abs(self.mean - self.boundary) / np.sqrt(self.variance)
+            boundary = self.boundary() if allowed is None else self.partners(allowed)[0]
+            distance = np.abs(self.mean - boundary) / np.sqrt(self.variance)
+            if allowed is not None:
+                distance[allowed.never | allowed.always] = math.inf
             inside = distance[self.incumbent]
             distance[self.incumbent[np.argsort(inside)[: constants.inside]]] = -1.0
             nearest = np.sort(np.argpartition(distance, most)[:most])
@@ -415,6 +476,11 @@ class Posterior(Part):
             cholesky(self.covariance)
         except np.linalg.LinAlgError:
             raise BadRecord("covariance must be positive definite") from None
+
+
+def top(mean: FloatArray, k: int, allowed: Allowed | None) -> IntArray:
+    """Return the arms with the highest means that are allowed together."""
+    return np.array(top_subset(mean, k)) if allowed is None else allowed.top(mean)
 
 
 @lru_cache

@@ -113,7 +113,11 @@ def _drawn(mean: FloatArray, root: FloatArray, draws: int, rng: np.random.Genera
     return drawn
 
 
-def spread_factor(posterior: Posterior, inside: NDArray[np.bool_], edges: tuple[float, float]) -> FloatArray:
+def spread_factor(
+    posterior: Posterior,
+    inside: NDArray[np.bool_],
+    edges: tuple[float, float] | tuple[FloatArray, FloatArray],
+) -> FloatArray:
     """Return the factor by which each arm's draws are spread wider than its standard deviation.
 
     A draw matters where an arm passes the arm that it could be swapped with, at the incumbent's odds. The Gaussian at

@@ -89,7 +89,7 @@ export const openDecisions = async (name, limit, signal) =>
 export const act = async (name, verb) => json("POST", `${at(name)}/${verb}`);
 export const ship = async (name, shipment) => json("POST", `${at(name)}/ship`, shipment);
 export const configure = async (name, settings) => json("PATCH", `${at(name)}/settings`, settings);
-export const addArm = async (name, arm) => json("POST", `${at(name)}/arms`, { name: arm });
+export const addArm = async (name, arm, groups = []) => json("POST", `${at(name)}/arms`, { name: arm, groups });
 export const retireArm = async (name, arm) => json("POST", `${at(name)}/arms/retire`, { name: arm });
 export const remove = async (name) => json("DELETE", at(name));
 

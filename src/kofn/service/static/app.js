@@ -102,6 +102,7 @@ async function start() {
     allowed = await session();
   } catch (error) {
     if (error.status === 401) return;
+    if (error.status === 403) return signIn("This token is for web pages: it may only decide and reward. Sign in with another one.");
   }
   show();
 }
@@ -160,13 +161,15 @@ function failed(error) {
   );
 }
 
-onTokenNeeded((error) => {
+onTokenNeeded((error) => signIn(token() ? error.message : null));
+
+/** Show the form that asks for a token, and why the last one is not accepted. */
+function signIn(message) {
   if (signingIn) return;
   signingIn = true;
   page?.stop();
   light.hidden = true;
   for (const dialog of document.querySelectorAll("dialog")) dialog.close();
-  const message = token() ? error.message : null;
   setToken(null);
   leave.hidden = true;
   document.title = "Sign in · kofn";
@@ -180,7 +183,7 @@ onTokenNeeded((error) => {
       }),
     ),
   );
-});
+}
 
 const KEYS = { n: create, "?": shortcuts, t: () => window.kofnTheme.toggle(), c: home };
 

@@ -4,6 +4,7 @@ import * as api from "./api.js";
 import { field, form, toast } from "./dialogs.js";
 import { h, icon } from "./dom.js";
 import { plural } from "./format.js";
+import { groupChoices } from "./rules.js";
 import { settingsDialog } from "./settings_dialog.js";
 import { shipDialog } from "./ship_dialog.js";
 
@@ -90,11 +91,12 @@ export function actions(name, latest, refresh, home) {
             autofocus: true,
           }),
         ),
+        groupChoices(latest().settings?.constraints ?? []),
       ],
       async done(data) {
         const arm = String(data.get("arm")).trim();
         if (!arm) throw new api.ApiError(422, "The arm needs a name.", "arm");
-        await api.addArm(name, arm);
+        await api.addArm(name, arm, data.getAll("groups").map(String));
         toast(`${arm} is added`);
         refresh();
       },

@@ -4,7 +4,7 @@ import * as api from "./api.js";
 import { sparkline } from "./chart.js";
 import { h, icon, listItem, s, setText, syncList } from "./dom.js";
 import { firstSteps } from "./first_steps.js";
-import { count, exact, reward } from "./format.js";
+import { count, exact, plural, reward, withUnit } from "./format.js";
 import { throttled, watch } from "./live_updates.js";
 import { timeAgo } from "./side_panels.js";
 
@@ -184,7 +184,13 @@ function card({ name }) {
     "li",
     { class: "card" },
     h("a", { href: `#/${encodeURIComponent(name)}`, class: "card-link" }, h("span", { class: "card-name" }, name)),
-    h("div", { class: "card-line" }, h("span", { class: "pill" }), h("span", { class: "card-sub" })),
+    h(
+      "div",
+      { class: "card-line" },
+      h("span", { class: "pill" }),
+      h("span", { class: "card-alarm", hidden: true }, icon("warn"), h("span", {})),
+      h("span", { class: "card-sub" }),
+    ),
     h("div", { class: "card-spark" }),
     h(
       "dl",
@@ -205,7 +211,10 @@ function fillCard(element, each) {
     element.querySelector(".card-sub"),
     `${each.k} of ${exact(each.arms)} arms${each.direction === "minimize" ? " · lower is better" : ""}`,
   );
-  setText(element.querySelector(".mean dd"), reward(each.mean, each.reward_range));
+  const alarm = element.querySelector(".card-alarm");
+  alarm.hidden = !each.alarms;
+  setText(alarm.lastElementChild, plural(each.alarms, "alarm"));
+  setText(element.querySelector(".mean dd"), each.mean === null ? "–" : withUnit(reward(each.mean, each.reward_range), each.unit));
   setText(element.querySelector(".plays dd"), count(each.plays));
   setText(element.querySelector(".flight dd"), count(each.in_flight));
   const changed = element.querySelector(".changed dd");

@@ -12,7 +12,7 @@ import { liftPanel } from "./lift_panel.js";
 import { lineChart, seriesOf } from "./line_chart.js";
 import { throttled, watch } from "./live_updates.js";
 import { notices } from "./notices.js";
-import { bestPanel, eventsPanel, inFlightPanel, planPanel, timeAgo } from "./side_panels.js";
+import { bestPanel, eventsPanel, inFlightPanel, planPanel, rulesPanel, timeAgo } from "./side_panels.js";
 import { skeleton, tiles } from "./summary_tiles.js";
 
 const ARMS = 300; // arms loaded at first
@@ -102,6 +102,7 @@ function build(name, { refresh, home, may, loadAll }) {
     chart = chartPanel(name),
     lift = liftPanel(),
     best = bestPanel(),
+    rules = rulesPanel(),
     plan = planPanel(),
     inFlight = inFlightPanel(),
     events = eventsPanel();
@@ -126,7 +127,7 @@ function build(name, { refresh, home, may, loadAll }) {
       "div",
       { class: "board" },
       h("div", { class: "side-main" }, chart.element, arms.element),
-      h("div", { class: "side" }, best.element, lift.element, plan.element, inFlight.element, events.element),
+      h("div", { class: "side" }, best.element, rules.element, lift.element, plan.element, inFlight.element, events.element),
     ),
   );
 
@@ -145,6 +146,7 @@ function build(name, { refresh, home, may, loadAll }) {
     chart.update(data);
     arms.update(insight);
     best.update(insight);
+    rules.update(insight);
     lift.update(insight);
     plan.update(insight);
     inFlight.update(summary, data.decisions);

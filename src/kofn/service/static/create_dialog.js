@@ -4,9 +4,9 @@ import { create, policies } from "./api.js";
 import { field, form } from "./dialogs.js";
 import { h, setText } from "./dom.js";
 import { exact } from "./format.js";
+import { ruleFields } from "./rules.js";
 import * as fields from "./settings_fields.js";
 
-const OPTIONS = ["control", "control_share", "stop_when", "ship_when_ready", "unit", "half_life", "guarantee", "expire_after"];
 const OF_POLICY = ["half_life", "guarantee"];
 const USES = { alternative: "For some campaigns", comparison: "For comparisons only" };
 
@@ -39,10 +39,12 @@ export function createDialog(created) {
     on: { input: updateCount },
   });
   const armCount = h("p", { class: "arm-count", role: "status" });
+  const rules = ruleFields([]);
 
   function updateCount() {
     const { names, duplicate } = armsIn(arms.value);
     const size = Number(k.value);
+    rules.offer(names);
     if (!names.length) setText(armCount, "No arms yet.");
     else if (duplicate) setText(armCount, `“${duplicate}” is listed twice.`);
     else if (size >= names.length)
@@ -58,6 +60,7 @@ export function createDialog(created) {
       h("span", {}, text),
     );
   const policy = policyField();
+  const seed = field("Seed", fields.number("seed", "", { min: "0", step: "1", placeholder: "none" }), "For reproducible decisions.");
   updateCount();
   form({
     title: "New campaign",
@@ -77,8 +80,8 @@ export function createDialog(created) {
       h(
         "div",
         { class: "columns three" },
-        field("Lowest reward", fields.number("low", 0)),
-        field("Highest reward", fields.number("high", 1)),
+        field("Lowest reward", fields.number("low", 0, { placeholder: "learned" })),
+        field("Highest reward", fields.number("high", 1, { placeholder: "learned" }), "Both empty: the range is learned."),
         h(
           "fieldset",
           { class: "field" },
@@ -93,18 +96,18 @@ export function createDialog(created) {
         h(
           "div",
           { class: "advanced-body" },
-          ...fields.controlFields(fields.DEFAULTS, () => k.value),
-          h("div", { class: "columns even" }, fields.stopField(fields.DEFAULTS), fields.shipField(fields.DEFAULTS)),
-          h("div", { class: "columns even" }, fields.unitField(fields.DEFAULTS), fields.expireField(fields.DEFAULTS)),
-          policy,
-          h("div", { class: "columns even" }, fields.halfLifeField(fields.DEFAULTS), fields.guaranteeField(fields.DEFAULTS)),
-          field("Seed", fields.number("seed", "", { min: "0", step: "1", placeholder: "none" }), "For reproducible decisions."),
+          fields.readyGroup(fields.DEFAULTS),
+          fields.controlGroup(fields.DEFAULTS, () => k.value),
+          fields.rewardsGroup(fields.DEFAULTS, fields.unitField(fields.DEFAULTS)),
+          fields.learningGroup(fields.DEFAULTS, h("div", { class: "columns" }, policy, seed)),
+          fields.rulesGroup(rules),
+          fields.visitorsGroup(fields.DEFAULTS),
           h("p", { class: "hint" }, "Options other than policy and seed can be changed later."),
         ),
       ),
     ],
     async done(data) {
-      const settings = read(data);
+      const settings = read(data, rules);
       await fields.atField(() => create(settings));
       created(settings.name);
     },
@@ -144,19 +147,20 @@ const tooFewArms = (arms, size) =>
   `There must be more arms than arms per decision; got ${exact(arms)} and ${exact(size)}.`;
 
 /** The settings of the new campaign, or an ApiError for the first invalid field. */
-function read(data) {
+function read(data, rules) {
   const text = (key) => String(data.get(key) ?? "").trim();
   const { names, duplicate } = armsIn(text("arms"));
   const k = Number(text("k"));
-  const range = [Number(text("low")), Number(text("high"))];
+  const range = text("low") || text("high") ? [text("low"), text("high")].map((each) => (each ? Number(each) : NaN)) : null;
   if (!text("name")) fields.refuse("name", "The campaign needs a name.");
   if (!names.length) fields.refuse("arms", "List the arms, one per line.");
   if (duplicate) fields.refuse("arms", `“${duplicate}” is listed twice. Arm names must be unique.`);
   if (!Number.isInteger(k) || k < 1) fields.refuse("k", "Arms per decision must be a whole number of at least 1.");
   if (k >= names.length)
     fields.refuse("k", tooFewArms(names.length, k));
-  if (!(range[0] < range[1])) fields.refuse("low", "The lowest reward must be less than the highest.");
-  const given = fields.readSettings(data, new Set(OPTIONS));
+  if (range && !(range[0] < range[1]))
+    fields.refuse("low", "Enter a lowest reward that is less than the highest, or leave both empty.");
+  const given = fields.readSettings(data, new Set(Object.keys(fields.DEFAULTS)), rules);
   if (Array.isArray(given.control)) checkControl(given.control, names, k);
   const chosen = ([key, value]) => JSON.stringify(value) !== JSON.stringify(fields.DEFAULTS[key]);
   const options = Object.fromEntries(Object.entries(given).filter(chosen));

@@ -3,16 +3,16 @@
 import { configure } from "./api.js";
 import { field, form, toast } from "./dialogs.js";
 import { h } from "./dom.js";
+import { ruleFields } from "./rules.js";
 import * as fields from "./settings_fields.js";
 
-const group = (title, ...inside) =>
-  h("section", { class: "settings-group" }, h("h3", {}, title), ...inside);
-
 /** Open the dialog with the field `focus`. `saved()` is called after the settings have been saved. */
-export function settingsDialog(name, { settings, summary }, saved, focus = null) {
+export function settingsDialog(name, { settings, summary, arms }, saved, focus = null) {
   const learns = settings.guarantee !== null; // the policy has a half-life and a guarantee
   const [low, high] = settings.reward_range;
   const names = [...Object.keys(fields.DEFAULTS)].filter((each) => learns || !["half_life", "guarantee"].includes(each));
+  const rules = ruleFields(settings.constraints ?? []);
+  rules.offer(arms.filter(({ retired }) => !retired).map((arm) => arm.name));
   form({
     title: `Settings of ${name}`,
     wide: true,
@@ -20,13 +20,10 @@ export function settingsDialog(name, { settings, summary }, saved, focus = null)
     intro: "They apply from the next decision on. What was learned is kept.",
     focus: focus === "half_life" && !learns ? null : focus,
     fields: [
-      group(
-        "Ready to ship",
-        h("div", { class: "columns even" }, fields.stopField(settings), fields.shipField(settings)),
-      ),
-      group("Control", ...fields.controlFields(settings, () => summary.k), fields.breakerField(settings)),
-      group(
-        "Rewards",
+      fields.readyGroup(settings),
+      fields.controlGroup(settings, () => summary.k),
+      fields.rewardsGroup(
+        settings,
         h(
           "div",
           { class: "columns three" },
@@ -34,18 +31,13 @@ export function settingsDialog(name, { settings, summary }, saved, focus = null)
           field("Highest", fields.number("high", high), "The range can be widened only."),
           fields.unitField(settings),
         ),
-        h("div", { class: "columns even" }, fields.outsideField(settings), fields.expireField(settings)),
       ),
-      group(
-        "Learning",
-        learns
-          ? h("div", { class: "columns even" }, fields.halfLifeField(settings), fields.guaranteeField(settings))
-          : h("p", { class: "hint" }, `${summary.policy} has no half-life and no guarantee.`),
-      ),
-      group("Visitors", h("div", { class: "columns even" }, fields.stickyField(settings))),
+      learns ? fields.learningGroup(settings) : null,
+      fields.rulesGroup(rules),
+      fields.visitorsGroup(settings),
     ],
     async done(data) {
-      const given = fields.readSettings(data, new Set(names));
+      const given = fields.readSettings(data, new Set(names), rules);
       const range = ["low", "high"].map((each) => Number(data.get(each)));
       if (!(range[0] < range[1])) fields.refuse("high", "The lowest reward must be less than the highest.");
       const asked = { ...given, reward_range: range };

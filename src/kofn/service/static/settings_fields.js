@@ -20,6 +20,7 @@ export const DEFAULTS = {
   expire_after: 7 * DAY,
   half_life: null,
   guarantee: false,
+  constraints: [],
 };
 
 /** Seconds in days, short. */
@@ -39,12 +40,26 @@ const select = (name, chosen, options, more = {}) => {
   return element;
 };
 
+const group = (title, ...inside) => h("section", { class: "settings-group" }, h("h3", {}, title), ...inside);
+const pair = (...two) => h("div", { class: "columns even" }, two);
+
+/** The groups of fields that the dialogs share. */
+export const readyGroup = (settings) => group("Ready to ship", pair(stopField(settings), shipField(settings)));
+export const controlGroup = (settings, size) => group("Control", ...controlFields(settings, size), breakerField(settings));
+export const rewardsGroup = (settings, ...first) =>
+  group("Rewards", ...first, pair(outsideField(settings), expireField(settings)));
+export const learningGroup = (settings, ...first) =>
+  group("Learning", ...first, pair(halfLifeField(settings), guaranteeField(settings)));
+export const rulesGroup = (rules) =>
+  group("Rules", h("p", { class: "hint" }, "Every decision obeys them, such as at most 2 products of a brand."), ...rules.elements);
+export const visitorsGroup = (settings) => group("Visitors", pair(stickyField(settings)));
+
 /** What the control gets, and its share. `size()` returns K. */
-export function controlFields({ control, control_share: share }, size) {
+function controlFields({ control, control_share: share }, size) {
   const kind = Array.isArray(control) ? "arms" : (control ?? "none");
   const arms = h("textarea", {
     name: "control_arms",
-    rows: "4",
+    rows: Math.min(Math.max(4, size()), 10),
     spellcheck: "false",
     value: kind === "arms" ? control.join("\n") : "",
   });
@@ -78,7 +93,7 @@ export function controlFields({ control, control_share: share }, size) {
   ];
 }
 
-export const stopField = ({ stop_when: rule }) =>
+const stopField = ({ stop_when: rule }) =>
   field(
     "Stop rule",
     input("stop_when", rule, { placeholder: "loss<0.01" }),
@@ -86,25 +101,25 @@ export const stopField = ({ stop_when: rule }) =>
   );
 export const unitField = ({ unit }) =>
   field("Unit of the reward", input("unit", unit, { maxlength: "20", placeholder: "EUR" }));
-export const halfLifeField = ({ half_life: plays }) =>
+const halfLifeField = ({ half_life: plays }) =>
   field(
     "Half-life (plays)",
     number("half_life", plays, { min: "1", step: "1", placeholder: "none", inputmode: "numeric" }),
     "After this many plays a reward counts half. For rewards that change.",
   );
-export const guaranteeField = ({ guarantee }) =>
+const guaranteeField = ({ guarantee }) =>
   check("Guarantee", "guarantee", guarantee, "Compares arms directly, so that what it drops is proved worse. Slower, and without a half-life.");
-export const shipField = ({ ship_when_ready: ship }) =>
+const shipField = ({ ship_when_ready: ship }) =>
   check("Ship when ready", "ship_when_ready", ship, "Ships the best subset by itself when the stop rule holds.");
-export const breakerField = ({ breaker }) =>
+const breakerField = ({ breaker }) =>
   check("Breaker", "breaker", breaker, "Ships the control when learning certainly loses against it.");
-export const stickyField = ({ sticky }) =>
+const stickyField = ({ sticky }) =>
   field(
     "A visitor keeps the arms for (days)",
     number("sticky", days(sticky), { min: "0", placeholder: "not kept" }),
     "For decisions that are asked for with a key.",
   );
-export const outsideField = ({ outside }) =>
+const outsideField = ({ outside }) =>
   field(
     "Rewards outside the range are",
     select("outside", outside, [
@@ -113,7 +128,7 @@ export const outsideField = ({ outside }) =>
       ["widen", "Taken: the range grows"],
     ]),
   );
-export const expireField = ({ expire_after: seconds }) =>
+const expireField = ({ expire_after: seconds }) =>
   field(
     "Expire after (days)",
     number("expire_after", days(seconds), { min: "0" }),
@@ -133,7 +148,7 @@ export function refuse(name, message) {
 }
 
 /** The settings that a form has, those that are not in it left out. An ApiError for an invalid field. */
-export function readSettings(data, form) {
+export function readSettings(data, form, rules) {
   const has = (name) => Boolean(form.has(name));
   const text = (name) => String(data.get(name) ?? "").trim();
   const found = {};
@@ -154,6 +169,7 @@ export function readSettings(data, form) {
   take("unit", () => text("unit"));
   take("half_life", () => amount("half_life", 1));
   take("expire_after", () => amount("expire_after", DAY) ?? refuse("expire_after", "Enter a number of days above 0."));
+  take("constraints", rules.read);
   for (const name of ["ship_when_ready", "breaker", "guarantee"]) take(name, () => data.has(name));
   return found;
 }
@@ -179,6 +195,7 @@ const WORDS = [
   [/does not take (half_life|guarantee)/, "half_life"],
   [/policy|too many subsets/i, "policy"],
   [/stop rule|stop_when/i, "stop_when"],
+  [/\brules?\b|constraints/i, "rule_kind"],
   [/breaker/i, "control"],
   [/control_share/i, "control_share"],
   [/control|subset|there is no arm|listed twice/i, "control_arms"],
@@ -197,7 +214,7 @@ export async function atField(call) {
     return await call();
   } catch (error) {
     if (error instanceof ApiError && error.status < 500) {
-      const aliases = { reward_range: "high", control: "control_arms" };
+      const aliases = { reward_range: "high", control: "control_arms", constraints: "rule_kind" };
       error.field = aliases[error.field] ?? error.field ?? WORDS.find(([words]) => words.test(error.message))?.[1] ?? null;
     }
     throw error;

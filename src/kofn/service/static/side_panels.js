@@ -4,6 +4,7 @@ import { capitalized } from "./api.js";
 import { h, icon, setText, setVars, syncList } from "./dom.js";
 import { ago, count, exact, moment, percent, plural } from "./format.js";
 import { bestKnown } from "./insight_facts.js";
+import { sentence } from "./rules.js";
 
 const CHIPS = 12;
 const ROWS = 5;
@@ -61,7 +62,34 @@ export function bestPanel() {
       names = bestKnown(insight) ? best.toSorted((a, b) => effects.get(b) - effects.get(a)) : [];
       counted(element, `${summary.k} of ${exact(summary.arms)}`);
       note.hidden = names.length > 0 && share === null;
-      setText(note, names.length ? `No other subset is better, with probability ${percent(Math.min(share, 0.9999), 1)}.` : "Not known before the first rewards.");
+      setText(note, names.length ? `Probability that this is the best subset: ${percent(Math.min(share, 0.9999), 1)}.` : "Not known before the first rewards.");
+      redraw();
+    },
+  };
+}
+
+export function rulesPanel() {
+  const list = h("ul", { class: "rows rule-rows" });
+  const rest = restButton(() => {
+    most = Infinity;
+    redraw();
+  });
+  const element = panel("rules", "Rules", list, rest);
+  let most = ROWS,
+    rules = [];
+
+  function redraw() {
+    syncList(list, rules.slice(0, most), { key: (text) => text, create: (text) => h("li", {}, text) });
+    rest.hidden = rules.length <= most;
+    setText(rest, `Show ${rules.length - ROWS} more`);
+  }
+
+  return {
+    element,
+    update({ settings }) {
+      rules = [...new Set((settings?.constraints ?? []).map(sentence))];
+      element.hidden = !rules.length;
+      counted(element, plural(rules.length, "rule"));
       redraw();
     },
   };

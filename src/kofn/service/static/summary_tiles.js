@@ -57,7 +57,7 @@ export function tiles({ configure, may }) {
 
   function update(insight) {
     const { summary, settings, stop } = insight;
-    const fixed = !may.change() || ["stopped", "archived"].includes(summary.state);
+    const fixed = !may.change() || !["running", "paused"].includes(summary.state);
     loss.fill(lossTile(insight));
     ready.hidden = !stop;
     ready.classList.toggle("is-running", Boolean(stop?.ready));
@@ -99,12 +99,17 @@ function goalRing() {
 const unitOf = ({ settings }) => settings?.unit ?? "";
 const perPlay = (insight) => `${unitOf(insight)} per play`.trim();
 
+/** What the expected loss is of, in states in which nobody is to ship. */
+const LOSS_TITLES = { shipped: "Expected loss when shipped", archived: "Expected loss at the end" };
+
 function lossTile(insight) {
   const { summary, stop, expected_loss: expected, plays_per_month: traffic } = insight;
   const bound = stop?.bound ?? expected;
-  if (bound === null || bound === undefined) return { value: "–", lines: [whyUnknown(insight), goalText(insight)] };
+  const title = LOSS_TITLES[summary.state];
+  if (bound === null || bound === undefined) return { title, value: "–", lines: [whyUnknown(insight), goalText(insight)] };
   const month = perMonth(bound, traffic, unitOf(insight));
   return {
+    title,
     value: lossText(bound, summary.reward_range, Boolean(stop)),
     per: perPlay(insight),
     lines: [month ?? "per month: known after an hour", goalText(insight)],

@@ -1,0 +1,254 @@
+"""Make the tables of docs/guides/constraints.md: `python -m benchmarks.constraints ways` (`--help`).
+
+`ways` compares the regret of three ways to obey rules that forbid the best subset: Thompson with constraints, a list of
+all allowed subsets (thompson-subsets), and repair: Thompson without constraints, of whose subsets what is not allowed
+is dropped, and filled up with the best that is. `price` compares Thompson with and without rules that allow the best
+subset. `time` measures plans. `picture` draws the regret curves of `ways` into a file. `--quick` plays few plays.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import kofn
+from benchmarks.tables import NORMAL_95, interval, line, parser_for, table
+from benchmarks.thompson import instance
+from kofn.constraints import AtMost, Budget, Constraints, NeverTogether
+from kofn.experiments.settings import Setting
+from kofn.problems import AbstractProblem
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is played: the defaults are those of the page, and QUICK is for tests."""
+
+    horizon: int = 10**6
+    settings: tuple[Setting, ...] = tuple(Setting(family, 24, 5) for family in ("mean", "max"))
+    sizes: tuple[tuple[int, int], ...] = ((24, 5), (40, 5), (64, 10))
+    plans: int = 10**6  # plays of a run whose plans are timed
+
+
+FULL = Scale()
+QUICK = Scale(2_000, (Setting("mean", 12, 3),), ((12, 3),), 3_000)
+
+Rules = Callable[[AbstractProblem, np.random.Generator, bool], Constraints]
+"""Rules for a problem; the last argument is whether they allow the best subset."""
+
+
+def brands(problem: AbstractProblem, rng: np.random.Generator, harmless: bool) -> Constraints:
+    """Return brands of 4 arms, of which a subset has at most one."""
+    n, k = problem.n_arms, problem.k
+    order = rng.permutation(n)
+    if harmless:  # the best arms are of different brands
+        best = list(problem.best)
+        order = np.array([*best, *(arm for arm in order.tolist() if arm not in best)])
+    groups = -(-n // 4)
+    rules = [AtMost(1, np.sort(order[group::groups]).tolist()) for group in range(groups)]
+    assert groups >= k
+    return Constraints(*rules)
+
+
+def conflicts(problem: AbstractProblem, rng: np.random.Generator, harmless: bool) -> Constraints:
+    """Return pairs of arms that are never together: as many as arms; harmful ones are pairs of good arms."""
+    n, best = problem.n_arms, set(problem.best)
+    pairs = [(a, b) for a in range(n) for b in range(a)]
+    if harmless:
+        pairs = [pair for pair in pairs if not best.issuperset(pair)]
+    chosen = [pairs[which] for which in rng.permutation(len(pairs))[:n].tolist()]
+    if not harmless:
+        first, *others = sorted(best)
+        chosen += [(first, other) for other in others if (other, first) not in chosen]
+    return Constraints(*(NeverTogether(pair) for pair in chosen))
+
+
+def budgets(problem: AbstractProblem, rng: np.random.Generator, harmless: bool) -> Constraints:
+    """Return costs from 1 to 5, and a budget: what the best costs, or three quarters of it, if K arms can cost that."""
+    cost = rng.uniform(1, 5, problem.n_arms).round(1)
+    price, least = cost[list(problem.best)].sum(), np.sort(cost)[: problem.k].sum()
+    most = price if harmless else max(0.75 * price, 1.1 * least)
+    return Constraints(Budget(round(float(most), 1), dict(enumerate(cost.tolist()))))
+
+
+KINDS: dict[str, Rules] = {"brands": brands, "conflicts": conflicts, "budgets": budgets}
+
+Play = Callable[[AbstractProblem, int, Any, np.random.Generator], list[tuple[int, float]]]
+"""Play a problem under constraints; return the plays and the regret after each plan."""
+
+
+def constrained(problem: AbstractProblem, horizon: int, seed: Any, rng: np.random.Generator) -> list[tuple[int, float]]:
+    """Play Thompson with constraints."""
+    return _played(
+        kofn.Thompson(problem.n_arms, problem.k, constraints=problem.constraints, seed=seed), problem, horizon, rng
+    )
+
+
+def listed(problem: AbstractProblem, horizon: int, seed: Any, rng: np.random.Generator) -> list[tuple[int, float]]:
+    """Play Thompson sampling over the list of all allowed subsets."""
+    policy = kofn.ThompsonSubsets(problem.n_arms, problem.k, constraints=problem.constraints, seed=seed)
+    return _played(policy, problem, horizon, rng)
+
+
+def repaired(problem: AbstractProblem, horizon: int, seed: Any, rng: np.random.Generator) -> list[tuple[int, float]]:
+    """Play Thompson without constraints, and repair each of its subsets; it learns from what was played."""
+    policy = kofn.Thompson(problem.n_arms, problem.k, seed=seed)
+    assert problem.constraints is not None
+    allowed = problem.constraints.allowed(problem.n_arms, problem.k)
+    curve, regret = [(0, 0.0)], 0.0
+    while policy.plays < horizon:
+        plan = policy.plan().part(horizon - policy.plays, rng)
+        mean = policy._posterior.mean
+        rows = np.array([_repaired(row, mean, allowed) for row in plan.subsets])
+        tally = problem.play(rows, plan.times, rng)
+        for row, count, total, squares in zip(rows, plan.times.tolist(), tally.total, tally.squares, strict=True):
+            if count:
+                policy.tell_total(row.tolist(), count, total, squares)
+        regret += float(problem.gap(rows) @ plan.times)
+        curve.append((policy.plays, regret))
+    return curve
+
+
+def _repaired(subset: Any, mean: Any, allowed: Any) -> Any:
+    """Return an allowed subset: the best arms of this one that are allowed together, filled up with the best others."""
+    if allowed.allows(subset[None, :])[0]:
+        return subset
+    first, others = subset[np.argsort(-mean[subset], kind="stable")], np.argsort(-mean, kind="stable")
+    kept: list[int] = []
+    matrix, _, high = allowed.rows
+    total = np.zeros(len(matrix))
+    for arm in [*first.tolist(), *others.tolist()]:
+        if arm not in kept and len(kept) < len(subset) and (total + matrix[:, arm] <= high).all():
+            kept.append(arm)
+            total = total + matrix[:, arm]
+    row = np.sort(kept)
+    if len(row) == len(subset):
+        return row
+    inside = np.isin(np.arange(len(mean)), subset)
+    return allowed.best((inside + 0.001 * mean)[None, :])[0]  # a greedy choice can spend the budget too early
+
+
+def _played(policy: Any, problem: AbstractProblem, horizon: int, rng: np.random.Generator) -> list[tuple[int, float]]:
+    run = kofn.simulate(policy, problem, horizon, rng)
+    return list(zip(run.curve.plays.tolist(), run.curve.regret.tolist(), strict=True))
+
+
+WAYS: dict[str, Play] = {"constraints": constrained, "list of subsets": listed, "repair": repaired}
+
+
+def runs_of(setting: Setting, kind: str, harmless: bool, way: Play, seed: int, runs: int, horizon: int) -> list[Any]:
+    """Return the curves of one way on all runs; each run has its own problem and rules."""
+    found = []
+    for run in range(runs):
+        problem, (for_policy, for_plays) = instance(setting, seed, run)
+        ruled = problem.under(KINDS[kind](problem, np.random.default_rng([seed, run]), harmless))
+        found.append(way(ruled, horizon, for_policy, np.random.default_rng(for_plays)))
+    return found
+
+
+def ways(seed: int, runs: int, scale: Scale, kinds: Sequence[str]) -> None:
+    """Print the regret of each way, under rules that forbid the best subset."""
+    table("rules", "problem", *WAYS)
+    for kind in kinds:
+        for setting in scale.settings:
+            ends = {
+                name: [curve[-1][1] for curve in runs_of(setting, kind, False, way, seed, runs, scale.horizon)]
+                for name, way in WAYS.items()
+            }
+            line(kind, setting.name, *map(interval, ends.values()))
+
+
+def free(problem: AbstractProblem, horizon: int, seed: Any, rng: np.random.Generator) -> list[tuple[int, float]]:
+    """Play Thompson without constraints."""
+    unruled = problem.under([])
+    return _played(kofn.Thompson(problem.n_arms, problem.k, seed=seed), unruled, horizon, rng)
+
+
+def price(seed: int, runs: int, scale: Scale, kinds: Sequence[str]) -> None:
+    """Print the regret with rules that allow the best subset, and without; the ratio has a 95 % interval."""
+    table("rules", "problem", "without rules", "with rules", "ratio")
+    for kind in kinds:
+        for setting in scale.settings:
+            without, with_rules = (
+                np.array([curve[-1][1] for curve in runs_of(setting, kind, True, way, seed, runs, scale.horizon)])
+                for way in (free, constrained)
+            )
+            ratio = with_rules.mean() / without.mean()
+            deviation = with_rules - ratio * without
+            width = NORMAL_95 * deviation.std(ddof=1) / math.sqrt(runs) / without.mean()
+            line(kind, setting.name, interval(without), interval(with_rules), f"{ratio:.2f} ± {width:.2f}")
+
+
+def times(seed: int, runs: int, scale: Scale, kinds: Sequence[str]) -> None:
+    """Print the CPU time per plan, without rules and with quotas; runs take turns, and the median is shown."""
+    del kinds
+    table("arms", "without rules, ms", "quotas, ms", "ratio", "conflicts, ms")
+    for n_arms, k in scale.sizes:
+        problem = kofn.Problem(kofn.Bernoulli(np.linspace(0.1, 0.9, n_arms)), "mean", k)
+        quotas = Constraints.by_group(np.arange(n_arms) % (2 * k), at_most=1)
+        pairs = Constraints(
+            *(NeverTogether([arm, (arm + 1) % n_arms]) for arm in range(0, n_arms, 4)),
+            *(NeverTogether([arm, arm + 2]) for arm in range(0, n_arms - 2, 4)),
+        )
+        found = np.array(
+            [
+                [_per_plan(problem, rules, scale.plans, seed + run) for rules in (None, quotas, pairs)]
+                for run in range(runs)
+            ]
+        )
+        without, with_quotas, with_pairs = np.median(found, axis=0)
+        ratio = np.median(found[:, 1] / found[:, 0])
+        line(f"{k} of {n_arms:,}", f"{without:.2f}", f"{with_quotas:.2f}", f"{ratio:.2f}", f"{with_pairs:.1f}")
+
+
+def _per_plan(problem: AbstractProblem, rules: Constraints | None, plays: int, seed: int) -> float:
+    """Return the CPU time of a plan and its update, in milliseconds."""
+    policy = kofn.Thompson(problem.n_arms, problem.k, constraints=rules, seed=seed)
+    start = time.process_time()
+    kofn.simulate(policy, problem, plays, seed)
+    return 1000 * (time.process_time() - start) / policy.updates
+
+
+def picture(seed: int, runs: int, scale: Scale, kinds: Sequence[str], path: Path) -> None:
+    """Draw the mean regret of each way over time."""
+    import matplotlib.pyplot as plt
+
+    figure, [axes] = plt.subplots(1, len(kinds), figsize=(4 * len(kinds), 3.6), sharey=True, squeeze=False)
+    at = np.geomspace(30, scale.horizon, 60)
+    setting = scale.settings[0]
+    for axis, kind in zip(axes, kinds, strict=True):
+        for name, way in WAYS.items():
+            curves = runs_of(setting, kind, False, way, seed, runs, scale.horizon)
+            lost = np.array([np.interp(at, *np.array(curve).T) for curve in curves])
+            mean, half = lost.mean(axis=0), NORMAL_95 * lost.std(axis=0, ddof=1) / math.sqrt(runs)
+            axis.plot(at, mean, label=name)
+            axis.fill_between(at, mean - half, mean + half, alpha=0.2)
+        axis.set(xscale="log", yscale="log", title=kind, xlabel="plays")
+    axes[0].set_ylabel(f"regret ({setting.name})")
+    axes[0].legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+TABLES = {"ways": ways, "price": price, "time": times}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print one of the tables, or draw the picture."""
+    parser = parser_for(__doc__, [*TABLES, "picture"], seed=2026, runs=20)
+    parser.add_argument("--rules", choices=list(KINDS), help="only these rules")
+    parser.add_argument("--out", type=Path, default=Path("docs/images/constraints.png"))
+    given = parser.parse_args(arguments)
+    kinds = [given.rules] if given.rules else list(KINDS)
+    scale = QUICK if given.quick else FULL
+    if given.table == "picture":
+        picture(given.seed, given.runs, scale, kinds, given.out)
+    else:
+        TABLES[given.table](given.seed, given.runs, scale, kinds)
+
+
+if __name__ == "__main__":
+    main()

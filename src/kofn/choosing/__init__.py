@@ -1,0 +1,11 @@
+"""Choose the best K of N candidates by calling a function that scores a subset: one call, no policy needed.
+
+`run.py` has the two functions, `session.py` one call of them, `search.py` decides which subset is scored next,
+`calls.py` calls the function (here, in threads, in processes, on Dask or in an event loop), `record.py` keeps the file,
+`repeats.py` finds out whether scores are repeatable, `rule.py` has the table of policies, `choice.py` the result.
+"""
+
+from kofn.choosing.choice import Choice, Evaluation
+from kofn.choosing.run import choose, choose_async
+
+__all__ = ["Choice", "Evaluation", "choose", "choose_async"]
