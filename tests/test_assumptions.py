@@ -145,6 +145,7 @@ def test_no_constant_if_an_arm_changes_nothing() -> None:
     assert "equal means" in str(equal)
 
 
+@pytest.mark.slow
 def test_sampled_values_give_a_lower_limit() -> None:
     """The square root of a sum has no closed form for Beta arms; its slope is between 0.35 and 1 here."""
     arms = Beta([1, 2, 3, 4], 1)

@@ -170,6 +170,7 @@ def test_growth(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[s
         assert all(len(numbers(line)) == 3 for line in exponents)
 
 
+@pytest.mark.slow
 def test_growth_as_a_command() -> None:
     shown = command("benchmarks/growth.py", "thompson", "--only", "large", "--quick")
     (row,) = cells(shown)
@@ -317,6 +318,7 @@ def test_every_table_of_thompson_safety_is_tested() -> None:
     assert set(SAFETY_ROWS) == set(load("thompson_safety").TABLES)
 
 
+@pytest.mark.slow
 def test_small_budgets(capsys: pytest.CaptureFixture[str]) -> None:
     names = ["thompson", "pairwise-thompson"]
     load("small_budgets").main(["pairs", "--quick", "--runs", "2", "--policies", *names])
@@ -356,6 +358,7 @@ def test_budget_has_the_95_percent_error_of_the_mean_regret() -> None:
     assert float(named["regret_error"]) == pytest.approx(3.182 * math.sqrt(14 / 3) / 2, rel=1e-3)  # t of 3 degrees
 
 
+@pytest.mark.slow
 def test_grid(capsys: pytest.CaptureFixture[str]) -> None:
     load("grid").main(["shared-credit", "--quick"])
     head, *rows = capsys.readouterr().out.splitlines()

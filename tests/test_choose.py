@@ -331,6 +331,7 @@ def test_other_processes() -> None:
         kofn.choose(12, 3, lambda s: os._exit(1), workers=2, backend="processes")
 
 
+@pytest.mark.slow
 def test_a_dask_cluster_calls_again_where_the_policy_does(cluster: Any) -> None:
     check_elsewhere(cluster)
     choice = kofn.choose(4, 2, lambda s: np.random.default_rng().random(), budget=40, workers=2, backend=cluster)

@@ -41,6 +41,7 @@ def test_it_finds_the_best_of_bernoulli_arms(reward: str) -> None:
     assert {run.final for run in runs} == {(0, 2, 4)}
 
 
+@pytest.mark.slow
 def test_it_loses_less_than_cucb() -> None:
     """The reference for what one number costs must not be weak: at most half of CUCB's regret on three problems."""
     lost = {CUCB: 0.0, CombinatorialThompson: 0.0}

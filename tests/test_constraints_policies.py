@@ -127,6 +127,7 @@ def test_thompson_finds_the_best_allowed_subset_with_noise(kind: str) -> None:
 
 
 @pytest.mark.usefixtures("solver")
+@pytest.mark.slow
 def test_thompson_with_the_solver() -> None:
     policy = Thompson(N, K, seed=1, constraints=OTHER)
     assert not OTHER.allowed(N, K).way.exact

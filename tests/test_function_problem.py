@@ -82,12 +82,14 @@ def test_plays_are_calls(batch: bool) -> None:
     assert tally.total[2] == 0
 
 
+@pytest.mark.slow
 def test_the_optimum_has_more_draws(noisy: FunctionProblem) -> None:
     assert noisy.best == EXACT.best
     assert abs(noisy.optimum - EXACT.optimum) < 5 * noisy._known_best.error
     assert noisy._known_best.error == pytest.approx(noisy._values.errors(np.array([noisy.best]))[0] / 8, rel=0.2)
 
 
+@pytest.mark.slow
 def test_regret_is_that_of_the_exact_problem(noisy: FunctionProblem) -> None:
     """Each subset has an error of at most 0.29 / 8; the optimum one of 0.29 / 256 in every play."""
     policy = kofn.Uniform(8, 3, seed=1)
@@ -98,6 +100,7 @@ def test_regret_is_that_of_the_exact_problem(noisy: FunctionProblem) -> None:
     assert noisy.regret_meter()(np.array([noisy.best]), np.array([10**9])) == 0.0
 
 
+@pytest.mark.slow
 def test_gaps_are_at_least_zero_and_of_the_best_zero(noisy: FunctionProblem) -> None:
     every = np.array(list(itertools.combinations(range(8), 3)))
     gap = noisy.gap(every)

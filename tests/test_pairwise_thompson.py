@@ -160,6 +160,7 @@ def test_it_learns_whether_arms_or_pairs_decide(what: str) -> None:
     assert scales[what] > 2 * scales[other]
 
 
+@pytest.mark.slow
 def test_it_finds_a_pair_that_no_arm_shows() -> None:
     """In all of 4 runs of 1,000 plays: only arms 2 and 5 together earn more."""
     found = 0
@@ -193,6 +194,7 @@ def test_the_subsets_that_were_played_least_are_forgotten_first(monkeypatch: pyt
     assert kofn.restore(json.loads(json.dumps(kofn.save(policy)))).state() == state
 
 
+@pytest.mark.slow
 def test_a_row_gets_at_most_the_plays_that_double_its_information() -> None:
     """The rest of a long plan goes to the incumbent; variances are those of explicit weights."""
     subsets, rows = some_rows(5)

@@ -54,7 +54,7 @@ def test_equal_arms_are_played_in_turn() -> None:
     assert ucb_plays(np.full(5, 0.5), np.full(5, 3), 1.0, 12).tolist() == [3, 3, 2, 2, 2]
 
 
-@pytest.mark.parametrize("case", range(24))
+@pytest.mark.parametrize("case", range(8))
 def test_equal_to_plain_python_plan_by_plan(case: int) -> None:
     rng = np.random.default_rng(case)
     n = int(rng.integers(3, 8))
