@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
+from scipy.linalg import solve_triangular
 
 from kofn.core import BadInput, BadRecord, FloatArray, IntArray, Plan, Policy
 from kofn.core.fields import Fields, Part, numbers, symmetric
-from kofn.policies.batching import plan_of
+from kofn.policies.batching import plan_of, top_k
 from kofn.subsets import MOST_BYTES
 
 MOST_ARMS = math.isqrt(MOST_BYTES // (4 * 8))
@@ -82,3 +83,11 @@ def number_above_zero(name: str, value: float, below: float = math.inf) -> float
     if not 0 < value < below:
         raise BadInput(f"{name} must be a number above 0 and below {below:g}, not {value!r}")
     return float(value)
+
+
+def plan_of_draws(
+    mean: FloatArray, lower: FloatArray, k: int, draws: int, plays: int, rng: np.random.Generator
+) -> Plan:
+    """Return a plan of the K highest weights of up to `draws` draws; the precision of weights is lower lower^T."""
+    z = rng.standard_normal((min(draws, plays), len(mean)))
+    return plan_of(top_k(mean + solve_triangular(lower, z.T, lower=True, trans="T").T, k), plays)

@@ -18,8 +18,8 @@ from scipy.linalg import solve_triangular
 
 from kofn.core import FloatArray, Plan, Subset, Tally, whole
 from kofn.core.fields import Fields, Part, integer, listed, number, part
-from kofn.policies.batching import plan_of, tenth, top_k, top_subset
-from kofn.policies.linear_model import Quadratic, factor, indicators, sweeps
+from kofn.policies.batching import tenth, top_subset
+from kofn.policies.linear_model import Quadratic, factor, indicators, plan_of_draws, sweeps
 from kofn.policies.randomised import Randomised, SeededOptions
 from kofn.policies.registry import register
 
@@ -105,9 +105,7 @@ class LinearThompson(Randomised):
         if not self._learned:
             return sweeps(self.n_arms, self.k, 1, rng)
         plays = tenth(self._learned)
-        z = rng.standard_normal((min(self._params["draws"], plays), self.n_arms))
-        theta = self._mean + solve_triangular(self._factor, z.T, lower=True, trans="T").T
-        return plan_of(top_k(theta, self.k), plays)
+        return plan_of_draws(self._mean, self._factor, self.k, self._params["draws"], plays, rng)
 
     def _learn(self, plan: Plan, tally: Tally) -> None:
         x = indicators(plan.subsets, self.n_arms)

@@ -11,13 +11,13 @@ from __future__ import annotations
 from typing import Unpack
 
 import numpy as np
-from scipy.linalg import cho_solve, solve_triangular
+from scipy.linalg import cho_solve
 from scipy.special import expit, log_expit
 
 from kofn.core import FloatArray, Plan, Subset, Tally, whole
 from kofn.core.fields import Fields, integer, numbers, part
-from kofn.policies.batching import plan_of, tenth, top_k, top_subset
-from kofn.policies.linear_model import Quadratic, factor, indicators, sweeps
+from kofn.policies.batching import tenth, top_subset
+from kofn.policies.linear_model import Quadratic, factor, indicators, plan_of_draws, sweeps
 from kofn.policies.randomised import Randomised, SeededOptions
 from kofn.policies.registry import register
 
@@ -68,9 +68,7 @@ class SlateGLM(Randomised):
         if not self._learned:
             return sweeps(self.n_arms, self.k, 1, rng)
         plays = tenth(self._learned)
-        z = rng.standard_normal((min(self._params["draws"], plays), self.n_arms))
-        theta = self._mode + solve_triangular(factor(self._seen.V), z.T, lower=True, trans="T").T
-        return plan_of(top_k(theta, self.k), plays)
+        return plan_of_draws(self._mode, factor(self._seen.V), self.k, self._params["draws"], plays, rng)
 
     def _learn(self, plan: Plan, tally: Tally) -> None:
         x, count = indicators(plan.subsets, self.n_arms), tally.count.astype(float)
