@@ -75,7 +75,7 @@ def _playwrights_own() -> str | None:
 
 def new_context(browser: Browser, **settings: Any) -> BrowserContext:
     """Return a context, such as a visitor's, whose pages wait as long as `expect` does."""
-    context = browser.new_context(**settings)
+    context = browser.new_context(**{"reduced_motion": "reduce"} | settings)
     context.set_default_timeout(TIMEOUT)
     return context
 
