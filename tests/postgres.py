@@ -65,7 +65,7 @@ def server(*, durable: bool = False) -> Iterator[str]:
             raise RuntimeError(f"{program}: {done.stderr}{done.stdout}{log.read_text() if log.exists() else ''}")
 
     try:
-        call("initdb", "-D", str(data), "-U", "kofn", "-A", "trust", "-E", "UTF8")
+        call("initdb", "-D", str(data), "-U", "kofn", "-A", "trust", "-E", "UTF8", "--no-sync")
         options = f"-p {port} -h 127.0.0.1 -k {folder} -c max_connections=200 -c fsync={'on' if durable else 'off'}"
         call("pg_ctl", "start", "-w", "-t", "60", "-D", str(data), "-l", str(folder / "log"), "-o", options)
         try:
