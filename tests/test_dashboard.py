@@ -855,7 +855,8 @@ def test_a_token_opens_the_page(sqlite_store: str, token: Callable[..., str], pa
         expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_a_token_of_web_pages_does_not_sign_in(sqlite_store: str, token: Callable[..., str], pages: Pages) -> None:
+def test_the_link_that_the_service_prints_signs_in(sqlite_store: str, token: Callable[..., str], pages: Pages) -> None:
+    """But not with a token of web pages."""
     made(sqlite_store)
     browsers, full = token("browser", "front-page"), token("full")
     with served(sqlite_store) as address:
@@ -866,13 +867,9 @@ def test_a_token_of_web_pages_does_not_sign_in(sqlite_store: str, token: Callabl
         page.get_by_label("Token").fill(full)
         button(page, "Sign in").click()
         expect(page.get_by_role("link", name="front-page")).to_be_visible()
-
-
-def test_the_link_that_the_service_prints_signs_in(sqlite_store: str, token: Callable[..., str], pages: Pages) -> None:
-    made(sqlite_store)
-    full = token("full")
-    with served(sqlite_store) as address:
-        page = pages.open(f"{address}#token={full}")
+        button(page, "Sign out").click()
+        expect(page.get_by_label("Token")).to_be_visible()
+        page.goto(f"{address}#token={full}")
         expect(page.get_by_role("link", name="front-page")).to_be_visible()
         assert page.url == f"{address}#/"  # the token is not left in the address
         page.reload()
