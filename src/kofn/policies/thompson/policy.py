@@ -375,8 +375,9 @@ class Thompson(Constrained, Randomised):
         """Return the subsets that the guarantee allows instead of these."""
         return subsets if self._guarantee is None else self._guarantee.allowed(subsets, self._posterior.mean)
 
-    def filler(self, index: int) -> Subset:
+    def filler(self, index: int, segment: str | None = None) -> Subset:
         """Return another draw, so that plays made while rewards are late are learned from too."""
+        del segment
         if not self.accepts_unplanned:
             return self.best()
         if self._fillers[0] != self.updates:
