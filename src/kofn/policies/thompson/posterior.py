@@ -453,7 +453,7 @@ class Posterior(Part):
         self.contenders, self.covariance = nearest, covariance
 
     def distances(self, constants: Constants, allowed: Allowed | None) -> FloatArray:
-        """Return by how many standard deviations each arm is away from the boundary; -1 for a few of the incumbent's."""
+        """Return by how many standard deviations each arm is off the boundary; -1 for a few of the incumbent's."""
         boundary = self.boundary() if allowed is None else self.partners(allowed)[0]
         distance = np.abs(self.mean - boundary) / np.sqrt(self.variance)
         if allowed is not None:
