@@ -22,7 +22,7 @@ from scipy.special import expit
 
 from kofn.constraints.allowed import Allowed
 from kofn.core import BadRecord, FloatArray, IntArray, Subset
-from kofn.policies.contextual.pooling import ALL, Design, Pool, design_of, pooled_arms
+from kofn.policies.contextual.pooling import ALL, OWN, Design, Pool, design_of, pooled_arms
 from kofn.policies.contextual.segment import Segment
 from kofn.policies.thompson.alarms import Alarms
 from kofn.policies.thompson.constants import Constants
@@ -163,15 +163,13 @@ class Model:
 
     def _learn_shares(self) -> None:
         """Set the share of each kind of components to its posterior mean, on a grid, given the others."""
-        pool = self.pool
-        design = pool.design
+        design = self.pool.design
         if len(design.kinds) == 1:
             return
-        for kind in (*design.kinds[1:], design.kinds[0]):
-            tried = [
-                Pool(design, self._variances(design, {**self.shares, kind: float(share)}), pool.precision, pool.vector)
-                for share in SHARES
-            ]
+        for kind in (OWN, *design.kinds[:-1]):
+            known = {each: self.shares.get(each, 1.0) for each in design.kinds}
+            base = self.pool.with_variance(self._variances(design, known))
+            tried = [base.with_variance(self._variances(design, {**known, kind: float(share)})) for share in SHARES]
             log_weight = np.array([each.log_evidence for each in tried])
             if kind != ALL:
                 log_weight -= TILT * np.log(SHARES)
