@@ -142,6 +142,7 @@ class CheapPolicy(Policy):
         context: Mapping[str, Any] | None = None,
     ) -> None:
         """Observe plays of one subset."""
+        assert context is None
         assert squares is not None
         assert context is None
         played = tuple(int(arm) for arm in subset)
