@@ -180,7 +180,7 @@ def test_it_verifies_and_continues(migrated: Store, old: Old, name: str) -> None
     if name == "news":  # it keeps 20 decisions only
         assert verified.compared == ["counters"]
         assert "rewards are stored as sums only" in str(verified.reason)
-    elif campaign.summary().policy == "thompson":  # it plans otherwise since
+    elif campaign.summary().policy == "thompson" and old.version < 5:  # it plans otherwise since
         assert verified.compared == ["counters"]
         assert "an older version of the policy made its first plans" in str(verified.reason)
     else:
@@ -235,7 +235,7 @@ def test_an_export_of_the_version_before_is_imported(store_url: str, old: Old, n
     assert campaign.verify().ok
     one = campaign.export(with_secret=True)
     two = Campaign.import_(one, store=store, name="again").export(with_secret=True)
-    assert (one["format"], two["format"]) == (4, 4)
+    assert (one["format"], two["format"]) == (5, 5)
     assert two["name"] == two["campaign"]["name"] == "again"
     event = two["tables"]["events"]["rows"].pop()  # all else is equal
     assert event[:3] == [one["campaign"]["events"] + 1, old.known["clock"], "imported"]
