@@ -130,8 +130,8 @@ def test_other_processes_and_large_plans_decide_the_same(store_url: str, monkeyp
     def shown(name: str, *, reopen: bool) -> list[tuple[int, ...]]:
         found = []
         campaign = create(store_url, name=name)
-        for call in range(90):
-            if reopen and call % 2:
+        for call in range(50):
+            if reopen and call % 3 == 2:
                 campaign.store.close()
                 campaign = Campaign.open(name, store=Store(store_url))
             decisions = campaign.decide(2, context=[PHONE, DESK, PHONE, FRIDGE][call % 4])
