@@ -22,6 +22,7 @@ from kofn.campaigns.campaign import Campaign, campaigns
 from kofn.campaigns.store import Store, store_at
 from kofn.responses import (
     ArmInsight,
+    AttributeReport,
     CampaignInsight,
     Decision,
     Event,
@@ -30,12 +31,15 @@ from kofn.responses import (
     Point,
     RaisedAlarm,
     Rewarded,
+    SegmentReport,
+    Segments,
     Summary,
     Verification,
 )
 
 __all__ = [
     "ArmInsight",
+    "AttributeReport",
     "Backup",
     "Campaign",
     "CampaignInsight",
@@ -46,6 +50,8 @@ __all__ = [
     "Point",
     "RaisedAlarm",
     "Rewarded",
+    "SegmentReport",
+    "Segments",
     "Store",
     "Summary",
     "Verification",
