@@ -34,8 +34,8 @@ PUBLIC = {
         Band Bernoulli Beta Campaign CampaignError CampaignExists Choice Client Comparison Conflict Constraints Curve
         Empirical Evaluation Insight KofnError MissingExtra NoSuchCampaign NotAllowed NotRunning Outlook Plan
         Policy Prior Problem ProblemWarning RealCell RealTable Replayed RewardsRefused Run SegmentInsight
-        ShortHorizonWarning Standing StoreError Tally ThinLogWarning TooManySubsets UnknownDecision Unreachable __version__ choose
-        choose_async compare constraints evidence logs make_policy plan_ahead policy_named problems register
+        ShortHorizonWarning Standing StoreError Tally ThinLogWarning TooManySubsets UnknownDecision Unreachable
+        __version__ choose choose_async compare constraints evidence logs make_policy plan_ahead policy_named problems register
         replay restore rewards run_real run_seeds save simulate simulate_many theory
     """,
     "kofn.constraints": "Always AtLeast AtMost Budget Constraints Never NeverTogether OnlyTogether Rule",
