@@ -487,9 +487,15 @@ def test_the_functions_of_choose_are_as_described() -> None:
     assert choose.Task("pairs", 0.0, 100, 5).loss(choose.hill_climbing(choose.Task("pairs", 0.0, 3000, 5))) == 0
 
 
+def test_sizes(capsys: pytest.CaptureFixture[str]) -> None:
+    load("sizes").main(["regret", "--quick", "--runs", "2"])
+    rows = cells(capsys.readouterr().out)
+    assert [row[0] for row in rows] == ["sum", "sum", "mean", "mean", "maximum", "maximum"]
+
+
 def test_every_benchmark_has_a_test() -> None:
     scripts = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef main(" in path.read_text()}
-    assert len(scripts) == 28
+    assert len(scripts) == 29
     assert {f"test_{name}" for name in scripts} <= set(globals())
 
 

@@ -170,4 +170,5 @@ class OpenPlan:
             np.append(planned.total, total),
             np.append(planned.squares, squares),
         )
-        return Plan(np.concatenate([subsets, np.array(list(self.unplanned))]), both.count), both
+        unplanned = np.array([self._padded(subset) for subset in self.unplanned])
+        return Plan(np.concatenate([subsets, unplanned]), both.count), both

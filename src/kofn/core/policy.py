@@ -101,6 +101,7 @@ class Policy(ABC):
             offered = ", ".join(self.__signature__.parameters)
             raise TypeError(f"{type(self).__name__} does not take {', '.join(unknown)}; it takes: {offered}")
         self.n_arms, self.k = check_sizes(n_arms, k)
+        self.fewest = self.k  # arms of its smallest subsets, of those that callers may tell
         self.reward_range = check_range(reward_range)
         if direction not in ("maximize", "minimize"):
             raise BadInput(f"direction must be 'maximize' or 'minimize', not {direction!r}")
@@ -311,7 +312,7 @@ class Policy(ABC):
 
     def _load_unplanned(self, unplanned: Sequence[Any]) -> None:
         for arms, count, total, squares in unplanned:
-            subset = subset_of(arms, self.n_arms, self.k)
+            subset = self._subset(arms)
             sums = finite_numbers("sums", [total, squares])
             tally = Tally(np.array([whole("count", count)]), sums[:1], sums[1:])
             check_tally(tally, Plan.one(subset, count), Tally.zeros(1), 0.0, 1.0)
