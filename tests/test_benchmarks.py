@@ -542,6 +542,8 @@ def test_priors(capsys: pytest.CaptureFixture[str]) -> None:
     benchmark = load("priors")
     benchmark.main(["regret", "--quick", "--runs", "2"])
     assert len(cells(capsys.readouterr().out)) == len(benchmark.WAYS)
+    benchmark.main(["arms", "--quick", "--runs", "2"])
+    assert len(cells(capsys.readouterr().out)) == 3 * len(benchmark.GROUP_EFFECTS)
 
 
 def test_the_misleading_ranking_has_the_best_five_last() -> None:
