@@ -515,7 +515,7 @@ def test_short_runs(capsys: pytest.CaptureFixture[str]) -> None:
         assert 0 < error < mean < 300
 
 
-@pytest.mark.parametrize(("table", "rows"), [("ways", 3), ("price", 3), ("time", 1)])
+@pytest.mark.parametrize(("table", "rows"), [("ways", 3), ("price", 3), ("repair", 6), ("time", 1)])
 def test_constraints(table: str, rows: int, capsys: pytest.CaptureFixture[str]) -> None:
     load("constraints").main([table, "--quick", "--runs", "2"])
     printed = capsys.readouterr().out
