@@ -173,7 +173,7 @@ class ThompsonSizes(Randomised):
         inner = copy.deepcopy(self._inner)
         plan, tally = self._open_plan.played()
         if len(plan):
-            inner._learn_from(*self._told(plan, tally))
+            inner._learn_from(*self._inner_plays(plan, tally))
         return inner
 
     def _next(self) -> Plan:
@@ -185,7 +185,7 @@ class ThompsonSizes(Randomised):
         return Plan(rows, times)
 
     def _learn(self, plan: Plan, tally: Tally) -> None:
-        self._inner._learn_from(*self._told(plan, tally))
+        self._inner._learn_from(*self._inner_plays(plan, tally))
 
     # From the caller's arms to those of the inner policy, of which the first are empty places, and back.
 
@@ -203,7 +203,7 @@ class ThompsonSizes(Randomised):
         rows = np.sort(np.where(subsets < self._empties, last, subsets - self._empties), axis=1)
         return np.where(rows == last, -1, rows)
 
-    def _told(self, plan: Plan, tally: Tally) -> tuple[Plan, Tally]:
+    def _inner_plays(self, plan: Plan, tally: Tally) -> tuple[Plan, Tally]:
         """Return plays as the inner policy learns from them: net of costs, with empty places filled.
 
         With j of e empty places, there are e ways to fill them that treat them alike: places s, s + 1, ... modulo e.
