@@ -3,13 +3,14 @@
 `ways` compares the regret of three ways to obey rules that forbid the best subset: Thompson with constraints, a list of
 all allowed subsets (thompson-subsets), and repair: Thompson without constraints, of whose subsets what is not allowed
 is dropped, and filled up with the best that is. `price` compares Thompson with and without rules that allow the best
-subset. `time` measures plans. `picture` draws the regret curves of `ways` into a file. `--quick` plays few plays.
+subset. `repair` compares constraints with repair over a longer time (`--horizon`), and what both lose per play at its
+end. `time` measures plans. `picture` draws the regret curves of `ways` into a file. `--quick` plays few plays.
 """
 
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,19 @@ def ways(seed: int, runs: int, scale: Scale, kinds: Sequence[str]) -> None:
             line(kind, setting.name, *map(interval, ends.values()))
 
 
+def repair(seed: int, runs: int, scale: Scale, kinds: Sequence[str]) -> None:
+    """Print the regret with constraints and with repair over time, and the loss per play in the last tenth of it."""
+    times = [10**power for power in range(4, 10) if 10**power <= scale.horizon] or [scale.horizon]
+    table("rules", "problem", "way", *(f"{time:,} plays" for time in times), "loss at the end, per 10^9 plays")
+    for kind in kinds:
+        for setting in scale.settings:
+            for name in ("constraints", "repair"):
+                curves = [np.array(each).T for each in runs_of(setting, kind, False, WAYS[name], seed, runs, times[-1])]
+                lost = np.array([np.interp(times, *curve) for curve in curves])
+                late = [curve[1][-1] - np.interp(0.9 * times[-1], *curve) for curve in curves]
+                line(kind, setting.name, name, *map(interval, lost.T), interval(np.array(late) * 1e10 / times[-1]))
+
+
 def free(problem: AbstractProblem, horizon: int, seed: Any, rng: np.random.Generator) -> list[tuple[int, float]]:
     """Play Thompson without constraints."""
     unruled = problem.under([])
@@ -233,17 +247,23 @@ def picture(seed: int, runs: int, scale: Scale, kinds: Sequence[str], path: Path
     figure.savefig(path, dpi=110)
 
 
-TABLES = {"ways": ways, "price": price, "time": times}
+TABLES = {"ways": ways, "price": price, "repair": repair, "time": times}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print one of the tables, or draw the picture."""
     parser = parser_for(__doc__, [*TABLES, "picture"], seed=2026, runs=20)
     parser.add_argument("--rules", choices=list(KINDS), help="only these rules")
+    parser.add_argument("--horizon", type=float, help="plays of a run")
+    parser.add_argument("--problem", choices=["mean", "max"], help="only this problem")
     parser.add_argument("--out", type=Path, default=Path("docs/images/constraints.png"))
     given = parser.parse_args(arguments)
     kinds = [given.rules] if given.rules else list(KINDS)
     scale = QUICK if given.quick else FULL
+    if given.horizon:
+        scale = replace(scale, horizon=int(given.horizon))
+    if given.problem:
+        scale = replace(scale, settings=tuple(each for each in scale.settings if each.family == given.problem))
     if given.table == "picture":
         picture(given.seed, given.runs, scale, kinds, given.out)
     else:

@@ -531,6 +531,31 @@ def test_thousands_of_campaigns_are_a_small_page(address: str, module_store: str
         connection.execute(CAMPAIGNS.delete().where(CAMPAIGNS.c.name.startswith("copy ")))
 
 
+def test_arms_that_cost_something(address: str, module_store: str, pages: Pages) -> None:
+    page = pages.open(address)
+    page.keyboard.press("n")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("coupons")
+    dialog.get_by_label("Arms per decision").fill("2")
+    dialog.get_by_label("Arms", exact=True).fill("a\nb\nc")
+    dialog.get_by_text("More options").click()
+    expect(dialog.get_by_label("Fewest arms")).to_be_hidden()
+    dialog.get_by_label("Policy").select_option("thompson-sizes")
+    expect(dialog.get_by_text("for arms that cost something")).to_be_visible()
+    dialog.get_by_label("Fewest arms").fill("3")
+    button(dialog, "Create campaign").click()
+    expect(dialog.get_by_role("alert")).to_have_text("The fewest arms must be a whole number from 1 to 2.")
+    dialog.get_by_label("Fewest arms").fill("1")
+    dialog.get_by_label("Price of each arm").fill("0.1\n0.2")
+    button(dialog, "Create campaign").click()
+    expect(dialog.get_by_role("alert")).to_have_text("Enter a cost of at least 0 for each of the 3 arms, one per line.")
+    dialog.get_by_label("Price of each arm").fill("0.1\n0.2\n0")
+    button(dialog, "Create campaign").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("coupons")
+    policy = Campaign.open("coupons", module_store).export()["record"]["params"]
+    assert (policy["fewest"], policy["costs"]) == (1, [0.1, 0.2, 0.0])
+
+
 def test_what_cannot_be_created_is_refused_in_words(address: str, module_store: str, pages: Pages) -> None:
     made(module_store, "there")
     page = pages.open(address)

@@ -42,7 +42,7 @@ PUBLIC = {
     "kofn.evidence": "Lift Look MeanEstimate SampleRatio Stop Sums lift sample_ratio",
     "kofn.problems": """
         AbstractProblem ArctanExponential Arms Bernoulli Beta Check Correlated Empirical Finding Graph Influence
-        Interactions Lognormal Pareto Problem Recommendations storage
+        Interactions Lognormal NetOfCosts Pareto Problem Recommendations storage
     """,
     "kofn.problems.real": "Coverage REAL RealProblem TableProblem load",
     "kofn.logs": "AnytimeEstimate Estimate Evaluation Log LoggedProblem Replayed evaluate evaluate_all replay",

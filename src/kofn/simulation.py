@@ -99,7 +99,7 @@ def simulate(
     warn_of_long_work("this simulation", problem, horizon, "use a shorter horizon")
     rng = generator(seed)
     if delay := whole("delay", delay, least=0):
-        if realised or policy.needs:
+        if realised or policy.needs - {"fewer"}:
             raise BadInput("with a delay, realised must be False and the policy must need nothing but rewards")
         return _simulate_delayed(policy, problem, horizon, rng, delay, progress)
     for_best = rng.spawn(1)[0] if realised else rng  # a separate stream: plays are the same with and without it
@@ -146,7 +146,7 @@ def _finished_run(
         policy=policy.name,
         horizon=horizon,
         final=best,
-        optimal=bool(problem.gap(np.array([best]))[0] <= 1e-12),
+        optimal=bool(problem.gap([best])[0] <= 1e-12),
         plan_rows=plan_rows,
         exploration=horizon if exploration is None else exploration,
         curve=curve,
@@ -174,11 +174,10 @@ def _simulate_delayed(
             asked.append(policy.ask())
             if number < len(in_flight):
                 policy.tell(*in_flight[number])
-        rows = np.array(asked)
-        earned = problem.play(rows, np.ones(len(rows), np.int64), rng).total.tolist()
+        earned = problem.play(asked, np.ones(len(asked), np.int64), rng).total.tolist()
         in_flight = list(zip(asked, earned, strict=True))
         new = sorted({*asked} - gaps.keys())
-        gaps.update(zip(new, problem.gap(np.array(new)).tolist() if new else [], strict=True))
+        gaps.update(zip(new, problem.gap(new).tolist() if new else [], strict=True))
         plays.append(t + len(asked))
         regret.append(regret[-1] + sum(map(gaps.__getitem__, asked)))
         if progress:
@@ -225,7 +224,7 @@ def _simulate_one(
 
 def _realised_loss(problem: AbstractProblem, plays: int, earned: float, rng: np.random.Generator) -> float:
     """Return what `plays` plays of the best subset earn, drawn, minus `earned`; negated to minimise."""
-    best = problem.play(np.array([problem.best]), np.array([plays]), rng)
+    best = problem.play([problem.best], np.array([plays]), rng)
     lost = float(best.total[0]) - earned
     return lost if problem.direction == "maximize" else -lost
 

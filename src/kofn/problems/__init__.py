@@ -17,6 +17,7 @@ from kofn.problems.applications.storage import Lognormal, Pareto, storage
 from kofn.problems.arms import Arms
 from kofn.problems.assumptions import Check, Finding
 from kofn.problems.base import AbstractProblem
+from kofn.problems.costs import NetOfCosts
 from kofn.problems.distributions import ArctanExponential, Bernoulli, Beta, Correlated, Empirical
 from kofn.problems.problem import Problem
 
@@ -34,6 +35,7 @@ __all__ = [
     "Influence",
     "Interactions",
     "Lognormal",
+    "NetOfCosts",
     "Pareto",
     "Problem",
     "Recommendations",
