@@ -5,7 +5,8 @@ all allowed subsets (thompson-subsets), and repair: Thompson without constraints
 is dropped, and filled up with the best that is. `price` compares Thompson with and without rules that allow the best
 subset. `repair` compares constraints with repair over a longer time (`--horizon`), and what both lose per play at its
 end; `explored` counts how many plays of both are not of the subset that a plan plays most, and what that subset of the
-last plan loses. `time` measures plans. `picture` draws the regret curves of `ways` into a file. `--quick` plays few plays.
+last plan loses. `time` measures plans. `picture` draws the regret curves of `ways` into a file.
+`--quick` plays few plays.
 """
 
 import math
