@@ -14,23 +14,23 @@ from kofn.problems import AbstractProblem
 
 HORIZON, QUICK = 30_000, 1_000
 COSTS = {"sum": 1.0, "mean": 0.2, "maximum": 0.2}
-"""The largest cost of an arm; the lowest is half of it."""
+"""The largest cost of an arm."""
 
 N_ARMS, K, FEWEST = 24, 5, 1
 
 
-def problem_of(reward: str, seed: Sequence[int]) -> AbstractProblem:
+def problem_of(reward: str, lowest: float, seed: Sequence[int]) -> AbstractProblem:
     """Return a random problem net of random costs."""
     rng = np.random.default_rng(seed)
-    arms, costs = kofn.Bernoulli(rng.random(N_ARMS)), COSTS[reward] * rng.uniform(0.5, 1.0, N_ARMS)
+    arms, costs = kofn.Bernoulli(rng.random(N_ARMS)), COSTS[reward] * rng.uniform(lowest, 1.0, N_ARMS)
     return kofn.Problem(arms, reward, K, absent=0.0).with_costs(costs, fewest=FEWEST)
 
 
-def regret(seed: int, runs: int, horizon: int) -> None:
+def regret(seed: int, runs: int, horizon: int, lowest: float) -> None:
     """Print the regret of both policies, and how often each finds the best subset."""
     table("reward", "policy", "regret", "best found", "size of the best subset")
     for reward in COSTS:
-        problems = [problem_of(reward, [seed, run]) for run in range(runs)]
+        problems = [problem_of(reward, lowest, [seed, run]) for run in range(runs)]
         sizes = [len(problem.best) for problem in problems]
         for name, fewest in (("thompson-sizes", FEWEST), ("thompson", K)):
             done = []
@@ -43,8 +43,10 @@ def regret(seed: int, runs: int, horizon: int) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print the table."""
-    args = parser_for(__doc__, ["regret"], seed=1852, runs=20).parse_args(arguments)
-    regret(args.seed, args.runs, QUICK if args.quick else HORIZON)
+    parser = parser_for(__doc__, ["regret"], seed=1852, runs=20)
+    parser.add_argument("--lowest", type=float, default=0.5, help="lowest cost, as a part of the largest")
+    args = parser.parse_args(arguments)
+    regret(args.seed, args.runs, QUICK if args.quick else HORIZON, args.lowest)
 
 
 if __name__ == "__main__":

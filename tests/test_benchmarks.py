@@ -523,6 +523,11 @@ def test_constraints(table: str, rows: int, capsys: pytest.CaptureFixture[str]) 
     assert min(numbers(printed.replace("mean/N12-K3", ""))) >= 0
 
 
+def test_how_much_constraints_and_repair_explore(capsys: pytest.CaptureFixture[str]) -> None:
+    load("constraints").main(["explored", "--quick", "--runs", "2", "--rules", "brands"])
+    assert [row[2] for row in cells(capsys.readouterr().out)] == ["constraints", "repair", "difference"]
+
+
 def test_the_picture_of_constraints(tmp_path: Path) -> None:
     load("constraints").main(
         ["picture", "--quick", "--runs", "2", "--rules", "brands", "--out", str(tmp_path / "a.png")]
