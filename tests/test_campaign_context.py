@@ -26,7 +26,7 @@ from kofn.decision_files import encoded
 from tests.campaign_tools import NAMES, Clock, checked, noise
 from tests.campaign_tools import create as create_any
 
-PHONE, DESK, FRIDGE = ({"device": device} for device in ("phone", "desk", "fridge"))
+PHONE, DESK, FRIDGE = ({"device": device} for device in ("phone", "desktop", "fridge"))
 LOW, HIGH = ["a", "b", "c"], ["f", "g", "h"]
 
 
@@ -65,12 +65,12 @@ def test_each_segment_has_plans_and_a_best_subset(store_url: str) -> None:
     campaign = create(store_url)
     play(campaign, 150)
     found = campaign.segments()
-    assert [each.words for each in found.segments] == ["device phone", "device desk"]
+    assert [each.words for each in found.segments] == ["device phone", "device desktop"]
     assert [sorted(each.best) for each in found.segments] == [HIGH, LOW]
     assert found.segments[0].share == pytest.approx(2 / 3, abs=0.05)
     assert sum(each.plays for each in found.segments) == pytest.approx(900, rel=0.2)
     assert [each.attribute for each in found.attributes] == ["device"]
-    assert found.attributes[0].values == ["desk", "phone"]
+    assert found.attributes[0].values == ["desktop", "phone"]
     assert found.attributes[0].probability > 0.95
     assert found.attributes[0].gain > 0
     assert all(each.low <= each.value <= each.high for each in found.segments)  # type: ignore[operator]
@@ -238,10 +238,10 @@ def test_a_key_keeps_its_arms_in_its_segment(store_url: str) -> None:
     assert sum(other.subset) < sum(first.subset)
     campaign.rewards(rewards_of([other]))
     campaign.ship()
-    desk = campaign.decide(key="bob", context=DESK)
-    assert sorted(desk.arms) == LOW
-    assert campaign.decide(key="bob", context=PHONE) == desk  # while it is open
-    campaign.rewards(rewards_of([desk]))
+    shown = campaign.decide(key="bob", context=DESK)
+    assert sorted(shown.arms) == LOW
+    assert campaign.decide(key="bob", context=PHONE) == shown  # while it is open
+    campaign.rewards(rewards_of([shown]))
     phone = campaign.decide(key="bob", context=PHONE)
     assert (sorted(phone.arms), phone.group) == (HIGH, "shipped")
     checked(campaign)
@@ -293,7 +293,7 @@ def test_arms_come_and_go(store_url: str) -> None:
         campaign.rewards(rewards_of(decisions))
     best = {each.words: set(each.best) for each in campaign.segments().segments}
     assert "i" in best["device phone"]
-    assert "i" not in best["device desk"]
+    assert "i" not in best["device desktop"]
     checked(campaign)
 
 

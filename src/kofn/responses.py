@@ -352,7 +352,7 @@ class AttributeReport(Response):
     """
 
     attribute: str = field(metadata={"examples": ["device"]})
-    values: list[str] = field(metadata={"examples": [["desk", "phone"]]})
+    values: list[str] = field(metadata={"examples": [["desktop", "phone"]]})
     probability: float = field(metadata={"examples": [0.97]})
     gain: float = field(metadata={"examples": [0.01]})
 

@@ -10,7 +10,7 @@ DEFAULT = "thompson"
 
 ALTERNATIVES = {
     "thompson": "Learns the effect of each arm. Right for nearly every campaign.",
-    "contextual-thompson": "Learns what is best for whom, such as phones and desks. For at most 64 arms.",
+    "contextual-thompson": "Learns what is best for whom, such as phones and desktops.",
     "thompson-subsets": "Learns each subset by itself. For few arms that work only together.",
     "linear-thompson": "Assumes that the effects of arms add up, such as sales of separate products.",
     "glm-max": "For rewards of 0 or 1 that one good arm is enough to earn, such as a click on any item.",
