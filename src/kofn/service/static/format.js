@@ -106,5 +106,11 @@ export function ago(at) {
 const full = new Intl.DateTimeFormat("en", { dateStyle: "medium", timeStyle: "medium" });
 export const moment = (at) => full.format(new Date(at));
 
+/** The segment of a context: "country de, device phone". Those without any attribute share one. */
+export const segmentName = (context) =>
+  Object.entries(context)
+    .map(([name, value]) => `${name} ${value}`)
+    .join(", ") || "other visitors";
+
 /** A number and its noun: plural(2, "arm") is "2 arms". */
 export const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
