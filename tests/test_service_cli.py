@@ -122,7 +122,7 @@ def test_options_of_a_proxy_are_checked(option: tuple[str, str], sqlite_store: s
 def test_what_the_demo_earns_lies_in_its_range() -> None:
     rng = np.random.default_rng(1)
     for each in demo.DEMO_CAMPAIGNS:
-        earned = [each.reward(list(each.arms)[: each.k], rng) for _ in range(200)]
+        earned = [each.reward(list(each.arms)[: each.k], each.context(rng), rng) for _ in range(200)]
         assert each.reward_range[0] <= min(earned) < max(earned) <= each.reward_range[1]
 
 
