@@ -124,7 +124,8 @@ function attributesField() {
     placeholder: "device: phone, desktop\ncountry",
     disabled: true,
   });
-  const hint = "For whom a decision is. One per line; values after a colon, if others are to share a segment. Empty: all as they come.";
+  const hint =
+    "One per line. Values after a colon are the only ones that are told apart; the others share a segment. Empty: all names and values, as decisions have them.";
   const element = field("Attributes of visitors", input, hint);
   element.hidden = true;
   return {
