@@ -139,6 +139,9 @@ def test_the_demo_learns_within_a_minute(sqlite_store: str) -> None:
     assert insight.gain is not None
     assert insight.gain > 1.0
     assert sum(demo.GOODS[arm] for arm in insight.best) > 0.9 * sum(likes[-5:])
+    device, country = Campaign.open("demo-three-countries", sqlite_store).segments().attributes
+    assert (device.attribute, country.attribute) == ("device", "country")
+    assert device.probability > 0.99
     checked(Campaign.open("demo-newsletter", sqlite_store))  # of zeros and ones, so that sums are exact in any order
 
 

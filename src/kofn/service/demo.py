@@ -146,7 +146,8 @@ class DemoCampaign:
     def create_or_open(self, store: Store) -> Campaign | None:
         """Return the campaign, created if it does not exist. None if another than the demo created it."""
         names = arm_names(self.arms)
-        params = {"attributes": {name: list(values) for name, values in self.attributes.items()}} if self.attributes else {}
+        attributes = {name: list(values) for name, values in (self.attributes or {}).items()}
+        params = {"attributes": attributes} if attributes else {}
         policy = create.policy_for(self.policy, len(names), self.k, params, None, self.reward_range, self.direction)
         roster = Roster(0, names, list(range(len(names))))
         options = create.options_for(roster, self.k, None, dict(self.options))

@@ -106,9 +106,13 @@ export function ago(at) {
 const full = new Intl.DateTimeFormat("en", { dateStyle: "medium", timeStyle: "medium" });
 export const moment = (at) => full.format(new Date(at));
 
-/** The segment of a context: "country de, device phone". Those without any attribute share one. */
+/** The attributes of a segment with their values; none if no value is known. */
+export const segmentPairs = (context) =>
+  Object.values(context).every((value) => value === "(missing)") ? [] : Object.entries(context);
+
+/** The segment of a context: "country de, device phone". */
 export const segmentName = (context) =>
-  Object.entries(context)
+  segmentPairs(context)
     .map(([name, value]) => `${name} ${value}`)
     .join(", ") || "other visitors";
 

@@ -21,8 +21,10 @@ const BUTTONS = {
   ratio: ["control", "See the control"],
 };
 
-const TO_SEGMENTS =
-  "Each segment gets its own winner: see Segments. Visitors of new segments get these arms. Rewards are still counted; resume to learn again.";
+const TO_SEGMENTS = [
+  "Each segment gets its own winner: see Segments. Visitors of new segments get:",
+  "Rewards are still counted; resume to learn again.",
+];
 
 /** The notices, and `update(insight, events, segments)`. `configure(field)` opens the settings. */
 export function notices({ configure, may }) {
@@ -39,7 +41,8 @@ export function notices({ configure, may }) {
     const now = `${summary.state} ${differ} ${(shipped ?? []).join("\n")}`;
     if (!known || now === shown) return;
     shown = now;
-    const [sign, title, text] = known;
+    const [sign, title, general] = known;
+    const [lead, text] = differ ? TO_SEGMENTS : [null, general];
     const since = events.find(({ kind }) => kind === summary.state);
     state.className = `notice is-${summary.state}`;
     state.replaceChildren(
@@ -48,8 +51,9 @@ export function notices({ configure, may }) {
         "div",
         { class: "notice-body" },
         h("p", {}, h("b", {}, title), since && [" ", h("span", { class: "quiet" }, timeAgo(since.at))]),
+        lead && h("p", {}, lead),
         shipped && h("div", { class: "chips shipped-arms" }, chips(shipped, 40)),
-        h("p", {}, differ ? TO_SEGMENTS : text),
+        h("p", {}, text),
       ),
     );
   }

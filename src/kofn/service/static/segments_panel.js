@@ -2,7 +2,7 @@
 
 import { capitalized } from "./api.js";
 import { h, icon, setText, setVars, syncList } from "./dom.js";
-import { count, exact, loss as lossText, percent, plural, reward, rough, segmentName, withUnit } from "./format.js";
+import { count, exact, loss as lossText, percent, plural, reward, rough, segmentName, segmentPairs, withUnit } from "./format.js";
 import { sameArms } from "./insight_facts.js";
 import { chips, counted, panel, restButton } from "./side_panels.js";
 
@@ -94,7 +94,7 @@ function fillAttribute(item, each, insight) {
 function row({ context }) {
   const cell = (name, ...inside) => h("td", { class: name, role: "cell" }, ...inside);
   const label = (text) => h("span", { class: "label", "aria-hidden": "true" }, text); // on a phone, instead of columns
-  const pairs = Object.entries(context).map(([name, value], i) => [
+  const pairs = segmentPairs(context).map(([name, value], i) => [
     i > 0 && ", ",
     h("span", { class: "pair" }, h("span", { class: "attribute" }, `${name} `), value),
   ]);
