@@ -59,7 +59,7 @@ export function segmentsPanel() {
     update(next, segments) {
       [insight, found] = [next, segments];
       element.hidden = !next.summary.takes_context;
-      if (!element.hidden) redraw();
+      redraw();
     },
   };
 }
@@ -70,7 +70,7 @@ function explanation(segments, { best }) {
   return differ ? "Arms in color are not in the best subset for all together." : "The same subset is best for every segment so far.";
 }
 
-/** Whether an attribute matters, and the reason, in words. */
+/** Whether an attribute matters, and the reason, as a sentence. */
 function verdict({ attribute, values, probability, gain }, { summary, settings }) {
   const amount = withUnit(rough(gain), settings?.unit);
   const by = `choosing by ${attribute}`;

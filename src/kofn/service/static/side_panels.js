@@ -70,7 +70,7 @@ export function bestPanel() {
 }
 
 function noteOf({ takes_context: takesContext }, share) {
-  if (takesContext) return "For visitors of new segments. The others have a best subset of their own: see Segments.";
+  if (takesContext) return "For visitors of new segments. Each of the others has its own best subset: see Segments.";
   return `Probability that this is the best subset: ${percent(Math.min(share, 0.9999), 1)}.`;
 }
 
