@@ -46,7 +46,7 @@ def rewards_of(decisions: Iterable[Decision]) -> dict[str, float]:
 
 
 def play(campaign: Campaign, calls: int, *, batch: int = 6, lost: int = 0) -> None:
-    """Decide and reward: two phones to one desk. The first `lost` decisions of each call have no reward."""
+    """Decide and reward: two phones to one desktop. The first `lost` decisions of each call have no reward."""
     for call in range(calls):
         decisions = campaign.decide(batch, context=PHONE if call % 3 else DESK)
         campaign.rewards(rewards_of(decisions[lost:]))
@@ -163,6 +163,19 @@ def test_late_rewards_expired_decisions_and_compaction(store_url: str) -> None:
     assert campaign.summary().expired > 0
     assert campaign.verify().compared == ["counters"]
     assert [sorted(each.best) for each in campaign.segments().segments] == [HIGH, LOW]
+    checked(campaign)
+
+
+def test_rare_values_share_a_segment(sqlite_store: str) -> None:
+    campaign = create(sqlite_store)
+    contexts = [{"device": "phone" if visit % 2 else "desktop", "city": f"city {visit}"} for visit in range(70)]
+    campaign.rewards(rewards_of([campaign.decide(context=context) for context in contexts]))
+    found = campaign.segments().segments
+    assert 64 < len(found) <= 70
+    assert {each.context["device"] for each in found if each.context["city"] == "(other)"} == {"phone", "desktop"}
+    late = campaign.decide(3, context={"device": "phone", "city": "the last"})
+    assert late[0].context == {"city": "(other)", "device": "phone"}
+    campaign.rewards(rewards_of(late))
     checked(campaign)
 
 
@@ -329,7 +342,7 @@ def test_each_segment_gets_its_own_winners(store_url: str) -> None:
     assert (unknown.arms, unknown.group, unknown.context) == (best_for_all, "shipped", FRIDGE)
     assert [sorted(each.shipped or []) for each in campaign.segments().segments] == [HIGH, LOW]
     assert campaign.insight().shipped == best_for_all
-    assert "2 segments get the best of" in campaign.events(1)[0].message
+    assert "each of 2 segments gets its own best subset" in campaign.events(1)[0].message
     campaign.rewards(rewards_of(campaign.decide(30, context=PHONE)))
     campaign.ship(["a", "d", "h"])
     assert all(campaign.decide(context=each).arms == ["a", "d", "h"] for each in (PHONE, DESK, FRIDGE))

@@ -89,6 +89,5 @@ def ship(
     )
     tx.row.options = options.to_text()
     tx.row.state = "shipped"
-    sets = len({subset, *(each for _, each in to)})
-    of = f"; {len(to)} segments get the best of {sets} subsets" if to else ""
+    of = f"; each of {len(to)} segments gets its own best subset" if to else ""
     tx.note("shipped", listed_names(tx.roster.names_of(subset)) + of)

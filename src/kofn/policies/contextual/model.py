@@ -22,7 +22,7 @@ from scipy.special import expit
 
 from kofn.constraints.allowed import Allowed
 from kofn.core import BadRecord, FloatArray, IntArray, Subset
-from kofn.policies.contextual.pooling import Design, Pool, design_of, pooled_arms
+from kofn.policies.contextual.pooling import ALL, OWN, Design, Pool, design_of, pooled_arms
 from kofn.policies.contextual.segment import Segment
 from kofn.policies.thompson.alarms import Alarms
 from kofn.policies.thompson.constants import Constants
@@ -37,8 +37,18 @@ from kofn.policies.thompson.posterior import (
     top,
 )
 
-SHARES = 10.0 ** np.arange(-3.0, 0.1, 0.5)
-"""Shares of a kind of components, before they are divided by their sum. More: finer pooling, and slower."""
+SHARES = 10.0 ** np.arange(-4.0, 0.1, 0.5)
+"""Shares of a kind of components in the prior's variance that are tried. More: finer pooling, and slower."""
+
+SAFETY = 4.0
+"""Factor of the shares that were learned, up to 1. Higher: less pooling, and less harm if effects have heavy tails."""
+
+TILT = 0.3
+"""Prior of the share of a kind that not all segments have in common: share^-TILT. Higher: more pooling while little is
+known."""
+
+EXPECTED_SHARE = float((SHARES ** (1 - TILT)).sum() / (SHARES**-TILT).sum())
+"""The mean of that prior."""
 
 
 class Rows(NamedTuple):
@@ -142,31 +152,38 @@ class Model:
             self._arms = pooled_arms(design, self._variances(design)[:, -1], precision, vector)
         return self._arms
 
-    def _variances(self, design: Design, shares: dict[str, float] | None = None) -> FloatArray:
+    def _variances(self, design: Design, shares: FloatArray | None = None) -> FloatArray:
         """Return the variances of components: a row for each kind, a column for each coordinate.
 
-        Effects have the prior's variance in total. Intercepts have K times that for each kind: how much segments differ
-        in what they earn says nothing about how much they differ in what is best.
+        Intercepts have K times the prior's variance for each kind: how much segments differ in what they earn says
+        nothing about how much they differ in what is best.
         """
-        known = self.shares if shares is None else shares
-        share = np.array([known.get(kind, 1.0) for kind in design.kinds])
-        variances = np.repeat(self.variance * share[:, None] / share.sum(), len(self.contenders) + 1, axis=1)
+        if shares is None:
+            shares = np.minimum(SAFETY * self._known_shares(design), 1.0)
+        variances = np.repeat(self.variance * shares[:, None], len(self.contenders) + 1, axis=1)
         variances[:, 0] = self.variance * self.k
         return variances
 
+    def _known_shares(self, design: Design) -> FloatArray:
+        """Return the share of each kind, as far as it is learned; that of a single segment is 1."""
+        if len(design.kinds) == 1:
+            return np.ones(1)
+        return np.array([self.shares.get(kind, 1.0 if kind == ALL else EXPECTED_SHARE) for kind in design.kinds])
+
     def _learn_shares(self) -> None:
         """Set the share of each kind of components to its posterior mean, on a grid, given the others."""
-        pool = self.pool
-        design = pool.design
+        design = self.pool.design
         if len(design.kinds) == 1:
             return
-        for kind in (*design.kinds[1:], design.kinds[0]):
-            tried = [
-                Pool(design, self._variances(design, {**self.shares, kind: float(share)}), pool.precision, pool.vector)
-                for share in SHARES
-            ]
-            log_evidence = np.array([each.log_evidence for each in tried])
-            weight = np.exp(log_evidence - log_evidence.max())
+        for kind in (OWN, *design.kinds[:-1]):
+            known = self._known_shares(design)
+            base, log_weight = self.pool.with_variance(self._variances(design, known)), np.empty(len(SHARES))
+            for at, share in enumerate(SHARES.tolist()):
+                known[design.kinds.index(kind)] = share
+                log_weight[at] = base.with_variance(self._variances(design, known)).log_evidence
+            if kind != ALL:
+                log_weight -= TILT * np.log(SHARES)
+            weight = np.exp(log_weight - log_weight.max())
             self.shares[kind] = float(weight @ SHARES / weight.sum())
         self._changed()
 
