@@ -145,6 +145,7 @@ class CampaignRow:
             version=self.version,
             unit=options.unit,
             alarms=len(options.alarms) if self.state in SERVING else 0,
+            takes_context=self.takes_context,
         )
 
     def sums(self, group: str) -> Sums:

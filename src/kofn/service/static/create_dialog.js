@@ -61,7 +61,11 @@ export function createDialog(created) {
       h("span", {}, text),
     );
   const sizes = sizesFields();
-  const policy = policyField((name) => (sizes.hidden = name !== SIZES));
+  const attributes = attributesField();
+  const policy = policyField(({ name, takes_context: takesContext }) => {
+    sizes.hidden = name !== SIZES;
+    attributes.offer(takesContext);
+  });
   const seed = field("Seed", fields.number("seed", "", { min: "0", step: "1", placeholder: "none" }), "For reproducible decisions.");
   updateCount();
   form({
@@ -101,10 +105,10 @@ export function createDialog(created) {
           fields.readyGroup(fields.DEFAULTS),
           fields.controlGroup(fields.DEFAULTS, () => k.value),
           fields.rewardsGroup(fields.DEFAULTS, fields.unitField(fields.DEFAULTS)),
-          fields.learningGroup(fields.DEFAULTS, h("div", { class: "columns" }, policy, seed), sizes),
+          fields.learningGroup(fields.DEFAULTS, h("div", { class: "columns" }, policy, seed), sizes, attributes.element),
           fields.rulesGroup(rules),
           fields.visitorsGroup(fields.DEFAULTS),
-          h("p", { class: "hint" }, "Options other than policy and seed can be changed later."),
+          h("p", { class: "hint" }, "Options other than policy, attributes and seed can be changed later."),
         ),
       ),
     ],
@@ -116,15 +120,38 @@ export function createDialog(created) {
   });
 }
 
-/** The policies, those that make sense first, with what the chosen one is for. Those for simulations are left out. */
-function policyField(chosenPolicy) {
+/** The attributes of a context, for policies that take one. A field that is not offered is not sent. */
+function attributesField() {
+  const input = h("textarea", {
+    name: "attributes",
+    rows: "3",
+    spellcheck: "false",
+    placeholder: "device: phone, desktop\ncountry",
+    disabled: true,
+  });
+  const hint =
+    "One per line. Values after a colon are the only ones that are told apart; the others share a segment. Empty: all names and values, as decisions have them.";
+  const element = field("Attributes of visitors", input, hint);
+  element.hidden = true;
+  return {
+    element,
+    offer(offered) {
+      element.hidden = input.disabled = !offered;
+    },
+  };
+}
+
+/** The policies, those that make sense first, with what the chosen one is for. Those for simulations are left out.
+ * `changed(policy)` is called with the chosen one. */
+function policyField(changed) {
   const select = h("select", { name: "policy", on: { change: explain } }, h("option", { value: "thompson" }, "thompson (default)"));
   const element = field("Policy", select, "Learns the effect of each arm. Right for nearly every campaign.");
   let known = [];
   function explain() {
     const chosen = known.find(({ name }) => name === select.value);
-    chosenPolicy(select.value);
-    if (chosen) setText(element.querySelector(".hint"), chosen.description);
+    if (!chosen) return;
+    setText(element.querySelector(".hint"), chosen.description);
+    changed(chosen);
   }
   policies()
     .then((all) => {
@@ -169,6 +196,19 @@ function armsIn(text) {
   return { names, duplicate };
 }
 
+/** Names of attributes with their values, null where all values are taken. */
+function attributesIn(text) {
+  const found = {};
+  for (const line of fields.lines(text)) {
+    const [name, ...rest] = line.split(":").map((each) => each.trim());
+    const values = rest.join(":").split(",").map((each) => each.trim()).filter(Boolean);
+    if (!name) fields.refuse("attributes", `“${line}” has no name before its colon.`);
+    if (Object.hasOwn(found, name)) fields.refuse("attributes", `“${name}” is listed twice.`);
+    found[name] = values.length ? values : null;
+  }
+  return found;
+}
+
 const tooFewArms = (arms, size) =>
   `There must be more arms than arms per decision; got ${exact(arms)} and ${exact(size)}.`;
 
@@ -193,6 +233,7 @@ function read(data, rules) {
   const params = Object.fromEntries(OF_POLICY.filter((key) => key in options).map((key) => [key, options[key]]));
   for (const key of OF_POLICY) delete options[key];
   if (text("policy") === SIZES) Object.assign(params, sizesOf(text, names, k));
+  if (text("attributes")) params.attributes = attributesIn(text("attributes"));
   const settings = {
     name: text("name"),
     arms: names,
