@@ -17,6 +17,8 @@ from kofn.problems.applications.storage import Lognormal, Pareto, storage
 from kofn.problems.arms import Arms
 from kofn.problems.assumptions import Check, Finding
 from kofn.problems.base import AbstractProblem
+from kofn.problems.contextual import ContextualProblem, Segment
+from kofn.problems.contextual_families import contextual_problem
 from kofn.problems.distributions import ArctanExponential, Bernoulli, Beta, Correlated, Empirical
 from kofn.problems.problem import Problem
 
@@ -27,6 +29,7 @@ __all__ = [
     "Bernoulli",
     "Beta",
     "Check",
+    "ContextualProblem",
     "Correlated",
     "Empirical",
     "Finding",
@@ -37,5 +40,7 @@ __all__ = [
     "Pareto",
     "Problem",
     "Recommendations",
+    "Segment",
+    "contextual_problem",
     "storage",
 ]
