@@ -109,7 +109,7 @@ def test_bad_segments_are_refused(segments: Any, message: str) -> None:
 
 
 def test_an_unknown_family_is_refused() -> None:
-    with pytest.raises(kofn.BadInput, match="did you mean .alike"):
+    with pytest.raises(kofn.BadInput, match=r"did you mean .alike"):
         contextual_problem("alikee", 6, 12, 3)
 
 
