@@ -233,7 +233,7 @@ def test_the_incumbent_moves_to_what_was_played(
 ) -> None:
     posterior = held(effects)
     subsets = np.array(played)
-    posterior._move(subsets, posterior.predict(subsets).odds, None)
+    posterior.move(subsets, posterior.predict(subsets).odds, None)
     assert posterior.incumbent.tolist() == incumbent
     worth = posterior.predict(np.array([incumbent])).odds[0]
     assert posterior.level == pytest.approx(worth)

@@ -42,13 +42,14 @@ from kofn.core.errors import (
     UnknownDecision,
     Unreachable,
 )
-from kofn.core.insight import Alarm, Insight
+from kofn.core.insight import Alarm, AttributeInsight, Insight, SegmentInsight
 from kofn.core.plan import Plan, Tally
 from kofn.core.policy import Policy
 from kofn.core.policy import PolicyOptions as PolicyOptions
 
 __all__ = [
     "Alarm",
+    "AttributeInsight",
     "BadBackend",
     "BadInput",
     "BadRecord",
@@ -68,6 +69,7 @@ __all__ = [
     "Policy",
     "ProblemWarning",
     "RewardsRefused",
+    "SegmentInsight",
     "ShortHorizonWarning",
     "StoreError",
     "Tally",

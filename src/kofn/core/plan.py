@@ -30,7 +30,7 @@ def key_of_play(subset: Subset, segment: str | None) -> Key:
 
 def subset_of_key(key: Key) -> Subset:
     """Return the subset of a key."""
-    return key[1] if key and isinstance(key[0], str) else key  # type: ignore[return-value]
+    return key[1] if isinstance(key[0], str) else key
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import warnings
 from abc import ABC, abstractmethod
@@ -29,7 +30,7 @@ from kofn.core.errors import BadInput, BadRecord, BadReward, BadTally, ShortHori
 from kofn.core.fields import Fields
 from kofn.core.insight import Insight
 from kofn.core.open_plan import OpenPlan
-from kofn.core.plan import ROUNDING, Key, Plan, Tally, check_tally, key_of_play
+from kofn.core.plan import ROUNDING, Key, Plan, Tally, check_tally, key_of_play, subset_of_key
 
 
 class PolicyOptions(TypedDict, total=False):
@@ -160,6 +161,18 @@ class Policy(ABC):
     @abstractmethod
     def _learn(self, plan: Plan, tally: Tally) -> None:
         """Learn from a completed plan; rewards are in [0, 1]. With `accepts_unplanned`, it includes other subsets."""
+
+    def _informed(self) -> Self:
+        """Return a copy that has learned from the observed part of the open plan too."""
+        informed = copy.deepcopy(self)
+        plan, tally = informed._open_plan.played()
+        if len(plan):
+            informed._learn_part(plan, tally)
+        return informed
+
+    def _learn_part(self, plan: Plan, tally: Tally) -> None:
+        """Learn from the observed part of a plan, before the parameters of the policy change."""
+        self._learn(plan, tally)
 
     def _state(self) -> dict[str, Any]:
         """Return the learned state as plain values."""
@@ -354,7 +367,7 @@ class Policy(ABC):
 
     def _plain(self, key: Key) -> list[Any]:
         """Return what plays are counted under as plain values."""
-        return [key[0], list(key[1])] if self.takes_context else [list(key)]  # type: ignore[call-overload]
+        return [*([str(key[0])] if self.takes_context else []), list(subset_of_key(key))]
 
     def _key(self, plain: Sequence[Any]) -> tuple[Key, Subset]:
         """Return what plays are counted under, and its subset, from plain values, or raise."""
@@ -400,6 +413,13 @@ class Policy(ABC):
             self._finish_plan()
 
     # Rewards: from the user's scale to [0, 1], to be maximised.
+
+    def _unit_change(self, other: Policy) -> tuple[float, float]:
+        """Return shift and factor of the change of unit to another policy: a reward becomes shift + factor * reward."""
+        low, high = other.reward_range
+        moved, width = self.reward_range[0] - low, self.reward_range[1] - self.reward_range[0]
+        shift, factor = moved / (high - low), width / (high - low)
+        return (1 - shift - factor if self.direction == "minimize" else shift), factor
 
     def _scaled(self, reward: float) -> float:
         low, high = self.reward_range

@@ -10,7 +10,6 @@ docs/reference/policies/thompson.md has the reasons and the measurements.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Self, Unpack
@@ -43,7 +42,7 @@ from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.exchanges import allowed_draws
 from kofn.policies.thompson.guarantee import Comparisons, Guarantee
 from kofn.policies.thompson.insight import FEW, losses
-from kofn.policies.thompson.noise import Noise, Range
+from kofn.policies.thompson.noise import Noise, Range, first_rewards
 from kofn.policies.thompson.posterior import TINY, Posterior, top
 from kofn.policies.thompson.prior import NORMAL_95, Prior
 from kofn.policies.thompson.sampling import draw_swaps, draws_that_swap
@@ -234,14 +233,8 @@ class Thompson(Constrained, Randomised):
             )
         informed = self._informed()
         fresh = self._continued(informed, changes)
-        low, high = fresh.reward_range
-        moved, width = self.reward_range[0] - low, self.reward_range[1] - self.reward_range[0]
-        shift, factor = moved / (high - low), width / (high - low)
-        if self.direction == "minimize":
-            shift = 1 - shift - factor
-        if informed._range.seen:
-            known = informed._range
-            fresh._noise.range = Range(shift + factor * known.low, shift + factor * known.high)
+        shift, factor = self._unit_change(fresh)
+        fresh._noise.range = informed._range.moved(shift, factor)
         if changes.keys() <= {"reward_range", "constraints"}:
             fresh._alarms = informed._alarms
             fresh._alarms.rescale(shift, factor)
@@ -249,14 +242,9 @@ class Thompson(Constrained, Randomised):
                 fresh._alarms.follow(fresh._posterior.incumbent)
         return fresh
 
-    def _informed(self) -> Self:
-        """Return a copy that has learned from the observed part of the open plan too."""
-        informed = copy.deepcopy(self)
-        informed._guarantee = None  # it learns from whole plans only
-        plan, tally = informed._open_plan.played()
-        if len(plan):
-            informed._learn(plan, tally)
-        return informed
+    def _learn_part(self, plan: Plan, tally: Tally) -> None:
+        self._guarantee = None  # it learns from whole plans only
+        self._learn(plan, tally)
 
     def _continued(self, informed: Self, changes: Mapping[str, Any]) -> Self:
         """Return a policy with changed parameters that continues with what another one knows."""
@@ -440,23 +428,12 @@ class Thompson(Constrained, Randomised):
 
     def _start(self, equal: float, tally: Tally) -> None:
         """Set the prior from the mean and the variance of all rewards: those of this plan, and equal ones before it."""
-        seen = Tally(
-            np.append(tally.count, self._learned),
-            np.append(tally.total, equal * self._learned),
-            np.append(tally.squares, equal * equal * self._learned),
-        )
-        n, low, width = int(seen.count.sum()), self._range.low, self._range.width
-        total, squares = float(seen.total.sum()), float(seen.squares.sum())
-        value = ((total - n * low) / width + 0.5) / (n + 1)
-        centre, binomial = low + width * value, value * (1 - value)
-        squared = (squares - 2 * centre * total + n * centre * centre) / width**2
-        variance = (squared + binomial) / (n + 1)
-        self._posterior = Posterior.at_start(
-            self.n_arms, self.k, value, variance / self.k / binomial**2, self.constants
-        )
+        value, variance = first_rewards(self._range, tally, equal, self._learned)
+        scale = variance / self.k / (value * (1 - value)) ** 2
+        self._posterior = Posterior.at_start(self.n_arms, self.k, value, scale, self.constants)
         if self._prior is not None:
             self._posterior.expect(self._prior.expected, self._prior.residual)
-        self._noise = Noise(1.0, 1.0, self.constants.least * min(1.0, variance / binomial), self._range)
+        self._noise = Noise.at_start(value, variance, self._range, self.constants)
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Replace all that the policy has learned by `state`; an invalid state is refused and changes nothing.

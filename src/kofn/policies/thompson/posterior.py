@@ -250,7 +250,7 @@ class Posterior(Part):
         else:
             odds = self._learn_contenders(rows.x, before, rewards, weights)
         surprise = float((abs(odds - before) - constants.surprise * np.sqrt(spread)).max())
-        self._move(subsets, odds, allowed)
+        self.move(subsets, odds, allowed)
         if start is not None:  # what the prior expects of the first incumbent is no surprise
             expected = start[0] + float(start[1][self.incumbent].sum())
             self.highest_level = max(self.highest_level, min(self.level, expected))
@@ -343,7 +343,7 @@ class Posterior(Part):
 
     # The incumbent.
 
-    def _move(self, subsets: IntArray, odds: FloatArray, allowed: Allowed | None) -> None:
+    def move(self, subsets: IntArray, odds: FloatArray, allowed: Allowed | None) -> None:
         """Move the incumbent to the best of the subsets that were just played, or make all single swaps that pay.
 
         A swap that was not played is not made: it would compare two arms that were seen beside different arms. Swaps
@@ -401,17 +401,13 @@ class Posterior(Part):
 
         Return the factor by which r(1 - r) changes at the level.
         """
-        part = (before[0] + (before[1] - before[0]) * float(expit(self.level)) - after[0]) / (after[1] - after[0])
-        level = float(np.clip(logit(part), -FARTHEST_LEVEL, FARTHEST_LEVEL))
-        slopes = [float(expit(odds) * expit(-odds)) for odds in (self.level, level)]
-        # At the top of a range that was too narrow, effects looked smaller than they are: they do not shrink for that.
-        factor = max(slopes[0] / slopes[1], 1.0) * (before[1] - before[0]) / (after[1] - after[0])
+        level, factor, slope = rescaled(self.level, before, after)
         self.highest_level += level - self.level
         self.level = level
         self.mean = self.mean * factor
         self.variance, self.covariance = self.variance * factor**2, self.covariance * factor**2
         self.prior_variance *= factor**2
-        return slopes[1] / slopes[0]
+        return slope
 
     def raise_prior(self, variance: float) -> None:
         """Raise the prior's variance of an effect to at least `variance`, and all variances with it."""
@@ -478,6 +474,16 @@ class Posterior(Part):
             raise BadRecord("covariance must be positive definite") from None
 
 
+def rescaled(level: float, before: tuple[float, float], after: tuple[float, float]) -> tuple[float, float, float]:
+    """Return a level after a change of the range of rewards, and the factors of effects there and of r(1 - r)."""
+    part = (before[0] + (before[1] - before[0]) * float(expit(level)) - after[0]) / (after[1] - after[0])
+    moved = float(np.clip(logit(part), -FARTHEST_LEVEL, FARTHEST_LEVEL))
+    slopes = [float(expit(odds) * expit(-odds)) for odds in (level, moved)]
+    # At the top of a range that was too narrow, effects looked smaller than they are: they do not shrink for that.
+    factor = max(slopes[0] / slopes[1], 1.0) * (before[1] - before[0]) / (after[1] - after[0])
+    return moved, factor, slopes[1] / slopes[0]
+
+
 def top(mean: FloatArray, k: int, allowed: Allowed | None) -> IntArray:
     """Return the arms with the highest means that are allowed together."""
     return np.array(top_subset(mean, k)) if allowed is None else allowed.top(mean)
@@ -494,6 +500,12 @@ def _centring(size: int) -> FloatArray:
     centring = np.identity(size)
     centring[1:, 1:] -= 1 / (size - 1)
     return centring
+
+
+def centred(covariance: FloatArray) -> FloatArray:
+    """Return the covariance of the level, and of the effects relative to their average."""
+    centring = _centring(len(covariance))
+    return np.asarray(centring.T @ covariance @ centring)
 
 
 def cholesky(covariance: FloatArray) -> FloatArray:

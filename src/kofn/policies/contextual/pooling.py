@@ -1,0 +1,166 @@
+"""Partial pooling: one Gaussian model of the intercept and the effects of all segments.
+
+Coordinate 0 of a segment is its intercept, the others are the effects of the arms. Each coordinate of a segment is a
+sum of components: one that all segments share, one for each value of an attribute, and one of the segment's own.
+Components are independent, with mean 0; their shares of the variance are learned (`log_evidence`). What the rewards
+of a segment say is its evidence: exp(-b' precision b / 2 + b' vector) as a function of its coordinates b.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from kofn.core import FloatArray, IntArray
+from kofn.core.contexts import context_of
+
+ALL, OWN = "all", "own"
+"""The kinds of components beside attributes: shared by all segments, and a segment's own. No attribute's components
+are called so: their kinds begin with a space."""
+
+
+@dataclass(frozen=True)
+class Design:
+    """Which components the segments have: row s of `member` has the numbers of its components, one of each kind.
+
+    `kinds` are the kinds of components, of which the last is OWN; `kind` has the kind of each numbered component.
+    """
+
+    kinds: tuple[str, ...]
+    kind: IntArray
+    member: IntArray
+
+    @property
+    def segments(self) -> int:
+        """The number of segments."""
+        return len(self.member)
+
+
+def design_of(keys: Sequence[str]) -> Design:
+    """Return the components of these segments.
+
+    An attribute has components if it says something that neither all segments share nor each has of its own: if it has
+    several values, and fewer than there are segments.
+    """
+    count = len(keys)
+    if count == 1:
+        return Design((OWN,), np.empty(0, np.int64), np.empty((1, 0), np.int64))
+    contexts = [context_of(key) for key in keys]
+    kinds, columns, kind = [ALL], [np.zeros(count, np.int64)], [0]
+    for name in sorted({name for context in contexts for name in context}):
+        values = [context.get(name) for context in contexts]
+        number = {value: at for at, value in enumerate(dict.fromkeys(values))}
+        if 1 < len(number) < count:
+            columns.append(len(kind) + np.array([number[value] for value in values]))
+            kind += [len(kinds)] * len(number)
+            kinds.append(f" {name}")
+    return Design((*kinds, OWN), np.array(kind), np.stack(columns, axis=1))
+
+
+class Pool:
+    """The posterior of all segments, given their evidence.
+
+    `variance` has a row for each kind of components and a column for each coordinate.
+    """
+
+    def __init__(self, design: Design, variance: FloatArray, precision: FloatArray, vector: FloatArray) -> None:
+        self.design, self.precision, self.vector = design, precision, vector
+        self._variance, self._own = variance, 1 / variance[-1]
+
+    @cached_property
+    def _given(self) -> FloatArray:
+        """Covariance of each segment's coordinates, given its components but its own."""
+        precision = self.precision.copy()
+        at = np.arange(precision.shape[1])
+        precision[:, at, at] += self._own
+        return np.asarray(np.linalg.inv(precision), float)
+
+    @cached_property
+    def _pulled(self) -> FloatArray:
+        """Means of each segment's coordinates, if the components but its own are 0."""
+        return _times(self._given, self.vector)
+
+    @cached_property
+    def _components(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Covariance and means of all components but own ones, and the vector of their evidence."""
+        member, size = self.design.member, self.precision.shape[1]
+        evidence = -self._own[:, None] * self._given * self._own
+        at = np.arange(size)
+        evidence[:, at, at] += self._own
+        said = self._pulled * self._own
+        count = len(self.design.kind)
+        precision, vector = np.zeros((count, size, count, size)), np.zeros((count, size))
+        for first in range(member.shape[1]):
+            np.add.at(vector, member[:, first], said)
+            for second in range(member.shape[1]):
+                for segment, (i, j) in enumerate(zip(member[:, first], member[:, second], strict=True)):
+                    precision[i, :, j] += evidence[segment]
+        flat = precision.reshape(count * size, count * size)
+        flat.flat[:: count * size + 1] += 1 / self._variance[self.design.kind].ravel()
+        covariance = np.asarray(np.linalg.inv(flat), float)
+        return covariance, covariance @ vector.ravel(), vector.ravel()
+
+    @cached_property
+    def _shared_means(self) -> FloatArray:
+        """Means of the sum of each segment's components but its own."""
+        if not len(self.design.kind):
+            return np.zeros_like(self.vector)
+        means = self._components[1].reshape(len(self.design.kind), -1)
+        return np.asarray(means[self.design.member].sum(axis=1))
+
+    @cached_property
+    def means(self) -> FloatArray:
+        """The posterior means of the coordinates, a row for each segment."""
+        return self._pulled + _times(self._given, self._own * self._shared_means)
+
+    def covariance(self, segment: int) -> FloatArray:
+        """Return the posterior covariance of the coordinates of one segment."""
+        given: FloatArray = self._given[segment]
+        if not len(self.design.kind):
+            return given
+        member, size = self.design.member[segment], len(given)
+        blocks = self._components[0].reshape(len(self.design.kind), size, -1, size)
+        shared = blocks[member[:, None], :, member[None, :]].sum(axis=(0, 1))
+        through = given * self._own
+        return np.asarray(given + through @ shared @ through.T)
+
+    def draws(self, count: int, rng: np.random.Generator) -> FloatArray:
+        """Return draws of the coordinates of all segments together, of shape (draws, segments, coordinates)."""
+        segments, size = self.vector.shape
+        own = np.linalg.cholesky(self._given)
+        drawn = self._pulled + np.einsum("sij,dsj->dsi", own, rng.standard_normal((count, segments, size)))
+        if len(self.design.kind):
+            covariance, means, _ = self._components
+            z = means + rng.standard_normal((count, len(means))) @ np.linalg.cholesky(covariance).T
+            shared = z.reshape(count, -1, size)[:, self.design.member].sum(axis=2)
+            drawn += np.einsum("sij,dsj->dsi", self._given, self._own * shared)
+        return np.asarray(drawn)
+
+    @cached_property
+    def log_evidence(self) -> float:
+        """Logarithm of the probability of the rewards, up to a constant that does not depend on the variances."""
+        total = float((self.vector * self._pulled).sum())
+        total += float(np.linalg.slogdet(self._given)[1].sum())
+        total += self.design.segments * float(np.log(self._own).sum())
+        if len(self.design.kind):
+            covariance, means, vector = self._components
+            total += float(vector @ means) + float(np.linalg.slogdet(covariance)[1])
+            total -= float(np.log(self._variance[self.design.kind]).sum())
+        return total / 2
+
+    def vector_for(self, means: FloatArray) -> FloatArray:
+        """Return the vector of the evidence with which the posterior has these means."""
+        among = np.eye(self.design.segments)[:, :, None] * self._variance[-1]
+        for kind, variance in enumerate(self._variance[:-1]):
+            same = self.design.member[:, None, kind] == self.design.member[None, :, kind]
+            among = among + same[:, :, None] * variance
+        prior = np.linalg.solve(np.moveaxis(among, 2, 0), means.T[:, :, None])[:, :, 0]
+        return np.asarray(_times(self.precision, means) + prior.T)
+
+
+def _times(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
+    """Return the product of each matrix with its vector."""
+    return np.asarray(np.einsum("sij,sj->si", matrices, vectors), float)
