@@ -39,7 +39,7 @@ class World:
 
     def context(self, visitor: int) -> Mapping[str, str]:
         """Return the context of a visitor."""
-        return self.problem.contexts[self.who[visitor]]
+        return self.problem.contexts[int(self.who[visitor])]
 
     def reward(self, visitor: int, subset: Subset) -> float:
         """Return what the visitor pays for the subset."""

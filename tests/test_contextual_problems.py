@@ -1,17 +1,22 @@
 """Contextual problems, and simulations in which visitors come with their contexts."""
 
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import kofn
 from kofn.arrivals import Arrivals, first_plays
+from kofn.cli import cli
 from kofn.constraints import NeverTogether
 from kofn.core.contexts import key_of
 from kofn.core.open_plan import OpenPlan
 from kofn.core.plan import Plan
+from kofn.experiments.settings import ContextualSetting, Setting
+from kofn.experiments.suite import settings_named
 from kofn.problems import Bernoulli, ContextualProblem, Problem, Segment, contextual_problem
 from kofn.problems.contextual_families import FAMILIES, crossed
 from tests.contextual_policy import ContextualScript
@@ -194,3 +199,52 @@ def test_results_do_not_depend_on_the_number_of_workers() -> None:
         for workers in (1, 2)
     ]
     assert [run.regret for run in runs[0]] == [run.regret for run in runs[1]]
+
+
+# Comparisons.
+
+
+def test_contextual_problems_by_name() -> None:
+    setting = ContextualSetting.named("context/some-4", 8, 2, "mean")
+    assert setting.name == "context/some-4-mean/N8-K2"
+    assert setting.problem(1).value([(0, 1)]) == pytest.approx(
+        contextual_problem("some", 4, 8, 2, "mean", seed=1).value([(0, 1)])
+    )
+    for wrong, message in (("part", "context/part-6; got 'part'"), ("all-6", "no contextual problem 'all'")):
+        with pytest.raises(kofn.BadInput, match=message):
+            ContextualSetting.named(wrong, 8, 2)
+    assert [each.name for each in settings_named(["context"])][:2] == [
+        "context/alike-6/N12-K3",
+        "context/alike-6-mean/N24-K5",
+    ]
+
+
+def test_a_comparison_with_contexts(tmp_path: Path) -> None:
+    """What the two lose after 4,000 plays in 3 different segments: the one that knows the context loses less."""
+    setting = ContextualSetting.named("different-3", 6, 2, "mean")
+    names = ["contextual-thompson", "thompson"]
+    result = kofn.compare(names, setting, horizon=4_000, runs=2, seed=1, workers=1, archive=tmp_path)
+    pooled, plain = result.standings
+    assert pooled.finals.mean() < 0.7 * plain.finals.mean()
+    assert pooled.final_gap < plain.final_gap  # type: ignore[operator]
+    again = kofn.compare(names, setting, horizon=4_000, runs=2, seed=1, workers=2, archive=tmp_path)
+    assert [row["regret"] for row in again.rows] == [row["regret"] for row in result.rows]
+    assert [row["final_gap"] for row in again.rows] == [row["final_gap"] for row in result.rows]
+
+
+def test_a_policy_with_contexts_is_left_out_where_there_are_none() -> None:
+    names = ["contextual-thompson", "uniform"]
+    result = kofn.compare(names, Setting("mean", 6, 2), horizon=20, runs=1, workers=1, skip=True)
+    assert "is for problems with contexts" in result.skipped["contextual-thompson"]
+    with pytest.raises(kofn.BadInput, match="use thompson, or a problem such as context/part-6"):
+        kofn.compare(names, Setting("mean", 6, 2), horizon=20, runs=1, workers=1)
+
+
+def test_contextual_problems_on_the_command_line() -> None:
+    options = ["--problem", "context/different-2", "--arms", "6", "-k", "2", "--horizon", "300"]
+    said = CliRunner().invoke(cli, ["run", "contextual-thompson", *options])
+    assert said.exit_code == 0, said.output
+    assert "of 2 segments" in said.output
+    said = CliRunner().invoke(cli, ["compare", "contextual-thompson", "uniform", *options, "--runs", "1", "--csv"])
+    assert said.exit_code == 0, said.output
+    assert said.output.count("\n") == 3
