@@ -34,5 +34,8 @@ def attribute_insights(model: Model, unit: float, rng: np.random.Generator) -> t
 
 def _value(model: Model, drawn: FloatArray, subsets: list[IntArray]) -> FloatArray:
     """Return the reward of a subset for each segment in each draw, as a part of the range of rewards."""
-    odds = [model.start + drawn[:, at, 0] + drawn[:, at, subset + 1].sum(axis=1) for at, subset in enumerate(subsets)]
+    odds = [
+        model.odds(place, subset[None, :]) + (drawn[:, place] - model.pool.means[place]) @ model.coordinates(subset)
+        for place, subset in enumerate(subsets)
+    ]
     return np.asarray(expit(np.stack(odds, axis=1)))

@@ -29,12 +29,13 @@ from kofn.core import (
     whole,
 )
 from kofn.core.contexts import MOST_WITH_OTHER, Attributes, bounded, context_of
-from kofn.core.fields import Fields, by_name, each, integer, listed, number, part
+from kofn.core.fields import Fields, any_length, by_name, each, integer, integers, listed, number, part
 from kofn.core.insight import averaged
 from kofn.policies.batching import tenth
 from kofn.policies.constrained import Constrained
 from kofn.policies.contextual.insight import attribute_insights
-from kofn.policies.contextual.model import Model, Rows, Segment
+from kofn.policies.contextual.model import Model, Rows
+from kofn.policies.contextual.segment import Segment
 from kofn.policies.randomised import Randomised, SeededOptions
 from kofn.policies.registry import register
 from kofn.policies.thompson.constants import Constants
@@ -43,9 +44,6 @@ from kofn.policies.thompson.policy import MOST_HALF_LIVES, Thompson
 
 PLANNER = 1
 """Number of the way in which plans are drawn, in the record. Raise it when the same state leads to other plans."""
-
-MOST_ARMS = 64
-"""Most arms: the evidence of a segment has a number for each pair of arms."""
 
 FOR_PLAN, FOR_FILLERS, FOR_ATTRIBUTES = 0, 1, 2
 """Purposes of random numbers."""
@@ -81,6 +79,7 @@ class ContextualThompson(Constrained, Randomised):
         start=number(),
         variance=number(above=0),
         shares=by_name(),
+        contenders=integers(any_length),
         segments=each(part(Segment)),
     )
 
@@ -96,12 +95,10 @@ class ContextualThompson(Constrained, Randomised):
         half_life = None if half_life is None else whole("half_life", half_life)
         self._attributes = Attributes(attributes)
         super().__init__(n_arms, k, attributes=self._attributes.to_dict(), half_life=half_life, **options)
-        if self.n_arms > MOST_ARMS:
-            raise BadInput(f"contextual-thompson takes at most {MOST_ARMS} arms, not {self.n_arms}; use thompson")
         self._planner = PLANNER
         self._learned = 0
         self._noise = Noise(1.0, 1.0, 1.0, Range())
-        self._model = Model(self.n_arms, self.k, 0.0, 1.0, self._allowed)
+        self._model = Model(self.n_arms, self.k, 0.0, 1.0, self.constants, self._allowed)
         self._viewer = Thompson(
             self.n_arms,
             self.k,
@@ -140,6 +137,14 @@ class ContextualThompson(Constrained, Randomised):
         self._model.shares = shares
 
     @property
+    def _contenders(self) -> IntArray:
+        return self._model.contenders
+
+    @_contenders.setter
+    def _contenders(self, contenders: IntArray) -> None:
+        self._model.contenders = contenders
+
+    @property
     def _segments(self) -> list[Segment]:
         return self._model.segments
 
@@ -150,6 +155,7 @@ class ContextualThompson(Constrained, Randomised):
     def _loaded(self) -> None:
         if self._planner != PLANNER:
             raise BadRecord(f"planner must be {PLANNER}: a newer kofn made this record")
+        self._model.check()
         if len(set(self._model.keys)) < len(self._model.keys):
             raise BadRecord("a segment is listed twice")
         if bool(self._learned) != self._noise.range.seen or (self._noise.range.width > 0) != bool(self._segments):
@@ -177,10 +183,6 @@ class ContextualThompson(Constrained, Randomised):
             return tuple(first.tolist())
         if context is not None:
             return tuple(self._view(self.segment(context))._posterior.incumbent.tolist())
-        return self._best_for_all()
-
-    def _best_for_all(self) -> Subset:
-        """Return the one subset that earns the most over all segments, of their incumbents and the best by means."""
         return self._model.best_for(range(len(self._segments)))
 
     def insight(self, context: Mapping[str, Any] | None = None) -> Insight | None:
@@ -346,7 +348,7 @@ class ContextualThompson(Constrained, Randomised):
             told = Tally(n[rows], tally.total[rows], tally.squares[rows])
             of_rows = (each[rows] for each in (expected, *variances))
             known.alarms.learn(plan.keep(rows), told, *of_rows, known.plays, width)
-        model.learn(Rows(segment, plan.subsets, mean, n / dispersion), odds, spread, self.constants)
+        model.learn(Rows(segment, plan.subsets, mean, n / dispersion), odds, spread)
         for known in model.segments:
             known.alarms.follow(known.incumbent)
 
@@ -368,7 +370,7 @@ class ContextualThompson(Constrained, Randomised):
             value, variance = first_rewards(after, tally, before.low, self._learned)
             binomial = value * (1 - value)
             start, scale = float(np.log(value / (1 - value))), variance / self.k / binomial**2
-            self._model = Model(self.n_arms, self.k, start, scale, self._allowed)
+            self._model = Model(self.n_arms, self.k, start, scale, self.constants, self._allowed)
             self._noise = Noise.at_start(value, variance, after, self.constants)
             return
         largest = self._model.rescale((before.low, before.high), (after.low, after.high))

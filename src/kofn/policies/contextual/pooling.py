@@ -22,6 +22,10 @@ ALL, OWN = "all", "own"
 are called so: their kinds begin with a space."""
 
 
+ARMS_AT_ONCE = 4096
+"""Most arms without a dense covariance that are pooled at once. Higher: more memory, fewer steps."""
+
+
 @dataclass(frozen=True)
 class Design:
     """Which components the segments have: row s of `member` has the numbers of its components, one of each kind.
@@ -153,12 +157,38 @@ class Pool:
 
     def vector_for(self, means: FloatArray) -> FloatArray:
         """Return the vector of the evidence with which the posterior has these means."""
-        among = np.eye(self.design.segments)[:, :, None] * self._variance[-1]
-        for kind, variance in enumerate(self._variance[:-1]):
-            same = self.design.member[:, None, kind] == self.design.member[None, :, kind]
-            among = among + same[:, :, None] * variance
-        prior = np.linalg.solve(np.moveaxis(among, 2, 0), means.T[:, :, None])[:, :, 0]
+        among = np.stack([prior_covariance(self.design, each) for each in self._variance.T])
+        prior = np.linalg.solve(among, means.T[:, :, None])[:, :, 0]
         return np.asarray(_times(self.precision, means) + prior.T)
+
+
+def prior_covariance(design: Design, variance: FloatArray) -> FloatArray:
+    """Return the covariance of one coordinate among segments; `variance` has a number for each kind of components."""
+    among = np.diag(np.full(design.segments, variance[-1]))
+    for kind, each in enumerate(variance[:-1].tolist()):
+        among += each * (design.member[:, None, kind] == design.member[None, :, kind])
+    return among
+
+
+def pooled_arms(
+    design: Design, variance: FloatArray, precision: FloatArray, vector: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return means and variances of arms that are independent of each other, a row for each segment.
+
+    `precision` and `vector` have the evidence about each arm by segment, `variance` a number for each kind.
+    """
+    prior = prior_covariance(design, variance)
+    means, variances = np.zeros_like(vector), np.repeat(prior.diagonal()[:, None], vector.shape[1], axis=1)
+    played = np.flatnonzero(precision.any(axis=0))
+    inverse = np.linalg.inv(prior)
+    for arms in np.array_split(played, -(-len(played) // ARMS_AT_ONCE) or 1):
+        total = np.repeat(inverse[None], len(arms), axis=0)
+        at = np.arange(design.segments)
+        total[:, at, at] += precision[:, arms].T
+        covariance = np.linalg.inv(total)
+        means[:, arms] = _times(covariance, vector[:, arms].T).T
+        variances[:, arms] = covariance[:, at, at].T
+    return means, variances
 
 
 def _times(matrices: FloatArray, vectors: FloatArray) -> FloatArray:

@@ -245,7 +245,9 @@ class Posterior(Part):
         self._predicted = None
         start = None if len(self.incumbent) else (self.level, self.mean.copy())
         if len(rows.row):
-            self._learn_mixed(predicted, rewards, weights)
+            mixed = self.learn_mixed(rows, rewards, weights)
+            if len(dense := np.setdiff1d(np.arange(len(before)), mixed)):
+                self._learn_contenders(rows.x[dense], before[dense], rewards[dense], weights[dense])
             odds = self.odds(rows)
         else:
             odds = self._learn_contenders(rows.x, before, rewards, weights)
@@ -261,16 +263,13 @@ class Posterior(Part):
             self._add_variance((constants.doubt * surprise) ** 2)
         self._choose_contenders(constants, allowed)
 
-    def _learn_mixed(self, predicted: Prediction, rewards: FloatArray, weights: FloatArray) -> None:
-        """Update with rows of which some have an arm that is not a contender."""
-        rows, before = predicted.rows, predicted.odds
-        dense = np.bincount(rows.row, minlength=len(before)) == 0
-        mixed = (~dense).nonzero()[0]
+    def learn_mixed(self, rows: Rows, rewards: FloatArray, weights: FloatArray) -> IntArray:
+        """Update the arms that are not contenders with the rows that have some; return the numbers of these rows."""
+        mixed = np.unique(rows.row)
         for start in range(0, len(mixed), ROWS_AT_ONCE):
             part = mixed[start : start + ROWS_AT_ONCE]
             self._learn_arms(rows.only(part), rewards[part], weights[part])
-        if len(mixed) < len(before):
-            self._learn_contenders(rows.x[dense], before[dense], rewards[dense], weights[dense])
+        return mixed
 
     def _learn_contenders(
         self, x: FloatArray, before: FloatArray, rewards: FloatArray, weights: FloatArray
@@ -446,18 +445,22 @@ class Posterior(Part):
             return
         nearest, most = np.arange(len(self.mean)), constants.contenders
         if len(self.mean) > most:
-            boundary = self.boundary() if allowed is None else self.partners(allowed)[0]
-            distance = np.abs(self.mean - boundary) / np.sqrt(self.variance)
-            if allowed is not None:
-                distance[allowed.never | allowed.always] = math.inf
-            inside = distance[self.incumbent]
-            distance[self.incumbent[np.argsort(inside)[: constants.inside]]] = -1.0
-            nearest = np.sort(np.argpartition(distance, most)[:most])
+            nearest = np.sort(np.argpartition(self.distances(constants, allowed), most)[:most])
         _, new, old = np.intersect1d(nearest, self.contenders, assume_unique=True, return_indices=True)
         new, old = np.concatenate([[0], 1 + new]), np.concatenate([[0], 1 + old])
         covariance = np.diag(np.concatenate([self.covariance[0, :1], self.variance[nearest]]))
         covariance[np.ix_(new, new)] = self.covariance[np.ix_(old, old)]
         self.contenders, self.covariance = nearest, covariance
+
+    def distances(self, constants: Constants, allowed: Allowed | None) -> FloatArray:
+        """Return by how many standard deviations each arm is off the boundary; -1 for a few of the incumbent's."""
+        boundary = self.boundary() if allowed is None else self.partners(allowed)[0]
+        distance = np.abs(self.mean - boundary) / np.sqrt(self.variance)
+        if allowed is not None:
+            distance[allowed.never | allowed.always] = math.inf
+        inside = distance[self.incumbent]
+        distance[self.incumbent[np.argsort(inside)[: constants.inside]]] = -1.0
+        return np.asarray(distance, float)
 
     def _loaded(self, policy: Policy) -> None:
         """Check the fields against each other. An empty incumbent is that of the prior."""
