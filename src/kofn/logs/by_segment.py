@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from kofn.core import BadInput, Direction, Subset, ThinLogWarning
-from kofn.core.contexts import context_of, words_of
+from kofn.core.contexts import context_of
 from kofn.logs.log import Log
 from kofn.logs.off_policy import FEWEST, Estimate, Evaluation, evaluate, evaluate_all
 
@@ -80,12 +80,12 @@ def evaluate_by_segment(log: Log, *, direction: Direction = "maximize") -> BySeg
     >>> found = evaluate_by_segment(Log.simulate(shop, plays=6_000, seed=1))
     >>> found.for_all, [each.best for each in found.segments]
     ((0,), [(0,), (2,)])
-    >>> round(found.value.value, 2), round(found.gain.value, 2), round(found.gain.error, 2)  # the truth is 0.69 and 0.12
+    >>> round(found.value.value, 2), round(found.gain.value, 2), round(found.gain.error, 2)  # the truth: 0.69, 0.12
     (0.71, 0.1, 0.01)
     """
     if log.segments is None:
         raise BadInput(
-            "the log has no contexts: give it a column `context` with JSON such as {\"device\": \"phone\"}, or name the "
+            'the log has no contexts: give it a column context, with JSON such as {"device": "phone"}, or name the '
             "columns that are attributes"
         )
     with warnings.catch_warnings():
@@ -152,17 +152,3 @@ def _all(log: Log) -> list[Evaluation]:
 
 def _estimate(log: Log, subset: Subset) -> Estimate | None:
     return evaluate(log, subset).estimate if subset in _often_played(log) else None
-
-
-def describe(found: BySegment) -> str:
-    """Return what the log says about contexts, as a sentence."""
-    low, high = found.gain.interval()
-    if found.unknown > 0.999:
-        return "No segment has enough plays: the log cannot say whether contexts matter."
-    said = f"Serving each segment its own best subset earns {found.gain.value:+.3g} per play ({low:+.3g} to {high:+.3g})"
-    return f"{said}, beyond the one for all{'' if low > 0 else ': the log cannot say that contexts matter'}."
-
-
-def segment_label(each: SegmentEvaluation) -> str:
-    """Return the segment for people to read."""
-    return words_of(each.segment)

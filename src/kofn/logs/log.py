@@ -283,7 +283,8 @@ class _Contexts:
     """The contexts of a file, row by row: columns that are attributes, or else the column `context`."""
 
     def __init__(self, columns: Sequence[str] | None) -> None:
-        self._columns, self._known = columns, {}  # the key of each text, as most plays have the same contexts
+        self._columns = columns
+        self._known: dict[str, str] = {}  # the key of each text: few contexts are different
         self.keys: list[str] = []
         self.any = False
 
@@ -299,7 +300,7 @@ class _Contexts:
     def _key(self, values: Any, here: str) -> str:
         try:
             if self._columns is not None:
-                present = {name: value for name, value in zip(self._columns, values, strict=True)}
+                present = dict(zip(self._columns, values, strict=True))
                 given = {name: None if _is_missing(value) else value for name, value in present.items()}
             else:
                 given = json.loads(values) if isinstance(values, str) and values else values or {}
