@@ -16,7 +16,7 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from kofn.campaigns import Campaign
 from tests.service_tools import TOKEN, token_in_environment
@@ -44,6 +44,12 @@ try {{
 """
 """A script that signs a new tab in once, for `add_init_script`."""
 
+TIMEOUT = 90_000
+"""Milliseconds until something must be on the page. The dashboard itself rests for up to 30 seconds between two reloads
+when the service is slow, so lower values fail on busy machines."""
+
+expect.set_options(timeout=TIMEOUT)
+
 
 @contextmanager
 def headless() -> Iterator[Browser]:
@@ -67,7 +73,20 @@ def _playwrights_own() -> str | None:
     return path if Path(path).exists() else None
 
 
-def _wait_for(address: str, timeout: float = 30.0) -> None:
+def new_context(browser: Browser, **settings: Any) -> BrowserContext:
+    """Return a context, such as a visitor's, whose pages wait as long as `expect` does."""
+    context = browser.new_context(**{"reduced_motion": "reduce"} | settings)
+    context.set_default_timeout(TIMEOUT)
+    return context
+
+
+def visit(page: Page, address: str) -> None:
+    """Load the dashboard, and wait until it shows data, the sign-in form or an error: keys work from then on."""
+    page.goto(address)
+    page.locator("main[aria-busy=false]").wait_for()
+
+
+def _wait_for(address: str, timeout: float = TIMEOUT / 1000) -> None:
     until = time.monotonic() + timeout
     while True:
         try:
@@ -98,7 +117,7 @@ def served(store: str, *options: str) -> Iterator[str]:
         finally:
             process.send_signal(signal.SIGINT)
             try:
-                process.wait(20)
+                process.wait(TIMEOUT / 1000)
             except subprocess.TimeoutExpired:
                 process.kill()
 

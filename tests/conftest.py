@@ -3,6 +3,7 @@
 `pytest -m "not browser and not postgres and not cluster and not process"` runs what needs nothing else.
 """
 
+import gc
 import inspect
 import os
 import sys
@@ -46,6 +47,17 @@ _durations: dict[str, float] = {}
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--write-long-tests", action="store_true", help="write tests/data/long-tests.txt from this run")
+
+
+def pytest_configure() -> None:
+    gc.disable()  # modules and test functions are made by the thousand, and stay
+
+
+def pytest_collection_finish() -> None:
+    """Leave what collection has made out of all later garbage collections, which would look at it again and again."""
+    gc.enable()
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

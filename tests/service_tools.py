@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -47,6 +48,15 @@ def token_in_environment(token: str | None) -> Iterator[None]:
             os.environ["KOFN_TOKEN"] = before
 
 
+class _Server(uvicorn.Server):
+    """uvicorn's server, which ends as soon as it is asked to: uvicorn looks ten times a second."""
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        while not self.should_exit:
+            await asyncio.sleep(0.005)
+
+
 @contextmanager
 def service(store: str, **settings: Any) -> Iterator[httpx.Client]:
     """Run a service in a thread, and yield an HTTP client of it that sends `TOKEN`. Clients of kofn send it, too.
@@ -57,7 +67,7 @@ def service(store: str, **settings: Any) -> Iterator[httpx.Client]:
     app, listener, proxies = make_app(chosen), listen("127.0.0.1", 0), list(chosen.trusted_proxies)
     options: dict[str, Any] = {"proxy_headers": bool(proxies), "forwarded_allow_ips": proxies, "ws": "none"}
     options |= {"http": protocol_for(chosen), "log_level": "critical", "server_header": False}
-    server = uvicorn.Server(uvicorn.Config(app, **options))
+    server = _Server(uvicorn.Config(app, **options))
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     try:

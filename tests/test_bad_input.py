@@ -10,6 +10,7 @@ import pytest
 import kofn
 from kofn import KofnError, Policy
 from tests.bad_input import COMMANDS, SECTIONS, Wrong, WrongCommand, command, markdown, prepared, refusal
+from tests.cases import for_each
 
 CALLS = [(title, wrong) for title, wrongs in SECTIONS.items() for wrong in wrongs]
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "errors.md"
@@ -25,7 +26,7 @@ def seen(names: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("title", "wrong"), CALLS, ids=[f"{title}: {wrong.name}" for title, wrong in CALLS])
+@for_each("title, wrong", CALLS)
 def test_a_wrong_call_is_refused_with_its_message_and_changes_nothing(title: str, wrong: Wrong) -> None:
     names = prepared()
     before = seen(names)
@@ -44,7 +45,7 @@ def test_a_wrong_call_is_refused_with_its_message_and_changes_nothing(title: str
     assert kofn.save(after) == kofn.save(twin)
 
 
-@pytest.mark.parametrize("wrong", COMMANDS, ids=[wrong.name for wrong in COMMANDS])
+@for_each("wrong", COMMANDS)
 def test_a_wrong_command_is_refused_in_one_line(wrong: WrongCommand) -> None:
     output = command(wrong.argv)
     assert output.code == 2

@@ -15,6 +15,7 @@ import kofn
 from kofn import Campaign
 from kofn.campaigns import Decision, campaigns, store_at
 from tests.campaign_tools import NAMES, checked, create, play, rewards_for
+from tests.cases import for_each
 
 
 def test_a_decision_has_k_different_arms_and_an_id_of_its_own(store_url: str) -> None:
@@ -255,8 +256,8 @@ def test_a_total_beyond_the_plan_is_refused_by_a_policy_that_cannot_learn_from_i
 # Creating.
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
+@for_each(
+    "arguments, message",
     [
         ({"name": ""}, "name"),
         ({"name": "a/b"}, "name"),

@@ -17,6 +17,7 @@ from kofn.campaigns import Decision, Rewarded, campaigns
 from kofn.campaigns.schema import BATCHES, CAMPAIGNS, OF_CAMPAIGN, PLANS
 from kofn.campaigns.transaction import MAX_EVENTS
 from tests.campaign_tools import NAMES, Clock, checked, create, play, rewards_for
+from tests.cases import for_each
 
 
 @pytest.fixture
@@ -357,8 +358,8 @@ def _set(exported: Any, path: str, value: Any) -> None:
     exported[int(last) if isinstance(exported, list) else last] = value
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
+@for_each(
+    "path, value",
     [
         ("kofn", "other"),
         ("format", 5),

@@ -18,6 +18,7 @@ from kofn.campaigns.names import is_campaign_name
 from kofn.client import AsyncClient, AsyncRemoteCampaign, Client, RemoteCampaign, calls
 from kofn.service.routes import api_router
 from tests.campaign_tools import NAMES
+from tests.cases import for_each
 from tests.service_tools import service
 
 ARMS = [".", "..", "../..", "../../front", "%2e%2e", "%2E%2E/", "a/../..", "a?b#c", "retire", "/", "\\..", ";", "é ü"]
@@ -85,7 +86,7 @@ class Asked:
         return httpx.Response(404, json={"type": "urn:kofn:no-such-campaign", "detail": "not here"})
 
 
-@pytest.mark.parametrize("method", METHODS)
+@for_each("method", METHODS)
 def test_a_name_that_no_campaign_has_is_not_sent(method: str) -> None:
     asked = Asked()
     with Client("http://kofn.test/prefix", transport=httpx.MockTransport(asked)) as client:
@@ -114,7 +115,7 @@ def called(campaign: RemoteCampaign, method: str) -> None:
     next(answer)  # a stream sends its request when it is read
 
 
-@pytest.mark.parametrize("method", METHODS)
+@for_each("method", METHODS)
 def test_every_method_reaches_its_own_campaign(method: str) -> None:
     """The path, as it is sent, is the prefix, the name in one segment, and a word that is in the source."""
     asked = Asked()

@@ -20,6 +20,7 @@ from kofn.core import Subset
 from kofn.policies import cmab_sm
 from kofn.policies.cmab_sm import Merge, Sort
 from kofn.theory import Schedule, shortest_useful_horizon
+from tests.cases import for_each
 
 Value = Callable[[Subset], float]
 Trace = list[tuple[str, Subset, int]]
@@ -179,7 +180,7 @@ def twice(rows: Any) -> Any:
     return np.vstack([rows, rows])
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(range(4))))
+@for_each("order", list(itertools.permutations(range(4))))
 def test_sort_ends_ordered_by_mean(order: tuple[int, ...]) -> None:
     """(c) Settled arms and those that never were, in one order: the printed places would collide."""
     means = [0.0, 0.07, 0.6, 0.63]  # of the actions: two pairs that are not told apart
@@ -319,7 +320,7 @@ def test_a_last_group_without_an_arm_of_its_own_left_is_not_merged() -> None:
     assert policy.best() == (0, 1)
 
 
-@pytest.mark.parametrize("worth", list(itertools.permutations([0.1, 0.3, 0.6, 0.9])))
+@for_each("worth", list(itertools.permutations([0.1, 0.3, 0.6, 0.9])))
 def test_padding_makes_one_subset_two_rows(worth: tuple[float, ...]) -> None:
     """(0, 1) is played for both groups; one who asks and tells in turn must get through all the same."""
     policy, twin = (CMABSM(n_arms=4, k=2, horizon=1000, resolution=0.2) for _ in range(2))
@@ -432,7 +433,7 @@ def test_what_is_no_horizon_is_refused(horizon: Any) -> None:
 # At every moment.
 
 
-@pytest.mark.parametrize("seed", range(30))
+@for_each("seed", range(30))
 def test_best_is_of_k_different_arms_and_plays_stay_within_the_bound(seed: int) -> None:
     rng = np.random.default_rng(seed)
     n_arms = int(rng.integers(2, 16))

@@ -13,6 +13,7 @@ from kofn.core import BadInput
 from kofn.service import Settings
 from kofn.service.settings import web_origin, webhook_url
 from kofn.service.tokens import create_token
+from tests.cases import for_each
 from tests.service_tools import bearer, error_detail, service
 
 SHOP = "https://shop.example"
@@ -87,7 +88,7 @@ def test_an_allowed_origin_may_post(page: httpx.Client, route: str) -> None:
         assert "Origin" in each.headers.get_list("vary")
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "http://shop.example", "https://shop.example.evil", "null"])
+@for_each("origin", ["https://evil.example", "http://shop.example", "https://shop.example.evil", "null"])
 def test_no_other_origin_is_allowed(page: httpx.Client, origin: str) -> None:
     refused = page.options(f"{FRONT}/decisions", headers=PREFLIGHT | {"Origin": origin})
     assert "--allow-origin" in error_detail(refused, 405, "method-not-allowed")
@@ -97,8 +98,8 @@ def test_no_other_origin_is_allowed(page: httpx.Client, origin: str) -> None:
         assert "Origin" in each.headers.get_list("vary")
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
+@for_each(
+    "method, path",
     [
         ("OPTIONS", "/api/campaigns"),
         ("OPTIONS", f"{FRONT}/totals"),

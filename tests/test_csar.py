@@ -11,6 +11,7 @@ import kofn
 from kofn import CSAR, BadRecord, Plan, ShortHorizonWarning, Tally
 from kofn.core import FloatArray, Subset
 from kofn.policies.hadamard import hadamard, is_order
+from tests.cases import for_each
 
 Draw = Callable[[Subset, int, int], float]
 Row = tuple[Subset, int]
@@ -67,7 +68,7 @@ def reference(n_arms: int, k: int, horizon: int, draw: Draw) -> tuple[Subset, li
     return tuple(sorted(accepted + rest)), log
 
 
-@pytest.mark.parametrize("case", range(40))
+@for_each("case", range(40))
 def test_equal_to_plain_python_play_by_play(case: int) -> None:
     rng = np.random.default_rng(case)
     k = int(rng.choice([1, 2, 4, 6]))
@@ -114,7 +115,7 @@ def test_estimates_are_those_of_least_squares(n_arms: int, k: int) -> None:
 SIZES = [(n_arms, k) for n_arms in range(2, 15) for k in range(1, n_arms)]
 
 
-@pytest.mark.parametrize(("n_arms", "k"), [*SIZES, (45, 8), (30, 17), (99, 46), (100, 64), (70, 69)])
+@for_each("n_arms, k", [*SIZES, (45, 8), (30, 17), (99, 46), (100, 64), (70, 69)])
 def test_one_round_without_noise_tells_every_difference(n_arms: int, k: int) -> None:
     worth = np.random.default_rng([n_arms, k]).random(n_arms)
     policy = CSAR(n_arms, k, 10**9)
@@ -125,7 +126,7 @@ def test_one_round_without_noise_tells_every_difference(n_arms: int, k: int) -> 
         assert theta == pytest.approx(worth, abs=1e-9)
 
 
-@pytest.mark.parametrize(("n_arms", "k"), SIZES)
+@for_each("n_arms, k", SIZES)
 def test_without_noise_it_ends_in_the_best(n_arms: int, k: int) -> None:
     worth = np.random.default_rng([k, n_arms]).permutation(n_arms) / n_arms
     policy = CSAR(n_arms, k, 10**12)

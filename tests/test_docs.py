@@ -19,6 +19,7 @@ import pytest
 import kofn
 from kofn.cli import cli
 from kofn.policies.registry import POLICIES
+from tests.cases import for_each
 
 ROOT = Path(__file__).parents[1]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
@@ -61,7 +62,7 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
+each_page = for_each("page", PAGES)
 
 
 def blocks(page: Path, language: str) -> list[tuple[int, str]]:
@@ -163,13 +164,13 @@ COMMANDS = sorted({line for page in RIGHT for line in shell_lines(page) if line.
 SPANS = sorted({span for page in RIGHT for span in re.findall(r"`(kofn [a-z][^`]*)`", prose(page))})
 
 
-@pytest.mark.parametrize("line", COMMANDS)
+@for_each("line", COMMANDS)
 def test_commands_parse(line: str) -> None:
     name, *arguments = words(line)[1:]
     cli.commands[name].make_context(name, arguments)
 
 
-@pytest.mark.parametrize("span", SPANS)
+@for_each("span", SPANS)
 def test_commands_in_the_text_exist(span: str) -> None:
     command: click.Command = cli
     arguments = words(span)[1:]

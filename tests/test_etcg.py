@@ -11,6 +11,7 @@ from kofn import ETCG, BadInput, BadRecord, Bernoulli, Plan, Problem, ShortHoriz
 from kofn.core import Subset
 from kofn.policies import greedy
 from kofn.policies.etcg import printed_m, shortest_horizon
+from tests.cases import for_each
 
 pytestmark = pytest.mark.filterwarnings("ignore::kofn.ShortHorizonWarning")
 
@@ -40,8 +41,8 @@ def told(plan: Plan, case: int) -> Tally:
     return Tally(plan.times.copy(), total, total**2 / plan.times)
 
 
-@pytest.mark.parametrize("most_cells", [2**22, 7])
-@pytest.mark.parametrize("case", range(40))
+@for_each("most_cells", [2**22, 7])
+@for_each("case", range(40))
 def test_equal_to_plain_python_play_by_play(case: int, most_cells: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds that are too large for one plan are played in several, and nothing else changes."""
     monkeypatch.setattr(greedy, "MOST_PLAN_CELLS", most_cells)

@@ -266,12 +266,12 @@ def test_callers_that_return_share_the_next_group(monkeypatch: pytest.MonkeyPatc
 
     def work(jobs: Any) -> list[Outcome]:
         if not again:
-            time.sleep(0.5)  # it waits for a caller as long as this took
+            time.sleep(1.0)  # it waits for a caller as long as this took
         return finish(jobs)
 
     gate = Gate(groups, work)
     first = gate.submit()
-    first.add_done_callback(lambda _: threading.Timer(0.05, lambda: again.append(gate.submit())).start())
+    first.add_done_callback(lambda _: threading.Timer(0.01, lambda: again.append(gate.submit())).start())
     others = [gate.submit() for _ in range(2)]
     gate.open()
     assert [future.result(30) for future in (first, *others)] == [1, 3, 3]

@@ -6,6 +6,7 @@ import pytest
 from kofn import BadInput
 from kofn.policies import hadamard as module
 from kofn.policies.hadamard import hadamard, is_order, largest_order
+from tests.cases import for_each
 
 MISSING = [92, 116, 156, 172, 184, 188, 232, 236]  # multiples of 4 up to 256 that neither construction reaches
 ORDERS = [1, 2, *(order for order in range(4, 257, 4) if order not in MISSING)]
@@ -15,7 +16,7 @@ def test_the_orders_there_are() -> None:
     assert [order for order in range(1, 257) if is_order(order)] == ORDERS
 
 
-@pytest.mark.parametrize("order", ORDERS)
+@for_each("order", ORDERS)
 def test_rows_are_orthogonal_and_the_first_is_all_ones(order: int) -> None:
     matrix = hadamard(order).astype(int)
     assert matrix.shape == (order, order)

@@ -11,6 +11,7 @@ import pytest
 
 from kofn import BadInput, ImprovedUCB, Plan, Tally, TooManySubsets
 from kofn.core import Subset
+from tests.cases import for_each
 
 Draw = Callable[[Subset, int], float]
 
@@ -40,7 +41,7 @@ def reference(n_arms: int, k: int, horizon: int, draw: Draw) -> tuple[Subset, li
     return max(alive, key=lambda subset: total[subset]), log
 
 
-@pytest.mark.parametrize("case", range(60))
+@for_each("case", range(60))
 def test_equal_to_plain_python_play_by_play(case: int) -> None:
     rng = np.random.default_rng(case)
     n_arms = int(rng.integers(2, 8))

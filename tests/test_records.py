@@ -13,6 +13,7 @@ import pytest
 import kofn
 from kofn import BadInput, BadRecord, KofnError, Policy, Tally
 from kofn.policies import registry
+from tests.cases import for_each
 
 
 def played(policy: Policy, plans: int, part: bool = True) -> Policy:
@@ -140,8 +141,8 @@ def test_a_user_scale_comes_back() -> None:
 # What is refused as a whole.
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
+@for_each(
+    "change, why",
     [
         *(
             (lambda record, name=name: record.pop(name), "must have the keys")
@@ -169,7 +170,7 @@ def test_a_user_scale_comes_back() -> None:
         (lambda record: record["params"].update(direction="sideways"), "direction"),
     ],
 )
-@pytest.mark.parametrize("make", [sorting, merging])
+@for_each("make", [sorting, merging])
 def test_a_record_that_is_none_is_refused(make: Callable[[], Policy], change: Any, why: str) -> None:
     record = kofn.save(make())
     change(record)
@@ -183,8 +184,8 @@ def test_what_is_no_record_is_refused(record: Any) -> None:
         kofn.restore(record)
 
 
-@pytest.mark.parametrize("make", POLICIES)
-@pytest.mark.parametrize("other", POLICIES)
+@for_each("make", POLICIES)
+@for_each("other", POLICIES)
 def test_another_policys_state_is_refused(make: Callable[[], Policy], other: Callable[[], Policy]) -> None:
     policy, state = make(), other().state()
     if other().name == policy.name:
@@ -284,14 +285,7 @@ ALMOST: list[Case] = [
 ]
 
 
-def named(cases: list[Case]) -> Any:
-    return [
-        pytest.param(make, path, bad, id=f"{make.__name__}-{'.'.join(map(str, path))}={bad!r}")
-        for make, path, bad in cases
-    ]
-
-
-@pytest.mark.parametrize(("make", "path", "bad"), [*named(CASES), *named(ALMOST)])
+@for_each("make, path, bad", [*CASES, *ALMOST])
 def test_a_corrupted_number_is_refused_and_nothing_is_half_done(
     make: Callable[[], Policy], path: tuple[Any, ...], bad: Any
 ) -> None:

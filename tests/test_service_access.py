@@ -127,7 +127,7 @@ def test_a_revoked_token_is_refused(api: Client, store: Store) -> None:
     create_token(store, "other")
     token, known = create_token(store, "shop")
     assert api.get(FRONT, headers=bearer(token)).status_code == 200
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while next(each for each in tokens(store) if each.id == known.id).used is None:  # nobody waits for this write
         assert time.monotonic() < until
         time.sleep(0.005)

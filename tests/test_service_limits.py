@@ -41,7 +41,7 @@ def api(store: Store, module_store: str) -> Iterator[Client]:
 
 
 def connect(api: Client) -> socket.socket:
-    return socket.create_connection((api.base_url.host, api.base_url.port or 80), timeout=20)
+    return socket.create_connection((api.base_url.host, api.base_url.port or 80), timeout=60)
 
 
 def read_all(connection: socket.socket) -> bytes:
@@ -62,16 +62,16 @@ def problem(received: bytes, status: int, name: str) -> str:
     return str(json.loads(body)["detail"])
 
 
-# Time.
+# Time. A limit that the rest of a test must keep is long enough for a machine that does other things for a second.
 
 
-@pytest.mark.parametrize("sent", [b"", b"G", b"GET /health HTTP/1.1\r\nHost: a\r\nX-", b"\r\n"])
-def test_half_sent_requests_are_ended(api: Client, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
-    monkeypatch.setattr(limits, "HEADER_SECONDS", 0.15)
-    connections = [connect(api) for _ in range(20)]
-    for each in connections:
-        each.sendall(sent)
-    for each in connections:
+def test_half_sent_requests_are_ended(api: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "HEADER_SECONDS", 1.0)
+    connections = []
+    for sent in [b"", b"G", b"GET /health HTTP/1.1\r\nHost: a\r\nX-", b"\r\n"] * 15:
+        connections.append((sent, connect(api)))
+        connections[-1][1].sendall(sent)
+    for sent, each in connections:
         with each:
             received = read_all(each)
             assert received == b"" or "headers" in problem(received, 408, "request-timeout")
@@ -81,15 +81,15 @@ def test_half_sent_requests_are_ended(api: Client, monkeypatch: pytest.MonkeyPat
 
 def test_drops_of_a_request_gain_no_time(api: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """A byte now and then, as slowloris sends them; after a complete request, and before the first."""
-    monkeypatch.setattr(limits, "HEADER_SECONDS", 0.2)
-    for first in (b"", b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n"):
+    for first in (b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n", b""):
         with connect(api) as connection:
             connection.sendall(first)
             if first:
                 assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+            monkeypatch.setattr(limits, "HEADER_SECONDS", 0.2)
             begun = time.monotonic()
             try:
-                while time.monotonic() - begun < 10:
+                while time.monotonic() - begun < 60:
                     connection.sendall(b"X" if first else b"\r\n")
                     time.sleep(0.03)
                 pytest.fail("the connection was never closed")
@@ -99,18 +99,18 @@ def test_drops_of_a_request_gain_no_time(api: Client, monkeypatch: pytest.Monkey
 
 def test_a_half_sent_request_spoils_no_response(api: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """A stream is being sent when the next request begins and does not end."""
-    monkeypatch.setattr(limits, "HEADER_SECONDS", 0.15)
     with connect(api) as connection:
-        head = f"GET {FRONT}/stream HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {TOKEN}\r\n\r\nGET /he"
+        head = f"GET {FRONT}/stream HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {TOKEN}\r\n\r\n"
         connection.sendall(head.encode())
-        received = read_all(connection)
-    assert received.startswith(b"HTTP/1.1 200")
-    assert b"408" not in received
+        assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+        monkeypatch.setattr(limits, "HEADER_SECONDS", 0.15)
+        connection.sendall(b"GET /he")
+        assert b"408" not in read_all(connection)
 
 
 @pytest.mark.parametrize("token", [TOKEN, "wrong"])
 def test_half_a_body_is_ended(api: Client, monkeypatch: pytest.MonkeyPatch, token: str) -> None:
-    monkeypatch.setattr(limits, "HEADER_SECONDS", 0.05)  # how soon a running body is looked at
+    monkeypatch.setattr(limits, "HEADER_SECONDS", 1.0)  # how soon a running body is looked at
     monkeypatch.setattr(limits, "BODY_SECONDS", 0.1)
     monkeypatch.setattr(limits, "DISCARD_SECONDS", 0.1)
     with connect(api) as connection:
@@ -123,12 +123,12 @@ def test_half_a_body_is_ended(api: Client, monkeypatch: pytest.MonkeyPatch, toke
 
 
 def test_a_body_that_arrives_fast_enough_is_awaited(api: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "HEADER_SECONDS", 0.02)
+    monkeypatch.setattr(limits, "HEADER_SECONDS", 1.0)
     monkeypatch.setattr(limits, "BODY_SECONDS", 0.03)
-    monkeypatch.setattr(limits, "BODY_RATE", 1)  # 8 bytes may take 8 seconds
+    monkeypatch.setattr(limits, "BODY_RATE", 0.1)  # 8 bytes may take 80 seconds
     with connect(api) as connection:
         connection.sendall(decisions(TOKEN, 10) + b'{"count"')
-        time.sleep(0.1)
+        time.sleep(1.2)
         connection.sendall(b": 1}"[:2])
         assert connection.recv(65536).startswith(b"HTTP/1.1 422")  # `{"count": ` is not JSON
 
@@ -350,7 +350,7 @@ def test_connections_are_limited(
             read_all(another)
         assert client.get("/health").status_code == 200
         held.pop().close()
-        until = time.monotonic() + 10
+        until = time.monotonic() + 60
         while True:
             with connect(client) as later:
                 later.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")

@@ -208,7 +208,7 @@ def test_a_revoked_token_loses_its_stream(api: Client, store: Store, monkeypatch
     other, _ = create_token(store, "other", "read")
     with ExitStack() as stack:
         streams = [
-            stack.enter_context(api.stream("GET", path, headers=headers(each), timeout=10))
+            stack.enter_context(api.stream("GET", path, headers=headers(each), timeout=60))
             for path in ("/api/campaigns/front/stream", "/api/stream")
             for each in (token, other)
         ]
@@ -239,7 +239,7 @@ def test_the_end_of_a_token_counts_as_no_wrong_token(
 
     with ExitStack() as stack:
         path, given = "/api/campaigns/front/stream", headers(token)
-        answers = [stack.enter_context(api.stream("GET", path, headers=given, timeout=5)) for _ in range(3)]
+        answers = [stack.enter_context(api.stream("GET", path, headers=given, timeout=60)) for _ in range(3)]
         streams = [each.iter_lines() for each in answers]
         assert [next(each) for each in streams] == ["retry: 2000"] * 3
         if limited:
@@ -266,7 +266,7 @@ def opened(api: Client, headers: dict[str, str]) -> Any:
 
 def test_a_stream_of_all_starts_with_ready_and_has_changes_only(api: Client, store: Store) -> None:
     campaign = Campaign.open("front", store)
-    with api.stream("GET", "/api/stream", timeout=10) as answer:
+    with api.stream("GET", "/api/stream", timeout=60) as answer:
         lines = (line for line in answer.iter_lines() if line)
         assert [next(lines) for _ in range(3)] == ["retry: 2000", "event: ready", "data: {}"]
         campaign.decide()

@@ -10,6 +10,7 @@ import kofn
 from kofn import BadRecord, Plan, ShortHorizonWarning, Slots, Tally
 from kofn.core import Subset
 from kofn.theory import Schedule
+from tests.cases import for_each
 
 Draw = Callable[[Subset, int, int], float]
 
@@ -46,7 +47,7 @@ def reference(
     return tuple(sorted(chosen)), log
 
 
-@pytest.mark.parametrize("case", range(60))
+@for_each("case", range(60))
 def test_equal_to_plain_python_play_by_play(case: int) -> None:
     rng = np.random.default_rng(case)
     n_arms = int(rng.integers(2, 9))

@@ -17,15 +17,13 @@ from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 from kofn.campaigns import Campaign, campaigns, store_at
 from kofn.responses import LoggedDecision
 from kofn.service.tokens import create_token
-from tests.browser import headless, served
+from tests.browser import TIMEOUT, headless, new_context, served
 from tests.service_tools import free_port
 
 GUIDE = Path(__file__).parent.parent / "docs" / "guides" / "web-page.md"
 ARMS = ["kettle", "mug", "tray", "pan", "lamp"]
 DEFAULTS = ["kettle", "mug"]
 VISIBLE = "[data-arm]:not([hidden])"
-
-expect.set_options(timeout=15_000)
 
 
 @pytest.fixture(scope="module")
@@ -95,17 +93,20 @@ class Shop:
     contexts: list[BrowserContext]
     wrong: list[str]
 
-    def publish(self, attributes: str = "", *, url: str | None = None, more: str = "") -> None:
+    def publish(self, attributes: str = "", *, timeout: int | None = TIMEOUT, url: str | None = None) -> None:
+        """Publish the page. `timeout` is how long it waits for the service, which may be slow here; None: as usual."""
         url = url or self.url
+        if timeout:
+            attributes += f' data-timeout="{timeout}"'
         page = guide_page().replace("https://kofn.example.com/", url).replace("kofn_...", self.token)
-        page = page.replace("></script>", f" {attributes}></script>", 1).replace("</html>", f"{more}</html>")
+        page = page.replace("></script>", f" {attributes}></script>", 1)
         assert url in page
         assert self.token in page
         self.site.pages["/"] = page
         self.site.policy = f"default-src 'none'; script-src {url}; connect-src {url}"
 
     def visitor(self) -> BrowserContext:
-        context = self.browser.new_context()
+        context = new_context(self.browser)
         self.contexts.append(context)
         return context
 
@@ -127,7 +128,7 @@ class Shop:
 
     def rewarded(self, count: int = 1) -> list[float | None]:
         """Return the rewards of all decisions, once there are so many."""
-        until = time.monotonic() + 15
+        until = time.monotonic() + TIMEOUT / 1000
         while self.campaign.summary().rewards < count:
             assert time.monotonic() < until, f"{self.campaign.summary().rewards} rewards instead of {count}"
             time.sleep(0.02)
@@ -292,12 +293,13 @@ def garbage(route: Route) -> None:
 
 @pytest.mark.parametrize("answer", [never, fail, garbage, lambda route: route.abort()])
 def test_without_an_answer_the_page_shows_its_own_items(shop: Shop, answer: Callable[[Route], None]) -> None:
+    shop.publish(timeout=None)
     visitor = shop.visitor()
     visitor.route("**/decisions", answer)
     page = shop.open(visitor)
     began = time.monotonic()
     assert shop.shown(page) == DEFAULTS
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
     assert page.evaluate("kofn.shown") is None
     assert page.evaluate("kofn.reward(1)") is False
     page.locator(VISIBLE).first.click()
@@ -307,7 +309,7 @@ def test_without_an_answer_the_page_shows_its_own_items(shop: Shop, answer: Call
 
 @pytest.mark.slow
 def test_it_waits_no_longer_than_it_may(shop: Shop) -> None:
-    shop.publish('data-timeout="300"')
+    shop.publish(timeout=300)
     visitor = shop.visitor()
     visitor.route("**/decisions", never)
     page = visitor.new_page()

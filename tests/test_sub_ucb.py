@@ -12,6 +12,7 @@ import kofn
 from kofn import BadInput, BadRecord, Bernoulli, Plan, Problem, ShortHorizonWarning, SubUCB, Tally, simulate
 from kofn.core import Subset
 from kofn.policies.sub_ucb import printed_level, printed_m, ucb_plays
+from tests.cases import for_each
 
 pytestmark = pytest.mark.filterwarnings("ignore::kofn.ShortHorizonWarning")
 
@@ -38,7 +39,7 @@ def ucb_with_a_heap(means: list[float], count: list[int], bonus: float, plays: i
     return times
 
 
-@pytest.mark.parametrize("case", range(60))
+@for_each("case", range(60))
 def test_bisection_equals_one_play_after_another(case: int) -> None:
     rng = np.random.default_rng(case)
     arms, plays = int(rng.integers(2, 40)), int(10 ** rng.uniform(0, 4))

@@ -278,7 +278,7 @@ def test_an_interrupted_command_prints_no_traceback(seconds: float, tmp_path: Pa
         for _ in range(30):  # one that comes while the workers are started is ignored: a person would try again
             os.killpg(process.pid, signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=2)
+                process.wait(timeout=5)
                 break
         _, said = process.communicate(timeout=60)
     assert (process.returncode, said) == (130, "\nkofn: stopped\n")

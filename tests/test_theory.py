@@ -17,6 +17,7 @@ from kofn import theory
 from kofn.core import BadInput
 from kofn.theory import Schedule
 from kofn.theory.forecast import TABLE
+from tests.cases import for_each
 
 ARMS = st.integers(2, 10_000)
 HORIZONS = st.integers(1, 10**12)
@@ -323,7 +324,7 @@ REFUSED: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]] =
 ]
 
 
-@pytest.mark.parametrize(("function", "args", "kwargs", "message"), REFUSED)
+@for_each("function, args, kwargs, message", REFUSED)
 def test_bad_input_says_what_would_work(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], message: str
 ) -> None:

@@ -54,10 +54,10 @@ REWARDS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def left_to_gain(reward: str, n_arms: int, k: int, plays: int = 30_000) -> float:
+def left_to_gain(reward: str, n_arms: int, k: int, plays: int = 30_000, seed: int = 1) -> float:
     """How much less than the best K the policy's best has after so many plays, in parts of what a random K has less."""
     worth = np.random.default_rng([n_arms, k]).permutation(np.linspace(0.05, 0.95, n_arms))
-    policy = Thompson(n_arms, k, seed=1)
+    policy = Thompson(n_arms, k, seed=seed)
     earn(policy, lambda subsets: REWARDS[reward](worth[subsets]), plays)
     some = np.array([np.argsort(-worth)[:k], policy.best(), *(np.arange(k) + i for i in range(n_arms - k + 1))])
     best, ours, *others = REWARDS[reward](worth[some])
@@ -73,9 +73,13 @@ SIZES_OF = {  # each size with two of the three rewards
 CASES = [(reward, n_arms, k) for reward, sizes in SIZES_OF.items() for n_arms, k in sizes]
 
 
-@pytest.mark.parametrize(("reward", "n_arms", "k"), CASES)
-def test_without_noise_it_ends_in_the_best(reward: str, n_arms: int, k: int) -> None:
-    assert left_to_gain(reward, n_arms, k) < 0.001
+def test_without_noise_it_ends_in_the_best() -> None:
+    """Nearly always: of 30 other seeds, up to 5 of a case ended beside it, and 18 of all 450. Which ones depends on
+    the processor, as matrix products are rounded differently. With these shares all three seeds of a case miss, or
+    more than 7 of all, with a probability of about 1 %."""
+    missed = {case: sum(left_to_gain(*case, seed=seed) > 0.001 for seed in (1, 2, 3)) for case in CASES}
+    assert max(missed.values()) < 3, missed
+    assert sum(missed.values()) <= 7, missed
 
 
 @pytest.mark.parametrize(("n_arms", "k"), [(100, 2)])

@@ -22,7 +22,7 @@ from scipy.special import expit
 
 from kofn.constraints.allowed import Allowed
 from kofn.core import BadRecord, FloatArray, IntArray, Subset
-from kofn.policies.contextual.pooling import Design, Pool, design_of, pooled_arms
+from kofn.policies.contextual.pooling import ALL, OWN, Design, Pool, design_of, pooled_arms
 from kofn.policies.contextual.segment import Segment
 from kofn.policies.thompson.alarms import Alarms
 from kofn.policies.thompson.constants import Constants
@@ -37,8 +37,15 @@ from kofn.policies.thompson.posterior import (
     top,
 )
 
-SHARES = 10.0 ** np.arange(-3.0, 0.1, 0.5)
-"""Shares of a kind of components, before they are divided by their sum. More: finer pooling, and slower."""
+SHARES = 10.0 ** np.arange(-4.0, 0.1, 0.5)
+"""Shares of a kind of components in the prior's variance that are tried. More: finer pooling, and slower."""
+
+SAFETY = 4.0
+"""Factor of the shares that were learned, up to 1. Higher: less pooling, and less harm if effects have heavy tails."""
+
+TILT = 0.3
+"""Prior of the share of a kind that not all segments have in common: share^-TILT. Higher: more pooling while little is
+known."""
 
 
 class Rows(NamedTuple):
@@ -145,28 +152,28 @@ class Model:
     def _variances(self, design: Design, shares: dict[str, float] | None = None) -> FloatArray:
         """Return the variances of components: a row for each kind, a column for each coordinate.
 
-        Effects have the prior's variance in total. Intercepts have K times that for each kind: how much segments differ
-        in what they earn says nothing about how much they differ in what is best.
+        Intercepts have K times the prior's variance for each kind: how much segments differ in what they earn says
+        nothing about how much they differ in what is best.
         """
-        known = self.shares if shares is None else shares
+        known = {kind: min(1.0, SAFETY * share) for kind, share in self.shares.items()} if shares is None else shares
         share = np.array([known.get(kind, 1.0) for kind in design.kinds])
-        variances = np.repeat(self.variance * share[:, None] / share.sum(), len(self.contenders) + 1, axis=1)
+        variances = np.repeat(self.variance * share[:, None], len(self.contenders) + 1, axis=1)
         variances[:, 0] = self.variance * self.k
         return variances
 
     def _learn_shares(self) -> None:
         """Set the share of each kind of components to its posterior mean, on a grid, given the others."""
-        pool = self.pool
-        design = pool.design
+        design = self.pool.design
         if len(design.kinds) == 1:
             return
-        for kind in (*design.kinds[1:], design.kinds[0]):
-            tried = [
-                Pool(design, self._variances(design, {**self.shares, kind: float(share)}), pool.precision, pool.vector)
-                for share in SHARES
-            ]
-            log_evidence = np.array([each.log_evidence for each in tried])
-            weight = np.exp(log_evidence - log_evidence.max())
+        for kind in (OWN, *design.kinds[:-1]):
+            known = {each: self.shares.get(each, 1.0) for each in design.kinds}
+            base = self.pool.with_variance(self._variances(design, known))
+            tried = [base.with_variance(self._variances(design, {**known, kind: float(share)})) for share in SHARES]
+            log_weight = np.array([each.log_evidence for each in tried])
+            if kind != ALL:
+                log_weight -= TILT * np.log(SHARES)
+            weight = np.exp(log_weight - log_weight.max())
             self.shares[kind] = float(weight @ SHARES / weight.sum())
         self._changed()
 

@@ -74,6 +74,14 @@ class Pool:
         self.design, self.precision, self.vector = design, precision, vector
         self._variance, self._own = variance, 1 / variance[-1]
 
+    def with_variance(self, variance: FloatArray) -> Pool:
+        """Return the posterior with other variances of components; what does not depend on them is not computed again."""
+        other = Pool(self.design, variance, self.precision, self.vector)
+        if np.array_equal(other._own, self._own):
+            for name in ("_given", "_pulled", "_said", "_own_evidence"):
+                vars(other)[name] = getattr(self, name)
+        return other
+
     @cached_property
     def _given(self) -> FloatArray:
         """Covariance of each segment's coordinates, given its components but its own."""
@@ -88,8 +96,8 @@ class Pool:
         return _times(self._given, self.vector)
 
     @cached_property
-    def _components(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Covariance and means of all components but own ones, and the vector of their evidence."""
+    def _said(self) -> tuple[FloatArray, FloatArray]:
+        """Precision and vector of the evidence about all components but own ones."""
         member, size = self.design.member, self.precision.shape[1]
         evidence = -self._own[:, None] * self._given * self._own
         at = np.arange(size)
@@ -102,10 +110,16 @@ class Pool:
             for second in range(member.shape[1]):
                 for segment, (i, j) in enumerate(zip(member[:, first], member[:, second], strict=True)):
                     precision[i, :, j] += evidence[segment]
-        flat = precision.reshape(count * size, count * size)
-        flat.flat[:: count * size + 1] += 1 / self._variance[self.design.kind].ravel()
-        covariance = np.asarray(np.linalg.inv(flat), float)
-        return covariance, covariance @ vector.ravel(), vector.ravel()
+        return precision.reshape(count * size, count * size), vector.ravel()
+
+    @cached_property
+    def _components(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Covariance and means of all components but own ones, and the vector of their evidence."""
+        precision, vector = self._said
+        precision = precision.copy()
+        precision.flat[:: len(precision) + 1] += 1 / self._variance[self.design.kind].ravel()
+        covariance = np.asarray(np.linalg.inv(precision), float)
+        return covariance, covariance @ vector, vector
 
     @cached_property
     def _shared_means(self) -> FloatArray:
@@ -144,11 +158,15 @@ class Pool:
         return np.asarray(drawn)
 
     @cached_property
+    def _own_evidence(self) -> float:
+        """Twice the part of `log_evidence` that depends on own components only."""
+        total = float((self.vector * self._pulled).sum()) + float(np.linalg.slogdet(self._given)[1].sum())
+        return total + self.design.segments * float(np.log(self._own).sum())
+
+    @cached_property
     def log_evidence(self) -> float:
         """Logarithm of the probability of the rewards, up to a constant that does not depend on the variances."""
-        total = float((self.vector * self._pulled).sum())
-        total += float(np.linalg.slogdet(self._given)[1].sum())
-        total += self.design.segments * float(np.log(self._own).sum())
+        total = self._own_evidence
         if len(self.design.kind):
             covariance, means, vector = self._components
             total += float(vector @ means) + float(np.linalg.slogdet(covariance)[1])

@@ -23,8 +23,13 @@ const light = h(
 );
 let link = "live";
 
-/** Show how updates arrive. "loaded" means that the connection is back, in the mode that was used before. */
+/** Tell assistive technology, and whoever waits for it, whether the page is still loading what it is to show. */
+const setBusy = (busy) => main.setAttribute("aria-busy", String(busy));
+
+/** Show how updates arrive. "loaded" means that data is shown and the connection is back, in the mode that was used
+ * before. */
 function state(next) {
+  if (next === "loaded") setBusy(false);
   if (next === "live" || next === "polling") link = next;
   const now = next === "loaded" ? link : next;
   light.hidden = false;
@@ -97,6 +102,7 @@ function takeToken() {
 
 /** Load what the token allows, then show the page. */
 async function start() {
+  setBusy(true);
   takeToken();
   try {
     allowed = await session();
@@ -107,13 +113,21 @@ async function start() {
   show();
 }
 
+/** End what the page does, and close its dialogs. */
+function leavePage() {
+  if (!page) return; // the list of shortcuts may be open, and stays
+  page.stop();
+  page = null;
+  light.hidden = true;
+  for (const dialog of document.querySelectorAll("dialog")) dialog.close();
+}
+
 /** Show the page that the URL hash names. */
 function show() {
-  page?.stop();
+  setBusy(true);
+  leavePage();
   signingIn = false;
-  light.hidden = true;
   leave.hidden = !token();
-  for (const dialog of document.querySelectorAll("dialog")) dialog.close();
   const name = campaignName();
   const tools = { create, failed, state, home, may };
   page = name ? campaignPage(name, tools) : listPage(tools);
@@ -138,6 +152,7 @@ function campaignName() {
 /** Show an error in place of the page. */
 function failed(error) {
   const missing = error.status === 404;
+  setBusy(false);
   light.hidden = true;
   main.replaceChildren(
     h(
@@ -167,9 +182,8 @@ onTokenNeeded((error) => signIn(token() ? error.message : null));
 function signIn(message) {
   if (signingIn) return;
   signingIn = true;
-  page?.stop();
-  light.hidden = true;
-  for (const dialog of document.querySelectorAll("dialog")) dialog.close();
+  setBusy(false);
+  leavePage();
   setToken(null);
   leave.hidden = true;
   document.title = "Sign in · kofn";
@@ -185,14 +199,15 @@ function signIn(message) {
   );
 }
 
-const KEYS = { n: create, "?": shortcuts, t: () => window.kofnTheme.toggle(), c: home };
+const KEYS = { "?": shortcuts, t: () => window.kofnTheme.toggle() };
+const KEYS_OF_PAGES = { n: create, c: home }; // not before it is known what the token allows
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   if (event.key === "Escape" && event.target.matches?.("input[type=search]")) return event.target.blur();
   if (event.target.closest?.("input, textarea, select") && event.target.type !== "radio") return;
-  if (signingIn && event.key === "n") return;
-  const work = page?.keys[event.key] ?? KEYS[event.key];
+  const known = page ? { ...KEYS, ...KEYS_OF_PAGES, ...page.keys } : KEYS;
+  const work = known[event.key];
   if (!work) return;
   event.preventDefault();
   work();
