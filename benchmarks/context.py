@@ -148,20 +148,23 @@ def rivals(seed: int, runs: int, scale: Scale, workers: int) -> None:
     """Print the regret and the speed of each rival on the same visitors."""
     del workers
     warnings.simplefilter("ignore")  # warnings of the other libraries
-    table("family", "player", "regret", "plays", "plays per second")
+    table("family", "player", "plays", "regret", "contextual after as many", "plays per second")
     for family in scale.families:
+        worlds = [_world(family, scale.visitors, seed, run) for run in range(runs)]
+        ours: list[FloatArray] = []
         for kind in context_rivals.available():
-            results = []
-            for run in range(runs):
-                problem, for_policy, for_plays = instance("max/N12-K3", family, 6, seed, run)
-                world = context_rivals.World(problem, scale.visitors, for_plays, int(for_policy.generate_state(1)[0]))
-                results.append(context_rivals.play(kind, world))
-            lost, plays, seconds = np.array(results).T
-            note = "" if plays.min() == scale.visitors else " (out of time)"
-            speed = f"{plays.sum() / seconds.sum():,.0f}"
-            line(family, kind.label + note, interval(lost), f"{plays.mean():,.0f}", speed)
+            lost, seconds = zip(*(context_rivals.play(kind, world) for world in worlds), strict=True)
+            ours = ours or list(lost)  # contextual-thompson is the first
+            plays = min(map(len, lost))
+            after = (interval([each[plays - 1] for each in which]) for which in (lost, ours))
+            line(family, kind.label, f"{plays:,}", *after, f"{sum(map(len, lost)) / sum(seconds):,.0f}")
     for package, why in context_rivals.left_out().items():
         print(f"skipped: {package} ({why})")
+
+
+def _world(family: str, visitors: int, seed: int, run: int) -> context_rivals.World:
+    problem, for_policy, for_plays = instance("max/N12-K3", family, 6, seed, run)
+    return context_rivals.World(problem, visitors, for_plays, int(for_policy.generate_state(1)[0]))
 
 
 TABLES = {"regret": regret, "cost": cost, "rivals": rivals}

@@ -23,7 +23,7 @@ from kofn.core import FloatArray, Subset
 from kofn.core.contexts import key_of
 from kofn.problems import ContextualProblem
 
-LIMIT = 60.0
+LIMIT = 20.0
 """Most seconds of a player in a run. Higher: slow players make more plays."""
 
 
@@ -46,14 +46,12 @@ class World:
         reward = self.problem.segments[0].problem.reward  # type: ignore[attr-defined]
         return float(reward(self.outcomes[visitor, list(subset)]))
 
-    def regret(self, subsets: list[Subset]) -> float:
-        """Return the expected regret of these plays for the first visitors."""
-        rows, who = np.array(subsets), self.who[: len(subsets)]
-        return sum(
-            float(segment.problem.gap(rows[who == number]).sum())
-            for number, segment in enumerate(self.problem.segments)
-            if (who == number).any()
-        )
+    def regret(self, subsets: list[Subset]) -> FloatArray:
+        """Return the expected regret after 1, 2, ... of these plays for the first visitors."""
+        rows, who, gaps = np.array(subsets), self.who[: len(subsets)], np.zeros(len(subsets))
+        for number, segment in enumerate(self.problem.segments):
+            gaps[who == number] = segment.problem.gap(rows[who == number])
+        return np.cumsum(gaps)
 
 
 class Player(ABC):
@@ -81,8 +79,8 @@ class Player(ABC):
         """Learn from the reward of the last subset that `ask` returned."""
 
 
-def play(kind: type[Player], world: World) -> tuple[float, int, float]:
-    """Return the regret of a player, its plays, and its seconds of processor time; it ends after LIMIT seconds."""
+def play(kind: type[Player], world: World) -> tuple[FloatArray, float]:
+    """Return the regret of a player after each play, and its seconds of processor time; it ends after LIMIT seconds."""
     player, subsets = kind(world), []
     begun, end = time.process_time(), time.perf_counter() + LIMIT
     for visitor in range(len(world.who)):
@@ -92,7 +90,7 @@ def play(kind: type[Player], world: World) -> tuple[float, int, float]:
         subsets.append(subset)
         if time.perf_counter() > end:
             break
-    return world.regret(subsets), len(subsets), time.process_time() - begun
+    return world.regret(subsets), time.process_time() - begun
 
 
 class Contextual(Player):
