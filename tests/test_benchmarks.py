@@ -489,7 +489,7 @@ def test_the_functions_of_choose_are_as_described() -> None:
 
 def test_every_benchmark_has_a_test() -> None:
     scripts = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef main(" in path.read_text()}
-    assert len(scripts) == 28
+    assert len(scripts) == 29
     assert {f"test_{name}" for name in scripts} <= set(globals())
 
 
