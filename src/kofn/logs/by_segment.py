@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -98,7 +98,8 @@ def _evaluated(log: Log, direction: Direction) -> BySegment:
     for_all = _chosen(*every, direction)
     if for_all is None:
         raise BadInput(f"no subset has {FEWEST} plays in both halves of the log: a longer log is needed")
-    value = evaluate(every[1], for_all).estimate
+    value = _estimate(every[1], for_all)
+    assert value is not None
     segments = tuple(
         _segment(log.part(plays), key, len(plays) / len(log), for_all, direction)
         for key, plays in log.plays_by_segment.items()
@@ -115,9 +116,9 @@ def _segment(log: Log, key: str, share: float, for_all: Subset, direction: Direc
     first, second = _halves(log)
     best = _chosen(first, second, direction)
     theirs = _estimate(second, for_all)
-    if best is None or theirs is None:
+    ours = None if best is None else _estimate(second, best)
+    if ours is None or theirs is None:
         return SegmentEvaluation(key, len(log), share, None, None, None)
-    ours = evaluate(second, best).estimate
     if best == for_all:
         return SegmentEvaluation(key, len(log), share, best, ours, Estimate(0.0, 0.0))
     sign = 1.0 if direction == "maximize" else -1.0
@@ -151,4 +152,11 @@ def _all(log: Log) -> list[Evaluation]:
 
 
 def _estimate(log: Log, subset: Subset) -> Estimate | None:
-    return evaluate(log, subset).estimate if subset in _often_played(log) else None
+    """Return what the subset earns; None if it has too few plays.
+
+    The error is at least that of the mean, which is never 0: a subset that nobody clicked is not known exactly.
+    """
+    if subset not in _often_played(log):
+        return None
+    found = evaluate(log, subset)
+    return replace(found.estimate, error=max(found.estimate.error, found.mean.error))
