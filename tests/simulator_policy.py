@@ -144,6 +144,7 @@ class CheapPolicy(Policy):
         """Observe plays of one subset."""
         assert context is None
         assert squares is not None
+        assert context is None
         played = tuple(int(arm) for arm in subset)
         row, sums = self._rows.get(played), self._normal(count, total, squares)
         if row is not None and count <= self._times[row] - self._observed[row][0]:

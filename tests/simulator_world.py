@@ -28,9 +28,9 @@ START = 1_000_000.0
 EXPIRE_AFTER = 60.0
 
 RECORDED = {
-    "batches": ("campaign", "first", "count", "salt", "step", "row", "subset", "at"),
+    "batches": ("campaign", "first", "count", "salt", "step", "row", "subset", "at", "context"),
     "rewards": ("campaign", "first", "place", "value", "at", "step", "row"),
-    "totals": ("campaign", "number", "key", "subset", "count", "total", "squares", "at", "step", "row"),
+    "totals": ("campaign", "number", "key", "subset", "count", "total", "squares", "at", "step", "row", "context"),
 }
 """The columns that triggers copy from kofn_batches to record_batches, and so on."""
 

@@ -37,8 +37,9 @@ def configure(tx: Transaction, given: Mapping[str, Any]) -> None:
     if options.constraints != before.constraints:
         params["constraints"] = policy_rules(options.constraints, tx.roster, tx.row.k)
         if tx.row.state == "shipped":
-            shipped = tx.roster.names_of(options.shipped[-1])
-            check_obeys(options.constraints, shipped, "the subset that is shipped", "Resume first, or change the rule")
+            for shipped in map(tx.roster.names_of, options.served):
+                what = "the subset that is shipped"
+                check_obeys(options.constraints, shipped, what, "Resume first, or change the rule")
     if params:
         tx.snapshot.policy.with_params(**params)  # refused unless the policy can do it
     row: dict[str, Any] = {}

@@ -7,8 +7,10 @@ import os
 import random
 import secrets
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from hashlib import blake2b
 from operator import attrgetter
 from typing import Any, cast
@@ -24,7 +26,7 @@ from kofn.campaigns.statements import Driver, Statement
 from kofn.core import BadInput, Direction, Insight, NoSuchCampaign, Policy, Subset
 from kofn.core.checks import shown
 from kofn.evidence import Sums
-from kofn.policies.registry import save
+from kofn.policies.registry import POLICIES, save
 from kofn.responses import State, Summary, moment
 
 SERVING = ("running", "shipped")
@@ -102,6 +104,11 @@ class CampaignRow:
     def mean(self) -> float | None:
         """The average reward so far."""
         return self.total / self.rewards if self.rewards else None
+
+    @property
+    def takes_context(self) -> bool:
+        """Whether decisions are for a segment; this needs neither the policy nor a query."""
+        return self.policy in POLICIES and POLICIES[self.policy].takes_context
 
     @property
     def key(self) -> bytes:
@@ -272,6 +279,14 @@ class PolicySnapshot:
         """Return the policy's best subset as arm numbers."""
         return self.roster.to_numbers(self.policy.best())
 
+    @cached_property
+    def plays_of_segments(self) -> Counter[str]:
+        """The plays of each segment in the policy's plan."""
+        plan, plays = self.policy.plan(), Counter[str]()
+        for segment, times in zip(plan.segments or (), plan.times.tolist(), strict=False):
+            plays[segment] += times
+        return plays
+
 
 _random = random.Random(secrets.randbits(256))
 if hasattr(os, "register_at_fork"):
@@ -302,6 +317,10 @@ def subset_from(text: str) -> Subset:
     return tuple(map(int, text.split(",")))
 
 
-def subset_key(text: str) -> int:
-    """Return a 64-bit hash of a subset. The index over it stays small, however many arms a subset has."""
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), signed=True)
+def subset_key(text: str, context: str | None = None) -> int:
+    """Return a 64-bit hash of a subset, and of a segment's key if there is one.
+
+    The index over it stays small, however many arms a subset has.
+    """
+    both = text if context is None else f"{text} {context}"
+    return int.from_bytes(blake2b(both.encode(), digest_size=8).digest(), signed=True)

@@ -16,7 +16,7 @@ from kofn.cli.options import AS_JSON, Count, setting
 from kofn.cli.output import echo_json, new_table, pairs, show
 
 if TYPE_CHECKING:
-    from kofn.campaigns import Campaign, CampaignInsight, Rewarded
+    from kofn.campaigns import Campaign, CampaignInsight, Decision, Rewarded
 
 STORE = click.option(
     "--store",
@@ -24,6 +24,28 @@ STORE = click.option(
     help="URL of the store: sqlite:///shop.db, postgresql://...  [default: KOFN_STORE, else sqlite:///kofn.db]",
 )
 NAME = click.argument("name")
+
+
+def _read_context(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str] | None:
+    """Return the attributes that were given as NAME=VALUE."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name or not value:
+            raise click.UsageError(f"--context takes NAME=VALUE, such as device=phone; got {text!r}")
+        if name in found:
+            raise click.UsageError(f"--context gives {name!r} twice: {found[name]!r} and {value!r}")
+        found[name] = value
+    return found or None
+
+
+FOR_WHOM = click.option(
+    "--context",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_read_context,
+    help="Attribute of the visitor, for contextual-thompson, such as device=phone; repeatable.",
+)
 NEGATIVE = {"ignore_unknown_options": True}  # -0.5 is a reward
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -341,24 +363,66 @@ def _arms(known: CampaignInsight, most: int) -> Any:
 @click.option("--count", type=Count(), default=1, show_default=True, help="Number of decisions.")
 @click.option("--key", help="Key of the visitor or the call: the same key gets the same decisions.")
 @click.option("--metadata", metavar="JSON", help="A small JSON object that comes back in the export of decisions.")
+@FOR_WHOM
 @STORE
 @AS_JSON
-def decide(name: str, count: int, key: str | None, metadata: str | None, store: str | None, as_json: bool) -> None:
+def decide(
+    name: str,
+    count: int,
+    key: str | None,
+    metadata: str | None,
+    context: dict[str, str] | None,
+    store: str | None,
+    as_json: bool,
+) -> None:
     """Make decisions: one line each, with the id and the arms, separated by tabs.
 
     \b
     kofn campaign decide front --count 100 --json
     kofn campaign decide front --key visitor-42 --metadata '{"page": "home"}'
+    kofn campaign decide front --context device=phone --context country=de
     """
     try:
         given = None if metadata is None else json.loads(metadata)
     except ValueError:
         raise click.UsageError(f"--metadata must be a JSON object; got {metadata!r:.60}") from None
-    decisions = _open(name, store).decide(count, key=key, metadata=given)
+    decisions = _open(name, store).decide(count, key=key, metadata=given, context=context)
     if as_json:
-        echo_json([{"id": each.id, "arms": each.arms, "group": each.group} for each in decisions])
+        echo_json([{"id": each.id, "arms": each.arms, "group": each.group} | _context(each) for each in decisions])
     else:
         click.echo("\n".join("\t".join([each.id, *each.arms]) for each in decisions))
+
+
+def _context(decision: Decision) -> dict[str, Any]:
+    return {} if decision.context is None else {"context": decision.context}
+
+
+@campaign.command()
+@NAME
+@STORE
+@AS_JSON
+def segments(name: str, store: str | None, as_json: bool) -> None:
+    """Show what is best for each segment of the campaign NAME, and which attributes of the context matter.
+
+    \b
+    kofn campaign segments front
+    """
+    from rich.markup import escape
+
+    known = _open(name, store).segments()
+    if as_json:
+        echo_json(known.to_dict())
+        return
+    table = new_table("segments, most plays first", "segment", "plays", "best", "estimated reward", "expected loss")
+    for each in known.segments:
+        value = "" if each.value is None else f"{each.value:.4g} ({each.low:.4g} to {each.high:.4g})"
+        loss = "" if each.expected_loss is None else f"{each.expected_loss:.2g}"
+        table.add_row(escape(each.words), f"{each.plays:,}", escape(", ".join(each.best)), value, loss)
+    matter = new_table("attributes", "attribute", "values", "probability that it matters", "gain per play")
+    for one in known.attributes:
+        values = f"{', '.join(one.values[:5])}{', ...' if len(one.values) > 5 else ''}"
+        matter.add_row(escape(one.attribute), escape(values), f"{one.probability:.0%}", f"{one.gain:.2g}")
+    show(table, matter)
 
 
 @campaign.command(context_settings=NEGATIVE)
@@ -426,6 +490,7 @@ def _echo_rewarded(rewarded: Rewarded, as_json: bool) -> None:
 @click.option("--arm", "arms", multiple=True, metavar="NAME", required=True, help="Arm of the subset; repeatable.")
 @click.option("--squares", type=float, help="Sum of the squared rewards, if known.")
 @click.option("--key", help="Key of this total: it is recorded once per key.")
+@FOR_WHOM
 @STORE
 @AS_JSON
 def reward_total(
@@ -435,6 +500,7 @@ def reward_total(
     arms: tuple[str, ...],
     squares: float | None,
     key: str | None,
+    context: dict[str, str] | None,
     store: str | None,
     as_json: bool,
 ) -> None:
@@ -443,7 +509,8 @@ def reward_total(
     \b
     kofn campaign reward-total front 1200 310.5 --arm mug --arm tray --key 2026-11-14
     """
-    _echo_rewarded(_open(name, store).reward_total(arms, count, total, squares, key=key), as_json)
+    found = _open(name, store)
+    _echo_rewarded(found.reward_total(arms, count, total, squares, key=key, context=context), as_json)
 
 
 @campaign.command("add-arm")
@@ -492,6 +559,8 @@ def resume(name: str, store: str | None) -> None:
 @STORE
 def ship(name: str, arms: tuple[str, ...], no_store: bool, store: str | None) -> None:
     """Give everyone the best subset, or these arms, from now on. Rewards are still counted.
+
+    With contextual-thompson, each segment gets its own best subset.
 
     \b
     kofn campaign ship front

@@ -9,6 +9,7 @@ docs/background/context.md has the reasons and the measurements.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any, ClassVar, Self, Unpack
 
 import numpy as np
@@ -258,12 +259,13 @@ class ContextualThompson(Constrained, Randomised):
     # Plans.
 
     def _view(self, key: str) -> Thompson:
-        """Return thompson with the posterior of this segment; it is valid until the next call."""
+        """Return a new thompson with the posterior of this segment: threads may share the policy of a campaign."""
         model, keys = self._model, self._model.keys
         if key not in keys:
             model = model.with_segment(model.expected(key))
         place = keys.index(key) if key in keys else len(keys)
-        segment, view = model.segments[place], self._viewer
+        segment, view = model.segments[place], copy(self._viewer)
+        view._bits = np.random.PCG64(0)  # `_rng` sets its state
         view._posterior, view._noise, view._alarms = model.posterior(place), self._noise, segment.alarms
         view._learned, view.updates = segment.plays, self.updates * (MOST_WITH_OTHER + 2) + place
         return view
