@@ -240,7 +240,8 @@ def test_a_policy_with_contexts_is_left_out_where_there_are_none() -> None:
         kofn.compare(names, Setting("mean", 6, 2), horizon=20, runs=1, workers=1)
 
 
-def test_contextual_problems_on_the_command_line() -> None:
+def test_contextual_problems_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
     options = ["--problem", "context/different-2", "--arms", "6", "-k", "2", "--horizon", "300"]
     said = CliRunner().invoke(cli, ["run", "contextual-thompson", *options])
     assert said.exit_code == 0, said.output
