@@ -245,7 +245,7 @@ def run(
             "found": f"{result.final}",
             "best": f"{instance.best}",
             "how it was found": None if instance.best_evidence == "computed" else instance.best_evidence,
-            "by segment": _found_by_segment(result, instance),
+            "best of a segment": _found_by_segment(result, instance),
             "optimal": "yes" if result.optimal else "no",
             "final gap": f"{final_gap:.3g} of an expected reward of {instance.optimum:.4g} per play",
             "expected regret": regret,
@@ -264,7 +264,7 @@ def _found_by_segment(result: Run, instance: AbstractProblem) -> str | None:
         return None
     best = [segment.problem.best for segment in segments_of(instance)]
     found = sum(ours == theirs for ours, theirs in zip(result.by_segment.values(), best, strict=True))
-    return f"the best of {found} of {len(best)} segments"
+    return f"found in {found} of {len(best)}"
 
 
 @cli.command()
