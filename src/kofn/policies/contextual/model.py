@@ -47,6 +47,9 @@ TILT = 0.3
 """Prior of the share of a kind that not all segments have in common: share^-TILT. Higher: more pooling while little is
 known."""
 
+EXPECTED_SHARE = float((SHARES ** (1 - TILT)).sum() / (SHARES**-TILT).sum())
+"""The mean of that prior."""
+
 
 class Rows(NamedTuple):
     """Rows of plays: the number of each one's segment, its subset, mean reward and weight, in plays of a coin."""
@@ -149,17 +152,23 @@ class Model:
             self._arms = pooled_arms(design, self._variances(design)[:, -1], precision, vector)
         return self._arms
 
-    def _variances(self, design: Design, shares: dict[str, float] | None = None) -> FloatArray:
+    def _variances(self, design: Design, shares: FloatArray | None = None) -> FloatArray:
         """Return the variances of components: a row for each kind, a column for each coordinate.
 
         Intercepts have K times the prior's variance for each kind: how much segments differ in what they earn says
         nothing about how much they differ in what is best.
         """
-        known = {kind: min(1.0, SAFETY * share) for kind, share in self.shares.items()} if shares is None else shares
-        share = np.array([known.get(kind, 1.0) for kind in design.kinds])
-        variances = np.repeat(self.variance * share[:, None], len(self.contenders) + 1, axis=1)
+        if shares is None:
+            shares = np.minimum(SAFETY * self._known_shares(design), 1.0)
+        variances = np.repeat(self.variance * shares[:, None], len(self.contenders) + 1, axis=1)
         variances[:, 0] = self.variance * self.k
         return variances
+
+    def _known_shares(self, design: Design) -> FloatArray:
+        """Return the share of each kind, as far as it is learned; that of a single segment is 1."""
+        if len(design.kinds) == 1:
+            return np.ones(1)
+        return np.array([self.shares.get(kind, 1.0 if kind == ALL else EXPECTED_SHARE) for kind in design.kinds])
 
     def _learn_shares(self) -> None:
         """Set the share of each kind of components to its posterior mean, on a grid, given the others."""
@@ -167,10 +176,11 @@ class Model:
         if len(design.kinds) == 1:
             return
         for kind in (OWN, *design.kinds[:-1]):
-            known = {each: self.shares.get(each, 1.0) for each in design.kinds}
-            base = self.pool.with_variance(self._variances(design, known))
-            tried = [base.with_variance(self._variances(design, {**known, kind: float(share)})) for share in SHARES]
-            log_weight = np.array([each.log_evidence for each in tried])
+            known = self._known_shares(design)
+            base, log_weight = self.pool.with_variance(self._variances(design, known)), np.empty(len(SHARES))
+            for at, share in enumerate(SHARES.tolist()):
+                known[design.kinds.index(kind)] = share
+                log_weight[at] = base.with_variance(self._variances(design, known)).log_evidence
             if kind != ALL:
                 log_weight -= TILT * np.log(SHARES)
             weight = np.exp(log_weight - log_weight.max())

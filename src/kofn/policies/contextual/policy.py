@@ -179,19 +179,21 @@ class ContextualThompson(Constrained, Randomised):
 
     def best(self, context: Mapping[str, Any] | None = None) -> Subset:
         """Return the best subset for a context, by the posterior means; without one, the best for all together."""
+        key = None if context is None else self.segment(context)
         if not self._segments:
             first = np.arange(self.k) if self._allowed is None else np.array(self._allowed.first)
             return tuple(first.tolist())
-        if context is not None:
-            return tuple(self._view(self.segment(context))._posterior.incumbent.tolist())
+        if key is not None:
+            return tuple(self._view(key)._posterior.incumbent.tolist())
         return self._model.best_for(range(len(self._segments)))
 
     def insight(self, context: Mapping[str, Any] | None = None) -> Insight | None:
         """Return what is known about the best subset for a context; without one, the average over all segments."""
+        key = None if context is None else self.segment(context)
         if not self._segments:
             return None
-        if context is not None:
-            return self._view(self.segment(context)).insight()
+        if key is not None:
+            return self._view(key).insight()
         known = [(float(segment.plays), self._view(segment.key).insight()) for segment in self._segments]
         return averaged([(weight, insight) for weight, insight in known if insight is not None])
 

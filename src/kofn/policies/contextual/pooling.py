@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
 
 from kofn.core import FloatArray, IntArray
 from kofn.core.contexts import context_of
@@ -21,6 +22,10 @@ ALL, OWN = "all", "own"
 """The kinds of components beside attributes: shared by all segments, and a segment's own. No attribute's components
 are called so: their kinds begin with a space."""
 
+
+MOST_COMPONENTS = 24
+"""Most components that segments share. Beyond that, values of an attribute are known by their segments only. Higher:
+slower, with the third power."""
 
 ARMS_AT_ONCE = 4096
 """Most arms without a dense covariance that are pooled at once. Higher: more memory, fewer steps."""
@@ -47,17 +52,20 @@ def design_of(keys: Sequence[str]) -> Design:
     """Return the components of these segments.
 
     An attribute has components if it says something that neither all segments share nor each has of its own: if it has
-    several values, and fewer than there are segments.
+    several values, and at most half as many as there are segments. Attributes with few values come first.
     """
     count = len(keys)
     if count == 1:
         return Design((OWN,), np.empty(0, np.int64), np.empty((1, 0), np.int64))
     contexts = [context_of(key) for key in keys]
     kinds, columns, kind = [ALL], [np.zeros(count, np.int64)], [0]
-    for name in sorted({name for context in contexts for name in context}):
-        values = [context.get(name) for context in contexts]
+    values_of = {
+        name: [context.get(name) for context in contexts]
+        for name in sorted({name for context in contexts for name in context})
+    }
+    for name, values in sorted(values_of.items(), key=lambda each: len(set(each[1]))):
         number = {value: at for at, value in enumerate(dict.fromkeys(values))}
-        if 1 < len(number) < count:
+        if 1 < len(number) <= min(count // 2, MOST_COMPONENTS - len(kind)):
             columns.append(len(kind) + np.array([number[value] for value in values]))
             kind += [len(kinds)] * len(number)
             kinds.append(f" {name}")
@@ -75,7 +83,7 @@ class Pool:
         self._variance, self._own = variance, 1 / variance[-1]
 
     def with_variance(self, variance: FloatArray) -> Pool:
-        """Return the posterior with other variances of components; what does not depend on them is not computed again."""
+        """Return the posterior with other variances of components; what they do not change is not computed again."""
         other = Pool(self.design, variance, self.precision, self.vector)
         if np.array_equal(other._own, self._own):
             for name in ("_given", "_pulled", "_said", "_own_evidence"):
@@ -113,13 +121,20 @@ class Pool:
         return precision.reshape(count * size, count * size), vector.ravel()
 
     @cached_property
-    def _components(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Covariance and means of all components but own ones, and the vector of their evidence."""
-        precision, vector = self._said
-        precision = precision.copy()
+    def _factor(self) -> FloatArray:
+        """Cholesky factor of the precision of all components but own ones, lower triangular."""
+        precision = self._said[0].copy()
         precision.flat[:: len(precision) + 1] += 1 / self._variance[self.design.kind].ravel()
-        covariance = np.asarray(np.linalg.inv(precision), float)
-        return covariance, covariance @ vector, vector
+        factor, failed = dpotrf(precision.T, lower=1, clean=1, overwrite_a=1)  # symmetric; .T is in LAPACK's order
+        if failed:
+            raise np.linalg.LinAlgError("the precision of the components is not positive definite")
+        return np.asarray(factor, float)
+
+    @cached_property
+    def _components(self) -> tuple[FloatArray, FloatArray]:
+        """Covariance and means of all components but own ones."""
+        covariance, _ = dpotrs(self._factor, np.eye(len(self._factor)), lower=1)
+        return np.asarray(covariance, float), np.asarray(covariance @ self._said[1], float)
 
     @cached_property
     def _shared_means(self) -> FloatArray:
@@ -151,7 +166,7 @@ class Pool:
         own = np.linalg.cholesky(self._given)
         drawn = self._pulled + np.einsum("sij,dsj->dsi", own, rng.standard_normal((count, segments, size)))
         if len(self.design.kind):
-            covariance, means, _ = self._components
+            covariance, means = self._components
             z = means + rng.standard_normal((count, len(means))) @ np.linalg.cholesky(covariance).T
             shared = z.reshape(count, -1, size)[:, self.design.member].sum(axis=2)
             drawn += np.einsum("sij,dsj->dsi", self._given, self._own * shared)
@@ -168,8 +183,8 @@ class Pool:
         """Logarithm of the probability of the rewards, up to a constant that does not depend on the variances."""
         total = self._own_evidence
         if len(self.design.kind):
-            covariance, means, vector = self._components
-            total += float(vector @ means) + float(np.linalg.slogdet(covariance)[1])
+            half, _ = dtrtrs(self._factor, self._said[1], lower=1)
+            total += float(half @ half) - 2 * float(np.log(self._factor.diagonal()).sum())
             total -= float(np.log(self._variance[self.design.kind]).sum())
         return total / 2
 
