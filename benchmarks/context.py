@@ -30,7 +30,7 @@ from kofn.backends import compute
 from kofn.core import FloatArray
 from kofn.logs import Log, evaluate_by_segment
 from kofn.problems import ContextualProblem, contextual_problem
-from kofn.problems.contextual_families import FAMILIES
+from kofn.problems.contextual_kinds import KINDS
 from kofn.problems.real.files import data_file
 
 PROBLEMS = {"max/N12-K3": ("maximum", 12, 3), "mean/N24-K5": ("mean", 24, 5)}
@@ -41,7 +41,7 @@ class Scale:
     """How much is played: the defaults are those of the page, and QUICK is for tests."""
 
     problems: tuple[str, ...] = tuple(PROBLEMS)
-    families: tuple[str, ...] = tuple(FAMILIES)
+    families: tuple[str, ...] = tuple(KINDS)
     segments: tuple[int, ...] = (2, 6, 20, 50)
     ends: tuple[int, ...] = (10**3, 10**4, 10**5)
     sizes: tuple[tuple[int, int, int], ...] = (
@@ -197,7 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Print one of the tables."""
     parser = parser_for(__doc__, TABLES, seed=2026, runs=20)
     parser.add_argument("--problem", choices=list(PROBLEMS), help="only this problem")
-    parser.add_argument("--family", choices=list(FAMILIES), action="append", help="only this family; repeatable")
+    parser.add_argument("--family", choices=list(KINDS), action="append", help="only this family; repeatable")
     parser.add_argument("--segments", type=int, action="append", help="only this number of segments; repeatable")
     parser.add_argument("--horizon", type=float, help="the last number of plays, such as 1e6")
     parser.add_argument("--workers", type=int, default=2)

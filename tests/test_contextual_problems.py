@@ -19,12 +19,12 @@ from kofn.core.plan import Plan
 from kofn.experiments.settings import ContextualSetting, Setting
 from kofn.experiments.suite import settings_named
 from kofn.problems import Bernoulli, ContextualProblem, Problem, Segment, contextual_problem
-from kofn.problems.contextual_families import FAMILIES, crossed
+from kofn.problems.contextual_kinds import KINDS, crossed
 from tests.contextual_policy import ContextualScript
 
-PHONE, DESK, WATCH = ({"device": device} for device in ("phone", "desk", "watch"))
-P = {"phone": [0.9, 0.5, 0.1, 0.3], "desk": [0.2, 0.5, 0.8, 0.6], "watch": [0.3, 0.4, 0.3, 0.9]}
-SHARES = {"phone": 0.5, "desk": 0.4, "watch": 0.1}
+PHONE, LAPTOP, WATCH = ({"device": device} for device in ("phone", "laptop", "watch"))
+P = {"phone": [0.9, 0.5, 0.1, 0.3], "laptop": [0.2, 0.5, 0.8, 0.6], "watch": [0.3, 0.4, 0.3, 0.9]}
+SHARES = {"phone": 0.5, "laptop": 0.4, "watch": 0.1}
 
 
 def shop(reward: str = "mean", **options: Any) -> ContextualProblem:
@@ -47,7 +47,7 @@ def test_values_and_regret_are_those_of_the_segments() -> None:
     assert problem.optimum == pytest.approx(best)
     assert problem.gap(subsets) == pytest.approx(best - by_hand)
     assert problem.best == tuple(subsets[by_hand.argmax()])
-    assert problem.best_by_segment == {key_of(PHONE): (0, 1), key_of(DESK): (2, 3), key_of(WATCH): (1, 3)}
+    assert problem.best_by_segment == {key_of(PHONE): (0, 1), key_of(LAPTOP): (2, 3), key_of(WATCH): (1, 3)}
     assert shop("mean").best == (0, 1)  # 0.56 and 0.49 on average
     assert problem.value_error == 0.0
     assert problem.offers == {"best", "arms"}
@@ -71,7 +71,7 @@ def test_plays_for_random_visitors_have_the_exact_mean_and_variance() -> None:
     assert problem.play_best(10**6, np.random.default_rng(1)) == pytest.approx(problem.optimum * 1e6, abs=2_500)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", KINDS)
 def test_families_differ_as_they_say(family: str) -> None:
     problem = contextual_problem(family, 6, 12, 3, "mean", seed=4)
     p = np.array([segment.problem.arms.p for segment in problem.segments])  # type: ignore[attr-defined]
@@ -102,7 +102,7 @@ def test_segments_are_crossed_evenly() -> None:
         (
             [
                 Segment(PHONE, 1.0, Problem(Bernoulli([0.1, 0.2]), "mean", 1)),
-                Segment(DESK, 1.0, Problem(Bernoulli([0.1, 0.2, 0.3]), "mean", 1)),
+                Segment(LAPTOP, 1.0, Problem(Bernoulli([0.1, 0.2, 0.3]), "mean", 1)),
             ],
             "same n_arms; got 2 and 3",
         ),
@@ -121,7 +121,7 @@ def test_an_unknown_family_is_refused() -> None:
 
 # Visitors.
 
-ROWS = [(PHONE, (0, 1), 3), (PHONE, (0, 2), 1), (DESK, (2, 3), 4), (PHONE, (1, 2), 2)]
+ROWS = [(PHONE, (0, 1), 3), (PHONE, (0, 2), 1), (LAPTOP, (2, 3), 4), (PHONE, (1, 2), 2)]
 FILLERS = [(0, 3), (1, 3), (2, 3)]
 
 
@@ -190,7 +190,9 @@ def test_a_simulation_with_contexts_counts_all_plays() -> None:
     assert run.to_dict()["by_segment"][key_of(PHONE)] == [0, 3]
     late = kofn.simulate(ContextualScript(4, ROWS, FILLERS), problem, 1_005, seed=1, delay=7)
     assert late.regret == pytest.approx(run.regret, rel=0.2)
-    plain = kofn.simulate(ContextualScript(4, [({}, (0, 1), 3)], FILLERS), Problem(Bernoulli(P["desk"]), "mean", 2), 30)
+    plain = kofn.simulate(
+        ContextualScript(4, [({}, (0, 1), 3)], FILLERS), Problem(Bernoulli(P["laptop"]), "mean", 2), 30
+    )
     assert plain.by_segment == {}
 
 

@@ -14,12 +14,12 @@ from kofn.core.contexts import key_of
 from kofn.logs import Log, evaluate_by_segment
 from kofn.problems import Bernoulli, ContextualProblem, Problem, Segment
 
-PHONE, DESK = {"device": "phone"}, {"device": "desk"}
+PHONE, LAPTOP = {"device": "phone"}, {"device": "laptop"}
 
 
 def shop() -> ContextualProblem:
-    p = {"phone": [0.9, 0.8, 0.1, 0.3], "desk": [0.2, 0.3, 0.8, 0.6]}
-    shares = {"phone": 0.7, "desk": 0.3}
+    p = {"phone": [0.9, 0.8, 0.1, 0.3], "laptop": [0.2, 0.3, 0.8, 0.6]}
+    shares = {"phone": 0.7, "laptop": 0.3}
     return ContextualProblem(
         Segment({"device": device}, shares[device], Problem(Bernoulli(each), "mean", 2)) for device, each in p.items()
     )
@@ -94,7 +94,7 @@ def test_a_policy_with_contexts_is_replayed() -> None:
     found = kofn.replay(policy, log)
     assert 3_000 < found.plays < 3_700
     assert found.mean > problem.value([problem.best])[0] - 4 * found.error
-    assert (policy.best(PHONE), policy.best(DESK)) == ((0, 1), (2, 3))
+    assert (policy.best(PHONE), policy.best(LAPTOP)) == ((0, 1), (2, 3))
     with pytest.raises(kofn.BadInput, match="which this log does not have: replay thompson"):
         kofn.replay(kofn.ContextualThompson(4, 2), Log(log.subsets, log.rewards, log.propensity, 4))
 
@@ -104,7 +104,7 @@ def test_the_command_line_shows_segments(tmp_path: Path) -> None:
     Log.simulate(shop(), 2_000, seed=1).write(path)
     said = CliRunner().invoke(cli, ["replay", path, "--by-segment"])
     assert said.exit_code == 0, said.output
-    assert "device desk" in said.output
+    assert "device laptop" in said.output
     assert "beyond the one for all" in said.output
     said = CliRunner().invoke(cli, ["replay", path, "--by-segment", "--json"])
     assert json.loads(said.output)["for_all"] == [0, 1]

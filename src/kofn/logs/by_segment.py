@@ -75,8 +75,8 @@ def evaluate_by_segment(log: Log, *, direction: Direction = "maximize") -> BySeg
 
     >>> from kofn.problems import Bernoulli, ContextualProblem, Problem, Segment
     >>> phone = Problem(Bernoulli([0.9, 0.5, 0.1]), "mean", k=1)
-    >>> desk = Problem(Bernoulli([0.2, 0.5, 0.6]), "mean", k=1)
-    >>> shop = ContextualProblem([Segment({"device": "phone"}, 0.7, phone), Segment({"device": "desk"}, 0.3, desk)])
+    >>> laptop = Problem(Bernoulli([0.2, 0.5, 0.6]), "mean", k=1)
+    >>> shop = ContextualProblem([Segment({"device": "phone"}, 0.7, phone), Segment({"device": "laptop"}, 0.3, laptop)])
     >>> found = evaluate_by_segment(Log.simulate(shop, plays=6_000, seed=1))
     >>> found.for_all, [each.best for each in found.segments]
     ((0,), [(0,), (2,)])

@@ -18,7 +18,7 @@ from kofn.problems.arms import Arms
 from kofn.problems.assumptions import Check, Finding
 from kofn.problems.base import AbstractProblem
 from kofn.problems.contextual import ContextualProblem, Segment
-from kofn.problems.contextual_families import contextual_problem
+from kofn.problems.contextual_kinds import contextual_problem
 from kofn.problems.distributions import ArctanExponential, Bernoulli, Beta, Correlated, Empirical
 from kofn.problems.problem import Problem
 

@@ -26,14 +26,14 @@ class Segment:
 
 
 class ContextualProblem(AbstractProblem):
-    """Segments of visitors, who come at random with the probabilities of their shares; each has a problem of its own.
+    """Segments of visitors, who come at random with the probabilities of their shares; each has its own problem.
 
     >>> from kofn.problems import Bernoulli, Problem
     >>> phone = Problem(Bernoulli([0.9, 0.5, 0.1]), "mean", k=1)
-    >>> desk = Problem(Bernoulli([0.2, 0.5, 0.6]), "mean", k=1)
-    >>> shop = ContextualProblem([Segment({"device": "phone"}, 0.7, phone), Segment({"device": "desk"}, 0.3, desk)])
+    >>> laptop = Problem(Bernoulli([0.2, 0.5, 0.6]), "mean", k=1)
+    >>> shop = ContextualProblem([Segment({"device": "phone"}, 0.7, phone), Segment({"device": "laptop"}, 0.3, laptop)])
     >>> shop.best_by_segment
-    {'{"device":"phone"}': (0,), '{"device":"desk"}': (2,)}
+    {'{"device":"phone"}': (0,), '{"device":"laptop"}': (2,)}
     >>> round(shop.optimum, 2)
     0.81
 

@@ -1,6 +1,6 @@
-"""Families of random contextual problems: how what is best differs between segments.
+"""Kinds of random contextual problems: how what is best differs between segments.
 
-Every family has Bernoulli arms with p uniform in [0, 1] in each segment, segments of random shares, and two attributes,
+Every kind has Bernoulli arms with p uniform in [0, 1] in each segment, segments of random shares, and two attributes,
 whose values are crossed as evenly as the number of segments allows: 6 segments are 2 devices in 3 countries.
 """
 
@@ -21,10 +21,10 @@ from kofn.problems.problem import Problem
 from kofn.rewards import by_name, minimum
 
 SHARED = 0.75
-"""The correlation of an arm's effects in two segments of the family `part`. Higher: segments are more alike."""
+"""The correlation of an arm's effects in two segments of the kind `part`. Higher: segments are more alike."""
 
 DIFFER = 4
-"""In the family `some`, one arm in DIFFER has effects of its own in each segment."""
+"""In the kind `some`, one arm in DIFFER has other effects in each segment."""
 
 EVEN = 3.0
 """Shares are drawn from a Dirichlet distribution with this parameter. Higher: more even traffic."""
@@ -56,7 +56,7 @@ def _attribute(n_arms: int, sizes: tuple[int, int], rng: np.random.Generator) ->
     return np.broadcast_to(rng.normal(size=(sizes[0], 1, n_arms)), (*sizes, n_arms))
 
 
-FAMILIES: dict[str, Effects] = {
+KINDS: dict[str, Effects] = {
     "alike": _alike,
     "different": _different,
     "part": _part,
@@ -66,7 +66,7 @@ FAMILIES: dict[str, Effects] = {
 
 
 def contextual_problem(
-    family: str,
+    kind: str,
     segments: int,
     n_arms: int,
     k: int,
@@ -83,12 +83,12 @@ def contextual_problem(
     >>> len(problem.segments), problem.contexts[1], len(set(problem.best_by_segment.values()))
     (6, {'country': 'c1', 'device': 'd0'}, 2)
     """
-    if family not in FAMILIES:
-        raise BadInput(unknown_name("family of contextual problems", family, FAMILIES))
+    if kind not in KINDS:
+        raise BadInput(unknown_name("kind of contextual problem", kind, KINDS))
     rng, sizes = generator(seed), crossed(whole("segments", segments))
     shares = rng.dirichlet(np.full(segments, EVEN))
     absent = None if by_name(reward) == minimum else 0.0  # a minimum with an empty place is always 0
-    p = ndtr(FAMILIES[family](n_arms, sizes, rng)).reshape(segments, n_arms)
+    p = ndtr(KINDS[kind](n_arms, sizes, rng)).reshape(segments, n_arms)
     contexts = [{"device": f"d{i}", "country": f"c{j}"} for i in range(sizes[0]) for j in range(sizes[1])]
     return ContextualProblem(
         Segment(context, float(share), Problem(Bernoulli(each), reward, k, absent=absent))
