@@ -177,6 +177,8 @@ def test_the_command_line_has_segments(sqlite_store: str, tmp_path: Any) -> None
         "country de, device phone": ["a", "b"],
         "country de, device desktop": ["e", "f"],
     }
+    assert "; each segment gets its own best subset" in run("ship", "front", *store).stdout
+    run("resume", "front", *store)
     total = ["10", "9", "--arm", "a", "--arm", "b", "--context", "device=phone", "--context", "country=fr"]
     assert "accepted 10" in run("reward-total", "front", *total, *store).stdout
     for wrong, message in (

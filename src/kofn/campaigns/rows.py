@@ -23,7 +23,16 @@ from kofn.campaigns.migrations import check_version
 from kofn.campaigns.options import options_from
 from kofn.campaigns.schema import CAMPAIGNS, VERSION
 from kofn.campaigns.statements import Driver, Statement
-from kofn.core import BadInput, Direction, Insight, NoSuchCampaign, Policy, Subset
+from kofn.core import (
+    AttributeInsight,
+    BadInput,
+    Direction,
+    Insight,
+    NoSuchCampaign,
+    Policy,
+    SegmentInsight,
+    Subset,
+)
 from kofn.core.checks import shown
 from kofn.evidence import Sums
 from kofn.policies.registry import POLICIES, save
@@ -278,6 +287,12 @@ class PolicySnapshot:
     def best(self) -> Subset:
         """Return the policy's best subset as arm numbers."""
         return self.roster.to_numbers(self.policy.best())
+
+    @cached_property
+    def known_of_segments(self) -> tuple[tuple[SegmentInsight, ...], tuple[AttributeInsight, ...]]:
+        """What the policy, which takes a context, knows about each segment and each attribute."""
+        policy: Any = self.policy
+        return policy.by_segment(), policy.by_attribute()
 
     @cached_property
     def plays_of_segments(self) -> Counter[str]:

@@ -32,12 +32,13 @@ def best_of_segments(snapshot: PolicySnapshot) -> dict[str, Subset]:
 
 def segments(tx: Transaction) -> Segments:
     """Return what the policy knew about each segment and each attribute at its last update."""
-    policy: Any = tx.snapshot.policy
+    policy = tx.snapshot.policy
     if not policy.takes_context:
         raise BadInput(f"{policy.name} does not take a context, so it has no segments; use contextual-thompson")
     roster, options = tx.roster, tx.options
+    of_segments, of_attributes = tx.snapshot.known_of_segments
     found = []
-    for each in policy.by_segment():
+    for each in of_segments:
         key, known = key_of(each.context), each.insight
         found.append(
             SegmentReport(
@@ -56,7 +57,6 @@ def segments(tx: Transaction) -> Segments:
             )
         )
     attributes = [
-        AttributeReport(each.attribute, list(each.values), each.probability, each.gain)
-        for each in policy.by_attribute()
+        AttributeReport(each.attribute, list(each.values), each.probability, each.gain) for each in of_attributes
     ]
     return Segments(found, attributes)

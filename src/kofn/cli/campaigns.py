@@ -565,9 +565,14 @@ def ship(name: str, arms: tuple[str, ...], no_store: bool, store: str | None) ->
     \b
     kofn campaign ship front
     """
+    from kofn.policies.registry import policy_named
+
     shipped = _open(name, store)
     shipped.ship(list(arms) or None, store=not no_store)
-    click.echo(f"{name}: shipped {', '.join(shipped.insight().shipped or [])}")
+    known = shipped.insight()
+    by_segment = not arms and policy_named(known.summary.policy).takes_context
+    own = "; each segment gets its own best subset" if by_segment else ""
+    click.echo(f"{name}: shipped {', '.join(known.shipped or [])}{own}")
 
 
 @campaign.command()
