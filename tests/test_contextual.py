@@ -363,10 +363,10 @@ def test_arms_come_and_go_for_all_segments() -> None:
 
 
 def test_a_half_life_follows_a_change() -> None:
-    rng, p = np.random.default_rng(18), np.linspace(0.1, 0.9, 6)
+    rng, p = np.random.default_rng(18), np.array([0.05, 0.1, 0.1, 0.1, 0.8, 0.9])
     policy = kofn.ContextualThompson(6, 2, half_life=500, seed=18)
-    play(policy, {"phone": p, "desktop": p}, 2_000, rng)
-    play(policy, {"phone": p[::-1], "desktop": p}, 4_000, rng)
+    play(policy, {"phone": p, "desktop": p}, 1_500, rng)
+    play(policy, {"phone": p[::-1], "desktop": p}, 3_000, rng)
     assert policy.best({"device": "phone", "country": "de"}) == (0, 1)
     assert policy.best({"device": "desktop", "country": "de"}) == (4, 5)
 
