@@ -554,3 +554,29 @@ def test_priors(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_misleading_ranking_has_the_best_five_last() -> None:
     means = np.array([0.1, 0.9, 0.8, 0.2, 0.7, 0.6, 0.5])
     assert load("priors").misleading(means, np.random.default_rng(1)).tolist() == [3, 0, 1, 2, 4, 5, 6]
+
+
+@pytest.mark.parametrize(("table", "rows"), [("regret", 4), ("cost", 1), ("log", 12)])
+def test_context(table: str, rows: int, capsys: pytest.CaptureFixture[str]) -> None:
+    load("context").main([table, "--quick", "--runs", "2", "--workers", "1"])
+    printed = capsys.readouterr().out
+    assert len(cells(printed)) == rows or "skipped: obp" in printed
+    assert len(numbers(printed.replace("max/N12-K3", ""))) >= rows or "skipped" in printed
+
+
+def test_the_three_ways_with_contexts_lose_what_they_must() -> None:
+    """In 3 segments that differ, after 3,000 plays: one subset for all loses the most."""
+    context = load("context")
+    problem = kofn.problems.contextual_problem("different", 3, 8, 2, "mean", seed=1)
+    _, for_policy, for_plays = kofn.run_seeds(1, 0)
+    pooled, plain, separate = (way(problem, (300, 3_000), for_policy, for_plays) for way in context.WAYS.values())
+    assert max(pooled[1], separate[1]) < 0.8 * plain[1]
+    assert all(0 < each[0] < each[1] for each in (pooled, plain, separate))
+
+
+def test_rivals_see_the_same_visitors(capsys: pytest.CaptureFixture[str]) -> None:
+    load("context").main(["rivals", "--quick", "--runs", "2"])
+    rows = [row for row in cells(capsys.readouterr().out) if "kofn" in row[1]]
+    assert len(rows) == 6
+    assert all(row[2] == "60" for row in rows)
+    assert rows[0][3] == rows[0][4]

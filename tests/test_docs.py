@@ -41,11 +41,15 @@ PUBLIC = {
     "kofn.constraints": "Always AtLeast AtMost Budget Constraints Never NeverTogether OnlyTogether Rule",
     "kofn.evidence": "Lift Look MeanEstimate SampleRatio Stop Sums lift sample_ratio",
     "kofn.problems": """
-        AbstractProblem ArctanExponential Arms Bernoulli Beta Check Correlated Empirical Finding Graph Influence
-        Interactions Lognormal NetOfCosts Pareto Problem Recommendations storage
+        AbstractProblem ArctanExponential Arms Bernoulli Beta Check ContextualProblem Correlated Empirical Finding Graph
+        Influence Interactions Lognormal NetOfCosts Pareto Problem Recommendations Segment
+        contextual_problem storage
     """,
     "kofn.problems.real": "Coverage REAL RealProblem TableProblem load",
-    "kofn.logs": "AnytimeEstimate Estimate Evaluation Log LoggedProblem Replayed evaluate evaluate_all replay",
+    "kofn.logs": """
+        AnytimeEstimate BySegment Estimate Evaluation Log LoggedProblem Replayed SegmentEvaluation evaluate evaluate_all
+        evaluate_by_segment replay
+    """,
     "kofn.rewards": "Reward as_reward by_name cross_selling maximum mean minimum threshold total utility",
     "kofn.sklearn": "EnsembleSelector SubsetSelector",
     "kofn.theory": """

@@ -17,6 +17,8 @@ from kofn.problems.applications.storage import Lognormal, Pareto, storage
 from kofn.problems.arms import Arms
 from kofn.problems.assumptions import Check, Finding
 from kofn.problems.base import AbstractProblem
+from kofn.problems.contextual import ContextualProblem, Segment
+from kofn.problems.contextual_kinds import contextual_problem
 from kofn.problems.costs import NetOfCosts
 from kofn.problems.distributions import ArctanExponential, Bernoulli, Beta, Correlated, Empirical
 from kofn.problems.problem import Problem
@@ -28,6 +30,7 @@ __all__ = [
     "Bernoulli",
     "Beta",
     "Check",
+    "ContextualProblem",
     "Correlated",
     "Empirical",
     "Finding",
@@ -39,5 +42,7 @@ __all__ = [
     "Pareto",
     "Problem",
     "Recommendations",
+    "Segment",
+    "contextual_problem",
     "storage",
 ]

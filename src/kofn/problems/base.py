@@ -145,6 +145,10 @@ class AbstractProblem(ABC):
                 tally.arms[live] = self._arm_totals(rows[live], count[live], rng)
         return tally
 
+    def play_best(self, plays: int, rng: np.random.Generator) -> float:
+        """Return what these plays of the best subset earn in total, drawn."""
+        return float(self.play([self.best], np.array([plays]), rng).total[0])
+
     def _arm_totals(self, rows: IntArray, count: NDArray[np.int64], rng: np.random.Generator) -> FloatArray:
         raise BadInput("in this problem single arms pay nothing, only whole subsets do: leave out arms=True")
 
