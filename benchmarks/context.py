@@ -41,7 +41,7 @@ class Scale:
     """How much is played: the defaults are those of the page, and QUICK is for tests."""
 
     problems: tuple[str, ...] = tuple(PROBLEMS)
-    families: tuple[str, ...] = tuple(KINDS)
+    kinds: tuple[str, ...] = tuple(KINDS)
     segments: tuple[int, ...] = (2, 6, 20, 50)
     ends: tuple[int, ...] = (10**3, 10**4, 10**5)
     sizes: tuple[tuple[int, int, int], ...] = (
@@ -58,11 +58,11 @@ class Scale:
 QUICK = Scale(("max/N12-K3",), ("alike", "part"), (2,), (100, 300), ((8, 2, 2),), 60)
 
 
-def instance(name: str, family: str, segments: int, seed: int, run: int) -> tuple[ContextualProblem, Any, Any]:
+def instance(name: str, kind: str, segments: int, seed: int, run: int) -> tuple[ContextualProblem, Any, Any]:
     """Return the problem of a run, and the seeds for its policies and its plays."""
     for_problem, for_policy, for_plays = kofn.run_seeds(seed, run)
     reward, n_arms, k = PROBLEMS[name]
-    return contextual_problem(family, segments, n_arms, k, reward, for_problem), for_policy, for_plays
+    return contextual_problem(kind, segments, n_arms, k, reward, for_problem), for_policy, for_plays
 
 
 def pooled(problem: ContextualProblem, ends: Sequence[int], for_policy: Any, for_plays: Any) -> FloatArray:
@@ -92,9 +92,9 @@ def separate(problem: ContextualProblem, ends: Sequence[int], for_policy: Any, f
 WAYS = {"contextual": pooled, "one for all": one_for_all, "separate": separate}
 
 
-def played(name: str, family: str, segments: int, ends: Sequence[int], seed: int, run: int) -> FloatArray:
+def played(name: str, kind: str, segments: int, ends: Sequence[int], seed: int, run: int) -> FloatArray:
     """Return the regret of each way after each number of plays, in one run."""
-    problem, for_policy, for_plays = instance(name, family, segments, seed, run)
+    problem, for_policy, for_plays = instance(name, kind, segments, seed, run)
     return np.array([way(problem, ends, for_policy, for_plays) for way in WAYS.values()])
 
 
@@ -109,16 +109,16 @@ def ratio(ours: FloatArray, theirs: FloatArray) -> str:
 
 def regret(seed: int, runs: int, scale: Scale, workers: int) -> None:
     """Print the regret of contextual-thompson, and its ratio to that of the other two ways."""
-    table("problem", "family", "segments", "plays", "contextual", "/ one for all", "/ separate")
+    table("problem", "kind", "segments", "plays", "contextual", "/ one for all", "/ separate")
     for name in scale.problems:
-        for family in scale.families:
+        for kind in scale.kinds:
             for segments in scale.segments:
-                tasks = [(name, family, segments, scale.ends, seed, run) for run in range(runs)]
+                tasks = [(name, kind, segments, scale.ends, seed, run) for run in range(runs)]
                 found = np.array(compute(played, tasks, workers=workers))
                 for number, plays in enumerate(scale.ends):
                     ours, others = found[:, 0, number], found[:, 1:, number].T
                     ratios = (ratio(ours, theirs) for theirs in others)
-                    line(name, family, segments, f"{plays:,}", interval(ours), *ratios)
+                    line(name, kind, segments, f"{plays:,}", interval(ours), *ratios)
 
 
 def cost(seed: int, runs: int, scale: Scale, workers: int) -> None:
@@ -138,8 +138,8 @@ def _costs(n_arms: int, k: int, segments: int, plays: int, seed: int, run: int) 
     for_problem, for_policy, for_plays = kofn.run_seeds(seed, run)
     problem = contextual_problem("part", segments, n_arms, k, "mean", for_problem)
     sizes, times = [], []
-    for kind in (kofn.ContextualThompson, kofn.Thompson):
-        policy = kind(n_arms, k, seed=for_policy)
+    for made in (kofn.ContextualThompson, kofn.Thompson):
+        policy = made(n_arms, k, seed=for_policy)
         begun = time.process_time()
         kofn.simulate(policy, problem, plays, np.random.default_rng(for_plays))
         times.append(1000 * (time.process_time() - begun) / policy.updates)
@@ -151,22 +151,22 @@ def rivals(seed: int, runs: int, scale: Scale, workers: int) -> None:
     """Print the regret and the speed of each rival on the same visitors."""
     del workers
     warnings.simplefilter("ignore")  # warnings of the other libraries
-    table("family", "player", "plays", "regret", "contextual after as many", "plays per second")
-    for family in scale.families:
-        worlds = [_world(family, scale.visitors, seed, run) for run in range(runs)]
+    table("kind", "player", "plays", "regret", "contextual after as many", "plays per second")
+    for kind in scale.kinds:
+        worlds = [_world(kind, scale.visitors, seed, run) for run in range(runs)]
         ours: list[FloatArray] = []
-        for kind in context_rivals.available():
-            lost, seconds = zip(*(context_rivals.play(kind, world) for world in worlds), strict=True)
+        for player in context_rivals.available():
+            lost, seconds = zip(*(context_rivals.play(player, world) for world in worlds), strict=True)
             ours = ours or list(lost)  # contextual-thompson is the first
             plays = min(map(len, lost))
             after = (interval([each[plays - 1] for each in which]) for which in (lost, ours))
-            line(family, kind.label, f"{plays:,}", *after, f"{sum(map(len, lost)) / sum(seconds):,.0f}")
+            line(kind, player.label, f"{plays:,}", *after, f"{sum(map(len, lost)) / sum(seconds):,.0f}")
     for package, why in context_rivals.left_out().items():
         print(f"skipped: {package} ({why})")
 
 
-def _world(family: str, visitors: int, seed: int, run: int) -> context_rivals.World:
-    problem, for_policy, for_plays = instance("max/N12-K3", family, 6, seed, run)
+def _world(kind: str, visitors: int, seed: int, run: int) -> context_rivals.World:
+    problem, for_policy, for_plays = instance("max/N12-K3", kind, 6, seed, run)
     return context_rivals.World(problem, visitors, for_plays, int(for_policy.generate_state(1)[0]))
 
 
@@ -197,7 +197,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Print one of the tables."""
     parser = parser_for(__doc__, TABLES, seed=2026, runs=20)
     parser.add_argument("--problem", choices=list(PROBLEMS), help="only this problem")
-    parser.add_argument("--family", choices=list(KINDS), action="append", help="only this family; repeatable")
+    parser.add_argument("--kind", choices=list(KINDS), action="append", help="only this kind; repeatable")
     parser.add_argument("--segments", type=int, action="append", help="only this number of segments; repeatable")
     parser.add_argument("--horizon", type=float, help="the last number of plays, such as 1e6")
     parser.add_argument("--workers", type=int, default=2)
@@ -209,7 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         ends = (*(end for end in (10**3, 10**4, 10**5, 10**6) if end < last), last)
     scale = Scale(
         (given.problem,) if given.problem else scale.problems,
-        tuple(given.family or scale.families),
+        tuple(given.kind or scale.kinds),
         tuple(given.segments or scale.segments),
         ends,
         scale.sizes,
