@@ -30,13 +30,13 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 PUBLIC = {
     "kofn": """
-        Alarm ArctanExponential AsyncClient BadBackend BadInput BadRecord BadReward BadScore BadTally Band
-        Bernoulli Beta Campaign CampaignError CampaignExists Choice Client Comparison Conflict Constraints Curve
+        Alarm ArctanExponential AsyncClient AttributeInsight BadBackend BadInput BadRecord BadReward BadScore BadTally
+        Band Bernoulli Beta Campaign CampaignError CampaignExists Choice Client Comparison Conflict Constraints Curve
         Empirical Evaluation Insight KofnError MissingExtra NoSuchCampaign NotAllowed NotRunning Outlook Plan
-        Policy Prior Problem ProblemWarning RealCell RealTable Replayed RewardsRefused Run ShortHorizonWarning
-        Standing StoreError Tally ThinLogWarning TooManySubsets UnknownDecision Unreachable __version__ choose
-        choose_async compare constraints evidence logs make_policy plan_ahead policy_named problems register
-        replay restore rewards run_real run_seeds save simulate simulate_many theory
+        Policy Prior Problem ProblemWarning RealCell RealTable Replayed RewardsRefused Run SegmentInsight
+        ShortHorizonWarning Standing StoreError Tally ThinLogWarning TooManySubsets UnknownDecision Unreachable
+        __version__ choose choose_async compare constraints evidence logs make_policy plan_ahead policy_named problems
+        register replay restore rewards run_real run_seeds save simulate simulate_many theory
     """,
     "kofn.constraints": "Always AtLeast AtMost Budget Constraints Never NeverTogether OnlyTogether Rule",
     "kofn.evidence": "Lift Look MeanEstimate SampleRatio Stop Sums lift sample_ratio",

@@ -19,7 +19,7 @@ MISSING, OTHER = "(missing)", "(other)"
 """The value of an attribute that a context does not have, and of all values that share a segment."""
 
 MOST_SEGMENTS, MOST_WITH_OTHER = 64, 96
-"""Segments of their own: once there are MOST_SEGMENTS, values that were not seen before count as OTHER; once there are
+"""Most separate segments: once there are MOST_SEGMENTS, values that were not seen before count as OTHER; once there are
 MOST_WITH_OTHER, new combinations of values are all one segment. Higher: more memory, and slower."""
 
 MOST_ATTRIBUTES, LONGEST = 8, 100
@@ -30,9 +30,9 @@ class Attributes:
     """Which attributes a context has, and which values.
 
     `declared` is a dict of names and lists of values, or a list of names, whose values are then those that are seen;
-    None takes all names and values as they are seen. Values that are not declared count as OTHER.
+    None takes all names and values that are seen. Values that are not declared count as OTHER.
 
-    >>> attributes = Attributes({"device": ["phone", "desk"], "country": None})
+    >>> attributes = Attributes({"device": ["phone", "desktop"], "country": None})
     >>> attributes.complete({"device": "fridge"})
     {'country': '(missing)', 'device': '(other)'}
     >>> attributes.key({"device": "phone", "country": "de"}, known=())

@@ -76,8 +76,8 @@ class SegmentInsight(NamedTuple):
 class AttributeInsight(NamedTuple):
     """Whether an attribute matters for what is best.
 
-    `gain` is how much more is earned per play if each value of the attribute has a subset of its own, compared with
-    one subset for all: the mean over the posterior. `probability` is the probability that this earns more at all; 0
+    `gain` is how much more is earned per play if each value of the attribute has its own subset, compared with one
+    subset for all: the mean over the posterior. `probability` is the probability that this earns more at all; 0
     if all its values have the same best subset.
     """
 

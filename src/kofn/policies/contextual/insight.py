@@ -1,4 +1,4 @@
-"""Whether attributes matter: what is gained if each value of an attribute has a subset of its own."""
+"""Whether attributes matter: what is gained if each value of an attribute has its own subset."""
 
 from __future__ import annotations
 

@@ -40,15 +40,11 @@ from kofn.policies.thompson.posterior import (
 SHARES = 10.0 ** np.arange(-4.0, 0.1, 0.5)
 """Shares of a kind of components in the prior's variance that are tried. More: finer pooling, and slower."""
 
+UNKNOWN_SHARE = math.exp(float(np.log(SHARES).mean()))
+"""Share of what segments do not have in common, before it is learned: the mean of its prior."""
+
 SAFETY = 4.0
 """Factor of the shares that were learned, up to 1. Higher: less pooling, and less harm if effects have heavy tails."""
-
-TILT = 0.3
-"""Prior of the share of a kind that not all segments have in common: share^-TILT. Higher: more pooling while little is
-known."""
-
-EXPECTED_SHARE = float((SHARES ** (1 - TILT)).sum() / (SHARES**-TILT).sum())
-"""The mean of that prior."""
 
 
 class Rows(NamedTuple):
@@ -85,7 +81,7 @@ class Model:
         self._changed()
 
     def _changed(self, pool: Pool | None = None) -> None:
-        """Compute anew what follows from the evidence; `pool` is what is known of it already."""
+        """Compute again what follows from the evidence; `pool` is what is known of it already."""
         self._pooled = pool
         self._arms: tuple[FloatArray, FloatArray] | None = None
         self._posteriors: dict[int, Posterior] = {}
@@ -155,8 +151,8 @@ class Model:
     def _variances(self, design: Design, shares: FloatArray | None = None) -> FloatArray:
         """Return the variances of components: a row for each kind, a column for each coordinate.
 
-        Intercepts have K times the prior's variance for each kind: how much segments differ in what they earn says
-        nothing about how much they differ in what is best.
+        Intercepts have K times the prior's variance for each kind: segments that earn different amounts may still agree
+        on what is best.
         """
         if shares is None:
             shares = np.minimum(SAFETY * self._known_shares(design), 1.0)
@@ -168,10 +164,10 @@ class Model:
         """Return the share of each kind, as far as it is learned; that of a single segment is 1."""
         if len(design.kinds) == 1:
             return np.ones(1)
-        return np.array([self.shares.get(kind, 1.0 if kind == ALL else EXPECTED_SHARE) for kind in design.kinds])
+        return np.array([self.shares.get(kind, 1.0 if kind == ALL else UNKNOWN_SHARE) for kind in design.kinds])
 
     def _learn_shares(self) -> None:
-        """Set the share of each kind of components to its posterior mean, on a grid, given the others."""
+        """Set the share of each kind of components to its geometric posterior mean, on a grid, given the others."""
         design = self.pool.design
         if len(design.kinds) == 1:
             return
@@ -181,10 +177,8 @@ class Model:
             for at, share in enumerate(SHARES.tolist()):
                 known[design.kinds.index(kind)] = share
                 log_weight[at] = base.with_variance(self._variances(design, known)).log_evidence
-            if kind != ALL:
-                log_weight -= TILT * np.log(SHARES)
             weight = np.exp(log_weight - log_weight.max())
-            self.shares[kind] = float(weight @ SHARES / weight.sum())
+            self.shares[kind] = math.exp(float(weight @ np.log(SHARES) / weight.sum()))
         self._changed()
 
     # What is known about a segment.

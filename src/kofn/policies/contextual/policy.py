@@ -56,13 +56,13 @@ class ContextualThompson(Constrained, Randomised):
 
     >>> import numpy as np
     >>> rng = np.random.default_rng(1)
-    >>> p = {"phone": np.linspace(0.02, 0.98, 8), "desk": np.linspace(0.98, 0.02, 8)}
+    >>> p = {"phone": np.linspace(0.02, 0.98, 8), "desktop": np.linspace(0.98, 0.02, 8)}
     >>> policy = ContextualThompson(n_arms=8, k=2, seed=1)
     >>> for play in range(5_000):
-    ...     context = {"device": "phone" if play % 3 else "desk"}
+    ...     context = {"device": "phone" if play % 3 else "desktop"}
     ...     subset = policy.ask(context)
     ...     policy.tell(subset, rng.random() < p[context["device"]][list(subset)].mean(), context=context)
-    >>> policy.best({"device": "phone"}), policy.best({"device": "desk"})
+    >>> policy.best({"device": "phone"}), policy.best({"device": "desktop"})
     ((6, 7), (0, 1))
 
     `attributes` declares the attributes of contexts: a dict of names and lists of values, or a list of names; without

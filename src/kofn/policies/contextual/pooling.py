@@ -51,8 +51,8 @@ class Design:
 def design_of(keys: Sequence[str]) -> Design:
     """Return the components of these segments.
 
-    An attribute has components if it says something that neither all segments share nor each has of its own: if it has
-    several values, and at most half as many as there are segments. Attributes with few values come first.
+    An attribute has components if it has several values, and at most half as many as there are segments: otherwise its
+    values are nearly the segments themselves. Attributes with few values come first.
     """
     count = len(keys)
     if count == 1:
