@@ -495,7 +495,7 @@ def test_sizes(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_every_benchmark_has_a_test() -> None:
     scripts = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef main(" in path.read_text()}
-    assert len(scripts) == 29
+    assert len(scripts) == 30
     assert {f"test_{name}" for name in scripts} <= set(globals())
 
 

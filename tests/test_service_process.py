@@ -248,7 +248,7 @@ def test_the_demo_fills_itself_and_learns(tmp_path: Path, monkeypatch: pytest.Mo
                 break
             assert time.monotonic() < until, "the demo learned nothing within a minute"
             time.sleep(0.2)
-        assert len(httpx.get(f"{served.url}/api/campaigns").json()["campaigns"]) == 3
+        assert len(httpx.get(f"{served.url}/api/campaigns").json()["campaigns"]) == 4
         assert len(list(tmp_path.glob("kofn-demo-*"))) == 1
         assert served.stop() == 0
         assert list(tmp_path.iterdir()) == []  # its store is removed

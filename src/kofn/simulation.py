@@ -54,8 +54,7 @@ class Run:
             return float(problem.gap([self.final])[0])
         assert isinstance(problem, ContextualProblem)
         gaps = [
-            float(segment.problem.gap([self.by_segment[key_of(segment.context)]])[0])
-            for segment in problem.segments
+            float(segment.problem.gap([self.by_segment[key_of(segment.context)]])[0]) for segment in problem.segments
         ]
         return float(problem.shares @ gaps)
 
