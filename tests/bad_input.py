@@ -189,6 +189,24 @@ SECTIONS: dict[str, list[Wrong]] = {
             BadTally,
             "(0, 5) is not in the plan: play the subsets that ask() or plan() returns",
         ),
+        Wrong(
+            "a context for a policy that takes none",
+            "policy.ask({'device': 'phone'})",
+            BadInput,
+            "cmab-sm does not take a context; use contextual-thompson",
+        ),
+        Wrong(
+            "an attribute that is not declared",
+            "kofn.ContextualThompson(6, 2, attributes=['device']).ask({'size': 'xl'})",
+            BadInput,
+            "the context has size, which is not declared; the attributes are: device",
+        ),
+        Wrong(
+            "a number as a value of an attribute",
+            "kofn.ContextualThompson(6, 2).ask({'age': 27.5})",
+            BadInput,
+            "the value of 'age' must be text, a whole number or true or false; got 27.5. For a number such as an age,",
+        ),
         Wrong("not a tally", "policy.tell_plan([1, 0, 1])", BadTally, "tell_plan takes a Tally, not list: Tally.of("),
         Wrong(
             "too few rows",
@@ -458,6 +476,12 @@ SECTIONS: dict[str, list[Wrong]] = {
         Wrong("no budget", "kofn.choose(6, 2, len, budget=0)", BadInput, "budget must be a whole number of at least 1"),
         Wrong("no time", "kofn.choose(6, 2, len, seconds=0)", BadInput, "seconds must be a number above 0, not 0"),
         Wrong(
+            "a rule about no candidate",
+            "kofn.choose(['a', 'b', 'c'], 2, len, constraints=[{'rule': 'never', 'arms': ['d']}])",
+            BadInput,
+            "a rule names 'd', but no candidate has that text",
+        ),
+        Wrong(
             "a policy with fixed plans",
             "kofn.choose(6, 2, len, policy='dart')",
             BadInput,
@@ -611,6 +635,11 @@ COMMANDS = [
     WrongCommand("all arms", "run --arms 5 --k 5", "k must be less than n_arms; got k=5 and n_arms=5"),
     WrongCommand(
         "no value", "run --set resolution", "--set takes NAME=VALUE, such as resolution=0.05; got 'resolution'"
+    ),
+    WrongCommand(
+        "an attribute without a value",
+        "campaign decide front --context phone",
+        "--context takes NAME=VALUE, such as device=phone; got 'phone'",
     ),
     WrongCommand(
         "unknown parameter",

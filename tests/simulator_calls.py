@@ -13,7 +13,7 @@ from typing import Any
 
 from kofn.campaigns import Campaign, Decision
 from kofn.core import KofnError
-from tests.simulator_world import Setting
+from tests.simulator_world import CONTEXTS, CONTEXTUAL, Setting
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,11 @@ class Decide(Call):
     count: int
     key: str
     keyed: bool  # whether the campaign is told the key
+    context: dict[str, str] | None = None
 
     def perform(self, campaign: Campaign) -> list[Decision]:
         """Make the call."""
-        if self.keyed:
-            return campaign.decide(self.count, key=self.key)
-        return campaign.decide(self.count)
+        return campaign.decide(self.count, key=self.key if self.keyed else None, context=self.context)
 
 
 @dataclass(frozen=True)
@@ -61,10 +60,11 @@ class Total(Call):
     count: int
     total: float
     key: str
+    context: dict[str, str] | None = None
 
     def perform(self, campaign: Campaign) -> Any:
         """Make the call."""
-        return campaign.reward_total(self.arms, self.count, self.total, key=self.key)
+        return campaign.reward_total(self.arms, self.count, self.total, key=self.key, context=self.context)
 
 
 @dataclass(frozen=True)
@@ -212,6 +212,10 @@ class Place:
     decided: list[Decision] = field(default_factory=list)
     arms: list[str] = field(default_factory=list)
 
+    def context(self, number: int) -> dict[str, str] | None:
+        """Return the context of a call, by its number."""
+        return CONTEXTS[number % len(CONTEXTS)] if self.setting is CONTEXTUAL else None
+
     def value(self) -> float:
         """Return a reward: an eighth of the range, so that sums are exact in any order."""
         low, high = self.setting.reward_range
@@ -234,7 +238,8 @@ def customer(place: Place) -> Worker:
     """Ask for decisions, and put their rewards into the mail."""
     rng, habits = place.rng, place.habits
     while True:
-        call = Decide(place.campaign, rng.choice(habits.counts), f"request {next(place.numbers)}", habits.keyed)
+        many, number = rng.choice(habits.counts), next(place.numbers)
+        call = Decide(place.campaign, many, f"request {number}", habits.keyed, place.context(number))
         outcome = yield from repeated(call, habits, rng)
         if outcome.answered:
             place.decided += outcome.value
@@ -275,13 +280,14 @@ def operator(place: Place) -> Worker:
         elif what < habits.changes + 0.3 and place.decided:
             count, arms = rng.choice([1, 2, 5]), rng.choice(place.decided).subset
             total = sum(place.value() for _ in range(count))
-            call = Total(place.campaign, arms, count, total, f"total {next(place.numbers)}")
+            number = next(place.numbers)
+            call = Total(place.campaign, arms, count, total, f"total {number}", place.context(number))
             yield from repeated(call, habits, rng)
         elif what < habits.changes + 0.4:
             yield Expire(place.campaign)
         else:
             chance = rng.random()
-            if place.setting.policy == "thompson" and chance < 0.4:
+            if place.setting.policy in ("thompson", CONTEXTUAL.policy) and chance < 0.4:
                 rules = drawn_rules(Random(f"rules {chance}"), place.setting.n_arms)
                 yield from repeated(ChangeRules(place.campaign, rules), habits, rng)
             yield Read(place.campaign, chance < 0.5)

@@ -30,7 +30,7 @@ from tests.simulator_calls import (
     Total,
     plain_rules,
 )
-from tests.simulator_world import Setting, World
+from tests.simulator_world import CONTEXTUAL, Setting, World
 
 
 class Violation(AssertionError):
@@ -286,6 +286,8 @@ class Model:
             for each in outcome.value:
                 arms = [self.truth.names[arm] for arm in each.subset]
                 check(each.arms == arms, "{} has other arms than stored", each)
+                expected = None if self.setting is not CONTEXTUAL else call.context or {}
+                check(each.context == expected, "{} is for another segment than {}", each, expected)
             if stored and "keys" in self.checks:
                 check(sorted(ids) == known, "{} made decisions twice: {} and {}", call.key, known, sorted(ids))
                 return

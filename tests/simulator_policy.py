@@ -91,8 +91,9 @@ class CheapPolicy(Policy):
         means = [total / max(1, count) for count, total, _ in self._sums]
         return tuple(sorted(sorted(range(self.n_arms), key=lambda arm: (-means[arm], arm))[: self.k]))
 
-    def filler(self, index: int) -> Subset:
+    def filler(self, index: int, segment: str | None = None) -> Subset:
         """Return another subset for each index."""
+        del segment
         if not self.accepts_unplanned:
             return self.best()
         subsets = subsets_of(self.n_arms, self.k)
@@ -132,10 +133,18 @@ class CheapPolicy(Policy):
         self._finish_if_complete()
 
     def tell_total(
-        self, subset: Iterable[SupportsIndex], count: int, total: float, squares: float | None = None
+        self,
+        subset: Iterable[SupportsIndex],
+        count: int,
+        total: float,
+        squares: float | None = None,
+        *,
+        context: Mapping[str, Any] | None = None,
     ) -> None:
         """Observe plays of one subset."""
+        assert context is None
         assert squares is not None
+        assert context is None
         played = tuple(int(arm) for arm in subset)
         row, sums = self._rows.get(played), self._normal(count, total, squares)
         if row is not None and count <= self._times[row] - self._observed[row][0]:

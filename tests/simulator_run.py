@@ -32,7 +32,7 @@ from tests.simulator_calls import (
 )
 from tests.simulator_faults import FAULTS, Killed, draw_fault
 from tests.simulator_model import Model, Truth, Violation, check
-from tests.simulator_world import EXPIRE_AFTER, RECORDED, SETTINGS, START, World, seeded_secrets
+from tests.simulator_world import CONTEXTUAL, EXPIRE_AFTER, RECORDED, SETTINGS, START, World, seeded_secrets
 
 ALL_CHECKS = frozenset({"keys", "forgotten", "stuck", "lost"})
 """Checks that can be switched off, to simulate code without these promises."""
@@ -45,6 +45,9 @@ MAX_GROUP = 4
 
 MUCH_LATER = 6.0
 """A reward counts as lost, for the check that learning goes on, after so many times the mean delay of a reward."""
+
+WITH_CONTEXT = 0.05
+"""Part of the seeds whose first campaign has contexts. Higher: slower."""
 
 FILLERS = 40
 """Decisions of a turn while a plan waits for a lost reward."""
@@ -199,6 +202,8 @@ class Run:
         world.reset()
         shuffled = sorted(SETTINGS, key=lambda setting: rng.random() ** (1 / setting.weight), reverse=True)
         chosen = shuffled[: 2 if rng.random() < 0.3 else 1]
+        if Random(f"context {seed}").random() < WITH_CONTEXT:
+            chosen[0] = CONTEXTUAL
         self.models = [Model(world, index, setting, checks) for index, setting in enumerate(chosen)]
         self.processes = [Process(self, self._skew()) for _ in range(self.profile.processes)]
         self.places = [self._place(model) for model in self.models]

@@ -28,9 +28,9 @@ START = 1_000_000.0
 EXPIRE_AFTER = 60.0
 
 RECORDED = {
-    "batches": ("campaign", "first", "count", "salt", "step", "row", "subset", "at"),
+    "batches": ("campaign", "first", "count", "salt", "step", "row", "subset", "at", "context"),
     "rewards": ("campaign", "first", "place", "value", "at", "step", "row"),
-    "totals": ("campaign", "number", "key", "subset", "count", "total", "squares", "at", "step", "row"),
+    "totals": ("campaign", "number", "key", "subset", "count", "total", "squares", "at", "step", "row", "context"),
 }
 """The columns that triggers copy from kofn_batches to record_batches, and so on."""
 
@@ -57,7 +57,7 @@ class Setting(NamedTuple):
     @property
     def learns_from_all(self) -> bool:
         """Whether the policy learns from unplanned plays too. These policies also take new arms."""
-        return self.policy == "thompson" or bool(self.params.get("unplanned"))
+        return self.policy in ("thompson", CONTEXTUAL.policy) or bool(self.params.get("unplanned"))
 
 
 SETTINGS = [
@@ -75,6 +75,12 @@ SETTINGS = [
 ]
 """Each seed plays one or two of these campaigns in one store. Bounds are whole numbers, so that sums are exact. Real
 policies are slower than the simulated one, and the store does the same with each: most seeds take the simulated one."""
+
+
+CONTEXTUAL = Setting("contextual-thompson", 5, 2, (0.0, 4.0), "maximize", 20, {})
+"""A campaign whose decisions have contexts, which some seeds take instead of their first one."""
+
+CONTEXTS = [None, {"device": "phone"}, {"device": "desktop"}, {"device": "phone", "country": "de"}]
 
 
 class World(Protocol):
@@ -114,7 +120,7 @@ def create_campaigns(url: str) -> None:
     store.clock = lambda: START
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a horizon that is too short for a good policy
-        for number, each in enumerate(SETTINGS):
+        for number, each in enumerate([*SETTINGS, CONTEXTUAL]):
             Campaign.create(
                 each.name,
                 [f"arm {arm}" for arm in range(each.n_arms)],

@@ -487,9 +487,15 @@ def test_the_functions_of_choose_are_as_described() -> None:
     assert choose.Task("pairs", 0.0, 100, 5).loss(choose.hill_climbing(choose.Task("pairs", 0.0, 3000, 5))) == 0
 
 
+def test_sizes(capsys: pytest.CaptureFixture[str]) -> None:
+    load("sizes").main(["regret", "--quick", "--runs", "2"])
+    rows = cells(capsys.readouterr().out)
+    assert [row[0] for row in rows] == ["sum", "sum", "mean", "mean", "maximum", "maximum"]
+
+
 def test_every_benchmark_has_a_test() -> None:
     scripts = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef main(" in path.read_text()}
-    assert len(scripts) == 28
+    assert len(scripts) == 30
     assert {f"test_{name}" for name in scripts} <= set(globals())
 
 
@@ -509,12 +515,17 @@ def test_short_runs(capsys: pytest.CaptureFixture[str]) -> None:
         assert 0 < error < mean < 300
 
 
-@pytest.mark.parametrize(("table", "rows"), [("ways", 3), ("price", 3), ("time", 1)])
+@pytest.mark.parametrize(("table", "rows"), [("ways", 3), ("price", 3), ("repair", 6), ("time", 1)])
 def test_constraints(table: str, rows: int, capsys: pytest.CaptureFixture[str]) -> None:
     load("constraints").main([table, "--quick", "--runs", "2"])
     printed = capsys.readouterr().out
     assert len(cells(printed)) == rows
     assert min(numbers(printed.replace("mean/N12-K3", ""))) >= 0
+
+
+def test_how_much_constraints_and_repair_explore(capsys: pytest.CaptureFixture[str]) -> None:
+    load("constraints").main(["explored", "--quick", "--runs", "2", "--rules", "brands"])
+    assert [row[2] for row in cells(capsys.readouterr().out)] == ["constraints", "repair", "difference"]
 
 
 def test_the_picture_of_constraints(tmp_path: Path) -> None:
@@ -536,8 +547,36 @@ def test_priors(capsys: pytest.CaptureFixture[str]) -> None:
     benchmark = load("priors")
     benchmark.main(["regret", "--quick", "--runs", "2"])
     assert len(cells(capsys.readouterr().out)) == len(benchmark.WAYS)
+    benchmark.main(["arms", "--quick", "--runs", "2"])
+    assert len(cells(capsys.readouterr().out)) == 3 * len(benchmark.GROUP_EFFECTS)
 
 
 def test_the_misleading_ranking_has_the_best_five_last() -> None:
     means = np.array([0.1, 0.9, 0.8, 0.2, 0.7, 0.6, 0.5])
     assert load("priors").misleading(means, np.random.default_rng(1)).tolist() == [3, 0, 1, 2, 4, 5, 6]
+
+
+@pytest.mark.parametrize(("table", "rows"), [("regret", 4), ("cost", 1), ("log", 12)])
+def test_context(table: str, rows: int, capsys: pytest.CaptureFixture[str]) -> None:
+    load("context").main([table, "--quick", "--runs", "2", "--workers", "1"])
+    printed = capsys.readouterr().out
+    assert len(cells(printed)) == rows or "skipped: obp" in printed
+    assert len(numbers(printed.replace("max/N12-K3", ""))) >= rows or "skipped" in printed
+
+
+def test_the_three_ways_with_contexts_lose_what_they_must() -> None:
+    """In 3 segments that differ, after 3,000 plays: one subset for all loses the most."""
+    context = load("context")
+    problem = kofn.problems.contextual_problem("different", 3, 8, 2, "mean", seed=1)
+    _, for_policy, for_plays = kofn.run_seeds(1, 0)
+    pooled, plain, separate = (way(problem, (300, 3_000), for_policy, for_plays) for way in context.WAYS.values())
+    assert max(pooled[1], separate[1]) < 0.8 * plain[1]
+    assert all(0 < each[0] < each[1] for each in (pooled, plain, separate))
+
+
+def test_rivals_see_the_same_visitors(capsys: pytest.CaptureFixture[str]) -> None:
+    load("context").main(["rivals", "--quick", "--runs", "2"])
+    rows = [row for row in cells(capsys.readouterr().out) if "kofn" in row[1]]
+    assert len(rows) == 6
+    assert all(row[2] == "60" for row in rows)
+    assert rows[0][3] == rows[0][4]

@@ -272,7 +272,7 @@ def test_decisions_come_from_the_stock(opened: Opener, fake: Fake) -> None:
     with opened(prefetch=50) as client:
         campaign = client.campaign("front")
         ids = [campaign.decide().id for _ in range(500)]
-        until(lambda: not client._stocks["front"]._refilling)
+        until(lambda: not client._stocks["front", ""]._refilling)
     assert len(set(ids)) == 500
     assert len(fake.made) < 500
     made = {id for each in fake.made.values() for id in each}
@@ -327,7 +327,7 @@ def test_a_refill_that_is_refused_empties_the_stock(opened: Opener, fake: Fake) 
 def test_the_stock_bridges_an_outage(opened: Opener, fake: Fake) -> None:
     with opened(prefetch=50, retry_for=0.0) as client:
         campaign = client.campaign("front")
-        until(lambda: campaign.decide() and len(client._stocks["front"]) > 20)
+        until(lambda: campaign.decide() and len(client._stocks["front", ""]) > 20)
         fake.fail = down
         for _ in range(20):
             campaign.decide()
@@ -350,8 +350,8 @@ def test_a_lost_response_of_a_refill_loses_no_decision(opened: Opener, fake: Fak
     with opened(prefetch=50) as client:
         campaign = client.campaign("front")
         ids = [campaign.decide().id for _ in range(300)]
-        until(lambda: not client._stocks["front"]._refilling)
-        held = len(client._stocks["front"])
+        until(lambda: not client._stocks["front", ""]._refilling)
+        held = len(client._stocks["front", ""])
     assert len(set(ids)) == 300
     assert sum(map(len, fake.made.values())) == 300 + held
 
@@ -510,8 +510,8 @@ def test_after_a_fork_nothing_is_shared(fake: Fake) -> None:
     with Client("http://kofn.test", transport=httpx.MockTransport(fake), prefetch=50, buffer=20) as client:
         campaign = client.campaign("front")
         ids = {campaign.decide().id for _ in range(100)}
-        until(lambda: len(client._stocks["front"]))
-        held = {each.id for _, each in client._stocks["front"]._held}
+        until(lambda: len(client._stocks["front", ""]))
+        held = {each.id for _, each in client._stocks["front", ""]._held}
         campaign.rewards(pairs(3))
         connections = client._http
         background._forked()  # what happens in the child

@@ -470,7 +470,7 @@ class Open(Scripted):
 
     accepts_unplanned = True
 
-    def filler(self, index: int) -> Subset:
+    def filler(self, index: int, segment: str | None = None) -> Subset:
         return [C, D, (1, 3)][index % 3]
 
 

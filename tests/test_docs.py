@@ -30,22 +30,26 @@ FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 PUBLIC = {
     "kofn": """
-        Alarm ArctanExponential AsyncClient BadBackend BadInput BadRecord BadReward BadScore BadTally Band
-        Bernoulli Beta Campaign CampaignError CampaignExists Choice Client Comparison Conflict Constraints Curve
+        Alarm ArctanExponential AsyncClient AttributeInsight BadBackend BadInput BadRecord BadReward BadScore BadTally
+        Band Bernoulli Beta Campaign CampaignError CampaignExists Choice Client Comparison Conflict Constraints Curve
         Empirical Evaluation Insight KofnError MissingExtra NoSuchCampaign NotAllowed NotRunning Outlook Plan
-        Policy Prior Problem ProblemWarning RealCell RealTable Replayed RewardsRefused Run ShortHorizonWarning
-        Standing StoreError Tally ThinLogWarning TooManySubsets UnknownDecision Unreachable __version__ choose
-        choose_async compare constraints evidence logs make_policy plan_ahead policy_named problems register
-        replay restore rewards run_real run_seeds save simulate simulate_many theory
+        Policy Prior Problem ProblemWarning RealCell RealTable Replayed RewardsRefused Run SegmentInsight
+        ShortHorizonWarning Standing StoreError Tally ThinLogWarning TooManySubsets UnknownDecision Unreachable
+        __version__ choose choose_async compare constraints evidence logs make_policy plan_ahead policy_named problems
+        register replay restore rewards run_real run_seeds save simulate simulate_many theory
     """,
     "kofn.constraints": "Always AtLeast AtMost Budget Constraints Never NeverTogether OnlyTogether Rule",
     "kofn.evidence": "Lift Look MeanEstimate SampleRatio Stop Sums lift sample_ratio",
     "kofn.problems": """
-        AbstractProblem ArctanExponential Arms Bernoulli Beta Check Correlated Empirical Finding Graph Influence
-        Interactions Lognormal Pareto Problem Recommendations storage
+        AbstractProblem ArctanExponential Arms Bernoulli Beta Check ContextualProblem Correlated Empirical Finding Graph
+        Influence Interactions Lognormal NetOfCosts Pareto Problem Recommendations Segment
+        contextual_problem storage
     """,
     "kofn.problems.real": "Coverage REAL RealProblem TableProblem load",
-    "kofn.logs": "AnytimeEstimate Estimate Evaluation Log LoggedProblem Replayed evaluate evaluate_all replay",
+    "kofn.logs": """
+        AnytimeEstimate BySegment Estimate Evaluation Log LoggedProblem Replayed SegmentEvaluation evaluate evaluate_all
+        evaluate_by_segment replay
+    """,
     "kofn.rewards": "Reward as_reward by_name cross_selling maximum mean minimum threshold total utility",
     "kofn.sklearn": "EnsembleSelector SubsetSelector",
     "kofn.theory": """

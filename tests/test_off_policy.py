@@ -360,7 +360,7 @@ class _Remembering(Thompson):
         super().__init__(n_arms, k, **options)
         self.seen: list[float] = []
 
-    def tell(self, subset: Any, reward: float, arms: Any = None) -> None:
+    def tell(self, subset: Any, reward: float, arms: Any = None, *, context: Any = None) -> None:
         self.seen.append(reward)
         if len(self.seen) == 40:
             raise _Enough

@@ -308,7 +308,7 @@ def test_the_document_has_examples_and_says_how_to_come_in(api: Client) -> None:
     document = json.loads(text)
     assert set(re.findall(r"#/components/schemas/(\w+)", text)) <= set(document["components"]["schemas"])
     decision = document["components"]["schemas"]["Decision"]
-    assert set(decision["properties"]) == {"id", "arms", "subset", "at", "group"}
+    assert set(decision["properties"]) == {"id", "arms", "subset", "at", "group", "context"}
     assert decision["description"].startswith("One play handed out")
     assert decision["properties"]["arms"]["examples"] == [["mug", "tray"]]
     new = document["components"]["schemas"]["NewCampaign"]["properties"]

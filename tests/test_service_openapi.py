@@ -23,7 +23,15 @@ OPERATIONS = {
     *("get_session", "list_policies", "get_metrics", "get_health", "get_ready"),
     *("list_campaigns", "create_campaign", "import_campaign", "get_campaign", "delete_campaign", "export_campaign"),
     *("decide", "reward", "reward_total", "list_open_decisions"),
-    *("get_insight", "get_history", "list_events", "verify_campaign", "stream_campaign", "stream_campaigns"),
+    *(
+        "get_insight",
+        "get_segments",
+        "get_history",
+        "list_events",
+        "verify_campaign",
+        "stream_campaign",
+        "stream_campaigns",
+    ),
     *("add_arm", "retire_arm", "pause_campaign", "resume_campaign", "stop_campaign"),
     *("ship_campaign", "archive_campaign", "configure_campaign", "get_settings", "get_estimates", "export_decisions"),
 }

@@ -353,13 +353,13 @@ class Diary(Script):
         self.asked: list[Subset] = []
         self.heard: list[tuple[int, Subset, float]] = []
 
-    def ask(self) -> Subset:
-        self.asked.append(super().ask())
+    def ask(self, context: Any = None) -> Subset:
+        self.asked.append(super().ask(context))
         return self.asked[-1]
 
-    def tell(self, subset: Any, reward: float, arms: Any = None) -> None:
+    def tell(self, subset: Any, reward: float, arms: Any = None, *, context: Any = None) -> None:
         self.heard.append((len(self.asked), subset, reward))
-        super().tell(subset, reward, arms)
+        super().tell(subset, reward, arms, context=context)
 
 
 @pytest.mark.parametrize(("delay", "horizon"), [(1, 50), (7, 50), (25, 50), (49, 50), (50, 50), (80, 50)])

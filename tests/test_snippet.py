@@ -377,3 +377,13 @@ def test_without_a_store_of_its_own_each_view_is_a_visitor(shop: Shop) -> None:
     for _ in range(2):
         assert len(shop.shown(shop.open(visitor))) == 2
     assert len({each.key for each in shop.decisions()}) == 2
+
+
+def test_a_page_says_for_whom(shop: Shop, module_store: str) -> None:
+    shop.campaign.delete()
+    shop.campaign = Campaign.create("front-page", ARMS, 2, policy="contextual-thompson", seed=3, store=module_store)
+    shop.token, _ = create_token(store_at(module_store), "page", "browser", "front-page")
+    shop.publish("""data-context='{"device": "phone"}'""")
+    arms = shop.shown(shop.open())
+    [decision] = shop.decisions()
+    assert (decision.context, decision.arms) == ({"device": "phone"}, arms)

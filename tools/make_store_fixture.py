@@ -117,7 +117,7 @@ def _report(campaign: Campaign) -> dict[str, Any]:
         "arms": [[arm.name, arm.effect, arm.plays, arm.retired] for arm in insight.arms],
         "events": [[event.number, event.kind, event.message] for event in campaign.events()],
         "points": len(campaign.history()),
-        "export": campaign.export(),
+        "export": campaign.export(with_secret=True),
     }
 
 

@@ -1,7 +1,8 @@
 """Files of decisions: CSV, JSON lines and Parquet, written piece by piece, and a data frame.
 
 All have the same columns, in the order of `COLUMNS`. JSON lines have the values as `LoggedDecision.to_dict` gives them.
-In CSV and Parquet, a subset is text, such as "0 3", and metadata is JSON; arms are a list in Parquet, and JSON in CSV.
+In CSV and Parquet, a subset is text, such as "0 3", metadata and context are JSON; arms are a list in Parquet, and JSON
+in CSV.
 Text that a spreadsheet would take for a formula has an apostrophe before it in CSV.
 """
 
@@ -19,7 +20,7 @@ from kofn.core import BadInput, MissingExtra
 from kofn.core.checks import shown
 from kofn.responses import Group, LoggedDecision
 
-COLUMNS = ("id", "at", "subset", "arms", "group", "reward", "rewarded_at", "propensity", "key", "metadata")
+COLUMNS = ("id", "at", "subset", "arms", "group", "reward", "rewarded_at", "propensity", "key", "metadata", "context")
 
 FileFormat = Literal["csv", "jsonl", "parquet"]
 FORMATS: tuple[FileFormat, ...] = get_args(FileFormat)
@@ -92,6 +93,11 @@ def metadata_text(decision: LoggedDecision) -> str | None:
     return None if decision.metadata is None else json_text(decision.metadata)
 
 
+def context_text(decision: LoggedDecision) -> str | None:
+    """Return the context as JSON."""
+    return None if decision.context is None else json_text(decision.context)
+
+
 def _in_groups(decisions: Iterable[LoggedDecision], size: int) -> Iterator[list[LoggedDecision]]:
     left = iter(decisions)
     while some := list(islice(left, size)):
@@ -136,7 +142,7 @@ def _arrow() -> tuple[Any, Any]:
 
 def _parquet(decisions: Iterable[LoggedDecision], arrow: Any, parquet: Any) -> Iterator[bytes]:
     text, number, time = arrow.string(), arrow.float64(), arrow.timestamp("us", "UTC")
-    kinds = (text, time, text, arrow.list_(text), text, number, time, number, text, text)
+    kinds = (text, time, text, arrow.list_(text), text, number, time, number, text, text, text)
     schema = arrow.schema(list(zip(COLUMNS, kinds, strict=True)))
     pieces = _Pieces()
     with parquet.ParquetWriter(pieces, schema) as writer:
@@ -164,6 +170,7 @@ _VALUES: tuple[Callable[[LoggedDecision], Any], ...] = (
     lambda each: each.propensity,
     lambda each: each.key,
     metadata_text,
+    context_text,
 )
 """The value of each column, for CSV and Parquet."""
 
@@ -192,5 +199,6 @@ def to_frame(decisions: Iterable[LoggedDecision]) -> Any:
         "propensity": "float64",
         "key": "string",
         "metadata": "object",
+        "context": "object",
     }
     return pd.DataFrame({name: pd.Series(values, dtype=kinds[name]) for name, values in columns.items()})

@@ -78,7 +78,8 @@ class Decision(Response):
     """One play handed out: show these arms, and report the reward under this id.
 
     `subset` has the arms by number. An arm keeps its number when others are retired; a new arm gets the next number.
-    `group` says who chose the arms: the policy ("learned"), the control, or the one who shipped them.
+    `group` says who chose the arms: the policy ("learned"), the control, or the one who shipped them. `context` is that
+    of the segment that the decision is for, None if the policy takes no context.
     """
 
     id: str = field(metadata={"examples": ["1a-0-5f3c0d2e9b1c4a7d6e8f0a1b"]})
@@ -86,6 +87,7 @@ class Decision(Response):
     subset: Subset = field(metadata={"examples": [[1, 2]]})
     at: datetime
     group: Group = field(default="learned", metadata={"examples": ["learned"]})
+    context: dict[str, str] | None = field(default=None, metadata={"examples": [{"device": "phone"}]})
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,8 @@ class Summary(Response):
 
     `plays` counts decisions and plays reported as totals, `rewards` those with a known reward, and `mean` is their
     average reward. `version` grows with every change. `alarms` counts the raised alarms, as of the last look of the
-    service or of `Campaign.note_alarms`.
+    service or of `Campaign.note_alarms`. `takes_context` says whether what is best may depend on the context of a
+    decision, so that the campaign has segments.
     """
 
     name: str
@@ -165,6 +168,7 @@ class Summary(Response):
     version: int
     unit: str = ""
     alarms: int = 0
+    takes_context: bool = False
 
 
 @dataclass(frozen=True)
@@ -186,12 +190,16 @@ class ArmInsight(Response):
 
 @dataclass(frozen=True)
 class PlannedSubset(Response):
-    """One row of the current plan: plays of this subset that remain, are in flight, and are observed."""
+    """One row of the current plan: plays of this subset that remain, are in flight, and are observed.
+
+    `context` is that of the segment that they are for, None if the policy takes no context.
+    """
 
     arms: list[str]
     remaining: int
     in_flight: int
     observed: int
+    context: dict[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -311,6 +319,52 @@ class CampaignInsight(Response):
     plays_per_month: float | None = None
     clipped: int = 0
     loss_high: float | None = None
+
+
+@dataclass(frozen=True)
+class SegmentReport(Response):
+    """One segment: all contexts with the same values of their attributes, and what is best for it.
+
+    `words` is the context for people to read, `plays` its plays with a known reward, and `share` their share of all.
+    `best` is the best subset for it, `value` its estimated reward with a 95 % interval, `probability_best` the
+    probability that it is right, `expected_loss` the loss per play of shipping it now, and `loss_high` a limit of that
+    loss; None while they are not estimated. `shipped` is what the segment gets, in a shipped campaign.
+    """
+
+    context: dict[str, str] = field(metadata={"examples": [{"country": "de", "device": "phone"}]})
+    words: str = field(metadata={"examples": ["country de, device phone"]})
+    plays: int = field(metadata={"examples": [1200]})
+    share: float = field(metadata={"examples": [0.3]})
+    best: list[str] = field(metadata={"examples": [["mug", "tray"]]})
+    value: float | None = field(metadata={"examples": [0.12]})
+    low: float | None = field(metadata={"examples": [0.1]})
+    high: float | None = field(metadata={"examples": [0.14]})
+    probability_best: float | None = field(metadata={"examples": [0.9]})
+    expected_loss: float | None = field(metadata={"examples": [0.001]})
+    loss_high: float | None = field(metadata={"examples": [0.004]})
+    shipped: list[str] | None = None
+
+
+@dataclass(frozen=True)
+class AttributeReport(Response):
+    """One attribute of contexts: the probability that it matters for what is best, and what it is worth.
+
+    `values` are those that were seen. `gain` is what serving the best subset of each of its values earns per play more
+    than one subset for all.
+    """
+
+    attribute: str = field(metadata={"examples": ["device"]})
+    values: list[str] = field(metadata={"examples": [["desktop", "phone"]]})
+    probability: float = field(metadata={"examples": [0.97]})
+    gain: float = field(metadata={"examples": [0.01]})
+
+
+@dataclass(frozen=True)
+class Segments(Response):
+    """What a campaign has learned about segments, those with most plays first, and about the attributes."""
+
+    segments: list[SegmentReport]
+    attributes: list[AttributeReport]
 
 
 @dataclass(frozen=True)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from kofn.arrivals import Arrivals, Played
 from kofn.backends import Backend, Progress, compute
-from kofn.core import BadInput, Policy, Seed, Subset, generator, whole
+from kofn.core import BadInput, IntArray, Policy, Seed, Subset, generator, whole
 from kofn.core.checks import check_horizon
+from kofn.core.contexts import key_of
 from kofn.curves import Curve
-from kofn.problems import AbstractProblem
+from kofn.problems import AbstractProblem, ContextualProblem
+from kofn.problems.contextual import Segment, segments_of
 from kofn.problems.duration import warn_of_long_work
 
 __all__ = ["Run", "run_seeds", "simulate", "simulate_many"]
@@ -20,7 +23,11 @@ __all__ = ["Run", "run_seeds", "simulate", "simulate_many"]
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One policy on one problem for one horizon with one seed."""
+    """One policy on one problem for one horizon with one seed.
+
+    `final` is the policy's best subset; with a policy that takes a context, that for all, and `by_segment` has the best
+    subset of each segment of the problem, by the segment's key.
+    """
 
     policy: str
     horizon: int
@@ -30,6 +37,7 @@ class Run:
     exploration: int
     curve: Curve
     realised: Curve | None = None
+    by_segment: Mapping[str, Subset] = field(default_factory=dict)
 
     @property
     def regret(self) -> float:
@@ -40,9 +48,20 @@ class Run:
         """Return the expected regret after the given number of plays."""
         return float(self.curve.at(plays))
 
+    def final_gap(self, problem: AbstractProblem) -> float:
+        """Return the expected reward that a play of what was found loses: of the final subset, or of each segment's."""
+        if not self.by_segment:
+            return float(problem.gap([self.final])[0])
+        assert isinstance(problem, ContextualProblem)
+        gaps = [
+            float(segment.problem.gap([self.by_segment[key_of(segment.context)]])[0]) for segment in problem.segments
+        ]
+        return float(problem.shares @ gaps)
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON; of the curve, only its end."""
-        return {
+        found = {"by_segment": {key: list(best) for key, best in self.by_segment.items()}} if self.by_segment else {}
+        return found | {
             "policy": self.policy,
             "horizon": self.horizon,
             "final": list(self.final),
@@ -86,7 +105,8 @@ def simulate(
     In the result, `plan_rows` counts the rows of all plans played, and `exploration` the plays until the policy
     committed. `realised=True` adds the paper's realised regret: what the best subset would have earned, both drawn,
     minus what was earned. With a `delay`, subsets are asked for one by one, and the policy observes each reward
-    after `delay` more plays.
+    after `delay` more plays. A policy that takes a context is played by visitors of the problem's segments, who come at
+    random by their shares; each takes a planned play of their segment, or a filler if none remains.
 
     >>> from kofn import Bernoulli, CMABSM, Problem
     >>> problem = Problem(Bernoulli([0.9, 0.8, 0.2, 0.1]), "maximum", k=2)
@@ -99,12 +119,13 @@ def simulate(
     warn_of_long_work("this simulation", problem, horizon, "use a shorter horizon")
     rng = generator(seed)
     if delay := whole("delay", delay, least=0):
-        if realised or policy.needs:
+        if realised or policy.needs - {"fewer"}:
             raise BadInput("with a delay, realised must be False and the policy must need nothing but rewards")
         return _simulate_delayed(policy, problem, horizon, rng, delay, progress)
     for_best = rng.spawn(1)[0] if realised else rng  # a separate stream: plays are the same with and without it
     plays, regret, earned, plan_rows, exploration = [0], [0.0], [0.0], 0, None
     regret_of = problem.regret_meter()
+    arrivals = Arrivals(policy, problem) if policy.takes_context else None
     while (t := plays[-1]) < horizon:
         if policy.committed and exploration is None:
             exploration = t
@@ -116,15 +137,19 @@ def simulate(
             if progress:
                 progress(horizon, horizon)
             break
-        plan = policy.plan().part(horizon - t, rng)
-        tally = problem.play(plan.subsets, plan.times, rng, arms="arms" in policy.needs)
-        policy.tell_plan(tally)
-        n = plan.plays
-        plan_rows += int(np.count_nonzero(plan.times))
-        plays.append(t + n)
-        regret.append(regret[-1] + regret_of(plan.subsets, plan.times))
+        if arrivals is not None:
+            played = arrivals.play(horizon - t, rng)
+        else:
+            plan = policy.plan().part(horizon - t, rng)
+            tally = problem.play(plan.subsets, plan.times, rng, arms="arms" in policy.needs)
+            policy.tell_plan(tally)
+            rows, lost = int(np.count_nonzero(plan.times)), regret_of(plan.subsets, plan.times)
+            played = Played(plan.plays, rows, lost, float(tally.total.sum()))
+        plan_rows += played.rows
+        plays.append(t + played.plays)
+        regret.append(regret[-1] + played.regret)
         if realised:
-            earned.append(earned[-1] + _realised_loss(problem, n, float(tally.total.sum()), for_best))
+            earned.append(earned[-1] + _realised_loss(problem, played.plays, played.earned, for_best))
         if progress:
             progress(plays[-1], horizon)
     at = np.array(plays, float)
@@ -141,17 +166,24 @@ def _finished_run(
     curve: Curve,
     realised: Curve | None = None,
 ) -> Run:
-    best = policy.best()
-    return Run(
+    run = Run(
         policy=policy.name,
         horizon=horizon,
-        final=best,
-        optimal=bool(problem.gap(np.array([best]))[0] <= 1e-12),
+        final=policy.best(),
+        optimal=False,
         plan_rows=plan_rows,
         exploration=horizon if exploration is None else exploration,
         curve=curve,
         realised=realised,
+        by_segment=_best_by_segment(policy, problem),
     )
+    return replace(run, optimal=run.final_gap(problem) <= 1e-12)
+
+
+def _best_by_segment(policy: Policy, problem: AbstractProblem) -> dict[str, Subset]:
+    if not (policy.takes_context and isinstance(problem, ContextualProblem)):
+        return {}
+    return {key_of(each): policy.best(each) for each in problem.contexts}  # type: ignore[call-arg]
 
 
 def _simulate_delayed(
@@ -164,27 +196,42 @@ def _simulate_delayed(
 ) -> Run:
     """Simulate with delayed rewards: the policy observes each after `delay` more plays."""
     plays, regret, exploration = [0], [0.0], None
-    in_flight: list[tuple[Subset, float]] = []
-    gaps: dict[Subset, float] = {}
+    in_flight: list[tuple[Subset, float, Mapping[str, str] | None]] = []
+    segments = segments_of(problem) if policy.takes_context else (Segment({}, 1.0, problem),)
+    contexts = [segment.context if policy.takes_context else None for segment in segments]
+    gaps: list[dict[Subset, float]] = [{} for _ in segments]
     while (t := plays[-1]) < horizon:
+        count = min(delay, horizon - t)
+        who = _arrive(segments, count, rng)
         asked: list[Subset] = []
-        for number in range(min(delay, horizon - t)):
+        for number, visitor in enumerate(who.tolist()):
             if policy.committed and exploration is None:
                 exploration = t + number
-            asked.append(policy.ask())
+            asked.append(policy.ask(contexts[visitor]))
             if number < len(in_flight):
-                policy.tell(*in_flight[number])
-        rows = np.array(asked)
-        earned = problem.play(rows, np.ones(len(rows), np.int64), rng).total.tolist()
-        in_flight = list(zip(asked, earned, strict=True))
-        new = sorted({*asked} - gaps.keys())
-        gaps.update(zip(new, problem.gap(np.array(new)).tolist() if new else [], strict=True))
-        plays.append(t + len(asked))
-        regret.append(regret[-1] + sum(map(gaps.__getitem__, asked)))
+                subset, reward, context = in_flight[number]
+                policy.tell(subset, reward, context=context)
+        earned = np.zeros(count)
+        for visitor in np.unique(who).tolist():
+            some, of = np.flatnonzero(who == visitor), segments[visitor].problem
+            earned[some] = of.play([asked[number] for number in some.tolist()], np.ones(len(some), np.int64), rng).total
+            new = sorted({asked[number] for number in some.tolist()} - gaps[visitor].keys())
+            gaps[visitor].update(zip(new, of.gap(new).tolist() if new else [], strict=True))
+        visitors = who.tolist()
+        in_flight = list(zip(asked, earned.tolist(), map(contexts.__getitem__, visitors), strict=True))
+        plays.append(t + count)
+        regret.append(regret[-1] + sum(gaps[visitor][subset] for visitor, subset in zip(visitors, asked, strict=True)))
         if progress:
             progress(plays[-1], horizon)
     curve = Curve(np.array(plays, float), np.array(regret))
     return _finished_run(policy, problem, horizon, horizon, exploration, curve)
+
+
+def _arrive(segments: Sequence[Segment], count: int, rng: np.random.Generator) -> IntArray:
+    """Return the numbers of the segments of visitors who come one by one."""
+    if len(segments) == 1:
+        return np.zeros(count, np.int64)
+    return rng.choice(len(segments), count, p=[segment.share for segment in segments])
 
 
 def simulate_many(
@@ -225,8 +272,7 @@ def _simulate_one(
 
 def _realised_loss(problem: AbstractProblem, plays: int, earned: float, rng: np.random.Generator) -> float:
     """Return what `plays` plays of the best subset earn, drawn, minus `earned`; negated to minimise."""
-    best = problem.play(np.array([problem.best]), np.array([plays]), rng)
-    lost = float(best.total[0]) - earned
+    lost = problem.play_best(plays, rng) - earned
     return lost if problem.direction == "maximize" else -lost
 
 

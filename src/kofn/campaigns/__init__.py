@@ -3,6 +3,7 @@
 `campaign` has the public class; each of its methods opens a `transaction` and calls one function of the files below.
 
 - What happens: `create`, `decide`, `reward`, `learn`, `expiry`, `report`, `transfer` (export and import), `verify`.
+- Who gets what: `groups` (the policy, the control, what was shipped), `segments` (contexts).
 - Many campaigns at once: `listing` (pages, sums, what has changed), `backups` (of a whole store).
 - What is stored: `schema` (tables), `migrations` (how they change), `store` (the database), `store_file` (the file of a
   SQLite store), `rows` (a campaign's row, arms and policy), `plan_rows` (the open plan), `names` (names and ids,
@@ -21,6 +22,7 @@ from kofn.campaigns.campaign import Campaign, campaigns
 from kofn.campaigns.store import Store, store_at
 from kofn.responses import (
     ArmInsight,
+    AttributeReport,
     CampaignInsight,
     Decision,
     Event,
@@ -29,12 +31,15 @@ from kofn.responses import (
     Point,
     RaisedAlarm,
     Rewarded,
+    SegmentReport,
+    Segments,
     Summary,
     Verification,
 )
 
 __all__ = [
     "ArmInsight",
+    "AttributeReport",
     "Backup",
     "Campaign",
     "CampaignInsight",
@@ -45,6 +50,8 @@ __all__ = [
     "Point",
     "RaisedAlarm",
     "Rewarded",
+    "SegmentReport",
+    "Segments",
     "Store",
     "Summary",
     "Verification",

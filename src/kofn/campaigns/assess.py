@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
 from kofn.campaigns.learn import insight_of, listed_names
 from kofn.campaigns.options import options_from
 from kofn.campaigns.rows import CampaignRow
+from kofn.campaigns.segments import best_of_segments
 from kofn.campaigns.transaction import Transaction
 from kofn.core import Direction, Subset
 from kofn.evidence import Lift, Look, SampleRatio, Sums, lift, sample_ratio
 
 MAX_SHIPPED = 100
-"""Shipped subsets that are kept. Rewards of decisions of older ones that are not stored are refused."""
+"""Shipped subsets that are kept, and as many to segments as these need at most. Rewards of decisions of older ones that
+are not stored are refused."""
 
 
 def assess(tx: Transaction) -> None:
@@ -41,7 +44,7 @@ def _look(tx: Transaction) -> None:
     if now.ready and not (before is not None and before.ready):
         tx.note("ready", now.reason)
     if now.ready and tx.options.ship_when_ready:
-        ship(tx, tx.snapshot.best())
+        ship(tx, tx.snapshot.best(), best_of_segments(tx.snapshot))
 
 
 def look_of(row: CampaignRow) -> Look | None:
@@ -70,10 +73,21 @@ def ratio_of(tx: Transaction) -> SampleRatio | None:
     return sample_ratio(tx.row.learned_decided, tx.row.control_decided, tx.options.control_share)
 
 
-def ship(tx: Transaction, subset: Subset, *, store: bool = True) -> None:
-    """Give everyone this subset from now on."""
-    before = tuple(each for each in tx.options.shipped if each != subset)
-    options = replace(tx.options, shipped=(*before, subset)[-MAX_SHIPPED:], store_shipped=store)
+def ship(
+    tx: Transaction, subset: Subset, of_segments: Mapping[str, Subset] | None = None, *, store: bool = True
+) -> None:
+    """Give everyone this subset from now on, or each segment its own."""
+    known, to = tx.options, tuple((of_segments or {}).items())
+    before = tuple(each for each in known.shipped if each != subset)
+    before_to = tuple(each for each in (*known.shipped_before, *known.shipped_to) if each not in to)
+    options = replace(
+        known,
+        shipped=(*before, subset)[-MAX_SHIPPED:],
+        shipped_to=to,
+        shipped_before=before_to[-MAX_SHIPPED:],
+        store_shipped=store,
+    )
     tx.row.options = options.to_text()
     tx.row.state = "shipped"
-    tx.note("shipped", listed_names(tx.roster.names_of(subset)))
+    of = f"; each of {len(to)} segments gets its own best subset" if to else ""
+    tx.note("shipped", listed_names(tx.roster.names_of(subset)) + of)

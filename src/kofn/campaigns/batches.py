@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import bindparam, select
 
+from kofn.campaigns.plan_rows import Play
 from kofn.campaigns.schema import BATCHES, REWARDS
 from kofn.campaigns.statements import Driver, ListStatement, Statement
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 _NAMES = (
     *("first", "count", "open", "salt", "step", "row", "subset"),
-    *("at", "due", "request", "group", "propensity", "key", "metadata"),
+    *("at", "due", "request", "group", "propensity", "key", "metadata", "context"),
 )
 _COLUMNS = [BATCHES.c[name] for name in _NAMES]
 _OURS = BATCHES.c.campaign == bindparam("c")
@@ -61,6 +62,12 @@ class Batch:
     propensity: float | None = None
     key: str | None = None
     metadata: str | None = None
+    context: str | None = None
+
+    @property
+    def play(self) -> Play:
+        """What the plays of these decisions are counted under."""
+        return self.subset, self.context
 
 
 class Batches:

@@ -30,10 +30,12 @@ from kofn.campaigns.decide import ShippedSubset
 from kofn.campaigns.decisions import logged_decisions
 from kofn.campaigns.group_commit import Job, Promise
 from kofn.campaigns.names import arm_names, campaign_name, check_key, is_campaign_name
+from kofn.campaigns.options import check_comparable
 from kofn.campaigns.reward import Rewards
 from kofn.campaigns.rows import CampaignRow, Roster, find_row, read_row
 from kofn.campaigns.rules import check_obeys, policy_rules
 from kofn.campaigns.schema import CAMPAIGNS, OF_CAMPAIGN, TOKENS
+from kofn.campaigns.segments import best_of_segments, segment_of, segments
 from kofn.campaigns.statements import Driver
 from kofn.campaigns.store import Store, store_at
 from kofn.campaigns.transaction import MAX_POINTS, Transaction
@@ -50,6 +52,7 @@ from kofn.responses import (
     Point,
     RaisedAlarm,
     Rewarded,
+    Segments,
     Settings,
     Summary,
     Verification,
@@ -163,6 +166,7 @@ class Campaign:
         given_range = (0.0, 1.0) if reward_range is None else reward_range
         rules = policy_rules(known.constraints, roster, k)
         player = create.policy_for(policy, len(names), k, params, seed, given_range, direction, rules)
+        check_comparable(known, player)
         if known.outside == "widen":
             player.with_params(reward_range=player.reward_range)  # refused unless the policy can do it
         keep = create.decisions_to_keep(keep_decisions)
@@ -227,13 +231,29 @@ class Campaign:
     # Decide and reward.
 
     @overload
-    def decide(self, *, key: str | None = None, metadata: Mapping[str, Any] | None = None) -> Decision: ...
+    def decide(
+        self,
+        *,
+        key: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        context: Mapping[str, Any] | None = None,
+    ) -> Decision: ...
     @overload
     def decide(
-        self, count: int, *, key: str | None = None, metadata: Mapping[str, Any] | None = None
+        self,
+        count: int,
+        *,
+        key: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        context: Mapping[str, Any] | None = None,
     ) -> list[Decision]: ...
     def decide(
-        self, count: int | None = None, *, key: str | None = None, metadata: Mapping[str, Any] | None = None
+        self,
+        count: int | None = None,
+        *,
+        key: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        context: Mapping[str, Any] | None = None,
     ) -> Decision | list[Decision]:
         """Return the next decision, or a list of `count` decisions. It never waits for a reward.
 
@@ -241,22 +261,28 @@ class Campaign:
         the same `key` returns the same decisions, as long as the store has them: a call whose answer was lost can be
         repeated. With sticky keys, such as visitors, it returns new decisions with the same arms once all have a
         reward. `metadata`, a small dict, comes back in the export of decisions. A shipped campaign returns the shipped
-        subset.
+        subset. `context`, a dict such as {"device": "phone", "country": "de"}, says for whom, if the policy takes one.
         """
         number = self._count(count)
-        decisions = self._unstored_decisions(number)
+        decisions = self._unstored_decisions(number, context)
         if decisions is None:
-            decisions = transaction.run(self.store, self._decide(number, key, metadata))
+            decisions = transaction.run(self.store, self._decide(number, key, metadata, context))
         return decisions[0] if count is None else decisions
 
     def submit_decide(
-        self, done: Promise, count: int, *, key: str | None = None, metadata: Mapping[str, Any] | None = None
+        self,
+        done: Promise,
+        count: int,
+        *,
+        key: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        context: Mapping[str, Any] | None = None,
     ) -> None:
         """Let another thread execute `decide(count, key=key)`, which delivers its result to `done`."""
-        if (decisions := self._unstored_decisions(self._count(count))) is not None:
+        if (decisions := self._unstored_decisions(self._count(count), context)) is not None:
             done.set_result(decisions)
             return
-        job = self._decide(count, key, metadata)
+        job = self._decide(count, key, metadata, context)
         job.done = done
         transaction.submit(self.store, job)
 
@@ -267,7 +293,9 @@ class Campaign:
             raise BadInput(f"count must be at most {MAX_DECISIONS:,} per call; got {number:,}")
         return number
 
-    def _decide(self, count: int, key: str | None, metadata: Mapping[str, Any] | None) -> Job:
+    def _decide(
+        self, count: int, key: str | None, metadata: Mapping[str, Any] | None, context: Mapping[str, Any] | None
+    ) -> Job:
         requests: tuple[int, ...] = ()
         if key is not None:
             check_key(key)
@@ -275,19 +303,20 @@ class Campaign:
         text = decide.metadata_text(metadata)
 
         def work(tx: Transaction) -> list[Decision]:
+            segment = segment_of(tx, context)
             if tx.row.state == "shipped" and not tx.options.store_shipped:
                 shipped = decide.shipped_subset(tx)
                 self._shipped[:] = [shipped]
-                return shipped.decisions(count, tx.now)
-            return decide.decide(tx, count, key, text)
+                return shipped.decisions(count, tx.now, context)
+            return decide.decide(tx, count, key, text, segment)
 
         return Job(self._id, self._same(work), heavy=count >= transaction.HEAVY, requests=requests)
 
-    def _unstored_decisions(self, count: int) -> list[Decision] | None:
+    def _unstored_decisions(self, count: int, context: Mapping[str, Any] | None) -> list[Decision] | None:
         """Return decisions of a shipped campaign that are not stored; None if it is not known to be one now."""
         now = self.store.clock()
-        known = [each for each in self._shipped if each.is_known(now)]
-        return known[0].decisions(count, now) if known else None
+        known = [each for each in self._shipped if each.is_known(now, context)]
+        return known[0].decisions(count, now, context) if known else None
 
     def reward(self, id: str, value: float) -> Rewarded:
         """Record the reward of a decision. Repeating it is harmless; another value for it is refused."""
@@ -322,14 +351,16 @@ class Campaign:
         squares: float | None = None,
         *,
         key: str | None = None,
+        context: Mapping[str, Any] | None = None,
     ) -> Rewarded:
         """Record what `count` plays of a subset earned together, whether they were decided here or not.
 
-        With a `key`, such as the date of a log, repeating the call is harmless.
+        With a `key`, such as the date of a log, repeating the call is harmless. `context` says for whom they were, if
+        the policy takes one.
         """
         if key is not None:
             check_key(key)
-        return self._write(lambda tx: reward.record_total(tx, arms, count, total, squares, key))
+        return self._write(lambda tx: reward.record_total(tx, arms, count, total, squares, key, context))
 
     # Report.
 
@@ -358,6 +389,14 @@ class Campaign:
         """Return what has been learned: the best subset, its probability of being best, and the effect of each arm."""
         with self._read() as tx:
             return report.insight(tx)
+
+    def segments(self) -> Segments:
+        """Return what is best for each segment, and which attributes of the context matter.
+
+        Only a campaign of a policy that takes a context, such as contextual-thompson, has segments.
+        """
+        with self._read() as tx:
+            return segments(tx)
 
     def note_alarms(self) -> list[RaisedAlarm]:
         """Return the raised alarms, and record an event "alarm" for each new one and "alarm over" for each that ended.
@@ -458,6 +497,9 @@ class Campaign:
     def ship(self, arms: Sequence[str] | Sequence[int] | None = None, *, store: bool = True) -> None:
         """Give everyone the best subset, or these arms, from now on. Rewards are still counted; `resume` undoes it.
 
+        If the policy takes a context, each segment gets its own best subset, and a segment that has not been seen the
+        best one for all; these `arms` go to everyone.
+
         With `store=False`, decisions are not stored when they are made, but with their rewards: a decision then needs
         no database. Another process may go on for a second after `resume`.
         """
@@ -467,11 +509,14 @@ class Campaign:
                 raise NotRunning(_final(tx))
             if arms is None and not tx.row.rewards:
                 raise BadInput("there is no best subset before the first reward: name the arms to ship")
-            subset = tx.snapshot.best() if arms is None else tx.roster.subset_of(arms, tx.row.k)
-            names = tx.roster.names_of(subset)
-            check_obeys(tx.options.constraints, names, "this subset", "Ship other arms, or change the rule first")
+            subset = (
+                tx.snapshot.best() if arms is None else tx.roster.subset_of(arms, tx.row.k, tx.snapshot.policy.fewest)
+            )
+            of_segments = best_of_segments(tx.snapshot) if arms is None else {}
+            for names in map(tx.roster.names_of, (subset, *of_segments.values())):
+                check_obeys(tx.options.constraints, names, "this subset", "Ship other arms, or change the rule first")
             tx.changing()
-            assess.ship(tx, subset, store=store)
+            assess.ship(tx, subset, of_segments, store=store)
 
         self._shipped.clear()
         self._write(ship)

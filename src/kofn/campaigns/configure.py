@@ -11,7 +11,7 @@ from kofn.campaigns.create import decisions_to_keep, seconds
 from kofn.campaigns.expiry import compact_at
 from kofn.campaigns.groups import restart_comparison
 from kofn.campaigns.learn import change_params, check_not_archived
-from kofn.campaigns.options import with_options
+from kofn.campaigns.options import check_comparable, with_options
 from kofn.campaigns.rows import new_stamp
 from kofn.campaigns.rules import check_obeys, policy_rules, rules_text
 from kofn.campaigns.transaction import Transaction
@@ -31,14 +31,16 @@ def configure(tx: Transaction, given: Mapping[str, Any]) -> None:
     own = {name: value for name, value in given.items() if name not in (*_OF_POLICY, *_OF_ROW)}
     before = tx.options
     options = with_options(before, tx.roster, tx.row.k, own)
+    check_comparable(options, tx.snapshot.policy)
     if options.outside == "widen" != before.outside:
         tx.snapshot.policy.with_params(reward_range=tx.snapshot.policy.reward_range)
     params = _params(tx, given)
     if options.constraints != before.constraints:
         params["constraints"] = policy_rules(options.constraints, tx.roster, tx.row.k)
         if tx.row.state == "shipped":
-            shipped = tx.roster.names_of(options.shipped[-1])
-            check_obeys(options.constraints, shipped, "the subset that is shipped", "Resume first, or change the rule")
+            for shipped in map(tx.roster.names_of, options.served):
+                what = "the subset that is shipped"
+                check_obeys(options.constraints, shipped, what, "Resume first, or change the rule")
     if params:
         tx.snapshot.policy.with_params(**params)  # refused unless the policy can do it
     row: dict[str, Any] = {}

@@ -26,10 +26,12 @@ from kofn.campaigns.groups import (
     shipped_shares,
 )
 from kofn.campaigns.names import UnstoredPlace, write_id, write_unstored_id
+from kofn.campaigns.plan_rows import Play
 from kofn.campaigns.rows import SERVING, new_stamp, subset_from, subset_text
 from kofn.campaigns.transaction import Transaction
-from kofn.core import BadInput, Conflict, NotRunning, Subset
+from kofn.core import BadInput, Conflict, NotRunning, Policy, Subset
 from kofn.core.checks import shown
+from kofn.core.contexts import context_of
 from kofn.responses import Decision, moment
 
 MAX_METADATA = 2000
@@ -65,19 +67,21 @@ def metadata_text(metadata: Mapping[str, Any] | None) -> str | None:
     return text
 
 
-def decide(tx: Transaction, count: int, key: str | None = None, metadata: str | None = None) -> list[Decision]:
-    """Hand out `count` decisions and store them as batches.
+def decide(
+    tx: Transaction, count: int, key: str | None = None, metadata: str | None = None, segment: str | None = None
+) -> list[Decision]:
+    """Hand out `count` decisions, for a segment if there are segments, and store them as batches.
 
     A call with a known key gets its decisions again. If they have all their rewards and keys are sticky, it gets new
     decisions with the same arms. A key does not keep arms that were retired, a subset that the rules now forbid, or
-    others than those that are shipped.
+    others than those that are shipped. It does not keep arms in another segment either.
     """
     row = tx.row
     if row.state not in SERVING:
         raise NotRunning(f"the campaign {row.name!r} is {row.state}: {_HINT[row.state]}")
     request = None if key is None else request_of(row.key, key)
     made = [] if request is None else tx.batches.of_request(tx, request)
-    if made and not _is_over(tx, made):
+    if made and not _is_over(tx, made, segment):
         if (before := sum(batch.count for batch in made)) != count:
             raise Conflict(
                 f"the key {key!r} is that of {before} decisions, and this call asks for {count}: use a new key"
@@ -85,7 +89,7 @@ def decide(tx: Transaction, count: int, key: str | None = None, metadata: str | 
         return _decisions(tx, made)
     tx.changing()
     expire(tx)
-    shares = shipped_shares(tx, count) if row.state == "shipped" else _shares(tx, count, key, made)
+    shares = shipped_shares(tx, count, segment) if row.state == "shipped" else _shares(tx, count, key, made, segment)
     if made:
         tx.batches.release_request(made)
     count_decided(tx, shares)
@@ -93,7 +97,7 @@ def decide(tx: Transaction, count: int, key: str | None = None, metadata: str | 
     new = []
     for share in shares:
         of_row = row.decided, share.count, share.count, salt, row.step, share.row, share.subset
-        new.append(Batch(*of_row, tx.now, due, request, share.group, share.propensity, key, metadata))
+        new.append(Batch(*of_row, tx.now, due, request, share.group, share.propensity, key, metadata, segment))
         tx.batches.add(new[-1])
         row.decided += share.count
     row.in_flight += count
@@ -102,43 +106,60 @@ def decide(tx: Transaction, count: int, key: str | None = None, metadata: str | 
     return _decisions(tx, new)
 
 
+Served = tuple[Subset, list[str], int]
+"""What is shipped: the subset, the names of its arms, and the hash in the ids of its decisions."""
+
+
 @dataclass(frozen=True)
 class ShippedSubset:
-    """A shipped subset whose decisions are not stored when they are made, and when that was last seen."""
+    """A shipped subset whose decisions are not stored when they are made, and when that was last seen.
+
+    `policy` says to which segment a context belongs, and is None if it takes no context.
+    """
 
     secret: bytes
-    shipment: int
-    arms: list[str]
-    subset: Subset
+    everyone: Served
+    of_segments: Mapping[str, Served]
+    policy: Policy | None
     seen: float
 
-    def is_known(self, now: float) -> bool:
-        """Return whether this was seen a short time ago."""
-        return self.seen <= now < self.seen + SHIPPED_FOR
+    def is_known(self, now: float, context: Mapping[str, Any] | None) -> bool:
+        """Return whether this was seen a short time ago, and whether the context can be judged here."""
+        return self.seen <= now < self.seen + SHIPPED_FOR and (context is None or self.policy is not None)
 
-    def decisions(self, count: int, now: float) -> list[Decision]:
+    def decisions(self, count: int, now: float, context: Mapping[str, Any] | None) -> list[Decision]:
         """Return decisions without a store."""
+        segment = None if self.policy is None else self.policy.segment(context)
+        subset, arms, shipment = self.everyone if segment is None else self.of_segments.get(segment, self.everyone)
         at, milliseconds = moment(now), int(now * 1000)
-        places = (UnstoredPlace(self.shipment, milliseconds, new_stamp(64)) for _ in range(count))
+        places = (UnstoredPlace(shipment, milliseconds, new_stamp(64)) for _ in range(count))
         ids = (write_unstored_id(self.secret, place) for place in places)
-        return [Decision(id, list(self.arms), self.subset, at, "shipped") for id in ids]
+        return [Decision(id, list(arms), subset, at, "shipped", _context(segment)) for id in ids]
 
 
 def shipped_subset(tx: Transaction) -> ShippedSubset:
     """Return the shipped subset for the decisions of the next second."""
-    shipped = tx.options.shipped
-    arms = tx.roster.names_of(shipped[-1])
-    return ShippedSubset(tx.row.key, shipment_of(shipped[-1]), arms, shipped[-1], tx.now)
+    options = tx.options
+
+    def served(subset: Subset, segment: str | None = None) -> Served:
+        return subset, tx.roster.names_of(subset), shipment_of(subset, segment)
+
+    of_segments = {segment: served(subset, segment) for segment, subset in options.shipped_to}
+    policy = tx.snapshot.policy if tx.row.takes_context else None
+    return ShippedSubset(tx.row.key, served(options.shipped[-1]), of_segments, policy, tx.now)
 
 
-def _is_over(tx: Transaction, made: Sequence[Batch]) -> bool:
+def _context(segment: str | None) -> dict[str, str] | None:
+    return None if segment is None else context_of(segment)
+
+
+def _is_over(tx: Transaction, made: Sequence[Batch], segment: str | None) -> bool:
     """Return whether a call with the key of these decisions gets new ones."""
-    subsets = {batch.subset for batch in made}
+    ended = tx.options.sticky is not None and not any(batch.open for batch in made)
     if tx.row.state == "shipped":
-        return subsets != {subset_text(tx.options.shipped[-1])}
-    if not all(_may_be_shown(tx, subset) for subset in subsets):
-        return True
-    return tx.options.sticky is not None and not any(batch.open for batch in made)
+        served = all(batch.subset == subset_text(tx.options.shipped_for(batch.context)) for batch in made)
+        return not served or (ended and made[-1].context != segment)
+    return ended or not all(_may_be_shown(tx, subset) for subset in {batch.subset for batch in made})
 
 
 def _may_be_shown(tx: Transaction, text: str) -> bool:
@@ -149,52 +170,56 @@ def _may_be_shown(tx: Transaction, text: str) -> bool:
     return rules is None or not rules.broken(tx.roster.names_of(subset))
 
 
-def _shares(tx: Transaction, count: int, key: str | None, made: Sequence[Batch]) -> list[Share]:
+def _shares(tx: Transaction, count: int, key: str | None, made: Sequence[Batch], segment: str | None) -> list[Share]:
     """Return what a running campaign hands out."""
-    if made and (again := _sticky_shares(tx, count, made)):
+    if made and (again := _sticky_shares(tx, count, made, segment)):
         return again
     to_control = control_plays(tx, count, key)
-    shares = control_shares(tx, to_control)
+    shares = control_shares(tx, to_control, segment)
     count -= to_control
-    shares += _from_plan(tx, min(count, tx.row.free))
+    shares += _from_plan(tx, min(count, tx.row.free), segment)
     missing = count + to_control - sum(share.count for share in shares)
     if missing:
         plan_missing_again(tx)
-        again = _from_plan(tx, min(missing, tx.row.free))
+        again = _from_plan(tx, min(missing, tx.row.free), segment)
         shares += again
         missing -= sum(share.count for share in again)
     if missing:
-        shares += _fillers(tx, missing)
+        shares += _fillers(tx, missing, segment)
     return shares
 
 
-def _sticky_shares(tx: Transaction, count: int, made: Sequence[Batch]) -> list[Share]:
+def _sticky_shares(tx: Transaction, count: int, made: Sequence[Batch], segment: str | None) -> list[Share]:
     """Return plays of the arms that this key had before.
 
-    None if that was too long ago, an arm is retired, the rules forbid them, or the control has changed since.
+    None if that was too long ago or in another segment, an arm is retired, the rules forbid them, or the control has
+    changed since.
     """
     sticky, last = tx.options.sticky, made[-1]
     old = sticky is None or tx.now - last.at > sticky or last.first < tx.options.control_from
-    if old or not _may_be_shown(tx, last.subset):
+    if old or last.context != segment or not _may_be_shown(tx, last.subset):
         return []
     return [Share(FILLER, last.subset, count, last.group, last.propensity)]
 
 
-def _from_plan(tx: Transaction, count: int) -> list[Share]:
-    """Hand out free plays of the plan, round-robin from the row after the last one."""
+def _from_plan(tx: Transaction, count: int, segment: str | None) -> list[Share]:
+    """Hand out free plays of the plan, of this segment if there are segments. Its rows take turns (round-robin)."""
     row = tx.row
     if not count:
         return []
-    found = tx.plan.free_rows(tx, row.cursor + 1, row.plan_rows - 1, count)
-    if len(found) < count and row.cursor >= 0:
-        found += tx.plan.free_rows(tx, 0, row.cursor, count - len(found))
+    if segment is not None:
+        found = tx.plan.free_of_segment(tx, segment, count)
+    else:
+        found = tx.plan.free_rows(tx, row.cursor + 1, row.plan_rows - 1, count)
+        if len(found) < count and row.cursor >= 0:
+            found += tx.plan.free_rows(tx, 0, row.cursor, count - len(found))
     shares = share_out([each.free for each in found], count)
-    largest = max(shares)
+    largest = max(shares, default=0)
     handed_out = []
     for each, share in zip(found, shares, strict=True):
         if share:
             tx.plan.fly(tx, each, share)
-            propensity = planned_propensity(tx, each.subset, each.times)
+            propensity = planned_propensity(tx, each.play, each.times)
             handed_out.append(Share(each.row, each.subset, share, propensity=propensity))
             if share == largest:
                 row.cursor = each.row
@@ -220,19 +245,22 @@ def share_out(free: Sequence[int], count: int) -> list[int]:
     return shares
 
 
-def _fillers(tx: Transaction, count: int) -> list[Share]:
-    """Return plays for the time while the whole plan is in flight: draws of the policy, or its best subset."""
+def _fillers(tx: Transaction, count: int, segment: str | None) -> list[Share]:
+    """Return plays for the time while the whole plan is in flight: draws of the policy, or its best subset.
+
+    A segment that the plan has no plays for gets them too.
+    """
     snapshot = tx.snapshot
-    fillers = Counter(snapshot.policy.filler(tx.row.fillers + i) for i in range(count))
+    fillers = Counter(snapshot.policy.filler(tx.row.fillers + i, segment) for i in range(count))
     tx.row.fillers += count
     numbered = ((subset_text(snapshot.roster.to_numbers(subset)), n) for subset, n in fillers.items())
-    return [Share(FILLER, subset, n, propensity=_filler_propensity(tx, subset)) for subset, n in numbered]
+    return [Share(FILLER, subset, n, propensity=_filler_propensity(tx, (subset, segment))) for subset, n in numbered]
 
 
-def _filler_propensity(tx: Transaction, subset: str) -> float | None:
+def _filler_propensity(tx: Transaction, play: Play) -> float | None:
     """Return the propensity of a filler: that of a planned play if the plan has its subset; else it is not known."""
-    times = tx.plan.times_of(tx, subset)
-    return planned_propensity(tx, subset, times) if times else None
+    times = tx.plan.times_of(tx, play)
+    return planned_propensity(tx, play, times) if times else None
 
 
 def _decisions(tx: Transaction, batches: Sequence[Batch]) -> list[Decision]:
@@ -252,12 +280,13 @@ def _in_turn(tx: Transaction, batches: Sequence[Batch]) -> Iterator[Decision]:
     subsets = [subset_from(batch.subset) for batch in batches]
     arms = [roster.names_of(subset) for subset in subsets]
     groups = [GROUPS[batch.group] for batch in batches]
+    contexts = [_context(batch.context) for batch in batches]
     at = moment(batches[0].at)
     left = list(range(len(batches)))
     place = 0
     while left:
         for i in left:
             id = write_id(secret, batches[i].first, place, batches[i].salt)
-            yield Decision(id, list(arms[i]), subsets[i], at, groups[i])
+            yield Decision(id, list(arms[i]), subsets[i], at, groups[i], contexts[i])
         place += 1
         left = [i for i in left if batches[i].count > place]

@@ -21,6 +21,7 @@ from kofn.campaigns.schema import BATCHES, REWARDS
 from kofn.campaigns.transaction import Transaction
 from kofn.core import BadInput
 from kofn.core.checks import shown
+from kofn.core.contexts import context_of
 from kofn.responses import LoggedDecision, moment
 
 CHUNK = 1000
@@ -106,4 +107,5 @@ def _logged(tx: Transaction, parts: list[_Part]) -> Iterator[LoggedDecision]:
                 propensity=batch.propensity,
                 key=batch.key,
                 metadata=None if metadata is None else json.loads(metadata),
+                context=None if batch.context is None else context_of(batch.context),
             )

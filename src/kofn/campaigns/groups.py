@@ -10,12 +10,15 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b
 from typing import cast, get_args
 
 import numpy as np
 
-from kofn.campaigns.rows import subset_key, subset_text
+from kofn.campaigns.options import options_from
+from kofn.campaigns.plan_rows import Play
+from kofn.campaigns.rows import subset_from, subset_key, subset_text
 from kofn.campaigns.transaction import Transaction
 from kofn.constraints.allowed import Allowed
 from kofn.core import Subset
@@ -48,38 +51,56 @@ def control_plays(tx: Transaction, count: int, key: str | None) -> int:
     return int(_rng(tx, 0, coin).binomial(count, options.control_share))
 
 
-def control_shares(tx: Transaction, count: int) -> list[Share]:
-    """Return plays of the control."""
+def control_shares(tx: Transaction, count: int, segment: str | None) -> list[Share]:
+    """Return plays of the control. A segment gets the same ones as all others."""
     if not count:
         return []
     options, roster, k = tx.options, tx.roster, tx.row.k
     if isinstance(options.control, tuple):
-        return [Share(FILLER, subset_text(options.control), count, CONTROL, _mixed(tx, options.control))]
+        return [Share(FILLER, subset_text(options.control), count, CONTROL, _mixed(tx, options.control, segment))]
     rng, allowed = _rng(tx, 1, tx.row.decided), _allowed(tx)
     if allowed is None:
         drawn = Counter(_random_subset(rng, len(roster.active), k) for _ in range(count))
     else:
         drawn = Counter(tuple(subset) for subset in allowed.random(count, rng).tolist())
     numbered = ((roster.to_numbers(subset), n) for subset, n in drawn.items())
-    return [Share(FILLER, subset_text(subset), n, CONTROL, _mixed(tx, subset)) for subset, n in numbered]
+    return [Share(FILLER, subset_text(subset), n, CONTROL, _mixed(tx, subset, segment)) for subset, n in numbered]
 
 
-def shipped_shares(tx: Transaction, count: int) -> list[Share]:
-    """Return plays of the shipped subset."""
-    return [Share(FILLER, subset_text(tx.options.shipped[-1]), count, SHIPPED, 1.0)]
+def shipped_shares(tx: Transaction, count: int, segment: str | None) -> list[Share]:
+    """Return plays of the subset that was shipped, to this segment if there are segments."""
+    return [Share(FILLER, subset_text(tx.options.shipped_for(segment)), count, SHIPPED, 1.0)]
 
 
-def shipment_of(subset: Subset) -> int:
-    """Return the hash by which ids of decisions that are not stored name a shipped subset."""
-    return subset_key(subset_text(subset)) % 2**32
+def shipment_of(subset: Subset, segment: str | None = None) -> int:
+    """Return the hash by which ids of decisions that are not stored name what was shipped, and to which segment."""
+    return subset_key(subset_text(subset), segment) % 2**32
 
 
-def planned_propensity(tx: Transaction, subset: str, times: int) -> float | None:
+@lru_cache(maxsize=256)
+def shipments(options: str) -> dict[int, Play]:
+    """Return all that was shipped, by the hash in the ids of decisions that are not stored. `options` is as JSON.
+
+    An id of a segment that had no subset of its own names the subset only, so its segment is not known any more.
+    """
+    known = options_from(options)
+    found: dict[int, Play] = {shipment_of(subset): (subset_text(subset), None) for subset in known.shipped}
+    for segment, subset in (*known.shipped_before, *known.shipped_to):
+        found[shipment_of(subset, segment)] = subset_text(subset), segment
+    return found
+
+
+def planned_propensity(tx: Transaction, play: Play, times: int) -> float | None:
     """Return the probability of a subset with `times` plays in the plan: its share of the plan, and the control's.
 
-    None if the control draws random subsets under rules, and their number is not known.
+    If there are segments, it is that within its segment. None if the plan has no plays of the segment, or if the
+    control draws random subsets under rules, and their number is not known.
     """
-    share = times / tx.row.plan_total
+    subset, segment = play
+    plays = tx.row.plan_total if segment is None else tx.snapshot.plays_of_segments[segment]
+    if not plays:
+        return None
+    share = times / plays
     options = tx.options
     if options.control is None:
         return share
@@ -87,9 +108,9 @@ def planned_propensity(tx: Transaction, subset: str, times: int) -> float | None
     return None if by_control is None else (1 - options.control_share) * share + options.control_share * by_control
 
 
-def _mixed(tx: Transaction, subset: Subset) -> float | None:
-    text = subset_text(subset)
-    return planned_propensity(tx, text, tx.plan.times_of(tx, text))
+def _mixed(tx: Transaction, subset: Subset, segment: str | None) -> float | None:
+    play = subset_text(subset), segment
+    return planned_propensity(tx, play, tx.plan.times_of(tx, play))
 
 
 def _by_control(tx: Transaction, subset: str) -> float | None:
@@ -99,6 +120,8 @@ def _by_control(tx: Transaction, subset: str) -> float | None:
         return float(subset_text(control) == subset)
     allowed = _allowed(tx)
     number = math.comb(tx.row.n_arms, tx.row.k) if allowed is None else allowed.number
+    if len(subset_from(subset)) < tx.row.k:
+        return 0.0  # it always fills all places
     return None if number is None else 1 / number
 
 

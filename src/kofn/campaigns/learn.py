@@ -24,6 +24,7 @@ from kofn.campaigns.statements import Statement, chunks
 from kofn.campaigns.transaction import Transaction
 from kofn.core import BadInput, Insight, NotRunning, Policy, Tally
 from kofn.core.checks import shown
+from kofn.core.contexts import context_of
 from kofn.core.open_plan import MOST_UNPLANNED
 
 ESTIMATE_GROWTH, ESTIMATE_AGE = 1.2, 60.0
@@ -137,7 +138,8 @@ def tell_rows(policy: Policy, roster: Roster, rows: Iterable[PlanRow]) -> None:
             continue
         subset = roster.to_indices(subset_from(row.subset))
         assert subset is not None  # rows with retired arms are UNLEARNED
-        same = row.row < len(plan) and subset == tuple(plan.subsets[row.row].tolist())
+        same = row.row < len(plan) and subset == plan.subset(row.row)
+        same = same and (plan.segments is None or plan.segments[row.row] == row.context)
         if row.times > 0 and same and row.count <= plan.times[row.row]:
             tally.count[row.row] = row.count
             tally.total[row.row], tally.squares[row.row] = row.total, row.squares
@@ -145,7 +147,8 @@ def tell_rows(policy: Policy, roster: Roster, rows: Iterable[PlanRow]) -> None:
             unplanned.append((subset, row))
     policy.tell_plan(tally)
     for subset, row in unplanned:
-        policy.tell_total(subset, row.count, row.total, row.squares)
+        context = None if row.context is None else context_of(row.context)
+        policy.tell_total(subset, row.count, row.total, row.squares, context=context)
 
 
 def plays_per_arm(snapshot: PolicySnapshot, rows: Sequence[PlanRow]) -> NDArray[np.int64]:
@@ -159,19 +162,28 @@ def plays_per_arm(snapshot: PolicySnapshot, rows: Sequence[PlanRow]) -> NDArray[
 def write_snapshot(tx: Transaction, snapshot: PolicySnapshot) -> None:
     """Replace the policy's record and its plan."""
     state = {"record": record_text(snapshot.policy), "played": json.dumps(snapshot.played.tolist())}
-    subsets = ((subset_text(snapshot.roster.to_numbers(subset)), times) for subset, times in snapshot.policy.plan())
     with tx.driver.pipeline():
         tx.driver.run(_DELETE_STATE, {"c": tx.id})
         tx.driver.run(_INSERT_STATE, state | {"campaign": tx.id})
-        replace_plan(tx, (PlanRow(number, subset, times) for number, (subset, times) in enumerate(subsets)))
+        replace_plan(tx, planned_rows(snapshot.policy, snapshot.roster))
     begin_plan(tx.row, snapshot)
     tx.snapshot = snapshot
+
+
+def planned_rows(policy: Policy, roster: Roster) -> list[PlanRow]:
+    """Return the rows of the policy's plan, of which nothing is in flight."""
+    plan = policy.plan()
+    segments = plan.segments or (None,) * len(plan)
+    return [
+        PlanRow(number, subset_text(roster.to_numbers(subset)), times, context=segment)
+        for number, ((subset, times), segment) in enumerate(zip(plan, segments, strict=True))
+    ]
 
 
 def begin_plan(row: CampaignRow, snapshot: PolicySnapshot) -> None:
     """Set the counters of a plan of which nothing is in flight."""
     policy, plan = snapshot.policy, snapshot.policy.plan()
-    counted = sum(sums[1] for sums in policy.state().get("unplanned", ())) if policy.accepts_unplanned else 0
+    counted = sum(sums[-3] for sums in policy.state().get("unplanned", ())) if policy.accepts_unplanned else 0
     row.step, row.stamp = snapshot.step, new_stamp()
     row.plan_rows = len(plan)
     row.free = row.plan_total = plan.plays
@@ -218,8 +230,8 @@ def retire_arm(tx: Transaction, name: str) -> None:
     number = roster.number_of[name]
     if isinstance(tx.options.control, tuple) and number in tx.options.control:
         raise BadInput(f"cannot retire {name!r}: it is in the control. Change the control first")
-    if tx.row.state == "shipped" and number in tx.options.shipped[-1]:
-        raise BadInput(f"cannot retire {name!r}: it is in the subset that was shipped. Ship another one first")
+    if tx.row.state == "shipped" and any(number in subset for subset in tx.options.served):
+        raise BadInput(f"cannot retire {name!r}: it is in a subset that was shipped. Ship another one first")
     keep = [index for index, arm in enumerate(roster.active) if arm != number]
     changed = Roster(roster.version + 1, roster.names, [roster.active[index] for index in keep])
     tx.changing()

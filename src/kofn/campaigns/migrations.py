@@ -247,12 +247,27 @@ def _to_version_5(connection: Connection) -> None:
     _V5.create_all(connection)
 
 
+# Version 6: contexts. The segment of each row of a plan, of decisions and of totals.
+
+ADDED_COLUMNS_6: dict[str, dict[str, Any]] = {
+    "kofn_campaigns": {},
+    **{f"kofn_{name}": {"context": None} for name in ("plans", "batches", "totals")},
+}
+
+
+def _to_version_6(connection: Connection) -> None:
+    for table, columns in ADDED_COLUMNS_6.items():
+        for name in columns:
+            connection.execute(text(f"ALTER TABLE {table} ADD COLUMN {name} TEXT"))
+
+
 MIGRATIONS: list[Callable[[Connection], None]] = [
     _to_version_1,
     _to_version_2,
     _to_version_3,
     _to_version_4,
     _to_version_5,
+    _to_version_6,
 ]
 """The step at index i leads to version i + 1."""
 

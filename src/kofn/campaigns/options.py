@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from kofn.campaign_settings import Outside
 from kofn.campaigns.rules import check_obeys, named_rules
 from kofn.constraints import Constraints
-from kofn.core import BadInput, Subset
+from kofn.core import BadInput, Policy, Subset
 from kofn.core.checks import shown
 from kofn.evidence import Stop
 from kofn.responses import Settings
@@ -28,7 +28,7 @@ MAX_UNIT = 20
 
 
 _HIDDEN = (
-    *("control_from", "seed", "shipped", "store_shipped"),
+    *("control_from", "seed", "shipped", "store_shipped", "shipped_to", "shipped_before"),
     *("clipped_to", "unstored_after", "alarms", "alarms_noted"),
 )
 """Options that users do not see among the settings."""
@@ -51,6 +51,8 @@ class Options:
     constraints: Constraints | None = None  # rules by names of arms
     store_shipped: bool = True  # whether decisions of a shipped subset are stored when they are made
     shipped: tuple[Subset, ...] = ()  # the subsets that were shipped; the last one is served
+    shipped_to: tuple[tuple[str, Subset], ...] = ()  # what is served instead to segments, by their keys
+    shipped_before: tuple[tuple[str, Subset], ...] = ()  # what was served to segments before
     clipped_to: tuple[tuple[float, float], ...] = ()  # earlier ranges to which rewards were clipped
     unstored_after: float = 0.0  # rewards of earlier decisions that were not stored may have been counted
     alarms: tuple[str, ...] = ()  # alarms that have an event "alarm" and none that they are over (`alarms.note`)
@@ -66,6 +68,15 @@ class Options:
     def stop(self) -> Stop | None:
         """The stop rule."""
         return None if self.stop_when is None else Stop.parse(self.stop_when)
+
+    @property
+    def served(self) -> list[Subset]:
+        """The subsets that a shipped campaign serves: that for everyone, and those of segments."""
+        return [self.shipped[-1], *(subset for _, subset in self.shipped_to)]
+
+    def shipped_for(self, segment: str | None) -> Subset:
+        """Return the subset that a shipped campaign serves to a segment."""
+        return next((subset for key, subset in self.shipped_to if key == segment), self.shipped[-1])
 
     def settings(self, names: Roster, more: Mapping[str, Any]) -> Settings:
         """Return the options as users see them, together with settings that are stored elsewhere."""
@@ -87,6 +98,9 @@ def options_from(text: str) -> Options:
     for name in ("shipped", "clipped_to", "alarms_noted"):
         if name in given:
             given[name] = tuple(map(tuple, given[name]))
+    for name in ("shipped_to", "shipped_before"):
+        if name in given:
+            given[name] = tuple((segment, tuple(subset)) for segment, subset in given[name])
     if given.get("constraints") is not None:
         given["constraints"] = Constraints.of(given["constraints"])
     if "alarms" in given:
@@ -123,6 +137,14 @@ def with_options(options: Options, roster: Roster, k: int, given: Mapping[str, A
     if new.breaker and not isinstance(new.control, tuple):
         raise BadInput("a breaker needs a control to return to: give control, a list of arms")
     return new
+
+
+def check_comparable(options: Options, policy: Policy) -> None:
+    """Raise BadInput for a control beside a policy with costs: recorded rewards are gross, so the lift would be."""
+    if options.control is not None and policy.params.get("costs") is not None:
+        raise BadInput(
+            "rewards are recorded without costs, so a control cannot be compared: leave out control or costs"
+        )
 
 
 def _control(control: Any, roster: Roster, k: int) -> Subset | str | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass
+from heapq import nsmallest
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import bindparam, select
@@ -26,16 +27,27 @@ UNLEARNED = -1
 SMALL_PLAN = 512
 """Rows of a plan that is read as a whole. A larger plan of which another process wrote a part is read row by row."""
 
-_COLUMNS = [PLANS.c[name] for name in ("row", "subset", "times", "in_flight", "count", "total", "squares")]
+Play = tuple[str, str | None]
+"""What plays are counted under: a subset, and the key of a segment if the policy takes a context."""
+
+_NAMES = ("row", "subset", "times", "in_flight", "count", "total", "squares", "context")
+_COLUMNS = [PLANS.c[name] for name in _NAMES]
 _OURS = PLANS.c.campaign == bindparam("c")
 _ALL = Statement(select(*_COLUMNS).where(_OURS).order_by(PLANS.c.row))
 _BY_NUMBER = ListStatement(lambda rows: select(*_COLUMNS).where(_OURS, PLANS.c.row.in_(rows)))
-_BY_SUBSET = ListStatement(lambda keys: select(*_COLUMNS).where(_OURS, PLANS.c.key.in_(keys)))
+_BY_PLAY = ListStatement(lambda keys: select(*_COLUMNS).where(_OURS, PLANS.c.key.in_(keys)))
 _FREE = Statement(
     select(*_COLUMNS)
     .where(_OURS, PLANS.c.row.between(bindparam("start"), bindparam("end")))
     .where(PLANS.c.times > PLANS.c.count + PLANS.c.in_flight)
     .order_by(PLANS.c.row)
+    .limit(bindparam("most"))
+)
+_FREE_OF_SEGMENT = Statement(
+    select(*_COLUMNS)
+    .where(_OURS, PLANS.c.context == bindparam("segment"))
+    .where(PLANS.c.times > PLANS.c.count + PLANS.c.in_flight)
+    .order_by(PLANS.c.count + PLANS.c.in_flight, PLANS.c.row)
     .limit(bindparam("most"))
 )
 _OBSERVED = Statement(select(*_COLUMNS).where(_OURS, PLANS.c.count > 0).order_by(PLANS.c.row))
@@ -52,7 +64,8 @@ _DELETE = Statement(PLANS.delete().where(_OURS))
 class PlanRow:
     """One row of the plan: a subset, how often it is planned, and what its observed plays earned.
 
-    `times` is 0 for an unplanned subset that the policy can learn from, and UNLEARNED if it cannot.
+    `times` is 0 for an unplanned subset that the policy can learn from, and UNLEARNED if it cannot. `context` is the
+    key of the segment that the row is for, if the policy takes a context.
     """
 
     row: int
@@ -62,7 +75,18 @@ class PlanRow:
     count: int = 0
     total: float = 0.0
     squares: float = 0.0
+    context: str | None = None
     new: bool = False
+
+    @property
+    def play(self) -> Play:
+        """What the plays of this row are counted under."""
+        return self.subset, self.context
+
+    @property
+    def handed_out(self) -> int:
+        """Plays that are in flight or observed."""
+        return self.count + self.in_flight
 
     @property
     def free(self) -> int:
@@ -78,13 +102,14 @@ class PlanRow:
         return {
             "campaign": campaign,
             "row": self.row,
-            "key": subset_key(self.subset),
+            "key": subset_key(self.subset, self.context),
             "subset": self.subset,
             "times": self.times,
             "in_flight": self.in_flight,
             "count": self.count,
             "total": self.total,
             "squares": self.squares,
+            "context": self.context,
         }
 
 
@@ -106,18 +131,19 @@ def replace_plan(tx: Transaction, rows: Iterable[PlanRow]) -> None:
 
 
 class PlanRows:
-    """The rows of one plan that a process knows. Several may have the same subset; plays go to the first with room.
+    """The rows of one plan that a process knows. Several may be of the same play; plays go to the first with room.
 
     Given all rows, or after it has read them all, it reads nothing any more.
     """
 
     def __init__(self, rows: Iterable[PlanRow] | None = None) -> None:
         self._by_number: dict[int, PlanRow] = {}
-        self._by_subset: dict[str, list[PlanRow]] = {}
-        self._complete: set[str] = set()  # subsets of which all rows have been read
+        self._by_play: dict[Play, list[PlanRow]] = {}
+        self._complete: set[Play] = set()  # plays of which all rows have been read
         self._changed: dict[int, PlanRow] = {}
         self._all = False
-        self._free: list[int] = []  # numbers of the rows with free plays, ascending, if all rows are known
+        # numbers of the rows with free plays, ascending, by segment, if all rows are known
+        self._free: dict[str | None, list[int]] = {}
         if rows is not None:
             self._know_all(rows)
 
@@ -126,11 +152,14 @@ class PlanRows:
             if row.row not in self._by_number:
                 self._add(row)
         self._all = True
-        self._free = sorted(number for number, row in self._by_number.items() if row.free)
+        self._free = {}
+        for number, row in sorted(self._by_number.items()):
+            if row.free:
+                self._free.setdefault(row.context, []).append(number)
 
     def _add(self, row: PlanRow) -> None:
         self._by_number[row.row] = row
-        self._by_subset.setdefault(row.subset, []).append(row)
+        self._by_play.setdefault(row.play, []).append(row)
 
     def _read_if_small(self, tx: Transaction) -> bool:
         """Return whether all rows are known; read them if they are few."""
@@ -148,13 +177,13 @@ class PlanRows:
         if missing and not self._read_if_small(tx):
             self._keep(tx.driver.rows_in(_BY_NUMBER, {"c": tx.id}, missing))
 
-    def load_subsets(self, tx: Transaction, subsets: Iterable[str]) -> None:
-        """Read all rows of these subsets, planned or not."""
+    def load_plays(self, tx: Transaction, plays: Iterable[Play]) -> None:
+        """Read all rows of these plays, planned or not."""
         if self._all:
             return
-        missing = set(subsets) - self._complete
+        missing = set(plays) - self._complete
         if missing and not self._read_if_small(tx):
-            self._keep(tx.driver.rows_in(_BY_SUBSET, {"c": tx.id}, map(subset_key, missing)))
+            self._keep(tx.driver.rows_in(_BY_PLAY, {"c": tx.id}, (subset_key(*play) for play in missing)))
             self._complete |= missing
 
     def _keep(self, rows: Iterable[Any]) -> None:
@@ -165,18 +194,32 @@ class PlanRows:
     def free_rows(self, tx: Transaction, start: int, end: int, most: int) -> list[PlanRow]:
         """Return at most `most` rows with free plays, numbered from `start` to `end`, in order."""
         if self._read_if_small(tx):
-            first = bisect_left(self._free, start)
-            last = min(first + most, bisect_left(self._free, end + 1))
-            return [self._by_number[number] for number in self._free[first:last]]
+            free = self._free.get(None, [])
+            first = bisect_left(free, start)
+            last = min(first + most, bisect_left(free, end + 1))
+            return [self._by_number[number] for number in free[first:last]]
+        return self._read_free(tx, _FREE, {"start": start, "end": end, "most": most})
+
+    def free_of_segment(self, tx: Transaction, segment: str, most: int) -> list[PlanRow]:
+        """Return at most `most` rows of a segment with free plays, the one that was handed out least often first.
+
+        So rows take turns in each segment, whichever segments come, and no cursor is needed for each of them.
+        """
+        if self._read_if_small(tx):
+            free = (self._by_number[number] for number in self._free.get(segment, ()))
+            return nsmallest(most, free, key=lambda row: (row.handed_out, row.row))
+        return self._read_free(tx, _FREE_OF_SEGMENT, {"segment": segment, "most": most})
+
+    def _read_free(self, tx: Transaction, statement: Statement, values: dict[str, Any]) -> list[PlanRow]:
         self.write(tx)
-        found = tx.driver.rows(_FREE, {"c": tx.id, "start": start, "end": end, "most": most})
+        found = tx.driver.rows(statement, {"c": tx.id, **values})
         self._keep(found)
         return [self._by_number[row[0]] for row in found]
 
-    def times_of(self, tx: Transaction, subset: str) -> int:
-        """Return how often the plan has this subset."""
-        self.load_subsets(tx, [subset])
-        return sum(max(0, row.times) for row in self._by_subset.get(subset, ()))
+    def times_of(self, tx: Transaction, play: Play) -> int:
+        """Return how often the plan has this play."""
+        self.load_plays(tx, [play])
+        return sum(max(0, row.times) for row in self._by_play.get(play, ()))
 
     def fly(self, tx: Transaction, row: PlanRow, count: int) -> None:
         """Count plays of a row as in flight; a negative count takes them back."""
@@ -193,23 +236,24 @@ class PlanRows:
         after = row.free
         tx.row.free += after - before
         if self._all and (before > 0) != (after > 0):
+            free = self._free.setdefault(row.context, [])
             if after:
-                insort(self._free, row.row)
+                insort(free, row.row)
             else:
-                del self._free[bisect_left(self._free, row.row)]
+                del free[bisect_left(free, row.row)]
 
-    def with_room(self, tx: Transaction, subset: str, count: int, number: int | None = None) -> PlanRow | None:
-        """Return a row of this subset with `count` plays remaining: that of this number if it has, or another."""
+    def with_room(self, tx: Transaction, play: Play, count: int, number: int | None = None) -> PlanRow | None:
+        """Return a row of this play with `count` plays remaining: that of this number if it has, or another."""
         if number is not None and self._by_number[number].has_room(count):
             return self._by_number[number]
-        self.load_subsets(tx, [subset])
-        return next((row for row in self._by_subset.get(subset, ()) if row.has_room(count)), None)
+        self.load_plays(tx, [play])
+        return next((row for row in self._by_play.get(play, ()) if row.has_room(count)), None)
 
     def observe(
-        self, tx: Transaction, subset: str, count: int, total: float, squares: float, number: int | None = None
+        self, tx: Transaction, play: Play, count: int, total: float, squares: float, number: int | None = None
     ) -> int:
         """Count plays in a row with room, or else as unplanned; return the row's number, or UNLEARNED."""
-        row = self.with_room(tx, subset, count, number) or self._unplanned(tx, subset)
+        row = self.with_room(tx, play, count, number) or self._unplanned(tx, play)
         before = row.free
         row.count += count
         row.total += total
@@ -220,15 +264,19 @@ class PlanRows:
         tx.row.observed += count
         return row.row
 
-    def _unplanned(self, tx: Transaction, subset: str) -> PlanRow:
-        """Return the row for unplanned plays of this subset; make it if there is none."""
+    def _unplanned(self, tx: Transaction, play: Play) -> PlanRow:
+        """Return the row for unplanned plays of this subset; make it if there is none.
+
+        The policy cannot learn from a play whose segment is not known any more.
+        """
         campaign, snapshot = tx.row, tx.snapshot
+        subset, context = play
         learns = snapshot.policy.accepts_unplanned and snapshot.roster.to_indices(subset_from(subset)) is not None
-        times = 0 if learns else UNLEARNED
-        for row in self._by_subset.get(subset, ()):
+        times = 0 if learns and (context is not None) == campaign.takes_context else UNLEARNED
+        for row in self._by_play.get(play, ()):
             if row.times == times and row.row >= campaign.plan_rows:
                 return row
-        row = PlanRow(campaign.plan_rows + campaign.unplanned, subset, times, new=True)
+        row = PlanRow(campaign.plan_rows + campaign.unplanned, subset, times, context=context, new=True)
         campaign.unplanned += 1
         self._add(row)
         return row

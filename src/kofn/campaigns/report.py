@@ -19,6 +19,7 @@ from kofn.campaigns.rows import Roster, subset_from
 from kofn.campaigns.schema import BATCHES, ESTIMATES, EVENTS, PLANS, REWARDS
 from kofn.campaigns.transaction import Transaction, merge_slots
 from kofn.core import Insight, whole
+from kofn.core.contexts import context_of
 from kofn.responses import (
     ArmInsight,
     CampaignInsight,
@@ -137,12 +138,12 @@ def _arms(tx: Transaction, known: Insight | None, best: set[int]) -> Iterable[Ar
 
 def _plan(tx: Transaction) -> list[PlannedSubset]:
     roster = tx.roster
-    columns = PLANS.c.subset, PLANS.c.times, PLANS.c.in_flight, PLANS.c["count"]
+    columns = (PLANS.c[name] for name in ("subset", "times", "in_flight", "count", "context"))
     rows = select(*columns).where(PLANS.c.campaign == tx.id, PLANS.c.times > 0)
     rows = rows.order_by(PLANS.c.times.desc(), PLANS.c.row).limit(MAX_PLANNED)
     return [
-        PlannedSubset(roster.names_of(subset_from(subset)), times - observed, in_flight, observed)
-        for subset, times, in_flight, observed in tx.execute(rows)
+        PlannedSubset(roster.names_of(subset_from(subset)), times - observed, in_flight, observed, _context(context))
+        for subset, times, in_flight, observed, context in tx.execute(rows)
     ]
 
 
@@ -178,11 +179,12 @@ def events(tx: Transaction, limit: int) -> list[Event]:
 def open_decisions(tx: Transaction, limit: int) -> list[OpenDecision]:
     """Return decisions without a reward, newest first."""
     roster, key = tx.roster, tx.row.key
-    columns = (BATCHES.c[name] for name in ("first", "count", "open", "salt", "subset", "at", "due", "group"))
+    names = "first", "count", "open", "salt", "subset", "at", "due", "group", "context"
+    columns = (BATCHES.c[name] for name in names)
     chosen = select(*columns).where(BATCHES.c.campaign == tx.id, BATCHES.c.open > 0).order_by(BATCHES.c.first.desc())
     found: list[OpenDecision] = []
     limit = whole("limit", limit)
-    for first, count, open_, salt, text, at, due, group in tx.execute(chosen.limit(limit)):
+    for first, count, open_, salt, text, at, due, group, context in tx.execute(chosen.limit(limit)):
         rewarded = _rewarded_places(tx, first) if open_ < count else set()
         subset = subset_from(text)
         for place in range(count - 1, -1, -1):
@@ -191,8 +193,13 @@ def open_decisions(tx: Transaction, limit: int) -> list[OpenDecision]:
             if place not in rewarded:
                 id = write_id(key, first, place, salt)
                 arms = roster.names_of(subset)
-                found.append(OpenDecision(id, arms, subset, moment(at), GROUPS[group], due is None))
+                about = moment(at), GROUPS[group], _context(context), due is None
+                found.append(OpenDecision(id, arms, subset, *about))
     return found
+
+
+def _context(segment: str | None) -> dict[str, str] | None:
+    return None if segment is None else context_of(segment)
 
 
 def _rewarded_places(tx: Transaction, first: int) -> set[int]:

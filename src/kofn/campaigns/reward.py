@@ -16,11 +16,12 @@ from sqlalchemy import select
 from kofn.campaigns.assess import assess
 from kofn.campaigns.batches import Batch
 from kofn.campaigns.expiry import compact
-from kofn.campaigns.groups import FILLER, LEARNED, SHIPPED, count_reward, shipment_of
+from kofn.campaigns.groups import FILLER, LEARNED, SHIPPED, count_reward, shipments
 from kofn.campaigns.learn import change_params, learn_if_due
 from kofn.campaigns.names import DecisionPlace, UnstoredPlace, read_id
 from kofn.campaigns.rows import CampaignRow, new_stamp, subset_text
 from kofn.campaigns.schema import TOTALS
+from kofn.campaigns.segments import segment_of
 from kofn.campaigns.transaction import Transaction
 from kofn.core import (
     BadInput,
@@ -199,7 +200,7 @@ def _stored_reward(
 
 def _unstored_reward(tx: Transaction, id: str, place: UnstoredPlace) -> tuple[float | None, bool]:
     """Return the same for a decision that was not stored when it was made."""
-    if place.shipment not in map(shipment_of, tx.options.shipped):
+    if place.shipment not in shipments(tx.row.options):
         raise UnknownDecision(f"{id} is of a subset that this campaign did not ship, or it was made after the backup")
     made = tx.batches.of_request(tx, request_of_unstored(place))
     if made:
@@ -256,7 +257,7 @@ def _record(tx: Transaction, batches: dict[int, Batch], new: Sequence[_New]) -> 
     places = [(_stored_place(tx, batches, each.place), each) for each in new]
     current = {first for first, batch in batches.items() if batch.step == row.step and batch.row >= 0}
     plan.load(tx, {batches[first].row for first in current})
-    plan.load_subsets(tx, (batch.subset for first, batch in batches.items() if first not in current))
+    plan.load_plays(tx, (batch.play for first, batch in batches.items() if first not in current))
     total = waited = 0.0
     for place, each in places:
         batch, value = batches[place.first], each.value
@@ -267,7 +268,7 @@ def _record(tx: Transaction, batches: dict[int, Batch], new: Sequence[_New]) -> 
             row.expired -= 1
         else:
             row.in_flight -= 1
-        counted = plan.observe(tx, batch.subset, 1, value, value * value, planned)
+        counted = plan.observe(tx, batch.play, 1, value, value * value, planned)
         row.overtaken += batch.step == row.step and planned is None and batch.group == LEARNED
         count_reward(tx, batch.group, batch.first, value)
         waited += max(0.0, tx.now - batch.at)
@@ -286,9 +287,10 @@ def _stored_place(tx: Transaction, batches: dict[int, Batch], place: Place) -> D
     if isinstance(place, DecisionPlace):
         return place
     row = tx.row
-    subset = next(each for each in tx.options.shipped if shipment_of(each) == place.shipment)
-    of_row = row.decided, 1, 1, new_stamp(32), row.step, FILLER, subset_text(subset)
-    batch = Batch(*of_row, place.milliseconds / 1000, tx.now, request_of_unstored(place), SHIPPED, 1.0)
+    subset, segment = shipments(row.options)[place.shipment]
+    of_row = row.decided, 1, 1, new_stamp(32), row.step, FILLER, subset
+    request = request_of_unstored(place)
+    batch = Batch(*of_row, place.milliseconds / 1000, tx.now, request, SHIPPED, 1.0, context=segment)
     tx.batches.add(batch)
     batches[batch.first] = batch
     row.decided += 1
@@ -301,33 +303,41 @@ def _stored_place(tx: Transaction, batches: dict[int, Batch], place: Place) -> D
 
 
 def record_total(
-    tx: Transaction, arms: object, count: int, total: float, squares: float | None, key: str | None
+    tx: Transaction,
+    arms: object,
+    count: int,
+    total: float,
+    squares: float | None,
+    key: str | None,
+    context: Mapping[str, Any] | None,
 ) -> Rewarded:
     """Record the total of `count` plays, unless it is recorded under this key already; learn if it is due."""
     row = tx.row
     _check_takes_rewards(tx)
-    subset = tx.roster.subset_of(arms, row.k)
+    subset = tx.roster.subset_of(arms, row.k, tx.snapshot.policy.fewest)
+    segment = segment_of(tx, context)
     _widen_to_total(tx, count, total, squares)
     given = squares
     count, total, squares = _checked_sums(row, subset, count, total, squares)
     text = subset_text(subset)
+    play = text, segment
     if key is not None and (before := _total_under(tx, key)):
-        if before[:3] != (text, count, total) or (given is not None and before[3] != squares):
+        if before[:4] != (text, segment, count, total) or (given is not None and before[4] != squares):
             raise Conflict(
-                f"another total, of {before[1]} plays, is already recorded under the key {key!r}: use a new key"
+                f"another total, of {before[2]} plays, is already recorded under the key {key!r}: use a new key"
             )
         return Rewarded(0, count)
     policy = tx.snapshot.policy
-    if not policy.accepts_unplanned and tx.plan.with_room(tx, text, count) is None:
+    if not policy.accepts_unplanned and tx.plan.with_room(tx, play, count) is None:
         raise BadTally(
             f"{policy.name} learns from its plan only, and {count} plays of {arms} are more than its plan has left"
         )
     tx.changing()
-    number = tx.plan.observe(tx, text, count, total, squares)
+    number = tx.plan.observe(tx, play, count, total, squares)
     tx.execute(
         TOTALS.insert(),
         {"campaign": tx.id, "number": row.totals, "key": key, "subset": text, "count": count, "total": total}
-        | {"squares": squares, "at": tx.now, "step": row.step, "row": number},
+        | {"squares": squares, "at": tx.now, "step": row.step, "row": number, "context": segment},
     )
     row.totals += 1
     row.totalled += count
@@ -356,7 +366,7 @@ def _widen_to_total(tx: Transaction, count: Any, total: Any, squares: Any) -> No
 
 
 def _total_under(tx: Transaction, key: str) -> tuple[Any, ...] | None:
-    columns = TOTALS.c.subset, TOTALS.c["count"], TOTALS.c.total, TOTALS.c.squares
+    columns = (TOTALS.c[name] for name in ("subset", "context", "count", "total", "squares"))
     row = tx.execute(select(*columns).where(TOTALS.c.campaign == tx.id, TOTALS.c.key == key)).one_or_none()
     return None if row is None else tuple(row)
 

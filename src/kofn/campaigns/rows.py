@@ -7,8 +7,10 @@ import os
 import random
 import secrets
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from hashlib import blake2b
 from operator import attrgetter
 from typing import Any, cast
@@ -21,10 +23,19 @@ from kofn.campaigns.migrations import check_version
 from kofn.campaigns.options import options_from
 from kofn.campaigns.schema import CAMPAIGNS, VERSION
 from kofn.campaigns.statements import Driver, Statement
-from kofn.core import BadInput, Direction, Insight, NoSuchCampaign, Policy, Subset
+from kofn.core import (
+    AttributeInsight,
+    BadInput,
+    Direction,
+    Insight,
+    NoSuchCampaign,
+    Policy,
+    SegmentInsight,
+    Subset,
+)
 from kofn.core.checks import shown
 from kofn.evidence import Sums
-from kofn.policies.registry import save
+from kofn.policies.registry import POLICIES, save
 from kofn.responses import State, Summary, moment
 
 SERVING = ("running", "shipped")
@@ -104,6 +115,11 @@ class CampaignRow:
         return self.total / self.rewards if self.rewards else None
 
     @property
+    def takes_context(self) -> bool:
+        """Whether decisions are for a segment; this needs neither the policy nor a query."""
+        return self.policy in POLICIES and POLICIES[self.policy].takes_context
+
+    @property
     def key(self) -> bytes:
         """The key of the hash in decision ids."""
         return bytes.fromhex(self.secret)
@@ -129,6 +145,7 @@ class CampaignRow:
             version=self.version,
             unit=options.unit,
             alarms=len(options.alarms) if self.state in SERVING else 0,
+            takes_context=self.takes_context,
         )
 
     def sums(self, group: str) -> Sums:
@@ -231,8 +248,11 @@ class Roster:
         """Return the names of these arms."""
         return [self.names[arm] for arm in subset]
 
-    def subset_of(self, arms: object, k: int) -> Subset:
-        """Return K active arms, given by name or number, as a sorted subset of numbers; or raise BadInput."""
+    def subset_of(self, arms: object, k: int, fewest: int | None = None) -> Subset:
+        """Return K active arms, given by name or number, as a sorted subset of numbers; or raise BadInput.
+
+        With `fewest`, a subset may have fewer arms than K.
+        """
         if isinstance(arms, str) or not isinstance(arms, Iterable):
             raise BadInput(f"a subset must be a list of arms; got {shown(arms)}")
         given = [self._number(arm) for arm in arms]
@@ -240,8 +260,9 @@ class Roster:
         if len(subset) < len(given):
             twice = next(arm for index, arm in enumerate(given) if arm in given[:index])
             raise BadInput(f"arm {self.names[twice]!r} is listed twice in a subset")
-        if len(subset) != k:
-            raise BadInput(f"a subset must have {k} different arms; got {len(subset)}")
+        if not (fewest or k) <= len(subset) <= k:
+            sizes = f"{fewest} to {k}" if fewest and fewest < k else f"{k}"
+            raise BadInput(f"a subset must have {sizes} different arms; got {len(subset)}")
         return subset
 
     def _number(self, arm: Any) -> int:
@@ -271,6 +292,20 @@ class PolicySnapshot:
     def best(self) -> Subset:
         """Return the policy's best subset as arm numbers."""
         return self.roster.to_numbers(self.policy.best())
+
+    @cached_property
+    def known_of_segments(self) -> tuple[tuple[SegmentInsight, ...], tuple[AttributeInsight, ...]]:
+        """What the policy, which takes a context, knows about each segment and each attribute."""
+        policy: Any = self.policy
+        return policy.by_segment(), policy.by_attribute()
+
+    @cached_property
+    def plays_of_segments(self) -> Counter[str]:
+        """The plays of each segment in the policy's plan."""
+        plan, plays = self.policy.plan(), Counter[str]()
+        for segment, times in zip(plan.segments or (), plan.times.tolist(), strict=False):
+            plays[segment] += times
+        return plays
 
 
 _random = random.Random(secrets.randbits(256))
@@ -302,6 +337,10 @@ def subset_from(text: str) -> Subset:
     return tuple(map(int, text.split(",")))
 
 
-def subset_key(text: str) -> int:
-    """Return a 64-bit hash of a subset. The index over it stays small, however many arms a subset has."""
-    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), signed=True)
+def subset_key(text: str, context: str | None = None) -> int:
+    """Return a 64-bit hash of a subset, and of a segment's key if there is one.
+
+    The index over it stays small, however many arms a subset has.
+    """
+    both = text if context is None else f"{text} {context}"
+    return int.from_bytes(blake2b(both.encode(), digest_size=8).digest(), signed=True)

@@ -72,10 +72,11 @@ PLANS = _table(
     _text("subset"),
     *map(_whole, ("times", "in_flight", "count")),
     *map(_number, ("total", "squares")),
+    _text("context", nullable=True),
 )
 """The open plan, a row per subset: how often it is planned (`times`), in flight, and observed (`count`), and what it
 earned. Rows from `plan_rows` on are unplanned subsets: planned 0 times, or -1 times if the policy cannot learn from
-them. `key` is a hash of the subset."""
+them. If the policy takes a context, `context` is the key of the row's segment, else NULL. `key` is a hash of both."""
 
 PLANS_BY_SUBSET = Index("kofn_plans_by_subset", PLANS.c.campaign, PLANS.c.key)
 
@@ -90,12 +91,13 @@ BATCHES = _table(
     Column("request", BigInteger),
     _whole("group"),
     _number("propensity", nullable=True),
-    *(_text(name, nullable=True) for name in ("key", "metadata")),
+    *(_text(name, nullable=True) for name in ("key", "metadata", "context")),
 )
 """Decisions of one subset that were handed out together: `count` of them, numbered from `first`, of which `open` have
 no reward. `due` is when they expire; it is NULL when they have expired or all have a reward. `request` is a hash of the
 `key` of the call that made them, or NULL. `group` says who chose the subset (`groups.GROUPS`), and `propensity` with
-which probability, or NULL if that is not known. `metadata` is the caller's, as JSON."""
+which probability, or NULL if that is not known. `metadata` is the caller's, as JSON. `context` is the key of the
+segment that the decisions are for; NULL if the policy takes no context, or if the segment is not known any more."""
 
 BATCHES_DUE = Index(
     "kofn_batches_due",
@@ -132,9 +134,10 @@ TOTALS = _table(
     _whole("count"),
     *map(_number, ("total", "squares", "at")),
     *map(_whole, ("step", "row")),
+    _text("context", nullable=True),
     UniqueConstraint("campaign", "key"),
 )
-"""What several plays of one subset earned together, reported as a total."""
+"""What several plays of one subset, in one segment if there are segments, earned together, reported as a total."""
 
 BUCKETS = _table(
     "buckets",

@@ -21,10 +21,11 @@ from kofn.campaigns.create import check_free, decisions_to_keep, seconds
 from kofn.campaigns.decide import MAX_METADATA
 from kofn.campaigns.expiry import compact_at
 from kofn.campaigns.groups import GROUPS
-from kofn.campaigns.learn import begin_plan
+from kofn.campaigns.learn import begin_plan, planned_rows
 from kofn.campaigns.migrations import (
     ADDED_COLUMNS_4,
     ADDED_COLUMNS_5,
+    ADDED_COLUMNS_6,
     RENAMED_COLUMNS_3,
     RENAMED_TABLES_3,
     STATES_5,
@@ -39,10 +40,11 @@ from kofn.campaigns.schema import ESTIMATES, OF_CAMPAIGN, ROSTERS, STATES
 from kofn.campaigns.transaction import NARROWEST, Transaction
 from kofn.core import BadInput, BadRecord, whole, whole_numbers
 from kofn.core.checks import MAX_LENGTH, shown
+from kofn.core.contexts import context_of
 from kofn.policies.registry import is_converted, restore
 from kofn.responses import State
 
-FORMAT = 4
+FORMAT = 5
 """The version of an export. Raise it when an older kofn cannot read a newer export, and upgrade older ones below."""
 
 MAX_COUNTER = 2**59
@@ -120,6 +122,8 @@ def read_export(exported: Mapping[str, Any], name: str | None) -> tuple[Campaign
             exported = _from_format_2(exported)
         if exported["format"] == 3:
             exported = _from_format_3(exported)
+        if exported["format"] == 4:
+            exported = {**_with_columns(exported, ADDED_COLUMNS_6), "format": 5}
         campaign = _campaign(exported["campaign"])
         campaign.name = campaign_name(campaign.name if name is None else name)
         tables = exported["tables"]
@@ -269,6 +273,8 @@ def _validate(campaign: CampaignRow, exported: Mapping[str, Any], rows: Rows) ->
     for table, name in (("plans", "subset"), ("batches", "subset"), ("totals", "subset"), ("estimates", "best")):
         for row in rows[table]:
             _check_subset(row[name], len(snapshot.roster.names))
+    for row in chain(rows["plans"], rows["batches"], rows["totals"]):
+        _check_segment(row["context"], snapshot)
     _check_estimates(rows, len(snapshot.roster.names))
     _check_batches(campaign, rows)
     _check_plan(campaign, snapshot, rows, own=not is_converted(exported["record"]))
@@ -278,20 +284,27 @@ def _validate(campaign: CampaignRow, exported: Mapping[str, Any], rows: Rows) ->
 def _check_options(campaign: CampaignRow, snapshot: PolicySnapshot) -> None:
     """Check the options, the latest look of the stop rule, and the sums that are compared with the control."""
     options, roster = options_from(campaign.options), snapshot.roster
-    subsets = (*options.shipped, *([options.control] if isinstance(options.control, tuple) else []))
+    to_segments = (*options.shipped_to, *options.shipped_before)
+    for segment, _ in to_segments:
+        _check_segment(segment, snapshot)
+    subsets = [*options.shipped, *(subset for _, subset in to_segments)]
+    subsets += [options.control] if isinstance(options.control, tuple) else []
     for subset in subsets:
         _check(all(type(arm) is int for arm in subset), "a subset of its options has other things than numbers")
         _check_subset(subset_text(subset), len(roster.names))
-        _check(len(subset) == campaign.k, "a subset of its options has another number of arms")
+        _check(
+            snapshot.policy.fewest <= len(subset) <= campaign.k, "a subset of its options has another number of arms"
+        )
     given = {each: getattr(options, each) for each in CampaignOptions.__annotations__}
     _check(with_options(options, roster, campaign.k, given) == options, "its options are not valid")
     rules = policy_rules(options.constraints, roster, campaign.k)
     _check(snapshot.policy.params.get("constraints") == rules, "its policy has other rules than its options")
     if campaign.state == "shipped":
         _check(bool(options.shipped), "it is shipped without a subset")
-        shipped = roster.names_of(options.shipped[-1])
-        check_obeys(options.constraints, shipped, "the subset that is shipped", "Ship another one")
-        _check(roster.to_indices(options.shipped[-1]) is not None, "the subset that is shipped has a retired arm")
+        for subset in options.served:
+            shipped = roster.names_of(subset)
+            check_obeys(options.constraints, shipped, "the subset that is shipped", "Ship another one")
+            _check(roster.to_indices(subset) is not None, "the subset that is shipped has a retired arm")
     _check(type(options.seed) is int and 0 <= options.seed < 2**62, "its options have a wrong seed")
     _check(type(options.control_from) is int and type(options.store_shipped) is bool, "its options are not valid")
     _check(type(options.unstored_after) in (int, float) and options.unstored_after < MAX_TIME, "its options are wrong")
@@ -362,7 +375,7 @@ def _snapshot(campaign: CampaignRow, exported: Mapping[str, Any]) -> PolicySnaps
     settings = campaign.policy, campaign.k, campaign.direction
     for each in (policy, origin):
         _check((each.name, each.k, each.direction) == settings, "its policy does not match its settings")
-        _check(not each.needs, f"{each.name} cannot run a campaign")
+        _check(not type(each).needs, f"{each.name} cannot run a campaign")
     _check(policy.reward_range == (campaign.low, campaign.high), "its policy has another range of rewards")
     _check(policy.n_arms == len(active), "its policy has another number of arms than active")
     campaign.n_arms = policy.n_arms
@@ -374,6 +387,13 @@ def _check_subset(text: str, arms: int) -> None:
     subset = subset_from(text)
     _check(list(subset) == sorted(set(subset)) and subset[-1] < arms, f"{text!r:.60} is not a subset of its arms")
     _check(subset_text(subset) == text, f"{text!r:.60} is not written as a subset")
+
+
+def _check_segment(key: Any, snapshot: PolicySnapshot) -> None:
+    """Check the key of a segment; NULL where there is none."""
+    if key is not None:
+        _check(snapshot.policy.takes_context, f"{snapshot.policy.name} does not take a context")
+        context_of(key)
 
 
 def _check_batches(campaign: CampaignRow, rows: Rows) -> None:
@@ -422,24 +442,27 @@ def _check_plan(campaign: CampaignRow, snapshot: PolicySnapshot, rows: Rows, *, 
     _check([row["row"] for row in plan] == list(range(len(plan))), "the rows of its plan are not numbered")
     rows_of_plan = campaign.plan_rows
     begin_plan(campaign, snapshot)
+    given = [((row["subset"], row["context"]), row["times"]) for row in plan]
     if own:
-        planned = [(subset_text(roster.to_numbers(subset)), times) for subset, times in policy.plan()]
+        planned = [(row.play, row.times) for row in planned_rows(policy, roster)]
     else:
-        planned = [(row["subset"], row["times"]) for row in plan[: max(rows_of_plan, 0)]]
+        planned = given[: max(rows_of_plan, 0)]
         _check(all(times >= 0 for _, times in planned), "its plan is not its policy's")
-        known = all(roster.to_indices(subset_from(subset)) is not None for subset, _ in planned)
+        known = all(roster.to_indices(subset_from(subset)) is not None for (subset, _), _ in planned)
         _check(bool(planned) and known, "its plan has retired arms")
         campaign.plan_rows, campaign.free = len(planned), sum(times for _, times in planned)
         campaign.plan_plays = campaign.plan_total = campaign.free
-    _check([(row["subset"], row["times"]) for row in plan[: len(planned)]] == planned, "its plan is not its policy's")
+    _check(given[: len(planned)] == planned, "its plan is not its policy's")
     in_flight: Counter[int] = Counter()
     for batch in rows["batches"]:
         if batch["step"] == campaign.step and batch["row"] >= 0:
-            matches = batch["row"] < len(planned) and planned[batch["row"]][0] == batch["subset"]
+            play = batch["subset"], batch["context"]
+            matches = batch["row"] < len(planned) and planned[batch["row"]][0] == play
             _check(matches, "a batch belongs to no row of the plan")
             in_flight[batch["row"]] += batch["open"] if batch["due"] is not None else 0
     for row in plan[len(planned) :]:
         learns = policy.accepts_unplanned and roster.to_indices(subset_from(row["subset"])) is not None
+        learns = learns and (row["context"] is not None) == policy.takes_context
         _check(row["times"] in ((0, UNLEARNED) if learns else (UNLEARNED,)), "its plan is not its policy's")
     for row in plan:
         row["in_flight"] = in_flight[row["row"]]

@@ -14,10 +14,10 @@ from typing import Any
 from sqlalchemy import Table, bindparam, select
 
 from kofn.campaigns.groups import CONTROL, LEARNED
-from kofn.campaigns.learn import tell_rows, with_arms
+from kofn.campaigns.learn import planned_rows, tell_rows, with_arms
 from kofn.campaigns.options import options_from
 from kofn.campaigns.plan_rows import UNLEARNED, PlanRow
-from kofn.campaigns.rows import CampaignRow, Roster, subset_text
+from kofn.campaigns.rows import CampaignRow, Roster
 from kofn.campaigns.schema import BATCHES, PLANS, REWARDS, ROSTERS, STATES, TOTALS
 from kofn.campaigns.transaction import Transaction
 from kofn.core import KofnError, Policy
@@ -214,8 +214,8 @@ def _compare_policy(comparison: _Comparison, log: Log) -> None:
         return
     rebuilt = json.loads(json.dumps(save(policy)))
     comparison.same("policy", log.record, rebuilt)
-    plan = [[subset_text(roster.to_numbers(subset)), times] for subset, times in policy.plan()]
-    comparison.same("plan", [[each.subset, each.times] for each in log.plan[: len(plan)]], plan)
+    plan = [[each.subset, each.context, each.times] for each in planned_rows(policy, roster)]
+    comparison.same("plan", [[each.subset, each.context, each.times] for each in log.plan[: len(plan)]], plan)
     stored = {each.row: [each.count, each.total, each.squares] for each in log.plan if each.times >= 0 and each.count}
     current = {row: [each.count, each.total, each.squares] for row, each in sums[log.campaign.step].items()}
     comparison.same("observed plays", stored, current)
@@ -240,12 +240,13 @@ def _rebuilt(log: Log, sums: Sums) -> tuple[Policy, Roster]:
 def _sums(log: Log) -> Sums:
     """Return what the log has for each row of each plan; plays that were not learned from are left out."""
     sums: Sums = defaultdict(dict)
-    subsets = {batch.first: batch.subset for batch in log.batches}
-    plays = [(each, subsets.get(each.first, ""), 1, each.value, each.value * each.value) for each in log.rewards]
-    plays += [(each, each.subset, each.count, each.total, each.squares) for each in log.totals]
-    for where, subset, count, total, squares in plays:
+    batches = {batch.first: (batch.subset, batch.context) for batch in log.batches}
+    unknown = "", None
+    plays = [(each, batches.get(each.first, unknown), 1, each.value, each.value * each.value) for each in log.rewards]
+    plays += [(each, (each.subset, each.context), each.count, each.total, each.squares) for each in log.totals]
+    for where, (subset, context), count, total, squares in plays:
         if where.row != UNLEARNED:
-            row = sums[where.step].setdefault(where.row, PlanRow(where.row, subset, 0))
+            row = sums[where.step].setdefault(where.row, PlanRow(where.row, subset, 0, context=context))
             row.count += count
             row.total += total
             row.squares += squares

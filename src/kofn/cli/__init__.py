@@ -7,7 +7,7 @@ import signal
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,6 +22,7 @@ from kofn.cli.options import (
     ARCHIVE,
     AS_JSON,
     BACKEND,
+    CONTEXTS,
     HORIZON,
     MINIMIZE,
     PICTURE,
@@ -49,6 +50,10 @@ from kofn.cli.plan import plan
 from kofn.cli.real import real
 from kofn.cli.replay import replay
 from kofn.cli.serve import serve, token
+
+if TYPE_CHECKING:
+    from kofn.problems import AbstractProblem
+    from kofn.simulation import Run
 
 
 @click.group(
@@ -156,7 +161,8 @@ def paper(
     "--problem",
     default="max",
     show_default=True,
-    help=f"{PROBLEMS}, with random arms; or {APPLICATIONS}; or a Python file or function, as for `kofn compare`.",
+    help=f"{PROBLEMS}, with random arms; or {APPLICATIONS}; or {CONTEXTS}; or a Python file or function, as for "
+    "`kofn compare`.",
 )
 @click.option("--arms", type=Count(), default=24, show_default=True, help="N, the number of arms.")
 @click.option("--k", "-k", type=Count(), default=5, show_default=True, help="K, the size of a subset.")
@@ -228,7 +234,7 @@ def run(
         out.parent.mkdir(parents=True, exist_ok=True)
         files = save_figure(draw_run(result, what), out)
         click.echo(f"wrote {', '.join(map(str, files))}", err=True)
-    final_gap = float(instance.gap(np.array([result.final]))[0])
+    final_gap = result.final_gap(instance)
     numbers = result.to_dict() | {"final_gap": final_gap, "best": list(instance.best), "optimum": instance.optimum}
     if as_json:
         echo_json(numbers)
@@ -239,6 +245,7 @@ def run(
             "found": f"{result.final}",
             "best": f"{instance.best}",
             "how it was found": None if instance.best_evidence == "computed" else instance.best_evidence,
+            "best of a segment": _found_by_segment(result, instance),
             "optimal": "yes" if result.optimal else "no",
             "final gap": f"{final_gap:.3g} of an expected reward of {instance.optimum:.4g} per play",
             "expected regret": regret,
@@ -247,6 +254,17 @@ def run(
             "plan rows": f"{result.plan_rows:,}",
         }
         show(pairs(what, rows))
+
+
+def _found_by_segment(result: Run, instance: AbstractProblem) -> str | None:
+    """Return in how many segments the best subset was found; None if the policy takes no context."""
+    from kofn.problems.contextual import segments_of
+
+    if not result.by_segment:
+        return None
+    best = [segment.problem.best for segment in segments_of(instance)]
+    found = sum(ours == theirs for ours, theirs in zip(result.by_segment.values(), best, strict=True))
+    return f"found in {found} of {len(best)}"
 
 
 @cli.command()

@@ -14,9 +14,10 @@ import click
 
 from kofn.cli.options import AS_JSON, Count, setting
 from kofn.cli.output import echo_json, new_table, pairs, show
+from kofn.cli.rules import RULES, all_rules, rules_file
 
 if TYPE_CHECKING:
-    from kofn.campaigns import Campaign, CampaignInsight, Rewarded
+    from kofn.campaigns import Campaign, CampaignInsight, Decision, Rewarded
 
 STORE = click.option(
     "--store",
@@ -24,6 +25,28 @@ STORE = click.option(
     help="URL of the store: sqlite:///shop.db, postgresql://...  [default: KOFN_STORE, else sqlite:///kofn.db]",
 )
 NAME = click.argument("name")
+
+
+def _read_context(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str] | None:
+    """Return the attributes that were given as NAME=VALUE."""
+    found: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name or not value:
+            raise click.UsageError(f"--context takes NAME=VALUE, such as device=phone; got {text!r}")
+        if name in found:
+            raise click.UsageError(f"--context gives {name!r} twice: {found[name]!r} and {value!r}")
+        found[name] = value
+    return found or None
+
+
+FOR_WHOM = click.option(
+    "--context",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=_read_context,
+    help="Attribute of the visitor, for contextual-thompson, such as device=phone; repeatable.",
+)
 NEGATIVE = {"ignore_unknown_options": True}  # -0.5 is a reward
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
@@ -39,28 +62,6 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic since clic
         if not match:
             self.fail(f"{value!r} is not a duration such as 30s, 15m, 12h or 7d", param, ctx)
         return float(match[1]) * UNITS[match[2]]
-
-
-class Rule(click.ParamType):  # type: ignore[type-arg]
-    """A rule such as "at most 1 of mug, cup", converted to its plain values."""
-
-    name = "rule"
-    counted = re.compile(r"(at most|at least) (\d+) of (.+)")
-    others = re.compile(r"(always|never together|only together|never) (.+)")
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
-        """Return the rule; fail with an error that lists the forms."""
-        text = str(value).strip()
-        if match := self.counted.fullmatch(text):
-            return {"rule": match[1].replace(" ", "-"), "count": int(match[2]), "arms": _listed(match[3])}
-        if not (match := self.others.fullmatch(text)):
-            forms = "at most 2 of A, B; at least 1 of A, B; never together A, B; only together A, B; always A; never A"
-            self.fail(f"{value!r} is not a rule. Rules: {forms}. Others: --constraints with a JSON file", param, ctx)
-        return {"rule": match[1].replace(" ", "-"), "arms": _listed(match[2])}
-
-
-def _listed(arms: str) -> list[str]:
-    return [arm.strip() for arm in arms.split(",")]
 
 
 @click.group()
@@ -95,20 +96,8 @@ OPTIONS = (
     click.option("--ship-when-ready/--no-ship-when-ready", default=None, help="Ship by itself when it is ready."),
     click.option("--breaker/--no-breaker", default=None, help="Return to the control when learning certainly loses."),
     click.option("--unit", help="Unit of the reward, such as EUR."),
-    click.option(
-        "--rule",
-        "rules",
-        multiple=True,
-        type=Rule(),
-        metavar="RULE",
-        help='Rule that every subset obeys, such as "at most 1 of mug, cup" or "always tray"; repeatable.',
-    ),
-    click.option(
-        "--constraints",
-        "rules_file",
-        type=click.File(encoding="utf-8"),
-        help="JSON file with a list of such rules, as `kofn campaign configure NAME --json` shows them; - is stdin.",
-    ),
+    RULES,
+    rules_file("JSON file with a list of such rules, as `kofn campaign configure NAME --json` shows them"),
 )
 """The options that `create` and `configure` share."""
 
@@ -122,26 +111,13 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         if uniform and control:
             raise click.UsageError("give --control or --uniform-control, not both")
         options = {name: given.pop(name) for name in _OPTION_NAMES}
-        options["constraints"] = [*given.pop("rules"), *_rules_of(given.pop("rules_file"))] or None
+        options["constraints"] = all_rules(given.pop("rules"), given.pop("rules_file"))
         options["control"] = "uniform" if uniform else list(control) or None
         command(options={name: value for name, value in options.items() if value is not None}, **given)
 
     for option in reversed(OPTIONS):
         wrapped = option(wrapped)
     return wrapped
-
-
-def _rules_of(file: IO[str] | None) -> list[Any]:
-    """Return the rules of a JSON file."""
-    if file is None:
-        return []
-    try:
-        found = json.load(file)
-    except ValueError as why:
-        raise click.UsageError(f"--constraints must be a JSON file with a list of rules: {why}") from None
-    if not isinstance(found, list):
-        raise click.UsageError(f"--constraints must be a JSON file with a list of rules; got {found!r:.60}")
-    return found
 
 
 _OPTION_NAMES = ("control_share", "sticky", "outside", "stop_when", "ship_when_ready", "breaker", "unit")
@@ -341,24 +317,66 @@ def _arms(known: CampaignInsight, most: int) -> Any:
 @click.option("--count", type=Count(), default=1, show_default=True, help="Number of decisions.")
 @click.option("--key", help="Key of the visitor or the call: the same key gets the same decisions.")
 @click.option("--metadata", metavar="JSON", help="A small JSON object that comes back in the export of decisions.")
+@FOR_WHOM
 @STORE
 @AS_JSON
-def decide(name: str, count: int, key: str | None, metadata: str | None, store: str | None, as_json: bool) -> None:
+def decide(
+    name: str,
+    count: int,
+    key: str | None,
+    metadata: str | None,
+    context: dict[str, str] | None,
+    store: str | None,
+    as_json: bool,
+) -> None:
     """Make decisions: one line each, with the id and the arms, separated by tabs.
 
     \b
     kofn campaign decide front --count 100 --json
     kofn campaign decide front --key visitor-42 --metadata '{"page": "home"}'
+    kofn campaign decide front --context device=phone --context country=de
     """
     try:
         given = None if metadata is None else json.loads(metadata)
     except ValueError:
         raise click.UsageError(f"--metadata must be a JSON object; got {metadata!r:.60}") from None
-    decisions = _open(name, store).decide(count, key=key, metadata=given)
+    decisions = _open(name, store).decide(count, key=key, metadata=given, context=context)
     if as_json:
-        echo_json([{"id": each.id, "arms": each.arms, "group": each.group} for each in decisions])
+        echo_json([{"id": each.id, "arms": each.arms, "group": each.group} | _context(each) for each in decisions])
     else:
         click.echo("\n".join("\t".join([each.id, *each.arms]) for each in decisions))
+
+
+def _context(decision: Decision) -> dict[str, Any]:
+    return {} if decision.context is None else {"context": decision.context}
+
+
+@campaign.command()
+@NAME
+@STORE
+@AS_JSON
+def segments(name: str, store: str | None, as_json: bool) -> None:
+    """Show what is best for each segment of the campaign NAME, and which attributes of the context matter.
+
+    \b
+    kofn campaign segments front
+    """
+    from rich.markup import escape
+
+    known = _open(name, store).segments()
+    if as_json:
+        echo_json(known.to_dict())
+        return
+    table = new_table("segments, most plays first", "segment", "plays", "best", "estimated reward", "expected loss")
+    for each in known.segments:
+        value = "" if each.value is None else f"{each.value:.4g} ({each.low:.4g} to {each.high:.4g})"
+        loss = "" if each.expected_loss is None else f"{each.expected_loss:.2g}"
+        table.add_row(escape(each.words), f"{each.plays:,}", escape(", ".join(each.best)), value, loss)
+    matter = new_table("attributes", "attribute", "values", "probability that it matters", "gain per play")
+    for one in known.attributes:
+        values = f"{', '.join(one.values[:5])}{', ...' if len(one.values) > 5 else ''}"
+        matter.add_row(escape(one.attribute), escape(values), f"{one.probability:.0%}", f"{one.gain:.2g}")
+    show(table, matter)
 
 
 @campaign.command(context_settings=NEGATIVE)
@@ -426,6 +444,7 @@ def _echo_rewarded(rewarded: Rewarded, as_json: bool) -> None:
 @click.option("--arm", "arms", multiple=True, metavar="NAME", required=True, help="Arm of the subset; repeatable.")
 @click.option("--squares", type=float, help="Sum of the squared rewards, if known.")
 @click.option("--key", help="Key of this total: it is recorded once per key.")
+@FOR_WHOM
 @STORE
 @AS_JSON
 def reward_total(
@@ -435,6 +454,7 @@ def reward_total(
     arms: tuple[str, ...],
     squares: float | None,
     key: str | None,
+    context: dict[str, str] | None,
     store: str | None,
     as_json: bool,
 ) -> None:
@@ -443,7 +463,8 @@ def reward_total(
     \b
     kofn campaign reward-total front 1200 310.5 --arm mug --arm tray --key 2026-11-14
     """
-    _echo_rewarded(_open(name, store).reward_total(arms, count, total, squares, key=key), as_json)
+    found = _open(name, store)
+    _echo_rewarded(found.reward_total(arms, count, total, squares, key=key, context=context), as_json)
 
 
 @campaign.command("add-arm")
@@ -493,12 +514,19 @@ def resume(name: str, store: str | None) -> None:
 def ship(name: str, arms: tuple[str, ...], no_store: bool, store: str | None) -> None:
     """Give everyone the best subset, or these arms, from now on. Rewards are still counted.
 
+    With contextual-thompson, each segment gets its own best subset.
+
     \b
     kofn campaign ship front
     """
+    from kofn.policies.registry import policy_named
+
     shipped = _open(name, store)
     shipped.ship(list(arms) or None, store=not no_store)
-    click.echo(f"{name}: shipped {', '.join(shipped.insight().shipped or [])}")
+    known = shipped.insight()
+    by_segment = not arms and policy_named(known.summary.policy).takes_context
+    own = "; each segment gets its own best subset" if by_segment else ""
+    click.echo(f"{name}: shipped {', '.join(known.shipped or [])}{own}")
 
 
 @campaign.command()

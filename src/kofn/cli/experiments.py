@@ -75,6 +75,7 @@ def compare(
     \b
     kofn compare cmab-sm dart csar --problem mean --arms 45 --k 4 --out mean
     kofn compare --problem max --runs 5
+    kofn compare contextual-thompson thompson --problem context/part-6 --arms 12 -k 3
     kofn compare cmab-sm shared-credit --problem shop.py --csv
     kofn compare thompson dart --problem shop.py:clicks --arms 40 -k 5 --horizon 1e4 --runs 5
     kofn compare --runs 1000 --archive sweep --backend dask:tcp://10.0.0.1:8786
@@ -132,7 +133,7 @@ def problem_named(
 ) -> Instances:
     """Return the family of a name, what a Python file defines as `problem`, or the problem of a Python function."""
     from kofn.core import BadInput
-    from kofn.experiments.settings import RealSetting, Setting
+    from kofn.experiments.settings import ContextualSetting, RealSetting, Setting
     from kofn.problems import Problem
 
     if not names_object(name):
@@ -142,6 +143,8 @@ def problem_named(
             if reward:
                 raise BadInput(f"--reward is for a family, such as mean; {name} has its own reward")
             return RealSetting.named(name)
+        if name.startswith("context/"):
+            return ContextualSetting.named(name, arms, k, reward)
         return Setting(name, arms, k, reward)
     found: Any = load_object(name, default="problem")
     if reward:
@@ -195,7 +198,8 @@ def suite(
     """Run the suite, a fixed set of settings that every policy plays. Archived runs are not repeated, so that the
     same command resumes an interrupted suite.
 
-    SETTINGS are names such as max/N24-K5, or families such as max. Default: all settings.
+    SETTINGS are names such as max/N24-K5, or families such as max. Default: all settings but those of the families
+    real and context.
 
     \b
     kofn suite --list

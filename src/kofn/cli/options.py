@@ -63,6 +63,7 @@ PROBLEMS = "mean, max, min, cross-selling, close, rare, dominant, equal, likely-
 APPLICATIONS = (
     "karate, influence, influence-threshold, storage, interactions, recommendations or catalogue from applications"
 )
+CONTEXTS = "context/KIND-SEGMENTS, such as context/part-6, of the kinds alike, different, part, some or attribute"
 REWARD = click.option(
     "--reward",
     help="Another reward for a problem by name: mean, sum, max, min, cross-selling or threshold.",

@@ -14,7 +14,7 @@ from kofn.cli.output import echo_json, new_table, pairs, show
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from kofn.logs import Evaluation, Log
+    from kofn.logs import BySegment, Evaluation, Log
     from kofn.logs.replay import Replayed
 
 
@@ -35,6 +35,14 @@ if TYPE_CHECKING:
 )
 @click.option("--arms", type=Count(), help="N, the number of arms, if the last ones were never played.")
 @click.option("--top", type=Count(), default=10, show_default=True, help="Subsets to show if no --subset is given.")
+@click.option(
+    "--context",
+    "attributes",
+    multiple=True,
+    metavar="COLUMN",
+    help="A column that is an attribute of contexts; repeatable.  [default: the column context, if there is one]",
+)
+@click.option("--by-segment", is_flag=True, help="Show what one subset for all and the best of each segment earn.")
 @click.option("--minimize", is_flag=True, help="Smaller rewards are better.")
 @click.option("--policy", help="Replay this policy on the log.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the policy; repeatable.")
@@ -47,6 +55,8 @@ def replay(
     adaptive: bool | None,
     arms: int | None,
     top: int,
+    attributes: tuple[str, ...],
+    by_segment: bool,
     minimize: bool,
     policy: str | None,
     settings: tuple[str, ...],
@@ -57,17 +67,23 @@ def replay(
 
     LOG is a file that `kofn campaign decisions` wrote, or any CSV, JSON lines or Parquet file with the columns subset
     (arms separated by spaces), reward and, unless the choices were uniform, propensity (the probability with which the
-    subset was chosen). Rows without a reward are skipped.
+    subset was chosen). Rows without a reward are skipped. Contexts are JSON in a column context, or columns of their
+    own (--context); the policy contextual-thompson and --by-segment use them.
 
     \b
     kofn campaign decisions front --out log.csv; kofn replay log.csv
     kofn replay log.csv --uniform                       the best subsets, with errors
     kofn replay log.csv --subset "1 4 8"                one subset
     kofn replay log.csv --uniform --policy thompson     what a policy would have earned
+    kofn replay log.csv --uniform --by-segment          are contexts worth it?
     """
-    from kofn.logs import Log, evaluate, evaluate_all
+    from kofn.logs import Log, evaluate, evaluate_all, evaluate_by_segment
 
-    past = Log.read(log, uniform=uniform, n_arms=arms, adaptive=adaptive)
+    past = Log.read(log, uniform=uniform, n_arms=arms, adaptive=adaptive, context=attributes or None)
+    if by_segment:
+        segments = evaluate_by_segment(past, direction="minimize" if minimize else "maximize")
+        _report(as_json, segments.to_dict(), _segment_table(segments, past), _skipped(past), _gains(segments))
+        return
     if policy is not None:
         result = _replayed(policy, dict(setting(each) for each in settings), past, minimize, seed)
         _report(as_json, result.to_dict(), _replay_table(result, past), _skipped(past))
@@ -120,6 +136,38 @@ def _adaptive_notes(left_out: int) -> list[str]:
     if left_out:
         notes.append(f"{left_out:,} subsets with too few plays are left out.")
     notes.append("The policy learned meanwhile, so the mean is right only if rewards do not depend on time.")
+    return notes
+
+
+def _segment_table(found: BySegment, log: Log) -> Table:
+    from rich.markup import escape
+
+    from kofn.core.contexts import words_of
+
+    title = f"{len(found.segments)} segments; subsets chosen by half of the plays, valued by the others"
+    table = new_table(title, "segment", "share", "best subset", "earns", "more than the one for all", names=1)
+    table.add_row("all", "100%", escape(log.label(found.for_all)), _cell(found.value), "")
+    for each in found.segments:
+        known = ("too few plays", "", "")
+        if each.best is not None:
+            known = (escape(log.label(each.best)), _cell(each.value), _cell(each.gain))
+        table.add_row(escape(words_of(each.segment)), f"{each.share:.0%}", *known)
+    return table
+
+
+def _gains(found: BySegment) -> list[str]:
+    """Return what the log says about contexts, as sentences."""
+    if found.unknown > 0.999:
+        return ["No segment has enough plays of enough subsets: the log cannot say whether contexts matter."]
+    low, high = found.gain.interval()
+    notes = [
+        f"The best subset of each segment earns {found.gain.value:+.3g} per play beyond the one for all "
+        f"(95 %: {low:+.3g} to {high:+.3g})."
+    ]
+    if low <= 0:
+        notes.append("That is within the error: the log cannot say that contexts matter.")
+    if found.unknown > 0:
+        notes.append(f"{found.unknown:.0%} of the plays are in segments with too few plays: they get the one for all.")
     return notes
 
 

@@ -218,12 +218,22 @@ def import_(exported: Mapping[str, Any], name: str | None) -> Call[Summary]:
 
 
 def decide(
-    name: str, count: int, key: str | None = None, metadata: Mapping[str, Any] | None = None
+    name: str,
+    count: int,
+    key: str | None = None,
+    metadata: Mapping[str, Any] | None = None,
+    context: Mapping[str, Any] | None = None,
 ) -> Call[list[Decision]]:
     """Ask for decisions. Without a key the request gets a random one, so that a retry returns the same decisions."""
     body: dict[str, Any] = {"count": count, "key": uuid.uuid4().hex if key is None else key}
     body |= {} if metadata is None else {"metadata": dict(metadata)}
+    body |= {} if context is None else {"context": dict(context)}
     return Call("POST", campaign_path(name, "decisions"), read_list("decisions", Decision), body)
+
+
+def context_text(context: Mapping[str, Any] | None) -> str:
+    """Return a context as text, the same for equal contexts; the service checks it."""
+    return "" if context is None else json.dumps(dict(context), sort_keys=True, default=repr)
 
 
 def rewards(
@@ -241,7 +251,13 @@ def reward_pairs(given: Mapping[str, float] | Iterable[tuple[str, float]]) -> li
 
 
 def reward_total(
-    name: str, arms: Sequence[str], count: int, total: float, squares: float | None, key: str | None
+    name: str,
+    arms: Sequence[str],
+    count: int,
+    total: float,
+    squares: float | None,
+    key: str | None,
+    context: Mapping[str, Any] | None = None,
 ) -> Call[Rewarded]:
     """Report a total. Without a key it gets a random one, so that a retry is recorded once."""
     body: dict[str, Any] = {"arms": list(arms), "count": count, "total": finite_number(total)}
@@ -249,6 +265,7 @@ def reward_total(
         "squares": None if squares is None else finite_number(squares),
         "key": uuid.uuid4().hex if key is None else key,
     }
+    body |= {} if context is None else {"context": dict(context)}
     return Call("POST", campaign_path(name, "totals"), Rewarded.from_dict, body)
 
 

@@ -29,12 +29,16 @@ from kofn.responses import (
     OpenDecision,
     Point,
     Rewarded,
+    Segments,
     Settings,
     Summary,
     Verification,
 )
 
 T = TypeVar("T")
+
+MOST_STOCKS = 1000
+"""Most stocks of a client: one for each campaign and context. Beyond it, `decide()` asks the service."""
 
 
 class Client:
@@ -51,10 +55,10 @@ class Client:
 
     `prefetch` and `buffer` are for many decisions per second; 0 turns each of them off.
 
-    With `prefetch=100`, `decide()` takes decisions from a stock of up to 100 per campaign, which is refilled in the
-    background. It takes microseconds, and asks the service only when the stock is empty. Decisions that stay in the
-    stock for `stale_after` seconds are dropped: this is how long a client goes on after another one has paused the
-    campaign or retired an arm. `decide(count)` and `decide(key=...)` always ask the service.
+    With `prefetch=100`, `decide()` takes decisions from a stock of up to 100 per campaign and context, which is
+    refilled in the background. It takes microseconds, and asks the service only when the stock is empty. Decisions that
+    stay in the stock for `stale_after` seconds are dropped: this is how long a client goes on after another one has
+    paused the campaign or retired an arm. `decide(count)` and `decide(key=...)` always ask the service.
 
     With `buffer=100`, `reward()` puts rewards into a buffer and returns a `Buffered` response. They are sent in batches
     of 100, or after `flush_after` seconds. `flush` and `close` send the rest, and raise RewardsRefused if the service
@@ -81,7 +85,7 @@ class Client:
         self._retry_for = retry_for
         self._background = Background()
         self._prefetch, self._stale_after = whole("prefetch", prefetch, least=0), stale_after
-        self._stocks: dict[str, Stock] = {}
+        self._stocks: dict[tuple[str, str], Stock] = {}  # by campaign and context
         size = whole("buffer", buffer, least=0)
         self._sender = RewardSender(self.send, self._background, size, flush_after, on_error) if size else None
         remember(self)
@@ -196,21 +200,24 @@ class Client:
 
     # The stock and the buffer, for the campaigns of this client.
 
-    def _from_stock(self, name: str) -> Decision | None:
+    def _from_stock(self, name: str, context: Mapping[str, Any] | None) -> Decision | None:
         """Return a decision from the stock of a campaign, None if it is empty, and start a refill if one is due."""
-        stock = self._stocks.get(name)
+        place = name, calls.context_text(context)
+        stock = self._stocks.get(place)
         if stock is None:
-            stock = self._stocks.setdefault(name, Stock(self._prefetch, self._stale_after))
+            if len(self._stocks) >= MOST_STOCKS:
+                return None
+            stock = self._stocks.setdefault(place, Stock(self._prefetch, self._stale_after))
         decision, refill = stock.take()
         if refill is not None:
-            self._background.start(self._refill, name, stock, refill)
+            self._background.start(self._refill, name, context, stock, refill)
         return decision
 
-    def _refill(self, name: str, stock: Stock, refill: Refill) -> None:
+    def _refill(self, name: str, context: Mapping[str, Any] | None, stock: Stock, refill: Refill) -> None:
         """Ask for the decisions that a stock needs. Later than `stale_after` they would be of no use."""
         decisions: list[Decision] = []
         try:
-            call = calls.decide(name, refill.count)
+            call = calls.decide(name, refill.count, context=context)
             decisions = self.send(call, retry_for=min(self._retry_for, self._stale_after))
         except Unreachable as error:
             log.warning("no decisions of %s for the stock: %s", name, error)
@@ -221,8 +228,9 @@ class Client:
             stock.finish_refill(refill, decisions)
 
     def _empty_stock(self, name: str) -> None:
-        if name in self._stocks:
-            self._stocks[name].clear()
+        for (campaign, _), stock in list(self._stocks.items()):
+            if campaign == name:
+                stock.clear()
 
     def _forked(self) -> None:
         """Share nothing with the parent: its decisions are its own, it sends its rewards, and uses its connections."""
@@ -248,25 +256,43 @@ class RemoteCampaign:
         self._client, self.name = client, name
 
     @overload
-    def decide(self, *, key: str | None = None, metadata: Mapping[str, Any] | None = None) -> Decision: ...
+    def decide(
+        self,
+        *,
+        key: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        context: Mapping[str, Any] | None = None,
+    ) -> Decision: ...
     @overload
     def decide(
-        self, count: int, *, key: str | None = None, metadata: Mapping[str, Any] | None = None
+        self,
+        count: int,
+        *,
+        key: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        context: Mapping[str, Any] | None = None,
     ) -> list[Decision]: ...
     def decide(
-        self, count: int | None = None, *, key: str | None = None, metadata: Mapping[str, Any] | None = None
+        self,
+        count: int | None = None,
+        *,
+        key: str | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        context: Mapping[str, Any] | None = None,
     ) -> Decision | list[Decision]:
         """Return the next decision, or a list of `count` decisions.
 
         The same `key` returns the same decisions. Without one the client sends a random key, so that its own retries
         never ask for more decisions than you get. `metadata`, a small dict, comes back in the export of decisions. With
-        `prefetch`, one decision without a key and metadata comes from the stock.
+        `prefetch`, one decision without a key and metadata comes from the stock. `context` says for whom, if the policy
+        takes one.
         """
         if count is None and key is None and metadata is None and self._client._prefetch:
-            decision = self._client._from_stock(self.name)
+            decision = self._client._from_stock(self.name, context)
             if decision is not None:
                 return decision
-        decisions = self._client.send(calls.decide(self.name, 1 if count is None else count, key, metadata))
+        call = calls.decide(self.name, 1 if count is None else count, key, metadata, context)
+        decisions = self._client.send(call)
         return decisions[0] if count is None else decisions
 
     def reward(self, id: str, value: float) -> Rewarded:
@@ -293,10 +319,17 @@ class RemoteCampaign:
         return self._client.send(calls.rewards(self.name, rewards, partial=partial))
 
     def reward_total(
-        self, arms: Sequence[str], count: int, total: float, squares: float | None = None, *, key: str | None = None
+        self,
+        arms: Sequence[str],
+        count: int,
+        total: float,
+        squares: float | None = None,
+        *,
+        key: str | None = None,
+        context: Mapping[str, Any] | None = None,
     ) -> Rewarded:
         """Report the total reward of `count` plays of a subset. A total with the same `key` is recorded once."""
-        return self._client.send(calls.reward_total(self.name, arms, count, total, squares, key))
+        return self._client.send(calls.reward_total(self.name, arms, count, total, squares, key, context))
 
     def summary(self) -> Summary:
         """Return the campaign at a glance."""
@@ -310,6 +343,10 @@ class RemoteCampaign:
         """Return the best subset, as far as is known."""
         insight = self.insight(arms=0)
         return insight.best
+
+    def segments(self) -> Segments:
+        """Return what is best for each segment, and which attributes of the context matter."""
+        return self._client.send(calls.get(self.name, "segments", read=Segments.from_dict))
 
     def history(self, points: int = 2000) -> list[Point]:
         """Return plays and rewards over time, oldest first, in at most `points` points."""
@@ -382,7 +419,8 @@ class RemoteCampaign:
     def ship(self, arms: Sequence[str] | None = None, *, store: bool = True) -> None:
         """Give everyone the best subset, or these arms, from now on. Rewards are still counted; `resume` undoes it.
 
-        With `store=False`, decisions are not stored when they are made, but with their rewards.
+        If the policy takes a context, each segment gets its own best subset. With `store=False`, decisions are not
+        stored when they are made, but with their rewards.
         """
         body = {"arms": None if arms is None else list(arms), "store": store}
         self._stop_playing(calls.change(self.name, "ship", body=body, idempotent=True))

@@ -18,6 +18,8 @@ from kofn.core.checks import seed_number as seed_number
 from kofn.core.checks import subset_of as subset_of
 from kofn.core.checks import whole as whole
 from kofn.core.checks import whole_numbers as whole_numbers
+from kofn.core.costs import check_costs as check_costs
+from kofn.core.costs import net_range as net_range
 from kofn.core.errors import (
     BadBackend,
     BadInput,
@@ -42,13 +44,14 @@ from kofn.core.errors import (
     UnknownDecision,
     Unreachable,
 )
-from kofn.core.insight import Alarm, Insight
+from kofn.core.insight import Alarm, AttributeInsight, Insight, SegmentInsight
 from kofn.core.plan import Plan, Tally
 from kofn.core.policy import Policy
 from kofn.core.policy import PolicyOptions as PolicyOptions
 
 __all__ = [
     "Alarm",
+    "AttributeInsight",
     "BadBackend",
     "BadInput",
     "BadRecord",
@@ -68,6 +71,7 @@ __all__ = [
     "Policy",
     "ProblemWarning",
     "RewardsRefused",
+    "SegmentInsight",
     "ShortHorizonWarning",
     "StoreError",
     "Tally",

@@ -110,6 +110,30 @@ def number(*, above: float = -math.inf, most: float = math.inf) -> Field:
     return Field(float, load)
 
 
+def text() -> Field:
+    """Return the field of a text."""
+
+    def load(name: str, plain: Any, policy: Policy) -> str:
+        del policy
+        if not isinstance(plain, str):
+            raise BadRecord(f"{name} must be a text; got {plain!r}")
+        return plain
+
+    return Field(str, load)
+
+
+def by_name() -> Field:
+    """Return the field of positive numbers by name."""
+
+    def load(name: str, plain: Any, policy: Policy) -> dict[str, float]:
+        if not isinstance(plain, dict):
+            raise BadRecord(f"{name} must be numbers by name; got {plain!r}")
+        positive = number(above=0)
+        return {str(key): positive.load(f"{name} of {key}", value, policy) for key, value in plain.items()}
+
+    return Field(dict, load)
+
+
 # Arrays.
 
 

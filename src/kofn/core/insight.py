@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from kofn.core.checks import FloatArray
+import numpy as np
+
+from kofn.core.checks import FloatArray, Subset
 
 
 class Alarm(NamedTuple):
@@ -55,3 +58,59 @@ class Insight:
                 )
             ],
         }
+
+
+class SegmentInsight(NamedTuple):
+    """What a policy has learned about one segment: its context, its plays and their share of all, and its best subset.
+
+    `insight` is that of the segment's best subset; None while nothing is known.
+    """
+
+    context: dict[str, str]
+    plays: int
+    share: float
+    best: Subset
+    insight: Insight | None
+
+
+class AttributeInsight(NamedTuple):
+    """Whether an attribute matters for what is best.
+
+    `gain` is how much more is earned per play if each value of the attribute has its own subset, compared with one
+    subset for all: the mean over the posterior. `probability` is the probability that this earns more at all; 0
+    if all its values have the same best subset.
+    """
+
+    attribute: str
+    values: tuple[str, ...]
+    probability: float
+    gain: float
+
+
+def averaged(insights: Sequence[tuple[float, Insight]]) -> Insight:
+    """Return what is known about all segments together: averages, weighted by the first numbers of the pairs.
+
+    Intervals are averaged too: that is exact if all segments err together, and too wide if they do not.
+    """
+    weights = np.array([weight for weight, _ in insights])
+    weights = weights / weights.sum()
+    each = [insight for _, insight in insights]
+
+    def mean(values: Iterable[Any]) -> Any:
+        return sum(weight * value for weight, value in zip(weights.tolist(), values, strict=True))
+
+    losses = [insight.expected_loss for insight in each if insight.expected_loss is not None]
+    limits = [insight.loss_high for insight in each if insight.loss_high is not None]
+    alarms = {alarm.kind: alarm for insight in each for alarm in insight.alarms or ()}
+    return Insight(
+        mean(insight.value for insight in each),
+        mean(insight.low for insight in each),
+        mean(insight.high for insight in each),
+        mean(insight.effects for insight in each),
+        mean(insight.lows for insight in each),
+        mean(insight.highs for insight in each),
+        mean(insight.probability_best for insight in each),
+        mean(losses) if len(losses) == len(each) else None,
+        tuple(alarms.values()),
+        mean(limits) if len(limits) == len(each) else None,
+    )

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kofn.core.checks import FloatArray, IntArray, Subset
-from kofn.core.plan import Plan, Tally
+from kofn.core.plan import Key, Plan, Tally, subset_of_key
 
 MOST_INDEXED = 2**18
 """Most rows of a plan that are indexed by subset. In larger plans, a subset that was not handed out is searched for
@@ -21,16 +21,16 @@ MOST_UNPLANNED = 1024
 class OpenPlan:
     """The plays of one plan: remaining, in flight and observed."""
 
-    def __init__(self, plan: Plan, fillers: dict[Subset, int], *, arms: bool = False) -> None:
+    def __init__(self, plan: Plan, fillers: dict[Key, int], *, arms: bool = False) -> None:
         self.plan = plan
         self.size = plan.plays
         self.remaining = self.size
         self._places = plan.subsets.shape[1] if arms else None
-        self.rows: dict[Subset, list[int]] = {}  # rows of the subsets handed out, or of all subsets if `indexed`
+        self.rows: dict[Key, list[int]] = {}  # rows of the subsets handed out, or of all subsets if `indexed`
         self.indexed = False
         self.fillers = fillers  # fillers in flight; they may outlive the plan
         self.fillers_handed_out = 0  # during this plan
-        self.unplanned: dict[Subset, list[float]] = {}  # count, total, squares
+        self.unplanned: dict[Key, list[float]] = {}  # count, total, squares
         self.release()
 
     @cached_property
@@ -47,63 +47,79 @@ class OpenPlan:
         """Forget which plays are in flight, so that they are handed out again."""
         vars(self).pop("in_flight", None)
         self.available = self.remaining  # neither in flight nor observed
-        self.queue: list[int] = []  # rows of this round, last first
+        self.queues: dict[str | None, list[int]] = {}  # rows of this round, last first, by segment
 
-    def hand_out(self) -> Subset | None:
-        """Return the next available play; rows take turns (round-robin), so that drift affects all rows alike."""
+    def hand_out(self, segment: str | None = None) -> Subset | None:
+        """Return the next available play of the segment, or of a plan without segments; None if there is none.
+
+        Rows take turns (round-robin), so that drift affects all rows alike.
+        """
         while self.available:
-            if not self.queue:
-                open_rows = np.flatnonzero(self.plan.times > self.observed.count + self.in_flight)
-                self.queue = open_rows[::-1].tolist()
-            row = self.queue.pop()
+            if not (queue := self.queues.get(segment)):
+                queue = self.queues[segment] = self._open_rows(segment)
+                if not queue:
+                    return None
+            row = queue.pop()
             if self.plan.times[row] > self.observed.count[row] + self.in_flight[row]:
                 self.in_flight[row] += 1
                 self.available -= 1
-                return self._indexed(row)
+                return subset_of_key(self._indexed(row))
         return None
 
-    def _indexed(self, row: int) -> Subset:
-        subset = self.plan.subset(row)
-        rows = self.rows.setdefault(subset, [])
+    def _open_rows(self, segment: str | None) -> list[int]:
+        """Return the rows of the segment with available plays, last first."""
+        is_open = self.plan.times > self.observed.count + self.in_flight
+        if self.plan.segments is not None:
+            is_open &= self._of_segments == segment
+        rows: list[int] = np.flatnonzero(is_open)[::-1].tolist()
+        return rows
+
+    @cached_property
+    def _of_segments(self) -> NDArray[np.str_]:
+        """The segment of each row."""
+        return np.array(self.plan.segments)
+
+    def _indexed(self, row: int) -> Key:
+        key = self.plan.key(row)
+        rows = self.rows.setdefault(key, [])
         if row not in rows:
             rows.append(row)
-        return subset
+        return key
 
-    def hand_out_filler(self, subset: Subset) -> Subset:
+    def hand_out_filler(self, key: Key) -> None:
         """Count a filler as in flight."""
-        self.fillers[subset] = self.fillers.get(subset, 0) + 1
+        self.fillers[key] = self.fillers.get(key, 0) + 1
         self.fillers_handed_out += 1
-        return subset
 
-    def return_filler(self, subset: Subset) -> bool:
+    def return_filler(self, key: Key) -> bool:
         """Remove a filler of this subset from those in flight; return whether there was one."""
-        if not self.fillers.get(subset):
+        if not self.fillers.get(key):
             return False
-        self.fillers[subset] -= 1
-        if not self.fillers[subset]:
-            del self.fillers[subset]
+        self.fillers[key] -= 1
+        if not self.fillers[key]:
+            del self.fillers[key]
         return True
 
-    def knows(self, subset: Subset) -> bool:
+    def knows(self, key: Key) -> bool:
         """Return whether this subset is indexed; False for anything that is not a subset."""
         try:
-            return subset in self.rows
+            return key in self.rows
         except TypeError:
             return False
 
-    def row_of(self, subset: Subset) -> int | None:
+    def row_of(self, key: Key) -> int | None:
         """Return a row of this subset with remaining plays, or None; rows with plays in flight come first."""
-        rows = self.rows.get(subset, ())
+        rows = self.rows.get(key, ())
         for row in rows:
             if self.in_flight[row]:
                 return row
         for row in rows:
             if self.observed.count[row] < self.plan.times[row]:
                 return row
-        if rows or self.indexed or self.fillers.get(subset):
+        if rows or self.indexed or self.fillers.get(key):
             return None
-        self._index(subset)
-        return self.row_of(subset) if subset in self.rows else None
+        self._index(subset_of_key(key))
+        return self.row_of(key) if key in self.rows else None
 
     def _index(self, subset: Subset) -> None:
         self.indexed = len(self.plan) <= MOST_INDEXED
@@ -114,10 +130,11 @@ class OpenPlan:
     def _padded(self, subset: Subset) -> IntArray:
         return np.array(subset + (-1,) * (self.plan.subsets.shape[1] - len(subset)))
 
-    def refusal(self, subset: Subset) -> str:
+    def refusal(self, key: Key) -> str:
         """Return the reason why a play of this subset is refused."""
-        if subset in self.rows:
-            planned = int(self.plan.times[self.rows[subset]].sum())
+        subset = subset_of_key(key)
+        if key in self.rows:
+            planned = int(self.plan.times[self.rows[key]].sum())
             return f"no play of {subset} is remaining: all {planned} planned plays of it are already observed"
         return f"{subset} is not in the plan: play the subsets that ask() or plan() returns"
 
@@ -135,9 +152,9 @@ class OpenPlan:
         else:
             self.available -= 1
 
-    def observe_unplanned(self, subset: Subset, count: int, total: float, squares: float) -> None:
+    def observe_unplanned(self, key: Key, count: int, total: float, squares: float) -> None:
         """Count unplanned plays; each replaces a planned one."""
-        sums = self.unplanned.setdefault(subset, [0, 0.0, 0.0])
+        sums = self.unplanned.setdefault(key, [0, 0.0, 0.0])
         for i, more in enumerate((count, total, squares)):
             sums[i] += more
         self.remaining -= count
@@ -159,15 +176,20 @@ class OpenPlan:
     def played(self) -> tuple[Plan, Tally]:
         """Return the observed plays as a plan and its tally: planned plays first, unplanned plays last."""
         rows = np.flatnonzero(self.observed.count)
-        subsets, observed = self.plan.subsets[rows], self.observed
+        chosen, observed = self.plan.keep(rows), self.observed
         arms = None if observed.arms is None else observed.arms[rows]
         planned = Tally(observed.count[rows], observed.total[rows], observed.squares[rows], arms)
         if not self.unplanned:
-            return Plan(subsets, planned.count), planned
+            return Plan(chosen.subsets, planned.count, chosen.segments), planned
         count, total, squares = np.array(list(self.unplanned.values())).T
         both = Tally(
             np.append(planned.count, count.astype(np.int64)),
             np.append(planned.total, total),
             np.append(planned.squares, squares),
         )
-        return Plan(np.concatenate([subsets, np.array(list(self.unplanned))]), both.count), both
+        unplanned = np.array([self._padded(subset_of_key(key)) for key in self.unplanned])
+        subsets = np.concatenate([chosen.subsets, unplanned])
+        segments = chosen.segments
+        if segments is not None:
+            segments += tuple(str(key[0]) for key in self.unplanned)
+        return Plan(subsets, both.count, segments), both

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,6 +19,19 @@ ROUNDING = 1e-9
 
 _COUNTS, _NUMBERS = np.dtype(np.int64), np.dtype(float)
 
+Key: TypeAlias = Subset | tuple[str, Subset]
+"""What plays are counted under: a subset, or a segment's key and a subset."""
+
+
+def key_of_play(subset: Subset, segment: str | None) -> Key:
+    """Return what a play of this subset, in this segment if there are segments, is counted under."""
+    return subset if segment is None else (segment, subset)
+
+
+def subset_of_key(key: Key) -> Subset:
+    """Return the subset of a key."""
+    return key[1] if isinstance(key[0], str) else key
+
 
 @dataclass(frozen=True, eq=False)
 class Plan:
@@ -29,11 +43,13 @@ class Plan:
     >>> plan.part(20).times
     array([15,  5])
 
-    A row of fewer than K arms is padded with -1 at its end; as a tuple it has its arms only.
+    A row of fewer than K arms is padded with -1 at its end; as a tuple it has its arms only. `segments` is for policies
+    that take a context: the key of the segment that each row is for.
     """
 
     subsets: IntArray
     times: NDArray[np.int64]
+    segments: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         self.subsets.flags.writeable = False
@@ -55,6 +71,15 @@ class Plan:
         subset: Subset = tuple(self.subsets[row].tolist())
         return subset if subset[-1] >= 0 else tuple(arm for arm in subset if arm >= 0)
 
+    def key(self, row: int) -> Key:
+        """Return what the plays of one row are counted under: its subset, or its segment and its subset."""
+        return self.subset(row) if self.segments is None else (self.segments[row], self.subset(row))
+
+    def keep(self, rows: IntArray) -> Plan:
+        """Return a plan of these rows."""
+        segments = None if self.segments is None else tuple(self.segments[row] for row in rows.tolist())
+        return Plan(self.subsets[rows], self.times[rows], segments)
+
     @cached_property
     def plays(self) -> int:
         """The number of plays of the whole plan."""
@@ -72,7 +97,7 @@ class Plan:
             rows = np.flatnonzero(times < self.times if missing > 0 else times > 0)
             chosen = rows if rng is None else rng.permutation(rows)
             times[chosen[: abs(missing)]] += 1 if missing > 0 else -1
-        return Plan(self.subsets, times)
+        return Plan(self.subsets, times, self.segments)
 
 
 @dataclass(frozen=True, eq=False)

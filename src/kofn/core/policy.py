@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import warnings
 from abc import ABC, abstractmethod
@@ -24,11 +25,12 @@ from kofn.core.checks import (
     whole,
     whole_numbers,
 )
+from kofn.core.contexts import context_of, key_of
 from kofn.core.errors import BadInput, BadRecord, BadReward, BadTally, ShortHorizonWarning
 from kofn.core.fields import Fields
 from kofn.core.insight import Insight
 from kofn.core.open_plan import OpenPlan
-from kofn.core.plan import ROUNDING, Plan, Tally, check_tally
+from kofn.core.plan import ROUNDING, Key, Plan, Tally, check_tally, key_of_play, subset_of_key
 
 
 class PolicyOptions(TypedDict, total=False):
@@ -66,6 +68,9 @@ class Policy(ABC):
     refuses_constraints: ClassVar[str] = "it plays subsets of its own design, which rules may forbid"
     """Why it does not obey all constraints."""
 
+    takes_context: ClassVar[bool] = False
+    """Whether what is best may depend on the context of a play: `ask(context)`, `tell(subset, reward, context=...)`."""
+
     fields: ClassVar[Fields] = Fields()
     """Its state: the field `name` is the attribute `_name`, and the key `name` of the record."""
 
@@ -101,6 +106,7 @@ class Policy(ABC):
             offered = ", ".join(self.__signature__.parameters)
             raise TypeError(f"{type(self).__name__} does not take {', '.join(unknown)}; it takes: {offered}")
         self.n_arms, self.k = check_sizes(n_arms, k)
+        self.fewest = self.k  # arms of its smallest subsets, of those that callers may tell
         self.reward_range = check_range(reward_range)
         if direction not in ("maximize", "minimize"):
             raise BadInput(f"direction must be 'maximize' or 'minimize', not {direction!r}")
@@ -126,10 +132,19 @@ class Policy(ABC):
         """Return what is known about the best subset and about each arm; None if the policy does not estimate it."""
         return None
 
-    def filler(self, index: int) -> Subset:
-        """Return the subset to play while the whole plan is in flight; `index` counts such plays of this plan."""
-        del index
+    def filler(self, index: int, segment: str | None = None) -> Subset:
+        """Return the subset to play while the whole plan is in flight; `index` counts such plays of this plan.
+
+        `segment` is the key of the play's segment, if the policy takes a context.
+        """
+        del index, segment
         return self.best()
+
+    def segment(self, context: Mapping[str, Any] | None) -> str | None:
+        """Return the key of the segment that a context belongs to; None if the policy takes no context."""
+        if context is not None:
+            raise BadInput(f"{self.name} does not take a context; use contextual-thompson")
+        return None
 
     def with_arms(self, keep: Sequence[int], added: int = 0) -> Self:
         """Return a policy with only these arms, numbered from 0 in ascending order, followed by `added` new ones."""
@@ -147,6 +162,18 @@ class Policy(ABC):
     @abstractmethod
     def _learn(self, plan: Plan, tally: Tally) -> None:
         """Learn from a completed plan; rewards are in [0, 1]. With `accepts_unplanned`, it includes other subsets."""
+
+    def _informed(self) -> Self:
+        """Return a copy that has learned from the observed part of the open plan too."""
+        informed = copy.deepcopy(self)
+        plan, tally = informed._open_plan.played()
+        if len(plan):
+            informed._learn_part(plan, tally)
+        return informed
+
+    def _learn_part(self, plan: Plan, tally: Tally) -> None:
+        """Learn from the observed part of a plan, before the parameters of the policy change."""
+        self._learn(plan, tally)
 
     def _state(self) -> dict[str, Any]:
         """Return the learned state as plain values."""
@@ -167,7 +194,9 @@ class Policy(ABC):
     def plan(self) -> Plan:
         """Return the remaining plays of the plan. Its rows stay, and `times` shrinks, until the plan is complete."""
         now = self._open_plan
-        return now.plan if now.remaining == now.size else Plan(now.plan.subsets, now.plan.times - now.observed.count)
+        if now.remaining == now.size:
+            return now.plan
+        return Plan(now.plan.subsets, now.plan.times - now.observed.count, now.plan.segments)
 
     def tell_plan(self, tallies: Tally) -> None:
         """Tell the rewards of plays of the plan, one tally per row. Part of the plan is accepted."""
@@ -175,56 +204,73 @@ class Policy(ABC):
 
     # Ask and tell: one play at a time.
 
-    def ask(self) -> Subset:
-        """Return the next subset to play.
+    def ask(self, context: Mapping[str, Any] | None = None) -> Subset:
+        """Return the next subset to play; `context` says for whom, if the policy takes a context.
 
         Ask as often as needed before telling a reward. When the whole plan is in flight, this returns a filler:
         `best()`, or another subset that the policy learns from. So a caller never waits.
         """
-        return self._open_plan.hand_out() or self._open_plan.hand_out_filler(
-            self.filler(self._open_plan.fillers_handed_out)
-        )
+        now, segment = self._open_plan, self.segment(context)
+        if (subset := now.hand_out(segment)) is None:
+            subset = self.filler(now.fillers_handed_out, segment)
+            now.hand_out_filler(key_of_play(subset, segment))
+        return subset
 
-    def tell(self, subset: Iterable[SupportsIndex], reward: float, arms: Iterable[float] | None = None) -> None:
+    def tell(
+        self,
+        subset: Iterable[SupportsIndex],
+        reward: float,
+        arms: Iterable[float] | None = None,
+        *,
+        context: Mapping[str, Any] | None = None,
+    ) -> None:
         """Tell the reward of one play of `subset`; for a policy that needs them, also the reward of each of its arms.
 
-        `arms` is in the order of `subset`, with the same range and direction as the reward. A policy that
-        `accepts_unplanned` also learns from plays of other subsets.
+        `context` is that of `ask`, if the policy takes a context. `arms` is in the order of `subset`, with the same
+        range and direction as the reward. A policy that `accepts_unplanned` also learns from plays of other subsets.
         """
         now = self._open_plan
         arm_rewards = None
         if "arms" in self.needs:
             subset = tuple(subset) if isinstance(subset, Iterable) else subset
             arm_rewards = self._arm_rewards(subset, arms)
-        if not (isinstance(subset, tuple) and now.knows(subset)):
+        segment = self.segment(context)
+        if not (isinstance(subset, tuple) and now.knows(key_of_play(subset, segment))):
             subset = self._subset(subset)
-        value = self._scaled(reward)
-        if (row := now.row_of(subset)) is not None:
+        value, key = self._scaled(reward), key_of_play(subset, segment)
+        if (row := now.row_of(key)) is not None:
             now.observe_one(row, value, arm_rewards)
         else:
-            was_filler = now.return_filler(subset)
+            was_filler = now.return_filler(key)
             if self.accepts_unplanned:
-                now.observe_unplanned(subset, 1, value, value * value)
+                now.observe_unplanned(key, 1, value, value * value)
             elif not was_filler:
-                raise BadTally(now.refusal(subset))
+                raise BadTally(now.refusal(key))
         self.plays += 1
         if now.complete:
             self._finish_plan()
 
     def tell_total(
-        self, subset: Iterable[SupportsIndex], count: int, total: float, squares: float | None = None
+        self,
+        subset: Iterable[SupportsIndex],
+        count: int,
+        total: float,
+        squares: float | None = None,
+        *,
+        context: Mapping[str, Any] | None = None,
     ) -> None:
         """Tell the total reward of `count` plays of one subset, and the total of the squared rewards, if it is known.
 
         For logs that contain sums. The plays may be plays of the plan or, if the policy `accepts_unplanned`, any.
         """
         subset, count = self._subset(subset), whole("count", count)
+        key = key_of_play(subset, self.segment(context))
         low, high = self.reward_range
         total = float(finite_numbers("total", total))
         if squares is None:  # the largest possible: every reward at one end of its range
             squares = (low + high) * total - low * high * count
         tally = Tally(np.array([count]), np.array([total]), np.array([float(finite_numbers("squares", squares))]))
-        row = self._open_plan.row_of(subset)
+        row = self._open_plan.row_of(key)
         if row is not None and count <= self._open_plan.plan.times[row] - self._open_plan.observed.count[row]:
             whole_plan = Tally.zeros(len(self._open_plan.plan), self.k if "arms" in self.needs else None)
             for name in ("count", "total", "squares"):
@@ -232,9 +278,9 @@ class Policy(ABC):
             self.tell_plan(whole_plan)
             return
         if not self.accepts_unplanned:
-            raise BadTally(self._open_plan.refusal(subset))
+            raise BadTally(self._open_plan.refusal(key))
         tally = self._normalized(tally, Plan.one(subset, count))
-        self._open_plan.observe_unplanned(subset, count, float(tally.total[0]), float(tally.squares[0]))
+        self._open_plan.observe_unplanned(key, count, float(tally.total[0]), float(tally.squares[0]))
         self.plays += count
         if self._open_plan.complete:
             self._finish_plan()
@@ -274,7 +320,7 @@ class Policy(ABC):
             "observed": {name: array.tolist() for name, array in arrays.items()},
         }
         if self.accepts_unplanned:
-            record["unplanned"] = [[list(subset), *sums] for subset, sums in self._open_plan.unplanned.items()]
+            record["unplanned"] = [[*self._plain(key), *sums] for key, sums in self._open_plan.unplanned.items()]
         return {**record, **self._state()}
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -310,15 +356,27 @@ class Policy(ABC):
         self._check_open()
 
     def _load_unplanned(self, unplanned: Sequence[Any]) -> None:
-        for arms, count, total, squares in unplanned:
-            subset = subset_of(arms, self.n_arms, self.k)
+        for *given, count, total, squares in unplanned:
+            key, subset = self._key(given)
             sums = finite_numbers("sums", [total, squares])
             tally = Tally(np.array([whole("count", count)]), sums[:1], sums[1:])
             check_tally(tally, Plan.one(subset, count), Tally.zeros(1), 0.0, 1.0)
-            if subset in self._open_plan.unplanned:
-                raise BadTally(f"{subset} is listed twice among the unplanned plays")
-            self._open_plan.observe_unplanned(subset, count, *sums.tolist())
+            if key in self._open_plan.unplanned:
+                raise BadTally(f"{key} is listed twice among the unplanned plays")
+            self._open_plan.observe_unplanned(key, count, *sums.tolist())
         self._check_open()
+
+    def _plain(self, key: Key) -> list[Any]:
+        """Return what plays are counted under as plain values."""
+        return [*([str(key[0])] if self.takes_context else []), list(subset_of_key(key))]
+
+    def _key(self, plain: Sequence[Any]) -> tuple[Key, Subset]:
+        """Return what plays are counted under, and its subset, from plain values, or raise."""
+        *segment, arms = plain
+        if len(segment) != self.takes_context:
+            raise BadTally("unplanned plays must have a segment exactly if the policy takes a context")
+        subset = self._subset(arms)
+        return key_of_play(subset, key_of(context_of(segment[0])) if segment else None), subset
 
     def _check_open(self) -> None:
         if self._open_plan.complete:
@@ -356,6 +414,13 @@ class Policy(ABC):
             self._finish_plan()
 
     # Rewards: from the user's scale to [0, 1], to be maximised.
+
+    def _unit_change(self, other: Policy) -> tuple[float, float]:
+        """Return shift and factor of the change of unit to another policy: a reward becomes shift + factor * reward."""
+        low, high = other.reward_range
+        moved, width = self.reward_range[0] - low, self.reward_range[1] - self.reward_range[0]
+        shift, factor = moved / (high - low), width / (high - low)
+        return (1 - shift - factor if self.direction == "minimize" else shift), factor
 
     def _scaled(self, reward: float) -> float:
         low, high = self.reward_range

@@ -15,8 +15,8 @@ import numpy as np
 
 from kofn.core import BadInput, KofnError, Policy, ProblemWarning, ShortHorizonWarning
 from kofn.experiments.settings import Setting
-from kofn.policies import make_policy, policy_named, register, save
-from kofn.problems import AbstractProblem
+from kofn.policies import ThompsonSizes, make_policy, policy_named, register, save
+from kofn.problems import AbstractProblem, ContextualProblem
 from kofn.simulation import Run, RunSeeds, run_seeds, simulate
 
 Factory: TypeAlias = Callable[[np.random.SeedSequence], Policy]
@@ -63,13 +63,13 @@ class Competitor:
             played = simulate(policy, instance, self.horizon, np.random.default_rng(for_plays))
         seconds = time.perf_counter() - start
         size = len(json.dumps(policy.state())) if run == 0 else 0
-        return Trial(played, seconds, size, _gap(instance, played))
+        return Trial(played, seconds, size, played.final_gap(instance))
 
     def with_gap(self, run: int, trial: Trial) -> Trial:
         """Return the trial with the gap of its final subset, which runs archived by older versions do not have."""
         if trial.final_gap is not None:
             return trial
-        return replace(trial, final_gap=_gap(instance_of(self.problem, self.seeds(run).problem), trial.run))
+        return replace(trial, final_gap=trial.run.final_gap(instance_of(self.problem, self.seeds(run).problem)))
 
     def checked(self, first: AbstractProblem | None = None, *, archived: bool = False) -> Entry:
         """Play the first two plays of run 0, so that a competitor that cannot play is refused before the sweep.
@@ -80,6 +80,11 @@ class Competitor:
         instance = instance_of(self.problem, for_problem) if first is None else first
         policy = self._policy(instance, for_policy)
         simulate(policy, instance, min(2, self.horizon), seed=0)
+        if policy.takes_context and not isinstance(instance, ContextualProblem):
+            raise BadInput(
+                f"{policy.name} is for problems with contexts, and this one has none: use thompson, or a problem such "
+                "as context/part-6"
+            )
         digest = _digest([save(policy), instance.optimum, list(instance.best)]) if archived else ""
         return Entry(self, type(policy), digest)
 
@@ -109,11 +114,6 @@ class Entry:
             "seed": self.competitor.seed,
             "digest": self.digest,
         }
-
-
-def _gap(problem: AbstractProblem, run: Run) -> float:
-    """Return the gap of the final subset: the expected reward lost per play."""
-    return float(problem.gap(np.array([run.final]))[0])
 
 
 def _digest(facts: list[Any]) -> str:
@@ -162,6 +162,8 @@ def policy_for(
         given["reward_range"] = problem.reward_range
     if problem.constraints is not None:
         given["constraints"] = problem.constraints
+    if problem.empties and name == ThompsonSizes.name:
+        given["fewest"] = problem.k - problem.empties
     if "best" in policy_named(name).needs:
         given["best"] = problem.best
     return make_policy(name, **given | params)

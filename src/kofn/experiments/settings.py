@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kofn.core import BadInput, Seed, check_sizes, generator
+from kofn.core import BadInput, Seed, check_sizes, generator, whole
 from kofn.core.checks import unknown_name
 from kofn.experiments.applications import APPLICATIONS, Application
 from kofn.problems import AbstractProblem, ArctanExponential, Arms, Bernoulli, Correlated, Problem
+from kofn.problems.contextual_kinds import KINDS, contextual_problem
 from kofn.problems.real import REAL, RealProblem, load, real_named
 from kofn.rewards import by_name, minimum
 
@@ -190,5 +191,52 @@ class RealSetting(Setting):
         """Return the problem, with its arms in a random order."""
         return load(self.which, generator(seed))
 
+
+@dataclass(frozen=True)
+class ContextualSetting(Setting):
+    """A kind of random contextual problems at one N and K, with a number of segments; the reward is "max" by default.
+
+    >>> setting = ContextualSetting.named("part-6", n_arms=12, k=3)
+    >>> setting.name, len(setting.problem(seed=1).segments)
+    ('context/part-6/N12-K3', 6)
+    """
+
+    kind: str = "part"
+    segments: int = 6
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise BadInput(unknown_name("contextual problem", self.kind, KINDS))
+        by_name(self.reward or "max")
+        whole("segments", self.segments)
+        check_sizes(self.n_arms, self.k)
+
+    @classmethod
+    def named(cls, which: str, n_arms: int, k: int, reward: str | None = None) -> ContextualSetting:
+        """Return the setting of a name such as part-6, with or without `context/` before it."""
+        kind, _, segments = which.removeprefix("context/").rpartition("-")
+        if not segments.isdecimal():
+            raise BadInput(
+                f"a contextual problem is a kind and a number of segments, such as context/part-6; got {which!r}. "
+                f"The kinds are: {', '.join(KINDS)}"
+            )
+        return cls("context", n_arms, k, reward, kind=kind, segments=int(segments))
+
+    @property
+    def name(self) -> str:
+        """The name in tables and files."""
+        reward = f"-{self.reward}" if self.reward else ""
+        return f"{self.family}/{self.kind}-{self.segments}{reward}/N{self.n_arms}-K{self.k}"
+
+    def problem(self, seed: Seed) -> AbstractProblem:
+        """Make a random instance."""
+        return contextual_problem(self.kind, self.segments, self.n_arms, self.k, self.reward or "max", seed)
+
+
+CONTEXTUAL_SETTINGS = tuple(
+    ContextualSetting.named(f"{kind}-6", n_arms, k, reward)
+    for kind in KINDS
+    for n_arms, k, reward in ((12, 3, None), (24, 5, "mean"))
+)
 
 REAL_SETTINGS = tuple(RealSetting.named(name) for name in REAL)

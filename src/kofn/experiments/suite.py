@@ -21,7 +21,7 @@ from kofn.experiments.archive import RunArchive
 from kofn.experiments.compare import Standing, standing
 from kofn.experiments.competitors import Entry, competitors_for
 from kofn.experiments.paper import KS
-from kofn.experiments.settings import REAL_SETTINGS, Setting
+from kofn.experiments.settings import CONTEXTUAL_SETTINGS, REAL_SETTINGS, Setting
 from kofn.experiments.sweep import sweep
 from kofn.policies.registry import POLICIES, policy_named
 
@@ -31,6 +31,8 @@ SUITE: tuple[Setting, ...] = (
     *(Setting(family, n, k) for family in BEYOND for n, k in ((12, 3), (24, 5))),
     *(Setting(family, n, 10) for family in ("mean", "max") for n in (1_000, 10_000)),
 )
+BY_NAME: tuple[Setting, ...] = (*REAL_SETTINGS, *CONTEXTUAL_SETTINGS)
+"""Settings that are played only if they are named. A policy that takes no context cannot win a contextual one."""
 FLOOR_AND_CEILING = ("uniform", "oracle")
 MAX_ARMS, MAX_SUBSETS = 500, 200_000
 """Limits for policies that keep a number for each pair of arms (MAX_ARMS) or for each subset (MAX_SUBSETS).
@@ -41,11 +43,12 @@ Higher limits let these policies play more settings, and make the suite take lon
 def settings_named(names: Sequence[str]) -> list[Setting]:
     """Return the settings with these names, or of these families; all settings of the suite without names.
 
-    The problems on real data are not part of the suite, but can be named: all of them are the family `real`.
+    The problems on real data and those with contexts are not part of the suite, but can be named: they are the
+    families `real` and `context`.
     """
     if not names:
         return list(SUITE)
-    every = (*SUITE, *REAL_SETTINGS)
+    every = (*SUITE, *BY_NAME)
     found = [setting for setting in every if setting.name in names or setting.family in names]
     known = {setting.name for setting in every} | {setting.family for setting in every}
     if unknown := sorted(set(names) - known):
@@ -132,7 +135,7 @@ class Leaderboard:
     def settings(self) -> list[str]:
         """The settings that were played, in the order of the suite."""
         played = {each["setting"] for each in self.results}
-        return [setting.name for setting in (*SUITE, *REAL_SETTINGS) if setting.name in played]
+        return [setting.name for setting in (*SUITE, *BY_NAME) if setting.name in played]
 
     def standings(self) -> list[dict[str, Any]]:
         """Return a row for each ranked policy: settings played, settings won, and its regret relative to the best."""

@@ -8,7 +8,7 @@ The file is comma-separated, with a header and a row per play (or JSON lines or 
 
 A subset is K arms separated by spaces: numbers from 0, or names. The propensity is the probability with which that
 whole subset was chosen. The column may be left out if all subsets were equally likely. `kofn campaign decisions` writes
-such a file; its column `arms` has the names of numbered arms.
+such a file; its column `arms` has the names of numbered arms, and its column `context` the contexts, as JSON.
 """
 
 from __future__ import annotations
@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 
 from kofn.core import BadInput, Direction, FloatArray, IntArray, Seed, Subset, check_sizes, generator, subset_of, whole
 from kofn.core.checks import shown
+from kofn.core.contexts import Attributes, key_of
 from kofn.logs.files import read_rows
-from kofn.problems.base import AbstractProblem
+from kofn.problems import AbstractProblem, ContextualProblem
 
 if TYPE_CHECKING:
     from kofn.logs.logged_problem import LoggedProblem
@@ -62,7 +63,8 @@ class Log:
 
     `propensity` is None if it is not known how subsets were chosen, and NaN for plays of which that is not known. A log
     is `adaptive` if the choices depended on earlier rewards, as those of a campaign do: not every subset was possible
-    in every play. `unrewarded` counts rows that were left out because they had no reward.
+    in every play. `unrewarded` counts rows that were left out because they had no reward. `segments` has the key of the
+    segment of each play; None if the log has no contexts.
     """
 
     subsets: IntArray
@@ -72,11 +74,14 @@ class Log:
     names: tuple[str, ...] = field(default=())
     adaptive: bool = False
     unrewarded: int = 0
+    segments: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         plays = len(self.rewards)
         if not plays or self.subsets.shape[:1] != (plays,) or self.subsets.ndim != 2:
             raise BadInput(f"a log has a subset and a reward per play; got {self.subsets.shape} and {plays} rewards")
+        if self.segments is not None and len(self.segments) != plays:
+            raise BadInput(f"a log has a segment per play; got {len(self.segments):,} for {plays:,} plays")
         check_sizes(self.n_arms, self.k)
         if not np.isfinite(self.rewards).all():
             wrong = int(np.argmin(np.isfinite(self.rewards)))
@@ -95,15 +100,18 @@ class Log:
         n_arms: int | None = None,
         columns: Sequence[str] = ("subset", "reward", "propensity"),
         adaptive: bool | None = None,
+        context: Sequence[str] | None = None,
     ) -> Log:
         """Read a log from a CSV, JSON lines or Parquet file; `uniform=True` if all subsets were equally likely.
 
         `columns` are the names of the three columns. Give `n_arms` if the last of the numbered arms were never played.
         Rows without a reward are left out, and counted. An export of a campaign is `adaptive`; say so for other logs
-        whose choices depended on earlier rewards.
+        whose choices depended on earlier rewards. `context` are the columns that are attributes of contexts; without
+        it, contexts are in the column `context`, if there is one.
         """
-        have, rows = read_rows(path, columns[:2])
-        plays = _Plays(columns, known=columns[2] in have, named="arms" in have)
+        have, rows = read_rows(path, [*columns[:2], *(context or ())])
+        reader = _Contexts(context) if context or "context" in have else None
+        plays = _Plays(columns, known=columns[2] in have, named="arms" in have, contexts=reader)
         for where, row in rows:
             plays.add(row, f"{path}, {where}")
         if not plays.rewards:
@@ -115,18 +123,27 @@ class Log:
         propensity = np.array(plays.propensity)
         given = None if not plays.known or np.isnan(propensity).all() else propensity
         is_adaptive = set(have) >= _EXPORT if adaptive is None else adaptive
-        log = cls(numbered, np.array(plays.rewards), given, len(names), names, is_adaptive, plays.unrewarded)
+        segments = tuple(reader.keys) if reader is not None and reader.any else None
+        log = cls(numbered, np.array(plays.rewards), given, len(names), names, is_adaptive, plays.unrewarded, segments)
         return log.as_uniform() if uniform else log
 
     @classmethod
     def simulate(cls, problem: AbstractProblem, plays: int, seed: Seed = None) -> Log:
-        """Return a log of uniformly random plays of a problem."""
+        """Return a log of uniformly random plays of a problem, with the contexts of its visitors if it has any."""
         plays, rng = whole("plays", plays), generator(seed)
         subsets = np.argpartition(rng.random((plays, problem.n_arms)), problem.k, axis=1)[:, : problem.k]
         subsets = np.sort(subsets, axis=1)
-        rewards = problem.play(subsets, np.ones(plays, np.int64), rng).total
         names = tuple(map(str, range(problem.n_arms)))
-        return cls(subsets, rewards, None, problem.n_arms, names).as_uniform()
+        if not isinstance(problem, ContextualProblem):
+            rewards = problem.play(subsets, np.ones(plays, np.int64), rng).total
+            return cls(subsets, rewards, None, problem.n_arms, names).as_uniform()
+        who, rewards = rng.choice(len(problem.segments), plays, p=problem.shares), np.zeros(plays)
+        for number, segment in enumerate(problem.segments):
+            some = np.flatnonzero(who == number)
+            rewards[some] = segment.problem.play(subsets[some], np.ones(len(some), np.int64), rng).total
+        keys = [key_of(segment.context) for segment in problem.segments]
+        segments = tuple(keys[number] for number in who.tolist())
+        return cls(subsets, rewards, None, problem.n_arms, names, segments=segments).as_uniform()
 
     def as_uniform(self) -> Log:
         """Return the log with the propensities of uniform choice, 1 / C(N, K); refuse if its plays contradict that."""
@@ -148,11 +165,16 @@ class Log:
         spaced = any(" " in name for name in self.names)
         with Path(path).open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["subset", "reward"] + ["propensity"] * (self.propensity is not None) + ["arms"] * spaced)
+            propensity, context = self.propensity is not None, self.segments is not None
+            writer.writerow(
+                ["subset", "reward", *["propensity"] * propensity, *["context"] * context, *["arms"] * spaced]
+            )
             for at, (arms, reward) in enumerate(zip(self.subsets.tolist(), self.rewards.tolist(), strict=True)):
                 row = [" ".join(map(str if spaced else self.name, arms)), repr(reward)]
                 if self.propensity is not None:
                     row.append("" if np.isnan(self.propensity[at]) else repr(float(self.propensity[at])))
+                if self.segments is not None:
+                    row.append(self.segments[at])
                 writer.writerow([*row, json.dumps([self.name(arm) for arm in arms])] if spaced else row)
 
     @property
@@ -178,6 +200,26 @@ class Log:
         """The distinct subsets that were played, in lexicographic order."""
         subsets, which, plays = np.unique(self.subsets, axis=0, return_inverse=True, return_counts=True)
         return Groups(subsets, which.reshape(-1), plays)
+
+    def part(self, plays: IntArray) -> Log:
+        """Return the log of these plays only, given by their numbers."""
+        return replace(
+            self,
+            subsets=self.subsets[plays],
+            rewards=self.rewards[plays],
+            propensity=None if self.propensity is None else self.propensity[plays],
+            segments=None if self.segments is None else tuple(self.segments[at] for at in plays.tolist()),
+            unrewarded=0,
+        )
+
+    @cached_property
+    def plays_by_segment(self) -> dict[str, IntArray]:
+        """The numbers of the plays of each segment, the segment with the most plays first; empty without contexts."""
+        found: dict[str, list[int]] = {}
+        for at, key in enumerate(self.segments or ()):
+            found.setdefault(key, []).append(at)
+        ordered = sorted(found.items(), key=lambda each: -len(each[1]))
+        return {key: np.array(plays) for key, plays in ordered}
 
     def name(self, arm: int) -> str:
         """Return the name of an arm in the file."""
@@ -209,8 +251,8 @@ class Log:
 class _Plays:
     """The plays of a file, row by row."""
 
-    def __init__(self, columns: Sequence[str], *, known: bool, named: bool) -> None:
-        self.columns, self.known, self._named = columns, known, named
+    def __init__(self, columns: Sequence[str], *, known: bool, named: bool, contexts: _Contexts | None) -> None:
+        self.columns, self.known, self._named, self._contexts = columns, known, named, contexts
         self.arms: list[list[str]] = []
         self.rewards: list[float] = []
         self.propensity: list[float] = []
@@ -231,8 +273,40 @@ class _Plays:
         if self.known:
             given = row.get(propensity)
             self.propensity.append(math.nan if _is_missing(given) else _number(given, propensity, here))
+        if self._contexts is not None:
+            self._contexts.add(row, here)
         if self._named:
             self.names.update(zip(arms, _names(row.get("arms"), k, here), strict=True))
+
+
+class _Contexts:
+    """The contexts of a file, row by row: columns that are attributes, or else the column `context`."""
+
+    def __init__(self, columns: Sequence[str] | None) -> None:
+        self._columns = columns
+        self._known: dict[str, str] = {}  # the key of each text: few contexts are different
+        self.keys: list[str] = []
+        self.any = False
+
+    def add(self, row: Mapping[str, Any], here: str) -> None:
+        """Add the context of a row."""
+        values = row.get("context") if self._columns is None else [row.get(column) for column in self._columns]
+        self.any = self.any or not _is_missing(values)
+        text = str(values)
+        if text not in self._known:
+            self._known[text] = self._key(values, here)
+        self.keys.append(self._known[text])
+
+    def _key(self, values: Any, here: str) -> str:
+        try:
+            if self._columns is not None:
+                present = dict(zip(self._columns, values, strict=True))
+                given = {name: None if _is_missing(value) else value for name, value in present.items()}
+            else:
+                given = json.loads(values) if isinstance(values, str) and values else values or {}
+            return key_of(Attributes().complete(given))
+        except (ValueError, BadInput) as why:
+            raise BadInput(f"{here}: {why if isinstance(why, BadInput) else 'context must be JSON'}") from None
 
 
 def _is_missing(value: Any) -> bool:

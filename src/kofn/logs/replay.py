@@ -3,20 +3,21 @@
 The policy asks for a subset. Logged plays are skipped until one has that subset, and the policy is told its reward. If
 the log's choices were uniformly random, the rewards have the distribution that the policy would have seen. If they were
 made with other, known probabilities p, a play is used with probability p_min / p, which makes the log uniform again. In
-both cases rewards must not depend on time. Plays whose probability is not known are left out.
+both cases rewards must not depend on time. Plays whose probability is not known are left out. A policy that takes a
+context is asked with that of the play; what it asks for in a segment waits for a play of that segment.
 """
 
 from __future__ import annotations
 
 import warnings
-from bisect import bisect_left
-from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kofn.core import BadInput, Policy, Seed, Subset, ThinLogWarning, generator
+from kofn.core.contexts import context_of
 from kofn.logs.log import Log
 
 __all__ = ["Replayed", "replay"]
@@ -27,7 +28,8 @@ class Replayed:
     """The result of a replay: `plays` of the `events` in the log were used, with this mean reward.
 
     `error` is the standard error of the mean for the subsets that were played. It does not include how much another
-    run of the policy would differ. `unmatched` is the subset that the policy asked for when the log ended.
+    run of the policy would differ. `unmatched` is the subset that the policy asked for when the log ended; with
+    contexts, that which waited for the longest.
     """
 
     policy: str
@@ -61,19 +63,21 @@ def replay(policy: Policy, log: Log, seed: Seed = None) -> Replayed:
             "campaign with a uniform control gives a better log"
         )
         warnings.warn(message, ThinLogWarning, stacklevel=2)
-    rng, positions = generator(seed), _positions(log)
-    used = log.known
-    rewards, propensity = log.rewards[used].tolist(), np.asarray(log.propensity)[used]
+    rng, used = generator(seed), log.part(np.flatnonzero(log.known))
+    rewards, propensity = used.rewards.tolist(), np.asarray(used.propensity)
     keep = None if np.ptp(propensity) == 0 else propensity.min() / propensity
-    at, earned = 0, []
-    while True:
-        asked = policy.ask()
-        found = _next(positions.get(asked, []), at, keep, rng)
-        if found is None:
-            break
-        policy.tell(asked, rewards[found])
-        earned.append(rewards[found])
-        at = found + 1
+    contexts = _contexts(policy, used)
+    waiting: dict[str | None, Subset] = {}
+    earned = []
+    for at, subset in enumerate(map(tuple, used.subsets.tolist())):
+        key, context = contexts(at)
+        if key not in waiting:
+            waiting[key] = policy.ask(context)
+        if waiting[key] == subset and (keep is None or rng.random() < keep[at]):
+            del waiting[key]
+            policy.tell(subset, rewards[at], context=context)
+            earned.append(rewards[at])
+    asked = next(iter(waiting.values())) if waiting else policy.ask(context)
     if not earned:
         raise BadInput(
             f"the log has no play of {asked}, which {policy.name} asks for first: nothing can be replayed. One play in "
@@ -84,20 +88,13 @@ def replay(policy: Policy, log: Log, seed: Seed = None) -> Replayed:
     return Replayed(policy.name, len(paid), len(rewards), float(paid.mean()), error, policy.best(), asked)
 
 
-def _positions(log: Log) -> dict[Subset, list[int]]:
-    """Return the positions of each subset in the log."""
-    found: dict[Subset, list[int]] = defaultdict(list)
-    for at, arms in enumerate(log.subsets[log.known].tolist()):
-        found[tuple(arms)].append(at)
-    return found
-
-
-def _next(positions: list[int], at: int, keep: Any, rng: np.random.Generator) -> int | None:
-    """Return the first play from `at` on that is used, kept with its probability `keep`."""
-    for number in range(bisect_left(positions, at), len(positions)):
-        if keep is None or rng.random() < keep[positions[number]]:
-            return positions[number]
-    return None
+def _contexts(policy: Policy, log: Log) -> Callable[[int], tuple[str | None, dict[str, str] | None]]:
+    """Return a function of a play's number that returns its segment and context; None if the policy takes none."""
+    if not policy.takes_context:
+        return lambda at: (None, None)
+    segments = log.segments
+    assert segments is not None
+    return lambda at: (policy.segment(context := context_of(segments[at])), context)
 
 
 def _check_fit(policy: Policy, log: Log) -> None:
@@ -110,6 +107,8 @@ def _check_fit(policy: Policy, log: Log) -> None:
         ours, theirs = getattr(policy, what), getattr(log, what)
         if ours != theirs:
             raise BadInput(f"the policy has {what}={ours}, but the log has {what}={theirs}: make them equal")
+    if policy.takes_context and log.segments is None:
+        raise BadInput(f"{policy.name} takes a context, which this log does not have: replay thompson")
     if policy.needs:
         raise BadInput(f"{policy.name} needs {', '.join(sorted(policy.needs))}, which a log does not have")
     if policy.plays:

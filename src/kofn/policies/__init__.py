@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from kofn.policies.case import CASE as CASE
 from kofn.policies.cmab_sm import CMABSM as CMABSM
 from kofn.policies.combinatorial_thompson import CombinatorialThompson as CombinatorialThompson
+from kofn.policies.contextual import ContextualThompson as ContextualThompson
 from kofn.policies.csar import CSAR as CSAR
 from kofn.policies.cucb import CUCB as CUCB
 from kofn.policies.dart import DART as DART
@@ -28,6 +29,7 @@ from kofn.policies.slots import Slots as Slots
 from kofn.policies.sub_ucb import SubUCB as SubUCB
 from kofn.policies.thompson import Prior as Prior
 from kofn.policies.thompson import Thompson as Thompson
+from kofn.policies.thompson_sizes import ThompsonSizes as ThompsonSizes
 from kofn.policies.thompson_subsets import ThompsonSubsets as ThompsonSubsets
 from kofn.policies.uniform import Uniform as Uniform
 

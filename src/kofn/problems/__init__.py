@@ -17,6 +17,9 @@ from kofn.problems.applications.storage import Lognormal, Pareto, storage
 from kofn.problems.arms import Arms
 from kofn.problems.assumptions import Check, Finding
 from kofn.problems.base import AbstractProblem
+from kofn.problems.contextual import ContextualProblem, Segment
+from kofn.problems.contextual_kinds import contextual_problem
+from kofn.problems.costs import NetOfCosts
 from kofn.problems.distributions import ArctanExponential, Bernoulli, Beta, Correlated, Empirical
 from kofn.problems.problem import Problem
 
@@ -27,6 +30,7 @@ __all__ = [
     "Bernoulli",
     "Beta",
     "Check",
+    "ContextualProblem",
     "Correlated",
     "Empirical",
     "Finding",
@@ -34,8 +38,11 @@ __all__ = [
     "Influence",
     "Interactions",
     "Lognormal",
+    "NetOfCosts",
     "Pareto",
     "Problem",
     "Recommendations",
+    "Segment",
+    "contextual_problem",
     "storage",
 ]

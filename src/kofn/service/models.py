@@ -119,7 +119,10 @@ class Shipment(RequestBody):
     """What to ship."""
 
     arms: list[Name] | None = Field(
-        None, max_length=1_000_000, examples=[["mug", "tray"]], description="Arms; the best subset by default."
+        None,
+        max_length=1_000_000,
+        examples=[["mug", "tray"]],
+        description="Arms; by default the best subset, or that of each segment if the policy takes a context.",
     )
     store: bool = Field(
         True, description="Whether decisions are stored when they are made; else with their rewards only."
@@ -170,6 +173,11 @@ class DecisionRequest(RequestBody):
     metadata: dict[str, Any] | None = Field(
         None, examples=[{"page": "home"}], description="Small; it comes back in the export of decisions."
     )
+    context: dict[str, Any] | None = Field(
+        None,
+        examples=[{"device": "phone", "country": "de"}],
+        description="For whom: attributes and their values, for a policy that takes a context.",
+    )
 
 
 class Reward(RequestBody):
@@ -199,6 +207,9 @@ class Total(RequestBody):
         max_length=200,
         examples=["2026-11-15"],
         description="Idempotency key: a total with the same key is recorded once.",
+    )
+    context: dict[str, Any] | None = Field(
+        None, examples=[{"device": "phone"}], description="For whom the plays were, for a policy that takes a context."
     )
 
 
@@ -265,6 +276,7 @@ class PolicyInfo(BaseModel):
         description="The default, an alternative for some campaigns, for comparisons only, or for simulations only."
     )
     needs_horizon: bool = Field(description="Whether the parameter `horizon` is required.")
+    takes_context: bool = Field(description="Whether what is best may depend on the context of a decision.")
 
 
 class Policies(BaseModel):

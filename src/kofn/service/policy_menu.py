@@ -10,6 +10,8 @@ DEFAULT = "thompson"
 
 ALTERNATIVES = {
     "thompson": "Learns the effect of each arm. Right for nearly every campaign.",
+    "contextual-thompson": "Learns what is best for whom, such as phones and desktops.",
+    "thompson-sizes": "As thompson, for arms that cost something: it shows fewer arms where that earns more.",
     "thompson-subsets": "Learns each subset by itself. For few arms that work only together.",
     "linear-thompson": "Assumes that the effects of arms add up, such as sales of separate products.",
     "glm-max": "For rewards of 0 or 1 that one good arm is enough to earn, such as a click on any item.",
@@ -46,4 +48,5 @@ def _entry(name: str) -> dict[str, Any]:
     description = (ALTERNATIVES | COMPARISONS).get(name) or (policy.__doc__ or "").strip().partition("\n")[0]
     if policy.needs_horizon or name == "doubling":
         use, description = "simulation", HORIZON if policy.needs_horizon else DOUBLING
-    return {"name": name, "description": description, "use": use, "needs_horizon": policy.needs_horizon}
+    entry = {"name": name, "description": description, "use": use, "needs_horizon": policy.needs_horizon}
+    return entry | {"takes_context": policy.takes_context}

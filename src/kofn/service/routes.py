@@ -180,13 +180,12 @@ def export_campaign(
 async def decide(context: ContextDep, name: Name, body: models.DecisionRequest, access: AccessDep) -> Response:
     """Return the next decisions. Show the arms of each one, and report its reward under its id.
 
-    With a `key`, the request is idempotent.
+    With a `key`, the request is idempotent. With a `context`, the decisions are the best for whom it describes.
     """
     context.check_batch(body.count, access)
-    count, key, metadata = body.count, body.key, body.metadata
-    decisions = await context.submit(
-        name, lambda campaign, done: campaign.submit_decide(done, count, key=key, metadata=metadata)
-    )
+    count = body.count
+    about: dict[str, Any] = {"key": body.key, "metadata": body.metadata, "context": body.context}
+    decisions = await context.submit(name, lambda campaign, done: campaign.submit_decide(done, count, **about))
     context.metrics.decisions.inc(count)
     if count > LARGE_BATCH:
         return await run_in_threadpool(to_json_list, "decisions", decisions)
@@ -210,7 +209,7 @@ async def reward(context: ContextDep, name: Name, body: models.Rewards, access: 
 async def reward_total(context: ContextDep, name: Name, body: models.Total) -> Response:
     """Record the total reward of several plays of one subset. The plays need not be decisions of this campaign."""
     sums = body.count, body.total, body.squares
-    done = await context.change(name, Campaign.reward_total, body.arms, *sums, key=body.key)
+    done = await context.change(name, Campaign.reward_total, body.arms, *sums, key=body.key, context=body.context)
     return _rewarded(context, done)
 
 
@@ -290,6 +289,15 @@ def _ranked(found: responses.CampaignInsight) -> list[responses.ArmInsight]:
         return arm.retired, not arm.best, -sign * (arm.effect or 0.0), -arm.plays
 
     return sorted(found.arms, key=key)
+
+
+@api_router.get("/campaigns/{name}/segments", response_model=responses.Segments, tags=["reports"])
+def get_segments(context: ContextDep, name: Name) -> Response:
+    """Return what is best for each segment, those with most plays first, and which attributes of the context matter.
+
+    Only a campaign of a policy that takes a context has segments.
+    """
+    return to_json(context.with_campaign(name, Campaign.segments))
 
 
 @api_router.get("/campaigns/{name}/history", response_model=models.History, tags=["reports"])
@@ -418,7 +426,10 @@ async def configure_campaign(context: ContextDep, name: Name, body: models.Chang
 
 @api_router.post("/campaigns/{name}/ship", response_model=responses.Summary, tags=["changes"])
 async def ship_campaign(context: ContextDep, name: Name, body: models.Shipment) -> Response:
-    """Ship: everyone gets the best subset, or the given arms, from now on. Rewards are still counted."""
+    """Ship: everyone gets the best subset, or the given arms, from now on. Rewards are still counted.
+
+    If the policy takes a context, each segment gets its own best subset.
+    """
     return await _changed(context, name, Campaign.ship, body.arms, store=body.store)
 
 

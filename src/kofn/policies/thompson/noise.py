@@ -41,6 +41,10 @@ class Range(Part):
         """0 until two different rewards were seen."""
         return self.high - self.low if self.seen else 0.0
 
+    def moved(self, shift: float, factor: float) -> Range:
+        """Return the range in another unit, in which each reward is shift + factor * reward."""
+        return Range(shift + factor * self.low, shift + factor * self.high) if self.seen else self
+
     def extended(self, tally: Tally) -> Range:
         """Return the range that includes the rewards of these rows."""
         if self.width > 0 and self._includes(tally):
@@ -93,6 +97,21 @@ class Range(Part):
         return np.minimum(np.maximum((mean - self.low) / width, 0.0), 1.0), within / width**2
 
 
+def first_rewards(seen: Range, tally: Tally, equal: float, plays: int) -> tuple[float, float]:
+    """Return the mean and the variance of all first rewards as parts of the range, shrunk a little.
+
+    They are those of `tally`, and before them `plays` rewards that were all `equal`.
+    """
+    n = int(tally.count.sum()) + plays
+    total = float(tally.total.sum()) + equal * plays
+    squares = float(tally.squares.sum()) + equal * equal * plays
+    low, width = seen.low, seen.width
+    value = ((total - n * low) / width + 0.5) / (n + 1)
+    centre = low + width * value
+    squared = (squares - 2 * centre * total + n * centre * centre) / width**2
+    return value, (squared + value * (1 - value)) / (n + 1)
+
+
 @dataclass
 class Noise(Part):
     """The range of rewards, and their dispersion in it.
@@ -110,6 +129,11 @@ class Noise(Part):
     largest_variation: float
     floor: float
     range: Range
+
+    @classmethod
+    def at_start(cls, value: float, variance: float, known: Range, constants: Constants) -> Noise:
+        """Return the noise after the first rewards, which have this mean and variance."""
+        return cls(1.0, 1.0, constants.least * min(1.0, variance / (value * (1 - value))), known)
 
     @property
     def dispersion(self) -> float:

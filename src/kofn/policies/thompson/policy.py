@@ -10,8 +10,7 @@ docs/reference/policies/thompson.md has the reasons and the measurements.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Self, Unpack
 
@@ -41,9 +40,10 @@ from kofn.policies.registry import register
 from kofn.policies.thompson.alarms import Alarms
 from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.exchanges import allowed_draws
+from kofn.policies.thompson.groups import group_numbers
 from kofn.policies.thompson.guarantee import Comparisons, Guarantee
 from kofn.policies.thompson.insight import FEW, losses
-from kofn.policies.thompson.noise import Noise, Range
+from kofn.policies.thompson.noise import Noise, Range, first_rewards
 from kofn.policies.thompson.posterior import TINY, Posterior, top
 from kofn.policies.thompson.prior import NORMAL_95, Prior
 from kofn.policies.thompson.sampling import draw_swaps, draws_that_swap
@@ -197,11 +197,15 @@ class Thompson(Constrained, Randomised):
         swaps = self._drawn(draws, self._rng(FOR_INSIGHT))
         return float((swaps == self._posterior.incumbent).all(axis=1).mean())
 
-    def with_arms(self, keep: Sequence[int], added: int = 0, constraints: Any = None) -> Self:
+    def with_arms(
+        self, keep: Sequence[int], added: int = 0, constraints: Any = None, groups: Sequence[Hashable] | None = None
+    ) -> Self:
         """Return a policy with these arms and `added` new ones; it keeps all that is known about the arms it keeps.
 
         `constraints` are the rules for the arms that are then there, with their new numbers. Without them, the present
-        rules stay: arms that leave also leave their groups, and new arms are in no group.
+        rules stay: arms that leave also leave their groups, and new arms are in no group. `groups` has the group of
+        each arm that is then there, such as its brand; None for no group. By default, they are those of the rules
+        `AtMost` and `AtLeast`. A new arm starts from what is known about the arms of its group.
         """
         if self._guarantee is not None:
             raise BadInput("a guarantee needs a fixed set of arms: create a new policy, or leave out guarantee=True")
@@ -216,7 +220,11 @@ class Thompson(Constrained, Randomised):
         allowed = None if constraints is None else Constraints.of(constraints).allowed(changes["n_arms"], self.k)
         informed = self._informed()
         if informed._knows:
-            informed._posterior.change_arms(kept, added, self.constants, allowed)
+            if groups is None and constraints is not None:
+                groups = Constraints.of(constraints).groups(len(kept) + added)
+            numbers = None if groups is None else group_numbers(groups, len(kept) + added)
+            start = informed._posterior.start(added, kept, numbers)
+            informed._posterior.change_arms(kept, start, self.constants, allowed)
         return self._continued(informed, changes)
 
     def with_params(self, **changes: Any) -> Self:
@@ -234,14 +242,8 @@ class Thompson(Constrained, Randomised):
             )
         informed = self._informed()
         fresh = self._continued(informed, changes)
-        low, high = fresh.reward_range
-        moved, width = self.reward_range[0] - low, self.reward_range[1] - self.reward_range[0]
-        shift, factor = moved / (high - low), width / (high - low)
-        if self.direction == "minimize":
-            shift = 1 - shift - factor
-        if informed._range.seen:
-            known = informed._range
-            fresh._noise.range = Range(shift + factor * known.low, shift + factor * known.high)
+        shift, factor = self._unit_change(fresh)
+        fresh._noise.range = informed._range.moved(shift, factor)
         if changes.keys() <= {"reward_range", "constraints"}:
             fresh._alarms = informed._alarms
             fresh._alarms.rescale(shift, factor)
@@ -249,14 +251,9 @@ class Thompson(Constrained, Randomised):
                 fresh._alarms.follow(fresh._posterior.incumbent)
         return fresh
 
-    def _informed(self) -> Self:
-        """Return a copy that has learned from the observed part of the open plan too."""
-        informed = copy.deepcopy(self)
-        informed._guarantee = None  # it learns from whole plans only
-        plan, tally = informed._open_plan.played()
-        if len(plan):
-            informed._learn(plan, tally)
-        return informed
+    def _learn_part(self, plan: Plan, tally: Tally) -> None:
+        self._guarantee = None  # it learns from whole plans only
+        self._learn(plan, tally)
 
     def _continued(self, informed: Self, changes: Mapping[str, Any]) -> Self:
         """Return a policy with changed parameters that continues with what another one knows."""
@@ -375,8 +372,9 @@ class Thompson(Constrained, Randomised):
         """Return the subsets that the guarantee allows instead of these."""
         return subsets if self._guarantee is None else self._guarantee.allowed(subsets, self._posterior.mean)
 
-    def filler(self, index: int) -> Subset:
+    def filler(self, index: int, segment: str | None = None) -> Subset:
         """Return another draw, so that plays made while rewards are late are learned from too."""
+        del segment
         if not self.accepts_unplanned:
             return self.best()
         if self._fillers[0] != self.updates:
@@ -413,6 +411,9 @@ class Thompson(Constrained, Randomised):
         expected, variances = low + width * value, (width**2 * uncertainty, width**2 * dispersion * binomial)
         self._alarms.learn(plan, tally, expected, *variances, self._learned + plan.plays, width)
         posterior.learn(plan.subsets, predicted, mean, n / dispersion, self.constants, self._allowed)
+        if self._prior is not None:
+            residual = self._prior.residual
+            posterior.relax(residual(self._learned), residual(self._learned + plan.plays))
         self._alarms.follow(posterior.incumbent)
 
     def _extend_range(self, tally: Tally) -> None:
@@ -439,23 +440,12 @@ class Thompson(Constrained, Randomised):
 
     def _start(self, equal: float, tally: Tally) -> None:
         """Set the prior from the mean and the variance of all rewards: those of this plan, and equal ones before it."""
-        seen = Tally(
-            np.append(tally.count, self._learned),
-            np.append(tally.total, equal * self._learned),
-            np.append(tally.squares, equal * equal * self._learned),
-        )
-        n, low, width = int(seen.count.sum()), self._range.low, self._range.width
-        total, squares = float(seen.total.sum()), float(seen.squares.sum())
-        value = ((total - n * low) / width + 0.5) / (n + 1)
-        centre, binomial = low + width * value, value * (1 - value)
-        squared = (squares - 2 * centre * total + n * centre * centre) / width**2
-        variance = (squared + binomial) / (n + 1)
-        self._posterior = Posterior.at_start(
-            self.n_arms, self.k, value, variance / self.k / binomial**2, self.constants
-        )
+        value, variance = first_rewards(self._range, tally, equal, self._learned)
+        scale = variance / self.k / (value * (1 - value)) ** 2
+        self._posterior = Posterior.at_start(self.n_arms, self.k, value, scale, self.constants)
         if self._prior is not None:
-            self._posterior.expect(self._prior.expected, self._prior.residual)
-        self._noise = Noise(1.0, 1.0, self.constants.least * min(1.0, variance / binomial), self._range)
+            self._posterior.expect(self._prior.expected, self._prior.residual(self._learned))
+        self._noise = Noise.at_start(value, variance, self._range, self.constants)
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Replace all that the policy has learned by `state`; an invalid state is refused and changes nothing.

@@ -22,6 +22,7 @@ from kofn.core import BadRecord, FloatArray, IntArray, Policy, subset_of
 from kofn.core.fields import Fields, Part, any_length, integers, number, numbers, symmetric
 from kofn.policies.batching import top_subset
 from kofn.policies.thompson.constants import Constants
+from kofn.policies.thompson.groups import Start, start_of_new
 
 NEWTON_STEPS, LONGEST_STEP, CONVERGED = 25, 2.0, 0.01
 """Newton's method: the most steps, the longest step and the step that ends it, both in log odds. Steps converge
@@ -128,6 +129,15 @@ class Posterior(Part):
         covariance, dense = self.covariance.copy(), by[self.contenders]
         covariance[1:, 1:] = np.diag(own[self.contenders]) + np.outer(dense, dense)
         self.covariance = covariance
+
+    def relax(self, before: FloatArray, after: FloatArray) -> None:
+        """Weaken what is known about single arms from before the first play: their residuals grow.
+
+        The variance of an arm becomes what its plays would have left of the larger one.
+        """
+        own = np.maximum(1 / self.variance - 1 / (self.prior_variance * before), 0.0)
+        by = np.maximum(1 / (own + 1 / (self.prior_variance * after)) - self.variance, 0.0)
+        self._add(by)
 
     # What is predicted.
 
@@ -245,12 +255,14 @@ class Posterior(Part):
         self._predicted = None
         start = None if len(self.incumbent) else (self.level, self.mean.copy())
         if len(rows.row):
-            self._learn_mixed(predicted, rewards, weights)
+            mixed = self.learn_mixed(rows, rewards, weights)
+            if len(dense := np.setdiff1d(np.arange(len(before)), mixed)):
+                self._learn_contenders(rows.x[dense], before[dense], rewards[dense], weights[dense])
             odds = self.odds(rows)
         else:
             odds = self._learn_contenders(rows.x, before, rewards, weights)
         surprise = float((abs(odds - before) - constants.surprise * np.sqrt(spread)).max())
-        self._move(subsets, odds, allowed)
+        self.move(subsets, odds, allowed)
         if start is not None:  # what the prior expects of the first incumbent is no surprise
             expected = start[0] + float(start[1][self.incumbent].sum())
             self.highest_level = max(self.highest_level, min(self.level, expected))
@@ -261,16 +273,13 @@ class Posterior(Part):
             self._add_variance((constants.doubt * surprise) ** 2)
         self._choose_contenders(constants, allowed)
 
-    def _learn_mixed(self, predicted: Prediction, rewards: FloatArray, weights: FloatArray) -> None:
-        """Update with rows of which some have an arm that is not a contender."""
-        rows, before = predicted.rows, predicted.odds
-        dense = np.bincount(rows.row, minlength=len(before)) == 0
-        mixed = (~dense).nonzero()[0]
+    def learn_mixed(self, rows: Rows, rewards: FloatArray, weights: FloatArray) -> IntArray:
+        """Update the arms that are not contenders with the rows that have some; return the numbers of these rows."""
+        mixed = np.unique(rows.row)
         for start in range(0, len(mixed), ROWS_AT_ONCE):
             part = mixed[start : start + ROWS_AT_ONCE]
             self._learn_arms(rows.only(part), rewards[part], weights[part])
-        if len(mixed) < len(before):
-            self._learn_contenders(rows.x[dense], before[dense], rewards[dense], weights[dense])
+        return mixed
 
     def _learn_contenders(
         self, x: FloatArray, before: FloatArray, rewards: FloatArray, weights: FloatArray
@@ -343,7 +352,7 @@ class Posterior(Part):
 
     # The incumbent.
 
-    def _move(self, subsets: IntArray, odds: FloatArray, allowed: Allowed | None) -> None:
+    def move(self, subsets: IntArray, odds: FloatArray, allowed: Allowed | None) -> None:
         """Move the incumbent to the best of the subsets that were just played, or make all single swaps that pay.
 
         A swap that was not played is not made: it would compare two arms that were seen beside different arms. Swaps
@@ -385,7 +394,10 @@ class Posterior(Part):
 
     def _add_variance(self, added: float) -> None:
         """Add to the variance of each effect, up to the prior's."""
-        by = np.clip(self.prior_variance - self.variance, 0.0, added)
+        self._add(np.clip(self.prior_variance - self.variance, 0.0, added))
+
+    def _add(self, by: FloatArray) -> None:
+        """Add to the variance of each effect."""
         self.variance = self.variance + by
         self.covariance = self.covariance + np.diag(np.concatenate([[0.0], by[self.contenders]]))
 
@@ -401,17 +413,13 @@ class Posterior(Part):
 
         Return the factor by which r(1 - r) changes at the level.
         """
-        part = (before[0] + (before[1] - before[0]) * float(expit(self.level)) - after[0]) / (after[1] - after[0])
-        level = float(np.clip(logit(part), -FARTHEST_LEVEL, FARTHEST_LEVEL))
-        slopes = [float(expit(odds) * expit(-odds)) for odds in (self.level, level)]
-        # At the top of a range that was too narrow, effects looked smaller than they are: they do not shrink for that.
-        factor = max(slopes[0] / slopes[1], 1.0) * (before[1] - before[0]) / (after[1] - after[0])
+        level, factor, slope = rescaled(self.level, before, after)
         self.highest_level += level - self.level
         self.level = level
         self.mean = self.mean * factor
         self.variance, self.covariance = self.variance * factor**2, self.covariance * factor**2
         self.prior_variance *= factor**2
-        return slopes[1] / slopes[0]
+        return slope
 
     def raise_prior(self, variance: float) -> None:
         """Raise the prior's variance of an effect to at least `variance`, and all variances with it."""
@@ -421,15 +429,22 @@ class Posterior(Part):
 
     # Arms.
 
-    def change_arms(self, keep: IntArray, added: int, constants: Constants, allowed: Allowed | None = None) -> None:
-        """Keep these arms, numbered from 0 in this order, and add arms with the prior's mean and variance.
+    def start(self, added: int, keep: IntArray, groups: IntArray | None) -> Start:
+        """Return the prior of new arms; with the `groups` of the kept arms and the new ones, what these say."""
+        if groups is None:
+            groups = np.full(len(keep) + added, -1)
+        own, new = groups[: len(keep)], groups[len(keep) :]
+        return start_of_new(self.mean[keep], self.variance[keep], self.prior_variance, own, new)
+
+    def change_arms(self, keep: IntArray, start: Start, constants: Constants, allowed: Allowed | None = None) -> None:
+        """Keep these arms, numbered from 0 in this order, and add arms with the mean and variance of `start`.
 
         `allowed` are the subsets of the arms that are then there.
         """
-        k, before = len(self.incumbent), len(self.mean)
+        k, before, added = len(self.incumbent), len(self.mean), len(start.mean)
         stays = np.concatenate([keep, np.arange(before, before + added)])
-        self.mean = np.concatenate([self.mean, np.zeros(added)])
-        self.variance = np.concatenate([self.variance, np.full(added, self.prior_variance)])
+        self.mean = np.concatenate([self.mean, start.mean])
+        self.variance = np.concatenate([self.variance, start.variance])
         number = np.full(before + added, -1)
         number[stays] = np.arange(len(stays))
         left = number[self.incumbent]
@@ -450,18 +465,22 @@ class Posterior(Part):
             return
         nearest, most = np.arange(len(self.mean)), constants.contenders
         if len(self.mean) > most:
-            boundary = self.boundary() if allowed is None else self.partners(allowed)[0]
-            distance = np.abs(self.mean - boundary) / np.sqrt(self.variance)
-            if allowed is not None:
-                distance[allowed.never | allowed.always] = math.inf
-            inside = distance[self.incumbent]
-            distance[self.incumbent[np.argsort(inside)[: constants.inside]]] = -1.0
-            nearest = np.sort(np.argpartition(distance, most)[:most])
+            nearest = np.sort(np.argpartition(self.distances(constants, allowed), most)[:most])
         _, new, old = np.intersect1d(nearest, self.contenders, assume_unique=True, return_indices=True)
         new, old = np.concatenate([[0], 1 + new]), np.concatenate([[0], 1 + old])
         covariance = np.diag(np.concatenate([self.covariance[0, :1], self.variance[nearest]]))
         covariance[np.ix_(new, new)] = self.covariance[np.ix_(old, old)]
         self.contenders, self.covariance = nearest, covariance
+
+    def distances(self, constants: Constants, allowed: Allowed | None) -> FloatArray:
+        """Return by how many standard deviations each arm is off the boundary; -1 for a few of the incumbent's."""
+        boundary = self.boundary() if allowed is None else self.partners(allowed)[0]
+        distance = np.abs(self.mean - boundary) / np.sqrt(self.variance)
+        if allowed is not None:
+            distance[allowed.never | allowed.always] = math.inf
+        inside = distance[self.incumbent]
+        distance[self.incumbent[np.argsort(inside)[: constants.inside]]] = -1.0
+        return np.asarray(distance, float)
 
     def _loaded(self, policy: Policy) -> None:
         """Check the fields against each other. An empty incumbent is that of the prior."""
@@ -476,6 +495,16 @@ class Posterior(Part):
             cholesky(self.covariance)
         except np.linalg.LinAlgError:
             raise BadRecord("covariance must be positive definite") from None
+
+
+def rescaled(level: float, before: tuple[float, float], after: tuple[float, float]) -> tuple[float, float, float]:
+    """Return a level after a change of the range of rewards, and the factors of effects there and of r(1 - r)."""
+    part = (before[0] + (before[1] - before[0]) * float(expit(level)) - after[0]) / (after[1] - after[0])
+    moved = float(np.clip(logit(part), -FARTHEST_LEVEL, FARTHEST_LEVEL))
+    slopes = [float(expit(odds) * expit(-odds)) for odds in (level, moved)]
+    # At the top of a range that was too narrow, effects looked smaller than they are: they do not shrink for that.
+    factor = max(slopes[0] / slopes[1], 1.0) * (before[1] - before[0]) / (after[1] - after[0])
+    return moved, factor, slopes[1] / slopes[0]
 
 
 def top(mean: FloatArray, k: int, allowed: Allowed | None) -> IntArray:
@@ -494,6 +523,12 @@ def _centring(size: int) -> FloatArray:
     centring = np.identity(size)
     centring[1:, 1:] -= 1 / (size - 1)
     return centring
+
+
+def centred(covariance: FloatArray) -> FloatArray:
+    """Return the covariance of the level, and of the effects relative to their average."""
+    centring = _centring(len(covariance))
+    return np.asarray(centring.T @ covariance @ centring)
 
 
 def cholesky(covariance: FloatArray) -> FloatArray:

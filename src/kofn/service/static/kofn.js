@@ -2,7 +2,8 @@
 //
 //   <script async src="https://kofn.example.com/kofn.js" data-campaign="front-page" data-token="kofn_..."></script>
 //
-// Or `kofn.show({campaign, token, ...})`. Items are the elements with data-arm="NAME OF THE ARM". Those without the
+// Or `kofn.show({campaign, token, ...})`. For a policy that takes a context, data-context='{"device": "phone"}' or
+// `context: {device: "phone"}` says for whom. Items are the elements with data-arm="NAME OF THE ARM". Those without the
 // attribute `hidden` are what the page shows by itself; if the service does not answer in time, nothing changes.
 // A classic script, not a module: a module of another origin would need CORS for the script itself.
 (() => {
@@ -68,7 +69,8 @@
     const limit = new AbortController();
     const timer = setTimeout(() => limit.abort(), options.timeout);
     try {
-      const body = { key: options.key, metadata: options.metadata };
+      const { key, metadata, context } = options;
+      const body = { key, metadata, context: typeof context === "string" ? JSON.parse(context) : context };
       const answer = await post(options, "decisions", body, { signal: limit.signal });
       if (!answer.ok) throw new Error(await problem(answer));
       return (await answer.json()).decisions[0];

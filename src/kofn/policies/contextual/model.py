@@ -1,0 +1,481 @@
+"""The model of all segments: what the rewards of each say, and what follows for each from all.
+
+Model: log odds of a subset's reward in a segment = start + intercept of the segment + effects of the subset's arms in
+the segment. pooling.py says how segments share them. The rewards of a plan are learned for all segments together, by
+a Laplace approximation at the mode.
+
+As in thompson's posterior, only the contenders, arms near the boundary of the top K of some segment, have evidence
+about pairs. The other arms are pooled one by one, and rows with such arms update only them. Effects of other arms that
+are in an incumbent count as part of its segment's intercept.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from kofn.constraints.allowed import Allowed
+from kofn.core import BadRecord, FloatArray, IntArray, Subset
+from kofn.policies.contextual.pooling import ALL, OWN, Design, Pool, design_of, pooled_arms
+from kofn.policies.contextual.segment import Segment
+from kofn.policies.thompson.alarms import Alarms
+from kofn.policies.thompson.constants import Constants
+from kofn.policies.thompson.posterior import (
+    CONVERGED,
+    LONGEST_STEP,
+    NEWTON_STEPS,
+    TINY,
+    Posterior,
+    centred,
+    rescaled,
+    top,
+)
+
+SHARES = 10.0 ** np.arange(-4.0, 0.1, 0.5)
+"""Shares of a kind of components in the prior's variance that are tried. More: finer pooling, and slower."""
+
+UNKNOWN_SHARE = math.exp(float(np.log(SHARES).mean()))
+"""Share of what segments do not have in common, before it is learned: the mean of its prior."""
+
+SAFETY = 4.0
+"""Factor of the shares that were learned, up to 1. Higher: less pooling, and less harm if effects have heavy tails."""
+
+
+class Rows(NamedTuple):
+    """Rows of plays: the number of each one's segment, its subset, mean reward and weight, in plays of a coin."""
+
+    segment: IntArray
+    subsets: IntArray
+    rewards: FloatArray
+    weights: FloatArray
+
+    def only(self, rows: NDArray[np.bool_]) -> Rows:
+        """Return these rows."""
+        return Rows(self.segment[rows], self.subsets[rows], self.rewards[rows], self.weights[rows])
+
+
+class Model:
+    """All segments together."""
+
+    def __init__(
+        self,
+        n_arms: int,
+        k: int,
+        start: float,
+        variance: float,
+        constants: Constants,
+        allowed: Allowed | None = None,
+    ) -> None:
+        """Return the model without rewards: each subset earns the log odds `start`, each effect has this variance."""
+        self.n_arms, self.k, self.start, self.variance = n_arms, k, start, variance
+        self.constants, self.allowed = constants, allowed
+        self.contenders: IntArray = np.arange(min(n_arms, constants.contenders))
+        self.segments: list[Segment] = []
+        self.shares: dict[str, float] = {}
+        self._changed()
+
+    def _changed(self, pool: Pool | None = None) -> None:
+        """Compute again what follows from the evidence; `pool` is what is known of it already."""
+        self._pooled = pool
+        self._arms: tuple[FloatArray, FloatArray] | None = None
+        self._posteriors: dict[int, Posterior] = {}
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys of the segments."""
+        return [segment.key for segment in self.segments]
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether all arms are contenders."""
+        return len(self.contenders) == self.n_arms
+
+    @property
+    def _column(self) -> IntArray:
+        """The coordinate of each arm, 0 for those that are not contenders."""
+        column = np.zeros(self.n_arms, np.int64)
+        column[self.contenders] = np.arange(1, len(self.contenders) + 1)
+        return column
+
+    def _rows(self, subsets: IntArray) -> FloatArray:
+        """Return the coordinates of subsets: 1 for the intercept and for each of their contenders."""
+        x = np.zeros((len(subsets), len(self.contenders) + 1))
+        x[np.arange(len(subsets))[:, None], self._column[subsets]] = 1.0
+        x[:, 0] = 1.0
+        return x
+
+    def coordinates(self, subset: IntArray) -> FloatArray:
+        """Return the coordinates of one subset."""
+        return np.asarray(self._rows(subset[None, :])[0])
+
+    def check(self) -> None:
+        """Raise BadRecord unless all parts of a record fit."""
+        size, arms = min(self.n_arms, self.constants.contenders) + 1, 0 if self.is_dense else self.n_arms
+        unsorted = (np.diff(self.contenders) <= 0).any() or self.contenders.max(initial=-1) >= self.n_arms
+        if unsorted or len(self.contenders) != size - 1:
+            raise BadRecord(f"contenders must be {size - 1} different arms from 0 to {self.n_arms - 1}, sorted")
+        for each in self.segments:
+            if each.precision.shape != (size, size) or each.vector.shape != (size,):
+                raise BadRecord(f"the evidence of a segment must have {size} coordinates")
+            if each.arm_precision.shape != (arms,) or each.arm_vector.shape != (arms,):
+                raise BadRecord(f"the evidence of a segment about single arms must have {arms} numbers")
+
+    # The pool.
+
+    @property
+    def pool(self) -> Pool:
+        """The posterior of the contenders in all segments."""
+        if self._pooled is None:
+            precision = np.stack([segment.precision for segment in self.segments])
+            vector = np.stack([segment.vector for segment in self.segments])
+            design = design_of(self.keys)
+            self._pooled = Pool(design, self._variances(design), precision, vector)
+        return self._pooled
+
+    @property
+    def _of_arms(self) -> tuple[FloatArray, FloatArray]:
+        """The means and the variances of all arms that are not contenders, a row for each segment."""
+        if self._arms is None:
+            precision = np.stack([segment.arm_precision for segment in self.segments])
+            vector = np.stack([segment.arm_vector for segment in self.segments])
+            design = self.pool.design
+            self._arms = pooled_arms(design, self._variances(design)[:, -1], precision, vector)
+        return self._arms
+
+    def _variances(self, design: Design, shares: FloatArray | None = None) -> FloatArray:
+        """Return the variances of components: a row for each kind, a column for each coordinate.
+
+        Intercepts have K times the prior's variance for each kind: segments that earn different amounts may still agree
+        on what is best.
+        """
+        if shares is None:
+            shares = np.minimum(SAFETY * self._known_shares(design), 1.0)
+        variances = np.repeat(self.variance * shares[:, None], len(self.contenders) + 1, axis=1)
+        variances[:, 0] = self.variance * self.k
+        return variances
+
+    def _known_shares(self, design: Design) -> FloatArray:
+        """Return the share of each kind, as far as it is learned; that of a single segment is 1."""
+        if len(design.kinds) == 1:
+            return np.ones(1)
+        return np.array([self.shares.get(kind, 1.0 if kind == ALL else UNKNOWN_SHARE) for kind in design.kinds])
+
+    def _learn_shares(self) -> None:
+        """Set the share of each kind of components to its geometric posterior mean, on a grid, given the others."""
+        design = self.pool.design
+        if len(design.kinds) == 1:
+            return
+        for kind in (OWN, *design.kinds[:-1]):
+            known = self._known_shares(design)
+            base, log_weight = self.pool.with_variance(self._variances(design, known)), np.empty(len(SHARES))
+            for at, share in enumerate(SHARES.tolist()):
+                known[design.kinds.index(kind)] = share
+                log_weight[at] = base.with_variance(self._variances(design, known)).log_evidence
+            weight = np.exp(log_weight - log_weight.max())
+            self.shares[kind] = math.exp(float(weight @ np.log(SHARES) / weight.sum()))
+        self._changed()
+
+    # What is known about a segment.
+
+    def number_of(self, key: str) -> int:
+        """Return the number of the segment; add it if it is new."""
+        keys = self.keys
+        if key not in keys:
+            self.segments.append(self.expected(key))
+            self._changed()
+            return len(keys)
+        return keys.index(key)
+
+    def expected(self, key: str) -> Segment:
+        """Return a new segment as the others let expect it."""
+        size, arms = len(self.contenders) + 1, 0 if self.is_dense else self.n_arms
+        if not self.segments:
+            return Segment.new(key, size, arms, np.empty(0, np.int64), self.start)
+        segment = Segment.new(key, size, arms, np.empty(0, np.int64), self.start)
+        trial = self.with_segment(segment)
+        segment.incumbent = top(trial.means(-1), self.k, self.allowed)
+        segment.highest_level = trial.level(-1)
+        return segment
+
+    def with_segment(self, segment: Segment) -> Model:
+        """Return a model with one more segment; both share all other segments."""
+        other = copy.copy(self)
+        other.segments = [*self.segments, segment]
+        other._changed()
+        return other
+
+    def means(self, place: int) -> FloatArray:
+        """Return the mean effect of each arm in a segment."""
+        dense: FloatArray = self.pool.means[place, 1:]
+        if self.is_dense:
+            return dense.copy()
+        means = self._of_arms[0][place].copy()
+        means[self.contenders] = dense
+        return np.asarray(means)
+
+    def level(self, place: int, coordinates: FloatArray | None = None) -> float:
+        """Return the mean log odds of a segment's incumbent, or those with other coordinates."""
+        own = self.pool.means[place] if coordinates is None else coordinates
+        incumbent = self.segments[place].incumbent
+        return self.start + float(self.coordinates(incumbent) @ own)
+
+    @property
+    def levels(self) -> FloatArray:
+        """The mean log odds of the incumbent of each segment."""
+        return np.array([self.level(place) for place in range(len(self.segments))])
+
+    @property
+    def typical_level(self) -> float:
+        """The average of the levels over all plays."""
+        return float(np.average(self.levels, weights=[max(segment.plays, 1) for segment in self.segments]))
+
+    def posterior(self, place: int) -> Posterior:
+        """Return the posterior of one segment as thompson has it: relative to its incumbent."""
+        if place not in self._posteriors:
+            self._posteriors[place] = self._relative(place)
+        return copy.copy(self._posteriors[place])
+
+    def _relative(self, place: int) -> Posterior:
+        segment, relative = self.segments[place], self.pool.covariance(place)
+        level = self.level(place)
+        if len(segment.incumbent):
+            to_level = np.eye(len(relative))
+            to_level[0] = self.coordinates(segment.incumbent)
+            relative = to_level @ relative @ to_level.T
+            if self.is_dense:
+                relative = centred(relative)
+        variance = np.empty(self.n_arms) if self.is_dense else self._of_arms[1][place].copy()
+        variance[self.contenders] = np.maximum(relative.diagonal()[1:], TINY * self.variance)
+        return Posterior(
+            segment.incumbent,
+            level,
+            segment.highest_level,
+            self.variance,
+            self.means(place),
+            variance,
+            self.contenders,
+            relative,
+        )
+
+    def odds(self, place: int, subsets: IntArray) -> FloatArray:
+        """Return the mean log odds of subsets in a segment."""
+        posterior = self.posterior(place)
+        return posterior.odds(posterior.relative(subsets))
+
+    def best_for(self, places: Iterable[int]) -> Subset:
+        """Return the one subset that earns the most over these segments, by the posterior means.
+
+        It is one of their incumbents, or has the highest means: weighted by plays, and by how much a reward changes.
+        """
+        chosen = list(places)
+        plays = np.maximum([float(self.segments[place].plays) for place in chosen], 1.0)
+        subsets = [self.segments[place].incumbent for place in chosen]
+        if len({tuple(subset.tolist()) for subset in subsets}) > 1:
+            levels = self.levels[chosen]
+            slope = np.maximum(expit(levels) * expit(-levels), TINY)
+            averages = np.average([self.means(place) for place in chosen], axis=0, weights=plays * slope)
+            subsets.append(top(averages, self.k, self.allowed))
+        rows = np.unique(np.stack(subsets), axis=0)
+        earned = [weight * expit(self.odds(place, rows)) for weight, place in zip(plays, chosen, strict=True)]
+        return tuple(rows[int(np.sum(earned, axis=0).argmax())].tolist())
+
+    def predict(self, segment: IntArray, subsets: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Return the mean and the variance of the log odds of rows."""
+        odds, spread = np.empty(len(subsets)), np.empty(len(subsets))
+        for place in np.unique(segment).tolist():
+            rows = segment == place
+            predicted = self.posterior(place).predict(subsets[rows])
+            odds[rows], spread[rows] = predicted.odds, predicted.spread
+        return odds, spread
+
+    # The update.
+
+    def learn(self, rows: Rows, before: FloatArray, spread: FloatArray) -> None:
+        """Learn from rows of plays of which log odds `before` with the variance `spread` were expected."""
+        dense = np.ones(len(before), bool) if self.is_dense else self._learn_arms(rows)
+        if dense.any():
+            self._learn_rows(rows.only(dense), before[dense])
+        self._learn_shares()
+        new = [place for place, segment in enumerate(self.segments) if not len(segment.incumbent)]
+        for place in new:
+            self.segments[place].incumbent = top(self.means(place), self.k, self.allowed)
+        self._changed(self._pooled)
+        doubts = {}
+        for place in np.unique(rows.segment).tolist():
+            mine = rows.segment == place
+            moved = abs(self.odds(place, rows.subsets[mine]) - before[mine])
+            doubts[place] = float((moved - self.constants.surprise * np.sqrt(spread[mine])).max())
+        levels = [self.level(place) if place in new else self._move(place, rows) for place in range(len(self.segments))]
+        self._keep_levels(levels, doubts)
+        self._choose_contenders()
+
+    def _learn_arms(self, rows: Rows) -> NDArray[np.bool_]:
+        """Learn about arms that are not contenders from the rows that have some; return which rows have none."""
+        dense = np.ones(len(rows.rewards), bool)
+        for place in np.unique(rows.segment).tolist():
+            mine, segment, posterior = (
+                np.flatnonzero(rows.segment == place),
+                self.segments[place],
+                self.posterior(place),
+            )
+            before = posterior.mean.copy(), posterior.variance.copy()
+            posterior.mean, posterior.variance = posterior.mean.copy(), posterior.variance.copy()
+            relative = posterior.relative(rows.subsets[mine])
+            mixed = posterior.learn_mixed(relative, rows.rewards[mine], rows.weights[mine])
+            dense[mine[mixed]] = False
+            more = 1 / posterior.variance - 1 / before[1]
+            segment.arm_precision = np.maximum(segment.arm_precision + more, 0.0)
+            segment.arm_vector = segment.arm_vector + posterior.mean / posterior.variance - before[0] / before[1]
+        self._changed(self._pooled)
+        return dense
+
+    def _learn_rows(self, rows: Rows, before: FloatArray) -> None:
+        """Add what rows of contenders say to the evidence of their segments."""
+        pool, x, odds = self.pool, self._rows(rows.subsets), before
+        means, other = pool.means, before - self.start - (x * pool.means[rows.segment]).sum(axis=1)
+        for _ in range(NEWTON_STEPS):
+            value = expit(odds)
+            slope = np.maximum(value * (1 - value), TINY)
+            weight = rows.weights * slope
+            target = odds - self.start - other + (rows.rewards - value) / slope
+            precision, vector = pool.precision.copy(), pool.vector.copy()
+            for place in np.unique(rows.segment).tolist():
+                mine = rows.segment == place
+                weighted = x[mine] * weight[mine, None]
+                precision[place] += weighted.T @ x[mine]
+                vector[place] += target[mine] @ weighted
+            found = Pool(pool.design, self._variances(pool.design), precision, vector)
+            by = (x * (found.means - means)[rows.segment]).sum(axis=1)
+            longest = float(abs(by).max())
+            part = min(1.0, LONGEST_STEP / longest) if longest else 1.0
+            means, odds = means + part * (found.means - means), odds + part * by
+            if longest < CONVERGED:
+                break
+        for place, segment in enumerate(self.segments):
+            segment.precision, segment.vector = precision[place], vector[place]
+        self._changed(found)
+
+    def _move(self, place: int, rows: Rows) -> float:
+        """Move the incumbent to the best of the subsets that were just played, or to another segment's incumbent.
+
+        Return its log odds.
+        """
+        segment, posterior = self.segments[place], self.posterior(place)
+        others = np.stack([each.incumbent for each in self.segments])
+        subsets = np.concatenate([rows.subsets[rows.segment == place], others])
+        posterior.move(subsets, posterior.odds(posterior.relative(subsets)), self.allowed)
+        segment.incumbent = posterior.incumbent
+        return posterior.level
+
+    def _keep_levels(self, levels: Iterable[float], doubts: dict[int, float]) -> None:
+        """Trust less what segments said whose level has climbed, or whose rewards were a surprise; keep all means.
+
+        `levels` are the log odds of the incumbents, of which some may be new.
+        """
+        means = self.pool.means.copy()
+        for place, (segment, level) in enumerate(zip(self.segments, levels, strict=True)):
+            means[place, 0] += level - self.level(place, means[place])
+            if level > segment.highest_level:
+                segment.discount(math.exp(self.constants.climb * (level - segment.highest_level)))
+                segment.highest_level = level
+            if (surprise := doubts.get(place, 0.0)) > 0:
+                segment.doubt((self.constants.doubt * surprise) ** 2)
+        self._keep(means)
+
+    def _keep(self, means: FloatArray) -> None:
+        """Set the evidence so that the posterior has these means."""
+        self._changed()
+        vector = self.pool.vector_for(means)
+        for place, segment in enumerate(self.segments):
+            segment.vector = vector[place]
+        self._changed()
+
+    def forget(self, factor: float) -> None:
+        """Divide what all rewards so far count by `factor`; keep all means."""
+        means = self.pool.means
+        for segment in self.segments:
+            segment.discount(factor)
+        self._keep(means)
+
+    def rescale(self, before: tuple[float, float], after: tuple[float, float]) -> float:
+        """Change the range of rewards from `before` to `after`, which includes it; see `Posterior.rescale`."""
+        levels = self.levels.tolist()
+        _, factor, slope = rescaled(self.typical_level, before, after)
+        means = self.pool.means * factor
+        self.start = rescaled(self.start, before, after)[0]
+        self.variance *= factor**2
+        for place, (segment, level) in enumerate(zip(self.segments, levels, strict=True)):
+            moved = rescaled(level, before, after)[0]
+            segment.highest_level += moved - level
+            segment.precision, segment.arm_precision = segment.precision / factor**2, segment.arm_precision / factor**2
+            segment.arm_vector = segment.arm_vector / factor
+            means[place, 0] += moved - self.level(place, means[place])
+        self._keep(means)
+        return slope
+
+    def raise_prior(self, variance: float) -> None:
+        """Raise the prior's variance of an effect to at least `variance`, and all variances with it."""
+        if variance > self.variance:
+            factor, self.variance = variance / self.variance, variance
+            self.forget(factor)
+
+    # Arms.
+
+    def _choose_contenders(self) -> None:
+        """Make contenders of the arms that are near the boundary of the top K of some segment."""
+        if self.is_dense:
+            return
+        each = [self.posterior(place).distances(self.constants, self.allowed) for place in range(len(self.segments))]
+        nearest = np.argsort(np.min(each, axis=0), kind="stable")[: self.constants.contenders]
+        if not np.array_equal(chosen := np.sort(nearest), self.contenders):
+            self._renumber(np.arange(self.n_arms), chosen)
+
+    def change_arms(self, keep: IntArray, added: int, allowed: Allowed | None) -> None:
+        """Keep these arms, numbered from 0 in this order, and add arms of which nothing is known."""
+        arms = np.concatenate([keep, np.full(added, -1)])
+        self.allowed = allowed
+        most = self.constants.contenders
+        first = np.argsort(~np.isin(arms, self.contenders), kind="stable")[:most]  # contenders stay so if possible
+        self._renumber(arms, np.sort(first))
+        self._choose_contenders()
+
+    def _renumber(self, arms: IntArray, chosen: IntArray) -> None:
+        """Change the numbers of arms, and which of them are contenders; `arms` has their numbers before, or -1.
+
+        The means of effects stay. Incumbents that lack arms, or that rules forbid, are replaced.
+        """
+        effects = [self.means(place) for place in range(len(self.segments))]
+        levels, columns = self.levels.tolist() if self.segments else [], self._column
+        number = np.full(self.n_arms, -1)
+        number[arms[arms >= 0]] = np.flatnonzero(arms >= 0)
+        self.n_arms, self.contenders = len(arms), chosen
+        for place, segment in enumerate(self.segments):
+            segment.renumber(columns, arms, chosen, self.variance)
+            before, segment.incumbent = effects[place][segment.incumbent].sum(), np.sort(number[segment.incumbent])
+            effects[place] = np.where(arms >= 0, effects[place][arms], 0.0)
+            levels[place] += self._replace(segment, effects[place]) - float(before)
+        if not self.segments:
+            self._changed()
+            return
+        means = np.concatenate([np.zeros((len(levels), 1)), np.stack(effects)[:, chosen]], axis=1)
+        for place, level in enumerate(levels):
+            means[place, 0] = level - self.level(place, means[place])
+        self._keep(means)
+
+    def _replace(self, segment: Segment, effects: FloatArray) -> float:
+        """Replace an incumbent that lacks arms, or that rules forbid; return the sum of the incumbent's effects."""
+        whole = segment.incumbent.min() >= 0
+        if not whole or (self.allowed is not None and not self.allowed.allows(segment.incumbent[None, :])[0]):
+            segment.incumbent, segment.alarms = top(effects, self.k, self.allowed), Alarms()
+        return float(effects[segment.incumbent].sum())
+
+    def obey(self, allowed: Allowed | None) -> None:
+        """Replace incumbents that the rules do not allow by the best subsets that they allow."""
+        self.allowed = allowed
+        self._renumber(np.arange(self.n_arms), self.contenders)

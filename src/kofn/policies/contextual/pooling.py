@@ -1,0 +1,229 @@
+"""Partial pooling: one Gaussian model of the intercept and the effects of all segments.
+
+Coordinate 0 of a segment is its intercept, the others are the effects of the arms. Each coordinate of a segment is a
+sum of components: one that all segments share, one for each value of an attribute, and one of the segment's own.
+Components are independent, with mean 0; their shares of the variance are learned (`log_evidence`). What the rewards
+of a segment say is its evidence: exp(-b' precision b / 2 + b' vector) as a function of its coordinates b.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
+
+from kofn.core import FloatArray, IntArray
+from kofn.core.contexts import context_of
+
+ALL, OWN = "all", "own"
+"""The kinds of components beside attributes: shared by all segments, and a segment's own. No attribute's components
+are called so: their kinds begin with a space."""
+
+
+MOST_COMPONENTS = 24
+"""Most components that segments share. Beyond that, values of an attribute are known by their segments only. Higher:
+slower, with the third power."""
+
+ARMS_AT_ONCE = 4096
+"""Most arms without a dense covariance that are pooled at once. Higher: more memory, fewer steps."""
+
+
+@dataclass(frozen=True)
+class Design:
+    """Which components the segments have: row s of `member` has the numbers of its components, one of each kind.
+
+    `kinds` are the kinds of components, of which the last is OWN; `kind` has the kind of each numbered component.
+    """
+
+    kinds: tuple[str, ...]
+    kind: IntArray
+    member: IntArray
+
+    @property
+    def segments(self) -> int:
+        """The number of segments."""
+        return len(self.member)
+
+
+def design_of(keys: Sequence[str]) -> Design:
+    """Return the components of these segments.
+
+    An attribute has components if it has several values, and at most half as many as there are segments: otherwise its
+    values are nearly the segments themselves. Attributes with few values come first.
+    """
+    count = len(keys)
+    if count == 1:
+        return Design((OWN,), np.empty(0, np.int64), np.empty((1, 0), np.int64))
+    contexts = [context_of(key) for key in keys]
+    kinds, columns, kind = [ALL], [np.zeros(count, np.int64)], [0]
+    values_of = {
+        name: [context.get(name) for context in contexts]
+        for name in sorted({name for context in contexts for name in context})
+    }
+    for name, values in sorted(values_of.items(), key=lambda each: len(set(each[1]))):
+        number = {value: at for at, value in enumerate(dict.fromkeys(values))}
+        if 1 < len(number) <= min(count // 2, MOST_COMPONENTS - len(kind)):
+            columns.append(len(kind) + np.array([number[value] for value in values]))
+            kind += [len(kinds)] * len(number)
+            kinds.append(f" {name}")
+    return Design((*kinds, OWN), np.array(kind), np.stack(columns, axis=1))
+
+
+class Pool:
+    """The posterior of all segments, given their evidence.
+
+    `variance` has a row for each kind of components and a column for each coordinate.
+    """
+
+    def __init__(self, design: Design, variance: FloatArray, precision: FloatArray, vector: FloatArray) -> None:
+        self.design, self.precision, self.vector = design, precision, vector
+        self._variance, self._own = variance, 1 / variance[-1]
+
+    def with_variance(self, variance: FloatArray) -> Pool:
+        """Return the posterior with other variances of components; what they do not change is not computed again."""
+        other = Pool(self.design, variance, self.precision, self.vector)
+        if np.array_equal(other._own, self._own):
+            for name in ("_given", "_pulled", "_said", "_own_evidence"):
+                vars(other)[name] = getattr(self, name)
+        return other
+
+    @cached_property
+    def _given(self) -> FloatArray:
+        """Covariance of each segment's coordinates, given its components but its own."""
+        precision = self.precision.copy()
+        at = np.arange(precision.shape[1])
+        precision[:, at, at] += self._own
+        return np.asarray(np.linalg.inv(precision), float)
+
+    @cached_property
+    def _pulled(self) -> FloatArray:
+        """Means of each segment's coordinates, if the components but its own are 0."""
+        return _times(self._given, self.vector)
+
+    @cached_property
+    def _said(self) -> tuple[FloatArray, FloatArray]:
+        """Precision and vector of the evidence about all components but own ones."""
+        member, size = self.design.member, self.precision.shape[1]
+        evidence = -self._own[:, None] * self._given * self._own
+        at = np.arange(size)
+        evidence[:, at, at] += self._own
+        said = self._pulled * self._own
+        count = len(self.design.kind)
+        precision, vector = np.zeros((count, size, count, size)), np.zeros((count, size))
+        for first in range(member.shape[1]):
+            np.add.at(vector, member[:, first], said)
+            for second in range(member.shape[1]):
+                for segment, (i, j) in enumerate(zip(member[:, first], member[:, second], strict=True)):
+                    precision[i, :, j] += evidence[segment]
+        return precision.reshape(count * size, count * size), vector.ravel()
+
+    @cached_property
+    def _factor(self) -> FloatArray:
+        """Cholesky factor of the precision of all components but own ones, lower triangular."""
+        precision = self._said[0].copy()
+        precision.flat[:: len(precision) + 1] += 1 / self._variance[self.design.kind].ravel()
+        factor, failed = dpotrf(precision.T, lower=1, clean=1, overwrite_a=1)  # symmetric; .T is in LAPACK's order
+        if failed:
+            raise np.linalg.LinAlgError("the precision of the components is not positive definite")
+        return np.asarray(factor, float)
+
+    @cached_property
+    def _components(self) -> tuple[FloatArray, FloatArray]:
+        """Covariance and means of all components but own ones."""
+        covariance, _ = dpotrs(self._factor, np.eye(len(self._factor)), lower=1)
+        return np.asarray(covariance, float), np.asarray(covariance @ self._said[1], float)
+
+    @cached_property
+    def _shared_means(self) -> FloatArray:
+        """Means of the sum of each segment's components but its own."""
+        if not len(self.design.kind):
+            return np.zeros_like(self.vector)
+        means = self._components[1].reshape(len(self.design.kind), -1)
+        return np.asarray(means[self.design.member].sum(axis=1))
+
+    @cached_property
+    def means(self) -> FloatArray:
+        """The posterior means of the coordinates, a row for each segment."""
+        return self._pulled + _times(self._given, self._own * self._shared_means)
+
+    def covariance(self, segment: int) -> FloatArray:
+        """Return the posterior covariance of the coordinates of one segment."""
+        given: FloatArray = self._given[segment]
+        if not len(self.design.kind):
+            return given
+        member, size = self.design.member[segment], len(given)
+        blocks = self._components[0].reshape(len(self.design.kind), size, -1, size)
+        shared = blocks[member[:, None], :, member[None, :]].sum(axis=(0, 1))
+        through = given * self._own
+        return np.asarray(given + through @ shared @ through.T)
+
+    def draws(self, count: int, rng: np.random.Generator) -> FloatArray:
+        """Return draws of the coordinates of all segments together, of shape (draws, segments, coordinates)."""
+        segments, size = self.vector.shape
+        own = np.linalg.cholesky(self._given)
+        drawn = self._pulled + np.einsum("sij,dsj->dsi", own, rng.standard_normal((count, segments, size)))
+        if len(self.design.kind):
+            covariance, means = self._components
+            z = means + rng.standard_normal((count, len(means))) @ np.linalg.cholesky(covariance).T
+            shared = z.reshape(count, -1, size)[:, self.design.member].sum(axis=2)
+            drawn += np.einsum("sij,dsj->dsi", self._given, self._own * shared)
+        return np.asarray(drawn)
+
+    @cached_property
+    def _own_evidence(self) -> float:
+        """Twice the part of `log_evidence` that depends on own components only."""
+        total = float((self.vector * self._pulled).sum()) + float(np.linalg.slogdet(self._given)[1].sum())
+        return total + self.design.segments * float(np.log(self._own).sum())
+
+    @cached_property
+    def log_evidence(self) -> float:
+        """Logarithm of the probability of the rewards, up to a constant that does not depend on the variances."""
+        total = self._own_evidence
+        if len(self.design.kind):
+            half, _ = dtrtrs(self._factor, self._said[1], lower=1)
+            total += float(half @ half) - 2 * float(np.log(self._factor.diagonal()).sum())
+            total -= float(np.log(self._variance[self.design.kind]).sum())
+        return total / 2
+
+    def vector_for(self, means: FloatArray) -> FloatArray:
+        """Return the vector of the evidence with which the posterior has these means."""
+        among = np.stack([prior_covariance(self.design, each) for each in self._variance.T])
+        prior = np.linalg.solve(among, means.T[:, :, None])[:, :, 0]
+        return np.asarray(_times(self.precision, means) + prior.T)
+
+
+def prior_covariance(design: Design, variance: FloatArray) -> FloatArray:
+    """Return the covariance of one coordinate among segments; `variance` has a number for each kind of components."""
+    among = np.diag(np.full(design.segments, variance[-1]))
+    for kind, each in enumerate(variance[:-1].tolist()):
+        among += each * (design.member[:, None, kind] == design.member[None, :, kind])
+    return among
+
+
+def pooled_arms(
+    design: Design, variance: FloatArray, precision: FloatArray, vector: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return means and variances of arms that are independent of each other, a row for each segment.
+
+    `precision` and `vector` have the evidence about each arm by segment, `variance` a number for each kind.
+    """
+    prior = prior_covariance(design, variance)
+    means, variances = np.zeros_like(vector), np.repeat(prior.diagonal()[:, None], vector.shape[1], axis=1)
+    played = np.flatnonzero(precision.any(axis=0))
+    inverse = np.linalg.inv(prior)
+    for arms in np.array_split(played, -(-len(played) // ARMS_AT_ONCE) or 1):
+        total = np.repeat(inverse[None], len(arms), axis=0)
+        at = np.arange(design.segments)
+        total[:, at, at] += precision[:, arms].T
+        covariance = np.linalg.inv(total)
+        means[:, arms] = _times(covariance, vector[:, arms].T).T
+        variances[:, arms] = covariance[:, at, at].T
+    return means, variances
+
+
+def _times(matrices: FloatArray, vectors: FloatArray) -> FloatArray:
+    """Return the product of each matrix with its vector."""
+    return np.asarray(np.einsum("sij,sj->si", matrices, vectors), float)
