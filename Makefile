@@ -7,6 +7,8 @@ INSTALLED := $(VENV)/.installed-dev
 OLDEST := .venv-oldest
 EVERYWHERE := not browser and not postgres and not cluster and not process and not slow
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
+# Tests wait for servers, a browser and other processes some of the time, so there are more workers than cores.
+WORKERS ?= $(shell expr 2 + $$(getconf _NPROCESSORS_ONLN))
 # Tests start Python some hundred times: compiled modules are kept, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
@@ -32,7 +34,7 @@ test: $(INSTALLED)  ## everything except the slow statistical tests (make test-s
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	KOFN_REQUIRE_ALL=1 $(BIN)/pytest -n auto --dist worksteal -m "not slow"
+	KOFN_REQUIRE_ALL=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
 test-slow: $(INSTALLED)  ## the slow statistical tests
 	$(BIN)/pytest -n auto -m slow

@@ -3,13 +3,16 @@
 `ways` compares the regret of three ways to obey rules that forbid the best subset: Thompson with constraints, a list of
 all allowed subsets (thompson-subsets), and repair: Thompson without constraints, of whose subsets what is not allowed
 is dropped, and filled up with the best that is. `price` compares Thompson with and without rules that allow the best
-subset. `time` measures plans. `picture` draws the regret curves of `ways` into a file. `--quick` plays few plays.
+subset. `repair` compares constraints with repair over a longer time (`--horizon`), and what both lose per play at its
+end; `explored` counts how many plays of both are not of the subset that a plan plays most, and what that subset of the
+last plan loses. `time` measures plans. `picture` draws the regret curves of `ways` into a file.
+`--quick` plays few plays.
 """
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -96,9 +99,19 @@ def listed(problem: AbstractProblem, horizon: int, seed: Any, rng: np.random.Gen
 def repaired(problem: AbstractProblem, horizon: int, seed: Any, rng: np.random.Generator) -> list[tuple[int, float]]:
     """Play Thompson without constraints, and repair each of its subsets; it learns from what was played."""
     policy = kofn.Thompson(problem.n_arms, problem.k, seed=seed)
+    curve, regret = [(0, 0.0)], 0.0
+    for rows, times in _plays(policy, problem, horizon, rng):
+        regret += float(problem.gap(rows) @ times)
+        curve.append((policy.plays, regret))
+    return curve
+
+
+def _plays(
+    policy: kofn.Thompson, problem: AbstractProblem, horizon: int, rng: np.random.Generator
+) -> Iterator[tuple[Any, Any]]:
+    """Play plan by plan, and yield what was played; subsets of a policy without constraints are repaired."""
     assert problem.constraints is not None
     allowed = problem.constraints.allowed(problem.n_arms, problem.k)
-    curve, regret = [(0, 0.0)], 0.0
     while policy.plays < horizon:
         plan = policy.plan().part(horizon - policy.plays, rng)
         mean = policy._posterior.mean
@@ -107,9 +120,7 @@ def repaired(problem: AbstractProblem, horizon: int, seed: Any, rng: np.random.G
         for row, count, total, squares in zip(rows, plan.times.tolist(), tally.total, tally.squares, strict=True):
             if count:
                 policy.tell_total(row.tolist(), count, total, squares)
-        regret += float(problem.gap(rows) @ plan.times)
-        curve.append((policy.plays, regret))
-    return curve
+        yield rows, plan.times
 
 
 def _repaired(subset: Any, mean: Any, allowed: Any) -> Any:
@@ -159,6 +170,50 @@ def ways(seed: int, runs: int, scale: Scale, kinds: Sequence[str]) -> None:
                 for name, way in WAYS.items()
             }
             line(kind, setting.name, *map(interval, ends.values()))
+
+
+def repair(seed: int, runs: int, scale: Scale, kinds: Sequence[str]) -> None:
+    """Print the regret with constraints and with repair over time, and the loss per play in the last tenth of it."""
+    times = [10**power for power in range(4, 10) if 10**power <= scale.horizon] or [scale.horizon]
+    table("rules", "problem", "way", *(f"{time:,} plays" for time in times), "loss at the end, per 10^9 plays")
+    for kind in kinds:
+        for setting in scale.settings:
+            for name in ("constraints", "repair"):
+                curves = [np.array(each).T for each in runs_of(setting, kind, False, WAYS[name], seed, runs, times[-1])]
+                lost = np.array([np.interp(times, *curve) for curve in curves])
+                late = [curve[1][-1] - np.interp(0.9 * times[-1], *curve) for curve in curves]
+                line(kind, setting.name, name, *map(interval, lost.T), interval(np.array(late) * 1e10 / times[-1]))
+
+
+def explored(seed: int, runs: int, scale: Scale, kinds: Sequence[str]) -> None:
+    """Print the plays off the main subset of each plan, and what the main subset of the last plan loses."""
+    table("rules", "problem", "way", "plays off the main subset", "loss of 10^9 plays of the last main subset")
+    for kind in kinds:
+        for setting in scale.settings:
+            found: dict[str, list[tuple[float, float]]] = {"constraints": [], "repair": []}
+            for run in range(runs):
+                problem, (for_policy, for_plays) = instance(setting, seed, run)
+                ruled = problem.under(KINDS[kind](problem, np.random.default_rng([seed, run]), False))
+                for name, of_run in found.items():
+                    rules = ruled.constraints if name == "constraints" else None
+                    policy = kofn.Thompson(problem.n_arms, problem.k, constraints=rules, seed=for_policy)
+                    of_run.append(_off_main(policy, ruled, scale.horizon, np.random.default_rng(for_plays)))
+            for name, of_run in found.items():
+                line(kind, setting.name, name, *map(interval, np.array(of_run).T))
+            differences = np.array(found["constraints"]) - np.array(found["repair"])
+            line(kind, setting.name, "difference", *map(interval, differences.T))
+
+
+def _off_main(
+    policy: kofn.Thompson, problem: AbstractProblem, horizon: int, rng: np.random.Generator
+) -> tuple[float, float]:
+    off = 0
+    for rows, times in _plays(policy, problem, horizon, rng):
+        subsets, which = np.unique(rows, axis=0, return_inverse=True)
+        count = np.bincount(which.reshape(-1), times)
+        off += int(count.sum() - count.max())
+        main = subsets[[int(count.argmax())]]
+    return off, 1e9 * float(problem.gap(main)[0])
 
 
 def free(problem: AbstractProblem, horizon: int, seed: Any, rng: np.random.Generator) -> list[tuple[int, float]]:
@@ -233,17 +288,23 @@ def picture(seed: int, runs: int, scale: Scale, kinds: Sequence[str], path: Path
     figure.savefig(path, dpi=110)
 
 
-TABLES = {"ways": ways, "price": price, "time": times}
+TABLES = {"ways": ways, "price": price, "repair": repair, "explored": explored, "time": times}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print one of the tables, or draw the picture."""
     parser = parser_for(__doc__, [*TABLES, "picture"], seed=2026, runs=20)
     parser.add_argument("--rules", choices=list(KINDS), help="only these rules")
+    parser.add_argument("--horizon", type=float, help="plays of a run")
+    parser.add_argument("--problem", choices=["mean", "max"], help="only this problem")
     parser.add_argument("--out", type=Path, default=Path("docs/images/constraints.png"))
     given = parser.parse_args(arguments)
     kinds = [given.rules] if given.rules else list(KINDS)
     scale = QUICK if given.quick else FULL
+    if given.horizon:
+        scale = replace(scale, horizon=int(given.horizon))
+    if given.problem:
+        scale = replace(scale, settings=tuple(each for each in scale.settings if each.family == given.problem))
     if given.table == "picture":
         picture(given.seed, given.runs, scale, kinds, given.out)
     else:

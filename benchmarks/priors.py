@@ -2,7 +2,8 @@
 
 `regret` compares the regret of Thompson without a prior and with: old rates of 10 or 10,000 trials of each arm alone,
 the true ranking, and three wrong ones. It also counts the runs whose best subset at the end is the true one. All ways
-play the same problems with the same seeds. `many` is the same with 100 arms. `--quick` plays few plays.
+play the same problems with the same seeds. `many` is the same with 100 arms. `arms` adds arms to a policy that has
+learned, with and without their groups. `--quick` plays few plays.
 """
 
 from collections.abc import Callable, Sequence
@@ -126,9 +127,68 @@ def regret(seed: int, runs: int, scale: Scale) -> None:
             line(setting.name, name, *map(shown, regrets.T), f"{found.sum()} of {runs}")
 
 
+@dataclass(frozen=True)
+class Growth:
+    """Arms that are added after some plays, one to each group: how much is played, before and after."""
+
+    before: tuple[int, ...] = (1_000, 10_000)
+    times: tuple[int, ...] = (1_000, 3_000, 10_000)
+    arms: int = 30
+    groups: int = 6
+    k: int = 4
+
+
+GROUP_EFFECTS = {"strong": (1.0, 0.3), "half": (0.7, 0.7), "none": (0.0, 1.0)}
+"""Standard deviations of the log odds of groups, and of arms within a group."""
+
+
+def grown(growth: Growth, kind: str, before: int, with_groups: bool, seed: Sequence[int]) -> FloatArray:
+    """Return the regret at these times after arms were added."""
+    rng, new = np.random.default_rng(seed), growth.groups
+    group = np.concatenate([np.arange(growth.arms), np.arange(new)]) % growth.groups
+    of_groups, within = GROUP_EFFECTS[kind]
+    odds = of_groups * rng.normal(size=growth.groups)[group] + within * rng.normal(size=len(group))
+    p = 1 / (1 + np.exp(-odds))
+    old = kofn.Thompson(growth.arms, growth.k, seed=seed[-1])
+    _regret(old, kofn.Problem(kofn.Bernoulli(p[: growth.arms]), "mean", growth.k), before, rng)
+    groups = group.tolist() if with_groups else None
+    policy = old.with_arms(list(range(growth.arms)), new, groups=groups)
+    curve = _regret(policy, kofn.Problem(kofn.Bernoulli(p), "mean", growth.k), growth.times[-1], rng)
+    return np.asarray(np.interp(growth.times, *np.array(curve).T))
+
+
+def _regret(
+    policy: kofn.Policy, problem: AbstractProblem, plays: int, rng: np.random.Generator
+) -> list[tuple[int, float]]:
+    """Play on; return the plays and the regret after each plan."""
+    curve = [(0, 0.0)]
+    while (done := curve[-1][0]) < plays:
+        plan = policy.plan().part(plays - done, rng)
+        policy.tell_plan(problem.play(plan.subsets, plan.times, rng))
+        curve.append((done + plan.plays, curve[-1][1] + float(problem.gap(plan.subsets) @ plan.times)))
+    return curve
+
+
+def added_arms(seed: int, runs: int, growth: Growth) -> None:
+    """Print the regret after arms were added, without and with their groups, and the mean difference."""
+    table("groups matter", "plays before", "groups", *(f"{time:,} plays" for time in growth.times))
+    for kind in GROUP_EFFECTS:
+        for before in growth.before:
+            without, given = (
+                np.array([grown(growth, kind, before, use, [seed, run]) for run in range(runs)])
+                for use in (False, True)
+            )
+            line(kind, f"{before:,}", "unknown", *map(shown, without.T))
+            line(kind, f"{before:,}", "given", *map(shown, given.T))
+            line(kind, f"{before:,}", "difference", *map(shown, (given - without).T))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Print a table."""
-    args = parser_for(__doc__, SCALES, seed=1851, runs=30).parse_args(arguments)
+    args = parser_for(__doc__, [*SCALES, "arms"], seed=1851, runs=30).parse_args(arguments)
+    if args.table == "arms":
+        added_arms(args.seed, args.runs, Growth((200,), (100, 300), 12, 4, 3) if args.quick else Growth())
+        return
     regret(args.seed, args.runs, QUICK if args.quick else SCALES[args.table])
 
 

@@ -476,6 +476,12 @@ SECTIONS: dict[str, list[Wrong]] = {
         Wrong("no budget", "kofn.choose(6, 2, len, budget=0)", BadInput, "budget must be a whole number of at least 1"),
         Wrong("no time", "kofn.choose(6, 2, len, seconds=0)", BadInput, "seconds must be a number above 0, not 0"),
         Wrong(
+            "a rule about no candidate",
+            "kofn.choose(['a', 'b', 'c'], 2, len, constraints=[{'rule': 'never', 'arms': ['d']}])",
+            BadInput,
+            "a rule names 'd', but no candidate has that text",
+        ),
+        Wrong(
             "a policy with fixed plans",
             "kofn.choose(6, 2, len, policy='dart')",
             BadInput,

@@ -16,7 +16,16 @@ from typing import Any
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    Locator,
+    Page,
+    Response,
+    Route,
+    expect,
+    sync_playwright,
+)
 
 from kofn.campaigns import Campaign
 from tests.service_tools import TOKEN, token_in_environment
@@ -43,6 +52,40 @@ try {{
 }} catch {{ /* about:blank stores nothing */ }}
 """
 """A script that signs a new tab in once, for `add_init_script`."""
+
+STRICT = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+"""Stricter than the policy of the service: nothing inline, not even a style."""
+
+PHONE: Any = {"width": 390, "height": 844}
+WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+SMALL_BUTTONS = "[...document.querySelectorAll('main .button')].filter(e => e.checkVisibility() && e.offsetHeight < 36)"
+NAMELESS = """[...document.querySelectorAll('button, a, input, select, textarea, summary')]
+    .filter(e => !(e.getAttribute('aria-label') || e.labels?.length || e.textContent.trim()))
+    .map(e => e.outerHTML)"""
+CONTRAST = """() => {
+  const luminance = (rgb) => {
+    const [r, g, b] = rgb.map((v) => v / 255).map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const behind = (e) => {
+    for (; e; e = e.parentElement) {
+      const [r, g, b, a = 1] = numbers(getComputedStyle(e).backgroundColor);
+      if (a === 1) return [r, g, b];
+    }
+  };
+  const found = [];
+  for (const e of document.querySelectorAll('main *')) {
+    const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
+    if (!own || e.closest('svg') || !e.checkVisibility()) continue;
+    const [a, b] = [luminance(numbers(getComputedStyle(e).color)), luminance(behind(e))].sort((x, y) => y - x);
+    found.push([(a + 0.05) / (b + 0.05), e.className || e.tagName, e.textContent.slice(0, 30)]);
+  }
+  return found.sort((x, y) => x[0] - y[0]);
+}"""
 
 TIMEOUT = 90_000
 """Milliseconds until something must be on the page. The dashboard itself rests for up to 30 seconds between two reloads
@@ -84,6 +127,61 @@ def visit(page: Page, address: str) -> None:
     """Load the dashboard, and wait until it shows data, the sign-in form or an error: keys work from then on."""
     page.goto(address)
     page.locator("main[aria-busy=false]").wait_for()
+
+
+def button(page: Page | Locator, name: str) -> Locator:
+    return page.get_by_role("button", name=name, exact=True)
+
+
+class Pages:
+    """Opens pages under a strict policy, and records their errors."""
+
+    def __init__(self, browser: Browser) -> None:
+        self._browser = browser
+        self.contexts: list[BrowserContext] = []
+        self.wrong: list[str] = []
+
+    def open(self, address: str, **settings: Any) -> Page:
+        """Open the page at an address, and wait until it is ready."""
+        page = self.blank(**settings)
+        visit(page, address)
+        return page
+
+    def blank(self, **settings: Any) -> Page:
+        """Open an empty page, for tests that prepare it before they visit the dashboard."""
+        context = new_context(self._browser, **({"viewport": {"width": 1440, "height": 900}} | settings))
+        self.contexts.append(context)
+        context.route(re.compile(r"/$"), _strictly)
+        context.add_init_script(SIGN_IN)
+        page = context.new_page()
+        page.on("pageerror", lambda error: self.wrong.append(str(error)))
+        page.on("console", self._note)
+        page.on("response", self._check)
+        return page
+
+    def _note(self, message: Any) -> None:
+        # The page itself reports errors of the service, and the tests check that.
+        if message.type == "error" and not message.text.startswith("Failed to load resource"):
+            self.wrong.append(message.text)
+
+    def _check(self, response: Response) -> None:
+        if response.status >= 400 and "/api/" not in response.url:
+            self.wrong.append(f"{response.status} {response.url}")
+
+
+def _strictly(route: Route) -> None:
+    answer = route.fetch()
+    route.fulfill(response=answer, headers=answer.headers | {"content-security-policy": STRICT})
+
+
+@contextmanager
+def checked_pages(browser: Browser) -> Iterator[Pages]:
+    """Open pages, and fail at the end if one had an error or violated the policy."""
+    opened = Pages(browser)
+    yield opened
+    for context in opened.contexts:
+        context.close()
+    assert opened.wrong == []
 
 
 def _wait_for(address: str, timeout: float = TIMEOUT / 1000) -> None:

@@ -25,7 +25,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 _names = count()
 
-LIBRARIES = dict.fromkeys(("browser.py", "test_dashboard.py", "test_snippet.py"), "playwright")
+LIBRARIES = dict.fromkeys(("browser.py", "test_context_page.py", "test_dashboard.py", "test_snippet.py"), "playwright")
 LIBRARIES["test_service_schema.py"] = "schemathesis"
 """Files that import a library of the extra `dev` which the oldest supported versions are tested without."""
 

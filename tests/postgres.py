@@ -18,6 +18,9 @@ MISSING = (
     "yourself (Debian and Ubuntu: postgresql; macOS: brew install postgresql), or set KOFN_POSTGRES_BIN to their folder"
 )
 
+QUICK = " ".join(f"-c {each}=off" for each in ("fsync", "full_page_writes", "synchronous_commit", "autovacuum", "jit"))
+"""Options of a server that does not wait for the disk, and does not look after the hundreds of tables of the tests."""
+
 
 def programs() -> Path:
     """Return the folder of initdb and pg_ctl; without one, skip the test or raise RuntimeError."""
@@ -65,8 +68,8 @@ def server(*, durable: bool = False) -> Iterator[str]:
             raise RuntimeError(f"{program}: {done.stderr}{done.stdout}{log.read_text() if log.exists() else ''}")
 
     try:
-        call("initdb", "-D", str(data), "-U", "kofn", "-A", "trust", "-E", "UTF8")
-        options = f"-p {port} -h 127.0.0.1 -k {folder} -c max_connections=200 -c fsync={'on' if durable else 'off'}"
+        call("initdb", "-D", str(data), "-U", "kofn", "-A", "trust", "-E", "UTF8", "--no-sync")
+        options = f"-p {port} -h 127.0.0.1 -k {folder} -c max_connections=200 {'' if durable else QUICK}"
         call("pg_ctl", "start", "-w", "-t", "60", "-D", str(data), "-l", str(folder / "log"), "-o", options)
         try:
             yield f"postgresql://kofn@127.0.0.1:{port}/postgres"

@@ -70,9 +70,10 @@ def test_counterexamples_are_true() -> None:
 def test_it_says_how_it_knows() -> None:
     assert evidence(Problem(Bernoulli(P), utility(np.sqrt), 3), SYMMETRIC) == "all 8 permutations of rewards"
     assert evidence(Problem(Bernoulli(P), utility(np.sqrt), 3), INCREASING) == "all 12 raises of one arm"
-    drawn = Problem(Beta([1, 2, 3, 4], 1), utility(np.sqrt), 3)
-    assert evidence(drawn, SYMMETRIC) == "no counterexample in 10,000 permutations of rewards"
-    assert "to within 6 standard errors" in evidence(drawn, EXPECTED)
+    findings = Problem(Beta([1, 2, 3, 4], 1), utility(np.sqrt), 3).check().findings
+    drawn = {each.assumption: each.evidence for each in findings}
+    assert drawn[SYMMETRIC] == "no counterexample in 10,000 permutations of rewards"
+    assert "to within 6 standard errors" in drawn[EXPECTED]
     assert evidence(Problem(Bernoulli(P), mean, 2), EXPECTED) == "all 30 ways to replace an arm by a better one"
     many = Problem(Bernoulli(np.linspace(0.1, 0.9, 60)), mean, 5)
     assert evidence(many, EXPECTED) == "no counterexample in 10,000 ways to replace an arm by a better one"

@@ -487,9 +487,15 @@ def test_the_functions_of_choose_are_as_described() -> None:
     assert choose.Task("pairs", 0.0, 100, 5).loss(choose.hill_climbing(choose.Task("pairs", 0.0, 3000, 5))) == 0
 
 
+def test_sizes(capsys: pytest.CaptureFixture[str]) -> None:
+    load("sizes").main(["regret", "--quick", "--runs", "2"])
+    rows = cells(capsys.readouterr().out)
+    assert [row[0] for row in rows] == ["sum", "sum", "mean", "mean", "maximum", "maximum"]
+
+
 def test_every_benchmark_has_a_test() -> None:
     scripts = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef main(" in path.read_text()}
-    assert len(scripts) == 29
+    assert len(scripts) == 30
     assert {f"test_{name}" for name in scripts} <= set(globals())
 
 
@@ -509,12 +515,17 @@ def test_short_runs(capsys: pytest.CaptureFixture[str]) -> None:
         assert 0 < error < mean < 300
 
 
-@pytest.mark.parametrize(("table", "rows"), [("ways", 3), ("price", 3), ("time", 1)])
+@pytest.mark.parametrize(("table", "rows"), [("ways", 3), ("price", 3), ("repair", 6), ("time", 1)])
 def test_constraints(table: str, rows: int, capsys: pytest.CaptureFixture[str]) -> None:
     load("constraints").main([table, "--quick", "--runs", "2"])
     printed = capsys.readouterr().out
     assert len(cells(printed)) == rows
     assert min(numbers(printed.replace("mean/N12-K3", ""))) >= 0
+
+
+def test_how_much_constraints_and_repair_explore(capsys: pytest.CaptureFixture[str]) -> None:
+    load("constraints").main(["explored", "--quick", "--runs", "2", "--rules", "brands"])
+    assert [row[2] for row in cells(capsys.readouterr().out)] == ["constraints", "repair", "difference"]
 
 
 def test_the_picture_of_constraints(tmp_path: Path) -> None:
@@ -536,6 +547,8 @@ def test_priors(capsys: pytest.CaptureFixture[str]) -> None:
     benchmark = load("priors")
     benchmark.main(["regret", "--quick", "--runs", "2"])
     assert len(cells(capsys.readouterr().out)) == len(benchmark.WAYS)
+    benchmark.main(["arms", "--quick", "--runs", "2"])
+    assert len(cells(capsys.readouterr().out)) == 3 * len(benchmark.GROUP_EFFECTS)
 
 
 def test_the_misleading_ranking_has_the_best_five_last() -> None:

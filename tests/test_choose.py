@@ -20,6 +20,7 @@ import kofn
 from kofn.choosing import Choice, Evaluation
 from kofn.choosing.repeats import Repeats
 from kofn.choosing.search import LEAST_BUDGET, RESERVE, Scores, Search, reserve
+from kofn.constraints import Always, Budget, Never, NeverTogether, OnlyTogether
 
 WEIGHTS = np.array([3.0, 1.0, 4.0, 1.5, 9.0, 2.0, 6.0, 5.0, 3.5, 8.0, 7.0, 0.5])
 TOGETHER = np.random.default_rng(3).normal(size=(12, 12))
@@ -159,6 +160,66 @@ def test_minimize_is_maximize_of_the_negative() -> None:
 
 
 # Budgets.
+
+
+RULES: dict[str, kofn.Constraints] = {
+    "quotas": kofn.Constraints.by_group(np.arange(12) % 4, at_most=1),
+    "conflicts": kofn.Constraints(NeverTogether([4, 9]), NeverTogether([9, 10]), Always([1])),
+    "pairs": kofn.Constraints(*(OnlyTogether([arm, arm + 1]) for arm in range(0, 12, 2))),
+    "budget": kofn.Constraints(Budget(20.0, dict(enumerate((WEIGHTS**1.5).tolist())))),
+}
+
+
+@pytest.mark.parametrize("noise", [0.0, 1.0])
+@pytest.mark.parametrize("kind", RULES)
+def test_what_is_scored_and_chosen_obeys_constraints(kind: str, noise: float) -> None:
+    rules, k, calls = RULES[kind], 4 if kind == "pairs" else 3, list[list[int]]()
+    choice = kofn.choose(12, k, watched(noisy(1, noise), calls), budget=150, constraints=rules, seed=1)
+    assert rules.allows(calls, 12, k).all()
+    everything = np.array(list(itertools.combinations(range(12), k)))
+    allowed = everything[rules.allows(everything, 12, k)]
+    assert additive(list(choice.arms)) == WEIGHTS[allowed].sum(axis=1).max()
+    if len(allowed) < 100 and not noise:
+        assert choice.reason == "all subsets are scored"
+        assert choice.evaluations <= len(allowed) + 20
+
+
+def test_a_search_under_rules_stops_where_no_allowed_swap_improves() -> None:
+    pairs = [OnlyTogether([arm, arm + 1]) for arm in range(0, 12, 2)]  # no swap of one candidate is allowed
+    choice = kofn.choose(12, 4, additive, constraints=pairs, seed=1)
+    assert choice.value == 22.5
+    choice = kofn.choose(12, 3, additive, constraints=RULES["quotas"], seed=1)
+    assert choice.value == 24.0
+    assert choice.reason == "no swap of one candidate improves the chosen subset"
+
+
+def test_rules_that_only_a_solver_knows_end_when_no_subset_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kofn.constraints.allowed.MOST_TRIED", 0)
+    costs = {arm: 3.0 + (arm % 10) / 10 for arm in range(30)}
+    rules = kofn.Constraints(Budget(9.1, costs))  # arms 0, 10 and 20, or two of them with 1, 11 or 21
+    assert rules.allowed(30, 3).number is None
+    choice = kofn.choose(30, 3, lambda subset: float(sum(subset)), constraints=rules, budget=50, seed=1)
+    assert choice.arms == (10, 20, 21)
+    assert choice.evaluations < 50
+    assert choice.reason == "no further subset that is allowed was found"
+
+
+def test_rules_by_text_and_in_the_file(tmp_path: Path) -> None:
+    names, file = [f"candidate {number}" for number in range(12)], tmp_path / "search.jsonl"
+
+    def score(subset: list[str]) -> float:
+        return additive([names.index(each) for each in subset])
+
+    by_text = [Never(["candidate 4"]), Always(["candidate 0"])]
+    first = kofn.choose(names, 3, score, budget=20, constraints=by_text, file=file, seed=1)
+    assert "candidate 0" in first.subset
+    numbered = kofn.Constraints(Never([4]), Always([0]))
+    more = kofn.choose(names, 3, score, budget=60, constraints=numbered, file=file)
+    assert more.history[:20] == first.history
+    assert more.arms == (0, 9, 10)
+    for other in (None, [Never([4])]):
+        with pytest.raises(kofn.BadInput, match=r"constraints are \(never \(4\); always \(0\)\) there and"):
+            kofn.choose(names, 3, score, budget=60, constraints=other, file=file)
 
 
 @pytest.mark.parametrize("budget", [1, 2, 3, 7, 14, 15, 40])
@@ -525,6 +586,13 @@ def test_an_exception_of_the_score_names_the_subset_and_keeps_the_history() -> N
         ({"policy": "dart"}, "one that learns from plays of any subset, such as thompson, not 'dart'"),
         ({"repeatable": "yes"}, "repeatable must be True, False or None, not 'yes'"),
         ({"seed": -1}, "seed must be at least 0"),
+        (
+            {"constraints": [Always([1]), Never([1])]},
+            r"cannot hold together for 3 of 12 arms: always \(1\); never \(1\)",
+        ),
+        ({"constraints": [Always(["a"])]}, "a rule names 'a', but no candidate has that text"),
+        ({"candidates": list("aab") + [1] * 9, "constraints": [Always(["a"])]}, "two candidates have that text"),
+        ({"policy": "linear-thompson", "constraints": [Always([1])]}, "linear-thompson does not take constraints"),
     ],
 )
 def test_invalid_arguments_are_refused_before_any_call(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -71,6 +71,16 @@ def test_a_module_an_async_score_and_numbers() -> None:
     assert json.loads(result.stdout)["arms"] == [0, 1]
 
 
+def test_rules_by_text_and_from_a_file() -> None:
+    Path("rules.json").write_text('[{"rule": "never", "arms": ["Cleo"]}]')
+    rules = ["--rule", "never together Ada, Eve", "--constraints", "rules.json", "--budget", "40"]
+    found = run(*CHOOSE, *rules, "--json")
+    assert found.exit_code == 0, found.output
+    assert json.loads(found.stdout)["subset"] == ["Ada", "Dan"]
+    refused = run(*CHOOSE, *rules, "--rule", "always Cleo")
+    assert "always (Cleo); never (Cleo)" in str(refused.exception)
+
+
 def test_a_search_is_resumed_from_its_file() -> None:
     first = run(*CHOOSE, "--file", "search.jsonl", "--json")
     again = run("choose", "script.py:score", "--candidates", "items.txt", "-k", "2", "--budget", "12", "--json",

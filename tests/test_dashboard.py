@@ -11,25 +11,30 @@ from typing import Any, Literal
 from urllib.parse import unquote
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, Response, Route, expect
+from playwright.sync_api import Browser, Locator, Page, Route, expect
 
 from kofn.campaigns import Campaign, alarms, campaigns, store_at
 from kofn.campaigns.schema import CAMPAIGNS
 from kofn.responses import RaisedAlarm
 from kofn.service.tokens import create_token
-from tests.browser import SIGN_IN, fill, headless, measure_load, new_context, served, visit
+from tests.browser import (
+    CONTRAST,
+    NAMELESS,
+    PHONE,
+    SMALL_BUTTONS,
+    WIDER,
+    Pages,
+    button,
+    checked_pages,
+    fill,
+    headless,
+    measure_load,
+    served,
+    visit,
+)
 from tests.campaign_tools import rewards_for
 from tests.service_tools import TOKEN, copy_rows
 
-STRICT = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
-"""Stricter than the policy of the service: nothing inline, not even a style."""
-
-PHONE: Any = {"width": 390, "height": 844}
-WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-SMALL_BUTTONS = "[...document.querySelectorAll('main .button')].filter(e => e.checkVisibility() && e.offsetHeight < 36)"
 NAMES = ["kettle", "mug", "tray", "pan", "pot", "lid", "jug", "bowl"]
 NASTY = [
     "<img src=x onerror=\"document.title='owned'\">",
@@ -62,55 +67,11 @@ def address(shared_address: str, module_store: str) -> Iterator[str]:
         Campaign.open(each.name, module_store).delete()
 
 
-class Pages:
-    """Opens pages under a strict policy, and records their errors."""
-
-    def __init__(self, browser: Browser) -> None:
-        self._browser = browser
-        self.contexts: list[BrowserContext] = []
-        self.wrong: list[str] = []
-
-    def open(self, address: str, **settings: Any) -> Page:
-        """Open the page at an address, and wait until it is ready."""
-        page = self.blank(**settings)
-        visit(page, address)
-        return page
-
-    def blank(self, **settings: Any) -> Page:
-        """Open an empty page, for tests that prepare it before they visit the dashboard."""
-        context = new_context(self._browser, **({"viewport": {"width": 1440, "height": 900}} | settings))
-        self.contexts.append(context)
-        context.route(re.compile(r"/$"), _strictly)
-        context.add_init_script(SIGN_IN)
-        page = context.new_page()
-        page.on("pageerror", lambda error: self.wrong.append(str(error)))
-        page.on("console", self._note)
-        page.on("response", self._check)
-        return page
-
-    def _note(self, message: Any) -> None:
-        # The page itself reports errors of the service, and the tests check that.
-        if message.type == "error" and not message.text.startswith("Failed to load resource"):
-            self.wrong.append(message.text)
-
-    def _check(self, response: Response) -> None:
-        if response.status >= 400 and "/api/" not in response.url:
-            self.wrong.append(f"{response.status} {response.url}")
-
-
-def _strictly(route: Route) -> None:
-    answer = route.fetch()
-    route.fulfill(response=answer, headers=answer.headers | {"content-security-policy": STRICT})
-
-
 @pytest.fixture
 def pages(browser: Browser) -> Iterator[Pages]:
     """Opens pages; fails at the end if one had an error or violated the policy."""
-    opened = Pages(browser)
-    yield opened
-    for context in opened.contexts:
-        context.close()
-    assert opened.wrong == []
+    with checked_pages(browser) as opened:
+        yield opened
 
 
 def made(store: str, name: str = "front-page", arms: list[str] | None = None, **settings: Any) -> Campaign:
@@ -122,10 +83,6 @@ def play(campaign: Campaign, turns: int = 20, each: int = 25) -> None:
     for _ in range(turns):
         decisions = campaign.decide(each)
         campaign.rewards(rewards_for(decisions[:-1]))
-
-
-def button(page: Page | Locator, name: str) -> Locator:
-    return page.get_by_role("button", name=name, exact=True)
 
 
 def tile(page: Page, name: str) -> Locator:
@@ -531,6 +488,31 @@ def test_thousands_of_campaigns_are_a_small_page(address: str, module_store: str
         connection.execute(CAMPAIGNS.delete().where(CAMPAIGNS.c.name.startswith("copy ")))
 
 
+def test_arms_that_cost_something(address: str, module_store: str, pages: Pages) -> None:
+    page = pages.open(address)
+    page.keyboard.press("n")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill("coupons")
+    dialog.get_by_label("Arms per decision").fill("2")
+    dialog.get_by_label("Arms", exact=True).fill("a\nb\nc")
+    dialog.get_by_text("More options").click()
+    expect(dialog.get_by_label("Fewest arms")).to_be_hidden()
+    dialog.get_by_label("Policy").select_option("thompson-sizes")
+    expect(dialog.get_by_text("for arms that cost something")).to_be_visible()
+    dialog.get_by_label("Fewest arms").fill("3")
+    button(dialog, "Create campaign").click()
+    expect(dialog.get_by_role("alert")).to_have_text("The fewest arms must be a whole number from 1 to 2.")
+    dialog.get_by_label("Fewest arms").fill("1")
+    dialog.get_by_label("Price of each arm").fill("0.1\n0.2")
+    button(dialog, "Create campaign").click()
+    expect(dialog.get_by_role("alert")).to_have_text("Enter a cost of at least 0 for each of the 3 arms, one per line.")
+    dialog.get_by_label("Price of each arm").fill("0.1\n0.2\n0")
+    button(dialog, "Create campaign").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("coupons")
+    policy = Campaign.open("coupons", module_store).export()["record"]["params"]
+    assert (policy["fewest"], policy["costs"]) == (1, [0.1, 0.2, 0.0])
+
+
 def test_what_cannot_be_created_is_refused_in_words(address: str, module_store: str, pages: Pages) -> None:
     made(module_store, "there")
     page = pages.open(address)
@@ -661,14 +643,11 @@ def test_everything_has_a_name_for_who_cannot_see_it(address: str, module_store:
     play(made(module_store))
     page = pages.open(f"{address}#/front-page")
     expect(page.locator(".arms tbody tr")).to_have_count(8)
-    nameless = """[...document.querySelectorAll('button, a, input, select, textarea, summary')]
-        .filter(e => !(e.getAttribute('aria-label') || e.labels?.length || e.textContent.trim()))
-        .map(e => e.outerHTML)"""
-    assert page.evaluate(nameless) == []
+    assert page.evaluate(NAMELESS) == []
     for key in ("e", "s", "n"):  # settings, ship, new campaign
         page.keyboard.press(key)
         expect(page.get_by_role("dialog")).to_be_visible()
-        assert page.evaluate(nameless) == []
+        assert page.evaluate(NAMELESS) == []
         page.keyboard.press("Escape")
         expect(page.get_by_role("dialog")).to_have_count(0)
     described = re.compile(r"Reward over time, .* The estimated reward of the best subset is \d")
@@ -703,29 +682,6 @@ def test_nothing_is_cut_off_on_a_narrow_screen(
         assert page.evaluate(WIDER) == 0
         if width < 640:
             assert page.evaluate(f"{SMALL_BUTTONS}.map(e => e.outerHTML)") == []
-
-
-CONTRAST = """() => {
-  const luminance = (rgb) => {
-    const [r, g, b] = rgb.map((v) => v / 255).map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
-  };
-  const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
-  const behind = (e) => {
-    for (; e; e = e.parentElement) {
-      const [r, g, b, a = 1] = numbers(getComputedStyle(e).backgroundColor);
-      if (a === 1) return [r, g, b];
-    }
-  };
-  const found = [];
-  for (const e of document.querySelectorAll('main *')) {
-    const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
-    if (!own || e.closest('svg') || !e.checkVisibility()) continue;
-    const [a, b] = [luminance(numbers(getComputedStyle(e).color)), luminance(behind(e))].sort((x, y) => y - x);
-    found.push([(a + 0.05) / (b + 0.05), e.className || e.tagName, e.textContent.slice(0, 30)]);
-  }
-  return found.sort((x, y) => x[0] - y[0]);
-}"""
 
 
 def test_the_text_stands_out_in_light_and_dark(address: str, module_store: str, pages: Pages) -> None:
@@ -836,6 +792,7 @@ def test_a_token_opens_the_page(sqlite_store: str, token: Callable[..., str], pa
         page = pages.open(f"{address}#/front-page")
         page.get_by_label("Token").fill("no such token")
         page.keyboard.press("Enter")
+        expect(page.get_by_label("Token")).to_have_value("")  # the form is a new one
         expect(page.get_by_role("alert")).to_contain_text("token")
         page.get_by_label("Token").fill(full)
         button(page, "Sign in").click()
@@ -855,7 +812,8 @@ def test_a_token_opens_the_page(sqlite_store: str, token: Callable[..., str], pa
         expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_a_token_of_web_pages_does_not_sign_in(sqlite_store: str, token: Callable[..., str], pages: Pages) -> None:
+def test_the_link_that_the_service_prints_signs_in(sqlite_store: str, token: Callable[..., str], pages: Pages) -> None:
+    """But not with a token of web pages."""
     made(sqlite_store)
     browsers, full = token("browser", "front-page"), token("full")
     with served(sqlite_store) as address:
@@ -866,13 +824,9 @@ def test_a_token_of_web_pages_does_not_sign_in(sqlite_store: str, token: Callabl
         page.get_by_label("Token").fill(full)
         button(page, "Sign in").click()
         expect(page.get_by_role("link", name="front-page")).to_be_visible()
-
-
-def test_the_link_that_the_service_prints_signs_in(sqlite_store: str, token: Callable[..., str], pages: Pages) -> None:
-    made(sqlite_store)
-    full = token("full")
-    with served(sqlite_store) as address:
-        page = pages.open(f"{address}#token={full}")
+        button(page, "Sign out").click()
+        expect(page.get_by_label("Token")).to_be_visible()
+        page.goto(f"{address}#token={full}")
         expect(page.get_by_role("link", name="front-page")).to_be_visible()
         assert page.url == f"{address}#/"  # the token is not left in the address
         page.reload()

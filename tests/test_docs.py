@@ -42,7 +42,8 @@ PUBLIC = {
     "kofn.evidence": "Lift Look MeanEstimate SampleRatio Stop Sums lift sample_ratio",
     "kofn.problems": """
         AbstractProblem ArctanExponential Arms Bernoulli Beta Check ContextualProblem Correlated Empirical Finding Graph
-        Influence Interactions Lognormal Pareto Problem Recommendations Segment contextual_problem storage
+        Influence Interactions Lognormal NetOfCosts Pareto Problem Recommendations Segment
+        contextual_problem storage
     """,
     "kofn.problems.real": "Coverage REAL RealProblem TableProblem load",
     "kofn.logs": """

@@ -430,10 +430,10 @@ def test_a_store_that_was_migrated_meanwhile_is_left_alone(store_url: str) -> No
     campaign = create(store_url)
     decision = campaign.decide()
     copied = copy_of(store_url)
-    copy_of(store_url, copied | {"kofn_version": [{"version": 6}]})
+    copy_of(store_url, copied | {"kofn_version": [{"version": 7}]})
     calls: list[Callable[[], Any]] = [campaign.decide, lambda: campaign.reward(decision.id, 1.0), campaign.insight]
     for call in calls:
-        with pytest.raises(kofn.StoreError, match=r"version 6.*Restart this process"):
+        with pytest.raises(kofn.StoreError, match=r"version 7.*Restart this process"):
             call()
     copy_of(store_url, copied)
     campaign.reward(decision.id, 1.0)

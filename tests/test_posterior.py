@@ -442,7 +442,7 @@ def test_draws_are_as_wide_as_their_variance_where_there_is_no_difference() -> N
 def test_kept_arms_keep_their_differences(n_arms: int) -> None:
     posterior, old = learned(n_arms), learned(n_arms)
     keep = np.setdiff1d(np.arange(n_arms), [1, old.incumbent[0], 7])
-    posterior.change_arms(keep, 2, C)
+    posterior.change_arms(keep, posterior.start(2, keep, None), C)
     assert posterior.mean.tolist() == [*old.mean[keep].tolist(), 0.0, 0.0]
     assert posterior.variance.tolist() == [*old.variance[keep].tolist(), 1.0, 1.0]
     subsets = np.array([[0, 1, 2], [3, 4, 5]])
@@ -457,14 +457,15 @@ def test_an_incumbent_of_kept_arms_stays() -> None:
     incumbent = posterior.incumbent.copy()
     gone = np.setdiff1d(np.arange(12), incumbent)[0]
     keep = np.setdiff1d(np.arange(12), [gone])
-    posterior.change_arms(keep, 1, C)
+    posterior.change_arms(keep, posterior.start(1, keep, None), C)
     assert keep[posterior.incumbent].tolist() == incumbent.tolist()
 
 
 @pytest.mark.parametrize(("before", "keep", "new"), [(60, 60, 20), (80, 40, 4), (80, 40, 60), (12, 4, 0), (12, 3, 1)])
 def test_the_number_of_contenders_follows_the_number_of_arms(before: int, keep: int, new: int) -> None:
     posterior = learned(before, 3)
-    posterior.change_arms(np.arange(before - keep, before), new, C)
+    kept = np.arange(before - keep, before)
+    posterior.change_arms(kept, posterior.start(new, kept, None), C)
     assert len(posterior.mean) == keep + new
     assert len(posterior.contenders) == min(keep + new, C.contenders)
     assert posterior.covariance.shape == (len(posterior.contenders) + 1,) * 2

@@ -13,7 +13,7 @@ from scipy.stats import norm
 import kofn
 from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.posterior import Posterior
-from kofn.policies.thompson.prior import FLOOR, SCALE
+from kofn.policies.thompson.prior import FLOOR, LATER_FLOOR, RELAXED_AFTER, SCALE
 from tests.campaign_tools import NAMES, checked, create, play
 
 RIGHT = kofn.Prior.from_ranking(range(12), weight=0.9)
@@ -88,7 +88,7 @@ def test_the_start_is_a_scale_times_the_scores_plus_a_residual() -> None:
     prior = kofn.Prior([1.0, -0.5, -0.5, 0.0], [0.99, 0.5, 0.2, 0.0])
     posterior = Posterior.at_start(4, 2, 0.3, 0.64, Constants())
     level = posterior.covariance[0].copy()
-    posterior.expect(prior.expected, prior.residual)
+    posterior.expect(prior.expected, prior.residual())
     rng = np.random.default_rng(5)
     scale = rng.normal(SCALE, SCALE, 200_000)
     residual = rng.standard_normal((200_000, 4)) * np.sqrt([FLOOR, 0.5, 0.8, 1.0])
@@ -142,6 +142,24 @@ def test_a_wrong_prior_is_overcome() -> None:
     without, wrong = ends(12, None), ends(12, range(11, -1, -1))
     error = np.sqrt((4 * without.var(ddof=1) + wrong.var(ddof=1)) / 12)
     assert wrong.mean() + 4 * error < 2 * without.mean()
+
+
+def test_scores_are_believed_less_after_more_plays() -> None:
+    prior = kofn.Prior([1.0, -1.0, 0.5, 0.0], [1.0, 0.8, 0.5, 0.0])
+    assert prior.residual().tolist() == pytest.approx([FLOOR, 0.2, 0.5, 1.0])
+    assert prior.residual(4 * int(RELAXED_AFTER)).tolist() == pytest.approx([LATER_FLOOR, LATER_FLOOR, 0.5, 1.0])
+    assert prior.residual(2 * int(RELAXED_AFTER))[0] == pytest.approx((FLOOR + LATER_FLOOR) / 2)
+
+
+def test_weaker_scores_leave_the_variance_that_plays_would_have_left() -> None:
+    """With a direct measurement of each effect, relaxing equals starting with the larger residuals."""
+    before, after, noise = np.array([0.1, 0.2, 1.0]), np.array([0.3, 0.3, 1.0]), np.array([0.5, 0.01, 3.0])
+    posterior = Posterior.at_start(3, 1, 0.5, 2.0, Constants())
+    posterior.variance = 1 / (1 / (2 * before) + 1 / noise)
+    posterior.covariance = np.diag([1.0, *posterior.variance])
+    posterior.relax(before, after)
+    assert posterior.variance == pytest.approx(1 / (1 / (2 * after) + 1 / noise))
+    assert posterior.covariance.diagonal()[1:] == pytest.approx(posterior.variance)
 
 
 def test_a_guarantee_plays_the_same_first_plan() -> None:

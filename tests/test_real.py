@@ -99,7 +99,9 @@ def test_a_baseline_is_made_for_its_problem() -> None:
 def test_all_policies_that_can_play_are_in_the_table() -> None:
     table = run_real(None, [KARATE], budgets=[20], runs=1, workers=1)
     kinds = {cell.policy: cell.kind for cell in table.cells}
-    assert kinds.keys() | {"cucb", "combinatorial-thompson"} == POLICIES.keys() | BASELINES.keys()
+    assert (
+        kinds.keys() | {"cucb", "combinatorial-thompson", "contextual-thompson"} == POLICIES.keys() | BASELINES.keys()
+    )
     assert [name for name, kind in kinds.items() if kind == "baseline"] == ["greedy", "random-search", "swap-search"]
     assert [name for name, kind in kinds.items() if kind == "reference"] == ["oracle", "uniform"]
     assert "needs arms" in table.skipped[f"cucb on {KARATE}"]

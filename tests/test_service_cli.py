@@ -122,7 +122,7 @@ def test_options_of_a_proxy_are_checked(option: tuple[str, str], sqlite_store: s
 def test_what_the_demo_earns_lies_in_its_range() -> None:
     rng = np.random.default_rng(1)
     for each in demo.DEMO_CAMPAIGNS:
-        earned = [each.reward(list(each.arms)[: each.k], rng) for _ in range(200)]
+        earned = [each.reward(list(each.arms)[: each.k], each.context(rng), rng) for _ in range(200)]
         assert each.reward_range[0] <= min(earned) < max(earned) <= each.reward_range[1]
 
 
@@ -139,6 +139,9 @@ def test_the_demo_learns_within_a_minute(sqlite_store: str) -> None:
     assert insight.gain is not None
     assert insight.gain > 1.0
     assert sum(demo.GOODS[arm] for arm in insight.best) > 0.9 * sum(likes[-5:])
+    device, country = Campaign.open("demo-three-countries", sqlite_store).segments().attributes
+    assert (device.attribute, country.attribute) == ("device", "country")
+    assert device.probability > 0.99
     checked(Campaign.open("demo-newsletter", sqlite_store))  # of zeros and ones, so that sums are exact in any order
 
 

@@ -109,20 +109,6 @@ def test_killed_a_hundred_times_it_loses_nothing(store_url: str) -> None:
     crash(store_url, kills=100)
 
 
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_asked_to_stop_it_answers_what_has_begun(sqlite_store: str, workers: int) -> None:
-    campaign = create(sqlite_store)
-    with Served(sqlite_store, "--workers", str(workers)) as served:
-        with Visitors(served.url) as visitors:
-            while len(visitors.acknowledged) < 200 and not visitors.failed:
-                time.sleep(0.01)
-            code = served.stop()
-            served.stderr()
-            served.start()  # so that the visitors can finish
-        assert code in (0, -signal.SIGTERM)
-        all_there(campaign, visitors.acknowledged)
-
-
 class Callers:
     """Threads that send requests on connections that are kept alive, without retries, until they are refused."""
 
@@ -159,16 +145,33 @@ class Callers:
             thread.join(60)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_asked_to_stop_it_resets_no_connection(sqlite_store: str, workers: int) -> None:
-    create(sqlite_store)
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_asked_to_stop_it_answers_what_has_begun(sqlite_store: str, workers: int) -> None:
+    campaign = create(sqlite_store)
     with Served(sqlite_store, "--workers", str(workers)) as served:
-        with Callers(served.port) as callers:
-            while callers.done < 20 and not callers.lost:
+        with Visitors(served.url) as visitors:
+            while len(visitors.acknowledged) < 200 and not visitors.failed:
                 time.sleep(0.01)
-            code = served.stop()
-        assert code in (0, -signal.SIGTERM)
-        assert callers.lost == []
+            assert stopped_among_callers(served) == []
+            served.stderr()
+            served.start()  # so that the visitors can finish
+        all_there(campaign, visitors.acknowledged)
+
+
+def stopped_among_callers(served: Served) -> list[str]:
+    """Stop the service while it is called, and return what was lost."""
+    with Callers(served.port) as callers:
+        while callers.done < 20 and not callers.lost:
+            time.sleep(0.01)
+        code = served.stop()
+    assert code in (0, -signal.SIGTERM)
+    return callers.lost
+
+
+def test_asked_to_stop_two_workers_reset_no_connection(sqlite_store: str) -> None:
+    create(sqlite_store)
+    with Served(sqlite_store, "--workers", "2") as served:
+        assert stopped_among_callers(served) == []
 
 
 def test_a_process_that_dies_is_said_and_replaced(sqlite_store: str) -> None:
@@ -202,20 +205,13 @@ def test_busy_processes_are_not_killed(sqlite_store: str) -> None:
         assert served.workers() == before
 
 
-def test_live_views_do_not_keep_it_from_stopping(sqlite_store: str) -> None:
-    create(sqlite_store)
-    with Served(sqlite_store) as served, served.client.stream("GET", "/api/campaigns/front/stream") as answer:
-        lines = answer.iter_lines()
-        assert next(lines) == "retry: 2000"
-        begun = time.monotonic()
-        served.stop()
-        assert time.monotonic() - begun < 25
-        list(lines)
-
-
-def test_a_live_view_is_told_of_changes(store_url: str) -> None:
+def test_a_live_view_is_told_of_changes_and_does_not_keep_it_from_stopping(store_url: str) -> None:
     campaign = create(store_url)
-    with Served(store_url) as served, served.client.stream("GET", "/api/campaigns/front/stream") as answer:
+    with (
+        Served(store_url) as served,
+        served.client.stream("GET", "/api/stream") as all_campaigns,
+        served.client.stream("GET", "/api/campaigns/front/stream") as answer,
+    ):
         lines = answer.iter_lines()
         seen = (json.loads(line.removeprefix("data:")) for line in lines if line.startswith("data:"))
         assert next(seen)["plays"] == 0
@@ -223,6 +219,11 @@ def test_a_live_view_is_told_of_changes(store_url: str) -> None:
         assert next(seen)["plays"] == 5
         campaign.delete()
         assert next(seen) == {"name": "front"}
+        begun, still_open = time.monotonic(), all_campaigns.iter_lines()
+        assert next(still_open) == "retry: 2000"
+        served.stop()
+        assert time.monotonic() - begun < 25
+        list(still_open)  # it ends
 
 
 def test_workers_share_the_work_and_the_numbers(postgres_store: str) -> None:
@@ -247,7 +248,7 @@ def test_the_demo_fills_itself_and_learns(tmp_path: Path, monkeypatch: pytest.Mo
                 break
             assert time.monotonic() < until, "the demo learned nothing within a minute"
             time.sleep(0.2)
-        assert len(httpx.get(f"{served.url}/api/campaigns").json()["campaigns"]) == 3
+        assert len(httpx.get(f"{served.url}/api/campaigns").json()["campaigns"]) == 4
         assert len(list(tmp_path.glob("kofn-demo-*"))) == 1
         assert served.stop() == 0
         assert list(tmp_path.iterdir()) == []  # its store is removed

@@ -1,7 +1,7 @@
 """Take screenshots of every page of the dashboard, wide and narrow, light and dark: `python -m tools.screenshots`.
 
 They show twenty simulated minutes of the demo as three days, so that traffic and money per month are those of a shop,
-and are written to out/screens. The two images of docs/guides/dashboard.md are also written to docs/images.
+and are written to out/screens. The images of docs/guides/dashboard.md and context.md are also written to docs/images.
 """
 
 from __future__ import annotations
@@ -33,8 +33,12 @@ TICK = 1.0
 
 ARMS = ["kettle", "mug", "tray", "pan", "pot", "lid", "jug", "bowl"]
 WIDE, NARROW = (1280, 1000), (390, 844)
-SHOWN = {("campaign", WIDE, "light"): "dashboard", ("campaign", NARROW, "dark"): "dashboard-phone"}
-"""The images of docs/guides/dashboard.md."""
+SHOWN = {
+    ("campaign", WIDE, "light"): "dashboard",
+    ("campaign", NARROW, "dark"): "dashboard-phone",
+    ("segments", WIDE, "light"): "segments",
+}
+"""The images of docs/guides/dashboard.md and context.md."""
 
 Scheme = Literal["light", "dark"]
 
@@ -79,6 +83,8 @@ def _more(store: Store) -> None:
     play(changed, 50, 1)
     play(changed, 60, -1)
     changed.note_alarms()
+    exported = Campaign.open("demo-three-countries", store).export()
+    Campaign.import_(exported, store=store, name="shipped-to-segments").ship()
 
 
 @contextmanager
@@ -99,11 +105,13 @@ def pages(browser: Browser, address: str) -> Iterator[Iterator[tuple[Page, tuple
     yield each()
 
 
-def take(page: Page, name: str, size: tuple[int, int], scheme: Scheme, *, whole: bool = False) -> None:
-    """Write a screenshot of the page."""
+def take(
+    page: Page, name: str, size: tuple[int, int], scheme: Scheme, *, whole: bool = False, part: str | None = None
+) -> None:
+    """Write a screenshot of the page, or of a part of it."""
     page.wait_for_timeout(800)  # until animations have ended
     picture = OUT / f"{name}-{size[0]}-{scheme}.png"
-    page.screenshot(path=picture)
+    (page.locator(part) if part else page).screenshot(path=picture)
     if shown := SHOWN.get((name, size, scheme)):
         shutil.copy(picture, IMAGES / f"{shown}.png")
     if whole:
@@ -136,7 +144,27 @@ def campaigns(browser: Browser, address: str) -> None:
                 page.keyboard.press("Escape")
             page.get_by_text("Loss", exact=True).click()
             take(page, "loss", size, scheme)
-            names = {"demo-edge-servers": "minimise", "new": "new", "shipped": "shipped", "changed": "alarms"}
+            page.goto(f"{address}#/demo-three-countries")
+            page.wait_for_selector(".by-segment tbody tr")
+            take(page, "segments", size, scheme, part=".by-segment")
+            page.keyboard.press("s")
+            page.wait_for_selector("dialog")
+            take(page, "ship-segments", size, scheme)
+            page.keyboard.press("Escape")
+            page.keyboard.press("n")
+            page.get_by_text("More options").click()
+            page.get_by_label("Policy").select_option("contextual-thompson")
+            page.get_by_label("Attributes of visitors").scroll_into_view_if_needed()
+            take(page, "create-attributes", size, scheme)
+            page.keyboard.press("Escape")
+            names = {
+                "demo-edge-servers": "minimise",
+                "demo-three-countries": "segments-page",
+                "shipped-to-segments": "shipped-to-segments",
+                "new": "new",
+                "shipped": "shipped",
+                "changed": "alarms",
+            }
             for campaign, name in names.items():
                 page.goto(f"{address}#/{campaign}")
                 page.wait_for_selector(".arms tbody tr")

@@ -147,7 +147,8 @@ class Summary(Response):
 
     `plays` counts decisions and plays reported as totals, `rewards` those with a known reward, and `mean` is their
     average reward. `version` grows with every change. `alarms` counts the raised alarms, as of the last look of the
-    service or of `Campaign.note_alarms`.
+    service or of `Campaign.note_alarms`. `takes_context` says whether what is best may depend on the context of a
+    decision, so that the campaign has segments.
     """
 
     name: str
@@ -167,6 +168,7 @@ class Summary(Response):
     version: int
     unit: str = ""
     alarms: int = 0
+    takes_context: bool = False
 
 
 @dataclass(frozen=True)

@@ -51,11 +51,10 @@ class Run:
     def final_gap(self, problem: AbstractProblem) -> float:
         """Return the expected reward that a play of what was found loses: of the final subset, or of each segment's."""
         if not self.by_segment:
-            return float(problem.gap(np.array([self.final]))[0])
+            return float(problem.gap([self.final])[0])
         assert isinstance(problem, ContextualProblem)
         gaps = [
-            float(segment.problem.gap(np.array([self.by_segment[key_of(segment.context)]]))[0])
-            for segment in problem.segments
+            float(segment.problem.gap([self.by_segment[key_of(segment.context)]])[0]) for segment in problem.segments
         ]
         return float(problem.shares @ gaps)
 
@@ -120,7 +119,7 @@ def simulate(
     warn_of_long_work("this simulation", problem, horizon, "use a shorter horizon")
     rng = generator(seed)
     if delay := whole("delay", delay, least=0):
-        if realised or policy.needs:
+        if realised or policy.needs - {"fewer"}:
             raise BadInput("with a delay, realised must be False and the policy must need nothing but rewards")
         return _simulate_delayed(policy, problem, horizon, rng, delay, progress)
     for_best = rng.spawn(1)[0] if realised else rng  # a separate stream: plays are the same with and without it
@@ -212,12 +211,12 @@ def _simulate_delayed(
             if number < len(in_flight):
                 subset, reward, context = in_flight[number]
                 policy.tell(subset, reward, context=context)
-        rows, earned = np.array(asked), np.zeros(count)
+        earned = np.zeros(count)
         for visitor in np.unique(who).tolist():
             some, of = np.flatnonzero(who == visitor), segments[visitor].problem
-            earned[some] = of.play(rows[some], np.ones(len(some), np.int64), rng).total
+            earned[some] = of.play([asked[number] for number in some.tolist()], np.ones(len(some), np.int64), rng).total
             new = sorted({asked[number] for number in some.tolist()} - gaps[visitor].keys())
-            gaps[visitor].update(zip(new, of.gap(np.array(new)).tolist() if new else [], strict=True))
+            gaps[visitor].update(zip(new, of.gap(new).tolist() if new else [], strict=True))
         visitors = who.tolist()
         in_flight = list(zip(asked, earned.tolist(), map(contexts.__getitem__, visitors), strict=True))
         plays.append(t + count)

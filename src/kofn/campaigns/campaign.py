@@ -30,6 +30,7 @@ from kofn.campaigns.decide import ShippedSubset
 from kofn.campaigns.decisions import logged_decisions
 from kofn.campaigns.group_commit import Job, Promise
 from kofn.campaigns.names import arm_names, campaign_name, check_key, is_campaign_name
+from kofn.campaigns.options import check_comparable
 from kofn.campaigns.reward import Rewards
 from kofn.campaigns.rows import CampaignRow, Roster, find_row, read_row
 from kofn.campaigns.rules import check_obeys, policy_rules
@@ -165,6 +166,7 @@ class Campaign:
         given_range = (0.0, 1.0) if reward_range is None else reward_range
         rules = policy_rules(known.constraints, roster, k)
         player = create.policy_for(policy, len(names), k, params, seed, given_range, direction, rules)
+        check_comparable(known, player)
         if known.outside == "widen":
             player.with_params(reward_range=player.reward_range)  # refused unless the policy can do it
         keep = create.decisions_to_keep(keep_decisions)
@@ -507,7 +509,9 @@ class Campaign:
                 raise NotRunning(_final(tx))
             if arms is None and not tx.row.rewards:
                 raise BadInput("there is no best subset before the first reward: name the arms to ship")
-            subset = tx.snapshot.best() if arms is None else tx.roster.subset_of(arms, tx.row.k)
+            subset = (
+                tx.snapshot.best() if arms is None else tx.roster.subset_of(arms, tx.row.k, tx.snapshot.policy.fewest)
+            )
             of_segments = best_of_segments(tx.snapshot) if arms is None else {}
             for names in map(tx.roster.names_of, (subset, *of_segments.values())):
                 check_obeys(tx.options.constraints, names, "this subset", "Ship other arms, or change the rule first")

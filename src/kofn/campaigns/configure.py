@@ -11,7 +11,7 @@ from kofn.campaigns.create import decisions_to_keep, seconds
 from kofn.campaigns.expiry import compact_at
 from kofn.campaigns.groups import restart_comparison
 from kofn.campaigns.learn import change_params, check_not_archived
-from kofn.campaigns.options import with_options
+from kofn.campaigns.options import check_comparable, with_options
 from kofn.campaigns.rows import new_stamp
 from kofn.campaigns.rules import check_obeys, policy_rules, rules_text
 from kofn.campaigns.transaction import Transaction
@@ -31,6 +31,7 @@ def configure(tx: Transaction, given: Mapping[str, Any]) -> None:
     own = {name: value for name, value in given.items() if name not in (*_OF_POLICY, *_OF_ROW)}
     before = tx.options
     options = with_options(before, tx.roster, tx.row.k, own)
+    check_comparable(options, tx.snapshot.policy)
     if options.outside == "widen" != before.outside:
         tx.snapshot.policy.with_params(reward_range=tx.snapshot.policy.reward_range)
     params = _params(tx, given)

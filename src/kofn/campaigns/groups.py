@@ -18,7 +18,7 @@ import numpy as np
 
 from kofn.campaigns.options import options_from
 from kofn.campaigns.plan_rows import Play
-from kofn.campaigns.rows import subset_key, subset_text
+from kofn.campaigns.rows import subset_from, subset_key, subset_text
 from kofn.campaigns.transaction import Transaction
 from kofn.constraints.allowed import Allowed
 from kofn.core import Subset
@@ -120,6 +120,8 @@ def _by_control(tx: Transaction, subset: str) -> float | None:
         return float(subset_text(control) == subset)
     allowed = _allowed(tx)
     number = math.comb(tx.row.n_arms, tx.row.k) if allowed is None else allowed.number
+    if len(subset_from(subset)) < tx.row.k:
+        return 0.0  # it always fills all places
     return None if number is None else 1 / number
 
 

@@ -138,7 +138,7 @@ def tell_rows(policy: Policy, roster: Roster, rows: Iterable[PlanRow]) -> None:
             continue
         subset = roster.to_indices(subset_from(row.subset))
         assert subset is not None  # rows with retired arms are UNLEARNED
-        same = row.row < len(plan) and subset == tuple(plan.subsets[row.row].tolist())
+        same = row.row < len(plan) and subset == plan.subset(row.row)
         same = same and (plan.segments is None or plan.segments[row.row] == row.context)
         if row.times > 0 and same and row.count <= plan.times[row.row]:
             tally.count[row.row] = row.count

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from kofn.campaign_settings import Outside
 from kofn.campaigns.rules import check_obeys, named_rules
 from kofn.constraints import Constraints
-from kofn.core import BadInput, Subset
+from kofn.core import BadInput, Policy, Subset
 from kofn.core.checks import shown
 from kofn.evidence import Stop
 from kofn.responses import Settings
@@ -137,6 +137,14 @@ def with_options(options: Options, roster: Roster, k: int, given: Mapping[str, A
     if new.breaker and not isinstance(new.control, tuple):
         raise BadInput("a breaker needs a control to return to: give control, a list of arms")
     return new
+
+
+def check_comparable(options: Options, policy: Policy) -> None:
+    """Raise BadInput for a control beside a policy with costs: recorded rewards are gross, so the lift would be."""
+    if options.control is not None and policy.params.get("costs") is not None:
+        raise BadInput(
+            "rewards are recorded without costs, so a control cannot be compared: leave out control or costs"
+        )
 
 
 def _control(control: Any, roster: Roster, k: int) -> Subset | str | None:

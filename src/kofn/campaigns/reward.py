@@ -314,7 +314,8 @@ def record_total(
     """Record the total of `count` plays, unless it is recorded under this key already; learn if it is due."""
     row = tx.row
     _check_takes_rewards(tx)
-    subset, segment = tx.roster.subset_of(arms, row.k), segment_of(tx, context)
+    subset = tx.roster.subset_of(arms, row.k, tx.snapshot.policy.fewest)
+    segment = segment_of(tx, context)
     _widen_to_total(tx, count, total, squares)
     given = squares
     count, total, squares = _checked_sums(row, subset, count, total, squares)

@@ -145,6 +145,7 @@ class CampaignRow:
             version=self.version,
             unit=options.unit,
             alarms=len(options.alarms) if self.state in SERVING else 0,
+            takes_context=self.takes_context,
         )
 
     def sums(self, group: str) -> Sums:
@@ -247,8 +248,11 @@ class Roster:
         """Return the names of these arms."""
         return [self.names[arm] for arm in subset]
 
-    def subset_of(self, arms: object, k: int) -> Subset:
-        """Return K active arms, given by name or number, as a sorted subset of numbers; or raise BadInput."""
+    def subset_of(self, arms: object, k: int, fewest: int | None = None) -> Subset:
+        """Return K active arms, given by name or number, as a sorted subset of numbers; or raise BadInput.
+
+        With `fewest`, a subset may have fewer arms than K.
+        """
         if isinstance(arms, str) or not isinstance(arms, Iterable):
             raise BadInput(f"a subset must be a list of arms; got {shown(arms)}")
         given = [self._number(arm) for arm in arms]
@@ -256,8 +260,9 @@ class Roster:
         if len(subset) < len(given):
             twice = next(arm for index, arm in enumerate(given) if arm in given[:index])
             raise BadInput(f"arm {self.names[twice]!r} is listed twice in a subset")
-        if len(subset) != k:
-            raise BadInput(f"a subset must have {k} different arms; got {len(subset)}")
+        if not (fewest or k) <= len(subset) <= k:
+            sizes = f"{fewest} to {k}" if fewest and fewest < k else f"{k}"
+            raise BadInput(f"a subset must have {sizes} different arms; got {len(subset)}")
         return subset
 
     def _number(self, arm: Any) -> int:

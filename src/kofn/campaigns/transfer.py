@@ -292,7 +292,9 @@ def _check_options(campaign: CampaignRow, snapshot: PolicySnapshot) -> None:
     for subset in subsets:
         _check(all(type(arm) is int for arm in subset), "a subset of its options has other things than numbers")
         _check_subset(subset_text(subset), len(roster.names))
-        _check(len(subset) == campaign.k, "a subset of its options has another number of arms")
+        _check(
+            snapshot.policy.fewest <= len(subset) <= campaign.k, "a subset of its options has another number of arms"
+        )
     given = {each: getattr(options, each) for each in CampaignOptions.__annotations__}
     _check(with_options(options, roster, campaign.k, given) == options, "its options are not valid")
     rules = policy_rules(options.constraints, roster, campaign.k)
@@ -373,7 +375,7 @@ def _snapshot(campaign: CampaignRow, exported: Mapping[str, Any]) -> PolicySnaps
     settings = campaign.policy, campaign.k, campaign.direction
     for each in (policy, origin):
         _check((each.name, each.k, each.direction) == settings, "its policy does not match its settings")
-        _check(not each.needs, f"{each.name} cannot run a campaign")
+        _check(not type(each).needs, f"{each.name} cannot run a campaign")
     _check(policy.reward_range == (campaign.low, campaign.high), "its policy has another range of rewards")
     _check(policy.n_arms == len(active), "its policy has another number of arms than active")
     campaign.n_arms = policy.n_arms

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from kofn.choosing.choice import Evaluation
+from kofn.constraints import Constraints
 from kofn.core import BadInput, seed_number, subset_of
 
 FORMAT = 1
@@ -21,6 +22,7 @@ class Searched(NamedTuple):
     direction: str
     seed: int | None
     policy: str | None
+    constraints: list[dict[str, Any]] | None
 
     def complete(self, policy: str) -> Searched:
         """Return the same with a seed and a policy."""
@@ -96,11 +98,17 @@ def _continued(path: Path, line: str, here: Searched) -> Searched:
         for name in ("k", "direction", "seed", "policy")
         if getattr(here, name) is not None and getattr(here, name) != getattr(there, name)
     ]
+    if there.constraints != here.constraints:
+        differences.append(f"constraints are {_rules(there)} there and {_rules(here)} here")
     if there.candidates != here.candidates:
         differences.append(_difference(there.candidates, here.candidates))
     if differences:
         raise BadInput(f"{path} is the file of another search ({'; '.join(differences)}): use another file")
     return there
+
+
+def _rules(searched: Searched) -> str:
+    return "none" if searched.constraints is None else f"({'; '.join(map(str, Constraints.of(searched.constraints)))})"
 
 
 def _difference(there: list[str], here: list[str]) -> str:

@@ -27,6 +27,7 @@ def choose(
     file: str | os.PathLike[str] | None = None,
     seed: Seed = None,
     policy: str | None = None,
+    constraints: Any = None,
     reward_range: tuple[float, float] | None = None,
     repeatable: bool | None = None,
     progress: bool | Progress = False,
@@ -50,6 +51,8 @@ def choose(
       `distributed.Client`). For the same seed, the result does not depend on it.
     - `file`: keep each evaluation in this file, as JSON lines. The same call with the file resumes the search.
     - `policy`: the name of a policy that learns from plays of any subset; by default, the best one for the budget.
+    - `constraints`: rules that each subset obeys (`kofn.Constraints`); an arm of a rule is the position of a candidate
+      or its text.
     - `reward_range`: the range of scores, if it is known; otherwise it is learned.
     - `repeatable`: whether the same subset always has the same score; by default, this is found out.
     - `progress`: True for a progress bar at a terminal, or a function of the calls done and the budget.
@@ -69,6 +72,7 @@ def choose(
         file=file,
         seed=seed,
         policy=policy,
+        constraints=constraints,
         reward_range=reward_range,
         repeatable=repeatable,
         progress=progress,
@@ -92,6 +96,7 @@ async def choose_async(
     file: str | os.PathLike[str] | None = None,
     seed: Seed = None,
     policy: str | None = None,
+    constraints: Any = None,
     reward_range: tuple[float, float] | None = None,
     repeatable: bool | None = None,
     progress: bool | Progress = False,
@@ -109,6 +114,7 @@ async def choose_async(
         file=file,
         seed=seed,
         policy=policy,
+        constraints=constraints,
         reward_range=reward_range,
         repeatable=repeatable,
         progress=progress,

@@ -7,7 +7,6 @@ it had not been interrupted.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +17,8 @@ from scipy.special import stdtrit
 
 from kofn.choosing.choice import Evaluation
 from kofn.choosing.repeats import Repeats
+from kofn.choosing.space import Space
+from kofn.constraints import Constraints
 from kofn.core import BadInput, Direction, Policy, Subset
 from kofn.policies import make_policy
 
@@ -43,9 +44,6 @@ SMALL = 0.02
 PRIOR_DEGREES = 10
 """Most degrees of freedom that repeated scores of all subsets have in the variance of the pick's new scores. Higher:
 shorter intervals if the noise is the same everywhere, wrong ones if it is not."""
-
-MOST_SWAPS = 10_000
-"""Most swaps of a subset that are listed; of more, this number is drawn at random. Higher: slower with many arms."""
 
 STARTS = 50
 """Subsets whose swaps are tried, best first. After these, random subsets are scored."""
@@ -79,6 +77,7 @@ class Search:
     open_ended: bool  # stop before the budget if little is left to gain
     reward_range: tuple[float, float] | None
     repeats: Repeats
+    constraints: Constraints | None = None
     history: list[Evaluation] = field(default_factory=list)
     scores: dict[Subset, Scores] = field(default_factory=dict)
     pick: Subset | None = None  # of a noisy score, once its new scores have begun
@@ -89,6 +88,8 @@ class Search:
 
     def __post_init__(self) -> None:
         self.range = self.reward_range or (0.0, 1.0)
+        rules = self.constraints
+        self.space = Space(self.n_arms, self.k, None if rules is None else rules.allowed(self.n_arms, self.k))
         self.policy = self._new_policy()
         if not self.policy.accepts_unplanned:
             raise BadInput(
@@ -105,6 +106,7 @@ class Search:
             seed=self.seed,
             reward_range=self.range,
             direction=self.direction,
+            **({} if self.constraints is None else {"constraints": self.constraints}),
         )
 
     # Rounds.
@@ -164,16 +166,19 @@ class Search:
 
         Each new score counts as a play of the plan, so that the policy learns and plans again after a few of them.
         """
-        if len(self.scores) == math.comb(self.n_arms, self.k):
+        if len(self.scores) == self.space.number:
             self.stopped = "all subsets are scored"
-            return []
-        if self.open_ended and not self._swaps_of(self.best_scored()):
-            self.stopped = "no swap of one candidate improves the chosen subset"
             return []
         drawn = (self.policy.filler(index) for index in range(DRAWS))
         found = self._without_score(self._planned()) or self._without_score(drawn)[:SWAPS]
+        if self.open_ended and (self.space.swaps_suffice or not found) and not self._swaps_of(self.best_scored()):
+            self.stopped = "no swap of one candidate improves the chosen subset"
+            return []
         self.swapping = not found
-        return found or self._swaps() or self._random()
+        found = found or self._swaps() or self._random()
+        if not found:
+            self.stopped = "no further subset that is allowed was found"
+        return found
 
     def _without_score(self, subsets: Iterable[Subset]) -> list[Subset]:
         return [each for each in dict.fromkeys(subsets) if each not in self.scores]
@@ -187,19 +192,12 @@ class Search:
 
     def _swaps_of(self, subset: Subset) -> list[Subset]:
         """Return up to SWAPS swaps of one arm of this subset that have no score, in a random order."""
-        others = [arm for arm in range(self.n_arms) if arm not in subset]
-        size = self.k * len(others)
-        order = self.rng.permutation(size) if size <= MOST_SWAPS else self.rng.integers(size, size=MOST_SWAPS)
-        places = (divmod(index, len(others)) for index in order.tolist())
-        swaps = (tuple(sorted({*subset, others[come]} - {subset[leave]})) for leave, come in places)
-        return list(itertools.islice((each for each in swaps if each not in self.scores), SWAPS))
+        return self.space.swaps(subset, self.rng, self.scores, SWAPS)
 
     def _random(self) -> list[Subset]:
-        """Return a random subset without a score."""
-        while True:
-            subset = tuple(sorted(self.rng.choice(self.n_arms, self.k, replace=False).tolist()))
-            if subset not in self.scores:
-                return [subset]
+        """Return a random subset without a score, if one is found."""
+        found = self.space.random(self.rng, self.scores)
+        return [] if found is None else [found]
 
     # What the policy learns.
 
@@ -246,7 +244,7 @@ class Search:
         if self.repeats.known:
             arms = self.best_scored()
             value = self.scores[arms].mean
-            all_scored = len(self.scores) == math.comb(self.n_arms, self.k)
+            all_scored = len(self.scores) == self.space.number
             return Estimate(arms, value, value, value, 0.0 if all_scored else loss)
         if not self.fresh.count:
             return Estimate(arms, self.scores[arms].mean, -math.inf, math.inf, loss)

@@ -21,6 +21,7 @@ from kofn.choosing.record import Record, Searched
 from kofn.choosing.repeats import Repeats
 from kofn.choosing.rule import policy_for
 from kofn.choosing.search import Search
+from kofn.constraints import Constraints
 from kofn.core import BadInput, BadReward, BadScore, Direction, Seed, check_range, seed_number, whole
 from kofn.core.checks import reward_number, shown
 from kofn.progress import progress_bar
@@ -58,6 +59,7 @@ class Session:
         file: str | os.PathLike[str] | None,
         seed: Seed,
         policy: str | None,
+        constraints: Any,
         reward_range: tuple[float, float] | None,
         repeatable: bool | None,
         progress: bool | Progress,
@@ -76,7 +78,10 @@ class Session:
         most = self.budget or _default_budget(n_arms, self.seconds)
         rule = policy_for(most, n_arms)
         number = None if seed is None else seed_number(seed)
-        searched = Searched([label(each) for each in self.candidates], k, direction, number, policy)
+        labels = [label(each) for each in self.candidates]
+        rules = _numbered(constraints, labels, k)
+        plain = None if rules is None else rules.to_list()
+        searched = Searched(labels, k, direction, number, policy, plain)
         self.record = None if file is None else Record(Path(file), searched, rule.policy)
         searched = self.record.searched if self.record else searched.complete(rule.policy)
         self.policy_reason = rule.reason if searched.policy == rule.policy and not policy else "as given"
@@ -91,6 +96,7 @@ class Session:
             budget is None and seconds is None,
             None if reward_range is None else check_range(reward_range),
             Repeats(repeatable),
+            rules,
         )
         self.numbers: list[int] = []  # of the evaluations of this round
         self.ended: dict[int, Evaluation] = {}  # those that have ended
@@ -232,6 +238,24 @@ def _candidates(candidates: Candidates) -> list[Any]:
         raise BadInput(
             f"candidates must be a list of things to choose from, or their number, not {shown(candidates)}"
         ) from None
+
+
+def _numbered(constraints: Any, labels: list[str], k: int) -> Constraints | None:
+    """Return the rules with positions of candidates in place of their texts, checked; None if there are none."""
+    if constraints is None:
+        return None
+
+    def number_of(arm: int | str) -> int:
+        if isinstance(arm, int):
+            return arm
+        if labels.count(arm) != 1:
+            what = "two candidates have" if arm in labels else "no candidate has"
+            raise BadInput(f"a rule names {arm!r}, but {what} that text: use the position of a candidate")
+        return labels.index(arm)
+
+    rules = Constraints(*(rule.renamed(number_of) for rule in Constraints.of(constraints)))
+    rules.allowed(len(labels), k, labels)
+    return rules if len(rules) else None
 
 
 def _default_budget(n_candidates: int, seconds: float | None) -> int:

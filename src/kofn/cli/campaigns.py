@@ -14,6 +14,7 @@ import click
 
 from kofn.cli.options import AS_JSON, Count, setting
 from kofn.cli.output import echo_json, new_table, pairs, show
+from kofn.cli.rules import RULES, all_rules, rules_file
 
 if TYPE_CHECKING:
     from kofn.campaigns import Campaign, CampaignInsight, Decision, Rewarded
@@ -63,28 +64,6 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic since clic
         return float(match[1]) * UNITS[match[2]]
 
 
-class Rule(click.ParamType):  # type: ignore[type-arg]
-    """A rule such as "at most 1 of mug, cup", converted to its plain values."""
-
-    name = "rule"
-    counted = re.compile(r"(at most|at least) (\d+) of (.+)")
-    others = re.compile(r"(always|never together|only together|never) (.+)")
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> dict[str, Any]:
-        """Return the rule; fail with an error that lists the forms."""
-        text = str(value).strip()
-        if match := self.counted.fullmatch(text):
-            return {"rule": match[1].replace(" ", "-"), "count": int(match[2]), "arms": _listed(match[3])}
-        if not (match := self.others.fullmatch(text)):
-            forms = "at most 2 of A, B; at least 1 of A, B; never together A, B; only together A, B; always A; never A"
-            self.fail(f"{value!r} is not a rule. Rules: {forms}. Others: --constraints with a JSON file", param, ctx)
-        return {"rule": match[1].replace(" ", "-"), "arms": _listed(match[2])}
-
-
-def _listed(arms: str) -> list[str]:
-    return [arm.strip() for arm in arms.split(",")]
-
-
 @click.group()
 def campaign() -> None:
     """Make real decisions and learn from their rewards, with a policy whose state is in a store.
@@ -117,20 +96,8 @@ OPTIONS = (
     click.option("--ship-when-ready/--no-ship-when-ready", default=None, help="Ship by itself when it is ready."),
     click.option("--breaker/--no-breaker", default=None, help="Return to the control when learning certainly loses."),
     click.option("--unit", help="Unit of the reward, such as EUR."),
-    click.option(
-        "--rule",
-        "rules",
-        multiple=True,
-        type=Rule(),
-        metavar="RULE",
-        help='Rule that every subset obeys, such as "at most 1 of mug, cup" or "always tray"; repeatable.',
-    ),
-    click.option(
-        "--constraints",
-        "rules_file",
-        type=click.File(encoding="utf-8"),
-        help="JSON file with a list of such rules, as `kofn campaign configure NAME --json` shows them; - is stdin.",
-    ),
+    RULES,
+    rules_file("JSON file with a list of such rules, as `kofn campaign configure NAME --json` shows them"),
 )
 """The options that `create` and `configure` share."""
 
@@ -144,26 +111,13 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         if uniform and control:
             raise click.UsageError("give --control or --uniform-control, not both")
         options = {name: given.pop(name) for name in _OPTION_NAMES}
-        options["constraints"] = [*given.pop("rules"), *_rules_of(given.pop("rules_file"))] or None
+        options["constraints"] = all_rules(given.pop("rules"), given.pop("rules_file"))
         options["control"] = "uniform" if uniform else list(control) or None
         command(options={name: value for name, value in options.items() if value is not None}, **given)
 
     for option in reversed(OPTIONS):
         wrapped = option(wrapped)
     return wrapped
-
-
-def _rules_of(file: IO[str] | None) -> list[Any]:
-    """Return the rules of a JSON file."""
-    if file is None:
-        return []
-    try:
-        found = json.load(file)
-    except ValueError as why:
-        raise click.UsageError(f"--constraints must be a JSON file with a list of rules: {why}") from None
-    if not isinstance(found, list):
-        raise click.UsageError(f"--constraints must be a JSON file with a list of rules; got {found!r:.60}")
-    return found
 
 
 _OPTION_NAMES = ("control_share", "sticky", "outside", "stop_when", "ship_when_ready", "breaker", "unit")

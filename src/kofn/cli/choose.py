@@ -8,13 +8,14 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from kofn.cli.functions import load_object
 from kofn.cli.options import AS_JSON, Count
 from kofn.cli.output import echo_json, pairs, progress_bar, show
+from kofn.cli.rules import RULES, all_rules, rules_file
 
 if TYPE_CHECKING:
     from kofn.choosing import Choice
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 @click.option("--file", type=click.Path(path_type=Path), help="Keep each score here; the same command resumes from it.")
 @click.option("--seed", type=Count(least=0), help="The same seed gives the same results. Default: a random one.")
 @click.option("--policy", help="The policy that searches. Default: the best one for the budget.")
+@RULES
+@rules_file('JSON file with a list of such rules, such as [{"rule": "budget", "most": 9, "costs": [["mug", 3.5]]}]')
 @click.option("--plot", type=click.Path(path_type=Path), help="Draw the scores into PLOT.png and PLOT.svg.")
 @AS_JSON
 def choose(
@@ -53,6 +56,8 @@ def choose(
     file: Path | None,
     seed: int | None,
     policy: str | None,
+    rules: tuple[dict[str, Any], ...],
+    rules_file: IO[str] | None,
     plot: Path | None,
     as_json: bool,
 ) -> None:
@@ -64,6 +69,7 @@ def choose(
     \b
     kofn choose script.py:score --candidates items.txt -k 5 --budget 300
     kofn choose script.py:error --arms 40 -k 8 --minimize --seconds 600 --workers 4 --file search.jsonl
+    kofn choose script.py:score --candidates items.txt -k 5 --rule "at most 1 of mug, cup" --rule "always tray"
     """
     import kofn
 
@@ -87,6 +93,7 @@ def choose(
         "file": file,
         "seed": seed,
         "policy": policy,
+        "constraints": all_rules(rules, rules_file),
     }
     with resumable_file(file), progress_bar("kofn choose") as progress:
         if inspect.iscoroutinefunction(function):

@@ -93,6 +93,19 @@ class Constraints:
         left = set(keep)
         return Constraints(*(rule for rule in (each.only(left.__contains__) for each in self.rules) if rule))
 
+    def groups(self, n_arms: int) -> list[int | None]:
+        """Return the group of each arm: the first of the rules `AtMost` and `AtLeast` about it; None if there is none.
+
+        >>> Constraints(AtMost(1, [0, 1]), AtLeast(1, [1, 3])).groups(5)
+        [0, 0, None, 1, None]
+        """
+        found: list[int | None] = [None] * n_arms
+        for number, rule in reversed(list(enumerate(self.rules))):
+            if isinstance(rule, AtMost | AtLeast):
+                for arm in rule.arms:
+                    found[int(arm)] = number
+        return found
+
     def renumbered(self, keep: Sequence[int]) -> Constraints:
         """Return the rules of arms that are numbered from 0 in this order; other arms have left."""
         number = {arm: place for place, arm in enumerate(keep)}

@@ -18,6 +18,8 @@ from kofn.core.checks import seed_number as seed_number
 from kofn.core.checks import subset_of as subset_of
 from kofn.core.checks import whole as whole
 from kofn.core.checks import whole_numbers as whole_numbers
+from kofn.core.costs import check_costs as check_costs
+from kofn.core.costs import net_range as net_range
 from kofn.core.errors import (
     BadBackend,
     BadInput,

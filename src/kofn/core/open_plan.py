@@ -187,7 +187,8 @@ class OpenPlan:
             np.append(planned.total, total),
             np.append(planned.squares, squares),
         )
-        subsets = np.concatenate([chosen.subsets, np.array([subset_of_key(key) for key in self.unplanned])])
+        unplanned = np.array([self._padded(subset_of_key(key)) for key in self.unplanned])
+        subsets = np.concatenate([chosen.subsets, unplanned])
         segments = chosen.segments
         if segments is not None:
             segments += tuple(str(key[0]) for key in self.unplanned)

@@ -106,6 +106,7 @@ class Policy(ABC):
             offered = ", ".join(self.__signature__.parameters)
             raise TypeError(f"{type(self).__name__} does not take {', '.join(unknown)}; it takes: {offered}")
         self.n_arms, self.k = check_sizes(n_arms, k)
+        self.fewest = self.k  # arms of its smallest subsets, of those that callers may tell
         self.reward_range = check_range(reward_range)
         if direction not in ("maximize", "minimize"):
             raise BadInput(f"direction must be 'maximize' or 'minimize', not {direction!r}")
@@ -374,7 +375,7 @@ class Policy(ABC):
         *segment, arms = plain
         if len(segment) != self.takes_context:
             raise BadTally("unplanned plays must have a segment exactly if the policy takes a context")
-        subset = subset_of(arms, self.n_arms, self.k)
+        subset = self._subset(arms)
         return key_of_play(subset, key_of(context_of(segment[0])) if segment else None), subset
 
     def _check_open(self) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from kofn.core import BadInput, KofnError, Policy, ProblemWarning, ShortHorizonWarning
 from kofn.experiments.settings import Setting
-from kofn.policies import make_policy, policy_named, register, save
+from kofn.policies import ThompsonSizes, make_policy, policy_named, register, save
 from kofn.problems import AbstractProblem, ContextualProblem
 from kofn.simulation import Run, RunSeeds, run_seeds, simulate
 
@@ -162,6 +162,8 @@ def policy_for(
         given["reward_range"] = problem.reward_range
     if problem.constraints is not None:
         given["constraints"] = problem.constraints
+    if problem.empties and name == ThompsonSizes.name:
+        given["fewest"] = problem.k - problem.empties
     if "best" in policy_named(name).needs:
         given["best"] = problem.best
     return make_policy(name, **given | params)

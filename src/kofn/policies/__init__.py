@@ -29,6 +29,7 @@ from kofn.policies.slots import Slots as Slots
 from kofn.policies.sub_ucb import SubUCB as SubUCB
 from kofn.policies.thompson import Prior as Prior
 from kofn.policies.thompson import Thompson as Thompson
+from kofn.policies.thompson_sizes import ThompsonSizes as ThompsonSizes
 from kofn.policies.thompson_subsets import ThompsonSubsets as ThompsonSubsets
 from kofn.policies.uniform import Uniform as Uniform
 

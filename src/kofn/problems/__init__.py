@@ -19,6 +19,7 @@ from kofn.problems.assumptions import Check, Finding
 from kofn.problems.base import AbstractProblem
 from kofn.problems.contextual import ContextualProblem, Segment
 from kofn.problems.contextual_kinds import contextual_problem
+from kofn.problems.costs import NetOfCosts
 from kofn.problems.distributions import ArctanExponential, Bernoulli, Beta, Correlated, Empirical
 from kofn.problems.problem import Problem
 
@@ -37,6 +38,7 @@ __all__ = [
     "Influence",
     "Interactions",
     "Lognormal",
+    "NetOfCosts",
     "Pareto",
     "Problem",
     "Recommendations",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,6 +31,9 @@ from kofn.problems.constrained import best_allowed, check_allowed, under
 from kofn.problems.expectation import Expectation, SampledExpectation, best_subset
 from kofn.problems.rows import Subsets, play_counts, subset_rows
 from kofn.problems.sampling import Sampler
+
+if TYPE_CHECKING:
+    from kofn.problems.costs import NetOfCosts
 
 RegretMeter: TypeAlias = Callable[[IntArray, NDArray[np.int64]], float]
 
@@ -71,6 +74,9 @@ class AbstractProblem(ABC):
 
     constraints: Constraints | None = None
     """The rules that every subset obeys; see `under`."""
+
+    empties: int = 0
+    """The most places that may be empty, where arms cost something; see `with_costs`."""
 
     def __init__(
         self,
@@ -141,7 +147,7 @@ class AbstractProblem(ABC):
 
     def play_best(self, plays: int, rng: np.random.Generator) -> float:
         """Return what these plays of the best subset earn in total, drawn."""
-        return float(self.play(np.array([self.best]), np.array([plays]), rng).total[0])
+        return float(self.play([self.best], np.array([plays]), rng).total[0])
 
     def _arm_totals(self, rows: IntArray, count: NDArray[np.int64], rng: np.random.Generator) -> FloatArray:
         raise BadInput("in this problem single arms pay nothing, only whole subsets do: leave out arms=True")
@@ -190,6 +196,21 @@ class AbstractProblem(ABC):
         or if there are few enough subsets to try all. Otherwise it is the best that exchanges of one arm find.
         """
         return under(self, constraints)
+
+    def with_costs(self, costs: Sequence[float] | FloatArray, *, fewest: int | None = None) -> NetOfCosts:
+        """Return this problem with rewards net of what each arm costs, for subsets of `fewest` to K arms (default: K).
+
+        >>> from kofn import Bernoulli, Problem
+        >>> Problem(Bernoulli([0.9, 0.5, 0.2]), "sum", k=2, absent=0.0).with_costs([0.1, 0.6, 0.3], fewest=1).best
+        (0,)
+        """
+        from kofn.problems.costs import NetOfCosts
+
+        return NetOfCosts(self, costs, fewest)
+
+    def additions(self) -> FloatArray | None:
+        """Return what each arm, and then an empty place, adds to the reward; None if that depends on the others."""
+        return None
 
     @cached_property
     def best(self) -> Subset:

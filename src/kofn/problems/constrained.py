@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -21,6 +22,7 @@ STARTS = 20
 the best is found more often."""
 
 P = TypeVar("P", bound="AbstractProblem")
+Value = Callable[[IntArray], FloatArray]
 
 
 def under(problem: P, constraints: Any) -> P:
@@ -29,7 +31,7 @@ def under(problem: P, constraints: Any) -> P:
     for name in ("best", "optimum"):
         vars(found).pop(name, None)
     found.constraints = Constraints.of(constraints)
-    found.constraints.allowed(problem.n_arms, problem.k)
+    found.constraints.allowed(problem.n_arms + problem.empties, problem.k)
     found._given_best = None
     return found
 
@@ -38,9 +40,12 @@ def check_allowed(problem: AbstractProblem, rows: IntArray) -> None:
     """Raise BadInput if a subset breaks a rule of the problem."""
     if problem.constraints is None or not len(rows):
         return
-    fits = problem.constraints.allows(rows, problem.n_arms, problem.k)
+    n_arms = problem.n_arms
+    empty = rows == n_arms
+    places = np.where(empty, n_arms - 1 + empty.cumsum(axis=1), rows)  # each empty place is an arm of its own
+    fits = problem.constraints.allows(places, n_arms + problem.empties, problem.k)
     if not fits.all():
-        subset = tuple(rows[int(np.argmin(fits))].tolist())
+        subset = tuple(arm for arm in rows[int(np.argmin(fits))].tolist() if arm < n_arms)
         broken = "; ".join(map(str, problem.constraints.broken(subset)))
         raise BadInput(
             f"{subset} is not allowed: it breaks {broken}. Give the policy the problem's rules, "
@@ -49,7 +54,9 @@ def check_allowed(problem: AbstractProblem, rows: IntArray) -> None:
 
 
 def best_allowed(problem: AbstractProblem, strength: FloatArray | None, linear: bool, most: int) -> Subset:
-    """Return the best allowed subset.
+    """Return the best allowed subset; without rules, of all.
+
+    Places that may be empty are further arms here, numbered from N on.
 
     `strength` is a number per arm such that replacing an arm by a stronger one never lowers the reward; None if no
     such number is known. With it the best is exact if the reward is `linear` in it, or under quotas of disjoint groups:
@@ -57,28 +64,32 @@ def best_allowed(problem: AbstractProblem, strength: FloatArray | None, linear: 
     are tried if there are at most `most`. If there are more, exchanges of one arm climb from STARTS subsets, and the
     best subset found is taken: it may not be the best.
     """
-    assert problem.constraints is not None
-    allowed = problem.constraints.allowed(problem.n_arms, problem.k)
+    n_arms, rules = problem.n_arms, problem.constraints or Constraints()
+    allowed = rules.allowed(n_arms + problem.empties, problem.k)
     sign = 1.0 if problem.direction == "maximize" else -1.0
+
+    def value(rows: IntArray) -> FloatArray:
+        return np.asarray(sign * problem.value(np.where(rows < n_arms, rows, -1)))
+
     if strength is not None and (linear or allowed.is_quotas):
-        return tuple(allowed.top(sign * strength).tolist())
-    if math.comb(problem.n_arms, problem.k) <= most:
-        return _tried(problem, allowed, sign)
-    rng = np.random.default_rng(0)
-    starts = [*allowed.random(STARTS, rng)]
-    if strength is not None:
-        starts.append(allowed.top(sign * strength))
-    found = [_climbed(problem, allowed, start, sign) for start in starts]
-    return max(found)[1]
+        best = tuple(allowed.top(sign * strength).tolist())
+    elif math.comb(allowed.n_arms, problem.k) <= most:
+        best = _tried(value, allowed)
+    else:
+        starts = [*allowed.random(STARTS, np.random.default_rng(0))]
+        if strength is not None:
+            starts.append(allowed.top(sign * strength))
+        best = max(_climbed(value, allowed, start) for start in starts)[1]
+    return tuple(arm for arm in best if arm < n_arms)
 
 
-def _tried(problem: AbstractProblem, allowed: Allowed, sign: float) -> Subset:
+def _tried(value_of: Value, allowed: Allowed) -> Subset:
     """Return the best of all allowed subsets; of equal ones, the first in lexicographic order."""
     best, value = None, -math.inf
-    for block in subset_blocks(problem.n_arms, problem.k):
+    for block in subset_blocks(allowed.n_arms, allowed.k):
         rows = allowed.only(block)
         if len(rows):
-            values = sign * problem.value(rows)
+            values = value_of(rows)
             place = int(values.argmax())
             if values[place] > value:
                 best, value = tuple(rows[place].tolist()), float(values[place])
@@ -86,15 +97,15 @@ def _tried(problem: AbstractProblem, allowed: Allowed, sign: float) -> Subset:
     return best
 
 
-def _climbed(problem: AbstractProblem, allowed: Allowed, subset: IntArray, sign: float) -> tuple[float, Subset]:
+def _climbed(value_of: Value, allowed: Allowed, subset: IntArray) -> tuple[float, Subset]:
     """Return the value of the subset in which allowed exchanges of one arm end that improve this one, and it."""
-    value = sign * float(problem.value(subset[None, :])[0])
+    value = float(value_of(subset[None, :])[0])
     while True:
         out, into = np.nonzero(allowed.exchanges(subset).may)
         rows = np.repeat(subset[None, :], len(out), axis=0)
         rows[np.arange(len(out)), out] = into
         rows.sort(axis=1)
-        values = sign * problem.value(rows) if len(rows) else np.empty(0)
+        values = value_of(rows) if len(rows) else np.empty(0)
         if not len(values) or values.max() <= value:
             return value, tuple(subset.tolist())
         subset, value = rows[int(values.argmax())], float(values.max())

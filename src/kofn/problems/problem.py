@@ -143,6 +143,12 @@ class Problem(AbstractProblem):
         key = -strength if self.direction == "maximize" else strength
         return tuple(sorted(np.argsort(key, kind="stable")[: self.k].tolist()))
 
+    def additions(self) -> FloatArray | None:
+        """Return what each arm and an empty place add to a mean or a sum."""
+        if self.reward not in (mean, total):
+            return None
+        return np.append(self.arms.mean, self.absent or 0.0) / (self.k if self.reward == mean else 1)
+
     def _order(self) -> tuple[FloatArray | None, bool]:
         return self._strength(), self.reward == mean
 

@@ -1,4 +1,4 @@
-"""The demo: simulated campaigns of a shop, a newsletter and servers, with delayed and lost rewards."""
+"""The demo: simulated campaigns of shops, a newsletter and servers, with delayed and lost rewards."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -81,21 +81,46 @@ SERVERS = {
 }
 """Median response time of each server in milliseconds."""
 
-RewardFunction = Callable[[Sequence[str], np.random.Generator], float]
+OFFERS = ("Socks", "Scarf", "Phone case", "Earbuds", "Desk lamp", "Chair", "Shelf", "Espresso", "Mug", "Vase", "Bowl")
+LIKES = {
+    "phone": {"Socks": 0.4, "Phone case": 0.65, "Earbuds": 0.6},
+    "desktop": {"Desk lamp": 0.6, "Chair": 0.65, "Shelf": 0.4},
+    "it": {"Espresso": 0.65},
+}
+"""Probability that a visitor with this device, or from this country, likes each offer, in addition to LIKED_BY_ALL."""
+
+LIKED_BY_ALL = 0.1
+DEVICES = {"phone": 0.65, "desktop": 0.35}
+COUNTRIES = {"de": 0.5, "fr": 0.3, "it": 0.2}
+"""Shares of the visitors."""
+
+Context = Mapping[str, str]
+RewardFunction = Callable[[Sequence[str], Context | None, np.random.Generator], float]
 
 
-def basket(arms: Sequence[str], rng: np.random.Generator) -> float:
-    """Return what a visitor spends on these products. It grows with the number liked, with diminishing returns."""
-    liked = int((rng.random(len(arms)) < [GOODS.get(arm, 0.3) for arm in arms]).sum())
+def basket(arms: Sequence[str], _: Context | None, rng: np.random.Generator) -> float:
+    """Return what a visitor spends on these products."""
+    return _spent([GOODS.get(arm, 0.3) for arm in arms], rng)
+
+
+def order(arms: Sequence[str], context: Context | None, rng: np.random.Generator) -> float:
+    """Return what a visitor with this device and of this country spends on these offers."""
+    likes = [LIKES.get(value, {}) for value in (context or {}).values()]
+    return _spent([LIKED_BY_ALL + sum(each.get(arm, 0.0) for each in likes) for arm in arms], rng)
+
+
+def _spent(likes: Sequence[float], rng: np.random.Generator) -> float:
+    """Return what is spent. It grows with the number of products that are liked, with diminishing returns."""
+    liked = int((rng.random(len(likes)) < likes).sum())
     return round(float(min(40.0, 40.0 * (1 - math.exp(-0.45 * liked)) * rng.uniform(0.7, 1.0))), 2)
 
 
-def click(arms: Sequence[str], rng: np.random.Generator) -> float:
+def click(arms: Sequence[str], _: Context | None, rng: np.random.Generator) -> float:
     """Return 1.0 if the reader of a newsletter with these stories clicks any, else 0.0."""
     return float((rng.random(len(arms)) < [0.4 * STORIES.get(arm, 0.3) for arm in arms]).any())
 
 
-def slowest(arms: Sequence[str], rng: np.random.Generator) -> float:
+def slowest(arms: Sequence[str], _: Context | None, rng: np.random.Generator) -> float:
     """Return the response time of the slowest of these servers in milliseconds."""
     medians = np.array([SERVERS.get(arm, 100.0) for arm in arms])
     return round(float(min(400.0, (medians * rng.lognormal(0, 0.25, len(arms))).max())), 1)
@@ -115,11 +140,15 @@ class DemoCampaign:
     delay: float = 3.0  # mean delay of a reward, in seconds
     lost: float = 0.02  # share of decisions that never get a reward
     options: CampaignOptions = field(default_factory=CampaignOptions)
+    policy: str = "thompson"
+    attributes: Mapping[str, Mapping[str, float]] | None = None  # of contexts: values, and their shares of the visitors
 
     def create_or_open(self, store: Store) -> Campaign | None:
         """Return the campaign, created if it does not exist. None if another than the demo created it."""
         names = arm_names(self.arms)
-        policy = create.policy_for("thompson", len(names), self.k, None, None, self.reward_range, self.direction)
+        attributes = {name: list(values) for name, values in (self.attributes or {}).items()}
+        params = {"attributes": attributes} if attributes else {}
+        policy = create.policy_for(self.policy, len(names), self.k, params, None, self.reward_range, self.direction)
         roster = Roster(0, names, list(range(len(names))))
         options = create.options_for(roster, self.k, None, dict(self.options))
         row = create.new_row(self.name, policy, store.clock(), EXPIRE_AFTER, create.KEEP, options)
@@ -128,6 +157,12 @@ class DemoCampaign:
             return Campaign._insert(store, row, lambda tx: create.insert(tx, roster, policy), "created")
         except CampaignExists:
             return self._open(store)
+
+    def context(self, rng: np.random.Generator) -> Context | None:
+        """Return the context of the next visitors; None if nobody asks who they are."""
+        if self.attributes is None:
+            return None
+        return {name: str(rng.choice(list(of), p=list(of.values()))) for name, of in self.attributes.items()}
 
     def _open(self, store: Store) -> Campaign | None:
         campaign = Campaign.open(self.name, store)
@@ -170,8 +205,21 @@ DEMO_CAMPAIGNS = (
         delay=0.5,
         options={"unit": "ms", "control": list(SERVERS)[2:6], "breaker": True},
     ),
+    DemoCampaign(
+        "demo-three-countries",
+        OFFERS,
+        3,
+        order,
+        (0.0, 40.0),
+        per_second=12.0,
+        delay=2.0,
+        options={"unit": "EUR", "control": "uniform", "stop_when": "loss<0.2"},
+        policy="contextual-thompson",
+        attributes={"device": DEVICES, "country": COUNTRIES},
+    ),
 )
-"""A shop with a stop rule, a newsletter whose control is random, and servers with a breaker."""
+"""A shop with a stop rule, a newsletter whose control is random, servers with a breaker, and a shop whose visitors have
+phones and desktops in three countries."""
 
 
 @contextmanager
@@ -218,8 +266,9 @@ class Demo:
         """Simulate the decisions of the elapsed seconds, and report the rewards that are due."""
         for settings, campaign in self._campaigns:
             visitors = int(self._rng.poisson(settings.per_second * elapsed * (1 + 0.3 * math.sin(now / 20))))
+            context = settings.context(self._rng)  # the same for all of them: one call per step is cheap
             with ignore_errors():
-                for decision in campaign.decide(min(visitors, 1000)) if visitors else []:
+                for decision in campaign.decide(min(visitors, 1000), context=context) if visitors else []:
                     self._schedule_reward(settings, campaign, decision, now)
         due: dict[str, tuple[Campaign, list[tuple[str, float]]]] = {}
         while self._due and self._due[0][0] <= now:
@@ -234,5 +283,5 @@ class Demo:
             return
         self._count += 1
         at = now + float(self._rng.exponential(settings.delay))
-        value = settings.reward(decision.arms, self._rng)
+        value = settings.reward(decision.arms, decision.context, self._rng)
         heapq.heappush(self._due, (at, self._count, campaign, decision.id, value))

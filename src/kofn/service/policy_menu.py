@@ -11,6 +11,7 @@ DEFAULT = "thompson"
 ALTERNATIVES = {
     "thompson": "Learns the effect of each arm. Right for nearly every campaign.",
     "contextual-thompson": "Learns what is best for whom, such as phones and desktops.",
+    "thompson-sizes": "As thompson, for arms that cost something: it shows fewer arms where that earns more.",
     "thompson-subsets": "Learns each subset by itself. For few arms that work only together.",
     "linear-thompson": "Assumes that the effects of arms add up, such as sales of separate products.",
     "glm-max": "For rewards of 0 or 1 that one good arm is enough to earn, such as a click on any item.",

@@ -10,7 +10,7 @@ docs/reference/policies/thompson.md has the reasons and the measurements.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Self, Unpack
 
@@ -40,6 +40,7 @@ from kofn.policies.registry import register
 from kofn.policies.thompson.alarms import Alarms
 from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.exchanges import allowed_draws
+from kofn.policies.thompson.groups import group_numbers
 from kofn.policies.thompson.guarantee import Comparisons, Guarantee
 from kofn.policies.thompson.insight import FEW, losses
 from kofn.policies.thompson.noise import Noise, Range, first_rewards
@@ -196,11 +197,15 @@ class Thompson(Constrained, Randomised):
         swaps = self._drawn(draws, self._rng(FOR_INSIGHT))
         return float((swaps == self._posterior.incumbent).all(axis=1).mean())
 
-    def with_arms(self, keep: Sequence[int], added: int = 0, constraints: Any = None) -> Self:
+    def with_arms(
+        self, keep: Sequence[int], added: int = 0, constraints: Any = None, groups: Sequence[Hashable] | None = None
+    ) -> Self:
         """Return a policy with these arms and `added` new ones; it keeps all that is known about the arms it keeps.
 
         `constraints` are the rules for the arms that are then there, with their new numbers. Without them, the present
-        rules stay: arms that leave also leave their groups, and new arms are in no group.
+        rules stay: arms that leave also leave their groups, and new arms are in no group. `groups` has the group of
+        each arm that is then there, such as its brand; None for no group. By default, they are those of the rules
+        `AtMost` and `AtLeast`. A new arm starts from what is known about the arms of its group.
         """
         if self._guarantee is not None:
             raise BadInput("a guarantee needs a fixed set of arms: create a new policy, or leave out guarantee=True")
@@ -215,7 +220,11 @@ class Thompson(Constrained, Randomised):
         allowed = None if constraints is None else Constraints.of(constraints).allowed(changes["n_arms"], self.k)
         informed = self._informed()
         if informed._knows:
-            informed._posterior.change_arms(kept, added, self.constants, allowed)
+            if groups is None and constraints is not None:
+                groups = Constraints.of(constraints).groups(len(kept) + added)
+            numbers = None if groups is None else group_numbers(groups, len(kept) + added)
+            start = informed._posterior.start(added, kept, numbers)
+            informed._posterior.change_arms(kept, start, self.constants, allowed)
         return self._continued(informed, changes)
 
     def with_params(self, **changes: Any) -> Self:
@@ -402,6 +411,9 @@ class Thompson(Constrained, Randomised):
         expected, variances = low + width * value, (width**2 * uncertainty, width**2 * dispersion * binomial)
         self._alarms.learn(plan, tally, expected, *variances, self._learned + plan.plays, width)
         posterior.learn(plan.subsets, predicted, mean, n / dispersion, self.constants, self._allowed)
+        if self._prior is not None:
+            residual = self._prior.residual
+            posterior.relax(residual(self._learned), residual(self._learned + plan.plays))
         self._alarms.follow(posterior.incumbent)
 
     def _extend_range(self, tally: Tally) -> None:
@@ -432,7 +444,7 @@ class Thompson(Constrained, Randomised):
         scale = variance / self.k / (value * (1 - value)) ** 2
         self._posterior = Posterior.at_start(self.n_arms, self.k, value, scale, self.constants)
         if self._prior is not None:
-            self._posterior.expect(self._prior.expected, self._prior.residual)
+            self._posterior.expect(self._prior.expected, self._prior.residual(self._learned))
         self._noise = Noise.at_start(value, variance, self._range, self.constants)
 
     def load(self, state: Mapping[str, Any]) -> None:

@@ -22,6 +22,7 @@ from kofn.core import BadRecord, FloatArray, IntArray, Policy, subset_of
 from kofn.core.fields import Fields, Part, any_length, integers, number, numbers, symmetric
 from kofn.policies.batching import top_subset
 from kofn.policies.thompson.constants import Constants
+from kofn.policies.thompson.groups import Start, start_of_new
 
 NEWTON_STEPS, LONGEST_STEP, CONVERGED = 25, 2.0, 0.01
 """Newton's method: the most steps, the longest step and the step that ends it, both in log odds. Steps converge
@@ -128,6 +129,15 @@ class Posterior(Part):
         covariance, dense = self.covariance.copy(), by[self.contenders]
         covariance[1:, 1:] = np.diag(own[self.contenders]) + np.outer(dense, dense)
         self.covariance = covariance
+
+    def relax(self, before: FloatArray, after: FloatArray) -> None:
+        """Weaken what is known about single arms from before the first play: their residuals grow.
+
+        The variance of an arm becomes what its plays would have left of the larger one.
+        """
+        own = np.maximum(1 / self.variance - 1 / (self.prior_variance * before), 0.0)
+        by = np.maximum(1 / (own + 1 / (self.prior_variance * after)) - self.variance, 0.0)
+        self._add(by)
 
     # What is predicted.
 
@@ -384,7 +394,10 @@ class Posterior(Part):
 
     def _add_variance(self, added: float) -> None:
         """Add to the variance of each effect, up to the prior's."""
-        by = np.clip(self.prior_variance - self.variance, 0.0, added)
+        self._add(np.clip(self.prior_variance - self.variance, 0.0, added))
+
+    def _add(self, by: FloatArray) -> None:
+        """Add to the variance of each effect."""
         self.variance = self.variance + by
         self.covariance = self.covariance + np.diag(np.concatenate([[0.0], by[self.contenders]]))
 
@@ -416,15 +429,22 @@ class Posterior(Part):
 
     # Arms.
 
-    def change_arms(self, keep: IntArray, added: int, constants: Constants, allowed: Allowed | None = None) -> None:
-        """Keep these arms, numbered from 0 in this order, and add arms with the prior's mean and variance.
+    def start(self, added: int, keep: IntArray, groups: IntArray | None) -> Start:
+        """Return the prior of new arms; with the `groups` of the kept arms and the new ones, what these say."""
+        if groups is None:
+            groups = np.full(len(keep) + added, -1)
+        own, new = groups[: len(keep)], groups[len(keep) :]
+        return start_of_new(self.mean[keep], self.variance[keep], self.prior_variance, own, new)
+
+    def change_arms(self, keep: IntArray, start: Start, constants: Constants, allowed: Allowed | None = None) -> None:
+        """Keep these arms, numbered from 0 in this order, and add arms with the mean and variance of `start`.
 
         `allowed` are the subsets of the arms that are then there.
         """
-        k, before = len(self.incumbent), len(self.mean)
+        k, before, added = len(self.incumbent), len(self.mean), len(start.mean)
         stays = np.concatenate([keep, np.arange(before, before + added)])
-        self.mean = np.concatenate([self.mean, np.zeros(added)])
-        self.variance = np.concatenate([self.variance, np.full(added, self.prior_variance)])
+        self.mean = np.concatenate([self.mean, start.mean])
+        self.variance = np.concatenate([self.variance, start.variance])
         number = np.full(before + added, -1)
         number[stays] = np.arange(len(stays))
         left = number[self.incumbent]

@@ -23,9 +23,10 @@ SCALE = 0.5
 """Mean and standard deviation of the scale of the scores before the first play, in standard deviations of an effect in
 the policy's own prior. That prior is wide: effects are smaller. Higher: the first plans follow the scores more."""
 
-FLOOR = 0.1
-"""Least variance of an effect that a prior leaves, relative to the policy's own prior. Higher: a right prior saves
-less, and a wrong one is overcome sooner."""
+FLOOR, LATER_FLOOR, RELAXED_AFTER = 0.1, 0.3, 5.0
+"""Least variance of an effect that a prior leaves, relative to the policy's own prior: at the start, and after
+RELAXED_AFTER * N plays; it grows linearly between. Higher floors: a right prior saves less, and a wrong one is overcome
+sooner. Higher RELAXED_AFTER: a right prior saves more at the start, a wrong one is overcome later."""
 
 LARGEST_SCORE = 10.0
 """Largest score, in standard deviations of the effects: larger ones are a mistake of units."""
@@ -172,10 +173,14 @@ class Prior:
         """The expected effect of each arm, in standard deviations of an effect in the policy's own prior."""
         return np.asarray(SCALE * (np.array(self.scores) - np.mean(self.scores)))
 
-    @property
-    def residual(self) -> FloatArray:
-        """The variance of each effect that the scores do not explain, relative to the policy's own prior."""
-        return np.asarray(np.maximum(1 - np.array(self.trust), FLOOR))
+    def residual(self, plays: int = 0) -> FloatArray:
+        """Return the variance of each effect that the scores do not explain, relative to the policy's own prior.
+
+        After more plays, less of the scores is believed: an arm that they call bad, and that was hardly played, is
+        tried again.
+        """
+        floor = FLOOR + (LATER_FLOOR - FLOOR) * min(1.0, plays / (RELAXED_AFTER * len(self.trust)))
+        return np.asarray(np.maximum(1 - np.array(self.trust), floor))
 
     def with_arms(self, keep: Sequence[int], added: int = 0) -> Prior:
         """Return the prior of these arms, followed by new ones of which nothing is known."""

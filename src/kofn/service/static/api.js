@@ -82,6 +82,8 @@ export const history = async (name, points, signal) =>
   json("GET", `${at(name)}/history?points=${points}`, undefined, signal).then(list("points"));
 export const estimates = async (name, signal) =>
   json("GET", `${at(name)}/estimates`, undefined, signal).then(list("estimates"));
+/** What is best for each segment, and which attributes matter: {segments, attributes}. */
+export const segments = async (name, signal) => json("GET", `${at(name)}/segments`, undefined, signal);
 export const events = async (name, limit, signal) =>
   json("GET", `${at(name)}/events?limit=${limit}`, undefined, signal).then(list("events"));
 export const openDecisions = async (name, limit, signal) =>

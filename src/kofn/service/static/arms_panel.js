@@ -157,7 +157,9 @@ function explanation(insight) {
   if (arms.every(({ effect }) => effect === null))
     return "This policy does not estimate individual arms. The best subset is listed first, then arms by plays.";
   const prefix = summary.direction === "minimize" ? "Lower is better. " : "";
-  return `${prefix}Change of the reward when the arm replaces a borderline arm. The dashed line separates the best ${summary.k}.`;
+  const average = summary.takes_context ? ", on average over all segments" : "";
+  const best = summary.takes_context ? "best subset for all" : `best ${summary.k}`;
+  return `${prefix}Change of the reward when the arm replaces a borderline arm${average}. The dashed line separates the ${best}.`;
 }
 
 function ranked(insight, order) {

@@ -10,8 +10,9 @@ import { shipDialog } from "./ship_dialog.js";
 
 const FINAL = ["stopped", "archived"];
 
-/** The actions on a campaign. `latest()` returns its latest insight, or null if it may not be changed. */
-export function actions(name, latest, refresh, home) {
+/** The actions on a campaign. `latest()` returns its latest insight, or null if it may not be changed; `segments()` its
+ * segments. */
+export function actions(name, latest, segments, refresh, home) {
   const state = () => latest()?.summary.state ?? "archived";
 
   async function attempt(work, message) {
@@ -31,7 +32,7 @@ export function actions(name, latest, refresh, home) {
     if (state() === "running") pause();
     if (state() === "paused") resume();
   };
-  const ship = () => !FINAL.includes(state()) && shipDialog(name, latest(), refresh);
+  const ship = () => !FINAL.includes(state()) && shipDialog(name, latest(), segments(), refresh);
   const configure = (focus) => !FINAL.includes(state()) && settingsDialog(name, latest(), refresh, focus);
 
   /** Ask, then enter a state from which there is no way back. */
@@ -143,7 +144,7 @@ function buttonRow({ pause, resume, ship, configure, stop, archive, exportJson, 
   const key = { "aria-keyshortcuts": "p" };
   const pauseButton = button("Pause", "pause", pause, "No decisions until it is resumed; rewards still count (p)", key);
   const resumeButton = button("Resume", "play", resume, "Decide and learn again (p)", { ...key, class: "button primary" });
-  const shipButton = button("Ship…", "flag", ship, "Give everyone the same arms from now on (s)", { "aria-keyshortcuts": "s" });
+  const shipButton = button("Ship…", "flag", ship, "", { "aria-keyshortcuts": "s" });
   const settingsButton = button("Settings", "settings", () => configure(), "Control, stop rule, unit, half-life and more (e)", {
     "aria-keyshortcuts": "e",
   });
@@ -190,12 +191,13 @@ function buttonRow({ pause, resume, ship, configure, stop, archive, exportJson, 
   });
   const element = h("div", { class: "tools" }, resumeButton, shipButton, pauseButton, settingsButton, menu);
 
-  function update({ summary: { state }, stop: rule }) {
+  function update({ summary: { state, takes_context: takesContext }, stop: rule }) {
     const focused = element.contains(document.activeElement);
     const over = FINAL.includes(state);
     pauseButton.hidden = state !== "running";
     resumeButton.hidden = state !== "paused" && state !== "shipped";
     shipButton.hidden = over;
+    shipButton.title = takesContext ? "Give each segment its best subset from now on (s)" : "Give everyone the same arms from now on (s)";
     shipButton.classList.toggle("primary", state === "running" && Boolean(rule?.ready));
     settingsButton.hidden = over;
     stopEntry.hidden = over;

@@ -12,6 +12,7 @@ import { liftPanel } from "./lift_panel.js";
 import { lineChart, seriesOf } from "./line_chart.js";
 import { throttled, watch } from "./live_updates.js";
 import { notices } from "./notices.js";
+import { segmentsPanel } from "./segments_panel.js";
 import { bestPanel, eventsPanel, inFlightPanel, planPanel, rulesPanel, timeAgo } from "./side_panels.js";
 import { skeleton, tiles } from "./summary_tiles.js";
 
@@ -19,6 +20,7 @@ const ARMS = 300; // arms loaded at first
 const POINTS = 800;
 const EVENTS = 40;
 const DECISIONS = 4; // newest decisions in flight that are shown
+const NO_SEGMENTS = { segments: [], attributes: [] };
 const RELOAD_INTERVAL = 1000; // milliseconds between two reloads, at least
 
 /** The page of a campaign. `stop()` ends its requests. */
@@ -28,7 +30,8 @@ export function campaignPage(name, { failed, state, home, may }) {
   let parts = null,
     most = ARMS,
     estimates = [],
-    updates = null,
+    segments = NO_SEGMENTS,
+    learned = null,
     stopWatching = () => {};
 
   async function load() {
@@ -40,9 +43,13 @@ export function campaignPage(name, { failed, state, home, may }) {
         api.events(name, EVENTS, signal),
         api.openDecisions(name, DECISIONS, signal),
       ]);
-      if (updates !== insight.updates && insight.expected_loss !== null) {
-        estimates = await api.estimates(name, signal); // they change only when the policy learns
-        updates = insight.updates;
+      const last = `${insight.updates} ${events[0]?.number}`; // the rest changes only when it learns or is changed
+      if (learned !== last) {
+        [estimates, segments] = await Promise.all([
+          insight.expected_loss === null ? estimates : api.estimates(name, signal),
+          insight.summary.takes_context ? api.segments(name, signal) : NO_SEGMENTS,
+        ]);
+        learned = last;
       }
       if (!parts) {
         parts = build(name, {
@@ -58,7 +65,7 @@ export function campaignPage(name, { failed, state, home, may }) {
         });
         element.replaceChildren(parts.element);
       }
-      parts.update({ insight, history, events, decisions, estimates });
+      parts.update({ insight, history, events, decisions, estimates, segments });
       state("loaded");
     } catch (error) {
       if (aborter.signal.aborted || error.status === 401) return;
@@ -94,12 +101,13 @@ export function campaignPage(name, { failed, state, home, may }) {
 function build(name, { refresh, home, may, loadAll }) {
   let latest = null,
     opened = null;
-  const work = actions(name, () => (may.change() ? latest.insight : null), refresh, home);
+  const work = actions(name, () => (may.change() ? latest.insight : null), () => latest.segments.segments, refresh, home);
   const pill = h("span", { class: "pill" });
   const under = h("p", { class: "lede" });
   const notes = notices({ configure: work.configure, may }),
     top = tiles({ configure: work.configure, may }),
     chart = chartPanel(name),
+    bySegment = segmentsPanel(),
     lift = liftPanel(),
     best = bestPanel(),
     rules = rulesPanel(),
@@ -126,7 +134,7 @@ function build(name, { refresh, home, may, loadAll }) {
     h(
       "div",
       { class: "board" },
-      h("div", { class: "side-main" }, chart.element, arms.element),
+      h("div", { class: "side-main" }, chart.element, bySegment.element, arms.element),
       h("div", { class: "side" }, best.element, rules.element, lift.element, plan.element, inFlight.element, events.element),
     ),
   );
@@ -141,9 +149,10 @@ function build(name, { refresh, home, may, loadAll }) {
     setText(under.firstElementChild, facts(insight));
     buttons.element.hidden = !may.change();
     buttons.update(insight);
-    notes.update(insight, newest);
+    notes.update(insight, newest, data.segments.segments);
     top.update(insight);
     chart.update(data);
+    bySegment.update(insight, data.segments);
     arms.update(insight);
     best.update(insight);
     rules.update(insight);
@@ -224,11 +233,18 @@ function chartPanel(name) {
   };
 }
 
-function waiting(name, { summary: { reward_range: range } }) {
+function waiting(name, { summary: { reward_range: range, takes_context: takesContext }, plan }) {
   const value = range[0] === 0 && range[1] === 1 ? 1 : Number(((range[0] + range[1]) / 2).toPrecision(2));
   return [
     h("h3", {}, "Waiting for the first reward"),
     h("p", { class: "quiet" }, "Ask for a decision, show its arms, and report its reward. This page updates by itself."),
-    firstSteps({ name, value }),
-  ];
+    takesContext && h("p", { class: "quiet" }, "The context says for whom the decision is: a few attributes of the visitor."),
+    firstSteps({ name, value, context: takesContext ? exampleContext(plan) : null }),
+  ].filter(Boolean);
+}
+
+/** A context with the declared attributes, which the first plan has too. */
+function exampleContext(plan) {
+  const names = Object.keys(plan[0]?.context ?? {});
+  return names.length ? Object.fromEntries(names.map((each) => [each, "VALUE"])) : { device: "phone" };
 }

@@ -8,6 +8,7 @@ import { ruleFields } from "./rules.js";
 import * as fields from "./settings_fields.js";
 
 const OF_POLICY = ["half_life", "guarantee"];
+const SIZES = "thompson-sizes";
 const USES = { alternative: "For some campaigns", comparison: "For comparisons only" };
 
 /** Open the dialog. `created(name)` is called when the campaign has been created. */
@@ -59,7 +60,12 @@ export function createDialog(created) {
       h("input", { type: "radio", name: "direction", value, checked }),
       h("span", {}, text),
     );
-  const policy = policyField();
+  const sizes = sizesFields();
+  const attributes = attributesField();
+  const policy = policyField(({ name, takes_context: takesContext }) => {
+    sizes.hidden = name !== SIZES;
+    attributes.offer(takesContext);
+  });
   const seed = field("Seed", fields.number("seed", "", { min: "0", step: "1", placeholder: "none" }), "For reproducible decisions.");
   updateCount();
   form({
@@ -99,10 +105,10 @@ export function createDialog(created) {
           fields.readyGroup(fields.DEFAULTS),
           fields.controlGroup(fields.DEFAULTS, () => k.value),
           fields.rewardsGroup(fields.DEFAULTS, fields.unitField(fields.DEFAULTS)),
-          fields.learningGroup(fields.DEFAULTS, h("div", { class: "columns" }, policy, seed)),
+          fields.learningGroup(fields.DEFAULTS, h("div", { class: "columns" }, policy, seed), sizes, attributes.element),
           fields.rulesGroup(rules),
           fields.visitorsGroup(fields.DEFAULTS),
-          h("p", { class: "hint" }, "Options other than policy and seed can be changed later."),
+          h("p", { class: "hint" }, "Options other than policy, attributes and seed can be changed later."),
         ),
       ),
     ],
@@ -114,14 +120,38 @@ export function createDialog(created) {
   });
 }
 
-/** The policies, those that make sense first, with what the chosen one is for. Those for simulations are left out. */
-function policyField() {
+/** The attributes of a context, for policies that take one. A field that is not offered is not sent. */
+function attributesField() {
+  const input = h("textarea", {
+    name: "attributes",
+    rows: "3",
+    spellcheck: "false",
+    placeholder: "device: phone, desktop\ncountry",
+    disabled: true,
+  });
+  const hint =
+    "One per line. Values after a colon are the only ones that are told apart; the others share a segment. Empty: all names and values, as decisions have them.";
+  const element = field("Attributes of visitors", input, hint);
+  element.hidden = true;
+  return {
+    element,
+    offer(offered) {
+      element.hidden = input.disabled = !offered;
+    },
+  };
+}
+
+/** The policies, those that make sense first, with what the chosen one is for. Those for simulations are left out.
+ * `changed(policy)` is called with the chosen one. */
+function policyField(changed) {
   const select = h("select", { name: "policy", on: { change: explain } }, h("option", { value: "thompson" }, "thompson (default)"));
   const element = field("Policy", select, "Learns the effect of each arm. Right for nearly every campaign.");
   let known = [];
   function explain() {
     const chosen = known.find(({ name }) => name === select.value);
-    if (chosen) setText(element.querySelector(".hint"), chosen.description);
+    if (!chosen) return;
+    setText(element.querySelector(".hint"), chosen.description);
+    changed(chosen);
   }
   policies()
     .then((all) => {
@@ -136,11 +166,47 @@ function policyField() {
   return element;
 }
 
+/** What the policy for arms that cost something needs; hidden while another one is chosen. */
+function sizesFields() {
+  const costs = h("textarea", { name: "costs", rows: "3", spellcheck: "false" });
+  return h(
+    "div",
+    { class: "columns", hidden: true },
+    field("Fewest arms", fields.number("fewest", 1, { min: "1", step: "1" }), "A decision shows this many to K arms."),
+    field("Price of each arm", costs, "What an arm costs: one number per line, in the order of the arms. Empty: rewards are net of costs."),
+  );
+}
+
+/** The parameters of the policy for arms that cost something. */
+function sizesOf(text, names, k) {
+  const fewest = Number(text("fewest") || k);
+  if (!Number.isInteger(fewest) || fewest < 1 || fewest > k)
+    fields.refuse("fewest", `The fewest arms must be a whole number from 1 to ${exact(k)}.`);
+  const costs = fields.lines(text("costs")).map(Number);
+  if (!costs.length) return { fewest };
+  if (costs.length !== names.length || !costs.every((each) => each >= 0))
+    fields.refuse("costs", `Enter a cost of at least 0 for each of the ${exact(names.length)} arms, one per line.`);
+  return { fewest, costs };
+}
+
 function armsIn(text) {
   const names = fields.lines(text);
   const seen = new Set();
   const duplicate = names.find((each) => seen.size === seen.add(each).size);
   return { names, duplicate };
+}
+
+/** Names of attributes with their values, null where all values are taken. */
+function attributesIn(text) {
+  const found = {};
+  for (const line of fields.lines(text)) {
+    const [name, ...rest] = line.split(":").map((each) => each.trim());
+    const values = rest.join(":").split(",").map((each) => each.trim()).filter(Boolean);
+    if (!name) fields.refuse("attributes", `“${line}” has no name before its colon.`);
+    if (Object.hasOwn(found, name)) fields.refuse("attributes", `“${name}” is listed twice.`);
+    found[name] = values.length ? values : null;
+  }
+  return found;
 }
 
 const tooFewArms = (arms, size) =>
@@ -166,6 +232,8 @@ function read(data, rules) {
   const options = Object.fromEntries(Object.entries(given).filter(chosen));
   const params = Object.fromEntries(OF_POLICY.filter((key) => key in options).map((key) => [key, options[key]]));
   for (const key of OF_POLICY) delete options[key];
+  if (text("policy") === SIZES) Object.assign(params, sizesOf(text, names, k));
+  if (text("attributes")) params.attributes = attributesIn(text("attributes"));
   const settings = {
     name: text("name"),
     arms: names,

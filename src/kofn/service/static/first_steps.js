@@ -11,35 +11,43 @@ let groups = 0;
 /** The URL of the service, which may have a path under a proxy. */
 const service = () => location.origin + location.pathname.replace(/\/[^/]*$/, "");
 
-const curl = ({ url, name, value, create, secret }) => [
+/** A context as JSON with blanks, which is Python too. */
+const written = (context) =>
+  `{${Object.entries(context)
+    .map((pair) => pair.map((text) => JSON.stringify(text)).join(": "))
+    .join(", ")}}`;
+/** A text between single quotes of a shell. */
+const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
+
+const curl = ({ url, name, value, context, create, secret }) => [
   secret && `export KOFN_TOKEN=${secret}`,
   `post() { curl -sS "${url}/api/campaigns$1" -H 'Content-Type: application/json' \\`,
   `  ${secret ? '-H "Authorization: Bearer $KOFN_TOKEN" ' : ""}-d "$2"; echo; }`,
   create && `post "" '{"name": "${name}", "arms": ${JSON.stringify(ARMS).replaceAll(",", ", ")}, "k": 2}'`,
-  `decision=$(post /${encodeURIComponent(name)}/decisions '{}')`,
+  `decision=$(post /${encodeURIComponent(name)}/decisions ${quoted(context ? `{"context": ${written(context)}}` : "{}")})`,
   `echo "$decision"  # show its arms`,
   `id=$(echo "$decision" | sed 's/.*"id":"\\([^"]*\\)".*/\\1/')`,
   `post /${encodeURIComponent(name)}/rewards '{"rewards": [{"id": "'$id'", "reward": ${value}}]}'`,
 ];
 
-const python = ({ url, name, value, create, secret }) => [
+const python = ({ url, name, value, context, create, secret }) => [
   "import kofn\n",
   `client = kofn.Client("${url}"${secret ? `, token="${secret}"` : ""})`,
   create
     ? `campaign = client.create("${name}", ${JSON.stringify(ARMS).replaceAll(",", ", ")}, k=2)`
     : `campaign = client.campaign(${JSON.stringify(name)})`,
-  "decision = campaign.decide()",
+  `decision = campaign.decide(${context ? `context=${written(context)}` : ""})`,
   "print(decision.arms)  # show these",
   `print(campaign.reward(decision.id, ${value}))`,
 ];
 
-const javascript = ({ url, name, value, create, secret }) => [
+const javascript = ({ url, name, value, context, create, secret }) => [
   `const url = "${url}/api/campaigns";`,
   `const headers = { "Content-Type": "application/json"${secret ? `, Authorization: "Bearer ${secret}"` : ""} };`,
   "const post = async (path, body) =>",
   `  (await fetch(url + path, { method: "POST", headers, body: JSON.stringify(body) })).json();\n`,
   create && `await post("", { name: "${name}", arms: ${JSON.stringify(ARMS).replaceAll(",", ", ")}, k: 2 });`,
-  `const { decisions: [decision] } = await post("/${encodeURIComponent(name)}/decisions", {});`,
+  `const { decisions: [decision] } = await post("/${encodeURIComponent(name)}/decisions", ${context ? `{ context: ${written(context)} }` : "{}"});`,
   "console.log(decision.arms); // show these",
   `console.log(await post("/${encodeURIComponent(name)}/rewards", { rewards: [{ id: decision.id, reward: ${value} }] }));`,
 ];
@@ -50,12 +58,13 @@ const LANGUAGES = [
   ["JavaScript", javascript],
 ];
 
-/** The programs, in tabs, with a button that copies one. They create the campaign first if `create`. */
-export function firstSteps({ name, value = 1, create = false }) {
+/** The programs, in tabs, with a button that copies one. They create the campaign first if `create`, and decide for a
+ * `context` if there is one. */
+export function firstSteps({ name, value = 1, context = null, create = false }) {
   groups += 1;
   let write = curl;
   const text = (secret) =>
-    write({ url: service(), name, value, create, secret: token() && secret })
+    write({ url: service(), name, value, context, create, secret: token() && secret })
       .filter(Boolean)
       .join("\n");
   const code = h("code", {}, text(MASK));

@@ -106,5 +106,15 @@ export function ago(at) {
 const full = new Intl.DateTimeFormat("en", { dateStyle: "medium", timeStyle: "medium" });
 export const moment = (at) => full.format(new Date(at));
 
+/** The attributes of a segment with their values; none if no value is known. */
+export const segmentPairs = (context) =>
+  Object.values(context).every((value) => value === "(missing)") ? [] : Object.entries(context);
+
+/** The segment of a context: "country de, device phone". */
+export const segmentName = (context) =>
+  segmentPairs(context)
+    .map(([name, value]) => `${name} ${value}`)
+    .join(", ") || "other visitors";
+
 /** A number and its noun: plural(2, "arm") is "2 arms". */
 export const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;

@@ -3,6 +3,7 @@
 import { capitalized } from "./api.js";
 import { h, icon, setText, syncList } from "./dom.js";
 import { exact } from "./format.js";
+import { sameArms } from "./insight_facts.js";
 import { chips, timeAgo } from "./side_panels.js";
 
 /** What each state means for those who ask for decisions. */
@@ -20,7 +21,12 @@ const BUTTONS = {
   ratio: ["control", "See the control"],
 };
 
-/** The notices, and `update(insight, events)`. `configure(field)` opens the settings. */
+const TO_SEGMENTS = [
+  "Each segment gets its own winner: see Segments. Visitors of new segments get:",
+  "Rewards are still counted; resume to learn again.",
+];
+
+/** The notices, and `update(insight, events, segments)`. `configure(field)` opens the settings. */
 export function notices({ configure, may }) {
   const state = h("div", { class: "notice", role: "status", hidden: true });
   const alarms = h("ul", { class: "alarms", "aria-label": "Alarms" });
@@ -28,13 +34,15 @@ export function notices({ configure, may }) {
   const element = h("div", { class: "notices" }, banner, state);
   let shown = null;
 
-  function showState({ summary, shipped }, events) {
+  function showState({ summary, shipped }, events, segments) {
     const known = STATES[summary.state];
     state.hidden = !known;
-    const now = `${summary.state} ${(shipped ?? []).join("\n")}`;
+    const differ = segments.some((each) => each.shipped && !sameArms(each.shipped, shipped));
+    const now = `${summary.state} ${differ} ${(shipped ?? []).join("\n")}`;
     if (!known || now === shown) return;
     shown = now;
-    const [sign, title, text] = known;
+    const [sign, title, general] = known;
+    const [lead, text] = differ ? TO_SEGMENTS : [null, general];
     const since = events.find(({ kind }) => kind === summary.state);
     state.className = `notice is-${summary.state}`;
     state.replaceChildren(
@@ -43,6 +51,7 @@ export function notices({ configure, may }) {
         "div",
         { class: "notice-body" },
         h("p", {}, h("b", {}, title), since && [" ", h("span", { class: "quiet" }, timeAgo(since.at))]),
+        lead && h("p", {}, lead),
         shipped && h("div", { class: "chips shipped-arms" }, chips(shipped, 40)),
         h("p", {}, text),
       ),
@@ -78,11 +87,11 @@ export function notices({ configure, may }) {
 
   return {
     element,
-    update(insight, events) {
+    update(insight, events, segments) {
       const raised = insight.alarms ?? [];
       banner.hidden = raised.length === 0;
       syncList(alarms, raised, { key: ({ kind, message }) => (kind === "arm" ? message : kind), create, update: fill });
-      showState(insight, events);
+      showState(insight, events, segments);
     },
   };
 }

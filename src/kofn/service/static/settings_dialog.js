@@ -8,9 +8,12 @@ import * as fields from "./settings_fields.js";
 
 /** Open the dialog with the field `focus`. `saved()` is called after the settings have been saved. */
 export function settingsDialog(name, { settings, summary, arms }, saved, focus = null) {
-  const learns = settings.guarantee !== null; // the policy has a half-life and a guarantee
+  const proves = settings.guarantee !== null; // the policy has a half-life and a guarantee
+  const learns = proves || summary.takes_context; // it has a half-life
   const [low, high] = settings.reward_range;
-  const names = [...Object.keys(fields.DEFAULTS)].filter((each) => learns || !["half_life", "guarantee"].includes(each));
+  const names = [...Object.keys(fields.DEFAULTS)].filter(
+    (each) => (learns || each !== "half_life") && (proves || each !== "guarantee"),
+  );
   const rules = ruleFields(settings.constraints ?? []);
   rules.offer(arms.filter(({ retired }) => !retired).map((arm) => arm.name));
   form({

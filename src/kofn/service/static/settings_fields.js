@@ -49,7 +49,7 @@ export const controlGroup = (settings, size) => group("Control", ...controlField
 export const rewardsGroup = (settings, ...first) =>
   group("Rewards", ...first, pair(outsideField(settings), expireField(settings)));
 export const learningGroup = (settings, ...first) =>
-  group("Learning", ...first, pair(halfLifeField(settings), guaranteeField(settings)));
+  group("Learning", ...first, pair(halfLifeField(settings), settings.guarantee !== null && guaranteeField(settings)));
 export const rulesGroup = (rules) =>
   group("Rules", h("p", { class: "hint" }, "Every decision obeys them, such as at most 2 products of a brand."), ...rules.elements);
 export const visitorsGroup = (settings) => group("Visitors", pair(stickyField(settings)));
@@ -193,6 +193,7 @@ const stopRule = (text) => (text && Number.isFinite(Number(text)) ? `loss<${text
 /** Words of errors of the service, and the field that they are about. The first match applies. */
 const WORDS = [
   [/does not take (half_life|guarantee)/, "half_life"],
+  [/attribute/i, "attributes"],
   [/policy|too many subsets/i, "policy"],
   [/stop rule|stop_when/i, "stop_when"],
   [/\brules?\b|constraints/i, "rule_kind"],

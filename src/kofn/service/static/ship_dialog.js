@@ -1,17 +1,20 @@
-// The dialog that ships a campaign: everyone gets the same arms from now on.
+// The dialog that ships a campaign: everyone gets the same arms from now on, or each segment its own.
 
 import { ApiError, ship } from "./api.js";
 import { check, field, form, toast } from "./dialogs.js";
 import { h } from "./dom.js";
-import { loss as lossText, perMonth, withUnit } from "./format.js";
+import { exact, loss as lossText, perMonth, segmentName, withUnit } from "./format.js";
 import { bestKnown } from "./insight_facts.js";
 import { lines } from "./settings_fields.js";
 import { chips } from "./side_panels.js";
 
+const SEGMENTS = 6; // that are listed
+
 /** Open the dialog. `done()` is called after the campaign has been shipped. */
-export function shipDialog(name, insight, done) {
+export function shipDialog(name, insight, segments, done) {
   const { summary } = insight;
   const best = bestKnown(insight) ? insight.best : [];
+  const who = segments.length > 0 ? "Each segment gets its own best subset" : "Everyone gets the same arms";
   const other = h("textarea", {
     name: "arms",
     rows: String(Math.min(8, summary.k + 1)),
@@ -21,10 +24,16 @@ export function shipDialog(name, insight, done) {
   form({
     title: `Ship ${name}?`,
     submit: "Ship",
-    intro: "From now on everyone gets the same arms. Rewards are still counted, and Resume goes back to learning.",
+    intro: `${who} from now on. Rewards are still counted, and Resume goes back to learning.`,
     fields: [
+      segments.length > 0 && ofSegments(segments),
       best.length > 0 &&
-        h("div", { class: "ship-arms" }, h("p", {}, "Everyone gets the best subset:"), h("div", { class: "chips" }, chips(best, 40))),
+        h(
+          "div",
+          { class: "ship-arms" },
+          h("p", {}, segments.length > 0 ? "Visitors of new segments get the best subset for all together:" : "Everyone gets the best subset:"),
+          h("div", { class: "chips" }, chips(best, 40)),
+        ),
       h("p", { class: "ship-loss" }, verdict(insight)),
       h(
         "details",
@@ -33,7 +42,7 @@ export function shipDialog(name, insight, done) {
         h(
           "div",
           { class: "advanced-body" },
-          field("Ship these arms instead", other, `Exactly ${summary.k}.`),
+          field(segments.length > 0 ? "Give everyone these arms instead" : "Ship these arms instead", other, `Exactly ${summary.k}.`),
           check(
             "Decide without the database",
             "unstored",
@@ -47,15 +56,29 @@ export function shipDialog(name, insight, done) {
       const arms = lines(String(data.get("arms")));
       if (!arms.length && !best.length) throw new ApiError(422, "No subset is known to be good yet: list the arms to ship.", "arms");
       try {
-        await ship(name, { arms: arms.length ? arms : best, store: !data.has("unstored") });
+        const chosen = arms.length ? arms : segments.length ? null : best; // null: each segment gets its best subset
+        await ship(name, { arms: chosen, store: !data.has("unstored") });
       } catch (error) {
         if (error instanceof ApiError && arms.length) error.field = "arms";
         throw error;
       }
-      toast(`${name} is shipped: everyone gets the same arms`);
+      toast(`${name} is shipped: ${segments.length && !arms.length ? "each segment gets its own best subset" : "everyone gets the same arms"}`);
       done();
     },
   });
+}
+
+/** What the largest segments get. */
+function ofSegments(segments) {
+  const row = ({ context, best }) =>
+    h("li", {}, h("span", { class: "for-whom" }, segmentName(context)), h("div", { class: "chips" }, chips(best, 8)));
+  const rest = segments.length - SEGMENTS;
+  return h(
+    "div",
+    { class: "ship-arms" },
+    h("ul", { class: "ship-segments" }, segments.slice(0, SEGMENTS).map(row)),
+    rest > 0 && h("p", { class: "hint" }, `And ${exact(rest)} smaller segments, each its own: see Segments.`),
+  );
 }
 
 function verdict(insight) {

@@ -2,7 +2,7 @@
 
 import { capitalized } from "./api.js";
 import { h, icon, setText, setVars, syncList } from "./dom.js";
-import { ago, count, exact, moment, percent, plural } from "./format.js";
+import { ago, count, exact, moment, percent, plural, segmentName } from "./format.js";
 import { bestKnown } from "./insight_facts.js";
 import { sentence } from "./rules.js";
 
@@ -31,7 +31,7 @@ export function chips(names, most = CHIPS) {
 }
 
 /** The button that shows the rest of a list; hidden while there is none. */
-function restButton(click) {
+export function restButton(click) {
   return h("button", { class: "button wide ghost", type: "button", hidden: true, on: { click } });
 }
 
@@ -60,12 +60,18 @@ export function bestPanel() {
       const sign = summary.direction === "minimize" ? -1 : 1;
       const effects = new Map(arms.map((arm) => [arm.name, sign * (arm.effect ?? 0)]));
       names = bestKnown(insight) ? best.toSorted((a, b) => effects.get(b) - effects.get(a)) : [];
+      setText(element.querySelector("h2"), summary.takes_context ? "Best subset for all together" : "Best subset");
       counted(element, `${summary.k} of ${exact(summary.arms)}`);
       note.hidden = names.length > 0 && share === null;
-      setText(note, names.length ? `Probability that this is the best subset: ${percent(Math.min(share, 0.9999), 1)}.` : "Not known before the first rewards.");
+      setText(note, names.length ? noteOf(summary, share) : "Not known before the first rewards.");
       redraw();
     },
   };
+}
+
+function noteOf({ takes_context: takesContext }, share) {
+  if (takesContext) return "For visitors of new segments. Each of the others has its own best subset: see Segments.";
+  return `Probability that this is the best subset: ${percent(Math.min(share, 0.9999), 1)}.`;
 }
 
 export function rulesPanel() {
@@ -109,11 +115,12 @@ export function planPanel() {
   function redraw() {
     const { plan, summary } = insight;
     syncList(list, plan.slice(0, most), {
-      key: ({ arms }) => arms.join("\n"),
-      create: ({ arms }) =>
+      key: ({ arms, context }) => `${JSON.stringify(context)}\n${arms.join("\n")}`,
+      create: ({ arms, context }) =>
         h(
           "li",
           { class: "planned" },
+          context && h("div", { class: "for-whom" }, segmentName(context)),
           h("div", { class: "chips" }, chips(arms, 8)),
           h("div", { class: "meter", "aria-hidden": "true" }, h("i", { class: "observed" }), h("i", { class: "in-flight" })),
           h("div", { class: "plan-count" }),
@@ -159,10 +166,11 @@ export function inFlightPanel() {
     update({ in_flight: inFlight, expired }, decisions) {
       syncList(list, decisions, {
         key: ({ id }) => id,
-        create: ({ id, arms, at }) =>
+        create: ({ id, arms, at, context }) =>
           h(
             "li",
             { class: "decision" },
+            context && h("div", { class: "for-whom" }, segmentName(context)),
             h("div", { class: "chips" }, chips(arms, 8)),
             h(
               "div",

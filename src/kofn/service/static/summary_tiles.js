@@ -165,11 +165,16 @@ function gainTile(insight) {
 function bestTile(insight) {
   const { value, low, high, summary } = insight;
   const range = summary.reward_range;
-  if (value === null) return { value: "–", lines: [whyUnknown(insight)] };
+  const title = summary.takes_context ? "Reward of the best subsets" : "Reward of the best subset";
+  if (value === null) return { title, value: "–", lines: [whyUnknown(insight)] };
   return {
+    title,
     value: reward(value, range),
     per: perPlay(insight),
-    lines: [`95% interval ${reward(low, range)} to ${reward(high, range)}`],
+    lines: [
+      `95% interval ${reward(low, range)} to ${reward(high, range)}`,
+      summary.takes_context ? "average over all segments" : "",
+    ],
   };
 }
 
