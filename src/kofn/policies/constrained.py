@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from kofn.constraints import Constraints
 from kofn.constraints.allowed import Allowed
-from kofn.core import BadInput, Policy
+from kofn.core import BadInput, Policy, Subset, subset_of, whole
+
+
+def changed_arms(
+    policy: Policy, keep: Sequence[int], added: int, constraints: Any
+) -> tuple[Subset, int, Constraints | None]:
+    """Return the arms that a policy keeps, the number of new ones, and the rules for the arms that are then there.
+
+    Without `constraints`, the present rules stay, with the new numbers of the arms.
+    """
+    if not isinstance(keep, Sequence) or not keep:
+        raise BadInput(f"keep must be a list of at least one arm; got {keep!r}")
+    added, kept = whole("added", added, least=0), subset_of(keep, policy.n_arms, len(keep))
+    if constraints is None and policy.constraints is not None:
+        constraints = policy.constraints.renumbered(kept)
+    return kept, added, None if constraints is None else Constraints.of(constraints)
 
 
 class Constrained(Policy):

@@ -31,6 +31,7 @@ from kofn.core import (
     whole,
 )
 from kofn.core.fields import Field, Fields
+from kofn.policies.constrained import changed_arms
 from kofn.policies.randomised import Randomised, SeededOptions
 from kofn.policies.registry import register
 from kofn.policies.thompson import Thompson
@@ -124,12 +125,7 @@ class ThompsonSizes(Randomised):
         `constraints` are the rules for the arms that are then there, as for `Thompson`. `costs` are those of the new
         arms; 0 by default.
         """
-        if not isinstance(keep, Sequence) or not keep:
-            raise BadInput(f"keep must be a list of at least one arm; got {keep!r}")
-        added, kept = whole("added", added, least=0), subset_of(keep, self.n_arms, len(keep))
-        if constraints is None and self.constraints is not None:
-            constraints = self.constraints.renumbered(kept)
-        rules = None if constraints is None else Constraints.of(constraints)
+        kept, added, rules = changed_arms(self, keep, added, constraints)
         changes: dict[str, Any] = {"n_arms": len(kept) + added, "constraints": rules}
         if costs is not None or self._params["costs"] is not None:
             new = np.zeros(added) if costs is None else check_costs(costs, added)

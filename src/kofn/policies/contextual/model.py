@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from scipy.special import expit
 
 from kofn.constraints.allowed import Allowed
 from kofn.core import BadRecord, FloatArray, IntArray, Subset
+from kofn.core.fields import Fields, any_length, by_name, each, integers, number, part
 from kofn.policies.contextual.pooling import ALL, OWN, Design, Pool, design_of, pooled_arms
 from kofn.policies.contextual.segment import Segment
 from kofn.policies.thompson.alarms import Alarms
@@ -61,7 +62,15 @@ class Rows(NamedTuple):
 
 
 class Model:
-    """All segments together."""
+    """All segments together; `fields` are written to the policy's record."""
+
+    fields: ClassVar[Fields] = Fields(
+        start=number(),
+        variance=number(above=0),
+        shares=by_name(),
+        contenders=integers(any_length),
+        segments=each(part(Segment)),
+    )
 
     def __init__(
         self,
@@ -120,10 +129,10 @@ class Model:
         unsorted = (np.diff(self.contenders) <= 0).any() or self.contenders.max(initial=-1) >= self.n_arms
         if unsorted or len(self.contenders) != size - 1:
             raise BadRecord(f"contenders must be {size - 1} different arms from 0 to {self.n_arms - 1}, sorted")
-        for each in self.segments:
-            if each.precision.shape != (size, size) or each.vector.shape != (size,):
+        for segment in self.segments:
+            if segment.precision.shape != (size, size) or segment.vector.shape != (size,):
                 raise BadRecord(f"the evidence of a segment must have {size} coordinates")
-            if each.arm_precision.shape != (arms,) or each.arm_vector.shape != (arms,):
+            if segment.arm_precision.shape != (arms,) or segment.arm_vector.shape != (arms,):
                 raise BadRecord(f"the evidence of a segment about single arms must have {arms} numbers")
 
     # The pool.

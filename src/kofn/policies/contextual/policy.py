@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Self, Unpack
 import numpy as np
 from scipy.special import expit
 
-from kofn.constraints import Constraints
 from kofn.core import (
     AttributeInsight,
     BadInput,
@@ -26,14 +25,13 @@ from kofn.core import (
     SegmentInsight,
     Subset,
     Tally,
-    subset_of,
     whole,
 )
 from kofn.core.contexts import MOST_WITH_OTHER, Attributes, bounded, context_of
-from kofn.core.fields import Fields, any_length, by_name, each, integer, integers, listed, number, part
+from kofn.core.fields import Fields, integer, listed
 from kofn.core.insight import averaged
 from kofn.policies.batching import tenth
-from kofn.policies.constrained import Constrained
+from kofn.policies.constrained import Constrained, changed_arms
 from kofn.policies.contextual.insight import attribute_insights
 from kofn.policies.contextual.model import Model, Rows
 from kofn.policies.contextual.segment import Segment
@@ -73,16 +71,7 @@ class ContextualThompson(Constrained, Randomised):
     takes_context = True
     accepts_unplanned = True
     constants: ClassVar[Constants] = Constants()
-    fields = Fields(
-        planner=integer(PLANNER),
-        learned=integer(),
-        noise=listed(Noise),
-        start=number(),
-        variance=number(above=0),
-        shares=by_name(),
-        contenders=integers(any_length),
-        segments=each(part(Segment)),
-    )
+    fields = Fields(planner=integer(PLANNER), learned=integer(), noise=listed(Noise))
 
     def __init__(
         self,
@@ -111,47 +100,19 @@ class ContextualThompson(Constrained, Randomised):
         self._draws: dict[str, IntArray] = {}  # fillers of this plan by segment
         self._begin()
 
-    # The record is that of the model.
-
-    @property
-    def _start(self) -> float:
-        return self._model.start
-
-    @_start.setter
-    def _start(self, start: float) -> None:
-        self._model.start = start
-
-    @property
-    def _variance(self) -> float:
-        return self._model.variance
-
-    @_variance.setter
-    def _variance(self, variance: float) -> None:
-        self._model.variance = variance
-
-    @property
-    def _shares(self) -> dict[str, float]:
-        return self._model.shares
-
-    @_shares.setter
-    def _shares(self, shares: dict[str, float]) -> None:
-        self._model.shares = shares
-
-    @property
-    def _contenders(self) -> IntArray:
-        return self._model.contenders
-
-    @_contenders.setter
-    def _contenders(self, contenders: IntArray) -> None:
-        self._model.contenders = contenders
+    # The record has the fields of the model too.
 
     @property
     def _segments(self) -> list[Segment]:
         return self._model.segments
 
-    @_segments.setter
-    def _segments(self, segments: list[Segment]) -> None:
-        self._model.segments = segments
+    def _state(self) -> dict[str, Any]:
+        return {**super()._state(), **Model.fields.dump(self._model)}
+
+    def _load(self, state: Mapping[str, Any]) -> None:
+        for name, value in Model.fields.load(state, self):
+            setattr(self._model, name, value)
+        super()._load(state)
 
     def _loaded(self) -> None:
         if self._planner != PLANNER:
@@ -221,16 +182,10 @@ class ContextualThompson(Constrained, Randomised):
         `constraints` are the rules for the arms that are then there, with their new numbers. Without them, the present
         rules stay: arms that leave also leave their groups, and new arms are in no group.
         """
-        if not isinstance(keep, Sequence) or not keep:
-            raise BadInput(f"keep must be a list of at least one arm; got {keep!r}")
-        added, kept = whole("added", added, least=0), np.array(subset_of(keep, self.n_arms, len(keep)))
-        if constraints is None and self.constraints is not None:
-            constraints = self.constraints.renumbered(kept.tolist())
-        n_arms = len(kept) + added
-        allowed = None if constraints is None else Constraints.of(constraints).allowed(n_arms, self.k)
-        fresh = type(self)(**{**self.params, "n_arms": n_arms, "constraints": constraints})
+        kept, added, rules = changed_arms(self, keep, added, constraints)
+        fresh = type(self)(**{**self.params, "n_arms": len(kept) + added, "constraints": rules})
         informed = self._informed()
-        informed._model.change_arms(kept, added, allowed)
+        informed._model.change_arms(np.array(kept), added, fresh._allowed)
         return self._continued(informed, fresh)
 
     def with_params(self, **changes: Any) -> Self:

@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from kofn.constraints import Constraints
 from kofn.core import (
     BadInput,
     BadRecord,
@@ -28,12 +27,11 @@ from kofn.core import (
     Plan,
     Subset,
     Tally,
-    subset_of,
     whole,
 )
 from kofn.core.fields import Fields, added, integer, listed, part
 from kofn.policies.batching import plan_of, shares, tenth
-from kofn.policies.constrained import Constrained
+from kofn.policies.constrained import Constrained, changed_arms
 from kofn.policies.linear_model import sweeps
 from kofn.policies.randomised import Randomised, SeededOptions
 from kofn.policies.registry import register
@@ -209,19 +207,16 @@ class Thompson(Constrained, Randomised):
         """
         if self._guarantee is not None:
             raise BadInput("a guarantee needs a fixed set of arms: create a new policy, or leave out guarantee=True")
-        if not isinstance(keep, Sequence) or not keep:
-            raise BadInput(f"keep must be a list of at least one arm; got {keep!r}")
-        added, kept = whole("added", added, least=0), np.array(subset_of(keep, self.n_arms, len(keep)))
-        if constraints is None and self.constraints is not None:
-            constraints = self.constraints.renumbered(kept.tolist())
-        changes: dict[str, Any] = {"n_arms": len(kept) + added, "constraints": constraints}
+        arms, added, rules = changed_arms(self, keep, added, constraints)
+        kept = np.array(arms)
+        changes: dict[str, Any] = {"n_arms": len(kept) + added, "constraints": rules}
         if self._prior is not None:
             changes["prior"] = self._prior.with_arms(kept.tolist(), added)
-        allowed = None if constraints is None else Constraints.of(constraints).allowed(changes["n_arms"], self.k)
+        allowed = None if rules is None else rules.allowed(changes["n_arms"], self.k)
         informed = self._informed()
         if informed._knows:
-            if groups is None and constraints is not None:
-                groups = Constraints.of(constraints).groups(len(kept) + added)
+            if groups is None and rules is not None:
+                groups = rules.groups(len(kept) + added)
             numbers = None if groups is None else group_numbers(groups, len(kept) + added)
             start = informed._posterior.start(added, kept, numbers)
             informed._posterior.change_arms(kept, start, self.constants, allowed)
