@@ -177,6 +177,7 @@ OLD_FORMATS = (
 """Files that must use old names: they read what older versions wrote, or test this module."""
 
 BETWEEN = r"(?:\s|#|\*|>|//)+"
+WORD = re.compile(r"\w")
 
 
 @dataclass(frozen=True)
@@ -193,8 +194,12 @@ class Finding:
 
 
 def pattern(phrase: str) -> re.Pattern[str]:
-    """Return the regular expression of a phrase, in which a space also matches a line break."""
-    return re.compile(rf"\b{phrase.replace(' ', BETWEEN)}\b", re.IGNORECASE)
+    """Return the regular expression of a phrase in lower-case text, in which a space also matches a line break.
+
+    It may match within a word, which `phrases` checks: a regular expression that begins with a letter is ten times as
+    fast as one that begins with the start of a word.
+    """
+    return re.compile(rf"{phrase.replace(' ', BETWEEN)}\b")
 
 
 PATTERNS = {pattern(phrase): instead for phrase, instead in PHRASES.items()}
@@ -213,10 +218,12 @@ def phrases(paths: Iterable[str] = EVERYTHING, root: Path = ROOT) -> list[Findin
     found = []
     for file in files(paths, root):
         text, name = file.read_text(encoding="utf-8"), file.relative_to(root).as_posix()
+        lower = text.lower()
         for regex, instead in PATTERNS.items():
-            for match in regex.finditer(text):
-                line = text.count("\n", 0, match.start()) + 1
-                found.append(Finding(name, line, " ".join(match[0].split()), instead))
+            for start, end in (match.span() for match in regex.finditer(lower)):
+                if not WORD.match(lower[start - 1 : start]):
+                    line = text.count("\n", 0, start) + 1
+                    found.append(Finding(name, line, " ".join(text[start:end].split()), instead))
     return sorted(found, key=lambda each: (each.path, each.line))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
 
 from kofn.core import FloatArray, IntArray, KofnError
 
@@ -28,6 +27,8 @@ class Solver:
 
     def _solve(self, score: FloatArray) -> IntArray | None:
         """Return one subset, checked; the solver's own tolerance is wider than ours, so what it allows may not do."""
+        from scipy.optimize import Bounds, LinearConstraint, milp  # imported here: half the time of importing kofn
+
         arms = len(score)
         size = float(np.abs(score).max()) or 1.0
         matrix, low, high = np.vstack([np.ones(arms), self.matrix]), self.low, self.high
