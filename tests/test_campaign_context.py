@@ -81,8 +81,8 @@ def test_each_segment_has_plans_and_a_best_subset(store_url: str) -> None:
     checked(campaign)
 
 
-def test_a_planned_play_goes_to_its_segment_with_its_share_of_it(store_url: str) -> None:
-    campaign = create(store_url)
+def test_a_planned_play_goes_to_its_segment_with_its_share_of_it(sqlite_store: str) -> None:
+    campaign = create(sqlite_store)
     play(campaign, 60)
     planned = [row for row in plan_of(campaign) if row.times > 0]
     of_segment = Counter[str]()
@@ -190,8 +190,8 @@ def test_without_a_context_a_decision_is_for_those_of_whom_nothing_is_known(sqli
     assert plain.decide().context is None
 
 
-def test_totals_count_for_their_segment(store_url: str) -> None:
-    campaign = create(store_url)
+def test_totals_count_for_their_segment(sqlite_store: str) -> None:
+    campaign = create(sqlite_store)
     for day in range(10):
         for context, arms in ((PHONE, LOW), (PHONE, HIGH), (DESK, LOW), (DESK, HIGH)):
             good = (context == PHONE) == (arms == HIGH)
@@ -237,8 +237,8 @@ def test_a_policy_without_context_says_so(sqlite_store: str) -> None:
 # Keys and control.
 
 
-def test_a_key_keeps_its_arms_in_its_segment(store_url: str) -> None:
-    campaign = create(store_url, sticky=timedelta(days=1))
+def test_a_key_keeps_its_arms_in_its_segment(sqlite_store: str) -> None:
+    campaign = create(sqlite_store, sticky=timedelta(days=1))
     play(campaign, 90)
     first = campaign.decide(key="ann", context=PHONE)
     assert campaign.decide(key="ann", context=DESK) == first  # while it is open
@@ -293,8 +293,8 @@ def test_a_uniform_control_obeys_the_rules_in_each_segment(sqlite_store: str) ->
 # Arms and rules.
 
 
-def test_arms_come_and_go(store_url: str) -> None:
-    campaign = create(store_url)
+def test_arms_come_and_go(sqlite_store: str) -> None:
+    campaign = create(sqlite_store)
     play(campaign, 60)
     waiting = campaign.decide(5, context=PHONE)
     campaign.retire_arm("h")
@@ -310,8 +310,8 @@ def test_arms_come_and_go(store_url: str) -> None:
     checked(campaign)
 
 
-def test_rules_can_change_while_it_runs(store_url: str) -> None:
-    campaign = create(store_url)
+def test_rules_can_change_while_it_runs(sqlite_store: str) -> None:
+    campaign = create(sqlite_store)
     play(campaign, 90)
     campaign.configure(constraints=[AtMost(1, ["g", "h"]), Never(["a"])])
     for context in (PHONE, DESK, FRIDGE):

@@ -104,7 +104,7 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_promises_are_kept_on_postgres(postgres_url: str) -> None:
-    assert play(Job(range(500, 515), PROMISED, postgres=postgres_url)) == []
+    assert play(Job(range(500, 506), PROMISED, postgres=postgres_url)) == []
 
 
 @pytest.mark.slow
