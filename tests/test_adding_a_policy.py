@@ -24,7 +24,11 @@ def piece(language: str) -> str:
 
 def run(tree: Path, *argv: str) -> str:
     """What a Python command prints in the copy; it has to succeed."""
-    environment = os.environ | {"PYTHONPATH": str(tree / "src"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+    environment = os.environ | {
+        "PYTHONPATH": str(tree / "src"),
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "PYTEST_ADDOPTS": "",
+    }
     done = subprocess.run(
         [sys.executable, *argv], cwd=tree, env=environment, capture_output=True, text=True, check=False
     )
