@@ -282,7 +282,8 @@ class Posterior(Part):
             self.highest_level = self.level
         if surprise > 0:
             self._add_variance((constants.doubt * surprise) ** 2)
-        self._stretch_prior((max(self.edges(allowed)[0], 0.0) / constants.reach) ** 2)
+        ahead = max(self.edges(allowed)[0] - float(self.mean.mean()), 0.0)
+        self._stretch_prior((ahead / constants.reach) ** 2)
         self._choose_contenders(constants, allowed)
 
     def learn_mixed(self, rows: Rows, rewards: FloatArray, weights: FloatArray) -> IntArray:
