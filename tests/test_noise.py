@@ -124,6 +124,18 @@ def test_a_row_has_the_dispersion_of_all_until_it_has_its_own() -> None:
     assert coin == pytest.approx((250 + SHRINKAGE * phi) / (250 + SHRINKAGE), rel=0.01)
 
 
+def test_a_range_that_grows_at_the_level_does_not_hide_the_noise() -> None:
+    """At an end of the range r(1 - r) is small, and grows ninefold as the range doubles; rewards elsewhere were no more
+    precise for that. A range that grows elsewhere leaves coins what they are: both sums shrink alike."""
+    noise = of(1.1, 1.2, LEAST)
+    noise.rescale(0.25, 9.0)
+    assert noise.dispersion == pytest.approx(0.25 * 1.1 / 1.2)
+    assert noise.floor == pytest.approx(0.25 * LEAST)
+    noise = of(1.0, 1.0, LEAST)
+    noise.rescale(0.25, 0.25)
+    assert (noise.dispersion, noise.floor) == pytest.approx((1.0, LEAST))
+
+
 # The range.
 
 

@@ -74,12 +74,19 @@ CASES = [(reward, n_arms, k) for reward, sizes in SIZES_OF.items() for n_arms, k
 
 
 def test_without_noise_it_ends_in_the_best() -> None:
-    """Nearly always: of 30 other seeds, up to 5 of a case ended beside it, and 18 of all 450. Which ones depends on
-    the processor, as matrix products are rounded differently. With these shares all three seeds of a case miss, or
-    more than 7 of all, with a probability of about 1 %."""
+    """Of 20 other seeds of each case, none ended beside it. Which ones would depends on the processor, as matrix
+    products are rounded differently: two of 45 are allowed."""
     missed = {case: sum(left_to_gain(*case, seed=seed) > 0.001 for seed in (1, 2, 3)) for case in CASES}
-    assert max(missed.values()) < 3, missed
-    assert sum(missed.values()) <= 7, missed
+    assert sum(missed.values()) <= 2, missed
+
+
+def test_without_noise_no_arm_falls_out_of_reach() -> None:
+    """The incumbent always earns the most that was seen: in log odds, its arms gain on all others without limit."""
+    policy = Thompson(100, 2, seed=1)
+    earn(policy, mean_of(np.random.default_rng(1).permutation(np.linspace(0.05, 0.95, 100))), 30_000)
+    found = policy._posterior
+    ahead = found.mean[found.incumbent].min() - found.mean.mean()
+    assert 1.5 < ahead <= policy.constants.reach * math.sqrt(found.prior_variance) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize(("n_arms", "k"), [(100, 2)])

@@ -39,6 +39,10 @@ class Constants:
     climb: float = 1.0
     """Growth of the log variances for each unit by which the level exceeds its maximum so far."""
 
+    reach: float = 3.0
+    """Most standard deviations of the prior between the average arm and the incumbent's weakest arm. Higher: arms that
+    were hardly played are given up sooner."""
+
     swaps: int = 8
     """Most arms that one draw swaps. Higher: arms that pay only together are found sooner, and draws are slower."""
 

@@ -162,7 +162,12 @@ class Noise(Part):
         return dispersion
 
     def rescale(self, variance: float, largest: float) -> None:
-        """Change the unit of rewards: multiply variances and largest variances by these factors."""
+        """Change the unit of rewards: multiply variances and largest variances by these factors.
+
+        `largest` is the factor at the level. It exceeds 1 where the level is near an end of the range before, which
+        after a few plays is chance, and rows elsewhere do not follow it: the dispersion would vanish.
+        """
+        largest = min(largest, 1.0)
         self.variation *= variance
         self.largest_variation *= largest
         self.floor *= variance / largest

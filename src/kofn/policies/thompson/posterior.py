@@ -130,6 +130,17 @@ class Posterior(Part):
         covariance[1:, 1:] = np.diag(own[self.contenders]) + np.outer(dense, dense)
         self.covariance = covariance
 
+    def _stretch_prior(self, variance: float) -> None:
+        """Raise the prior's variance of an effect to at least `variance`; what was learned from plays stays.
+
+        If the incumbent earns the most that was ever seen, and always, its level grows with every play, and its arms'
+        effects with it: an arm that was hardly played must not fall behind for that.
+        """
+        if variance > self.prior_variance:
+            one = np.ones(len(self.mean))
+            self.relax(one, one * (variance / self.prior_variance))
+            self.prior_variance = variance
+
     def relax(self, before: FloatArray, after: FloatArray) -> None:
         """Weaken what is known about single arms from before the first play: their residuals grow.
 
@@ -271,6 +282,8 @@ class Posterior(Part):
             self.highest_level = self.level
         if surprise > 0:
             self._add_variance((constants.doubt * surprise) ** 2)
+        ahead = max(self.edges(allowed)[0] - float(self.mean.mean()), 0.0)
+        self._stretch_prior((ahead / constants.reach) ** 2)
         self._choose_contenders(constants, allowed)
 
     def learn_mixed(self, rows: Rows, rewards: FloatArray, weights: FloatArray) -> IntArray:
