@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from scipy.linalg.blas import idamax
 from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
 from scipy.special import expit, logit
 
@@ -40,6 +41,7 @@ FARTHEST_LEVEL = 14.0
 
 
 NO_ARMS, NO_SIGNS = np.empty(0, np.int64), np.empty(0)
+EVERY_ARM = slice(None)
 
 
 class Rows(NamedTuple):
@@ -63,7 +65,7 @@ class Rows(NamedTuple):
 
     def plus(self, of_contenders: FloatArray, of_arms: FloatArray) -> FloatArray:
         """Return the sum of both parts of each row; `of_arms` has a number for each of the listed arms."""
-        return of_contenders + np.bincount(self.row, of_arms, len(self.x)) if len(self.row) else of_contenders
+        return of_contenders + np.bincount(self.row, of_arms, len(self.x))
 
 
 class Prediction(NamedTuple):
@@ -147,8 +149,8 @@ class Posterior(Part):
         every_row = np.arange(count)[:, None]
         if size == len(self.mean):
             x = np.zeros((count, size + 1))
-            x[every_row, subsets + 1] = 1.0
-            x -= self._indicator(self.incumbent + 1)
+            x[:, 1:][every_row, subsets] = 1.0
+            x -= self._indicator
             return Rows(x, NO_ARMS, NO_ARMS, NO_SIGNS)
         column = np.full(len(self.mean), size + 1)  # the last column collects the arms that are not contenders
         column[self.contenders] = np.arange(1, size + 1)
@@ -168,25 +170,37 @@ class Posterior(Part):
         sign = np.concatenate([np.ones(len(row_in)), np.full(len(row_out), -1.0)])
         return Rows(x[:, :-1], np.concatenate([row_in, row_out]), arm, sign)
 
-    def _indicator(self, columns: IntArray) -> FloatArray:
-        """Return a row with 1 in these columns and -1 in that of the level."""
-        row = np.zeros(len(self.contenders) + 1)
-        row[columns] = 1.0
+    @property
+    def _indicator(self) -> FloatArray:
+        """A row with 1 in the columns of the incumbent and -1 in that of the level, if all arms are contenders."""
+        row = np.zeros(len(self.mean) + 1)
+        row[1:][self.incumbent] = 1.0
         row[0] = -1.0
         return row
 
+    @property
+    def _dense(self) -> IntArray | slice:
+        """The contenders as an index of arms; a slice of all, which is faster, if all arms are contenders."""
+        return EVERY_ARM if len(self.contenders) == len(self.mean) else self.contenders
+
     def odds(self, rows: Rows) -> FloatArray:
         """Return the mean log odds of each row."""
-        dense = rows.x[:, 1:].dot(self.mean[self.contenders]) + self.level
-        return rows.plus(dense, rows.sign * self.mean[rows.arm])
+        dense: FloatArray = rows.x[:, 1:].dot(self.mean[self._dense])
+        dense += self.level
+        return rows.plus(dense, rows.sign * self.mean[rows.arm]) if len(rows.row) else dense
 
     def predict(self, subsets: IntArray) -> Prediction:
         """Return what is known about these subsets; computed once for a plan."""
         if self._predicted is None or self._predicted[0] is not subsets or self._predicted[1] is not self.covariance:
             rows = self.relative(subsets)
             x, of_level = rows.x[:, 1:], self.covariance[0]
-            apart = rows.plus((x.dot(self.covariance[1:, 1:]) * x).sum(axis=1), self.variance[rows.arm])
-            spread = apart + 2 * x.dot(of_level[1:]) + of_level[0]
+            products = x.dot(self.covariance[1:, 1:])
+            products *= x
+            apart: FloatArray = np.add.reduce(products, axis=1)
+            if len(rows.row):
+                apart = rows.plus(apart, self.variance[rows.arm])
+            spread = apart + 2 * x.dot(of_level[1:])
+            spread += of_level[0]
             self._predicted = subsets, self.covariance, Prediction(rows, self.odds(rows), spread, apart)
         return self._predicted[2]
 
@@ -261,7 +275,8 @@ class Posterior(Part):
             odds = self.odds(rows)
         else:
             odds = self._learn_contenders(rows.x, before, rewards, weights)
-        surprise = float((abs(odds - before) - constants.surprise * np.sqrt(spread)).max())
+        excess = abs(odds - before) - constants.surprise * np.sqrt(spread)
+        surprise = float(np.maximum.reduce(excess))
         self.move(subsets, odds, allowed)
         if start is not None:  # what the prior expects of the first incumbent is no surprise
             expected = start[0] + float(start[1][self.incumbent].sum())
@@ -294,13 +309,15 @@ class Posterior(Part):
         z, odds = np.zeros(len(root)), before
         for _ in range(NEWTON_STEPS):
             value = expit(odds)
-            curvature = weights * np.maximum(value * (1 - value), TINY)
+            curvature = value * (1 - value)
+            np.maximum(curvature, TINY, out=curvature)
+            curvature *= weights
             precision = (a * curvature[:, None]).T.dot(a)
             precision += one
             factor, _ = dpotrf(precision.T, lower=1, overwrite_a=1)  # symmetric; .T is in LAPACK's order
-            step, _ = dpotrs(factor, (weights * (rewards - value)).dot(a) - z, lower=1)
+            step, _ = dpotrs(factor, (weights * (rewards - value)).dot(a) - z, lower=1, overwrite_b=1)
             by = a.dot(step)
-            longest = float(abs(by).max())
+            longest = abs(float(by[idamax(by)]))
             if longest > LONGEST_STEP:
                 step, by = step * (LONGEST_STEP / longest), by * (LONGEST_STEP / longest)
             z, odds = z + step, odds + by
@@ -309,7 +326,7 @@ class Posterior(Part):
         shift = root.dot(z)
         half, _ = dtrtrs(factor, root.T, lower=1)
         self.level += float(shift[0])
-        self.mean[self.contenders] += shift[1:]
+        self.mean[self._dense] += shift[1:]
         self._set_covariance(half)
         return odds
 
@@ -321,7 +338,7 @@ class Posterior(Part):
         if len(self.incumbent) and len(self.contenders) == len(self.mean):
             half = half.dot(_centring(len(half)))
         self.covariance = half.T @ half
-        self.variance[self.contenders] = np.maximum(self.covariance.diagonal()[1:], TINY * self.prior_variance)
+        self.variance[self._dense] = np.maximum(self.covariance.diagonal()[1:], TINY * self.prior_variance)
 
     def _learn_arms(self, rows: Rows, rewards: FloatArray, weights: FloatArray) -> None:
         """Condition the arms that are not contenders on rows that have some; the others stay, with their uncertainty.
@@ -369,7 +386,7 @@ class Posterior(Part):
             pays = pays[allowed.allows(subsets[pays])]
         if not len(pays):
             return
-        pays = pays[np.argsort(-gain[pays])]
+        pays = pays[(-gain[pays]).argsort()]
         held, total = set(self.incumbent.tolist()), 0.0
         together = held.copy()
         for row in pays.tolist():
@@ -533,9 +550,10 @@ def centred(covariance: FloatArray) -> FloatArray:
 
 def cholesky(covariance: FloatArray) -> FloatArray:
     """Return a factor of the covariance, after lifting eigenvalues that rounding has left slightly below zero."""
-    lifted = covariance.copy()
-    lifted.flat[:: len(lifted) + 1] *= 1 + TINY
-    factor, failed = dpotrf(lifted, lower=1, clean=1)
+    lifted = covariance.copy("F")  # LAPACK's order: no further copy
+    diagonal = lifted.reshape(-1, order="F")[:: len(lifted) + 1]
+    diagonal *= 1 + TINY
+    factor, failed = dpotrf(lifted, lower=1, clean=1, overwrite_a=1)
     if failed:
         raise np.linalg.LinAlgError("the covariance is not positive definite")
     return np.asarray(factor, float)
