@@ -352,10 +352,11 @@ class Thompson(Constrained, Randomised):
         predicted = self._posterior.predict(subsets)  # of all rows: the update needs it too
         value = expit(predicted.odds)
         unknown = np.maximum(predicted.apart * value * (1 - value), TINY * TINY)
-        most = np.maximum(np.ceil(self.constants.information * self._noise.dispersion / unknown), 1.0)
-        times = np.minimum(times, most[:-1]).astype(np.int64)
-        left = plays - int(times.sum())
-        return Plan(subsets, np.concatenate([times, [left]])) if left else Plan(swaps, times)
+        most = np.ceil(self.constants.information * self._noise.dispersion / unknown)
+        limited = np.empty(len(subsets), np.int64)
+        np.minimum(times, most[:-1], out=limited[:-1], casting="unsafe")  # whole numbers
+        limited[-1] = left = plays - int(limited[:-1].sum())
+        return Plan(subsets, limited) if left else Plan(swaps, limited[:-1])
 
     def _comparisons(self, plays: int) -> Comparisons | None:
         """Return the guarantee's part of a plan of `plays` plays; its rows are the last ones of the plan."""
@@ -484,7 +485,10 @@ def _merged(subsets: IntArray, times: IntArray) -> tuple[IntArray, NDArray[np.in
     keys = subsets.dot(_multipliers(subsets.shape[1]))
     order = keys.argsort()
     keys = keys[order]
-    first = np.concatenate([[0], (keys[1:] != keys[:-1]).nonzero()[0] + 1])
+    new = np.empty(len(keys), bool)
+    new[0] = True
+    np.not_equal(keys[1:], keys[:-1], out=new[1:])
+    first = new.nonzero()[0]
     return subsets[order[first]], np.add.reduceat(times[order], first)
 
 

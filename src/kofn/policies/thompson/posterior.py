@@ -185,8 +185,7 @@ class Posterior(Part):
 
     def odds(self, rows: Rows) -> FloatArray:
         """Return the mean log odds of each row."""
-        dense: FloatArray = rows.x[:, 1:].dot(self.mean[self._dense])
-        dense += self.level
+        dense = rows.x[:, 1:].dot(self.mean[self._dense]) + self.level
         return rows.plus(dense, rows.sign * self.mean[rows.arm]) if len(rows.row) else dense
 
     def predict(self, subsets: IntArray) -> Prediction:
@@ -194,13 +193,10 @@ class Posterior(Part):
         if self._predicted is None or self._predicted[0] is not subsets or self._predicted[1] is not self.covariance:
             rows = self.relative(subsets)
             x, of_level = rows.x[:, 1:], self.covariance[0]
-            products = x.dot(self.covariance[1:, 1:])
-            products *= x
-            apart: FloatArray = np.add.reduce(products, axis=1)
+            apart = (x.dot(self.covariance[1:, 1:]) * x).sum(axis=1)
             if len(rows.row):
                 apart = rows.plus(apart, self.variance[rows.arm])
-            spread = apart + 2 * x.dot(of_level[1:])
-            spread += of_level[0]
+            spread = apart + 2 * x.dot(of_level[1:]) + of_level[0]
             self._predicted = subsets, self.covariance, Prediction(rows, self.odds(rows), spread, apart)
         return self._predicted[2]
 
@@ -275,8 +271,7 @@ class Posterior(Part):
             odds = self.odds(rows)
         else:
             odds = self._learn_contenders(rows.x, before, rewards, weights)
-        excess = abs(odds - before) - constants.surprise * np.sqrt(spread)
-        surprise = float(np.maximum.reduce(excess))
+        surprise = float((abs(odds - before) - constants.surprise * np.sqrt(spread)).max())
         self.move(subsets, odds, allowed)
         if start is not None:  # what the prior expects of the first incumbent is no surprise
             expected = start[0] + float(start[1][self.incumbent].sum())
@@ -309,9 +304,7 @@ class Posterior(Part):
         z, odds = np.zeros(len(root)), before
         for _ in range(NEWTON_STEPS):
             value = expit(odds)
-            curvature = value * (1 - value)
-            np.maximum(curvature, TINY, out=curvature)
-            curvature *= weights
+            curvature = weights * np.maximum(value * (1 - value), TINY)
             precision = (a * curvature[:, None]).T.dot(a)
             precision += one
             factor, _ = dpotrf(precision.T, lower=1, overwrite_a=1)  # symmetric; .T is in LAPACK's order
