@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.linalg.blas import idamax
-from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
+from scipy.linalg.lapack import dposv, dpotrf, dpotrs, dtrtrs
 from scipy.special import expit, logit
 
 from kofn.constraints.allowed import Allowed
@@ -307,8 +307,8 @@ class Posterior(Part):
             curvature = weights * np.maximum(value * (1 - value), TINY)
             precision = (a * curvature[:, None]).T.dot(a)
             precision += one
-            factor, _ = dpotrf(precision.T, lower=1, overwrite_a=1)  # symmetric; .T is in LAPACK's order
-            step, _ = dpotrs(factor, (weights * (rewards - value)).dot(a) - z, lower=1, overwrite_b=1)
+            # The precision is symmetric, and its transpose is in LAPACK's order.
+            factor, step, _ = dposv(precision.T, (weights * (rewards - value)).dot(a) - z, lower=1, overwrite_a=1)
             by = a.dot(step)
             longest = abs(float(by[idamax(by)]))
             if longest > LONGEST_STEP:
@@ -382,14 +382,13 @@ class Posterior(Part):
         pays = pays[(-gain[pays]).argsort()]
         held, total = set(self.incumbent.tolist()), 0.0
         together = held.copy()
-        for row in pays.tolist():
-            subset = set(subsets[row].tolist())
+        for subset, gained in zip(map(set, subsets[pays].tolist()), gain[pays].tolist(), strict=True):
             out, new = held - subset, subset - held
             if len(out) == 1 and out <= together and not new & together:
                 more = together - out | new
                 if allowed is None or allowed.allows([sorted(more)])[0]:
                     together = more
-                    total += float(gain[row])
+                    total += gained
         best = subsets[pays[0]].tolist() if gain[pays[0]] >= total else together
         self.change_incumbent(np.array(sorted(best)))
 
@@ -415,8 +414,8 @@ class Posterior(Part):
         """Multiply each variance by `factor`, up to the prior's variance."""
         by = np.sqrt(np.clip(self.prior_variance / self.variance, 1.0, factor))
         self.variance = self.variance * by * by
-        scale = np.concatenate([[np.sqrt(factor)], by[self.contenders]])
-        self.covariance = self.covariance * np.outer(scale, scale)
+        scale = np.concatenate([[math.sqrt(factor)], by[self._dense]])
+        self.covariance = self.covariance * (scale[:, None] * scale)
 
     def rescale(self, before: tuple[float, float], after: tuple[float, float]) -> float:
         """Change the range of rewards from `before` to `after`, which includes it; keep what one reward is worth.
