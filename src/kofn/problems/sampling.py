@@ -120,10 +120,10 @@ class CountSampler:
         values = self.values
         if len(values) == 1:
             return times * values[0], times * values[0] ** 2
-        few = times <= self._few_plays
-        if not (self._few_plays and few.any()):
-            counts = rng.multinomial(times, self._distribution(subsets))
-            return counts @ values, counts @ (values * values)
+        few_plays = self._few_plays
+        if not few_plays or not (few := times <= few_plays).any():
+            counts = rng.multinomial(times, self._distribution(subsets)).astype(np.float64)
+            return counts.dot(values), counts.dot(values * values)
         total, squares = np.empty(len(times)), np.empty(len(times))
         for rows, play in ((few, self._play_each), (~few, self._play_values)):
             if rows.any():
@@ -202,9 +202,10 @@ def poisson_binomial(p: FloatArray) -> FloatArray:
     p, q = p.T, 1 - p.T
     pmf[0], pmf[1] = q[0], p[0]
     for j in range(1, k):
-        more = pmf[: j + 1] * p[j]
-        pmf[: j + 1] *= q[j]
-        pmf[1 : j + 2] += more
+        before, after = pmf[: j + 1], pmf[1 : j + 2]
+        more = before * p[j]
+        before *= q[j]
+        after += more
     return pmf.T
 
 

@@ -26,6 +26,9 @@ ALTERNATIVE = 9.0
 """Variance of a deviation if something is wrong, in units of its variance if not. Higher: finds large deviations
 earlier, and small ones later."""
 
+GAIN, PRICE = ALTERNATIVE / (1 + ALTERNATIVE) / 2, math.log1p(ALTERNATIVE) / 2
+"""The log e-value of a deviation of d standard deviations is GAIN d^2 - PRICE."""
+
 INFLATION = 1.5
 """Factor of the variances of deviations, for estimated variances and a posterior that is too narrow. Higher: fewer
 false alarms, later alarms."""
@@ -48,8 +51,7 @@ def log_e_values(deviation: Any, variance: Any, count: Any, width: float = 1.0) 
     is that of the range in which rewards lie.
     """
     scale = INFLATION * variance + abs(deviation) * (width / 2) / count + TINY
-    gain, price = ALTERNATIVE / (1 + ALTERNATIVE) / 2, math.log1p(ALTERNATIVE) / 2
-    return np.minimum(gain * (deviation * deviation / scale) - price, LARGEST)
+    return np.minimum(GAIN * (deviation * deviation / scale) - PRICE, LARGEST)
 
 
 @dataclass
@@ -120,7 +122,7 @@ class Alarms(Part):
             count, total, squares = (sum(sums[mine].tolist()) for sums in (tally.count, tally.total, tally.squares))
             self._test_drift(count, total, squares, plays, width)
         if len(mine) < len(own):
-            rows = ~own
+            rows = (~own).nonzero()[0]
             n = tally.count[rows]
             deviation = tally.total[rows] / n - expected[rows]
             log_e = log_e_values(deviation, variance[rows] + noise[rows] / n, n, width)

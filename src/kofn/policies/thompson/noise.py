@@ -39,7 +39,7 @@ class Range(Part):
     @property
     def width(self) -> float:
         """0 until two different rewards were seen."""
-        return self.high - self.low if self.seen else 0.0
+        return max(self.high - self.low, 0.0)
 
     def moved(self, shift: float, factor: float) -> Range:
         """Return the range in another unit, in which each reward is shift + factor * reward."""

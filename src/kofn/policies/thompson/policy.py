@@ -348,14 +348,19 @@ class Thompson(Constrained, Randomised):
         A draw is frozen for the whole plan. Without the limit, one draw of 256 would give thousands of plays to an arm
         with ten, long after their rewards have shown that it is bad.
         """
-        subsets = np.concatenate([swaps, self._posterior.incumbent[None, :]])
+        with_incumbent = int(times.sum()) < plays
+        subsets = self._and_incumbent(swaps) if with_incumbent else swaps
         predicted = self._posterior.predict(subsets)  # of all rows: the update needs it too
         value = expit(predicted.odds)
         unknown = np.maximum(predicted.apart * value * (1 - value), TINY * TINY)
-        most = np.maximum(np.ceil(self.constants.information * self._noise.dispersion / unknown), 1.0)
-        times = np.minimum(times, most[:-1]).astype(np.int64)
-        left = plays - int(times.sum())
-        return Plan(subsets, np.concatenate([times, [left]])) if left else Plan(swaps, times)
+        most = np.ceil(self.constants.information * self._noise.dispersion / unknown)
+        times = np.minimum(times, most[: len(times)]).astype(np.int64)
+        if not (left := plays - int(times.sum())):
+            return Plan(swaps, times)
+        return Plan(subsets if with_incumbent else self._and_incumbent(swaps), np.concatenate([times, [left]]))
+
+    def _and_incumbent(self, swaps: IntArray) -> IntArray:
+        return np.concatenate([swaps, self._posterior.incumbent[None, :]])
 
     def _comparisons(self, plays: int) -> Comparisons | None:
         """Return the guarantee's part of a plan of `plays` plays; its rows are the last ones of the plan."""
@@ -396,7 +401,7 @@ class Thompson(Constrained, Randomised):
 
     def _update(self, plan: Plan, tally: Tally) -> None:
         """Compare the rewards of a plan with what was expected of them, then learn from them."""
-        posterior, n, (low, width) = self._posterior, tally.count, (self._range.low, self._range.width)
+        posterior, n, (low, width) = self._posterior, tally.count.astype(float), (self._range.low, self._range.width)
         mean, within = self._range.scaled(tally)
         predicted = posterior.predict(plan.subsets)
         value = expit(predicted.odds)
@@ -484,7 +489,10 @@ def _merged(subsets: IntArray, times: IntArray) -> tuple[IntArray, NDArray[np.in
     keys = subsets.dot(_multipliers(subsets.shape[1]))
     order = keys.argsort()
     keys = keys[order]
-    first = np.concatenate([[0], (keys[1:] != keys[:-1]).nonzero()[0] + 1])
+    new = np.empty(len(keys), bool)
+    new[0] = True
+    np.not_equal(keys[1:], keys[:-1], out=new[1:])
+    first = new.nonzero()[0]
     return subsets[order[first]], np.add.reduceat(times[order], first)
 
 

@@ -14,7 +14,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotrs, dtrtrs
+from scipy.linalg.blas import idamax
+from scipy.linalg.lapack import dposv, dpotrf, dpotrs, dtrtrs
 from scipy.special import expit, logit
 
 from kofn.constraints.allowed import Allowed
@@ -40,6 +41,7 @@ FARTHEST_LEVEL = 14.0
 
 
 NO_ARMS, NO_SIGNS = np.empty(0, np.int64), np.empty(0)
+EVERY_ARM = slice(None)
 
 
 class Rows(NamedTuple):
@@ -63,7 +65,7 @@ class Rows(NamedTuple):
 
     def plus(self, of_contenders: FloatArray, of_arms: FloatArray) -> FloatArray:
         """Return the sum of both parts of each row; `of_arms` has a number for each of the listed arms."""
-        return of_contenders + np.bincount(self.row, of_arms, len(self.x)) if len(self.row) else of_contenders
+        return of_contenders + np.bincount(self.row, of_arms, len(self.x))
 
 
 class Prediction(NamedTuple):
@@ -158,8 +160,8 @@ class Posterior(Part):
         every_row = np.arange(count)[:, None]
         if size == len(self.mean):
             x = np.zeros((count, size + 1))
-            x[every_row, subsets + 1] = 1.0
-            x -= self._indicator(self.incumbent + 1)
+            x[:, 1:][every_row, subsets] = 1.0
+            x -= self._indicator
             return Rows(x, NO_ARMS, NO_ARMS, NO_SIGNS)
         column = np.full(len(self.mean), size + 1)  # the last column collects the arms that are not contenders
         column[self.contenders] = np.arange(1, size + 1)
@@ -179,24 +181,32 @@ class Posterior(Part):
         sign = np.concatenate([np.ones(len(row_in)), np.full(len(row_out), -1.0)])
         return Rows(x[:, :-1], np.concatenate([row_in, row_out]), arm, sign)
 
-    def _indicator(self, columns: IntArray) -> FloatArray:
-        """Return a row with 1 in these columns and -1 in that of the level."""
-        row = np.zeros(len(self.contenders) + 1)
-        row[columns] = 1.0
+    @property
+    def _indicator(self) -> FloatArray:
+        """A row with 1 in the columns of the incumbent and -1 in that of the level, if all arms are contenders."""
+        row = np.zeros(len(self.mean) + 1)
+        row[1:][self.incumbent] = 1.0
         row[0] = -1.0
         return row
 
+    @property
+    def _dense(self) -> IntArray | slice:
+        """The contenders as an index of arms; a slice of all, which is faster, if all arms are contenders."""
+        return EVERY_ARM if len(self.contenders) == len(self.mean) else self.contenders
+
     def odds(self, rows: Rows) -> FloatArray:
         """Return the mean log odds of each row."""
-        dense = rows.x[:, 1:].dot(self.mean[self.contenders]) + self.level
-        return rows.plus(dense, rows.sign * self.mean[rows.arm])
+        dense = rows.x[:, 1:].dot(self.mean[self._dense]) + self.level
+        return rows.plus(dense, rows.sign * self.mean[rows.arm]) if len(rows.row) else dense
 
     def predict(self, subsets: IntArray) -> Prediction:
         """Return what is known about these subsets; computed once for a plan."""
         if self._predicted is None or self._predicted[0] is not subsets or self._predicted[1] is not self.covariance:
             rows = self.relative(subsets)
             x, of_level = rows.x[:, 1:], self.covariance[0]
-            apart = rows.plus((x.dot(self.covariance[1:, 1:]) * x).sum(axis=1), self.variance[rows.arm])
+            apart = (x.dot(self.covariance[1:, 1:]) * x).sum(axis=1)
+            if len(rows.row):
+                apart = rows.plus(apart, self.variance[rows.arm])
             spread = apart + 2 * x.dot(of_level[1:]) + of_level[0]
             self._predicted = subsets, self.covariance, Prediction(rows, self.odds(rows), spread, apart)
         return self._predicted[2]
@@ -310,10 +320,10 @@ class Posterior(Part):
             curvature = weights * np.maximum(value * (1 - value), TINY)
             precision = (a * curvature[:, None]).T.dot(a)
             precision += one
-            factor, _ = dpotrf(precision.T, lower=1, overwrite_a=1)  # symmetric; .T is in LAPACK's order
-            step, _ = dpotrs(factor, (weights * (rewards - value)).dot(a) - z, lower=1)
+            # The precision is symmetric, and its transpose is in LAPACK's order.
+            factor, step, _ = dposv(precision.T, (weights * (rewards - value)).dot(a) - z, lower=1, overwrite_a=1)
             by = a.dot(step)
-            longest = float(abs(by).max())
+            longest = abs(float(by[idamax(by)]))
             if longest > LONGEST_STEP:
                 step, by = step * (LONGEST_STEP / longest), by * (LONGEST_STEP / longest)
             z, odds = z + step, odds + by
@@ -322,7 +332,7 @@ class Posterior(Part):
         shift = root.dot(z)
         half, _ = dtrtrs(factor, root.T, lower=1)
         self.level += float(shift[0])
-        self.mean[self.contenders] += shift[1:]
+        self.mean[self._dense] += shift[1:]
         self._set_covariance(half)
         return odds
 
@@ -334,7 +344,7 @@ class Posterior(Part):
         if len(self.incumbent) and len(self.contenders) == len(self.mean):
             half = half.dot(_centring(len(half)))
         self.covariance = half.T @ half
-        self.variance[self.contenders] = np.maximum(self.covariance.diagonal()[1:], TINY * self.prior_variance)
+        self.variance[self._dense] = np.maximum(self.covariance.diagonal()[1:], TINY * self.prior_variance)
 
     def _learn_arms(self, rows: Rows, rewards: FloatArray, weights: FloatArray) -> None:
         """Condition the arms that are not contenders on rows that have some; the others stay, with their uncertainty.
@@ -382,17 +392,16 @@ class Posterior(Part):
             pays = pays[allowed.allows(subsets[pays])]
         if not len(pays):
             return
-        pays = pays[np.argsort(-gain[pays])]
+        pays = pays[(-gain[pays]).argsort()]
         held, total = set(self.incumbent.tolist()), 0.0
         together = held.copy()
-        for row in pays.tolist():
-            subset = set(subsets[row].tolist())
+        for subset, gained in zip(map(set, subsets[pays].tolist()), gain[pays].tolist(), strict=True):
             out, new = held - subset, subset - held
             if len(out) == 1 and out <= together and not new & together:
                 more = together - out | new
                 if allowed is None or allowed.allows([sorted(more)])[0]:
                     together = more
-                    total += float(gain[row])
+                    total += gained
         best = subsets[pays[0]].tolist() if gain[pays[0]] >= total else together
         self.change_incumbent(np.array(sorted(best)))
 
@@ -418,8 +427,8 @@ class Posterior(Part):
         """Multiply each variance by `factor`, up to the prior's variance."""
         by = np.sqrt(np.clip(self.prior_variance / self.variance, 1.0, factor))
         self.variance = self.variance * by * by
-        scale = np.concatenate([[np.sqrt(factor)], by[self.contenders]])
-        self.covariance = self.covariance * np.outer(scale, scale)
+        scale = np.concatenate([[math.sqrt(factor)], by[self._dense]])
+        self.covariance = self.covariance * (scale[:, None] * scale)
 
     def rescale(self, before: tuple[float, float], after: tuple[float, float]) -> float:
         """Change the range of rewards from `before` to `after`, which includes it; keep what one reward is worth.
@@ -546,9 +555,10 @@ def centred(covariance: FloatArray) -> FloatArray:
 
 def cholesky(covariance: FloatArray) -> FloatArray:
     """Return a factor of the covariance, after lifting eigenvalues that rounding has left slightly below zero."""
-    lifted = covariance.copy()
-    lifted.flat[:: len(lifted) + 1] *= 1 + TINY
-    factor, failed = dpotrf(lifted, lower=1, clean=1)
+    lifted = covariance.copy("F")  # LAPACK's order: no further copy
+    diagonal = lifted.reshape(-1, order="F")[:: len(lifted) + 1]
+    diagonal *= 1 + TINY
+    factor, failed = dpotrf(lifted, lower=1, clean=1, overwrite_a=1)
     if failed:
         raise np.linalg.LinAlgError("the covariance is not positive definite")
     return np.asarray(factor, float)

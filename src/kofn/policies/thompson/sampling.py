@@ -60,18 +60,21 @@ def draws_that_swap(
     most = most if edges[0] - edges[1] < constants.free * noise else 1
     leave, come = weakest.ranked(better, most), strongest.ranked(better, most)
     arms = come.arm if most == 1 else _paying_arms(leave, come, mean, constants.free * noise)
-    subsets = incumbent[None, :].repeat(len(better), axis=0)
-    subsets[np.arange(len(better))[:, None], incumbent.searchsorted(leave.arm)] = arms
-    subsets.sort(axis=1)
-    return better, subsets
+    if most < len(incumbent):
+        arms, changed = incumbent[:, None].repeat(len(better), axis=1), arms
+        arms[incumbent.searchsorted(leave.arm), np.arange(len(better))] = changed
+    return better, np.sort(arms.T, axis=1)
 
 
 def _paying_arms(leave: _Extremes, come: _Extremes, mean: FloatArray, free: float) -> IntArray:
-    """Return the arms that take the places of those that may leave: others, as long as that pays and is free."""
+    """Return the arms that take the places of those that may leave: others, as long as that pays and is free.
+
+    Values are ranked and losses add up, so no swap follows one that is not made.
+    """
     swapped = come.value > -leave.value
-    lost = np.maximum(mean[leave.arm[:, 1:]] - mean[come.arm[:, 1:]], 0.0).cumsum(axis=1)
-    swapped[:, 1:] &= lost < free
-    return np.where(np.logical_and.accumulate(swapped, axis=1), come.arm, leave.arm)
+    lost = np.maximum(mean[leave.arm[1:]] - mean[come.arm[1:]], 0.0).cumsum(axis=0)
+    swapped[1:] &= lost < free
+    return np.where(swapped, come.arm, leave.arm)
 
 
 def _drawn_extremes(
@@ -86,14 +89,15 @@ def _drawn_extremes(
     mean, contenders = posterior.mean, posterior.contenders
     dense = _drawn(mean[contenders, None], stretch[contenders, None] * posterior.root[1:], draws, rng)
     within = inside[contenders]
-    weakest = _Extremes(-dense[within].T, contenders[within], most)
-    strongest = _Extremes(dense[~within].T, contenders[~within], most)
+    own, others = within.nonzero()[0], (~within).nonzero()[0]
+    weakest = _Extremes(-dense.take(own, axis=0), contenders[own], most)
+    strongest = _Extremes(dense.take(others, axis=0), contenders[others], most)
     if len(contenders) < len(mean):
         sparse = np.ones(len(mean), bool)  # arms without a dense covariance
         sparse[contenders] = False
         spread = stretch * np.sqrt(posterior.variance)
         for sign, side, extremes in ((-1.0, inside, weakest), (1.0, ~inside, strongest)):
-            others = np.flatnonzero(side & sparse)
+            others = (side & sparse).nonzero()[0]
             see = _see_groups if len(others) > GROUPED_FROM else _see_each
             see(extremes, sign, others, mean, spread, rng)
     return weakest, strongest
@@ -137,50 +141,60 @@ def spread_factor(
     value = expit(odds)
     divergence = np.log1p(value * np.expm1(below)) - value * below
     stretch = np.sqrt(value * expit(-odds) / (2 * divergence)) * (sign * below)
-    played = np.minimum(np.maximum(1 - posterior.variance / posterior.prior_variance, 0.0), 1.0)
+    played = np.maximum(1 - posterior.variance / posterior.prior_variance, 0.0)
     return np.asarray(stretch**played, float)
 
 
 class _Extremes:
-    """The `most` largest values of each draw so far, and the arms that have them."""
+    """The `most` largest values of each draw so far, and the arms that have them; a column per draw.
+
+    Operations along the draws take a fraction of the time of those along the few arms.
+    """
 
     def __init__(self, value: FloatArray, arm: IntArray, most: int) -> None:
-        """Start with these values, one arm per column; they are reduced to the largest when more are seen.
+        """Start with these values, one arm per row; they are reduced to the largest when more are seen.
 
-        `arm` has the arm of each column, or of each value.
+        `arm` has the arm of each row, or of each value.
         """
         self.value, self.arm, self.most = value, arm, most
 
     @property
     def highest(self) -> FloatArray:
         """The largest value of each draw."""
-        return np.asarray(self.value.max(axis=1))
+        return np.asarray(self.value.max(axis=0))
 
     def see(self, values: FloatArray, arms: IntArray) -> None:
-        """Include the values of more arms, one per column; `arms` may differ between draws."""
-        self.arm = np.hstack([np.broadcast_to(self.arm, self.value.shape), np.broadcast_to(arms, values.shape)])
-        self.value = np.hstack([self.value, values])
+        """Include the values of more arms, one per row; `arms` may differ between draws."""
+        # Many arms: the values of a draw are next to each other in memory, so that the largest are found faster.
+        self.arm = np.hstack([_of_each(self.arm, self.value).T, _of_each(arms, values).T]).T
+        self.value = np.hstack([self.value.T, values.T]).T
         self._reduce()
 
     def ranked(self, draws: IntArray, most: int) -> _Extremes:
         """Return the `most` largest values of these draws, in decreasing order."""
-        kept = _Extremes(self.value[draws], self.arm if self.arm.ndim == 1 else self.arm[draws], most)
+        arm = self.arm if self.arm.ndim == 1 else self.arm.take(draws, axis=1)
+        kept = _Extremes(self.value.take(draws, axis=1), arm, most)
         if most == 1:
-            kept._take(kept.value.argmax(axis=1)[:, None])
+            kept._take(kept.value.argmax(axis=0)[None, :])
         else:
-            if kept.value.shape[1] > SORTED_AT_ONCE:
+            if len(kept.value) > SORTED_AT_ONCE:
                 kept._reduce()
-            kept._take((-kept.value).argsort(axis=1)[:, :most])
+            kept._take((-kept.value).argsort(axis=0)[:most])
         return kept
 
     def _reduce(self) -> None:
-        if self.value.shape[1] > self.most:
-            self._take((-self.value).argpartition(self.most - 1, axis=1)[:, : self.most])
+        if len(self.value) > self.most:
+            self._take((-self.value.T).argpartition(self.most - 1, axis=1)[:, : self.most].T)
 
-    def _take(self, column: IntArray) -> None:
-        row = np.arange(len(column))[:, None]
+    def _take(self, row: IntArray) -> None:
+        column = np.arange(row.shape[1])
         self.value = self.value[row, column]
-        self.arm = self.arm[column] if self.arm.ndim == 1 else self.arm[row, column]
+        self.arm = self.arm[row] if self.arm.ndim == 1 else self.arm[row, column]
+
+
+def _of_each(arm: IntArray, value: FloatArray) -> IntArray:
+    """Return the arm of each value, from that or from the arm of each row."""
+    return np.broadcast_to(arm[:, None] if arm.ndim == 1 else arm, value.shape)
 
 
 def _see_each(
@@ -192,11 +206,11 @@ def _see_each(
     rng: np.random.Generator,
 ) -> None:
     """Draw these arms one by one."""
-    draws = len(extremes.value)
+    draws = extremes.value.shape[1]
     for start in range(0, len(others), width := max(1, CELLS // draws)):
         arms = others[start : start + width]
         z = rng.standard_normal((draws, len(arms)))
-        extremes.see(sign * (mean[arms] + z * spread[arms]), arms)
+        extremes.see(sign * (mean[arms] + z * spread[arms]).T, arms)
 
 
 def _see_groups(
@@ -217,23 +231,24 @@ def _see_groups(
     centre, wide = mean[order], spread[order]
     first = np.flatnonzero(np.concatenate([[True], (np.diff(centre) != 0) | (np.diff(wide) != 0)]))
     sizes = np.diff(np.append(first, len(order)))
-    draws, most = len(extremes.value), extremes.most
+    draws, most = extremes.value.shape[1], extremes.most
     _see_each(extremes, sign, order[np.repeat(sizes <= most, sizes)], mean, spread, rng)
     first, sizes = first[sizes > most], sizes[sizes > most]
-    groups = _Extremes(np.empty((draws, 0)), np.empty(0, np.int64), most)
+    groups = _Extremes(np.empty((0, draws)), np.empty(0, np.int64), most)
     for start in range(0, len(first), width := max(1, CELLS // draws)):
         part = slice(start, start + width)
         z = -ndtri(-np.expm1(np.log1p(-rng.random((draws, len(first[part])))) / sizes[part]))
-        groups.see(sign * centre[first[part]] + z * wide[first[part]], np.arange(len(first))[part])
+        groups.see((sign * centre[first[part]] + z * wide[first[part]]).T, np.arange(len(first))[part])
     if len(first):
-        middle, scale = sign * centre[first[groups.arm]], wide[first[groups.arm]]
-        left = sizes[groups.arm][..., None] - np.arange(most)
-        largest = log_ndtr((groups.value - middle) / scale)[..., None]
-        smaller = np.log1p(-rng.random((*groups.arm.shape, most - 1))) / left[..., 1:]
+        group = groups.arm.T
+        middle, scale = sign * centre[first[group]], wide[first[group]]
+        left = sizes[group][..., None] - np.arange(most)
+        largest = log_ndtr((groups.value.T - middle) / scale)[..., None]
+        smaller = np.log1p(-rng.random((*group.shape, most - 1))) / left[..., 1:]
         z = -ndtri(-np.expm1(np.concatenate([largest, smaller], axis=2).cumsum(axis=2)))
         member = distinct_integers(rng.random(left.shape), left)
-        arms = order[first[groups.arm][..., None] + member]
-        extremes.see((middle[..., None] + z * scale[..., None]).reshape(draws, -1), arms.reshape(draws, -1))
+        arms = order[first[group][..., None] + member]
+        extremes.see((middle[..., None] + z * scale[..., None]).reshape(draws, -1).T, arms.reshape(draws, -1).T)
 
 
 def distinct_integers(uniform: FloatArray, left: IntArray) -> IntArray:
