@@ -107,7 +107,13 @@ class Search:
             reward_range=self.range,
             direction=self.direction,
             **({} if self.constraints is None else {"constraints": self.constraints}),
+            **({"goal": self._goal} if self.policy_name == "thompson" else {}),
         )
+
+    @property
+    def _goal(self) -> str:
+        """What thompson plays for: the pick, or, once the score is repeatable, single swaps that are new."""
+        return "regret" if self.repeats.known else "pick"
 
     # Rounds.
 
@@ -153,6 +159,8 @@ class Search:
             if each.arms == self.pick:
                 self.fresh.include(each.value)
             self._learn(each)
+        if self.policy.params.get("goal") == "pick" != self._goal:
+            self.policy = self.policy.with_params(goal=self._goal)
 
     def _planned(self) -> list[Subset]:
         """Return the remaining plays of the policy's plan; rows take turns, as in `Policy.ask`."""

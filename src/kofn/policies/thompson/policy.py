@@ -10,9 +10,12 @@ docs/reference/policies/thompson.md has the reasons and the measurements.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
+from copy import copy
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any, ClassVar, Self, Unpack
+from typing import Any, Literal, Self, TypeAlias, Unpack, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,6 +67,8 @@ PRIOR_PLAYS = 4
 """Plays of the best subset by a given prior in the first plan. Without them, a right prior expects it outside of the
 range of rewards that were seen, and the range hides how good it is. Higher: a longer first plan."""
 
+Goal: TypeAlias = Literal["regret", "pick"]
+
 MOST_HALF_LIVES = 20.0
 """Most half-lives forgotten at once, so that numbers stay in the range of floats: a millionth is left."""
 
@@ -85,10 +90,12 @@ class Thompson(Constrained, Randomised):
     `half_life` is for problems that drift: the number of plays after which a reward counts half. `guarantee` compares
     arms directly, with a tenth of the plays, and accepts and rejects them on proofs that need no model. `constraints`
     are rules that every subset obeys (`kofn.Constraints`). `prior` is what is known about single arms (`kofn.Prior`).
+    `goal="pick"` is for searches whose rewards do not count, only the subset that `best()` returns at the end: a draw
+    swaps all arms that are better in it, which costs more while it plays, and compares more arms with each play.
     """
 
     name = "thompson"
-    constants: ClassVar[Constants] = Constants()
+    constants = Constants()
     fields = Fields(
         planner=integer(PLANNER),
         learned=integer(),
@@ -106,6 +113,7 @@ class Thompson(Constrained, Randomised):
         half_life: int | None = None,
         guarantee: bool = False,
         prior: Prior | Mapping[str, Any] | None = None,
+        goal: Goal = "regret",
         **options: Unpack[SeededOptions],
     ) -> None:
         half_life = None if half_life is None else whole("half_life", half_life)
@@ -114,6 +122,12 @@ class Thompson(Constrained, Randomised):
         if guarantee and half_life is not None:
             raise BadInput("a guarantee holds only if the problem does not change: give guarantee=True or half_life=")
         super().__init__(n_arms, k, half_life=half_life, guarantee=guarantee, **options)
+        if goal not in get_args(Goal):
+            raise BadInput(f"goal must be 'regret' (all plays count) or 'pick' (only the final subset), not {goal!r}")
+        self._picks = goal == "pick"
+        if self._picks:
+            self._params["goal"] = goal
+            self.constants = replace(self.constants, free=math.inf)
         self._prior = None if prior is None else Prior.of(prior)
         if self._prior is not None:
             if len(self._prior.scores) != self.n_arms:
@@ -137,8 +151,11 @@ class Thompson(Constrained, Randomised):
         self._begin()
 
     def best(self) -> Subset:
-        """Return the incumbent: the best of the subsets that were played, by the posterior means."""
-        best = self._posterior.incumbent if self._knows else self._first
+        """Return the incumbent: the best of the subsets that were played, by the posterior means.
+
+        With `goal="pick"`, return the arms with the highest posterior means, played together or not.
+        """
+        best = self._reported.incumbent if self._knows else self._first
         return tuple(self._corrected(best[None, :])[0].tolist())
 
     @property
@@ -148,10 +165,23 @@ class Thompson(Constrained, Randomised):
             return top(self._prior.expected, self.k, self._allowed)
         return np.arange(self.k) if self._allowed is None else np.array(self._allowed.first)
 
+    @property
+    def _reported(self) -> Posterior:
+        """The posterior, with the subset to report as its incumbent."""
+        if not self._picks:
+            return self._posterior
+        return self._posterior.beside(top(self._posterior.mean, self.k, self._allowed))
+
     def insight(self) -> Insight | None:
         """Return what is known about the best subset and each arm; None until two different rewards were seen."""
         if not self._knows:
             return None
+        reported = copy(self)
+        reported._posterior = self._reported
+        return reported._of_incumbent()
+
+    def _of_incumbent(self) -> Insight:
+        """Return what is known about the incumbent and each arm."""
         posterior, (low, high) = self._posterior, self.reward_range
         spread = NORMAL_95 * np.sqrt(posterior.variance)
         effects, lows, highs = (self._effects(posterior.mean + by) for by in (0.0, -spread, spread))
@@ -225,21 +255,21 @@ class Thompson(Constrained, Randomised):
     def with_params(self, **changes: Any) -> Self:
         """Return a policy with other parameters that keeps what is known.
 
-        These can change: `reward_range`, `half_life`, `guarantee` and `constraints`.
+        These can change: `reward_range`, `half_life`, `guarantee`, `constraints` and `goal`.
 
-        Alarms begin again, except after a change of the range or the constraints alone, and so does a guarantee. If
+        Alarms begin again, except after a change of the range, the constraints or the goal, and so does a guarantee. If
         new constraints forbid the incumbent, the best allowed subset by the posterior means takes its place.
         """
-        if unknown := sorted(changes.keys() - {"reward_range", "half_life", "guarantee", "constraints"}):
+        if unknown := sorted(changes.keys() - {"reward_range", "half_life", "guarantee", "constraints", "goal"}):
             raise BadInput(
-                f"{', '.join(unknown)} cannot change while the policy runs: reward_range, half_life, guarantee and "
-                "constraints can"
+                f"{', '.join(unknown)} cannot change while the policy runs: reward_range, half_life, guarantee, "
+                "constraints and goal can"
             )
         informed = self._informed()
         fresh = self._continued(informed, changes)
         shift, factor = self._unit_change(fresh)
         fresh._noise.range = informed._range.moved(shift, factor)
-        if changes.keys() <= {"reward_range", "constraints"}:
+        if changes.keys() <= {"reward_range", "constraints", "goal"}:
             fresh._alarms = informed._alarms
             fresh._alarms.rescale(shift, factor)
             if len(fresh._alarms.incumbent):

@@ -9,7 +9,7 @@ subset does not show which of its arms earned it, and for these arms that matter
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -413,6 +413,13 @@ class Posterior(Part):
         self.covariance[0], self.covariance[:, 0] = with_level, with_level
         self.covariance[0, 0] = new.spread[0]
         self.level, self.incumbent = float(new.odds[0]), incumbent
+
+    def beside(self, incumbent: IntArray) -> Posterior:
+        """Return the same posterior with another incumbent; this one does not change."""
+        other = replace(self)
+        if (incumbent != self.incumbent).any():
+            other.change_incumbent(incumbent)
+        return other
 
     def _add_variance(self, added: float) -> None:
         """Add to the variance of each effect, up to the prior's."""
