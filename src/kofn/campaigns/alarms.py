@@ -15,7 +15,7 @@ from itertools import islice
 
 from sqlalchemy import select
 
-from kofn.campaigns.assess import ratio_of
+from kofn.campaigns.comparison import ratio_of
 from kofn.campaigns.rows import SERVING, subset_from
 from kofn.campaigns.schema import BATCHES
 from kofn.campaigns.transaction import Transaction
@@ -280,7 +280,7 @@ def _failing_arms(tx: Transaction, mature: float) -> Iterator[RaisedAlarm]:
 
 
 def _ratio(tx: Transaction) -> Iterator[RaisedAlarm]:
-    found = ratio_of(tx)
+    found = ratio_of(tx.row)
     if found is not None and found.rejected and found.observed is not None:
         yield RaisedAlarm(
             "ratio",

@@ -62,11 +62,18 @@ export function createDialog(created) {
     );
   const sizes = sizesFields();
   const attributes = attributesField();
-  const policy = policyField(({ name, takes_context: takesContext }) => {
+  const policy = policyField(({ name, takes_context: takesContext, settings }) => {
     sizes.hidden = name !== SIZES;
     attributes.offer(takesContext);
+    for (const each of OF_POLICY) offer(learning, each, settings.includes(each));
   });
   const seed = field("Seed", fields.number("seed", "", { min: "0", step: "1", placeholder: "none" }), "For reproducible decisions.");
+  const learning = fields.learningGroup(
+    fields.DEFAULTS,
+    h("div", { class: "columns" }, policy, seed),
+    sizes,
+    attributes.element,
+  );
   updateCount();
   form({
     title: "New campaign",
@@ -105,7 +112,7 @@ export function createDialog(created) {
           fields.readyGroup(fields.DEFAULTS),
           fields.controlGroup(fields.DEFAULTS, () => k.value),
           fields.rewardsGroup(fields.DEFAULTS, fields.unitField(fields.DEFAULTS)),
-          fields.learningGroup(fields.DEFAULTS, h("div", { class: "columns" }, policy, seed), sizes, attributes.element),
+          learning,
           fields.rulesGroup(rules),
           fields.visitorsGroup(fields.DEFAULTS),
           h("p", { class: "hint" }, "Options other than policy, attributes and seed can be changed later."),
@@ -118,6 +125,12 @@ export function createDialog(created) {
       created(settings.name);
     },
   });
+}
+
+/** Show a field of a group, or hide it: then it is not sent. */
+function offer(group, name, offered) {
+  const input = group.querySelector(`[name=${name}]`);
+  input.disabled = input.closest(".field").hidden = !offered;
 }
 
 /** The attributes of a context, for policies that take one. A field that is not offered is not sent. */

@@ -50,6 +50,9 @@ export function rough(value) {
   return (Math.abs(value) < 100_000 ? two : compact).format(value || 0).replace(/^-/, "−");
 }
 
+/** `rough`, with the sign of positive numbers too. */
+export const signedRough = (value) => (value > 0 ? "+" : "") + rough(value);
+
 /** The smallest loss that is told apart from none: a millionth of the reward range. */
 export const leastLoss = ([low, high]) => (high - low) / 1e6;
 
