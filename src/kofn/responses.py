@@ -209,7 +209,8 @@ class RaisedAlarm(Response):
     Of the policy: "drift" (the best subset's rewards changed) and "misfit" (other subsets' rewards are not as
     predicted); `since` is the number of rewards after which it was raised, and it stays raised. Of the campaign:
     "silence" (rewards stopped coming), "delay" (they take longer), "missing" (fewer decisions get one), "arm" (those
-    with the arm `arm` hardly ever get one), "ratio" (the control does not get its share); they end with their cause.
+    with the arm `arm` hardly ever get one), "ratio" (the control does not get its share), "range" (it is so wide that
+    rewards cannot be told apart); they end with their cause.
     """
 
     kind: str = field(metadata={"examples": ["drift"]})
