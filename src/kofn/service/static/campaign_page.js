@@ -6,7 +6,7 @@ import { armsPanel } from "./arms_panel.js";
 import { actions } from "./campaign_actions.js";
 import { chartPanel } from "./chart_panel.js";
 import { h, setText } from "./dom.js";
-import { exact, reward, withUnit } from "./format.js";
+import { exact, short, withUnit } from "./format.js";
 import { liftPanel } from "./lift_panel.js";
 import { throttled, watch } from "./live_updates.js";
 import { notices } from "./notices.js";
@@ -165,8 +165,9 @@ function build(name, { refresh, home, may, loadAll }) {
   return { element, update, arms, toggle: work.toggle, add: work.add, ship: work.ship, configure: work.configure };
 }
 
-function facts({ summary: { k, arms, policy, reward_range: range, direction }, settings }) {
+function facts({ summary: { k, arms, policy, rewards: some, reward_range: range, direction }, settings }) {
   const better = direction === "minimize" ? "lower is better" : "higher is better";
-  const rewards = withUnit(`reward ${reward(range[0], [0, 1000])} to ${range[1]}`, settings?.unit);
+  const ends = withUnit(range.map(short).join(" to "), settings?.unit);
+  const rewards = settings?.outside !== "widen" ? `reward ${ends}` : some ? `reward ${ends} so far` : "range is learned";
   return `${k} of ${exact(arms)} arms · ${policy} · ${rewards}, ${better}`;
 }

@@ -8,6 +8,7 @@ import { inReward } from "./insight_facts.js";
 import { lineChart, seriesOf } from "./line_chart.js";
 
 const LOSS = "What shipping the best subset of that time would lose per play, on a logarithmic scale.";
+const GOAL = " Ready when the limit above it, which the tile shows, stays below the goal.";
 const LIFT =
   "What a learned play earned beyond a control play, on average up to that time, with its 95% interval. Another control starts a new comparison.";
 
@@ -64,7 +65,7 @@ export function chartPanel(name) {
     const least = leastLoss(summary.reward_range);
     const series = seriesOf(estimates, ({ expected_loss: value }) => (value === null ? {} : { value: Math.max(value, least) }));
     loss.element.hidden = !series.length;
-    setText(lossNote, series.length ? LOSS : "This policy does not estimate it.");
+    setText(lossNote, series.length ? LOSS + (stop ? GOAL : "") : "This policy does not estimate it.");
     loss.update({ series, unit: settings?.unit ?? "", goal: stop?.threshold ?? null });
   }
 

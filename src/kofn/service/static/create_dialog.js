@@ -60,6 +60,10 @@ export function createDialog(created) {
       h("input", { type: "radio", name: "direction", value, checked }),
       h("span", {}, text),
     );
+  const ranged = { placeholder: "learned", on: { input: () => offer(rewards, "outside", low.value || high.value) } };
+  const low = fields.number("low", 0, ranged),
+    high = fields.number("high", 1, ranged);
+  const rewards = fields.rewardsGroup(fields.DEFAULTS, fields.unitField(fields.DEFAULTS));
   const sizes = sizesFields();
   const attributes = attributesField();
   const policy = policyField(({ name, takes_context: takesContext, settings }) => {
@@ -93,8 +97,8 @@ export function createDialog(created) {
       h(
         "div",
         { class: "columns three" },
-        field("Lowest reward", fields.number("low", 0, { placeholder: "learned" })),
-        field("Highest reward", fields.number("high", 1, { placeholder: "learned" }), "Both empty: the range is learned."),
+        field("Lowest reward", low),
+        field("Highest reward", high, "Both empty: the range is learned."),
         h(
           "fieldset",
           { class: "field" },
@@ -111,7 +115,7 @@ export function createDialog(created) {
           { class: "advanced-body" },
           fields.readyGroup(fields.DEFAULTS),
           fields.controlGroup(fields.DEFAULTS, () => k.value),
-          fields.rewardsGroup(fields.DEFAULTS, fields.unitField(fields.DEFAULTS)),
+          rewards,
           learning,
           fields.rulesGroup(rules),
           fields.visitorsGroup(fields.DEFAULTS),
@@ -239,7 +243,8 @@ function read(data, rules) {
     fields.refuse("k", tooFewArms(names.length, k));
   if (range && !(range[0] < range[1]))
     fields.refuse("low", "Enter a lowest reward that is less than the highest, or leave both empty.");
-  const given = fields.readSettings(data, new Set(Object.keys(fields.DEFAULTS)), rules);
+  const offered = Object.keys(fields.DEFAULTS).filter((each) => range || each !== "outside");
+  const given = fields.readSettings(data, new Set(offered), rules);
   if (Array.isArray(given.control)) checkControl(given.control, names, k);
   const chosen = ([key, value]) => JSON.stringify(value) !== JSON.stringify(fields.DEFAULTS[key]);
   const options = Object.fromEntries(Object.entries(given).filter(chosen));

@@ -41,6 +41,11 @@ export function percent(share, places = 0) {
   return `${value.toFixed(places && value > 99 ? places : 0)}%`;
 }
 
+const four = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
+
+/** Four significant digits: 27.04, 1,200. */
+export const short = (value) => four.format(value).replace(/^-/, "−");
+
 const two = new Intl.NumberFormat("en", { maximumSignificantDigits: 2 });
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 2 });
 

@@ -57,7 +57,7 @@ function draw({ width, height, data, by, clip }, log, number) {
       goal ? line("goal", goal) : "",
       s("path", { class: "recent", d: curve(across.xs, ys) }),
     ),
-    goal ? s("text", { class: "goal-text", x: box.right - 4, y: y(goal) - 7, "text-anchor": "end" }, "ready below this line") : "",
+    goal ? s("text", { class: "goal-text", x: box.right - 4, y: y(goal) - 7, "text-anchor": "end" }, "goal") : "",
     s("circle", { class: "now", cx: across.xs.at(-1), cy: ys.at(-1), r: 3.5 }),
   ];
   return { nodes, xs: across.xs, ys, box };
