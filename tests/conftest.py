@@ -225,6 +225,43 @@ def module_store(tmp_path_factory: pytest.TempPathFactory, empty_store: bytes) -
     _closed(url)
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A Chromium for one module only: its event loop would disturb other tests."""
+    from tests.browser import headless
+
+    with headless() as started:
+        yield started
+
+
+@pytest.fixture
+def pages(browser: Any) -> Iterator[Any]:
+    """Opens pages; fails at the end if one had an error or violated the policy."""
+    from tests.browser import checked_pages
+
+    with checked_pages(browser) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def module_address(module_store: str) -> Iterator[str]:
+    """The URL of a service in a process of its own, whose store is `module_store`."""
+    from tests.browser import served
+
+    with served(module_store) as where:
+        yield where
+
+
+@pytest.fixture
+def address(module_address: str, module_store: str) -> Iterator[str]:
+    """The URL of a service without campaigns, in a process that the tests of a module share."""
+    from kofn.campaigns import Campaign, campaigns
+
+    yield module_address
+    for each in campaigns(module_store):
+        Campaign.open(each.name, module_store).delete()
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def store_url(request: Any) -> str:
     """An empty store of each kind."""

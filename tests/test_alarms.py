@@ -127,6 +127,27 @@ def test_a_control_that_does_not_get_its_share_is_seen(sqlite_store: str) -> Non
     assert "ratio" in kinds(campaign)
 
 
+@pytest.mark.parametrize(
+    ("reward_range", "direction", "seen"),
+    [
+        ((0, 1e16), "maximize", False),
+        ((0, 1e16), "minimize", True),
+        ((-1e9, 1e9), "maximize", True),
+        ((-1e6, 1e6), "maximize", False),
+    ],
+)
+def test_a_range_in_which_rewards_cannot_be_told_apart_is_seen(
+    sqlite_store: str, reward_range: tuple[float, float], direction: Any, seen: bool
+) -> None:
+    campaign = create(sqlite_store, reward_range=reward_range, direction=direction)
+    play(campaign, 400, batch=20)
+    assert kinds(campaign) == (["range"] if seen else [])
+    assert (campaign.insight().expected_loss is None) == seen
+    equal = create(sqlite_store, "equal", reward_range=(0, 1))
+    equal.rewards({each.id: 0.1 for each in equal.decide(300)})
+    assert kinds(equal) == []
+
+
 def test_alarms_of_the_policy_say_what_to_do(sqlite_store: str) -> None:
     campaign = create(sqlite_store)
     play(campaign, 4_000, batch=100)

@@ -363,7 +363,7 @@ def test_a_store_that_had_a_token_requires_one_after_a_restore(store_url: str, t
 
 def test_a_newer_backup_is_refused(small_backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(migrations, "MIGRATIONS", migrations.MIGRATIONS[:-1])
-    with pytest.raises(kofn.BadRecord, match=r"store version 6\), and this kofn reads format 1 and versions up to 5"):
+    with pytest.raises(kofn.BadRecord, match=r"store version 7\), and this kofn reads format 1 and versions up to 6"):
         restore(small_backup, f"sqlite:///{tmp_path}/new.db?synchronous=normal")
 
 

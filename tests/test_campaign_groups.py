@@ -488,14 +488,44 @@ def test_an_arm_of_the_control_is_not_retired(sqlite_store: str) -> None:
 def test_estimates_are_kept_over_time(store_url: str) -> None:
     campaign = create(store_url)
     play(campaign, 1_000, batch=20)
-    found = campaign.estimates()
+    found = campaign.estimates(arms=NAMES)
     insight = campaign.insight()
     assert len(found) >= 5
     assert [each.rewards for each in found] == sorted(each.rewards for each in found)
     assert (found[-1].expected_loss, found[-1].value) == (insight.expected_loss, insight.value)
     assert found[-1].effects.keys() == set(NAMES)
     assert found[-1].best == insight.best
-    assert found[-1].expected_loss < found[0].expected_loss
+    assert (found[-1].expected_loss or 0.0) < (found[0].expected_loss or 0.0)
+    assert {each.lift for each in found} == {None}
+    assert [each.effects for each in campaign.estimates(arms=["a"])] == [{"a": each.effects["a"]} for each in found]
+    assert not any(each.effects for each in campaign.estimates())
+    with pytest.raises(kofn.BadInput, match="there is no arm 'z'"):
+        campaign.estimates(arms=["z"])
+    few = campaign.estimates(4)
+    assert (few[0].rewards, few[-1].rewards, len(few)) == (found[0].rewards, found[-1].rewards, 4)
+    assert [each.rewards for each in campaign.estimates(1)] == [1_000]
+
+
+@pytest.mark.parametrize("policy", ["thompson", "linear-thompson"])
+def test_the_lift_is_kept_over_time(store_url: str, policy: str) -> None:
+    campaign = create(store_url, policy=policy, control=CONTROL, control_share=0.3)
+    for _ in range(8):
+        play(campaign, 150, batch=10)
+        lift, now = campaign.insight().lift, campaign.estimates()[-1]
+        assert lift is not None
+        assert (now.lift, now.lift_low, now.lift_high) == (lift.difference, lift.low, lift.high)
+    found = campaign.estimates()
+    assert len(found) >= 8
+    assert all((each.expected_loss is None) == (policy == "linear-thompson") for each in found)
+    known = [(each.lift, each.lift_low, each.lift_high) for each in found if each.lift is not None]
+    assert len(known) >= len(found) - 2  # the first rewards may be those of one group
+    assert all(low is not None and high is not None and low <= lift <= high for lift, low, high in known)
+    copied = Campaign.import_(json.loads(json.dumps(campaign.export())), store=store_url, name="copy")
+    assert copied.estimates()[:-1] == found[:-1]
+    campaign.configure(control="uniform")  # a new comparison
+    assert campaign.estimates()[: len(found) - 1] == found[:-1]
+    play(campaign, 20, batch=10)
+    assert campaign.estimates()[-1].lift != found[-1].lift
 
 
 def test_estimates_are_written_when_much_has_changed(sqlite_store: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -362,7 +362,7 @@ def _set(exported: Any, path: str, value: Any) -> None:
     "path, value",
     [
         ("kofn", "other"),
-        ("format", 6),
+        ("format", 7),
         ("format", True),
         ("campaign", None),
         ("campaign.state", "sleeping"),

@@ -62,7 +62,7 @@ class Old:
         return dict(known)
 
 
-OLD = {version: Old(version) for version in (2, 3, 4, 5)}
+OLD = {version: Old(version) for version in (2, 3, 4, 5, 6)}
 FILE, KNOWN = OLD[2].file, OLD[2].known  # for tests of what happens on the way, most of it in step 3
 
 
@@ -235,7 +235,7 @@ def test_an_export_of_the_version_before_is_imported(store_url: str, old: Old, n
     assert campaign.verify().ok
     one = campaign.export(with_secret=True)
     two = Campaign.import_(one, store=store, name="again").export(with_secret=True)
-    assert (one["format"], two["format"]) == (5, 5)
+    assert (one["format"], two["format"]) == (6, 6)
     assert two["name"] == two["campaign"]["name"] == "again"
     event = two["tables"]["events"]["rows"].pop()  # all else is equal
     assert event[:3] == [one["campaign"]["events"] + 1, old.known["clock"], "imported"]
@@ -452,7 +452,7 @@ def test_processes_that_open_a_store_while_another_migrates_it_wait_for_it(
     monkeypatch.setattr(store_module, "LOCK_TIMEOUT", 0.5)
     monkeypatch.setattr(store_module, "PATIENCE", 0.5)
     begun = time.monotonic()
-    with pytest.raises(kofn.StoreError, match=r"migrated from version 2 to 6; it is unchanged.*Stop the processes"):
+    with pytest.raises(kofn.StoreError, match=r"migrated from version 2 to 7; it is unchanged.*Stop the processes"):
         Store(old_store)
     assert 0.4 < time.monotonic() - begun < 20
     process.kill()
@@ -492,7 +492,7 @@ def test_a_store_that_was_changed_by_hand_is_refused_and_left_unchanged(old_stor
     with engine_for(old_store).begin() as connection:
         connection.execute(text(by_hand))
     before = everything_in(old_store)
-    with pytest.raises(kofn.StoreError, match="migrated from version 2 to 6; it is unchanged"):
+    with pytest.raises(kofn.StoreError, match="migrated from version 2 to 7; it is unchanged"):
         Store(old_store)
     assert everything_in(old_store) == before
 
@@ -505,7 +505,7 @@ def test_a_store_that_a_newer_kofn_migrates_meanwhile_is_refused(
     versions = iter([2, 9])
     monkeypatch.setattr(migrations, "version_of", lambda _: next(versions))
     before = everything_in(old_store)
-    with pytest.raises(kofn.StoreError, match="has version 9, and this kofn reads versions up to 6"):
+    with pytest.raises(kofn.StoreError, match="has version 9, and this kofn reads versions up to 7"):
         Store(old_store)
     assert everything_in(old_store) == before
 

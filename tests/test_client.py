@@ -64,6 +64,8 @@ def test_a_campaign_from_afar(client: Client, sqlite_store: str) -> None:
     assert campaign.insight().summary.rewards == 13
     assert len(campaign.insight(arms=2).arms) == 2
     assert campaign.history() == here.history()
+    assert campaign.estimates(2, arms=["a", "b"]) == here.estimates(2, arms=["a", "b"])
+    assert campaign.estimates()[-1].effects == {}
     assert campaign.events() == here.events()
     assert campaign.verify() == here.verify()
     assert campaign.verify().ok

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import numpy as np
-import pytest
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from kofn.campaigns import Campaign
 from tests.browser import (
@@ -19,31 +17,10 @@ from tests.browser import (
     WIDER,
     Pages,
     button,
-    checked_pages,
-    headless,
-    served,
 )
 
 OFFERS = ["socks", "scarf", "cap", "lamp", "chair", "shelf", "vase", "bowl"]
 LIKES = {"phone": {"socks", "scarf", "cap"}, "desktop": {"lamp", "chair", "shelf"}}
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with headless() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def address(module_store: str) -> Iterator[str]:
-    with served(module_store) as where:
-        yield where
-
-
-@pytest.fixture
-def pages(browser: Browser) -> Iterator[Pages]:
-    with checked_pages(browser) as opened:
-        yield opened
 
 
 def play(campaign: Campaign, turns: int = 8) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
 from urllib.parse import unquote
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, Route, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
-from kofn.campaigns import Campaign, alarms, campaigns, store_at
+from kofn.campaigns import Campaign, alarms, store_at
 from kofn.campaigns.schema import CAMPAIGNS
 from kofn.responses import RaisedAlarm
 from kofn.service.tokens import create_token
@@ -25,9 +25,7 @@ from tests.browser import (
     WIDER,
     Pages,
     button,
-    checked_pages,
     fill,
-    headless,
     measure_load,
     served,
     visit,
@@ -44,34 +42,6 @@ NASTY = [
     ".",
     "..",
 ]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """A Chromium for this module only: its event loop would disturb other tests."""
-    with headless() as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def shared_address(module_store: str) -> Iterator[str]:
-    with served(module_store) as where:
-        yield where
-
-
-@pytest.fixture
-def address(shared_address: str, module_store: str) -> Iterator[str]:
-    """The URL of a service without campaigns, in a process that the tests share. Its store is `module_store`."""
-    yield shared_address
-    for each in campaigns(module_store):
-        Campaign.open(each.name, module_store).delete()
-
-
-@pytest.fixture
-def pages(browser: Browser) -> Iterator[Pages]:
-    """Opens pages; fails at the end if one had an error or violated the policy."""
-    with checked_pages(browser) as opened:
-        yield opened
 
 
 def made(store: str, name: str = "front-page", arms: list[str] | None = None, **settings: Any) -> Campaign:
@@ -182,7 +152,17 @@ def test_a_campaign_is_shipped_resumed_stopped_and_archived(address: str, module
     expect(page.locator("section.lift")).to_contain_text("Control gets")
     page.get_by_text("Loss", exact=True).click()
     expect(page.locator(".plot path.recent:visible")).to_have_attribute("d", re.compile(r"^M.*L"))
-    expect(page.locator(".goal-text")).to_have_text("ready below this line")
+    expect(page.locator(".goal-text")).to_have_text("goal")
+    expect(page.locator(".chart-note:visible")).to_contain_text("Ready when the limit above it")
+    page.get_by_text("Lift", exact=True).click()
+    chart = page.get_by_role("group", name="Lift over control over time")
+    expect(chart.locator("path.recent")).to_have_attribute("d", re.compile(r"^M.*L"))
+    chart.press("End")
+    lift = campaign.insight().lift
+    assert lift is not None
+    assert lift.difference is not None
+    expect(chart.locator(".tip-line.recent b")).to_have_text(f"+{lift.difference:.1f} EUR")
+    expect(chart.locator(".tip-line.band b")).to_have_text(re.compile(r"^.[\d.]+ to \+[\d.]+$"))
     button(page, "bowl").click()
     expect(page.get_by_role("dialog")).to_contain_text("EUR per play compared with a borderline arm")
     expect(page.get_by_role("dialog").locator(".plot path.recent")).to_have_attribute("d", re.compile(r"^M.*L"))
@@ -342,7 +322,14 @@ def test_the_dialog_offers_what_makes_sense_first(address: str, module_store: st
     policy.select_option("uniform")  # waits until the policies are loaded
     assert {"doubling", "cmab-sm"}.isdisjoint(policy.locator("option").all_inner_texts())
     expect(dialog.get_by_text("Learns nothing: every decision has random arms.")).to_be_visible()
-    policy.select_option("thompson")
+    for name, half_life, guarantee in (
+        ("uniform", False, False),
+        ("contextual-thompson", True, False),
+        ("thompson", True, True),
+    ):
+        policy.select_option(name)
+        expect(dialog.get_by_label("Half-life (plays)")).to_be_visible(visible=half_life)
+        expect(dialog.get_by_label("Guarantee")).to_be_visible(visible=guarantee)
     dialog.get_by_label("Control gets").select_option("arms")
     dialog.get_by_label("Arms of the control").fill("mug\ntray")
     button(dialog, "Create campaign").click()
@@ -361,7 +348,9 @@ def test_the_dialog_offers_what_makes_sense_first(address: str, module_store: st
     dialog.get_by_label("Lowest reward").fill("")
     button(dialog, "Create campaign").click()
     expect(dialog.get_by_role("alert")).to_contain_text("or leave both empty")
+    expect(dialog.get_by_label("Rewards outside the range are")).to_be_visible()
     dialog.get_by_label("Highest reward").fill("")
+    expect(dialog.get_by_label("Rewards outside the range are")).to_be_hidden()  # the range is learned
     dialog.get_by_label("A visitor keeps the arms for (days)").fill("14")
     button(dialog, "Create campaign").click()
     expect(dialog.get_by_role("alert")).to_contain_text("A breaker needs a control to return to")

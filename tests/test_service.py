@@ -208,6 +208,11 @@ def test_what_it_knows_is_what_the_campaign_knows(front: Client, sqlite_store: s
     assert front.get(f"{FRONT}/insight", params={"arms": 2}).json()["arms"] == insight["arms"][:2]
     assert front.get(f"{FRONT}/history").json()["points"] == [each.to_dict() for each in campaign.history()]
     assert len(front.get(f"{FRONT}/history", params={"points": 1}).json()["points"]) == 1
+    known = front.get(f"{FRONT}/estimates", params={"points": 3, "arm": ["a", "h"]}).json()["estimates"]
+    assert known == [each.to_dict() for each in campaign.estimates(3, arms=["a", "h"])]
+    assert known[-1]["effects"].keys() == {"a", "h"}
+    assert front.get(f"{FRONT}/estimates").json()["estimates"][-1]["effects"] == {}
+    error_detail(front.get(f"{FRONT}/estimates", params={"arm": "z"}), 422, "bad-input")
     assert front.get(f"{FRONT}/events").json()["events"] == [each.to_dict() for each in campaign.events()]
     assert len(front.get(f"{FRONT}/events", params={"limit": 1}).json()["events"]) == 1
 
@@ -237,6 +242,12 @@ def test_policies_are_those_that_can_run_a_campaign(api: Client) -> None:
     simulated = {name for name, each in found.items() if each["use"] == "simulation"}
     assert simulated == {name for name, each in found.items() if each["needs_horizon"]} | {"doubling"}
     assert found["uniform"]["use"] == "comparison"
+    settings = {name: each["settings"] for name, each in found.items() if each["settings"]}
+    assert settings == {
+        "thompson": ["half_life", "guarantee"],
+        "contextual-thompson": ["half_life"],
+        "thompson-sizes": ["half_life"],
+    }
 
 
 def test_the_session_says_who_you_are(api: Client) -> None:

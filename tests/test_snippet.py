@@ -17,20 +17,13 @@ from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 from kofn.campaigns import Campaign, campaigns, store_at
 from kofn.responses import LoggedDecision
 from kofn.service.tokens import create_token
-from tests.browser import TIMEOUT, headless, new_context, served
+from tests.browser import TIMEOUT, new_context, served
 from tests.service_tools import free_port
 
 GUIDE = Path(__file__).parent.parent / "docs" / "guides" / "web-page.md"
 ARMS = ["kettle", "mug", "tray", "pan", "lamp"]
 DEFAULTS = ["kettle", "mug"]
 VISIBLE = "[data-arm]:not([hidden])"
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """A Chromium for this module only: its event loop would disturb other tests."""
-    with headless() as started:
-        yield started
 
 
 class Site:

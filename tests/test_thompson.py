@@ -179,7 +179,7 @@ def test_without_two_different_rewards_all_arms_are_played_alike() -> None:
     assert 0 in policy.best()
 
 
-@pytest.mark.parametrize("wide", [(-1.0, 1.0), (0.0, 100.0), (-99.0, 1.0), (-50.0, 50.0)])
+@pytest.mark.parametrize("wide", [(-1.0, 1.0), (0.0, 100.0), (-99.0, 1.0), (-50.0, 50.0), (0.0, 2.0**60)])
 def test_a_range_that_is_too_wide_changes_no_plan(wide: tuple[float, float]) -> None:
     """Coins have the same range in every declared range, up to rounding: the plays are the same."""
     problem = Problem(Bernoulli(np.random.default_rng(3).random(12)), "minimum", 3)

@@ -142,8 +142,9 @@ def campaigns(browser: Browser, address: str) -> None:
                 page.locator(selector).first.click()
                 take(page, name, size, scheme)
                 page.keyboard.press("Escape")
-            page.get_by_text("Loss", exact=True).click()
-            take(page, "loss", size, scheme)
+            for name in ("Loss", "Lift"):
+                page.get_by_text(name, exact=True).click()
+                take(page, name.lower(), size, scheme)
             page.goto(f"{address}#/demo-three-countries")
             page.wait_for_selector(".by-segment tbody tr")
             take(page, "segments", size, scheme, part=".by-segment")

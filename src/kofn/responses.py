@@ -209,7 +209,8 @@ class RaisedAlarm(Response):
     Of the policy: "drift" (the best subset's rewards changed) and "misfit" (other subsets' rewards are not as
     predicted); `since` is the number of rewards after which it was raised, and it stays raised. Of the campaign:
     "silence" (rewards stopped coming), "delay" (they take longer), "missing" (fewer decisions get one), "arm" (those
-    with the arm `arm` hardly ever get one), "ratio" (the control does not get its share); they end with their cause.
+    with the arm `arm` hardly ever get one), "ratio" (the control does not get its share), "range" (it is so wide that
+    rewards cannot be told apart); they end with their cause.
     """
 
     kind: str = field(metadata={"examples": ["drift"]})
@@ -267,19 +268,24 @@ class StopReport(Response):
 
 @dataclass(frozen=True)
 class Estimate(Response):
-    """What the policy estimated after an update: the best subset, its value, and the expected loss per play.
+    """What was known after an update of the policy: the best subset, its value, the expected loss per play, the lift.
 
-    `effects` has the effect of each arm by name; it is empty if there are many arms.
+    What the policy does not estimate is None. `effects` has the effects of the arms that were asked for; those of
+    campaigns with more than 200 arms are not kept. `lift` is what learning earned per play beyond the control of that
+    time, with its interval, as `Lift.difference`; None without a control.
     """
 
     at: datetime
     rewards: int
-    value: float
-    low: float
-    high: float
-    expected_loss: float
+    value: float | None
+    low: float | None
+    high: float | None
+    expected_loss: float | None
     best: list[str]
     effects: dict[str, float]
+    lift: float | None = field(default=None, metadata={"examples": [0.005]})
+    lift_low: float | None = field(default=None, metadata={"examples": [0.0002]})
+    lift_high: float | None = field(default=None, metadata={"examples": [0.0091]})
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from itertools import islice
 
 from sqlalchemy import select
 
-from kofn.campaigns.assess import ratio_of
+from kofn.campaigns.comparison import ratio_of
 from kofn.campaigns.rows import SERVING, subset_from
 from kofn.campaigns.schema import BATCHES
 from kofn.campaigns.transaction import Transaction
@@ -50,6 +50,11 @@ ALWAYS, MIN_ARM = 0.95, 30
 
 RECENT_BATCHES = 5000
 """Batches of decisions in which arms that fail are looked for, the latest ones."""
+
+TOO_CLOSE, DIFFERENT = 5e-8, 1e-6
+"""Rewards are too close if their standard deviation is less than the first part of their distance to the end of the
+range that is worst; a policy loses it in the rounding of squares. Below the second part of their mean, it may itself be
+rounding."""
 
 NOTE_AGAIN = 3600.0
 """Seconds between two events of the same alarm at least. Lower: an alarm that comes and goes makes more events."""
@@ -139,7 +144,7 @@ def raised(tx: Transaction, known: Insight | None, arrivals: Arrivals) -> list[R
     """Return all alarms, those of the policy first."""
     found = [_of_policy(alarm) for alarm in (known.alarms if known and known.alarms else ())]
     if tx.row.state in SERVING and tx.row.rewarded:
-        found += [*arrivals.alarms(), *_failing_arms(tx, arrivals.mature), *_ratio(tx)]
+        found += [*arrivals.alarms(), *_failing_arms(tx, arrivals.mature), *_ratio(tx), *_range(tx)]
     return found
 
 
@@ -280,7 +285,7 @@ def _failing_arms(tx: Transaction, mature: float) -> Iterator[RaisedAlarm]:
 
 
 def _ratio(tx: Transaction) -> Iterator[RaisedAlarm]:
-    found = ratio_of(tx)
+    found = ratio_of(tx.row)
     if found is not None and found.rejected and found.observed is not None:
         yield RaisedAlarm(
             "ratio",
@@ -288,4 +293,22 @@ def _ratio(tx: Transaction) -> Iterator[RaisedAlarm]:
             None,
             f"the control gets {found.observed:.2%} of the decisions instead of {found.share:.0%}",
             "do not trust the lift: check whether keys are spread evenly and decisions of both groups are played",
+        )
+
+
+def _range(tx: Transaction) -> Iterator[RaisedAlarm]:
+    """Yield an alarm if the range is so wide that a policy cannot tell the rewards apart."""
+    row, sums = tx.row, tx.row.sums("learned")
+    if sums.count < MIN_ARM:
+        return
+    deviation = math.sqrt(sums.deviations / sums.count)
+    distance = sums.mean - row.low if row.direction == "maximize" else row.high - sums.mean
+    if DIFFERENT * abs(sums.mean) < deviation < TOO_CLOSE * distance:
+        yield RaisedAlarm(
+            "range",
+            None,
+            None,
+            f"rewards differ by about {deviation:.2g}, too little to be told apart in a range of {row.low:g} to "
+            f"{row.high:g}",
+            "create a campaign with a narrower range, or with a learned one (reward_range=None)",
         )

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import lru_cache
 
+from kofn.campaigns.comparison import lift_of
 from kofn.campaigns.learn import insight_of, listed_names
-from kofn.campaigns.options import options_from
 from kofn.campaigns.rows import CampaignRow
 from kofn.campaigns.segments import best_of_segments
 from kofn.campaigns.transaction import Transaction
-from kofn.core import Direction, Subset
-from kofn.evidence import Lift, Look, SampleRatio, Sums, lift, sample_ratio
+from kofn.core import Subset
+from kofn.evidence import Look
 
 MAX_SHIPPED = 100
 """Shipped subsets that are kept, and as many to segments as these need at most. Rewards of decisions of older ones that
@@ -51,26 +50,6 @@ def look_of(row: CampaignRow) -> Look | None:
     """Return the latest look of the stop rule."""
     found = json.loads(row.look)
     return Look.from_dict(found) if found else None
-
-
-def lift_of(row: CampaignRow) -> Lift | None:
-    """Return what learning earns beyond the control; None without a control."""
-    if options_from(row.options).control is None:
-        return None
-    direction: Direction = "maximize" if row.direction == "maximize" else "minimize"
-    return _lift(row.sums("learned"), row.sums("control"), (row.low, row.high), direction)
-
-
-@lru_cache(maxsize=1000)
-def _lift(learned: Sums, control: Sums, reward_range: tuple[float, float], direction: Direction) -> Lift:
-    return lift(learned, control, reward_range=reward_range, direction=direction)
-
-
-def ratio_of(tx: Transaction) -> SampleRatio | None:
-    """Return whether the control got its share of the decisions; None without a control."""
-    if tx.options.control is None:
-        return None
-    return sample_ratio(tx.row.learned_decided, tx.row.control_decided, tx.options.control_share)
 
 
 def ship(

@@ -426,13 +426,13 @@ class Campaign:
         with self._read() as tx:
             return report.settings(tx)
 
-    def estimates(self) -> list[Estimate]:
-        """Return what the policy estimated after its updates, oldest first: the expected loss, and each arm's effect.
+    def estimates(self, points: int = learn.MAX_ESTIMATES, *, arms: Sequence[str] = ()) -> list[Estimate]:
+        """Return what was known over time, oldest first: the expected loss, the lift, and the effects of `arms`.
 
-        At most 1,000 are kept, the older ones less densely.
+        At most 1,000 points are kept, the older ones less densely. The last one is that of now.
         """
         with self._read() as tx:
-            return report.estimates(tx)
+            return report.estimates(tx, points, arms)
 
     def decisions(self, *, rewarded: bool = False, since: datetime | None = None) -> Iterator[LoggedDecision]:
         """Yield the stored decisions, oldest first: arms, propensity, reward, key and metadata.

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import bindparam, select
 
+from kofn.campaigns.comparison import lift_of
 from kofn.campaigns.names import arm_name
 from kofn.campaigns.plan_rows import UNLEARNED, PlanRow, observed_rows, replace_plan
 from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, new_stamp, record_text, subset_from, subset_text
@@ -80,7 +81,7 @@ def listed_names(names: Sequence[str]) -> str:
 
 
 def write_estimate(tx: Transaction) -> None:
-    """Keep what the policy estimates now, for the history, unless little has changed since the last estimate."""
+    """Keep what is estimated now, for the history, unless little has changed since the last estimate."""
     for step, at, rewards in tx.driver.rows(_LAST_ESTIMATE, {"c": tx.id}):
         if tx.row.rewards < ESTIMATE_GROWTH * rewards and tx.now < at + ESTIMATE_AGE:
             return
@@ -91,15 +92,19 @@ def write_estimate(tx: Transaction) -> None:
 
 
 def estimate_of(tx: Transaction) -> dict[str, Any] | None:
-    """Return what the policy estimates now, as the table of estimates has it; None if it estimates no loss."""
-    known, snapshot = insight_of(tx.snapshot), tx.snapshot
-    if known is None or known.expected_loss is None:
+    """Return what is estimated now, as the table of estimates has it; None without an expected loss and a lift."""
+    known, snapshot, lift = insight_of(tx.snapshot), tx.snapshot, lift_of(tx.row)
+    if (known is None or known.expected_loss is None) and (lift is None or lift.difference is None):
         return None
+    numbers: dict[str, float | None] = dict.fromkeys(("value", "low", "high", "loss", "lift", "lift_low", "lift_high"))
     effects = ""
-    if len(snapshot.roster.active) <= MAX_EFFECTS:
-        pairs = zip(snapshot.roster.active, known.effects.tolist(), strict=True)
-        effects = json.dumps({arm: float(f"{effect:.4g}") for arm, effect in pairs}, separators=(",", ":"))
-    numbers = {"value": known.value, "low": known.low, "high": known.high, "loss": known.expected_loss}
+    if known is not None:
+        numbers |= {"value": known.value, "low": known.low, "high": known.high, "loss": known.expected_loss}
+        if len(snapshot.roster.active) <= MAX_EFFECTS:
+            pairs = zip(snapshot.roster.active, known.effects.tolist(), strict=True)
+            effects = json.dumps({arm: float(f"{effect:.4g}") for arm, effect in pairs}, separators=(",", ":"))
+    if lift is not None:
+        numbers |= {"lift": lift.difference, "lift_low": lift.low, "lift_high": lift.high}
     at = {"at": tx.now, "rewards": tx.row.rewards}
     return at | numbers | {"best": subset_text(snapshot.best()), "effects": effects}
 

@@ -261,6 +261,37 @@ def _to_version_6(connection: Connection) -> None:
             connection.execute(text(f"ALTER TABLE {table} ADD COLUMN {name} TEXT"))
 
 
+# Version 7: the lift over the control with the estimates, also of policies that estimate nothing else.
+
+ADDED_COLUMNS_7: dict[str, dict[str, Any]] = {
+    "kofn_campaigns": {},
+    "kofn_estimates": dict.fromkeys(("lift", "lift_low", "lift_high")),
+}
+_V7 = MetaData()
+_ESTIMATES_7 = Table(
+    "kofn_estimates_7",
+    _V7,
+    Column("campaign", Integer, primary_key=True, autoincrement=False),
+    Column("step", BigInteger, primary_key=True, autoincrement=False),
+    *_numbers("at"),
+    *_counters("rewards"),
+    *(Column(name, Double) for name in ("value", "low", "high", "loss")),
+    *_texts("best", "effects"),
+    *(Column(name, Double) for name in ADDED_COLUMNS_7["kofn_estimates"]),
+    sqlite_with_rowid=False,
+)
+
+
+def _to_version_7(connection: Connection) -> None:
+    _V7.create_all(connection)  # SQLite cannot make a column nullable
+    old = "campaign, step, at, rewards, value, low, high, loss, best, effects"
+    connection.execute(text(f"INSERT INTO kofn_estimates_7 ({old}) SELECT {old} FROM kofn_estimates"))
+    connection.execute(text("DROP TABLE kofn_estimates"))
+    connection.execute(text("ALTER TABLE kofn_estimates_7 RENAME TO kofn_estimates"))
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("ALTER INDEX kofn_estimates_7_pkey RENAME TO kofn_estimates_pkey"))
+
+
 MIGRATIONS: list[Callable[[Connection], None]] = [
     _to_version_1,
     _to_version_2,
@@ -268,6 +299,7 @@ MIGRATIONS: list[Callable[[Connection], None]] = [
     _to_version_4,
     _to_version_5,
     _to_version_6,
+    _to_version_7,
 ]
 """The step at index i leads to version i + 1."""
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Any, TypeVar
 
 from sqlalchemy import select
 
 from kofn.campaigns import transaction
 from kofn.campaigns.alarms import Arrivals, arrivals_of, raised
-from kofn.campaigns.assess import lift_of, look_of, ratio_of
+from kofn.campaigns.assess import look_of
+from kofn.campaigns.comparison import lift_of, ratio_of
 from kofn.campaigns.groups import GROUPS
 from kofn.campaigns.learn import estimate_of, insight_of, plays_per_arm
 from kofn.campaigns.names import write_id
 from kofn.campaigns.plan_rows import observed_rows
 from kofn.campaigns.rows import Roster, subset_from
 from kofn.campaigns.schema import BATCHES, ESTIMATES, EVENTS, PLANS, REWARDS
+from kofn.campaigns.statements import chunks
 from kofn.campaigns.transaction import Transaction, merge_slots
-from kofn.core import Insight, whole
+from kofn.core import BadInput, Insight, whole
+from kofn.core.checks import shown
 from kofn.core.contexts import context_of
 from kofn.responses import (
     ArmInsight,
@@ -32,6 +35,8 @@ from kofn.responses import (
     StopReport,
     moment,
 )
+
+T = TypeVar("T")
 
 HOUR, MONTH = 3600.0, 30.44 * 24 * 3600.0
 """Seconds. Traffic is not extrapolated from less than an hour."""
@@ -64,7 +69,7 @@ def insight(tx: Transaction) -> CampaignInsight:
         settings=settings(tx),
         stop=_stop(tx),
         lift=lift_of(row),
-        sample_ratio=ratio_of(tx),
+        sample_ratio=ratio_of(row),
         shipped=tx.roster.names_of(options.shipped[-1]) if row.state == "shipped" else None,
         plays_per_month=_plays_per_month(row.created, arrivals),
         clipped=row.clipped,
@@ -98,17 +103,37 @@ def _plays_per_month(created: float, arrivals: Arrivals) -> float | None:
     return plays * MONTH / min(age, MONTH)
 
 
-def estimates(tx: Transaction) -> list[Estimate]:
-    """Return what the policy estimated after its updates, oldest first, and what it estimates now."""
-    chosen = select(ESTIMATES).where(ESTIMATES.c.campaign == tx.id).order_by(ESTIMATES.c.step)
-    rows: list[Mapping[str, Any]] = [row._mapping for row in tx.execute(chosen)]
-    if rows and rows[-1]["step"] < tx.row.step and (now := estimate_of(tx)) is not None:
-        rows.append(now)
-    return [_estimate(tx.roster, row) for row in rows]
+def estimates(tx: Transaction, points: int, arms: Sequence[str]) -> list[Estimate]:
+    """Return what was known after updates of the policy, oldest first, and what is known now: at most `points` items.
+
+    Effects are those of `arms`: the ones of all arms at all times would be megabytes.
+    """
+    names = set(tx.roster.names)
+    if unknown := [arm for arm in arms if arm not in names]:
+        raise BadInput(f"there is no arm {shown(unknown[0])}: arms must be names of the campaign's arms")
+    ours = ESTIMATES.c.campaign == tx.id
+    steps = list(tx.execute(select(ESTIMATES.c.step).where(ours).order_by(ESTIMATES.c.step)).scalars())
+    kept = spread(steps, whole("points", points) - 1)
+    columns = [column for column in ESTIMATES.c if arms or column.name != "effects"]
+    rows: list[Mapping[str, Any]] = []
+    for some in chunks(kept):
+        chosen = select(*columns).where(ours, ESTIMATES.c.step.in_(some)).order_by(ESTIMATES.c.step)
+        rows += [row._mapping for row in tx.execute(chosen)]
+    newer = not rows or rows[-1]["rewards"] < tx.row.rewards
+    if newer and (now := estimate_of(tx)) is not None:
+        rows.append(now | {"at": tx.row.changed})
+    return [_estimate(tx.roster, row, set(arms)) for row in rows]
 
 
-def _estimate(roster: Roster, row: Mapping[str, Any]) -> Estimate:
-    effects = json.loads(row["effects"] or "{}")
+def spread(items: Sequence[T], count: int) -> list[T]:
+    """Return at most `count` items in their order, evenly spread from the first to the last; one alone is the last."""
+    count = min(count, len(items))
+    return [items[-1 - (len(items) - 1) * place // max(count - 1, 1)] for place in reversed(range(count))]
+
+
+def _estimate(roster: Roster, row: Mapping[str, Any], arms: Set[str]) -> Estimate:
+    effects = json.loads(row["effects"] or "{}") if arms else {}
+    named = ((roster.names[int(arm)], effect) for arm, effect in effects.items())
     return Estimate(
         moment(row["at"]),
         row["rewards"],
@@ -117,7 +142,10 @@ def _estimate(roster: Roster, row: Mapping[str, Any]) -> Estimate:
         row["high"],
         row["loss"],
         roster.names_of(subset_from(row["best"])),
-        {roster.names[int(arm)]: effect for arm, effect in effects.items()},
+        {name: effect for name, effect in named if name in arms},
+        row["lift"],
+        row["lift_low"],
+        row["lift_high"],
     )
 
 

@@ -154,11 +154,13 @@ ESTIMATES = _table(
     _key("step"),
     _number("at"),
     _whole("rewards"),
-    *map(_number, ("value", "low", "high", "loss")),
+    *(_number(name, nullable=True) for name in ("value", "low", "high", "loss")),
     *map(_text, ("best", "effects")),
+    *(_number(name, nullable=True) for name in ("lift", "lift_low", "lift_high")),
 )
-"""What the policy estimated after each update: the value of the best subset, the expected loss, and, as JSON, the
-effects of the arms by number, unless there are too many."""
+"""What was known after an update of the policy: the value of the best subset and the expected loss, NULL if the policy
+does not estimate them; as JSON, the effects of the arms by number, unless there are too many; and the lift over the
+control with its interval, NULL without a control."""
 
 EVENTS = _table("events", _key("campaign", Integer), _key("number"), _number("at"), *map(_text, ("kind", "message")))
 

@@ -26,6 +26,7 @@ from kofn.campaigns.migrations import (
     ADDED_COLUMNS_4,
     ADDED_COLUMNS_5,
     ADDED_COLUMNS_6,
+    ADDED_COLUMNS_7,
     RENAMED_COLUMNS_3,
     RENAMED_TABLES_3,
     STATES_5,
@@ -44,7 +45,7 @@ from kofn.core.contexts import context_of
 from kofn.policies.registry import is_converted, restore
 from kofn.responses import State
 
-FORMAT = 5
+FORMAT = 6
 """The version of an export. Raise it when an older kofn cannot read a newer export, and upgrade older ones below."""
 
 MAX_COUNTER = 2**59
@@ -124,6 +125,8 @@ def read_export(exported: Mapping[str, Any], name: str | None) -> tuple[Campaign
             exported = _from_format_3(exported)
         if exported["format"] == 4:
             exported = {**_with_columns(exported, ADDED_COLUMNS_6), "format": 5}
+        if exported["format"] == 5:
+            exported = {**_with_columns(exported, ADDED_COLUMNS_7), "format": 6}
         campaign = _campaign(exported["campaign"])
         campaign.name = campaign_name(campaign.name if name is None else name)
         tables = exported["tables"]
@@ -171,7 +174,9 @@ def _from_format_3(exported: Mapping[str, Any]) -> dict[str, Any]:
     state = new["campaign"]["state"]
     options = json.dumps({"control_from": new["campaign"]["decided"]})
     campaign = {**new["campaign"], "state": STATES_5.get(state, state), "options": options}
-    estimates = {"columns": [column.name for column in _columns(ESTIMATES)], "rows": []}
+    later = ADDED_COLUMNS_7["kofn_estimates"]
+    columns = [column.name for column in _columns(ESTIMATES) if column.name not in later]
+    estimates: dict[str, Any] = {"columns": columns, "rows": []}
     return {**new, "format": 4, "campaign": campaign, "tables": {**new["tables"], "estimates": estimates}}
 
 

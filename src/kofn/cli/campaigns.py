@@ -306,9 +306,8 @@ def _arms(known: CampaignInsight, most: int) -> Any:
     table = new_table("arms, best first", "arm", "effect", "95 % low", "high", "plays", "")
     for arm in ranked[:most]:
         numbers = ["" if each is None else f"{each:+.4g}" for each in (arm.effect, arm.low, arm.high)]
-        table.add_row(
-            escape(arm.name), *numbers, f"{arm.plays:,}", "retired" if arm.retired else "best" if arm.best else ""
-        )
+        mark = "retired" if arm.retired else "best" if arm.best and known.summary.rewards else ""
+        table.add_row(escape(arm.name), *numbers, f"{arm.plays:,}", mark)
     return table
 
 

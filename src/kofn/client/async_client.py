@@ -368,9 +368,10 @@ class AsyncRemoteCampaign:
         """
         return self._client.stream(calls.decisions(self.name, rewarded=rewarded, since=since))
 
-    async def estimates(self) -> list[Estimate]:
-        """Return what the policy estimated after its updates, oldest first: the expected loss, and arms' effects."""
-        return await self._client.send(calls.get(self.name, "estimates", read=calls.read_list("estimates", Estimate)))
+    async def estimates(self, points: int = 1000, *, arms: Sequence[str] = ()) -> list[Estimate]:
+        """Return what was known over time, oldest first: the expected loss, the lift, and the effects of `arms`."""
+        read = calls.read_list("estimates", Estimate)
+        return await self._client.send(calls.get(self.name, "estimates", read=read, points=points, arm=list(arms)))
 
     async def settings(self) -> Settings:
         """Return the settings that `configure` changes."""

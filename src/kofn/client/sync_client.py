@@ -370,9 +370,10 @@ class RemoteCampaign:
         """
         return self._client.stream(calls.decisions(self.name, rewarded=rewarded, since=since))
 
-    def estimates(self) -> list[Estimate]:
-        """Return what the policy estimated after its updates, oldest first: the expected loss, and arms' effects."""
-        return self._client.send(calls.get(self.name, "estimates", read=calls.read_list("estimates", Estimate)))
+    def estimates(self, points: int = 1000, *, arms: Sequence[str] = ()) -> list[Estimate]:
+        """Return what was known over time, oldest first: the expected loss, the lift, and the effects of `arms`."""
+        read = calls.read_list("estimates", Estimate)
+        return self._client.send(calls.get(self.name, "estimates", read=read, points=points, arm=list(arms)))
 
     def settings(self) -> Settings:
         """Return the settings that `configure` changes."""

@@ -16,7 +16,8 @@ from sqlalchemy.pool import QueuePool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kofn.campaigns import Store
-from kofn.campaigns.assess import lift_of, look_of
+from kofn.campaigns.assess import look_of
+from kofn.campaigns.comparison import lift_of
 from kofn.campaigns.listing import recent_rows, totals
 from kofn.campaigns.options import options_from
 from kofn.campaigns.rows import SERVING, CampaignRow
@@ -269,7 +270,7 @@ def _latest_losses(connection: Connection, ids: Iterable[int]) -> dict[int, floa
     latest_steps = latest.where(ESTIMATES.c.campaign.in_(list(ids))).group_by(ESTIMATES.c.campaign).subquery()
     same = (ESTIMATES.c.campaign == latest_steps.c.campaign) & (ESTIMATES.c.step == latest_steps.c.step)
     found = select(ESTIMATES.c.campaign, ESTIMATES.c.loss).join(latest_steps, same)
-    return {int(campaign): float(loss) for campaign, loss in connection.execute(found)}
+    return {int(campaign): float(loss) for campaign, loss in connection.execute(found) if loss is not None}
 
 
 class MetricsMiddleware:

@@ -277,6 +277,9 @@ class PolicyInfo(BaseModel):
     )
     needs_horizon: bool = Field(description="Whether the parameter `horizon` is required.")
     takes_context: bool = Field(description="Whether what is best may depend on the context of a decision.")
+    settings: list[str] = Field(
+        examples=[["half_life", "guarantee"]], description="Those of `half_life` and `guarantee` that it has."
+    )
 
 
 class Policies(BaseModel):
@@ -321,7 +324,7 @@ class Events(BaseModel):
 
 
 class Estimates(BaseModel):
-    """What the policy estimated over time, oldest first."""
+    """What was known over time, oldest first."""
 
     estimates: list[responses.Estimate]
 

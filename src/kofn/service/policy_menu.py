@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 from kofn.policies.registry import POLICIES
 
 DEFAULT = "thompson"
+
+SETTINGS = ("half_life", "guarantee")
+"""Settings of a campaign that only some policies have."""
 
 ALTERNATIVES = {
     "thompson": "Learns the effect of each arm. Right for nearly every campaign.",
@@ -49,4 +53,5 @@ def _entry(name: str) -> dict[str, Any]:
     if policy.needs_horizon or name == "doubling":
         use, description = "simulation", HORIZON if policy.needs_horizon else DOUBLING
     entry = {"name": name, "description": description, "use": use, "needs_horizon": policy.needs_horizon}
-    return entry | {"takes_context": policy.takes_context}
+    settings = [each for each in SETTINGS if each in inspect.signature(policy).parameters]
+    return entry | {"takes_context": policy.takes_context, "settings": settings}

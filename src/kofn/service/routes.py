@@ -311,9 +311,15 @@ def get_history(
 
 
 @api_router.get("/campaigns/{name}/estimates", response_model=models.Estimates, tags=["reports"])
-def get_estimates(context: ContextDep, name: Name) -> Response:
-    """Return what the policy estimated over time: the best subset, its value, the expected loss, each arm's effect."""
-    return to_json_list("estimates", context.with_campaign(name, Campaign.estimates))
+def get_estimates(
+    context: ContextDep,
+    name: Name,
+    points: Annotated[int, Query(ge=1, le=1000, description="Largest number of points to return.")] = 1000,
+    arm: Annotated[list[str] | None, Query(description="Arms whose effects to return; none by default.")] = None,
+) -> Response:
+    """Return what was known over time, oldest first: the best subset, its value, the expected loss, and the lift."""
+    found = context.with_campaign(name, lambda campaign: campaign.estimates(points, arms=arm or ()))
+    return to_json_list("estimates", found)
 
 
 @api_router.get("/campaigns/{name}/settings", response_model=responses.Settings, tags=["reports"])

@@ -12,7 +12,11 @@ from kofn.core.fields import Fields, Part, number, part
 from kofn.policies.thompson.constants import Constants
 
 ROUNDING = 1e-12
-"""Differences of rewards, and relative variances, up to which rewards count as equal: sums are rounded."""
+"""Relative variances up to which rewards count as equal: sums are rounded."""
+
+RESOLUTION = 1e-7
+"""Differences of rewards, relative to the highest one, up to which they count as equal: the squares of such differences
+are lost in the rounding of sums of squares."""
 
 SLACK = 1e-6
 """Relative growth of the range that counts as rounding."""
@@ -53,7 +57,7 @@ class Range(Part):
         variance = tally.squares / tally.count - mean * mean
         variance[variance <= ROUNDING * tally.squares / tally.count] = 0.0
         low, high = self._ends(mean, variance)
-        if high - low <= ROUNDING:
+        if high - low <= RESOLUTION * high:
             return Range(low, low)
         rounded = self.width > 0 and max(self.low - low, high - self.high) <= SLACK * (high - low)
         return self if rounded else Range(low, high)

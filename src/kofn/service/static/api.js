@@ -80,8 +80,12 @@ export const insight = async (name, arms, signal) =>
   json("GET", `${at(name)}/insight${arms ? `?arms=${arms}` : ""}`, undefined, signal);
 export const history = async (name, points, signal) =>
   json("GET", `${at(name)}/history?points=${points}`, undefined, signal).then(list("points"));
-export const estimates = async (name, signal) =>
-  json("GET", `${at(name)}/estimates`, undefined, signal).then(list("estimates"));
+/** What was known over time, in at most `points` points; with the effects of `arm`, if it is given. */
+export const estimates = async (name, { points, arm }, signal) => {
+  const query = new URLSearchParams({ points });
+  if (arm !== undefined) query.set("arm", arm);
+  return json("GET", `${at(name)}/estimates?${query}`, undefined, signal).then(list("estimates"));
+};
 /** What is best for each segment, and which attributes matter: {segments, attributes}. */
 export const segments = async (name, signal) => json("GET", `${at(name)}/segments`, undefined, signal);
 export const events = async (name, limit, signal) =>

@@ -4,8 +4,9 @@ import { h, icon, setText } from "./dom.js";
 import { count, percent, reward, signed, withUnit } from "./format.js";
 import { lineChart, seriesOf } from "./line_chart.js";
 
-/** Open the dialog. Returns {update(insight, estimates), open()}; `open()` is false after it was closed. */
-export function armDialog(name, { retire, bringBack, may }) {
+/** Open the dialog. `history()` loads the estimates over time with the effects of the arm. Returns {update(insight),
+ * open()}; `open()` is false after it was closed. */
+export function armDialog(name, { history, retire, bringBack, may }) {
   const chart = lineChart({ label: "Effect", small: true });
   const facts = h("p", { class: "dialog-intro" });
   const none = h("p", { class: "quiet" });
@@ -37,19 +38,29 @@ export function armDialog(name, { retire, bringBack, may }) {
   );
   document.body.append(dialog);
   dialog.showModal();
+  let loaded = null; // the updates of the policy that the chart shows
 
-  function update(insight, estimates) {
-    const arm = insight.arms.find((each) => each.name === name);
-    const series = seriesOf(estimates, ({ effects }) => effects[name]);
-    if (arm) setText(facts, factsOf(arm, insight));
+  /** Draw the history, and load it again after the policy has learned. */
+  async function draw({ updates, settings, expected_loss: loss }) {
+    if (loaded === updates) return;
+    loaded = updates;
+    const estimates = loss === null ? [] : await history().catch(() => null);
+    if (!estimates || loaded !== updates) return; // the page says that the service does not answer
+    const series = seriesOf(estimates, ({ effects }) => ({ value: effects[name] }));
     chart.element.hidden = series.length < 2;
     none.hidden = series.length >= 2;
-    setText(none, estimates.length ? "Its history is not kept: only that of up to 200 arms is." : "No history yet.");
+    setText(none, estimates.length > 1 ? "Its history is not kept: only that of up to 200 arms is." : "No history yet.");
+    chart.update({ series, unit: settings?.unit ?? "" });
+  }
+
+  function update(insight) {
+    const arm = insight.arms.find((each) => each.name === name);
+    if (arm) setText(facts, factsOf(arm, insight));
+    draw(insight);
     const { state } = insight.summary;
     const fixed = !may.change() || state === "stopped" || state === "archived";
     retireButton.hidden = fixed || !arm || arm.retired;
     backButton.hidden = fixed || !arm?.retired;
-    chart.update({ series, unit: insight.settings?.unit ?? "" });
   }
   return { update, open: () => dialog.isConnected };
 }

@@ -4,12 +4,10 @@ import * as api from "./api.js";
 import { armDialog } from "./arm_dialog.js";
 import { armsPanel } from "./arms_panel.js";
 import { actions } from "./campaign_actions.js";
-import { legend, rewardChart } from "./chart.js";
+import { chartPanel } from "./chart_panel.js";
 import { h, setText } from "./dom.js";
-import { firstSteps } from "./first_steps.js";
-import { exact, leastLoss, reward, withUnit } from "./format.js";
+import { exact, short, withUnit } from "./format.js";
 import { liftPanel } from "./lift_panel.js";
-import { lineChart, seriesOf } from "./line_chart.js";
 import { throttled, watch } from "./live_updates.js";
 import { notices } from "./notices.js";
 import { segmentsPanel } from "./segments_panel.js";
@@ -17,7 +15,8 @@ import { bestPanel, eventsPanel, inFlightPanel, planPanel, rulesPanel, timeAgo }
 import { skeleton, tiles } from "./summary_tiles.js";
 
 const ARMS = 300; // arms loaded at first
-const POINTS = 800;
+const POINTS = 800; // of the history
+const ESTIMATES = 400; // points of the estimates over time
 const EVENTS = 40;
 const DECISIONS = 4; // newest decisions in flight that are shown
 const NO_SEGMENTS = { segments: [], attributes: [] };
@@ -46,7 +45,7 @@ export function campaignPage(name, { failed, state, home, may }) {
       const last = `${insight.updates} ${events[0]?.number}`; // the rest changes only when it learns or is changed
       if (learned !== last) {
         [estimates, segments] = await Promise.all([
-          insight.expected_loss === null ? estimates : api.estimates(name, signal),
+          insight.expected_loss === null && !insight.lift ? estimates : api.estimates(name, { points: ESTIMATES }, signal),
           insight.summary.takes_context ? api.segments(name, signal) : NO_SEGMENTS,
         ]);
         learned = last;
@@ -115,8 +114,9 @@ function build(name, { refresh, home, may, loadAll }) {
     inFlight = inFlightPanel(),
     events = eventsPanel();
   const show = (arm) => {
-    opened = armDialog(arm, { retire: work.retire, bringBack: work.bringBack, may });
-    opened.update(latest.insight, latest.estimates);
+    const history = () => api.estimates(name, { points: ESTIMATES, arm });
+    opened = armDialog(arm, { history, retire: work.retire, bringBack: work.bringBack, may });
+    opened.update(latest.insight);
   };
   const arms = armsPanel({ show, retire: work.retire, bringBack: work.bringBack, add: work.add, loadAll, may });
   const buttons = work.buttons();
@@ -160,91 +160,14 @@ function build(name, { refresh, home, may, loadAll }) {
     plan.update(insight);
     inFlight.update(summary, data.decisions);
     events.update(newest);
-    if (opened?.open()) opened.update(insight, data.estimates);
+    if (opened?.open()) opened.update(insight);
   }
   return { element, update, arms, toggle: work.toggle, add: work.add, ship: work.ship, configure: work.configure };
 }
 
-function facts({ summary: { k, arms, policy, reward_range: range, direction }, settings }) {
+function facts({ summary: { k, arms, policy, rewards: some, reward_range: range, direction }, settings }) {
   const better = direction === "minimize" ? "lower is better" : "higher is better";
-  const rewards = withUnit(`reward ${reward(range[0], [0, 1000])} to ${range[1]}`, settings?.unit);
+  const ends = withUnit(range.map(short).join(" to "), settings?.unit);
+  const rewards = settings?.outside !== "widen" ? `reward ${ends}` : some ? `reward ${ends} so far` : "range is learned";
   return `${k} of ${exact(arms)} arms · ${policy} · ${rewards}, ${better}`;
-}
-
-/** Radio buttons in a row. */
-function segments(label, name, choices, change) {
-  return h(
-    "fieldset",
-    { class: "segments" },
-    h("legend", { class: "unseen" }, label),
-    choices.map(([value, text], i) =>
-      h(
-        "label",
-        {},
-        h("input", { type: "radio", name, value, checked: i === 0, on: { change: () => change(value) } }),
-        h("span", {}, text),
-      ),
-    ),
-  );
-}
-
-/** The charts over time: the reward, or the expected loss. */
-function chartPanel(name) {
-  const rewards = rewardChart(),
-    loss = lineChart({ label: "Expected loss", log: true });
-  const rewardBody = h("div", {}, rewards.element, legend());
-  const lossNote = h("p", { class: "chart-note" });
-  const lossBody = h("div", { hidden: true }, loss.element, lossNote);
-  const blank = h("div", { class: "waiting" });
-  const what = segments("Shown", "chart-what", [["reward", "Reward"], ["loss", "Loss"]], (value) => {
-    rewardBody.hidden = value !== "reward";
-    lossBody.hidden = value !== "loss";
-  });
-  const by = segments("Horizontal axis", "chart-by", [["time", "By time"], ["rewards", "By plays"]], (value) => {
-    rewards.by(value);
-    loss.by(value);
-  });
-  const body = h("div", {}, rewardBody, lossBody);
-  const tools = h("div", { class: "tools" }, what, by);
-  const title = h("h2", { id: "rewards-title" });
-  const element = h(
-    "section",
-    { class: "panel rewards", "aria-labelledby": "rewards-title" },
-    h("div", { class: "panel-head" }, title, tools),
-    blank,
-    body,
-  );
-  return {
-    element,
-    update({ history, insight, estimates }) {
-      const some = insight.summary.rewards > 0;
-      if (!some && !blank.hasChildNodes()) blank.append(...waiting(name, insight));
-      setText(title, some ? "Over time" : "First step");
-      blank.hidden = some;
-      body.hidden = tools.hidden = !some;
-      rewards.update(history, insight);
-      const { stop, settings, summary } = insight;
-      const least = leastLoss(summary.reward_range);
-      const series = seriesOf(estimates, ({ expected_loss: value }) => Math.max(value, least));
-      loss.element.hidden = !series.length;
-      setText(lossNote, series.length ? "What shipping the best subset of that time would lose per play, on a logarithmic scale." : "This policy does not estimate it.");
-      loss.update({ series, unit: settings?.unit ?? "", goal: stop?.threshold ?? null });
-    },
-  };
-}
-
-function waiting(name, { summary: { reward_range: range, takes_context: takesContext }, plan }) {
-  const value = range[0] === 0 && range[1] === 1 ? 1 : Number(((range[0] + range[1]) / 2).toPrecision(2));
-  return [
-    h("h3", {}, "Waiting for the first reward"),
-    h("p", { class: "quiet" }, "Ask for a decision, show its arms, and report its reward. This page updates by itself."),
-    takesContext && h("p", { class: "quiet" }, "The context says for whom the decision is: a few attributes of the visitor."),
-    firstSteps({ name, value, context: takesContext ? exampleContext(plan) : null }),
-  ].filter(Boolean);
-}
-
-/** A context with the declared attributes, which the first plan has too. */
-function exampleContext(plan) {
-  const names = Object.keys(plan[0]?.context ?? {});
-  return names.length ? Object.fromEntries(names.map((each) => [each, "VALUE"])) : { device: "phone" };
 }

@@ -60,13 +60,24 @@ export function createDialog(created) {
       h("input", { type: "radio", name: "direction", value, checked }),
       h("span", {}, text),
     );
+  const ranged = { placeholder: "learned", on: { input: () => offer(rewards, "outside", low.value || high.value) } };
+  const low = fields.number("low", 0, ranged),
+    high = fields.number("high", 1, ranged);
+  const rewards = fields.rewardsGroup(fields.DEFAULTS, fields.unitField(fields.DEFAULTS));
   const sizes = sizesFields();
   const attributes = attributesField();
-  const policy = policyField(({ name, takes_context: takesContext }) => {
+  const policy = policyField(({ name, takes_context: takesContext, settings }) => {
     sizes.hidden = name !== SIZES;
     attributes.offer(takesContext);
+    for (const each of OF_POLICY) offer(learning, each, settings.includes(each));
   });
   const seed = field("Seed", fields.number("seed", "", { min: "0", step: "1", placeholder: "none" }), "For reproducible decisions.");
+  const learning = fields.learningGroup(
+    fields.DEFAULTS,
+    h("div", { class: "columns" }, policy, seed),
+    sizes,
+    attributes.element,
+  );
   updateCount();
   form({
     title: "New campaign",
@@ -86,8 +97,8 @@ export function createDialog(created) {
       h(
         "div",
         { class: "columns three" },
-        field("Lowest reward", fields.number("low", 0, { placeholder: "learned" })),
-        field("Highest reward", fields.number("high", 1, { placeholder: "learned" }), "Both empty: the range is learned."),
+        field("Lowest reward", low),
+        field("Highest reward", high, "Both empty: the range is learned."),
         h(
           "fieldset",
           { class: "field" },
@@ -104,8 +115,8 @@ export function createDialog(created) {
           { class: "advanced-body" },
           fields.readyGroup(fields.DEFAULTS),
           fields.controlGroup(fields.DEFAULTS, () => k.value),
-          fields.rewardsGroup(fields.DEFAULTS, fields.unitField(fields.DEFAULTS)),
-          fields.learningGroup(fields.DEFAULTS, h("div", { class: "columns" }, policy, seed), sizes, attributes.element),
+          rewards,
+          learning,
           fields.rulesGroup(rules),
           fields.visitorsGroup(fields.DEFAULTS),
           h("p", { class: "hint" }, "Options other than policy, attributes and seed can be changed later."),
@@ -118,6 +129,12 @@ export function createDialog(created) {
       created(settings.name);
     },
   });
+}
+
+/** Show a field of a group, or hide it: then it is not sent. */
+function offer(group, name, offered) {
+  const input = group.querySelector(`[name=${name}]`);
+  input.disabled = input.closest(".field").hidden = !offered;
 }
 
 /** The attributes of a context, for policies that take one. A field that is not offered is not sent. */
@@ -226,7 +243,8 @@ function read(data, rules) {
     fields.refuse("k", tooFewArms(names.length, k));
   if (range && !(range[0] < range[1]))
     fields.refuse("low", "Enter a lowest reward that is less than the highest, or leave both empty.");
-  const given = fields.readSettings(data, new Set(Object.keys(fields.DEFAULTS)), rules);
+  const offered = Object.keys(fields.DEFAULTS).filter((each) => range || each !== "outside");
+  const given = fields.readSettings(data, new Set(offered), rules);
   if (Array.isArray(given.control)) checkControl(given.control, names, k);
   const chosen = ([key, value]) => JSON.stringify(value) !== JSON.stringify(fields.DEFAULTS[key]);
   const options = Object.fromEntries(Object.entries(given).filter(chosen));

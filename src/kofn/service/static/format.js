@@ -41,6 +41,11 @@ export function percent(share, places = 0) {
   return `${value.toFixed(places && value > 99 ? places : 0)}%`;
 }
 
+const four = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
+
+/** Four significant digits: 27.04, 1,200. */
+export const short = (value) => four.format(value).replace(/^-/, "−");
+
 const two = new Intl.NumberFormat("en", { maximumSignificantDigits: 2 });
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 2 });
 
@@ -49,6 +54,9 @@ export function rough(value) {
   if (value === null || value === undefined) return "–";
   return (Math.abs(value) < 100_000 ? two : compact).format(value || 0).replace(/^-/, "−");
 }
+
+/** `rough`, with the sign of positive numbers too. */
+export const signedRough = (value) => (value > 0 ? "+" : "") + rough(value);
 
 /** The smallest loss that is told apart from none: a millionth of the reward range. */
 export const leastLoss = ([low, high]) => (high - low) / 1e6;

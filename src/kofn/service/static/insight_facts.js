@@ -16,3 +16,9 @@ export function whyUnknown(insight) {
 
 /** Whether two subsets are the same. */
 export const sameArms = (a, b) => a.length === b.length && a.every((name) => b.includes(name));
+
+/** A change of the reward and its limits, with its signs: with direction="minimize", an improvement is negative. */
+export const inReward = ({ summary }, value, low, high) =>
+  summary.direction === "minimize" ? { value: -value, low: negative(high), high: negative(low) } : { value, low, high };
+
+const negative = (value) => (value === null || value === undefined ? value : -value);

@@ -2,7 +2,7 @@
 
 import { h, icon, s, setText, setVars } from "./dom.js";
 import { count, exact, loss as lossText, perMonth, relative, reward, rough, signed, withUnit } from "./format.js";
-import { whyUnknown } from "./insight_facts.js";
+import { inReward, whyUnknown } from "./insight_facts.js";
 
 const CIRCUMFERENCE = 2 * Math.PI * 20;
 
@@ -121,18 +121,13 @@ function goalText(insight) {
   return stop ? `goal: < ${rough(stop.threshold)}` : "";
 }
 
-/** The signs of a change of the reward: with direction="minimize", an improvement is negative. */
-function inReward({ summary }, value, low, high) {
-  return summary.direction === "minimize" ? [-value, -high, -low] : [value, low, high];
-}
-
 function liftTile(insight) {
   const { lift, summary, plays_per_month: traffic } = insight;
   if (!lift || lift.difference === null)
     return { value: "–", lines: ["learned and control need rewards first"] };
   const range = summary.reward_range;
-  const [value, low, high] = inReward(insight, lift.difference, lift.low, lift.high);
-  const share = lift.relative === null ? null : inReward(insight, lift.relative)[0];
+  const { value, low, high } = inReward(insight, lift.difference, lift.low, lift.high);
+  const share = lift.relative === null ? null : inReward(insight, lift.relative).value;
   const month = perMonth(value, traffic, unitOf(insight));
   const known = lift.low !== null && lift.high !== null;
   return {
@@ -151,7 +146,7 @@ function gainTile(insight) {
   const title = "Gain over the average";
   if (gain === null) return { title, value: "–", lines: [whyUnknown(insight)] };
   const range = summary.reward_range;
-  const [value] = inReward(insight, gain);
+  const { value } = inReward(insight, gain);
   const share = average ? `${relative(value / Math.abs(average))} vs. ${reward(average, range)} so far` : "";
   return {
     title,

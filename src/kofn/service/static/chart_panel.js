@@ -1,0 +1,112 @@
+// The charts over time: the reward, the expected loss, or the lift over control.
+
+import { legend, rewardChart } from "./chart.js";
+import { h, setText } from "./dom.js";
+import { firstSteps } from "./first_steps.js";
+import { leastLoss } from "./format.js";
+import { inReward } from "./insight_facts.js";
+import { lineChart, seriesOf } from "./line_chart.js";
+
+const LOSS = "What shipping the best subset of that time would lose per play, on a logarithmic scale.";
+const GOAL = " Ready when the limit above it, which the tile shows, stays below the goal.";
+const LIFT =
+  "What a learned play earned beyond a control play, on average up to that time, with its 95% interval. Another control starts a new comparison.";
+
+/** Radio buttons in a row. */
+function radios(label, name, choices, change) {
+  return h(
+    "fieldset",
+    { class: "segments" },
+    h("legend", { class: "unseen" }, label),
+    choices.map(([value, text], i) =>
+      h(
+        "label",
+        {},
+        h("input", { type: "radio", name, value, checked: i === 0, on: { change: () => change(value) } }),
+        h("span", {}, text),
+      ),
+    ),
+  );
+}
+
+/** The panel of the charts; before the first reward, it shows the first step. */
+export function chartPanel(name) {
+  const rewards = rewardChart(),
+    loss = lineChart({ label: "Expected loss", log: true }),
+    lift = lineChart({ label: "Lift over control", signs: true });
+  const lossNote = h("p", { class: "chart-note" }),
+    liftNote = h("p", { class: "chart-note" });
+  const bodies = {
+    reward: h("div", {}, rewards.element, legend()),
+    loss: h("div", { hidden: true }, loss.element, lossNote),
+    lift: h("div", { hidden: true }, lift.element, liftNote),
+  };
+  const blank = h("div", { class: "waiting" });
+  const show = (value) => {
+    for (const [each, element] of Object.entries(bodies)) element.hidden = each !== value;
+  };
+  const what = radios("Shown", "chart-what", [["reward", "Reward"], ["loss", "Loss"], ["lift", "Lift"]], show);
+  const liftChoice = what.querySelector("[value=lift]");
+  const by = radios("Horizontal axis", "chart-by", [["time", "By time"], ["rewards", "By plays"]], (value) => {
+    for (const chart of [rewards, loss, lift]) chart.by(value);
+  });
+  const body = h("div", {}, ...Object.values(bodies));
+  const tools = h("div", { class: "tools" }, what, by);
+  const title = h("h2", { id: "rewards-title" });
+  const element = h(
+    "section",
+    { class: "panel rewards", "aria-labelledby": "rewards-title" },
+    h("div", { class: "panel-head" }, title, tools),
+    blank,
+    body,
+  );
+
+  function updateLoss({ stop, settings, summary }, estimates) {
+    const least = leastLoss(summary.reward_range);
+    const series = seriesOf(estimates, ({ expected_loss: value }) => (value === null ? {} : { value: Math.max(value, least) }));
+    loss.element.hidden = !series.length;
+    setText(lossNote, series.length ? LOSS + (stop ? GOAL : "") : "This policy does not estimate it.");
+    loss.update({ series, unit: settings?.unit ?? "", goal: stop?.threshold ?? null });
+  }
+
+  function updateLift(insight, estimates) {
+    const { settings } = insight;
+    const series = seriesOf(estimates, ({ lift: value, lift_low: low, lift_high: high }) =>
+      value === null ? {} : inReward(insight, value, low, high),
+    );
+    liftChoice.parentElement.hidden = !settings?.control && !series.length;
+    lift.element.hidden = !series.length;
+    setText(liftNote, series.length ? LIFT : "Learned and control need rewards first.");
+    lift.update({ series, unit: settings?.unit ?? "" });
+  }
+
+  return {
+    element,
+    update({ history, insight, estimates }) {
+      const some = insight.summary.rewards > 0;
+      if (!some && !blank.hasChildNodes()) blank.append(...waiting(name, insight));
+      setText(title, some ? "Over time" : "First step");
+      blank.hidden = some;
+      body.hidden = tools.hidden = !some;
+      rewards.update(history, insight);
+      updateLoss(insight, estimates);
+      updateLift(insight, estimates);
+    },
+  };
+}
+
+function waiting(name, { summary: { reward_range: range, takes_context: takesContext }, plan }) {
+  const value = range[0] === 0 && range[1] === 1 ? 1 : Number(((range[0] + range[1]) / 2).toPrecision(2));
+  return [
+    h("h3", {}, "Waiting for the first reward"),
+    h("p", { class: "quiet" }, "Ask for a decision, show its arms, and report its reward. This page updates by itself."),
+    takesContext && h("p", { class: "quiet" }, "The context says for whom the decision is: a few attributes of the visitor."),
+    firstSteps({ name, value, context: takesContext ? exampleContext(plan) : null }),
+  ].filter(Boolean);
+}
+
+/** A context with the declared attributes, which the first plan has too. */
+function exampleContext(plan) {
+  const names = Object.keys(plan[0]?.context ?? {});
+  return names.length ? Object.fromEntries(names.map((each) => [each, "VALUE"])) : { device: "phone" };
+}
