@@ -185,14 +185,15 @@ class Thompson(Constrained, Randomised):
         posterior, (low, high) = self._posterior, self.reward_range
         spread = NORMAL_95 * np.sqrt(posterior.variance)
         effects, lows, highs = (self._effects(posterior.mean + by) for by in (0.0, -spread, spread))
+        loss = losses(posterior, self._rng(FOR_LOSS), self._effective_plays(), self._allowed)
         level = posterior.level + NORMAL_95 * np.sqrt(posterior.covariance[0, 0]) * np.array([0.0, -1.0, 1.0])
-        value = self._range.low + self._range.width * expit(level)
+        overstated = np.array([0.0, loss.mean, 0.0])  # what looks best was lucky, the more so the less is known
+        value = self._range.low + self._range.width * np.maximum(expit(level) - overstated, 0.0)
         if self.direction == "minimize":
             value = 1 - value[[0, 2, 1]]
             effects, lows, highs = -effects, -highs, -lows
         span = (high - low) * self._range.width
         value, least, most = (low + (high - low) * value).tolist()
-        loss = losses(posterior, self._rng(FOR_LOSS), self._effective_plays(), self._allowed)
         return Insight(
             value,
             least,
