@@ -102,7 +102,8 @@ class LoggedDecision(Decision):
     """A decision as the export has it.
 
     `propensity` is the probability with which these arms were chosen, None if it is not known; `reward` and
-    `rewarded_at` are None without a reward. `key` and `metadata` are those of the call.
+    `rewarded_at` are None without a reward. `reward` is as it was reported, `net_reward` net of what the arms cost when
+    the decision was made; they are equal if arms cost nothing. `key` and `metadata` are those of the call.
     """
 
     reward: float | None = None
@@ -110,6 +111,7 @@ class LoggedDecision(Decision):
     propensity: float | None = None
     key: str | None = None
     metadata: dict[str, Any] | None = None
+    net_reward: float | None = None
 
 
 @dataclass(frozen=True)
@@ -229,7 +231,8 @@ class Settings(Response):
     "clip" or "widen" (the range is learned). `stop_when` is the stop rule, such as "loss<0.01"; with `ship_when_ready`
     the campaign ships when it holds. With `breaker`, it returns to the control when learning certainly loses. `unit` is
     the reward's. `half_life` and `guarantee` are those of the policy, None if it has none. `constraints` are the rules
-    that every subset obeys, as `kofn.Constraints.to_list` writes them, with names of arms.
+    that every subset obeys, as `kofn.Constraints.to_list` writes them, with names of arms. `costs` has what arms cost,
+    by name; all that is reported about rewards is net of costs, except `reward_range` and rewards of single decisions.
     """
 
     control: list[str] | str | None
@@ -249,6 +252,7 @@ class Settings(Response):
         default_factory=list,
         metadata={"examples": [[{"rule": "at-most", "count": 1, "arms": ["mug", "cup"], "name": "Acme"}]]},
     )
+    costs: dict[str, float] = field(default_factory=dict, metadata={"examples": [{"mug": 0.5}]})
 
 
 @dataclass(frozen=True)

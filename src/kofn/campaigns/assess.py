@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
+from kofn.campaigns.costs import net_limits
 from kofn.campaigns.learn import insight_of, listed_names
 from kofn.campaigns.options import options_from
 from kofn.campaigns.rows import CampaignRow
@@ -55,10 +56,12 @@ def look_of(row: CampaignRow) -> Look | None:
 
 def lift_of(row: CampaignRow) -> Lift | None:
     """Return what learning earns beyond the control; None without a control."""
-    if options_from(row.options).control is None:
+    options = options_from(row.options)
+    if options.control is None:
         return None
     direction: Direction = "maximize" if row.direction == "maximize" else "minimize"
-    return _lift(row.sums("learned"), row.sums("control"), (row.low, row.high), direction)
+    limits = net_limits(row.low, row.high, direction, options.costs_most)
+    return _lift(row.sums("learned"), row.sums("control"), limits, direction)
 
 
 @lru_cache(maxsize=1000)
