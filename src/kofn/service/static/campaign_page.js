@@ -168,7 +168,8 @@ function build(name, { refresh, home, may, loadAll }) {
 function facts({ summary: { k, arms, policy, reward_range: range, direction }, settings }) {
   const better = direction === "minimize" ? "lower is better" : "higher is better";
   const rewards = withUnit(`reward ${reward(range[0], [0, 1000])} to ${range[1]}`, settings?.unit);
-  return `${k} of ${exact(arms)} arms · ${policy} · ${rewards}, ${better}`;
+  const costs = Object.keys(settings?.costs ?? {}).length ? " · values are net of costs" : "";
+  return `${k} of ${exact(arms)} arms · ${policy} · ${rewards}, ${better}${costs}`;
 }
 
 /** Radio buttons in a row. */
