@@ -166,7 +166,7 @@ class Campaign:
         roster = Roster(0, names, list(range(len(names))))
         given_range = (0.0, 1.0) if reward_range is None else reward_range
         about = policy, len(names), k, params, seed, given_range, direction
-        sizes = create.policy_for(*about).fewest, k
+        sizes = create.fewest_of(*about), k
         known = create.options_for(roster, sizes, seed, options)
         rules, costs = policy_rules(known.constraints, roster, sizes), policy_costs(known.costs, roster)
         player = create.policy_for(*about, rules, costs)

@@ -75,6 +75,21 @@ def policy_for(
     return make_policy(name, n_arms, k, seed=seed, **own)
 
 
+def fewest_of(
+    name: str,
+    n_arms: int,
+    k: int,
+    params: Mapping[str, Any] | None,
+    seed: Seed,
+    reward_range: tuple[float, float],
+    direction: str,
+) -> int:
+    """Return the fewest arms of a subset of this policy."""
+    if "fewest" not in policy_named(name).__signature__.parameters:
+        return k
+    return policy_for(name, n_arms, k, params, seed, reward_range, direction).fewest
+
+
 def options_for(roster: Roster, sizes: tuple[int, int], seed: Seed, given: Mapping[str, Any]) -> Options:
     """Return the options of a new campaign, checked. The same seed chooses the control for the same decisions."""
     if unknown := sorted(given.keys() - CampaignOptions.__annotations__.keys()):

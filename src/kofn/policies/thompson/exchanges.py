@@ -2,9 +2,9 @@
 
 Quotas of disjoint groups: the best exchange of two arms in each draw. It is exact: if no exchange improves a subset in
 a draw, no allowed subset is better in that draw. Several exchanges at once would explore in all groups together, and
-cost more than they show: docs/guides/constraints.md has the measurements. Other rules: exchanges of one arm; exchanges of two arms that are not allowed one by one; and the best subset of a draw that
-no such exchange improves. The last is exact where the allowed subsets are listed. Otherwise the solver finds it for
-the means and for a few draws.
+cost more than they show. Other rules: exchanges of one arm; exchanges of two arms that are not allowed one by one; and
+the best subset of a draw that no such exchange improves. The last is exact where the allowed subsets are listed.
+Otherwise the solver finds it for the means and for a few draws.
 """
 
 from __future__ import annotations
