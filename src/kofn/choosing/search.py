@@ -157,14 +157,14 @@ class Search:
     def _planned(self) -> list[Subset]:
         """Return the remaining plays of the policy's plan; rows take turns, as in `Policy.ask`.
 
-        While nothing shows whether scores repeat, all subsets without a score come first, then one with a score: if it
-        has the same score again, the others need not be scored again.
+        The first plan under rules has some subsets twice. Of these, one is scored again at a time, until it is known
+        whether scores repeat: if they do, the others need not be scored again.
         """
         plan = self.policy.plan()
         rows = [(plan.subset(row), int(times)) for row, times in enumerate(plan.times) if times]
         turns = range(max(times for _, times in rows))
         plays = [subset for turn in turns for subset, times in rows if times > turn]
-        if self.repeats.known is None:
+        if self.repeats.known is None and not self.policy.updates:
             return self._without_score(plays) or plays[:1]
         return plays
 
