@@ -1,7 +1,7 @@
 """Make the tables of docs/reference/policies/thompson-sizes.md: `python -m benchmarks.sizes regret` (`--help`).
 
 `regret` compares thompson-sizes with thompson, which fills all places, on problems whose arms cost something. `changed`
-exchanges the costs of all arms, and compares the policy that keeps what it knows with a new one. `--quick` plays few
+exchanges the costs of all arms, and compares the policy that keeps what it has learned with a new one. `--quick` plays few
 plays.
 """
 
