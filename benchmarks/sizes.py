@@ -1,8 +1,8 @@
 """Make the tables of docs/reference/policies/thompson-sizes.md: `python -m benchmarks.sizes regret` (`--help`).
 
 `regret` compares thompson-sizes with thompson, which fills all places, on problems whose arms cost something. `changed`
-exchanges the costs of all arms, and compares the policy that keeps what it has learned with a new one. `--quick` plays few
-plays.
+exchanges the costs of all arms, and compares the policy that keeps what it has learned with a new one.
+`--quick` plays few plays.
 """
 
 from collections.abc import Sequence
@@ -65,8 +65,10 @@ def _changed(reward: str, direction: Direction, seed: Sequence[int], horizon: in
     gross = kofn.Problem(kofn.Bernoulli(p), reward, k, absent=0.0, direction=direction)
 
     def policy_at(costs: FloatArray) -> kofn.ThompsonSizes:
-        own = {"costs": costs, "reward_range": gross.reward_range, "direction": direction, "seed": seed[-1]}
-        return kofn.ThompsonSizes(n_arms, k, fewest=FEWEST, **own)
+        own, number = gross.reward_range, seed[-1]
+        return kofn.ThompsonSizes(
+            n_arms, k, fewest=FEWEST, costs=costs, reward_range=own, direction=direction, seed=number
+        )
 
     policy = policy_at(before)
     first = _regret(policy, gross.with_costs(before, fewest=FEWEST), before, horizon, rng)

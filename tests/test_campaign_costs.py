@@ -3,6 +3,7 @@
 import asyncio
 import csv
 import io
+import json
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -12,6 +13,7 @@ import kofn
 from kofn import BadInput, Campaign
 from kofn.campaigns import Decision
 from tests.campaign_tools import Clock, checked, create
+from tests.cli_tools import invoke
 from tests.service_tools import NEW, error_detail, service
 
 COSTS = {"a": 0.125, "b": 0.125, "c": 0.125, "d": 3, "e": 3, "f": 3, "g": 2, "h": 2}
@@ -239,3 +241,19 @@ def test_over_http_and_by_both_clients(store_url: str) -> None:
         assert total < sum(float(row["reward"]) for row in rows)
         listed = {each["name"]: each for each in http.get("/api/policies").json()["policies"]}
         assert "cost something" in listed["thompson-sizes"]["description"]
+
+
+def test_on_the_command_line(sqlite_store: str) -> None:
+    at = ["--store", sqlite_store]
+    arms = [part for name in NEW["arms"] for part in ("--arm", name)]  # type: ignore[attr-defined]
+    costs = ["--policy", "thompson-sizes", "--set", "fewest=1", "--cost", "a=0.5", "--cost", "b=2"]
+    made = invoke("campaign", "create", "front", *arms, "--k", "3", *costs, *at)
+    assert made.exit_code == 0, made.stderr
+    assert "a 0.5, b 2" in invoke("campaign", "configure", "front", *at).stdout
+    changed = invoke("campaign", "configure", "front", "--cost", "c=1", "--json", *at)
+    assert json.loads(changed.stdout)["costs"] == {"c": 1.0}
+    for wrong in ("c", "c=dear", "=1"):
+        bad = invoke("campaign", "configure", "front", "--cost", wrong, *at)
+        assert (bad.exit_code, "is not an arm and its cost" in bad.stderr) == (2, True)
+    assert invoke("campaign", "configure", "front", "--no-costs", *at).exit_code == 0
+    assert Campaign.open("front", sqlite_store).settings().costs == {}

@@ -148,9 +148,9 @@ class Summary(Response):
     """A campaign at a glance.
 
     `plays` counts decisions and plays reported as totals, `rewards` those with a known reward, and `mean` is their
-    average reward, net of costs. `version` grows with every change. `alarms` counts the raised alarms, as of the last look of the
-    service or of `Campaign.note_alarms`. `takes_context` says whether what is best may depend on the context of a
-    decision, so that the campaign has segments.
+    average reward, net of costs. `version` grows with every change. `alarms` counts the raised alarms, as of the last
+    look of the service or of `Campaign.note_alarms`. `takes_context` says whether what is best may depend on the
+    context of a decision, so that the campaign has segments.
     """
 
     name: str
