@@ -212,7 +212,7 @@ def _net_rewards(log: Log) -> tuple[list[float], list[float]]:
     names = [] if roster is None else json.loads(roster.names)
     costs = Costs(options_from(row.options), names, row.direction, lambda: (roster.origin, roster.changes))
     plays = {batch.first: (batch.subset, batch.step) for batch in log.batches}
-    rewards = [costs.net(each.value, *plays[each.first]) if each.first in plays else 0.0 for each in log.rewards]
+    rewards = [costs.net(each.value, *plays[each.first]) if each.first in plays else each.value for each in log.rewards]
     totals = [each.total + each.count * costs.net(0.0, each.subset, each.step) for each in log.totals]
     return rewards, totals
 
