@@ -204,6 +204,23 @@ def test_rules_that_only_a_solver_knows_end_when_no_subset_is_left(monkeypatch: 
     assert choice.reason == "no further subset that is allowed was found"
 
 
+def test_the_first_subsets_under_rules_are_scored_once() -> None:
+    """60 / 3 = 20 subsets have each candidate. One that is scored again shows whether the others need to be."""
+
+    def noise(seed: int) -> Callable[[list[int]], float]:
+        rng = np.random.default_rng(seed)
+        return lambda subset: sum(subset) + float(rng.normal())
+
+    rules = [NeverTogether([0, 1])]
+    for seed in range(3):
+        exact = kofn.choose(60, 3, lambda subset: float(sum(subset)), constraints=rules, budget=30, seed=seed)
+        assert len({each.arms for each in exact.history}) >= 28
+        calls: list[list[int]] = []
+        kofn.choose(60, 3, watched(noise(seed), calls), constraints=rules, budget=40, seed=seed)
+        assert len({tuple(subset) for subset in calls[:20]}) == 20
+        assert Counter(map(tuple, calls[:29])).total() - len(set(map(tuple, calls[:29]))) <= 9
+
+
 def test_rules_by_text_and_in_the_file(tmp_path: Path) -> None:
     names, file = [f"candidate {number}" for number in range(12)], tmp_path / "search.jsonl"
 

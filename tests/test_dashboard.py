@@ -498,8 +498,20 @@ def test_arms_that_cost_something(address: str, module_store: str, pages: Pages)
     dialog.get_by_label("Price of each arm").fill("0.1\n0.2\n0")
     button(dialog, "Create campaign").click()
     expect(page.get_by_role("heading", level=1)).to_have_text("coupons")
-    policy = Campaign.open("coupons", module_store).export()["record"]["params"]
+    coupons = Campaign.open("coupons", module_store)
+    policy = coupons.export()["record"]["params"]
     assert (policy["fewest"], policy["costs"]) == (1, [0.1, 0.2, 0.0])
+    expect(page.get_by_text("values are net of costs")).to_be_visible()
+    button(page, "Settings").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_label("Price of each arm")).to_have_value("a 0.1\nb 0.2\nc 0")
+    dialog.get_by_label("Price of each arm").fill("a 0.3\nd 1")
+    button(dialog, "Save settings").click()
+    expect(dialog.get_by_role("alert")).to_have_text("“d 1” is not an arm of the campaign and its cost.")
+    dialog.get_by_label("Price of each arm").fill("a 0.3")
+    button(dialog, "Save settings").click()
+    expect(page.get_by_text("Settings saved")).to_be_visible()
+    assert coupons.settings().costs == {"a": 0.3}
 
 
 def test_what_cannot_be_created_is_refused_in_words(address: str, module_store: str, pages: Pages) -> None:

@@ -176,6 +176,7 @@ def read_csv(content: bytes) -> list[LoggedDecision]:
             arms=json.loads(row["arms"]),
             group=row["group"],  # type: ignore[arg-type]
             reward=float(row["reward"]) if row["reward"] else None,
+            net_reward=float(row["net_reward"]) if row["net_reward"] else None,
             rewarded_at=datetime.fromisoformat(row["rewarded_at"]) if row["rewarded_at"] else None,
             propensity=float(row["propensity"]) if row["propensity"] else None,
             key=row["key"].removeprefix("'") or None,
@@ -252,7 +253,9 @@ def test_parquet_has_types_and_row_groups() -> None:
     assert [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)] == [ROW_GROUP, 5]
     kinds = {field.name: str(field.type) for field in file.schema_arrow}
     time, text = "timestamp[us, tz=UTC]", "string"
-    assert list(kinds.values()) == [text, time, text, kinds["arms"], text, "double", time, "double"] + [text] * 3
+    assert (
+        list(kinds.values()) == [text, time, text, kinds["arms"], text, "double", "double", time, "double"] + [text] * 3
+    )
     assert kinds["arms"].startswith("list<")
 
 

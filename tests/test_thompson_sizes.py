@@ -2,7 +2,6 @@
 
 import itertools
 import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,6 @@ import kofn
 from kofn import BadInput, Bernoulli, Problem, Tally, Thompson, ThompsonSizes
 from kofn.constraints import AtLeast, NeverTogether
 from kofn.problems import AbstractProblem
-from tests.campaign_tools import Clock, checked, create
-from tests.service_tools import NEW, error_detail, service
 
 N, K, FEWEST = 8, 4, 2
 P = np.array([0.9, 0.2, 0.7, 0.5, 0.1, 0.8, 0.3, 0.6])
@@ -153,57 +150,68 @@ def test_records_unplanned_plays_and_changes() -> None:
     ruled = policy.with_params(constraints=[NeverTogether([0, 5])], reward_range=(0, 6))
     for _ in range(100):
         assert {0, 5} - set(ruled.ask())
-    with pytest.raises(BadInput, match="costs cannot change while the policy runs"):
-        policy.with_params(costs=[0.0] * N)
+    with pytest.raises(BadInput, match="fewest cannot change while the policy runs"):
+        policy.with_params(fewest=1)
 
 
-# Campaigns.
-
-SIZES: dict[str, Any] = {"policy": "thompson-sizes", "params": {"fewest": 1, "costs": [0.1, 0.1, 0.1, 3, 3, 3, 2, 2]}}
-
-
-def test_a_campaign_with_costs(tmp_path: Path) -> None:
-    campaign = create(f"sqlite:///{tmp_path / 'c.db'}", **SIZES)
-    clock = Clock(campaign)
-    sizes = set()
-    for _ in range(150):
-        decisions = campaign.decide(8)
-        sizes |= {len(each.arms) for each in decisions}
-        campaign.rewards({each.id: 1.0 + 2.5 * ("h" in each.arms) + 2.5 * ("g" in each.arms) for each in decisions})
-        clock.wait(1)
-    assert sizes == {1, 2, 3}
-    assert {"g", "h"} <= set(campaign.best())
-    assert not set("def") & set(campaign.best())
-    insight = campaign.insight()
-    assert insight.value == pytest.approx(2.0, abs=0.15)  # 6 - 4, and what a, b or c costs
-    checked(campaign)
-    campaign.reward_total(["g", "h"], 5, 30.0)
-    campaign.add_arm("new")
-    campaign.retire_arm("d")
-    for _ in range(5):
-        campaign.rewards({each.id: 3.0 for each in campaign.decide(8)})
-    checked(campaign)
-    copied = kofn.Campaign.import_(campaign.export(), store=f"sqlite:///{tmp_path / 'd.db'}")
-    assert copied.best() == campaign.best()
-    campaign.ship(["g", "h"])
-    assert campaign.decide().arms == ["g", "h"]
-    with pytest.raises(BadInput, match="a subset must have 1 to 3 different arms; got 4"):
-        campaign.ship(list("abce"))
-    with pytest.raises(BadInput, match="a control cannot be compared: leave out control or costs"):
-        campaign.configure(control=["a", "b", "c"])
+def plays(policy: ThompsonSizes, of: AbstractProblem, costs: Any, number: int, rng: np.random.Generator) -> float:
+    """Play plans of at least `number` plays, told gross of `costs`, and return their regret."""
+    regret, end = 0.0, policy.plays + number
+    while policy.plays < end:
+        plan = policy.plan()
+        rows = [tuple(arm for arm in row if arm >= 0) for row in plan.subsets.tolist()]
+        net, times = of.play(rows, plan.times, rng), plan.times
+        cost = np.array([costs[list(row)].sum() for row in rows]) * (1 if of.direction == "maximize" else -1)
+        squares = net.squares + 2 * cost * net.total + cost**2 * times
+        policy.tell_plan(Tally(times, net.total + cost * times, squares))
+        regret += float(of.gap(rows) @ times)
+    return regret
 
 
-def test_a_campaign_with_costs_over_http(tmp_path: Path) -> None:
-    with service(f"sqlite:///{tmp_path / 'c.db'}") as http:
-        assert http.post("/api/campaigns", json={**NEW, **SIZES}).status_code == 201
-        refused = http.post("/api/campaigns", json={**NEW, **SIZES, "name": "other", "control": ["a", "b", "c"]})
-        assert "leave out control or costs" in error_detail(refused, 422, "bad-input")
-        with kofn.Client(str(http.base_url)) as client:
-            campaign = client.campaign("front")
-            for _ in range(40):
-                decisions = campaign.decide(8)
-                campaign.rewards({each.id: 1.0 + 5.0 * ("h" in each.arms) for each in decisions})
-            assert "h" in campaign.best()
-            assert not set("def") & set(campaign.best())
-        listed = {each["name"]: each for each in http.get("/api/policies").json()["policies"]}
-        assert "cost something" in listed["thompson-sizes"]["description"]
+@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+def test_costs_change_and_what_was_learned_changes_with_them(direction: Any) -> None:
+    """Costs of all arms are exchanged: a policy that keeps what it knows loses at most half of what a new one loses.
+
+    Measured over 8 other problems: 0.3 of it on a sum to be maximised, and 0.7 of it if minimised, with single runs up
+    to 1.6. The mean over 6 problems is compared.
+    """
+    kept = new = 0.0
+    for run in range(6):
+        rng = np.random.default_rng([11, run])
+        p, before = rng.random(12), rng.uniform(0, 0.25, 12)
+        after = rng.permutation(before)
+        plain = Problem(Bernoulli(p), "sum", 4, absent=0.0, direction=direction)
+        params: dict[str, Any] = {"fewest": 1, "reward_range": plain.reward_range, "direction": direction, "seed": run}
+        policy = ThompsonSizes(12, 4, costs=before, **params)
+        plays(policy, plain.with_costs(before, fewest=1), before, 5_000, rng)
+        changed, of = policy.with_params(costs=after), plain.with_costs(after, fewest=1)
+        assert (changed.plays, changed.params["costs"]) == (policy.plays, after.tolist())
+        again = kofn.restore(json.loads(json.dumps(kofn.save(changed))))
+        assert list(again.plan()) == list(changed.plan())
+        kept += plays(changed, of, after, 5_000, rng)
+        new += plays(ThompsonSizes(12, 4, costs=after, **params), of, after, 5_000, rng)
+    assert kept < 0.8 * new
+
+
+def test_costs_change_before_anything_is_known() -> None:
+    policy = ThompsonSizes(N, K, fewest=FEWEST, costs=COSTS, reward_range=(0, K), seed=2)
+    assert policy.with_params(costs=None).params["costs"] is None
+    for _ in range(3):
+        policy.tell(policy.ask(), float(K))
+    told(policy.with_params(costs=np.zeros(N)), 200)
+    free = ThompsonSizes(N, K, reward_range=(0, K), seed=2)  # no empty places, and rewards that are all equal
+    free.tell(free.ask(), 1.0)
+    costly = free.with_params(costs=COSTS)
+    for _ in range(100):
+        costly.tell(costly.ask(), 1.0)
+    assert not {2, 7} & set(costly.best())  # the dearest
+
+
+def test_clashing_rules_are_named_for_all_sizes() -> None:
+    rules = [AtLeast(2, [0, 1]), NeverTogether([0, 1])]
+    with pytest.raises(BadInput, match=r"for 2 to 4 of 8 arms: at least 2 of \(0, 1\); never together \(0, 1\)"):
+        ThompsonSizes(N, K, fewest=FEWEST, constraints=rules)
+    few = [NeverTogether(range(N - 1))]  # no subset of more than two arms
+    policy = ThompsonSizes(N, K, fewest=FEWEST, constraints=few, reward_range=(0, K), seed=2)
+    told(policy, 200)
+    assert len(policy.best()) == 2

@@ -27,6 +27,7 @@ class CampaignOptions(TypedDict, total=False):
     breaker: bool
     unit: str
     constraints: Constraints | Sequence[Rule | Mapping[str, Any]] | None
+    costs: Mapping[str, float] | Sequence[float] | None
 
 
 class ChangedSettings(CampaignOptions, total=False):

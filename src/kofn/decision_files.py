@@ -20,7 +20,10 @@ from kofn.core import BadInput, MissingExtra
 from kofn.core.checks import shown
 from kofn.responses import Group, LoggedDecision
 
-COLUMNS = ("id", "at", "subset", "arms", "group", "reward", "rewarded_at", "propensity", "key", "metadata", "context")
+COLUMNS = (
+    *("id", "at", "subset", "arms", "group", "reward", "net_reward", "rewarded_at", "propensity", "key", "metadata"),
+    "context",
+)
 
 FileFormat = Literal["csv", "jsonl", "parquet"]
 FORMATS: tuple[FileFormat, ...] = get_args(FileFormat)
@@ -142,7 +145,7 @@ def _arrow() -> tuple[Any, Any]:
 
 def _parquet(decisions: Iterable[LoggedDecision], arrow: Any, parquet: Any) -> Iterator[bytes]:
     text, number, time = arrow.string(), arrow.float64(), arrow.timestamp("us", "UTC")
-    kinds = (text, time, text, arrow.list_(text), text, number, time, number, text, text, text)
+    kinds = (text, time, text, arrow.list_(text), text, number, number, time, number, text, text, text)
     schema = arrow.schema(list(zip(COLUMNS, kinds, strict=True)))
     pieces = _Pieces()
     with parquet.ParquetWriter(pieces, schema) as writer:
@@ -166,6 +169,7 @@ _VALUES: tuple[Callable[[LoggedDecision], Any], ...] = (
     lambda each: each.arms,
     lambda each: each.group,
     lambda each: each.reward,
+    lambda each: each.net_reward,
     lambda each: each.rewarded_at,
     lambda each: each.propensity,
     lambda each: each.key,
@@ -195,6 +199,7 @@ def to_frame(decisions: Iterable[LoggedDecision]) -> Any:
         "arms": "object",
         "group": pd.CategoricalDtype(get_args(Group)),
         "reward": "float64",
+        "net_reward": "float64",
         "rewarded_at": "datetime64[us, UTC]",
         "propensity": "float64",
         "key": "string",

@@ -102,7 +102,8 @@ class LoggedDecision(Decision):
     """A decision as the export has it.
 
     `propensity` is the probability with which these arms were chosen, None if it is not known; `reward` and
-    `rewarded_at` are None without a reward. `key` and `metadata` are those of the call.
+    `rewarded_at` are None without a reward. `reward` is as it was reported, `net_reward` net of what the arms cost when
+    the decision was made; they are equal if arms cost nothing. `key` and `metadata` are those of the call.
     """
 
     reward: float | None = None
@@ -110,6 +111,7 @@ class LoggedDecision(Decision):
     propensity: float | None = None
     key: str | None = None
     metadata: dict[str, Any] | None = None
+    net_reward: float | None = None
 
 
 @dataclass(frozen=True)
@@ -146,9 +148,9 @@ class Summary(Response):
     """A campaign at a glance.
 
     `plays` counts decisions and plays reported as totals, `rewards` those with a known reward, and `mean` is their
-    average reward. `version` grows with every change. `alarms` counts the raised alarms, as of the last look of the
-    service or of `Campaign.note_alarms`. `takes_context` says whether what is best may depend on the context of a
-    decision, so that the campaign has segments.
+    average reward, net of costs. `version` grows with every change. `alarms` counts the raised alarms, as of the last
+    look of the service or of `Campaign.note_alarms`. `takes_context` says whether what is best may depend on the
+    context of a decision, so that the campaign has segments.
     """
 
     name: str
@@ -230,7 +232,8 @@ class Settings(Response):
     "clip" or "widen" (the range is learned). `stop_when` is the stop rule, such as "loss<0.01"; with `ship_when_ready`
     the campaign ships when it holds. With `breaker`, it returns to the control when learning certainly loses. `unit` is
     the reward's. `half_life` and `guarantee` are those of the policy, None if it has none. `constraints` are the rules
-    that every subset obeys, as `kofn.Constraints.to_list` writes them, with names of arms.
+    that every subset obeys, as `kofn.Constraints.to_list` writes them, with names of arms. `costs` has what arms cost,
+    by name; all that is reported about rewards is net of costs, except `reward_range` and rewards of single decisions.
     """
 
     control: list[str] | str | None
@@ -250,6 +253,7 @@ class Settings(Response):
         default_factory=list,
         metadata={"examples": [[{"rule": "at-most", "count": 1, "arms": ["mug", "cup"], "name": "Acme"}]]},
     )
+    costs: dict[str, float] = field(default_factory=dict, metadata={"examples": [{"mug": 0.5}]})
 
 
 @dataclass(frozen=True)

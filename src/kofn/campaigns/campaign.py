@@ -26,11 +26,11 @@ from kofn.campaigns import (
     transfer,
     verify,
 )
+from kofn.campaigns.costs import policy_costs
 from kofn.campaigns.decide import ShippedSubset
 from kofn.campaigns.decisions import logged_decisions
 from kofn.campaigns.group_commit import Job, Promise
 from kofn.campaigns.names import arm_names, campaign_name, check_key, is_campaign_name
-from kofn.campaigns.options import check_comparable
 from kofn.campaigns.reward import Rewards
 from kofn.campaigns.rows import CampaignRow, Roster, find_row, read_row
 from kofn.campaigns.rules import check_obeys, policy_rules
@@ -155,18 +155,21 @@ class Campaign:
         `control` (a list of arms, or "uniform" for random arms) gets `control_share` of the decisions, and is what
         learning is compared with. `stop_when`, such as "loss<0.01", says when the campaign is ready; with
         `ship_when_ready` it then ships. `constraints` are rules that every subset obeys: `kofn.Constraints`, or a list
-        of rules, by names of arms. `kofn.responses.Settings` describes all options; `configure` changes them.
+        of rules, by names of arms. `costs` has what arms cost, by name or in their order, for the policy
+        thompson-sizes: report rewards without them; means, lift and all that is learned are net of them.
+        `kofn.responses.Settings` describes all options; `configure` changes them.
         """
         name, names = campaign_name(name), arm_names(arms)
         check_sizes(len(names), k)
         if reward_range is None:
             options = {"outside": "widen", **options}
         roster = Roster(0, names, list(range(len(names))))
-        known = create.options_for(roster, k, seed, options)
         given_range = (0.0, 1.0) if reward_range is None else reward_range
-        rules = policy_rules(known.constraints, roster, k)
-        player = create.policy_for(policy, len(names), k, params, seed, given_range, direction, rules)
-        check_comparable(known, player)
+        about = policy, len(names), k, params, seed, given_range, direction
+        sizes = create.fewest_of(*about), k
+        known = create.options_for(roster, sizes, seed, options)
+        rules, costs = policy_rules(known.constraints, roster, sizes), policy_costs(known.costs, roster)
+        player = create.policy_for(*about, rules, costs)
         if known.outside == "widen":
             player.with_params(reward_range=player.reward_range)  # refused unless the policy can do it
         keep = create.decisions_to_keep(keep_decisions)
@@ -435,7 +438,7 @@ class Campaign:
             return report.estimates(tx, points, arms)
 
     def decisions(self, *, rewarded: bool = False, since: datetime | None = None) -> Iterator[LoggedDecision]:
-        """Yield the stored decisions, oldest first: arms, propensity, reward, key and metadata.
+        """Yield the stored decisions, oldest first: arms, propensity, reward, also net of costs, key and metadata.
 
         These are the open ones and the last `keep_decisions` ones with a reward; with `rewarded`, the latter only. With
         `since`, those that were made at that time or later. They are read piece by piece, so a campaign of any size
@@ -463,8 +466,9 @@ class Campaign:
     def configure(self, **settings: Unpack[ChangedSettings]) -> Settings:
         """Change settings while the campaign runs, and return them all; `kofn.responses.Settings` describes them.
 
-        A wider `reward_range`, `half_life`, `guarantee` and `constraints` keep what was learned. From the next decision
-        on, every subset obeys the new rules. A new control starts a new comparison.
+        A wider `reward_range`, `half_life`, `guarantee`, `constraints` and `costs` keep what was learned. From the next
+        decision on, every subset obeys the new rules, and costs what arms cost then. A new control starts a new
+        comparison.
         """
         self._shipped.clear()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from kofn.campaigns.costs import net_limits
 from kofn.campaigns.options import options_from
 from kofn.campaigns.rows import CampaignRow
 from kofn.core import Direction
@@ -12,10 +13,12 @@ from kofn.evidence import Lift, SampleRatio, Sums, lift, sample_ratio
 
 def lift_of(row: CampaignRow) -> Lift | None:
     """Return what learning earns beyond the control; None without a control."""
-    if options_from(row.options).control is None:
+    options = options_from(row.options)
+    if options.control is None:
         return None
     direction: Direction = "maximize" if row.direction == "maximize" else "minimize"
-    return _lift(row.sums("learned"), row.sums("control"), (row.low, row.high), direction)
+    limits = net_limits(row.low, row.high, direction, options.costs_most)
+    return _lift(row.sums("learned"), row.sums("control"), limits, direction)
 
 
 @lru_cache(maxsize=1000)

@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from kofn.campaign_settings import ChangedSettings
+from kofn.campaigns.costs import costs_text, most_cost, policy_costs
 from kofn.campaigns.create import decisions_to_keep, seconds
 from kofn.campaigns.expiry import compact_at
 from kofn.campaigns.groups import restart_comparison
 from kofn.campaigns.learn import change_params, check_not_archived
-from kofn.campaigns.options import check_comparable, with_options
+from kofn.campaigns.options import with_options
 from kofn.campaigns.rows import new_stamp
 from kofn.campaigns.rules import check_obeys, policy_rules, rules_text
 from kofn.campaigns.transaction import Transaction
@@ -30,17 +31,19 @@ def configure(tx: Transaction, given: Mapping[str, Any]) -> None:
     check_not_archived(tx)
     own = {name: value for name, value in given.items() if name not in (*_OF_POLICY, *_OF_ROW)}
     before = tx.options
-    options = with_options(before, tx.roster, tx.row.k, own)
-    check_comparable(options, tx.snapshot.policy)
+    sizes = tx.snapshot.policy.fewest, tx.row.k
+    options = with_options(before, tx.roster, sizes, own)
     if options.outside == "widen" != before.outside:
         tx.snapshot.policy.with_params(reward_range=tx.snapshot.policy.reward_range)
     params = _params(tx, given)
     if options.constraints != before.constraints:
-        params["constraints"] = policy_rules(options.constraints, tx.roster, tx.row.k)
+        params["constraints"] = policy_rules(options.constraints, tx.roster, sizes)
         if tx.row.state == "shipped":
             for shipped in map(tx.roster.names_of, options.served):
                 what = "the subset that is shipped"
                 check_obeys(options.constraints, shipped, what, "Resume first, or change the rule")
+    if options.costs != before.costs:
+        params["costs"] = policy_costs(options.costs, tx.roster)
     if params:
         tx.snapshot.policy.with_params(**params)  # refused unless the policy can do it
     row: dict[str, Any] = {}
@@ -53,10 +56,13 @@ def configure(tx: Transaction, given: Mapping[str, Any]) -> None:
         options = replace(options, clipped_to=(*before.clipped_to, (tx.row.low, tx.row.high)))
     if params:
         change_params(tx, **params)
+    if "costs" in params:
+        most = max(options.costs_most, most_cost(options.costs, tx.row.k))
+        options = replace(options, costs_from=tx.row.step, costs_most=most)
     if (options.control, options.control_share) != (before.control, before.control_share):
         options = replace(options, control_from=tx.row.decided, seed=options.seed or new_stamp())
         restart_comparison(tx)
-    if (options.stop_when, options.constraints) != (before.stop_when, before.constraints):
+    if any(getattr(options, name) != getattr(before, name) for name in ("stop_when", "constraints", "costs")):
         tx.row.look = "{}"
     tx.row.options = options.to_text()
     for name, value in row.items():
@@ -64,7 +70,9 @@ def configure(tx: Transaction, given: Mapping[str, Any]) -> None:
     tx.row.compact_at = compact_at(tx.row)
     if "constraints" in params:
         tx.note("changed", f"rules: {rules_text(options.constraints)}")
-    if others := sorted({*own, *row} - {"constraints"}):
+    if "costs" in params:
+        tx.note("changed", f"costs: {costs_text(options.costs)}")
+    if others := sorted({*own, *row} - {"constraints", "costs"}):
         tx.note("configured", ", ".join(others))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import timedelta
 from typing import Any, SupportsIndex
 
@@ -13,6 +13,7 @@ import numpy as np
 from sqlalchemy import Connection, select
 
 from kofn.campaign_settings import CampaignOptions
+from kofn.campaigns.costs import most_cost
 from kofn.campaigns.expiry import compact_at
 from kofn.campaigns.learn import write_snapshot
 from kofn.campaigns.options import Options, duration, with_options
@@ -50,6 +51,7 @@ def policy_for(
     reward_range: tuple[float, float],
     direction: str,
     constraints: list[dict[str, Any]] | None = None,
+    costs: list[float] | None = None,
 ) -> Policy:
     """Make the policy of a new campaign; one that needs more than a reward per play is refused."""
     if needs := policy_named(name).needs:
@@ -60,22 +62,42 @@ def policy_for(
     if params is not None and not isinstance(params, Mapping):
         raise BadInput(f"params must be a dict of the policy's own parameters; got {params!r}")
     own = dict(params or {})
-    if taken := own.keys() & {"n_arms", "k", "seed", "reward_range", "direction", "constraints", "name"}:
+    if taken := own.keys() & {"n_arms", "k", "seed", "reward_range", "direction", "constraints", "costs", "name"}:
         raise BadInput(
             f"params must be the policy's own parameters: pass {', '.join(sorted(taken))} to create() itself"
         )
     own |= {"reward_range": reward_range, "direction": direction}
     own |= {} if constraints is None else {"constraints": constraints}
+    if costs is not None:
+        if "costs" not in policy_named(name).__signature__.parameters:
+            raise BadInput(f"{name} does not take costs. Use thompson-sizes, which learns net of them")
+        own["costs"] = costs
     return make_policy(name, n_arms, k, seed=seed, **own)
 
 
-def options_for(roster: Roster, k: int, seed: Seed, given: Mapping[str, Any]) -> Options:
+def fewest_of(
+    name: str,
+    n_arms: int,
+    k: int,
+    params: Mapping[str, Any] | None,
+    seed: Seed,
+    reward_range: tuple[float, float],
+    direction: str,
+) -> int:
+    """Return the fewest arms of a subset of this policy."""
+    if "fewest" not in policy_named(name).__signature__.parameters:
+        return k
+    return policy_for(name, n_arms, k, params, seed, reward_range, direction).fewest
+
+
+def options_for(roster: Roster, sizes: tuple[int, int], seed: Seed, given: Mapping[str, Any]) -> Options:
     """Return the options of a new campaign, checked. The same seed chooses the control for the same decisions."""
     if unknown := sorted(given.keys() - CampaignOptions.__annotations__.keys()):
         known = ", ".join(CampaignOptions.__annotations__)
         raise BadInput(f"there is no option {', '.join(unknown)}; the options are {known}")
     coin = secrets.randbits(62) if seed is None else seed_number(seed) % 2**62
-    return with_options(Options(seed=coin), roster, k, given)
+    options = with_options(Options(seed=coin), roster, sizes, given)
+    return replace(options, costs_most=most_cost(options.costs, sizes[1]))
 
 
 def new_row(

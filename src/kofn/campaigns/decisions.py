@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import select, tuple_
 
+from kofn.campaigns.costs import Costs
 from kofn.campaigns.groups import GROUPS
 from kofn.campaigns.names import write_id
 from kofn.campaigns.rows import subset_from
@@ -90,7 +91,7 @@ def _logged(tx: Transaction, parts: list[_Part]) -> Iterator[LoggedDecision]:
     low, high = (parts[0].batch.first, parts[0].start), (parts[-1].batch.first, parts[-1].stop)
     chosen = select(REWARDS).where(REWARDS.c.campaign == tx.id, where >= tuple_(*low), where < tuple_(*high))
     rewards = {(row.first, row.place): row for row in tx.execute(chosen)}
-    secret, roster = tx.row.key, tx.roster
+    secret, roster, costs = tx.row.key, tx.roster, Costs.read(tx)
     for batch, start, stop in parts:
         subset = subset_from(batch.subset)
         at, metadata = moment(batch.at), batch.metadata
@@ -104,6 +105,7 @@ def _logged(tx: Transaction, parts: list[_Part]) -> Iterator[LoggedDecision]:
                 group=GROUPS[batch.group],
                 reward=None if reward is None else reward.value,
                 rewarded_at=None if reward is None else moment(reward.at),
+                net_reward=None if reward is None else costs.net(reward.value, batch.subset, batch.step),
                 propensity=batch.propensity,
                 key=batch.key,
                 metadata=None if metadata is None else json.loads(metadata),

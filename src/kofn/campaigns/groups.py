@@ -60,10 +60,14 @@ def control_shares(tx: Transaction, count: int, segment: str | None) -> list[Sha
         return [Share(FILLER, subset_text(options.control), count, CONTROL, _mixed(tx, options.control, segment))]
     rng, allowed = _rng(tx, 1, tx.row.decided), _allowed(tx)
     if allowed is None:
-        drawn = Counter(_random_subset(rng, len(roster.active), k) for _ in range(count))
+        places = len(roster.active) + k - tx.snapshot.policy.fewest
+        drawn = Counter(_random_subset(rng, places, k) for _ in range(count))
     else:
         drawn = Counter(tuple(subset) for subset in allowed.random(count, rng).tolist())
-    numbered = ((roster.to_numbers(subset), n) for subset, n in drawn.items())
+    shown = Counter[Subset]()
+    for places_filled, n in drawn.items():  # an arm beyond the last one is an empty place
+        shown[tuple(arm for arm in places_filled if arm < len(roster.active))] += n
+    numbered = ((roster.to_numbers(subset), n) for subset, n in shown.items())
     return [Share(FILLER, subset_text(subset), n, CONTROL, _mixed(tx, subset, segment)) for subset, n in numbered]
 
 
@@ -118,17 +122,22 @@ def _by_control(tx: Transaction, subset: str) -> float | None:
     control = tx.options.control
     if isinstance(control, tuple):
         return float(subset_text(control) == subset)
-    allowed = _allowed(tx)
-    number = math.comb(tx.row.n_arms, tx.row.k) if allowed is None else allowed.number
-    if len(subset_from(subset)) < tx.row.k:
-        return 0.0  # it always fills all places
-    return None if number is None else 1 / number
+    allowed, k, empties = _allowed(tx), tx.row.k, tx.row.k - tx.snapshot.policy.fewest
+    number = math.comb(tx.row.n_arms + empties, k) if allowed is None else allowed.number
+    ways = math.comb(empties, k - len(subset_from(subset)))  # to choose the places that stay empty
+    return None if number is None else ways / number
 
 
 def _allowed(tx: Transaction) -> Allowed | None:
-    """Return the subsets that the rules allow, by the policy's numbers of arms; None without rules."""
+    """Return the subsets that the rules allow, by the policy's numbers of arms; None without rules.
+
+    Higher numbers are places that stay empty.
+    """
     policy = tx.snapshot.policy
-    return None if policy.constraints is None else policy.constraints.allowed(policy.n_arms, policy.k)
+    if policy.constraints is None:
+        return None
+    found: Allowed = policy.constraints.allowed(policy.n_arms, policy.k, fewest=policy.fewest)
+    return found
 
 
 def restart_comparison(tx: Transaction) -> None:

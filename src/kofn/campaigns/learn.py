@@ -246,22 +246,24 @@ def retire_arm(tx: Transaction, name: str) -> None:
 
 def _change_arms(tx: Transaction, roster: Roster, keep: list[int], change: dict[str, Any]) -> None:
     """Let the policy learn and change its arms."""
-    rules = policy_rules(tx.options.constraints, roster, tx.row.k)
+    rules = policy_rules(tx.options.constraints, roster, (tx.snapshot.policy.fewest, tx.row.k))
     logged = change if rules is None else {**change, "constraints": rules}
+    if "added" in change and tx.options.costs is not None:
+        logged = {**logged, "costs": [tx.options.costs.get(roster.names[change["added"]], 0.0)]}
     _change_policy(tx, roster, logged, lambda policy: with_arms(policy, keep, logged))
 
 
 def with_arms(policy: Policy, keep: list[int], change: Mapping[str, Any]) -> Policy:
     """Return the policy after a logged change of its arms: one is added, or others than `keep` leave."""
-    rules = {"constraints": change["constraints"]} if "constraints" in change else {}
-    return policy.with_arms(keep, int("added" in change), **rules)
+    more = {name: change[name] for name in ("constraints", "costs") if name in change}
+    return policy.with_arms(keep, int("added" in change), **more)
 
 
 def change_params(tx: Transaction, **changes: Any) -> None:
     """Let the policy learn and change its parameters, such as its reward range."""
     _change_policy(tx, tx.roster, {"params": changes}, lambda policy: policy.with_params(**changes))
     tx.row.low, tx.row.high = tx.snapshot.policy.reward_range
-    if own := [f"{name} is {value}" for name, value in changes.items() if name != "constraints"]:
+    if own := [f"{name} is {value}" for name, value in changes.items() if name not in ("constraints", "costs")]:
         tx.note("changed", ", ".join(own))
 
 

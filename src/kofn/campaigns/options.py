@@ -10,9 +10,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, get_args
 
 from kofn.campaign_settings import Outside
+from kofn.campaigns.costs import named_costs
 from kofn.campaigns.rules import check_obeys, named_rules
 from kofn.constraints import Constraints
-from kofn.core import BadInput, Policy, Subset
+from kofn.core import BadInput, Subset
 from kofn.core.checks import shown
 from kofn.evidence import Stop
 from kofn.responses import Settings
@@ -29,7 +30,7 @@ MAX_UNIT = 20
 
 _HIDDEN = (
     *("control_from", "seed", "shipped", "store_shipped", "shipped_to", "shipped_before"),
-    *("clipped_to", "unstored_after", "alarms", "alarms_noted"),
+    *("clipped_to", "unstored_after", "alarms", "alarms_noted", "costs_from", "costs_most"),
 )
 """Options that users do not see among the settings."""
 
@@ -49,6 +50,9 @@ class Options:
     breaker: bool = False
     unit: str = ""
     constraints: Constraints | None = None  # rules by names of arms
+    costs: Mapping[str, float] | None = None  # what arms cost, by name; others cost nothing
+    costs_from: int = 0  # the first step with these costs; the log of the policy's changes has those before
+    costs_most: float = 0.0  # upper limit of what a subset has cost so far
     store_shipped: bool = True  # whether decisions of a shipped subset are stored when they are made
     shipped: tuple[Subset, ...] = ()  # the subsets that were shipped; the last one is served
     shipped_to: tuple[tuple[str, Subset], ...] = ()  # what is served instead to segments, by their keys
@@ -86,6 +90,7 @@ class Options:
         if isinstance(self.control, tuple):
             own["control"] = names.names_of(self.control)
         own["constraints"] = [] if self.constraints is None else self.constraints.to_list()
+        own["costs"] = {name: cost for name, cost in (self.costs or {}).items() if name in names.number_of}
         return Settings(**own, **more)
 
 
@@ -108,11 +113,14 @@ def options_from(text: str) -> Options:
     return Options(**given)
 
 
-def with_options(options: Options, roster: Roster, k: int, given: Mapping[str, Any]) -> Options:
-    """Return the options with what the caller gave, checked; or raise BadInput."""
+def with_options(options: Options, roster: Roster, sizes: tuple[int, int], given: Mapping[str, Any]) -> Options:
+    """Return the options with what the caller gave, checked; or raise BadInput.
+
+    `sizes` are the fewest and the most arms of a subset.
+    """
     values = dict(given)
     if "control" in values:
-        values["control"] = _control(values["control"], roster, k)
+        values["control"] = _control(values["control"], roster, *sizes)
     if "control_share" in values:
         values["control_share"] = _share(values["control_share"])
     if "sticky" in values:
@@ -129,6 +137,8 @@ def with_options(options: Options, roster: Roster, k: int, given: Mapping[str, A
         raise BadInput(f"unit must be text of at most {MAX_UNIT} characters; got {shown(unit)}")
     if "constraints" in values:
         values["constraints"] = named_rules(values["constraints"], roster)
+    if "costs" in values:
+        values["costs"] = named_costs(values["costs"], roster)
     new = replace(options, **values)
     if isinstance(new.control, tuple):
         check_obeys(new.constraints, roster.names_of(new.control), "the control", "Change the control or the rule")
@@ -139,20 +149,12 @@ def with_options(options: Options, roster: Roster, k: int, given: Mapping[str, A
     return new
 
 
-def check_comparable(options: Options, policy: Policy) -> None:
-    """Raise BadInput for a control beside a policy with costs: recorded rewards are gross, so the lift would be."""
-    if options.control is not None and policy.params.get("costs") is not None:
-        raise BadInput(
-            "rewards are recorded without costs, so a control cannot be compared: leave out control or costs"
-        )
-
-
-def _control(control: Any, roster: Roster, k: int) -> Subset | str | None:
+def _control(control: Any, roster: Roster, fewest: int, k: int) -> Subset | str | None:
     if control is None or control == UNIFORM:
         return control  # type: ignore[no-any-return]
     if isinstance(control, str) or not isinstance(control, Sequence):
         raise BadInput(f"control must be a list of {k} arms, 'uniform' or None; got {shown(control)}")
-    return roster.subset_of(control, k)
+    return roster.subset_of(control, k, fewest)
 
 
 def _share(share: Any) -> float:

@@ -15,6 +15,7 @@ from sqlalchemy import select
 
 from kofn.campaigns.assess import assess
 from kofn.campaigns.batches import Batch
+from kofn.campaigns.costs import Costs
 from kofn.campaigns.expiry import compact
 from kofn.campaigns.groups import FILLER, LEARNED, SHIPPED, count_reward, shipments
 from kofn.campaigns.learn import change_params, learn_if_due
@@ -258,7 +259,7 @@ def _record(tx: Transaction, batches: dict[int, Batch], new: Sequence[_New]) -> 
     current = {first for first, batch in batches.items() if batch.step == row.step and batch.row >= 0}
     plan.load(tx, {batches[first].row for first in current})
     plan.load_plays(tx, (batch.play for first, batch in batches.items() if first not in current))
-    total = waited = 0.0
+    total, waited, costs = 0.0, 0.0, Costs.read(tx)
     for place, each in places:
         batch, value = batches[place.first], each.value
         planned = batch.row if place.first in current else None
@@ -270,10 +271,11 @@ def _record(tx: Transaction, batches: dict[int, Batch], new: Sequence[_New]) -> 
             row.in_flight -= 1
         counted = plan.observe(tx, batch.play, 1, value, value * value, planned)
         row.overtaken += batch.step == row.step and planned is None and batch.group == LEARNED
-        count_reward(tx, batch.group, batch.first, value)
+        net = costs.net(value, batch.subset, batch.step)
+        count_reward(tx, batch.group, batch.first, net)
         waited += max(0.0, tx.now - batch.at)
         tx.batches.reward(tx, batch, place.place, value, counted)
-        total += value
+        total += net
         row.clipped += each.clipped
     row.rewarded += len(new)
     row.kept += len(new)
@@ -341,8 +343,9 @@ def record_total(
     )
     row.totals += 1
     row.totalled += count
-    row.total += total
-    tx.count(decided=count, rewarded=count, total=total)
+    net = total + count * Costs.read(tx).net(0.0, text, row.step)
+    row.total += net
+    tx.count(decided=count, rewarded=count, total=net)
     _after(tx)
     return Rewarded(count, 0)
 

@@ -43,16 +43,18 @@ def named_rules(given: Any, roster: Roster) -> Constraints | None:
     return rules if len(rules) else None
 
 
-def policy_rules(rules: Constraints | None, roster: Roster, k: int) -> list[dict[str, Any]] | None:
+def policy_rules(rules: Constraints | None, roster: Roster, sizes: tuple[int, int]) -> list[dict[str, Any]] | None:
     """Return the rules about the active arms as the policy takes them: by its numbers, as plain values.
 
-    Rules that cannot all hold are refused, with the names of their arms.
+    Rules that cannot all hold are refused, with the names of their arms; `sizes` are the fewest and the most arms of a
+    subset.
     """
     if rules is None:
         return None
     active = roster.names_of(tuple(roster.active))
     found = rules.kept(active).numbered(active)
-    found.allowed(len(active), k, active)
+    fewest, k = sizes
+    found.allowed(len(active), k, active, fewest=fewest)
     return found.to_list()
 
 

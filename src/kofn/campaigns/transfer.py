@@ -17,6 +17,7 @@ from sqlalchemy import BigInteger, Column, Double, Integer, Table, select
 
 from kofn.campaign_settings import CampaignOptions
 from kofn.campaigns.assess import look_of
+from kofn.campaigns.costs import most_cost, net_limits, policy_costs
 from kofn.campaigns.create import check_free, decisions_to_keep, seconds
 from kofn.campaigns.decide import MAX_METADATA
 from kofn.campaigns.expiry import compact_at
@@ -301,9 +302,15 @@ def _check_options(campaign: CampaignRow, snapshot: PolicySnapshot) -> None:
             snapshot.policy.fewest <= len(subset) <= campaign.k, "a subset of its options has another number of arms"
         )
     given = {each: getattr(options, each) for each in CampaignOptions.__annotations__}
-    _check(with_options(options, roster, campaign.k, given) == options, "its options are not valid")
-    rules = policy_rules(options.constraints, roster, campaign.k)
+    sizes = snapshot.policy.fewest, campaign.k
+    _check(with_options(options, roster, sizes, given) == options, "its options are not valid")
+    rules, costs = policy_rules(options.constraints, roster, sizes), policy_costs(options.costs, roster)
     _check(snapshot.policy.params.get("constraints") == rules, "its policy has other rules than its options")
+    _check(snapshot.policy.params.get("costs") == costs, "its policy has other costs than its options")
+    _check(type(options.costs_from) is int, "its options are not valid")
+    most = options.costs_most
+    _check(type(most) in (int, float) and math.isfinite(most), "its options have wrong numbers")
+    _check(most_cost(options.costs, campaign.k) <= most, "its costs are above their limit")
     if campaign.state == "shipped":
         _check(bool(options.shipped), "it is shipped without a subset")
         for subset in options.served:
@@ -330,7 +337,7 @@ def _check_options(campaign: CampaignRow, snapshot: PolicySnapshot) -> None:
     for group in ("learned", "control"):
         sums = campaign.sums(group)
         row = {"count": sums.count, "total": sums.total, "squares": sums.squares}
-        _check_sums(campaign, row)
+        _check_sums(net_limits(campaign.low, campaign.high, campaign.direction, most), row)
 
 
 def _check_estimates(rows: Rows, arms: int) -> None:
@@ -474,15 +481,15 @@ def _check_plan(campaign: CampaignRow, snapshot: PolicySnapshot, rows: Rows, *, 
         _check(
             0 <= row["count"] <= (row["times"] if row["times"] > 0 else 2**53), "a row of the plan has a wrong count"
         )
-        _check_sums(campaign, row)
+        _check_sums((campaign.low, campaign.high), row)
         campaign.observed += row["count"] if row["times"] >= 0 else 0
         campaign.free -= min(row["times"], row["count"] + row["in_flight"]) if row["times"] > 0 else 0
     campaign.unplanned = len(plan) - len(planned)
     campaign.cursor = min(max(campaign.cursor, -1), len(planned) - 1)
 
 
-def _check_sums(campaign: CampaignRow, row: Mapping[str, Any]) -> None:
-    low, high, n, total, squares = campaign.low, campaign.high, row["count"], row["total"], row["squares"]
+def _check_sums(limits: tuple[float, float], row: Mapping[str, Any]) -> None:
+    (low, high), n, total, squares = limits, row["count"], row["total"], row["squares"]
     size = max(abs(low), abs(high))
     slack = 1e-9 * size * n
     _check(low * n - slack <= total <= high * n + slack, "a row of the plan has a wrong total")

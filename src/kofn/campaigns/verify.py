@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import Table, bindparam, select
 
+from kofn.campaigns.costs import Costs
 from kofn.campaigns.groups import CONTROL, LEARNED
 from kofn.campaigns.learn import planned_rows, tell_rows, with_arms
 from kofn.campaigns.options import options_from
@@ -183,11 +184,12 @@ def _compare_counters(comparison: _Comparison, log: Log) -> None:
     since = options_from(row.options).control_from
     if log.complete:
         counted["totalled"] = sum(total.count for total in log.totals)
-        values = [*(reward.value for reward in log.rewards), *(total.total for total in log.totals)]
-        comparison.same("total", row.total, sum(values, 0.0))
+        earned, totals = _net_rewards(log)
+        comparison.same("total", row.total, sum(earned, 0.0) + sum(totals, 0.0))
         for group, stored in (("learned", LEARNED), ("control", CONTROL)):
             compared = {batch.first for batch in batches if batch.group == stored and batch.first >= since}
-            theirs = [reward.value for reward in log.rewards if reward.first in compared]
+            pairs = zip(log.rewards, earned, strict=True)
+            theirs = [net for reward, net in pairs if reward.first in compared]
             counted[f"{group}_rewarded"] = len(theirs)
             comparison.same(f"{group}_total", getattr(row, f"{group}_total"), sum(theirs, 0.0))
     for name, value in counted.items():
@@ -202,6 +204,17 @@ def _compare_counters(comparison: _Comparison, log: Log) -> None:
             in_flight[batch.row] += batch.open
     for each in planned:
         comparison.same(f"plays in flight of plan row {each.row}", each.in_flight, in_flight[each.row])
+
+
+def _net_rewards(log: Log) -> tuple[list[float], list[float]]:
+    """Return the stored rewards and totals net of costs."""
+    row, roster = log.campaign, log.roster
+    names = [] if roster is None else json.loads(roster.names)
+    costs = Costs(options_from(row.options), names, row.direction, lambda: (roster.origin, roster.changes))
+    plays = {batch.first: (batch.subset, batch.step) for batch in log.batches}
+    rewards = [costs.net(each.value, *plays[each.first]) if each.first in plays else each.value for each in log.rewards]
+    totals = [each.total + each.count * costs.net(0.0, each.subset, each.step) for each in log.totals]
+    return rewards, totals
 
 
 def _compare_policy(comparison: _Comparison, log: Log) -> None:

@@ -163,11 +163,18 @@ class Search:
             self.policy = self.policy.with_params(goal=self._goal)
 
     def _planned(self) -> list[Subset]:
-        """Return the remaining plays of the policy's plan; rows take turns, as in `Policy.ask`."""
+        """Return the remaining plays of the policy's plan; rows take turns, as in `Policy.ask`.
+
+        The first plan under rules has some subsets twice. Of these, one is scored again at a time, until it is known
+        whether scores repeat: if they do, the others need not be scored again.
+        """
         plan = self.policy.plan()
         rows = [(plan.subset(row), int(times)) for row, times in enumerate(plan.times) if times]
         turns = range(max(times for _, times in rows))
-        return [subset for turn in turns for subset, times in rows if times > turn]
+        plays = [subset for turn in turns for subset, times in rows if times > turn]
+        if self.repeats.known is None and not self.policy.updates:
+            return self._without_score(plays) or plays[:1]
+        return plays
 
     def _new_subsets(self) -> list[Subset]:
         """Return subsets without a score: of the plan, or else other draws of the policy, or else swaps of the best.

@@ -64,6 +64,24 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic since clic
         return float(match[1]) * UNITS[match[2]]
 
 
+class ArmCost(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4 only
+    """What an arm costs, such as mug=0.5, converted to the arm and the number."""
+
+    name = "cost"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, float]:
+        """Return the arm and its cost; fail with an error that names the option."""
+        if isinstance(value, tuple):
+            return value
+        arm, equals, cost = str(value).rpartition("=")
+        try:
+            if not (arm and equals):
+                raise ValueError
+            return arm, float(cost)
+        except ValueError:
+            self.fail(f"{value!r} is not an arm and its cost, such as mug=0.5", param, ctx)
+
+
 @click.group()
 def campaign() -> None:
     """Make real decisions and learn from their rewards, with a policy whose state is in a store.
@@ -96,6 +114,14 @@ OPTIONS = (
     click.option("--ship-when-ready/--no-ship-when-ready", default=None, help="Ship by itself when it is ready."),
     click.option("--breaker/--no-breaker", default=None, help="Return to the control when learning certainly loses."),
     click.option("--unit", help="Unit of the reward, such as EUR."),
+    click.option(
+        "--cost",
+        "costs",
+        multiple=True,
+        type=ArmCost(),
+        metavar="ARM=COST",
+        help="What an arm costs, for the policy thompson-sizes; repeatable. Others cost nothing.",
+    ),
     RULES,
     rules_file("JSON file with a list of such rules, as `kofn campaign configure NAME --json` shows them"),
 )
@@ -111,6 +137,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
         if uniform and control:
             raise click.UsageError("give --control or --uniform-control, not both")
         options = {name: given.pop(name) for name in _OPTION_NAMES}
+        options["costs"] = dict(given.pop("costs")) or None
         options["constraints"] = all_rules(given.pop("rules"), given.pop("rules_file"))
         options["control"] = "uniform" if uniform else list(control) or None
         command(options={name: value for name, value in options.items() if value is not None}, **given)
@@ -556,6 +583,7 @@ def archive(name: str, store: str | None) -> None:
 @click.option("--no-control", is_flag=True, help="No control any more.")
 @click.option("--no-stop-rule", is_flag=True, help="No stop rule any more.")
 @click.option("--no-constraints", is_flag=True, help="No rules any more.")
+@click.option("--no-costs", is_flag=True, help="No costs any more.")
 @click.option("--expire-after", type=Duration(), help="When a decision without a reward is planned again.")
 @click.option("--keep", "keep_decisions", type=Count(least=0), help="Rewarded decisions to keep.")
 @with_options
@@ -567,6 +595,7 @@ def configure(
     no_control: bool,
     no_stop_rule: bool,
     no_constraints: bool,
+    no_costs: bool,
     options: dict[str, Any],
     store: str | None,
     as_json: bool,
@@ -578,12 +607,14 @@ def configure(
     kofn campaign configure front --half-life 20000
     kofn campaign configure front --control mug --control pan --control-share 0.2
     kofn campaign configure front --rule "at most 1 of mug, cup" --rule "always tray"
+    kofn campaign configure front --cost mug=0.5 --cost pan=2
     """
     changes = options | {key: value for key, value in more.items() if value is not None}
     changes |= {"half_life": None} if no_half_life else {}
     changes |= {"control": None} if no_control else {}
     changes |= {"stop_when": None, "ship_when_ready": False} if no_stop_rule else {}
     changes |= {"constraints": None} if no_constraints else {}
+    changes |= {"costs": None} if no_costs else {}
     found = _open(name, store)
     settings = (found.configure(**changes) if changes else found.settings()).to_dict()
     if as_json:
@@ -592,6 +623,7 @@ def configure(
         from kofn.constraints import Constraints
 
         settings["constraints"] = "\n".join(map(str, Constraints.of(settings["constraints"])))
+        settings["costs"] = [f"{arm} {cost:g}" for arm, cost in settings["costs"].items()]
         show(pairs(name, {key.replace("_", " "): _setting(value) for key, value in settings.items()}))
 
 

@@ -51,7 +51,8 @@ def decisions(
 ) -> None:
     """Write the decisions of the campaign NAME, a row each, for `kofn replay` and other tools.
 
-    The columns are id, at, subset, arms, group, reward, rewarded_at, propensity, key and metadata.
+    The columns are id, at, subset, arms, group, reward, net_reward (net of what the arms cost), rewarded_at,
+    propensity, key, metadata and context.
 
     \b
     kofn campaign decisions front --out front.csv

@@ -209,6 +209,9 @@ def plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
         from kofn.constraints import Constraints  # it needs SciPy, which takes long to import
 
         plain["constraints"] = Constraints.of(plain["constraints"]).to_list()
+    if plain.get("costs") is not None:
+        costs: Any = plain["costs"]
+        plain["costs"] = dict(costs) if isinstance(costs, Mapping) else list(costs)
     return plain
 
 

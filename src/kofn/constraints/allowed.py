@@ -268,8 +268,8 @@ MOST_REMEMBERED = 64
 FREE, IN, OUT = 0, 1, 2
 
 
-def allowed(rules: Sequence[Rule], n_arms: int, k: int, names: Sequence[str] | None = None) -> Allowed:
-    """Return the allowed subsets; BadInput with the rules that clash if there are none."""
+def allowed(rules: Sequence[Rule], n_arms: int, k: int, names: Sequence[str] | None, fewest: int) -> Allowed:
+    """Return the allowed subsets of `fewest` to K arms; BadInput with the rules that clash if there are none."""
     n_arms, k = check_sizes(n_arms, k)
     if n_arms > MOST_ARMS:
         raise BadInput(f"constraints are for at most {MOST_ARMS:,} arms; got {n_arms:,}")
@@ -277,13 +277,15 @@ def allowed(rules: Sequence[Rule], n_arms: int, k: int, names: Sequence[str] | N
         for arm in rule.listed:
             if not isinstance(arm, int) or not 0 <= arm < n_arms:
                 raise BadInput(f"an arm of a rule must be a number from 0 to {n_arms - 1}; got {arm!r} in: {rule}")
-    found = _made(tuple(rules), n_arms, k)
+    places = n_arms + k - fewest
+    found = _made(tuple(rules), places, k)
     if found is None:
-        clash = _clash(tuple(rules), n_arms, k)
+        clash = _clash(tuple(rules), places, k)
         if names is not None:
             clash = tuple(rule.renamed(lambda arm: names[int(arm)]) for rule in clash)
         what = "these rules cannot hold together" if len(clash) > 1 else "this rule cannot hold"
-        raise BadInput(f"{what} for {k} of {n_arms} arms: {'; '.join(map(str, clash))}. Change or leave out one")
+        sizes = f"{k}" if fewest == k else f"{fewest} to {k}"
+        raise BadInput(f"{what} for {sizes} of {n_arms} arms: {'; '.join(map(str, clash))}. Change or leave out one")
     return found
 
 

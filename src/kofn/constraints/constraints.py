@@ -111,12 +111,13 @@ class Constraints:
         number = {arm: place for place, arm in enumerate(keep)}
         return Constraints(*(rule.renamed(lambda arm: number[arm]) for rule in self.kept(keep).rules))  # type: ignore[index]
 
-    def allowed(self, n_arms: int, k: int, names: Sequence[str] | None = None) -> Allowed:
+    def allowed(self, n_arms: int, k: int, names: Sequence[str] | None = None, *, fewest: int | None = None) -> Allowed:
         """Return the allowed subsets of K of N arms; BadInput with the rules that clash if there are none.
 
-        With `names`, the error has these in place of the arms' numbers.
+        With `names`, the error has these in place of the arms' numbers. With `fewest`, a subset may have fewer than K
+        arms: K - `fewest` further arms, numbered from N on, stand for places that stay empty.
         """
-        return allowed(self.rules, n_arms, k, names)
+        return allowed(self.rules, n_arms, k, names, k if fewest is None else fewest)
 
     def allows(self, subsets: Any, n_arms: int, k: int) -> Any:
         """Return whether each of these subsets obeys the rules."""

@@ -35,6 +35,7 @@ from kofn.policies.constrained import changed_arms
 from kofn.policies.randomised import Randomised, SeededOptions
 from kofn.policies.registry import register
 from kofn.policies.thompson import Thompson
+from kofn.policies.thompson.costs import recharged
 
 
 def _load_inner(_: str, state: Any, policy: Any) -> Policy:
@@ -84,6 +85,8 @@ class ThompsonSizes(Randomised):
         if self.fewest > self.k:
             raise BadInput(f"fewest must be at most k; got fewest={fewest} and k={k}")
         self._empties = self.k - self.fewest
+        if rules is not None:
+            rules.allowed(self.n_arms, self.k, fewest=self.fewest)  # refused if they clash
         if self._empties:
             setattr(self, "needs", frozenset({"fewer"}))  # noqa: B010 (a class variable of other policies)
         self._costs = np.zeros(self.n_arms) if costs is None else check_costs(costs, self.n_arms)
@@ -132,34 +135,33 @@ class ThompsonSizes(Randomised):
             changes["costs"] = np.append(self._costs[list(kept)], new).tolist()
         inside = [*range(self._empties), *(self._empties + arm for arm in kept)]
         inner = self._informed_inner().with_arms(inside, added, self._shifted(rules))
-        return self._continued(inner, changes)
+        return self._continued(inner, type(self)(**{**self.params, **changes}))
 
     def with_params(self, **changes: Any) -> Self:
-        """Return a policy with other parameters that keeps what is known: `reward_range`, `half_life`, `constraints`.
+        """Return a policy with other parameters that keeps what is known.
 
-        Costs cannot change: what was learned is net of them.
+        These can change: `reward_range`, `half_life`, `constraints` and `costs`. What was learned about an arm changes
+        with its cost. It is a little less certain then, and alarms begin again.
         """
-        if unknown := sorted(changes.keys() - {"reward_range", "half_life", "constraints"}):
+        if unknown := sorted(changes.keys() - {"reward_range", "half_life", "constraints", "costs"}):
             raise BadInput(
-                f"{', '.join(unknown)} cannot change while the policy runs: reward_range, half_life and constraints can"
+                f"{', '.join(unknown)} cannot change while the policy runs: reward_range, half_life, constraints and "
+                "costs can"
             )
-        inner = dict(changes)
-        if "constraints" in changes:
-            given = changes["constraints"]
-            inner["constraints"] = self._shifted(None if given is None else Constraints.of(given))
-        return self._continued(self._informed_inner().with_params(**self._net(inner)), changes)
-
-    def _net(self, changes: dict[str, Any]) -> dict[str, Any]:
-        """Return parameters with the range net of costs."""
-        if "reward_range" in changes:
-            low, high = changes["reward_range"]
-            changes["reward_range"] = net_range((low, high), self.direction, self._costs, self.fewest, self.k)
-        return changes
-
-    def _continued(self, inner: Thompson, changes: dict[str, Any]) -> Self:
-        """Return a policy with changed parameters that continues with this inner one."""
         fresh = type(self)(**{**self.params, **changes})
-        if fresh._inner.reward_range != inner.reward_range:  # costs of new arms
+        inner = {name: value for name, value in changes.items() if name == "half_life"}
+        if "constraints" in changes:
+            inner["constraints"] = fresh._inner.constraints
+        if "reward_range" in changes:
+            inner["reward_range"] = net_range(fresh.reward_range, self.direction, self._costs, self.fewest, self.k)
+        known = self._informed_inner().with_params(**inner)
+        if (more := fresh._costs - self._costs).any():
+            known = recharged(known, np.append(np.zeros(self._empties), more), fresh._inner.reward_range)
+        return self._continued(known, fresh)
+
+    def _continued(self, inner: Thompson, fresh: Self) -> Self:
+        """Return the policy with changed parameters, continuing with this inner one."""
+        if inner.reward_range != fresh._inner.reward_range:  # costs of new arms
             inner = inner.with_params(reward_range=fresh._inner.reward_range)
         fresh._inner, fresh.plays, fresh.updates = inner, self.plays, self.updates + 1
         fresh._begin()

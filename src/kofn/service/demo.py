@@ -150,7 +150,7 @@ class DemoCampaign:
         params = {"attributes": attributes} if attributes else {}
         policy = create.policy_for(self.policy, len(names), self.k, params, None, self.reward_range, self.direction)
         roster = Roster(0, names, list(range(len(names))))
-        options = create.options_for(roster, self.k, None, dict(self.options))
+        options = create.options_for(roster, (policy.fewest, self.k), None, dict(self.options))
         row = create.new_row(self.name, policy, store.clock(), EXPIRE_AFTER, create.KEEP, options)
         row.made_by = MARK
         try:

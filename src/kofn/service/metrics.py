@@ -43,7 +43,7 @@ CAMPAIGN_METRICS = {
     "in_flight": "Decisions without a reward that have not expired.",
     "expired": "Decisions without a reward that have expired.",
     "arms": "Active arms.",
-    "mean": "Mean reward of all rewarded plays.",
+    "mean": "Mean reward of all rewarded plays, net of costs.",
 }
 """Fields of a campaign's summary that are exported, and their help texts."""
 

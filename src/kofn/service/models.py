@@ -16,6 +16,7 @@ MAX_NAME = 200
 
 Name = Annotated[str, Field(max_length=MAX_NAME)]
 Range = Annotated[list[float], Field(min_length=2, max_length=2)]
+Cost = Annotated[float, Field(ge=0, lt=1e100)]
 
 
 # Requests.
@@ -91,6 +92,12 @@ class CampaignOptions(RequestBody):
     unit: str = Field("", max_length=20, examples=["EUR"], description="Unit of the reward.")
     constraints: list[Rule] | None = Field(
         None, max_length=10_000, description="Rules that every subset obeys; null or an empty list for none."
+    )
+    costs: dict[Name, Cost] | list[Cost] | None = Field(
+        None,
+        max_length=1_000_000,
+        examples=[{"mug": 0.5}],
+        description="What arms cost, by name or in their order, for the policy thompson-sizes; null for nothing.",
     )
 
     def given(self) -> dict[str, Any]:

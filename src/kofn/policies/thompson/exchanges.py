@@ -1,10 +1,10 @@
 """Draws under constraints: exchange arms of the incumbent for stronger ones, so that the subset stays allowed.
 
-Quotas of disjoint groups: the best exchange of two arms in each draw, or several of those that lead to the best subset
-of the draw. It is exact: if no exchange improves a subset in a draw, no allowed subset is better in that draw. Other
-rules: exchanges of one arm; exchanges of two arms that are not allowed one by one; and the best subset of a draw that
-no such exchange improves. The last is exact where the allowed subsets are listed. Otherwise the solver finds it for
-the means and for a few draws.
+Quotas of disjoint groups: the best exchange of two arms in each draw. It is exact: if no exchange improves a subset in
+a draw, no allowed subset is better in that draw. Several exchanges at once would explore in all groups together, and
+cost more than they show. Other rules: exchanges of one arm; exchanges of two arms that are not allowed one by one; and
+the best subset of a draw that no such exchange improves. The last is exact where the allowed subsets are listed.
+Otherwise the solver finds it for the means and for a few draws.
 """
 
 from __future__ import annotations
@@ -44,15 +44,13 @@ def allowed_draws(
     stretch = spread_factor(posterior, inside_of(posterior), (partner, partner))
     noise = math.sqrt(dispersion / float(expit(posterior.level) * expit(-posterior.level)))
     free = constants.free * noise
-    swaps = constants.swaps if weakest - strongest < free else 1
+    swaps = constants.swaps if weakest - strongest < free else 1  # under other rules than quotas
     moves = None if allowed.is_quotas else _Moves(posterior, allowed)
     numbers, found, each = [], [], max(1, CELLS // len(posterior.mean))
     for start in range(0, draws, each):
         values = all_drawn(posterior, stretch, min(each, draws - start), rng)
         if moves is None:
             rows, subsets, _ = _exchanged(posterior, allowed, values)
-            if swaps > 1 and len(rows):
-                subsets = _all_free(posterior, allowed, values[rows], subsets, free)
         else:
             rows, subsets = moves.best(values, swaps, free)
         numbers.append(start + rows)

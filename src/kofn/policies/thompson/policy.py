@@ -59,9 +59,9 @@ streams neither overlap nor resemble each other."""
 PLANNER = 2
 """Number of the way in which plans are drawn, in the record. Raise it when the same state leads to other plans."""
 
-FIRST_PLAYS = 2
-"""Plays of each subset of the first plan under constraints. Two of the same subset show the noise: a wrong estimate of
-it is hard to correct where rules allow few exchanges. Higher: a longer first plan."""
+REPEATED = 8
+"""Most subsets that the first plan under constraints plays twice. Two plays of the same subset show the noise: a wrong
+estimate of it is hard to correct where rules allow few exchanges. Higher: a longer first plan."""
 
 PRIOR_PLAYS = 4
 """Plays of the best subset by a given prior in the first plan. Without them, a right prior expects it outside of the
@@ -316,7 +316,9 @@ class Thompson(Constrained, Randomised):
         rng = self._rng()
         if not self._learned:
             first = self._sweeps(1, rng)
-            times = first.times if self._allowed is None else first.times * FIRST_PLAYS
+            times = first.times.copy()
+            if self._allowed is not None:
+                times[:REPEATED] *= 2
             if self._prior is None:
                 return Plan(first.subsets, times)
             return Plan(*_merged(np.vstack([first.subsets, self._first]), np.append(times, PRIOR_PLAYS)))

@@ -39,6 +39,14 @@ TINY = 1e-12
 FARTHEST_LEVEL = 14.0
 """Limit of the level when the range of rewards changes, in log odds: a part of 10^-6 from an end of the range."""
 
+LEAST_PART = 0.01
+"""Least part of the range between a subset's reward and the ends after a change of costs, unless the incumbent was
+nearer. Lower: a gain that costs promise and no play has shown can be larger."""
+
+UNSURE = 1.0
+"""Standard deviation that a change of an arm's cost adds to its effect, relative to the change of the effect. Higher:
+arms whose costs have changed are explored more."""
+
 
 NO_ARMS, NO_SIGNS = np.empty(0, np.int64), np.empty(0)
 EVERY_ARM = slice(None)
@@ -455,6 +463,63 @@ class Posterior(Part):
         if variance > self.prior_variance:
             factor, self.prior_variance = variance / self.prior_variance, variance
             self.widen(factor)
+
+    def charge(
+        self, by: FloatArray, before: tuple[float, float], after: tuple[float, float], allowed: Allowed | None
+    ) -> float:
+        """Lower the reward of each subset by the sum of its arms' `by`, while the range of rewards changes.
+
+        Effects become those on the reward: what exchanges with the arms on the boundary earn at the means. There they
+        change by `by`, the best subset by them is the incumbent, and exchanges with the arms on its boundary say what
+        they are on the log odds. A change adds to the standard deviation of an effect, `UNSURE` times as much. Return
+        the factor by which r(1 - r) changes at the level.
+        """
+        k, width, new_width = len(self.incumbent), before[1] - before[0], after[1] - after[0]
+        sign, partner = self._exchanges_at(self.mean, self.incumbent)
+        value = expit(self.level + sign * (self.mean - self.mean[partner]))
+        start = float(expit(self.level))
+        earns = width * sign * (value - start)
+        earns[self.incumbent] += earns[partner[self.incumbent]]
+        charged = earns - by
+        old, incumbent = self.incumbent, top(charged, k, allowed)
+        level = before[0] + width * start + charged[incumbent].sum() - earns[old].sum()
+        if (incumbent != old).any():
+            self.change_incumbent(incumbent)
+        least = min(LEAST_PART, float(expit(-abs(self.level))))
+
+        def odds(rewards: FloatArray | float) -> FloatArray:
+            return np.asarray(logit(np.clip((rewards - after[0]) / new_width, least, 1 - least)))
+
+        sign, partner = self._exchanges_at(charged, incumbent)
+        rewards = level + sign * (charged - charged[partner])
+        deviation = width * value * (1 - value) * np.sqrt(self.variance)
+        factor = np.maximum(odds(rewards + deviation) - odds(rewards - deviation), TINY) / np.sqrt(4 * self.variance)
+        now = float(odds(level))
+        slope = float(expit(now) * expit(-now)) / (start * (1 - start))
+        at_level = width / new_width / slope
+        gains = odds(rewards) - now
+        change = gains - odds(rewards + sign * (by - by[partner])) + now
+        self.mean = sign * gains
+        self.mean[incumbent] += gains[partner[incumbent]]
+        self.variance = self.variance * factor**2
+        scale = np.append(at_level, factor[self.contenders])
+        self.covariance = self.covariance * np.outer(scale, scale)
+        self.prior_variance *= (max(1 / slope, 1.0) * width / new_width) ** 2
+        self.highest_level += now - self.level
+        self.level = now
+        self._add((UNSURE * change) ** 2)
+        return slope
+
+    @staticmethod
+    def _exchanges_at(score: FloatArray, subset: IntArray) -> tuple[FloatArray, IntArray]:
+        """Return, for each arm, the arm on the boundary that it is exchanged with, and -1 if it leaves, else 1."""
+        others = score.copy()
+        others[subset] = -math.inf
+        partner = np.full(len(score), subset[score[subset].argmin()])
+        partner[subset] = others.argmax()
+        sign = np.ones(len(score))
+        sign[subset] = -1.0
+        return sign, partner
 
     # Arms.
 

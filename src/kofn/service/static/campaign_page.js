@@ -169,5 +169,6 @@ function facts({ summary: { k, arms, policy, rewards: some, reward_range: range,
   const better = direction === "minimize" ? "lower is better" : "higher is better";
   const ends = withUnit(range.map(short).join(" to "), settings?.unit);
   const rewards = settings?.outside !== "widen" ? `reward ${ends}` : some ? `reward ${ends} so far` : "range is learned";
-  return `${k} of ${exact(arms)} arms · ${policy} · ${rewards}, ${better}`;
+  const costs = Object.keys(settings?.costs ?? {}).length ? " · values are net of costs" : "";
+  return `${k} of ${exact(arms)} arms · ${policy} · ${rewards}, ${better}${costs}`;
 }

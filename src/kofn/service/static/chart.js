@@ -76,7 +76,7 @@ function bounds(series, insight, range) {
   const low = Math.min(...seen),
     high = Math.max(...seen);
   const margin = Math.max((high - low) * 0.12, (range[1] - range[0]) * 0.005);
-  return [Math.max(range[0], low - margin), Math.min(range[1], high + margin)];
+  return [Math.min(low, Math.max(range[0], low - margin)), Math.max(high, Math.min(range[1], high + margin))]; // costs may lead out of the range
 }
 
 /** The text of a value of the vertical axis, with the decimal places that neighbours need. */

@@ -194,16 +194,21 @@ function sizesFields() {
   );
 }
 
-/** The parameters of the policy for arms that cost something. */
-function sizesOf(text, names, k) {
+/** The fewest arms of a decision. */
+function fewestOf(text, k) {
   const fewest = Number(text("fewest") || k);
   if (!Number.isInteger(fewest) || fewest < 1 || fewest > k)
     fields.refuse("fewest", `The fewest arms must be a whole number from 1 to ${exact(k)}.`);
+  return fewest;
+}
+
+/** What arms cost, as a setting; nothing if the field is empty. */
+function costsOf(text, names) {
   const costs = fields.lines(text("costs")).map(Number);
-  if (!costs.length) return { fewest };
+  if (!costs.length) return {};
   if (costs.length !== names.length || !costs.every((each) => each >= 0))
     fields.refuse("costs", `Enter a cost of at least 0 for each of the ${exact(names.length)} arms, one per line.`);
-  return { fewest, costs };
+  return { costs };
 }
 
 function armsIn(text) {
@@ -245,12 +250,14 @@ function read(data, rules) {
     fields.refuse("low", "Enter a lowest reward that is less than the highest, or leave both empty.");
   const offered = Object.keys(fields.DEFAULTS).filter((each) => range || each !== "outside");
   const given = fields.readSettings(data, new Set(offered), rules);
-  if (Array.isArray(given.control)) checkControl(given.control, names, k);
+  const sizes = text("policy") === SIZES;
+  const fewest = sizes ? fewestOf(text, k) : k;
+  if (Array.isArray(given.control)) checkControl(given.control, names, fewest, k);
   const chosen = ([key, value]) => JSON.stringify(value) !== JSON.stringify(fields.DEFAULTS[key]);
   const options = Object.fromEntries(Object.entries(given).filter(chosen));
   const params = Object.fromEntries(OF_POLICY.filter((key) => key in options).map((key) => [key, options[key]]));
   for (const key of OF_POLICY) delete options[key];
-  if (text("policy") === SIZES) Object.assign(params, sizesOf(text, names, k));
+  if (sizes) params.fewest = fewest;
   if (text("attributes")) params.attributes = attributesIn(text("attributes"));
   const settings = {
     name: text("name"),
@@ -261,13 +268,17 @@ function read(data, rules) {
     policy: text("policy") || "thompson",
     params,
     ...options,
+    ...(sizes ? costsOf(text, names) : {}),
   };
   if (text("seed")) settings.seed = Number(text("seed"));
   return settings;
 }
 
-function checkControl(control, names, k) {
+function checkControl(control, names, fewest, k) {
   const other = control.find((each) => !names.includes(each));
   if (other) fields.refuse("control_arms", `“${other}” is not one of the arms.`);
-  if (control.length !== k) fields.refuse("control_arms", `The control needs ${k} arms; got ${control.length}.`);
+  if (control.length < fewest || control.length > k) {
+    const number = fewest < k ? `${fewest} to ${k}` : k;
+    fields.refuse("control_arms", `The control needs ${number} arms; got ${control.length}.`);
+  }
 }

@@ -15,7 +15,9 @@ export function settingsDialog(name, { settings, summary, arms }, saved, focus =
     (each) => (learns || each !== "half_life") && (proves || each !== "guarantee"),
   );
   const rules = ruleFields(settings.constraints ?? []);
-  rules.offer(arms.filter(({ retired }) => !retired).map((arm) => arm.name));
+  const costly = summary.policy === "thompson-sizes"; // it learns net of costs
+  const offered = arms.filter(({ retired }) => !retired).map((arm) => arm.name);
+  rules.offer(offered);
   form({
     title: `Settings of ${name}`,
     wide: true,
@@ -36,6 +38,7 @@ export function settingsDialog(name, { settings, summary, arms }, saved, focus =
         ),
       ),
       learns ? fields.learningGroup(settings) : null,
+      costly ? fields.costsGroup(settings.costs) : null,
       fields.rulesGroup(rules),
       fields.visitorsGroup(settings),
     ],
@@ -43,7 +46,7 @@ export function settingsDialog(name, { settings, summary, arms }, saved, focus =
       const given = fields.readSettings(data, new Set(names), rules);
       const range = ["low", "high"].map((each) => Number(data.get(each)));
       if (!(range[0] < range[1])) fields.refuse("high", "The lowest reward must be less than the highest.");
-      const asked = { ...given, reward_range: range };
+      const asked = { ...given, reward_range: range, ...(costly ? { costs: fields.readCosts(data, offered) } : {}) };
       const news = Object.entries(asked).filter(([key, value]) => !same(settings[key], value));
       if (news.length) await fields.atField(() => configure(name, Object.fromEntries(news)));
       toast(news.length ? "Settings saved" : "Nothing was changed");
@@ -56,5 +59,6 @@ export function settingsDialog(name, { settings, summary, arms }, saved, focus =
 function same(a, b) {
   if (Array.isArray(a) && Array.isArray(b)) return JSON.stringify(a.toSorted()) === JSON.stringify(b.toSorted());
   if (typeof a === "number" && typeof b === "number") return Math.abs(a - b) <= 1e-4 * Math.abs(a);
+  if (a && b && typeof a === "object") return JSON.stringify(Object.entries(a).toSorted()) === JSON.stringify(Object.entries(b).toSorted());
   return a === b;
 }

@@ -52,6 +52,19 @@ export const learningGroup = (settings, ...first) =>
   group("Learning", ...first, pair(halfLifeField(settings), settings.guarantee !== null && guaranteeField(settings)));
 export const rulesGroup = (rules) =>
   group("Rules", h("p", { class: "hint" }, "Every decision obeys them, such as at most 2 products of a brand."), ...rules.elements);
+export const costsGroup = (costs) =>
+  group(
+    "Costs",
+    field(
+      "Price of each arm",
+      h(
+        "textarea",
+        { name: "costs", rows: "4", spellcheck: "false", placeholder: "kettle 3.5\nmug 2" },
+        Object.entries(costs ?? {}).map(([arm, cost]) => `${arm} ${cost}`).join("\n"),
+      ),
+      "One arm per line, followed by its cost. Other arms are free. All values of the campaign are net of costs.",
+    ),
+  );
 export const visitorsGroup = (settings) => group("Visitors", pair(stickyField(settings)));
 
 /** What the control gets, and its share. `size()` returns K. */
@@ -174,6 +187,17 @@ export function readSettings(data, form, rules) {
   return found;
 }
 
+/** What arms cost, by name. */
+export function readCosts(data, names) {
+  return Object.fromEntries(lines(String(data.get("costs") ?? "")).map((line) => costOf(line, names)));
+}
+
+/** An arm and its cost, as a line of text has them. */
+function costOf(line, names) {
+  const [, arm, cost] = line.match(/^(.*?)[\s:=]+([\d.]+)$/) ?? [];
+  return names.includes(arm) ? [arm, Number(cost)] : refuse("costs", `“${line}” is not an arm of the campaign and its cost.`);
+}
+
 function control(data, text) {
   const kind = text("control");
   if (kind !== "arms") return kind === "none" ? null : kind;
@@ -194,6 +218,7 @@ const stopRule = (text) => (text && Number.isFinite(Number(text)) ? `loss<${text
 const WORDS = [
   [/does not take (half_life|guarantee)/, "half_life"],
   [/attribute/i, "attributes"],
+  [/costs?\b/i, "costs"],
   [/policy|too many subsets/i, "policy"],
   [/stop rule|stop_when/i, "stop_when"],
   [/\brules?\b|constraints/i, "rule_kind"],
