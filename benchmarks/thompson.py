@@ -267,7 +267,7 @@ def drift(seed: int, runs: int, scale: Scale = FULL) -> None:
 def _guarded(climb: float, setting: Setting, seed: int, run: int, horizon: int) -> float:
     problem, (for_policy, for_plays) = instance(setting, seed, run)
     policy = kofn.Thompson(setting.n_arms, setting.k, seed=for_policy)
-    policy.constants = replace(Constants(), climb=climb)  # type: ignore[misc]
+    policy.constants = replace(Constants(), climb=climb)
     return kofn.simulate(policy, problem, horizon, np.random.default_rng(for_plays)).regret
 
 

@@ -134,7 +134,7 @@ def test_the_policy_plays_as_with_ask_and_tell() -> None:
     """An independent loop: a noisy score, a range that is given, and the policy's own ask and tell."""
     budget = 150
     choice = kofn.choose(12, 3, noisy(5), budget=budget, seed=7, reward_range=(-50, 50), repeatable=False)
-    policy, score = kofn.Thompson(12, 3, seed=7, reward_range=(-50, 50)), noisy(5)
+    policy, score = kofn.Thompson(12, 3, seed=7, reward_range=(-50, 50), goal="pick"), noisy(5)
     for each in choice.history[: budget - reserve(budget)]:
         subset = policy.ask()
         assert (each.arms, each.value) == (subset, score(list(subset)))
@@ -638,6 +638,7 @@ def test_the_result_in_words() -> None:
     ]
     assert "policy: thompson (on average the lowest loss" in str(choice)
     assert "history" not in repr(choice)
+    assert "policy: thompson (with goal 'pick', on average" in str(kofn.choose(12, 3, noisy(1), budget=50, seed=1))
     unsure = kofn.choose(12, 3, noisy(1), budget=3, seed=1)
     assert "too few evaluations for an interval" in str(unsure)
     assert unsure.to_dict()["low"] is None

@@ -99,9 +99,8 @@ def test_a_baseline_is_made_for_its_problem() -> None:
 def test_all_policies_that_can_play_are_in_the_table() -> None:
     table = run_real(None, [KARATE], budgets=[20], runs=1, workers=1)
     kinds = {cell.policy: cell.kind for cell in table.cells}
-    assert (
-        kinds.keys() | {"cucb", "combinatorial-thompson", "contextual-thompson"} == POLICIES.keys() | BASELINES.keys()
-    )
+    needing_more = {"cucb", "combinatorial-thompson", "contextual-thompson"}
+    assert kinds.keys() | needing_more == POLICIES.keys() | BASELINES.keys() | {"choose"}
     assert [name for name, kind in kinds.items() if kind == "baseline"] == ["greedy", "random-search", "swap-search"]
     assert [name for name, kind in kinds.items() if kind == "reference"] == ["oracle", "uniform"]
     assert "needs arms" in table.skipped[f"cucb on {KARATE}"]
@@ -122,6 +121,13 @@ def test_a_cell_has_the_runs_that_the_competitor_plays() -> None:
     assert [cell.regret, cell.gap] == pytest.approx([np.mean(regrets), np.mean(gaps)])
     assert cell.regret_error == pytest.approx(12.706 * np.std(regrets, ddof=1) / 2**0.5, rel=1e-4)  # Student, 1 degree
     assert table.cell(KARATE, "dart", 60) is None
+
+
+def test_choose_is_thompson_that_plays_for_the_pick() -> None:
+    table = run_real(["choose"], [KARATE], **SMALL)
+    named = run_real({"pick": ("thompson", {"goal": "pick"})}, [KARATE], **SMALL)
+    assert [each.gaps for each in table.cells] == [each.gaps for each in named.cells]
+    assert {(each.policy, each.kind) for each in table.cells} == {("choose", "policy")}
 
 
 def test_the_order_of_arms_differs_from_run_to_run() -> None:

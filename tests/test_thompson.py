@@ -678,6 +678,50 @@ def test_other_parameters_can_change_while_it_runs() -> None:
         forgetting.with_params(guarantee=True)
 
 
+def played(plays: int, **options: Any) -> kofn.Thompson:
+    """Return a policy after plays of coins that all arms of a subset share."""
+    policy, rng, p = kofn.Thompson(20, 5, seed=1, **options), np.random.default_rng(2), np.linspace(0.3, 0.7, 20)
+    for _ in range(plays):
+        subset = policy.ask()
+        policy.tell(subset, float(rng.random() < p[list(subset)].mean()))
+    return policy
+
+
+def test_the_goal_pick_swaps_several_arms_and_reports_the_highest_means() -> None:
+    regret, pick = played(600), played(600, goal="pick")
+    assert "goal" not in regret.params
+    assert regret.params == played(1, goal="regret").params
+    swapped = [[len({*subset} - {*policy._posterior.incumbent.tolist()}) for subset, _ in policy.plan()]
+               for policy in (regret, pick)]  # fmt: skip
+    assert np.mean(swapped[1]) > 1.5 * np.mean(swapped[0])
+    mean = pick._posterior.mean
+    assert set(pick.best()) == set(np.argsort(mean)[-5:].tolist())
+    again = kofn.restore(json.loads(json.dumps(kofn.save(pick))))
+    assert again.params["goal"] == "pick"
+    assert list(again.plan()) == list(pick.plan())
+
+
+def test_the_insight_of_the_goal_pick_is_about_its_best_subset() -> None:
+    pick = next(each for each in (played(plays, goal="pick") for plays in range(80, 300, 20))
+                if set(each.best()) != {*each._posterior.incumbent.tolist()})  # fmt: skip
+    insight, posterior = pick.insight(), pick._posterior
+    assert insight is not None
+    predicted = float(expit(posterior.predict(np.array([pick.best()])).odds[0]))
+    assert insight.value == pytest.approx(predicted)
+    inside = np.zeros(20, bool)
+    inside[list(pick.best())] = True
+    assert insight.effects[inside].min() >= insight.effects[~inside].max()
+
+
+def test_the_goal_can_change_while_it_runs() -> None:
+    pick = played(300, goal="pick")
+    other = pick.with_params(goal="regret")
+    assert "goal" not in other.params
+    assert other.with_params(goal="pick").best() == pick.with_params().best()
+    with pytest.raises(kofn.BadInput, match="goal must be 'regret'"):
+        kofn.Thompson(8, 2, goal="win")  # type: ignore[arg-type]
+
+
 def test_other_policies_keep_their_parameters() -> None:
     with pytest.raises(kofn.BadInput, match="linear-thompson cannot change reward_range while it runs; use thompson"):
         kofn.make_policy("linear-thompson", 6, 2).with_params(reward_range=(0, 2))

@@ -188,10 +188,12 @@ class Session:
         return f"the default budget of {self.search.budget:,} evaluations is spent"
 
     def _policy_reason(self) -> str:
+        goal = self.search.policy.params.get("goal")
+        reason = f"with goal {goal!r}, {self.policy_reason}" if goal else self.policy_reason
         if not self.search.swapped:
-            return self.policy_reason
+            return reason
         evaluations = f"{self.search.swapped:,} evaluations"
-        return f"{self.policy_reason}; it had no new subset for {evaluations}, which were swaps of the best ones"
+        return f"{reason}; it had no new subset for {evaluations}, which were swaps of the best ones"
 
     def _value(self, call: Call, outcome: Outcome) -> float:
         """Return the score as a number, or raise BadScore."""

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     "--policy",
     "policies",
     multiple=True,
-    help="Only this policy or baseline, or the policies that a Python file registers; repeatable.",
+    help="Only this policy or baseline, `choose` (thompson as kofn.choose uses it), or the policies that a Python file "
+    "registers; repeatable.",
 )
 @click.option(
     "--budget",

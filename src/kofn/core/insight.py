@@ -23,7 +23,9 @@ class Insight:
     """The estimated reward of the best subset and the effect of each arm, with 95 % credible intervals.
 
     The subset that looks best is overstated while others are close to it, so `low` is the end of its interval minus
-    `expected_loss`. An arm's effect is the change in the best subset's reward if the arm takes the place of one at the boundary.
+    `expected_loss`.
+
+    An arm's effect is the change in the best subset's reward if the arm takes the place of one at the boundary.
     `probability_best` is the probability that `best()` is the best subset. `expected_loss` is the loss per play of
     stopping now: how much less `best()` earns than the best subset, on average over the posterior; at least 0 in either
     direction. `loss_high` is a limit of that loss, which a stop rule compares with its threshold; None while arms have

@@ -39,6 +39,9 @@ LEAST_RUNS = 2
 FLOOR = 0.01
 """Gaps of picks below this fraction of the gap of random subsets count as equal to it in ratios: they are near 0."""
 RANDOM_SUBSETS = 2_000
+CHOOSE: dict[str, tuple[str, dict[str, str]]] = {"choose": ("thompson", {"goal": "pick"})}
+"""The policy with which `kofn.choose` searches if scores are noisy, by its name in the table. There, all plays are for
+the search; `choose` keeps a tenth of its calls to measure the pick."""
 Measure: TypeAlias = Literal["regret", "gap"]
 MEASURES: tuple[Measure, ...] = ("regret", "gap")
 
@@ -223,9 +226,10 @@ def run_real(
 ) -> RealTable:
     """Let policies play problems on real data.
 
-    `policies` are names or a mapping, as for `compare`; names of baselines are accepted too. Default: all policies and
-    baselines that can play. `problems` are names of `kofn.problems.real.REAL`; default: all whose data is installed.
-    A policy that would take more than `seconds` for its runs at one budget of one problem makes fewer, at least two.
+    `policies` are names or a mapping, as for `compare`; names of baselines are accepted too, and "choose", which is
+    thompson as `kofn.choose` uses it. Default: all policies and baselines that can play. `problems` are names of
+    `kofn.problems.real.REAL`; default: all whose data is installed. A policy that would take more than `seconds`
+    for its runs at one budget of one problem makes fewer, at least two.
     With an `archive`, a folder, each run is written when it is done and is not repeated.
 
     >>> table = run_real(["thompson", "uniform"], ["influence-karate"], budgets=[100, 300], runs=2, workers=1)
@@ -290,10 +294,14 @@ def _tasks(
 
 def _competitors(policies: Policies | None, setting: RealSetting, budget: int, seed: int) -> list[Competitor]:
     if policies is None:
-        policies = [*sorted(POLICIES), *BASELINES]
-    named = [] if isinstance(policies, str | dict) else [name for name in policies if name in BASELINES]
-    others: Policies = [name for name in policies if name not in named] if named else policies
+        policies = [*sorted(POLICIES), *CHOOSE, *BASELINES]
+    if isinstance(policies, str | dict):
+        return competitors_for(policies, setting, budget, seed)
+    given = list(policies)
+    others = [name for name in given if name not in CHOOSE and name not in BASELINES]
     ours = competitors_for(others, setting, budget, seed)
+    ours += competitors_for({name: CHOOSE[name] for name in given if name in CHOOSE}, setting, budget, seed)
+    named = [name for name in given if name in BASELINES]
     return ours + [Competitor(name, partial(baseline, BASELINES[name]), setting, budget, seed) for name in named]
 
 
