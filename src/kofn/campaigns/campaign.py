@@ -487,7 +487,7 @@ class Campaign:
         self._write(lambda tx: learn.add_arm(tx, name, groups))
 
     def retire_arm(self, name: str) -> None:
-        """Retire an arm: it is never shown again. What was learned about the others is kept."""
+        """Retire an arm: it is not shown until it is added again. What was learned about the others is kept."""
         self._write(lambda tx: learn.retire_arm(tx, name))
 
     def pause(self) -> None:

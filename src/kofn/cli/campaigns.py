@@ -275,7 +275,7 @@ def _facts(known: CampaignInsight) -> Any:
 
     at = known.summary
     unit = f" {known.settings.unit}" if known.settings and known.settings.unit else ""
-    worth = None if known.value is None else f"{known.value:.4g} ({known.low:.4g} to {known.high:.4g})"
+    worth = None if known.value is None else f"{known.value:.4g}{unit} ({known.low:.4g} to {known.high:.4g})"
     rows = {
         "state": f"{at.state}, {at.policy}, N = {at.arms:,}, K = {at.k:,}",
         "best": escape(", ".join(known.best)) if at.rewards else None,
@@ -283,11 +283,11 @@ def _facts(known: CampaignInsight) -> Any:
         "expected loss of shipping now": _loss(known, unit),
         "rules": _rules(known),
         "ready to ship": None if known.stop is None else f"{'yes' if known.stop.ready else 'no'}: {known.stop.reason}",
-        "lift over control": _lift(known),
+        "lift over control": _lift(known, unit),
         "alarms": _alarms(known),
         "estimated reward": worth,
-        "average reward so far": None if known.average is None else f"{known.average:.4g}",
-        "gain per play": None if known.gain is None else f"{known.gain:+.4g}",
+        "average reward so far": None if known.average is None else f"{known.average:.4g}{unit}",
+        "gain per play": None if known.gain is None else f"{known.gain:+.4g}{unit}",
         "plays": f"{at.plays:,}: {at.rewards:,} with a reward, {at.in_flight:,} in flight, {at.expired:,} expired",
     }
     return pairs(at.name, rows)
@@ -310,13 +310,13 @@ def _loss(known: CampaignInsight, unit: str) -> str | None:
     return f"{known.expected_loss:.4g}{unit} a play{a_month}"
 
 
-def _lift(known: CampaignInsight) -> str | None:
+def _lift(known: CampaignInsight, unit: str) -> str | None:
     if known.lift is None:
         return None
     if known.lift.difference is None:
         return "no rewards of both groups yet"
     limits = ("" if limit is None else f"{limit:+.4g}" for limit in (known.lift.low, known.lift.high))
-    return f"{known.lift.difference:+.4g} per play ({' to '.join(limits)})"
+    return f"{known.lift.difference:+.4g}{unit} a play ({' to '.join(limits)})"
 
 
 def _alarms(known: CampaignInsight) -> str | None:
@@ -509,7 +509,7 @@ def add_arm(name: str, arm: str, groups: tuple[str, ...], store: str | None) -> 
 @click.argument("arm")
 @STORE
 def retire_arm(name: str, arm: str, store: str | None) -> None:
-    """Retire ARM: it is never shown again. What was learned about the others is kept."""
+    """Retire ARM: it is not shown until it is added again. What was learned about the others is kept."""
     _open(name, store).retire_arm(arm)
     click.echo(f"{name}: retired {arm}")
 

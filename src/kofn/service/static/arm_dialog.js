@@ -1,7 +1,7 @@
 // The dialog of one arm: its effect now and over time.
 
 import { h, icon, setText } from "./dom.js";
-import { count, percent, reward, signed, withUnit } from "./format.js";
+import { count, percent, signed, withUnit } from "./format.js";
 import { lineChart, seriesOf } from "./line_chart.js";
 
 /** Open the dialog. `history()` loads the estimates over time with the effects of the arm. Returns {update(insight),
@@ -72,5 +72,5 @@ function factsOf(arm, { summary, settings }) {
   if (arm.retired) return `Retired. ${shown}`;
   if (arm.effect === null) return shown;
   const effect = withUnit(signed(arm.effect, range), settings?.unit);
-  return `${effect} per play compared with a borderline arm, 95% interval ${reward(arm.low, range)} to ${reward(arm.high, range)}. ${shown}`;
+  return `${effect} per play compared with a borderline arm, 95% interval ${signed(arm.low, range)} to ${signed(arm.high, range)}. ${shown}`;
 }

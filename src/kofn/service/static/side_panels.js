@@ -103,7 +103,7 @@ export function rulesPanel() {
 
 export function planPanel() {
   const list = h("ul", { class: "rows" });
-  const none = h("p", { class: "quiet" });
+  const none = h("p", { class: "quiet" }, "Nothing is planned.");
   const rest = restButton(() => {
     most = 20;
     redraw();
@@ -114,6 +114,7 @@ export function planPanel() {
 
   function redraw() {
     const { plan, summary } = insight;
+    element.hidden = summary.state !== "running" && summary.state !== "paused"; // the others do not follow it
     syncList(list, plan.slice(0, most), {
       key: ({ arms, context }) => `${JSON.stringify(context)}\n${arms.join("\n")}`,
       create: ({ arms, context }) =>
@@ -128,10 +129,6 @@ export function planPanel() {
       update: fillPlanned,
     });
     none.hidden = plan.length > 0;
-    setText(
-      none,
-      summary.state === "running" || summary.state === "paused" ? "Nothing is planned." : `The campaign is ${summary.state}.`,
-    );
     rest.hidden = plan.length <= most;
     setText(rest, `Show ${plan.length - most} more`);
     counted(element, plan.length ? plural(plan.length, "subset") : "");
