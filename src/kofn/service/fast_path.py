@@ -7,7 +7,7 @@ only routing, dependencies and middleware of the framework are left out.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from fastapi import FastAPI
@@ -53,16 +53,17 @@ class FastPath:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         name, last = self._match(scope)
-        if last is None or not _is_ordinary(request := Request(scope, receive)):
+        headers = dict(reversed(scope["headers"])) if last is not None else {}  # the first of equal ones, as elsewhere
+        if last is None or not _is_ordinary(headers):
             await self._framework(scope, receive, send)
             return
         scope["route"], scope["path_params"] = self._routes[last], {"name": name}
-        id = logs.id_of(request.headers)
+        id = logs.id_of(headers.get(b"x-request-id", b"").decode("latin-1"))
         reset, begun = logs.request_id.set(id), time.perf_counter()
         try:
-            response = await self._response(request, name, last)
-            headers = [*response.raw_headers, *SECURITY_HEADERS, (b"x-request-id", id.encode())]
-            await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+            response = await self._response(Request(scope, receive), name, last)
+            sent = [*response.raw_headers, *SECURITY_HEADERS, (b"x-request-id", id.encode())]
+            await send({"type": "http.response.start", "status": response.status_code, "headers": sent})
             await send({"type": "http.response.body", "body": response.body})
             seconds = time.perf_counter() - begun
             self._api.state.context.metrics.count_request(scope, response.status_code, seconds)
@@ -114,9 +115,9 @@ class _NotOrdinary(Exception):
         self.message = message
 
 
-def _is_ordinary(request: Request) -> bool:
-    length = request.headers.get("content-length", "")
-    return len(length) < 10 and length.isascii() and length.isdigit() and int(length) < THREAD_FROM and is_json(request)
+def _is_ordinary(headers: Mapping[bytes, bytes]) -> bool:
+    length, kind = headers.get(b"content-length", b""), headers.get(b"content-type", b"")
+    return len(length) < 10 and length.isdigit() and int(length) < THREAD_FROM and is_json(kind.decode("latin-1"))
 
 
 def _replay(first: Message, receive: Receive) -> Receive:
