@@ -102,10 +102,10 @@ def make_app(settings: Settings | None = None) -> FastAPI:
         redoc_url=None,
         lifespan=lifespan,
     )
-    fast_path = FastPath(app, super(Service, app).__call__, settings)
+    authenticator = Authenticator(store, settings)
+    fast_path = FastPath(super(Service, app).__call__, context, authenticator)
     app.entrance = CrossOrigin(fast_path, settings) if settings.allow_origins else fast_path
-    app.state.settings, app.state.context = settings, context
-    app.state.authenticator = Authenticator(store, settings)
+    app.state.settings, app.state.context, app.state.authenticator = settings, context, authenticator
     app.state.readiness = Readiness(store)
     add_error_handlers(app)
     complete_openapi(app)
