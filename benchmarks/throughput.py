@@ -4,7 +4,8 @@ Each connection sends one decision, then its reward, and waits for each answer (
 `kofn serve`; FastAPI with a durable insert per request; Starlette with a group commit (benchmarks/yardsticks.py); on
 SQLite (synchronous=full) and on a PostgreSQL server started for the benchmark (with fsync). `in process` compares
 `Campaign` with two durable inserts per pair. Server and load share the machine. `--rounds` repeats everything and
-reports the mean with its standard error; the ratios are of the same round.
+reports the mean with its standard error; the ratios are of the same round. It prints the tables of
+docs/guides/service.md.
 Options: --seconds 4 --rounds 3 --no-postgres --json --quick.
 """
 
@@ -292,6 +293,21 @@ def ratios(rounds: Sequence[dict[str, dict[str, Any]]]) -> dict[str, Numbers]:
     return result
 
 
+def tables(measurements: dict[str, dict[str, Any]], compared: dict[str, Numbers]) -> str:
+    """Return the two tables of docs/guides/service.md."""
+    lines = ["| store | server | pairs per second | median [ms] | p99 [ms] | memory [MB] |"]
+    lines += ["| --- | --- | ---: | ---: | ---: | ---: |"]
+    for where, servers in measurements.items():
+        for who, numbers in servers.items():
+            pairs = f"{numbers['pairs/s']:,.0f} ± {numbers['error']:,.0f}"
+            memory = f"{numbers['MB']:.0f}" if "MB" in numbers else ""
+            times = f"{numbers['median ms']:.1f} | {numbers['p99 ms']:.1f}"
+            lines.append(f"| {where} | {who} | {pairs} | {times} | {memory} |")
+    lines += ["", "| ratio of the same round | |", "| --- | ---: |"]
+    lines += [f"| {name} | {each['ratio']:.2f} ± {each['error']:.2f} |" for name, each in compared.items()]
+    return "\n".join(lines)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     from tests import postgres
 
@@ -319,13 +335,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if args.json:
         print(json.dumps(result, indent=2))
         return
-    print(f"{os.cpu_count()} cores, load average before: {busy:.2f}, {rounds} round(s) of {seconds:g} s")
-    for where, servers in combined(found).items():
-        for who, numbers in servers.items():
-            shown = "   ".join(f"{name} {value:,.2f}" for name, value in numbers.items() if name != "error")
-            print(f"{where + ': ' + who:<62} {shown}   ± {numbers['error']:.1f}")
-    for name, numbers in ratios(found).items():
-        print(f"{name:<72} {numbers['ratio']:.2f} ± {numbers['error']:.2f}   goal {numbers['goal']:.2f}")
+    print(f"{os.cpu_count()} cores, load average before: {busy:.2f}", file=sys.stderr)
+    print(tables(combined(found), ratios(found)))
+    for name, each in ratios(found).items():
+        if each["ratio"] < each["goal"]:
+            print(f"{name} is below the goal of {each['goal']:.2f}", file=sys.stderr)
 
 
 if __name__ == "__main__":

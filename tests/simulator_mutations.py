@@ -84,9 +84,9 @@ def _rows_are_never_read_again() -> Any:
     """The row of this process's last transaction is used although another process has written to it."""
     ask: Any = vars(transaction)["ask_row"]
 
-    def ask_row(driver: Any, campaign: int, *, lock: bool = False) -> Any:
+    def ask_row(driver: Any, campaign: int, known: Any = None, *, lock: bool = False) -> Any:
         answer = ask(driver, campaign, lock=lock)
-        return lambda known: known or answer(None)
+        return lambda: known or answer()
 
     return patch.object(transaction, "ask_row", ask_row)
 

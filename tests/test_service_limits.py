@@ -8,7 +8,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -95,6 +95,42 @@ def test_drops_of_a_request_gain_no_time(api: Client, monkeypatch: pytest.Monkey
                 pytest.fail("the connection was never closed")
             except ConnectionError:
                 pass
+
+
+def test_the_time_of_a_request_counts_from_its_first_byte() -> None:
+    """The timer of an earlier phase may still run when the request begins, and must not end it."""
+
+    class Clock:
+        now = 100.0
+
+        def __init__(self) -> None:
+            self.timers: list[tuple[float, Callable[[], None]]] = []
+
+        def time(self) -> float:
+            return self.now
+
+        def call_later(self, delay: float, call: Callable[[], None]) -> None:
+            self.timers.append((self.now + delay, call))
+
+        def advance(self, seconds: float) -> None:
+            self.now += seconds
+            due = [call for at, call in self.timers if at <= self.now]
+            self.timers = [each for each in self.timers if each[0] > self.now]
+            for call in due:
+                call()
+
+    async def scenario() -> None:
+        protocol, transport, clock = make_protocol(), Transport("203.0.113.9"), Clock()
+        protocol.loop = clock
+        protocol.connection_made(transport)
+        clock.advance(0.6 * limits.HEADER_SECONDS)
+        protocol.data_received(b"GET /he")
+        clock.advance(0.6 * limits.HEADER_SECONDS)
+        assert not transport.sent
+        clock.advance(0.5 * limits.HEADER_SECONDS)
+        problem(transport.sent, 408, "request-timeout")
+
+    asyncio.run(scenario())
 
 
 def test_a_half_sent_request_spoils_no_response(api: Client, monkeypatch: pytest.MonkeyPatch) -> None:

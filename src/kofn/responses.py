@@ -7,7 +7,7 @@ The service's OpenAPI document takes its descriptions from the docstrings and it
 from __future__ import annotations
 
 import types
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import UTC, datetime
 from functools import cache
@@ -29,7 +29,8 @@ class Response:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON; times as ISO 8601."""
-        return {name: _plain(getattr(self, name)) for name in _field_types(cast(Hashable, type(self)))}
+        converters = _converters(cast(Hashable, type(self)))
+        return {name: convert(getattr(self, name)) for name, convert in converters.items()}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
@@ -44,6 +45,30 @@ class Response:
 def _field_types(cls: Any) -> dict[str, Any]:
     hints = get_type_hints(cls)
     return {each.name: hints[each.name] for each in fields(cls)}
+
+
+@cache
+def _converters(cls: Any) -> dict[str, Callable[[Any], Any]]:
+    return {name: _converter(kind) for name, kind in _field_types(cls).items()}
+
+
+def _converter(kind: Any) -> Callable[[Any], Any]:
+    """Return what makes a value of a type plain: nothing for plain types, which saves most of the time."""
+    if _is_plain(kind):
+        return _as_it_is
+    if get_origin(kind) in (list, tuple) and all(_is_plain(each) or each is ... for each in get_args(kind)):
+        return list
+    return datetime.isoformat if kind is datetime else _plain
+
+
+def _is_plain(kind: Any) -> bool:
+    if get_origin(kind) in (Union, types.UnionType):
+        return all(map(_is_plain, get_args(kind)))
+    return kind in (str, int, float, bool, type(None)) or get_origin(kind) is Literal
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 def _plain(value: Any) -> Any:

@@ -28,7 +28,7 @@ MAX_LINGER = 0.005
 """Most seconds that a thread waits for the callers of its last group to return; never longer than the group took. A
 higher value makes larger groups of slow callers, and others wait longer for callers that do not return."""
 
-Outcome = tuple[Any, Exception | None]
+Outcome = tuple[Any, BaseException | None]
 """The result of an operation, or its error."""
 
 Execute = Callable[[Sequence["Job"]], Sequence[Outcome]]
@@ -46,6 +46,35 @@ class Promise(Protocol):
 
     def set_exception(self, exception: BaseException | None) -> None:
         """Deliver an error."""
+
+
+class _Awaited:
+    """The promise of a thread that waits for its operation. It takes less time than a `Future`."""
+
+    def __init__(self) -> None:
+        self._outcome: Outcome | None = None
+        self._pending = threading.Lock()
+        self._pending.acquire()
+
+    def done(self) -> bool:
+        return self._outcome is not None
+
+    def set_result(self, result: Any) -> None:
+        self._outcome = result, None
+        self._pending.release()
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        self._outcome = None, exception
+        self._pending.release()
+
+    def result(self) -> Any:
+        """Wait; then return the result, or raise the error."""
+        self._pending.acquire()
+        assert self._outcome is not None
+        result, error = self._outcome
+        if error is not None:
+            raise error
+        return result
 
 
 NOWHERE: Promise = Future[Any]()
@@ -87,7 +116,7 @@ class GroupCommit:
 
     def run(self, lock: int, job: Job, execute: Execute) -> Any:
         """Execute a job, or wait until another thread has; return its result or raise its error."""
-        job.done = done = Future[Any]()
+        job.done = done = _Awaited()
         try:
             if self._enqueue(lock, job, threading.get_ident()):
                 self._lead(lock, execute, job)

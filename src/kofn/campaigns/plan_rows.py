@@ -91,7 +91,8 @@ class PlanRow:
     @property
     def free(self) -> int:
         """Planned plays that are neither in flight nor observed."""
-        return max(0, self.times - self.count - self.in_flight)
+        free = self.times - self.count - self.in_flight
+        return free if free > 0 else 0
 
     def has_room(self, count: int) -> bool:
         """Return whether at least `count` planned plays remain."""

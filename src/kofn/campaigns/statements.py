@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from operator import itemgetter
 from typing import Any, TypeVar
 
-from sqlalchemy import BindParameter, ClauseElement, Connection, bindparam
+from sqlalchemy import BindParameter, ClauseElement, Connection, Dialect, bindparam
 
 MAX_IN_LIST = 512
 """Values in one IN list. Both databases limit the parameters of a statement; more values need more statements."""
+
+_NO_PIPELINE: AbstractContextManager[Any] = nullcontext()
 
 T = TypeVar("T")
 Values = Mapping[str, Any]
@@ -29,19 +32,27 @@ class Statement:
 
     def __init__(self, clause: ClauseElement) -> None:
         self._clause = clause
-        self._compiled: dict[str, tuple[str, list[str] | None, dict[str, Any]]] = {}
+        self._compiled: dict[str, tuple[str, Callable[[Values], Any]]] = {}
 
-    def bind(self, connection: Connection, rows: Sequence[Values]) -> tuple[str, Sequence[Any]]:
-        """Return the text, and the parameters for each row as the driver takes them."""
-        name = connection.dialect.name
-        if name not in self._compiled:
-            compiled: Any = self._clause.compile(dialect=connection.dialect)
+    def compiled(self, dialect: Dialect) -> tuple[str, Callable[[Values], Any]]:
+        """Return the text, and a function that returns the parameters for a row as the driver takes them."""
+        found = self._compiled.get(dialect.name)
+        if found is None:
+            compiled: Any = self._clause.compile(dialect=dialect)
             constants = {key: value for key, value in compiled.params.items() if value is not None}
-            self._compiled[name] = str(compiled), compiled.positiontup if compiled.positional else None, constants
-        text, names, constants = self._compiled[name]
-        if constants:
-            rows = [{**constants, **row} for row in rows]
-        return text, rows if names is None else [[row[name] for name in names] for row in rows]
+            bind = _binder(compiled.positiontup if compiled.positional else None, constants)
+            found = self._compiled[dialect.name] = str(compiled), bind
+        return found
+
+
+def _binder(names: Sequence[str] | None, constants: Values) -> Callable[[Values], Any]:
+    """Return a function that returns the parameters of a statement: by position if it has `names`, else by name."""
+    if constants:
+        bind = _binder(names, {})
+        return lambda row: bind({**constants, **row})
+    if names is None:
+        return lambda row: row
+    return itemgetter(*names) if len(names) > 1 else lambda row: [row[name] for name in names]
 
 
 class ListStatement:
@@ -64,23 +75,23 @@ class Driver:
     """The driver's own connection, inside a transaction of SQLAlchemy's."""
 
     def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._cursor: Any = connection.connection.cursor()
-        self._pipelined = connection.dialect.name == "postgresql"
+        pooled: Any = connection.connection
+        self._raw = pooled.driver_connection
+        self._cursor = self._raw.cursor()
+        self._dialect = connection.dialect
+        self.is_remote = connection.dialect.name == "postgresql"  # each query is a round trip, unless pipelined
 
     def pipeline(self) -> AbstractContextManager[Any]:
         """Open a block in which statements are sent without waiting for the response of the one before (PostgreSQL)."""
-        raw: Any = self._connection.connection.driver_connection
-        return raw.pipeline() if self._pipelined else nullcontext()
+        return self._raw.pipeline() if self.is_remote else _NO_PIPELINE
 
     def ask(self, statement: Statement, values: Values) -> Callable[[], list[Any]]:
         """Send a query, and return a function that returns its rows. In a pipeline, several are sent at once."""
-        cursor: Any = self._connection.connection.cursor()
-        text, (bound,) = statement.bind(self._connection, [values])
-        cursor.execute(text, bound)
-        if self._pipelined:
-            return cursor.fetchall  # type: ignore[no-any-return]
-        found: list[Any] = cursor.fetchall()  # at once: on SQLite, a query that is not read to its end keeps a lock
+        text, bind = statement.compiled(self._dialect)
+        if self.is_remote:
+            return self._raw.cursor().execute(text, bind(values)).fetchall  # type: ignore[no-any-return]
+        self._cursor.execute(text, bind(values))
+        found: list[Any] = self._cursor.fetchall()  # at once: on SQLite, a query not read to its end keeps a lock
         return lambda: found
 
     def ask_in(self, statement: ListStatement, values: Values, listed: Iterable[int]) -> list[Callable[[], list[Any]]]:
@@ -101,13 +112,13 @@ class Driver:
 
     def run(self, statement: Statement, values: Values) -> None:
         """Execute a statement."""
-        text, (bound,) = statement.bind(self._connection, [values])
-        self._cursor.execute(text, bound)
+        text, bind = statement.compiled(self._dialect)
+        self._cursor.execute(text, bind(values))
 
     def run_many(self, statement: Statement, rows: Sequence[Values]) -> None:
         """Execute a statement once per row."""
-        text, bound = statement.bind(self._connection, rows)
-        if len(bound) == 1:
-            self._cursor.execute(text, bound[0])
+        text, bind = statement.compiled(self._dialect)
+        if len(rows) == 1:
+            self._cursor.execute(text, bind(rows[0]))
         else:
-            self._cursor.executemany(text, bound)
+            self._cursor.executemany(text, list(map(bind, rows)))

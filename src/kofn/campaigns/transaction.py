@@ -324,9 +324,9 @@ def _begin(store: Store, connection: Connection, campaign: int, jobs: Sequence[J
     requests = {request for job in ours for request in job.requests}
     driver, batches, began = Driver(connection), Batches(), time.monotonic()
     with driver.pipeline():  # all of it is sent at once
-        answer = ask_row(driver, campaign, lock=True)
+        answer = ask_row(driver, campaign, known.row if known else None, lock=True)
         keep = batches.ask(driver, campaign, firsts, requests)
-        row = answer(known.row if known else None)
+        row = answer()
         keep()
     if store.locks_campaigns:
         store.observe_wait(time.monotonic() - began)

@@ -82,11 +82,11 @@ class Bodies(APIRoute):
 
 async def _read(request: Request, model: type[BaseModel]) -> Request:
     """Return the request with its body parsed, if it is large. A very large import is also done."""
-    if model is models.ImportedCampaign and _length(request) >= PROCESS_FROM and is_json(request):
+    if model is models.ImportedCampaign and _length(request) >= PROCESS_FROM and _has_json(request):
         request.state.imported = await _import_in_process(request)
         return _Parsed(request, models.ImportedCampaign.model_construct(campaign={}, name=None))
     body = await request.body()
-    if len(body) < THREAD_FROM or not is_json(request):
+    if len(body) < THREAD_FROM or not _has_json(request):
         return request
     return _Parsed(request, await run_in_threadpool(_parse, body, model))
 
@@ -110,9 +110,13 @@ def _length(request: Request) -> int:
     return int(given) if given.isascii() and given.isdigit() else sys.maxsize
 
 
-def is_json(request: Request) -> bool:
-    """Return whether the body is JSON, by its content type."""
-    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+def _has_json(request: Request) -> bool:
+    return is_json(request.headers.get("content-type", ""))
+
+
+def is_json(content_type: str) -> bool:
+    """Return whether a body of this content type is JSON."""
+    kind = content_type.partition(";")[0].strip().lower()
     return kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
 
 

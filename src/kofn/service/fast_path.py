@@ -7,10 +7,9 @@ only routing, dependencies and middleware of the framework are left out.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from fastapi import FastAPI
 from pydantic import BaseModel, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,12 +17,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kofn.core import KofnError
 from kofn.service import logs, models, routes
-from kofn.service.auth import Access, check_scope
+from kofn.service.auth import Access, Authenticator, check_scope
 from kofn.service.bodies import THREAD_FROM, is_json
 from kofn.service.context import Context
 from kofn.service.errors import ApiError, internal_error, response_to
 from kofn.service.headers import SECURITY_HEADERS
-from kofn.service.settings import Settings
 
 Endpoint = Callable[[Context, str, Any, Access], Awaitable[Response]]
 
@@ -42,9 +40,9 @@ class FastPath:
     What is not ordinary, such as a large or malformed body, is left to the framework.
     """
 
-    def __init__(self, api: FastAPI, framework: ASGIApp, settings: Settings) -> None:
-        self._api, self._framework = api, framework
-        self._root, self._log = settings.root_path, settings.access_log
+    def __init__(self, framework: ASGIApp, context: Context, authenticator: Authenticator) -> None:
+        self._framework, self._context, self._authenticator = framework, context, authenticator
+        self._root, self._log = context.settings.root_path, context.settings.access_log
         posts = (route for route in routes.api_router.routes if "POST" in (getattr(route, "methods", None) or ()))
         self._routes: dict[str, Any] = {
             PATHS[path]: route for route in posts if (path := getattr(route, "path", "")) in PATHS
@@ -53,19 +51,20 @@ class FastPath:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
         name, last = self._match(scope)
-        if last is None or not _is_ordinary(request := Request(scope, receive)):
+        headers = dict(reversed(scope["headers"])) if last is not None else {}  # the first of equal ones, as elsewhere
+        if last is None or not _is_ordinary(headers):
             await self._framework(scope, receive, send)
             return
         scope["route"], scope["path_params"] = self._routes[last], {"name": name}
-        id = logs.id_of(request.headers)
+        id = logs.id_of(headers.get(b"x-request-id", b"").decode("latin-1"))
         reset, begun = logs.request_id.set(id), time.perf_counter()
         try:
-            response = await self._response(request, name, last)
-            headers = [*response.raw_headers, *SECURITY_HEADERS, (b"x-request-id", id.encode())]
-            await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
+            response = await self._response(Request(scope, receive), name, last)
+            sent = [*response.raw_headers, *SECURITY_HEADERS, (b"x-request-id", id.encode())]
+            await send({"type": "http.response.start", "status": response.status_code, "headers": sent})
             await send({"type": "http.response.body", "body": response.body})
             seconds = time.perf_counter() - begun
-            self._api.state.context.metrics.count_request(scope, response.status_code, seconds)
+            self._context.metrics.count_request(scope, response.status_code, seconds)
             if self._log:
                 logs.log_request(scope, response.status_code, seconds)
         except _NotOrdinary as unusual:
@@ -87,9 +86,9 @@ class FastPath:
         """Return the response. The token is checked before the body is received."""
         endpoint, model = ENDPOINTS[last]
         try:
-            access = await self._api.state.authenticator.access(request)
+            access = await self._authenticator.access(request)
             check_scope(access, request, self._routes[last].path)
-            request.state.access = access
+            request.scope.setdefault("state", {})["access"] = access
             message = await request.receive()
             if message["type"] != "http.request" or message.get("more_body"):  # it arrives in pieces, or not at all
                 raise _NotOrdinary(message)
@@ -97,7 +96,7 @@ class FastPath:
                 parsed = model.__pydantic_validator__.validate_json(message["body"])
             except ValidationError:  # the framework explains it
                 raise _NotOrdinary(message) from None
-            return await endpoint(self._api.state.context, name, parsed, access)
+            return await endpoint(self._context, name, parsed, access)
         except (KofnError, ApiError) as error:
             return await response_to(request, error)
         except _NotOrdinary:
@@ -114,9 +113,9 @@ class _NotOrdinary(Exception):
         self.message = message
 
 
-def _is_ordinary(request: Request) -> bool:
-    length = request.headers.get("content-length", "")
-    return len(length) < 10 and length.isascii() and length.isdigit() and int(length) < THREAD_FROM and is_json(request)
+def _is_ordinary(headers: Mapping[bytes, bytes]) -> bool:
+    length, kind = headers.get(b"content-length", b""), headers.get(b"content-type", b"")
+    return len(length) < 10 and length.isdigit() and int(length) < THREAD_FROM and is_json(kind.decode("latin-1"))
 
 
 def _replay(first: Message, receive: Receive) -> Receive:

@@ -186,8 +186,9 @@ class LimitedProtocol(HttpToolsProtocol):
         self._header_bytes = self._body_bytes = self._discarded = 0
         self._trailer_bytes = 0  # bytes since the last part of the body: chunk sizes and trailers
         self._running: Any = None  # cycle of the request that is being answered; `self.cycle` is the latest one
-        self._since = 0.0  # when the present phase began
-        self._timer: asyncio.TimerHandle | None = None
+        self._since: float | None = None  # when the present phase began; None: its time is not limited
+        self._timer: asyncio.TimerHandle | None = None  # it outlives short phases: to start and stop one takes time
+        self._discarding: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
 
     # Connections.
@@ -228,7 +229,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
-        for timer in (self._timer, self._writing):
+        for timer in (self._timer, self._discarding, self._writing):
             if timer is not None:
                 timer.cancel()
         if self._address is None:
@@ -289,21 +290,23 @@ class LimitedProtocol(HttpToolsProtocol):
         return not self._in_body and (self.cycle is None or bool(self.cycle.response_complete))
 
     def _begin(self) -> None:
-        """Start the clock of a phase: waiting for the headers, or for the body."""
-        if self._timer is None:
+        """Start the clock of a phase, unless it runs: waiting for the headers, or for the body."""
+        if self._since is None:
             self._since = self.loop.time()
-            self._timer = self.loop.call_later(HEADER_SECONDS, self._check_time)
+            if self._timer is None:
+                self._timer = self.loop.call_later(HEADER_SECONDS, self._check_time)
 
     def _check_time(self) -> None:
         self._timer = None
-        if self.transport.is_closing():
+        if self._since is None or self.transport.is_closing():
             return
         if self._in_body:
             limit = BODY_SECONDS + self._body_bytes / BODY_RATE
         elif self._in_headers or (self._idle() and self.timeout_keep_alive_task is None):
             limit = HEADER_SECONDS
-        else:
-            return  # a running request, or one that uvicorn's timer of idle connections covers
+        else:  # a running request, or one that uvicorn's timer of idle connections covers
+            self._since = None
+            return
         left = self._since + limit - self.loop.time()
         if left > 0.01:
             self._timer = self.loop.call_later(left, self._check_time)
@@ -313,11 +316,6 @@ class LimitedProtocol(HttpToolsProtocol):
         else:
             self.transport.close()  # nothing was asked, so nothing is answered
 
-    def _stop_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
     # What the parser found.
 
     def on_message_begin(self) -> None:
@@ -325,7 +323,7 @@ class LimitedProtocol(HttpToolsProtocol):
         if len(self.pipeline) >= MAX_PIPELINED:
             raise TooManyRequests
         self._in_headers, self._header_bytes = True, 0
-        self._stop_timer()
+        self._since = None
         self._begin()
         super().on_message_begin()
 
@@ -341,7 +339,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self._running = self.cycle
         self._in_headers, self._in_body, self._progress = False, True, True
         self._body_bytes = self._trailer_bytes = self._discarded = 0
-        self._stop_timer()
+        self._since = None
         self._begin()
         if self.cycle is not None and (self._stopping or getattr(self.server_state, STOPPING, False)):
             self.cycle.keep_alive = False
@@ -359,8 +357,10 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Note that the request is complete."""
-        self._in_body = False
-        self._stop_timer()
+        self._in_body, self._since = False, None
+        if self._discarding is not None:
+            self._discarding.cancel()
+            self._discarding = None
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -369,8 +369,9 @@ class LimitedProtocol(HttpToolsProtocol):
             self._running = self.pipeline[-1][0]
         super().on_response_complete()
         if self._in_body and not self.transport.is_closing():
-            self._stop_timer()
-            self._timer = self.loop.call_later(DISCARD_SECONDS, self._close, "bodies", "a body was sent too slowly")
+            self._since = None
+            why = "a body was sent too slowly"
+            self._discarding = self.loop.call_later(DISCARD_SECONDS, self._close, "bodies", why)
 
     # Clients that do not read.
 
@@ -440,7 +441,7 @@ class LimitedProtocol(HttpToolsProtocol):
             closing = "answering the last requests of %s and closing the connection: more than %d were waiting"
             quiet.warning("pipelines", closing, self._address, MAX_PIPELINED)
         self._ending, self._in_headers, self.cycle.keep_alive = True, False, False
-        self._stop_timer()
+        self._since = None
         self.flow.pause_reading()
 
     def _close(self, kind: str, why: str) -> None:

@@ -110,7 +110,7 @@ class RequestLog:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        id = id_of(Headers(scope=scope))
+        id = id_of(Headers(scope=scope).get("x-request-id", ""))
         reset = request_id.set(id)
         begun, status = time.perf_counter(), 0
 
@@ -129,10 +129,9 @@ class RequestLog:
             request_id.reset(reset)
 
 
-def id_of(headers: Headers) -> str:
+def id_of(given: str) -> str:
     """Return the id of a request: the client's X-Request-Id if it is valid, or a random one."""
-    given = headers.get("x-request-id", "")
-    return given if REQUEST_ID.fullmatch(given) else f"{new_stamp(64):016x}"
+    return given if given and REQUEST_ID.fullmatch(given) else f"{new_stamp(64):016x}"
 
 
 def log_request(scope: Scope, status: int, seconds: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -73,9 +74,20 @@ AccessDep = Annotated[Access, Depends(_access)]
 Name = Annotated[str, Path(max_length=200, description="Name of the campaign.", examples=["front-page"])]
 
 
+_ENCODE = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+class PlainResponse(JSONResponse):
+    """Plain values as JSON. The framework's class makes an encoder for each response, which takes longer."""
+
+    def render(self, content: Any) -> bytes:
+        """Return the body."""
+        return _ENCODE(content).encode()
+
+
 def to_json(body: responses.Response | Mapping[str, Any], status: int = 200) -> JSONResponse:
     """Return a response as JSON. It is not validated against its model: the tests do that."""
-    return JSONResponse(body.to_dict() if isinstance(body, responses.Response) else body, status)
+    return PlainResponse(body.to_dict() if isinstance(body, responses.Response) else body, status)
 
 
 def to_json_list(key: str, items: Sequence[responses.Response], **more: Any) -> JSONResponse:
