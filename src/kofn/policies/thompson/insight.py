@@ -60,5 +60,5 @@ def losses(
             gain = strongest - effects[:, posterior.incumbent].sum(axis=1)
             each.append(expit(level + gain) - expit(level))
     plain, wide = (np.concatenate(each) for each in found)
-    mean = float(plain.mean())  # above the quantile if few draws have a loss
+    mean = max(float(plain.mean()), 0.0)  # rounding; above the quantile if few draws have a loss
     return Losses(mean, max(mean, float(np.quantile(wide, LIMIT))))
