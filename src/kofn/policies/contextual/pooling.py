@@ -112,13 +112,12 @@ class Pool:
         evidence[:, at, at] += self._own
         said = self._pulled * self._own
         count = len(self.design.kind)
-        precision, vector = np.zeros((count, size, count, size)), np.zeros((count, size))
-        for first in range(member.shape[1]):
-            np.add.at(vector, member[:, first], said)
-            for second in range(member.shape[1]):
-                for segment, (i, j) in enumerate(zip(member[:, first], member[:, second], strict=True)):
-                    precision[i, :, j] += evidence[segment]
-        return precision.reshape(count * size, count * size), vector.ravel()
+        blocks, vector = np.zeros((count, count, size, size)), np.zeros((count, size))
+        for first in member.T:
+            np.add.at(vector, first, said)
+            for second in member.T:
+                np.add.at(blocks, (first, second), evidence)
+        return blocks.transpose(0, 2, 1, 3).reshape(count * size, count * size), vector.ravel()
 
     @cached_property
     def _factor(self) -> FloatArray:
@@ -187,12 +186,6 @@ class Pool:
             total += float(half @ half) - 2 * float(np.log(self._factor.diagonal()).sum())
             total -= float(np.log(self._variance[self.design.kind]).sum())
         return total / 2
-
-    def vector_for(self, means: FloatArray) -> FloatArray:
-        """Return the vector of the evidence with which the posterior has these means."""
-        among = np.stack([prior_covariance(self.design, each) for each in self._variance.T])
-        prior = np.linalg.solve(among, means.T[:, :, None])[:, :, 0]
-        return np.asarray(_times(self.precision, means) + prior.T)
 
 
 def prior_covariance(design: Design, variance: FloatArray) -> FloatArray:
