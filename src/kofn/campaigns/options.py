@@ -28,8 +28,8 @@ MAX_UNIT = 20
 
 
 _HIDDEN = (
-    *("control_from", "seed", "shipped", "store_shipped", "shipped_to", "shipped_before"),
-    *("clipped_to", "unstored_after", "alarms", "alarms_noted"),
+    *("control_from", "seed", "shipped", "store_shipped", "by_segment", "shipped_to"),
+    *("shipped_before", "clipped_to", "unstored_after", "alarms", "alarms_noted"),
 )
 """Options that users do not see among the settings."""
 
@@ -51,7 +51,8 @@ class Options:
     constraints: Constraints | None = None  # rules by names of arms
     store_shipped: bool = True  # whether decisions of a shipped subset are stored when they are made
     shipped: tuple[Subset, ...] = ()  # the subsets that were shipped; the last one is served
-    shipped_to: tuple[tuple[str, Subset], ...] = ()  # what is served instead to segments, by their keys
+    by_segment: bool = False  # whether each segment gets its own best subset, or all get the same one
+    shipped_to: tuple[tuple[str, Subset], ...] = ()  # what is served to segments, by their keys
     shipped_before: tuple[tuple[str, Subset], ...] = ()  # what was served to segments before
     clipped_to: tuple[tuple[float, float], ...] = ()  # earlier ranges to which rewards were clipped
     unstored_after: float = 0.0  # rewards of earlier decisions that were not stored may have been counted

@@ -46,7 +46,7 @@ PRIOR = np.concatenate([[0.5], np.full(len(SHARES) - 1, 0.5 / (len(SHARES) - 1))
 """Probabilities of the shares before they are learned. A higher first one: segments that are alike are pooled sooner,
 and those that differ later."""
 
-SAFETY = 8.0
+SAFETY = 4.0
 """Factor of the shares that were learned, up to 1. Higher: less pooling."""
 
 
