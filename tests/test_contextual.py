@@ -275,7 +275,7 @@ def test_each_segment_finds_its_best_and_the_attribute_that_matters_is_found() -
     one_for_all = max(
         np.mean([up[list(s)].mean(), up[::-1][list(s)].mean()]) for s in itertools.combinations(range(6), 2)
     )
-    assert device.gain == pytest.approx(0.825 - one_for_all, abs=0.1)
+    assert device.gain == pytest.approx(0.825 - one_for_all, abs=0.15)  # of subsets that are hardly played
     assert other.gain < 0.02
     segments = policy.by_segment()
     assert len(segments) == 6

@@ -303,12 +303,16 @@ class Model:
 
     # The update.
 
-    def learn(self, rows: Rows, before: FloatArray, spread: FloatArray) -> None:
-        """Learn from rows of plays of which log odds `before` with the variance `spread` were expected."""
+    def learn(self, rows: Rows, before: FloatArray, spread: FloatArray, shares: bool = True) -> None:
+        """Learn from rows of plays of which log odds `before` with the variance `spread` were expected.
+
+        `shares` says whether to learn how much segments have in common too, which takes most of the time.
+        """
         dense = np.ones(len(before), bool) if self.is_dense else self._learn_arms(rows)
         if dense.any():
             self._learn_rows(rows.only(dense), before[dense])
-        self._learn_shares()
+        if shares:
+            self._learn_shares()
         new = [place for place, segment in enumerate(self.segments) if not len(segment.incumbent)]
         for place in new:
             self.segments[place].incumbent = top(self.means(place), self.k, self.allowed)
