@@ -12,7 +12,6 @@ are in an incumbent count as part of its segment's intercept.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterable
 from typing import ClassVar, NamedTuple
 
@@ -303,16 +302,12 @@ class Model:
 
     # The update.
 
-    def learn(self, rows: Rows, before: FloatArray, spread: FloatArray, shares: bool = True) -> None:
-        """Learn from rows of plays of which log odds `before` with the variance `spread` were expected.
-
-        `shares` says whether to learn how much segments have in common too, which takes most of the time.
-        """
+    def learn(self, rows: Rows, before: FloatArray, spread: FloatArray) -> None:
+        """Learn from rows of plays of which log odds `before` with the variance `spread` were expected."""
         dense = np.ones(len(before), bool) if self.is_dense else self._learn_arms(rows)
         if dense.any():
             self._learn_rows(rows.only(dense), before[dense])
-        if shares:
-            self._learn_shares()
+        self._learn_shares()
         new = [place for place, segment in enumerate(self.segments) if not len(segment.incumbent)]
         for place in new:
             self.segments[place].incumbent = top(self.means(place), self.k, self.allowed)
@@ -459,7 +454,8 @@ class Model:
     def _renumber(self, arms: IntArray, chosen: IntArray) -> None:
         """Change the numbers of arms, and which of them are contenders; `arms` has their numbers before, or -1.
 
-        The means of effects stay, as far as segments do not share them. Incumbents that lack arms, or that rules forbid, are replaced.
+        The means of effects stay, as far as segments do not share them. Incumbents that lack arms, or that rules
+        forbid, are replaced.
         """
         expected = [self.means(place) for place in range(len(self.segments))]
         alone = [self._alone(place) for place in range(len(self.segments))]

@@ -44,9 +44,6 @@ from kofn.policies.thompson.policy import MOST_HALF_LIVES, Thompson
 PLANNER = 1
 """Number of the way in which plans are drawn, in the record. Raise it when the same state leads to other plans."""
 
-SHARES_EVERY = 3
-"""Plans after which it is learned again how much segments have in common. Higher: faster, and pooling follows later."""
-
 FOR_PLAN, FOR_FILLERS, FOR_ATTRIBUTES = 0, 1, 2
 """Purposes of random numbers."""
 
@@ -310,9 +307,7 @@ class ContextualThompson(Constrained, Randomised):
             told = Tally(n[rows], tally.total[rows], tally.squares[rows])
             of_rows = (each[rows] for each in (expected, *variances))
             known.alarms.learn(plan.keep(rows), told, *of_rows, known.plays, width)
-        model.learn(
-            Rows(segment, plan.subsets, mean, n / dispersion), odds, spread, shares=not self.updates % SHARES_EVERY
-        )
+        model.learn(Rows(segment, plan.subsets, mean, n / dispersion), odds, spread)
         for known in model.segments:
             known.alarms.follow(known.incumbent)
 

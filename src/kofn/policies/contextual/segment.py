@@ -9,7 +9,7 @@ import numpy as np
 
 from kofn.core import FloatArray, IntArray, Policy, subset_of
 from kofn.core.contexts import context_of
-from kofn.core.fields import Fields, Part, any_length, integer, integers, number, numbers, part, symmetric, text
+from kofn.core.fields import Fields, Part, any_length, integer, integers, numbers, part, symmetric, text
 from kofn.policies.thompson.alarms import Alarms
 
 
