@@ -129,8 +129,8 @@ def test_a_campaign_is_created_and_shipped_for_each_segment(address: str, module
     expect(page.locator(".notice.is-shipped")).to_contain_text("Each segment gets its own winner")
     expect(panel(page).get_by_role("columnheader", name="Gets")).to_be_visible()
     for value, likes in LIKES.items():
-        for country in ("fr", "it"):  # nobody has come from Italy yet
-            assert set(campaign.decide(context={"device": value, "country": country}).arms) == likes
+        for where in ("fr", "it"):  # nobody has come from Italy yet
+            assert set(campaign.decide(context={"device": value, "country": where}).arms) == likes
     campaign.ship(OFFERS[-3:])  # to everyone
     expect(page.locator(".notice.is-shipped")).to_contain_text("Everyone gets these arms.")
     expect(panel(page).locator(".better").first).to_have_text("Best by now: socks, scarf, cap")

@@ -129,9 +129,9 @@ class ShippedSubset:
 
     def decisions(self, count: int, now: float, context: Mapping[str, Any] | None) -> list[Decision] | None:
         """Return decisions without a store; None for a segment that has no subset yet."""
-        served, segment = self.everyone, None
-        if self.policy is not None:
-            segment = bounded(self.policy.segment(context), self.of_segments)
+        segment, served = None if self.policy is None else self.policy.segment(context), self.everyone
+        if segment is not None:
+            segment = bounded(segment, self.of_segments)
             if segment not in self.of_segments:
                 return None
             served = self.of_segments[segment]
