@@ -20,8 +20,9 @@ from kofn import Campaign
 from kofn.campaigns import Decision, Store, plan_rows
 from kofn.campaigns.decide import SHIPPED_FOR
 from kofn.campaigns.schema import PLANS
+from kofn.campaigns.segments import best_of_segment
 from kofn.constraints import AtMost, Never
-from kofn.core.contexts import key_of
+from kofn.core.contexts import MOST_SEGMENTS, MOST_WITH_OTHER, OTHER, key_of
 from kofn.decision_files import encoded
 from tests.campaign_tools import NAMES, Clock, checked, noise
 from tests.campaign_tools import create as create_any
@@ -336,11 +337,15 @@ def test_each_segment_gets_its_own_winners(store_url: str) -> None:
     play(campaign, 120)
     best_for_all = campaign.best()
     campaign.ship()
+    with campaign._read() as tx:
+        expected = tx.roster.names_of(best_of_segment(tx.snapshot, key_of(FRIDGE)))
     assert sorted(campaign.decide(context=PHONE).arms) == HIGH
     assert sorted(campaign.decide(context=DESK).arms) == LOW
     unknown = campaign.decide(context=FRIDGE)
-    assert (unknown.arms, unknown.group, unknown.context) == (best_for_all, "shipped", FRIDGE)
-    assert [sorted(each.shipped or []) for each in campaign.segments().segments] == [HIGH, LOW]
+    assert (unknown.arms, unknown.group, unknown.context) == (expected, "shipped", FRIDGE)
+    campaign.rewards({each.id: 0.0 for each in campaign.decide(30, context=FRIDGE)})
+    assert campaign.decide(context=FRIDGE).arms == expected  # what is shipped stays
+    assert [sorted(each.shipped or []) for each in campaign.segments().segments][:2] == [HIGH, LOW]
     assert campaign.insight().shipped == best_for_all
     assert "each of 2 segments gets its own best subset" in campaign.events(1)[0].message
     campaign.rewards(rewards_of(campaign.decide(30, context=PHONE)))
@@ -360,7 +365,6 @@ def test_shipped_decisions_that_are_not_stored_know_their_segment(store_url: str
     decisions = [campaign.decide(context=each) for each in (PHONE, DESK, FRIDGE) * 2]
     assert [sorted(each.arms) for each in decisions[:2]] == [HIGH, LOW]
     assert [each.context for each in decisions[:3]] == [PHONE, DESK, FRIDGE]
-    assert decisions[2].arms == campaign.best()
     with pytest.raises(kofn.BadInput, match="context must be a dict"):
         campaign.decide(context="phone")  # type: ignore[call-overload]
     assert campaign.summary().plays == before
@@ -368,13 +372,29 @@ def test_shipped_decisions_that_are_not_stored_know_their_segment(store_url: str
     clock.wait(SHIPPED_FOR)
     assert campaign.rewards(rewards_of(decisions)).accepted == 6
     logged = list(campaign.decisions())[-6:]
-    assert [each.context for each in logged] == [PHONE, DESK, None] * 2  # a segment without winners is not known
+    assert [each.context for each in logged] == [PHONE, DESK, FRIDGE] * 2
     with campaign._read() as tx:
         assert tx.row.rewarded == before + 6
     moved = Campaign.import_(campaign.export(with_secret=True), store=campaign.store, name="moved")
     assert sorted(moved.decide(context=DESK).arms) == LOW
     checked(campaign)
     checked(moved)
+
+
+def test_segments_that_come_after_shipping_are_bounded_and_learned_from(sqlite_store: str) -> None:
+    campaign = create(sqlite_store)
+    play(campaign, 6)
+    campaign.ship(["a", "d", "h"], store=False)
+    cities = [campaign.decide(context={"device": "phone", "city": f"c{number}"}) for number in range(100)]
+    assert {tuple(each.arms) for each in cities} == {("a", "d", "h")}
+    seen = {key_of(each.context or {}) for each in cities}
+    assert len(seen) <= MOST_WITH_OTHER
+    assert cities[-1].context == {"city": OTHER, "device": "phone"}
+    campaign.rewards(rewards_of(cities))
+    campaign.resume()
+    play(campaign, 40)
+    assert len(campaign.segments().segments) > MOST_SEGMENTS
+    checked(campaign)
 
 
 def test_it_ships_by_itself_when_it_is_ready(sqlite_store: str) -> None:

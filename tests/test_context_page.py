@@ -101,13 +101,13 @@ def test_a_campaign_is_created_and_shipped_for_each_segment(address: str, module
     page.keyboard.press("s")
     expect(dialog).to_contain_text("Each segment gets its own best subset from now on.")
     expect(dialog.locator(".ship-segments li")).to_have_count(4)
-    expect(dialog).to_contain_text("Visitors of new segments get the best subset for all together")
+    expect(dialog).to_contain_text("A new segment gets what those with the same attributes let expect")
     button(dialog, "Ship").click()
     expect(page.locator(".notice.is-shipped")).to_contain_text("Each segment gets its own winner")
     expect(panel(page).get_by_role("columnheader", name="Gets")).to_be_visible()
     for value, likes in LIKES.items():
-        assert set(campaign.decide(context={"device": value, "country": "it"}).arms) == set(campaign.best())
-        assert set(campaign.decide(context={"device": value, "country": "fr"}).arms) == likes
+        for where in ("fr", "it"):  # nobody has come from Italy yet
+            assert set(campaign.decide(context={"device": value, "country": where}).arms) == likes
     campaign.ship(OFFERS[-3:])  # to everyone
     expect(page.locator(".notice.is-shipped")).to_contain_text("Everyone gets these arms.")
     expect(panel(page).locator(".better").first).to_have_text("Best by now: socks, scarf, cap")

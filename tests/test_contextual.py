@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy.special import logit
+from scipy.special import expit, logit
 
 import kofn
 from kofn.constraints import Always, AtMost, Constraints, NeverTogether
 from kofn.core import FloatArray, Subset, Tally
 from kofn.core.contexts import MOST_WITH_OTHER, OTHER, Attributes, bounded, context_of, key_of, words_of
-from kofn.policies.contextual.model import Model, Rows
+from kofn.policies.contextual.model import PRIOR, Model, Rows, typical_share
 from kofn.policies.contextual.pooling import OWN, Design, Pool, design_of, pooled_arms
 from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.posterior import Posterior
@@ -122,7 +123,6 @@ def test_the_pool_is_the_posterior_of_one_gaussian(keys: list[str]) -> None:
     for at in range(len(keys)):
         rows = slice(4 * at, 4 * at + 4)
         np.testing.assert_allclose(pool.covariance(at), covariance[rows, rows], rtol=1e-8, atol=1e-10)
-    np.testing.assert_allclose(pool.vector_for(pool.means), pool.vector, rtol=1e-7, atol=1e-9)
 
 
 def test_draws_of_the_pool_have_its_joint_covariance() -> None:
@@ -188,24 +188,41 @@ def test_with_one_segment_the_rows_are_learned_as_by_thompson() -> None:
     assert ours.level == pytest.approx(thompson.level, abs=1e-6)
 
 
-def test_less_trust_keeps_the_means() -> None:
+def test_less_trust_keeps_the_means_of_each_segment_alone() -> None:
     model = learned_model(np.random.default_rng(9))
-    means, variance = model.pool.means.copy(), model.posterior(0).variance.copy()
+    before, spread = alone_means(model), model.posterior(0).variance.copy()
     for segment in model.segments:
-        segment.doubt(0.3)
+        segment.doubt(0.3, model._prior)
     model.forget(2.0)
-    np.testing.assert_allclose(model.pool.means, means, atol=1e-8)
-    assert (model.posterior(0).variance > variance).all()
-    levels = model.levels
+    np.testing.assert_allclose(alone_means(model), before, atol=1e-8)
+    assert (model.posterior(0).variance > spread).all()
+    levels = [model.level(place, means) for place, means in enumerate(alone_means(model))]
     model.rescale((0.0, 1.0), (-1.0, 1.0))
-    np.testing.assert_allclose(1 / (1 + np.exp(-model.levels)), (1 + 1 / (1 + np.exp(-levels))) / 2, atol=1e-8)
+    after = [model.level(place, means) for place, means in enumerate(alone_means(model))]
+    np.testing.assert_allclose(expit(after), (1 + expit(levels)) / 2, atol=1e-8)
+    before = alone_means(model)
+    model.raise_prior(2 * model.variance)
+    np.testing.assert_allclose(alone_means(model), before, atol=1e-8)
 
 
-def learned_model(rng: np.random.Generator, n_arms: int = 6, k: int = 2) -> Model:
-    """Two segments that have learned from 60 rows."""
+def test_less_trust_does_not_say_that_segments_differ() -> None:
+    model = learned_model(np.random.default_rng(9), KEYS[:6])
+    for factor in (1.0, 4.0, 4.0):
+        model.forget(factor)
+        model._learn_shares()
+        assert model.shares[OWN] < typical_share(PRIOR)
+
+
+def alone_means(model: Model) -> FloatArray:
+    """Return the means of each segment by its own evidence."""
+    return np.stack([segment.means(model._prior) for segment in model.segments])
+
+
+def learned_model(rng: np.random.Generator, keys: Sequence[str] = KEYS[:2], n_arms: int = 6, k: int = 2) -> Model:
+    """Segments that have learned from 60 rows, and are alike."""
     model = Model(n_arms, k, 0.0, 0.5, Constants())
     subsets = np.array([sorted(rng.choice(n_arms, k, replace=False)) for _ in range(60)])
-    place = np.array([model.number_of(KEYS[at % 2]) for at in range(60)])
+    place = np.array([model.number_of(keys[at % len(keys)]) for at in range(60)])
     rewards = 0.2 + 0.6 * subsets.mean(axis=1) / n_arms
     model.learn(Rows(place, subsets, rewards, np.full(60, 5.0)), *model.predict(place, subsets))
     return model
@@ -213,13 +230,16 @@ def learned_model(rng: np.random.Generator, n_arms: int = 6, k: int = 2) -> Mode
 
 def test_arms_that_leave_and_come_keep_what_is_known_about_the_others() -> None:
     model = learned_model(np.random.default_rng(10))
-    before, level = [model.means(place) for place in range(2)], model.levels
+    before, pooled = [model._alone(place) for place in range(2)], [model.means(place) for place in range(2)]
+    levels = [model.level(place, means) for place, means in enumerate(alone_means(model))]
     model.change_arms(np.array([0, 2, 3, 4, 5]), 2, None)
     for place in range(2):
-        np.testing.assert_allclose(model.means(place)[:5], before[place][[0, 2, 3, 4, 5]], atol=1e-8)
-        np.testing.assert_allclose(model.means(place)[5:], 0.0, atol=1e-12)
+        np.testing.assert_allclose(model._alone(place)[:5], before[place][[0, 2, 3, 4, 5]], atol=1e-8)
+        np.testing.assert_allclose(model._alone(place)[5:], 0.0, atol=1e-12)
+        np.testing.assert_allclose(model.means(place)[:5], pooled[place][[0, 2, 3, 4, 5]], atol=0.05)
     assert [segment.incumbent.tolist() for segment in model.segments] == [[3, 4], [3, 4]]
-    np.testing.assert_allclose(model.levels, level, atol=1e-8)
+    after = [model.level(place, means) for place, means in enumerate(alone_means(model))]
+    np.testing.assert_allclose(after, levels, atol=1e-8)
 
 
 # The policy on problems whose answer is known.
@@ -255,7 +275,7 @@ def test_each_segment_finds_its_best_and_the_attribute_that_matters_is_found() -
     one_for_all = max(
         np.mean([up[list(s)].mean(), up[::-1][list(s)].mean()]) for s in itertools.combinations(range(6), 2)
     )
-    assert device.gain == pytest.approx(0.825 - one_for_all, abs=0.1)
+    assert device.gain == pytest.approx(0.825 - one_for_all, abs=0.15)  # of subsets that are hardly played
     assert other.gain < 0.02
     segments = policy.by_segment()
     assert len(segments) == 6

@@ -9,9 +9,10 @@ from dataclasses import replace
 from kofn.campaigns.comparison import lift_of
 from kofn.campaigns.learn import insight_of, listed_names
 from kofn.campaigns.rows import CampaignRow
-from kofn.campaigns.segments import best_of_segments
+from kofn.campaigns.segments import best_of_segment, best_of_segments
 from kofn.campaigns.transaction import Transaction
 from kofn.core import Subset
+from kofn.core.contexts import bounded
 from kofn.evidence import Look
 
 MAX_SHIPPED = 100
@@ -62,6 +63,7 @@ def ship(
     options = replace(
         known,
         shipped=(*before, subset)[-MAX_SHIPPED:],
+        by_segment=bool(to),
         shipped_to=to,
         shipped_before=before_to[-MAX_SHIPPED:],
         store_shipped=store,
@@ -70,3 +72,21 @@ def ship(
     tx.row.state = "shipped"
     of = f"; each of {len(to)} segments gets its own best subset" if to else ""
     tx.note("shipped", listed_names(tx.roster.names_of(subset)) + of)
+
+
+def ship_to(tx: Transaction, segment: str | None) -> str | None:
+    """Return the segment as which a shipped campaign serves this one; None if there are no segments.
+
+    A segment that comes for the first time gets a subset for good: what the policy expects to be best for it, or what
+    everyone gets. So ids of decisions that are not stored name its segment too.
+    """
+    options = tx.options
+    if segment is None:
+        return None
+    known = [key for key, _ in options.shipped_to]
+    served = bounded(segment, known)
+    if served not in known:
+        subset = best_of_segment(tx.snapshot, served) if options.by_segment else options.shipped[-1]
+        tx.changing()
+        tx.row.options = replace(options, shipped_to=(*options.shipped_to, (served, subset))).to_text()
+    return served

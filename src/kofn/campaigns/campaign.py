@@ -307,10 +307,11 @@ class Campaign:
 
         def work(tx: Transaction) -> list[Decision]:
             segment = segment_of(tx, context)
-            if tx.row.state == "shipped" and not tx.options.store_shipped:
-                shipped = decide.shipped_subset(tx)
-                self._shipped[:] = [shipped]
-                return shipped.decisions(count, tx.now, context)
+            if tx.row.state == "shipped":
+                segment = assess.ship_to(tx, segment)
+                if not tx.options.store_shipped:
+                    self._shipped[:] = [shipped := decide.shipped_subset(tx)]
+                    return shipped.decisions(count, tx.now, context) or []
             return decide.decide(tx, count, key, text, segment)
 
         return Job(self._id, self._same(work), heavy=count >= transaction.HEAVY, requests=requests)
@@ -501,8 +502,8 @@ class Campaign:
     def ship(self, arms: Sequence[str] | Sequence[int] | None = None, *, store: bool = True) -> None:
         """Give everyone the best subset, or these arms, from now on. Rewards are still counted; `resume` undoes it.
 
-        If the policy takes a context, each segment gets its own best subset, and a segment that has not been seen the
-        best one for all; these `arms` go to everyone.
+        If the policy takes a context, each segment gets its own best subset, and a segment that has not been seen what
+        the others let expect of it; these `arms` go to everyone.
 
         With `store=False`, decisions are not stored when they are made, but with their rewards: a decision then needs
         no database. Another process may go on for a second after `resume`.

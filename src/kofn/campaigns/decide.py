@@ -31,7 +31,7 @@ from kofn.campaigns.rows import SERVING, new_stamp, subset_from, subset_text
 from kofn.campaigns.transaction import Transaction
 from kofn.core import BadInput, Conflict, NotRunning, Policy, Subset
 from kofn.core.checks import shown
-from kofn.core.contexts import context_of
+from kofn.core.contexts import bounded, context_of
 from kofn.responses import Decision, moment
 
 MAX_METADATA = 2000
@@ -127,10 +127,15 @@ class ShippedSubset:
         """Return whether this was seen a short time ago, and whether the context can be judged here."""
         return self.seen <= now < self.seen + SHIPPED_FOR and (context is None or self.policy is not None)
 
-    def decisions(self, count: int, now: float, context: Mapping[str, Any] | None) -> list[Decision]:
-        """Return decisions without a store."""
-        segment = None if self.policy is None else self.policy.segment(context)
-        subset, arms, shipment = self.everyone if segment is None else self.of_segments.get(segment, self.everyone)
+    def decisions(self, count: int, now: float, context: Mapping[str, Any] | None) -> list[Decision] | None:
+        """Return decisions without a store; None for a segment that has no subset yet."""
+        segment, served = None if self.policy is None else self.policy.segment(context), self.everyone
+        if segment is not None:
+            segment = bounded(segment, self.of_segments)
+            if segment not in self.of_segments:
+                return None
+            served = self.of_segments[segment]
+        subset, arms, shipment = served
         at, milliseconds = moment(now), int(now * 1000)
         places = (UnstoredPlace(shipment, milliseconds, new_stamp(64)) for _ in range(count))
         ids = (write_unstored_id(self.secret, place) for place in places)

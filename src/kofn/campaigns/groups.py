@@ -83,10 +83,7 @@ def shipment_of(subset: Subset, segment: str | None = None) -> int:
 
 @lru_cache(maxsize=256)
 def shipments(options: str) -> dict[int, Play]:
-    """Return all that was shipped, by the hash in the ids of decisions that are not stored. `options` is as JSON.
-
-    An id of a segment that had no subset of its own names the subset only, so its segment is not known any more.
-    """
+    """Return all that was shipped, by the hash in the ids of decisions that are not stored. `options` is as JSON."""
     known = options_from(options)
     found: dict[int, Play] = {shipment_of(subset): (subset_text(subset), None) for subset in known.shipped}
     for segment, subset in (*known.shipped_before, *known.shipped_to):

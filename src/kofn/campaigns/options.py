@@ -29,7 +29,7 @@ MAX_UNIT = 20
 
 
 _HIDDEN = (
-    *("control_from", "seed", "shipped", "store_shipped", "shipped_to", "shipped_before"),
+    *("control_from", "seed", "shipped", "store_shipped", "by_segment", "shipped_to", "shipped_before"),
     *("clipped_to", "unstored_after", "alarms", "alarms_noted", "costs_from", "costs_most"),
 )
 """Options that users do not see among the settings."""
@@ -55,7 +55,8 @@ class Options:
     costs_most: float = 0.0  # upper limit of what a subset has cost so far
     store_shipped: bool = True  # whether decisions of a shipped subset are stored when they are made
     shipped: tuple[Subset, ...] = ()  # the subsets that were shipped; the last one is served
-    shipped_to: tuple[tuple[str, Subset], ...] = ()  # what is served instead to segments, by their keys
+    by_segment: bool = False  # whether each segment gets its own best subset, or all get the same one
+    shipped_to: tuple[tuple[str, Subset], ...] = ()  # what is served to segments, by their keys
     shipped_before: tuple[tuple[str, Subset], ...] = ()  # what was served to segments before
     clipped_to: tuple[tuple[float, float], ...] = ()  # earlier ranges to which rewards were clipped
     unstored_after: float = 0.0  # rewards of earlier decisions that were not stored may have been counted

@@ -27,7 +27,13 @@ def best_of_segments(snapshot: PolicySnapshot) -> dict[str, Subset]:
     if not snapshot.policy.takes_context:
         return {}
     policy: Any = snapshot.policy
-    return {key: snapshot.roster.to_numbers(policy.best(context_of(key))) for key in policy.segments}
+    return {key: best_of_segment(snapshot, key) for key in policy.segments}
+
+
+def best_of_segment(snapshot: PolicySnapshot, segment: str) -> Subset:
+    """Return what the policy expects to be the best subset of a segment, as arm numbers; it may be a new segment."""
+    policy: Any = snapshot.policy
+    return snapshot.roster.to_numbers(policy.best(context_of(segment)))
 
 
 def segments(tx: Transaction) -> Segments:

@@ -12,7 +12,6 @@ are in an incumbent count as part of its segment's intercept.
 from __future__ import annotations
 
 import copy
-import math
 from collections.abc import Iterable
 from typing import ClassVar, NamedTuple
 
@@ -38,14 +37,16 @@ from kofn.policies.thompson.posterior import (
     top,
 )
 
-SHARES = 10.0 ** np.arange(-4.0, 0.1, 0.5)
-"""Shares of a kind of components in the prior's variance that are tried. More: finer pooling, and slower."""
+SHARES = np.concatenate([[1e-8], 10.0 ** np.arange(-3.0, 0.1, 0.5)])
+"""Shares of a kind of components in the prior's variance that are tried. The first one says that there are no such
+components. More: finer pooling, and slower."""
 
-UNKNOWN_SHARE = math.exp(float(np.log(SHARES).mean()))
-"""Share of what segments do not have in common, before it is learned: the mean of its prior."""
+PRIOR = np.concatenate([[0.5], np.full(len(SHARES) - 1, 0.5 / (len(SHARES) - 1))])
+"""Probabilities of the shares before they are learned. A higher first one: segments that are alike are pooled sooner,
+and those that differ later."""
 
 SAFETY = 4.0
-"""Factor of the shares that were learned, up to 1. Higher: less pooling, and less harm if effects have heavy tails."""
+"""Factor of the shares that were learned, up to 1. Higher: less pooling."""
 
 
 class Rows(NamedTuple):
@@ -173,21 +174,21 @@ class Model:
         """Return the share of each kind, as far as it is learned; that of a single segment is 1."""
         if len(design.kinds) == 1:
             return np.ones(1)
-        return np.array([self.shares.get(kind, 1.0 if kind == ALL else UNKNOWN_SHARE) for kind in design.kinds])
+        return np.array([self.shares.get(kind, 1.0 if kind == ALL else typical_share(PRIOR)) for kind in design.kinds])
 
     def _learn_shares(self) -> None:
-        """Set the share of each kind of components to its geometric posterior mean, on a grid, given the others."""
+        """Set the share of each kind of components to the typical one of its posterior, given the others."""
         design = self.pool.design
         if len(design.kinds) == 1:
             return
         for kind in (OWN, *design.kinds[:-1]):
             known = self._known_shares(design)
-            base, log_weight = self.pool.with_variance(self._variances(design, known)), np.empty(len(SHARES))
+            base, log_evidence = self.pool.with_variance(self._variances(design, known)), np.empty(len(SHARES))
             for at, share in enumerate(SHARES.tolist()):
                 known[design.kinds.index(kind)] = share
-                log_weight[at] = base.with_variance(self._variances(design, known)).log_evidence
-            weight = np.exp(log_weight - log_weight.max())
-            self.shares[kind] = math.exp(float(weight @ np.log(SHARES) / weight.sum()))
+                log_evidence[at] = base.with_variance(self._variances(design, known)).log_evidence
+            weight = PRIOR * np.exp(log_evidence - log_evidence.max())
+            self.shares[kind] = typical_share(weight / weight.sum())
         self._changed()
 
     # What is known about a segment.
@@ -203,13 +204,9 @@ class Model:
 
     def expected(self, key: str) -> Segment:
         """Return a new segment as the others let expect it."""
-        size, arms = len(self.contenders) + 1, 0 if self.is_dense else self.n_arms
-        if not self.segments:
-            return Segment.new(key, size, arms, np.empty(0, np.int64), self.start)
-        segment = Segment.new(key, size, arms, np.empty(0, np.int64), self.start)
-        trial = self.with_segment(segment)
-        segment.incumbent = top(trial.means(-1), self.k, self.allowed)
-        segment.highest_level = trial.level(-1)
+        segment = Segment.new(key, len(self.contenders) + 1, 0 if self.is_dense else self.n_arms)
+        if self.segments:
+            segment.incumbent = top(self.with_segment(segment).means(-1), self.k, self.allowed)
         return segment
 
     def with_segment(self, segment: Segment) -> Model:
@@ -264,7 +261,7 @@ class Model:
         return Posterior(
             segment.incumbent,
             level,
-            segment.highest_level,
+            level,  # a climb of the level matters to thompson's own updates only
             self.variance,
             self.means(place),
             variance,
@@ -383,56 +380,56 @@ class Model:
         return posterior.level
 
     def _keep_levels(self, levels: Iterable[float], doubts: dict[int, float]) -> None:
-        """Trust less what segments said whose level has climbed, or whose rewards were a surprise; keep all means.
+        """Set the intercepts to the log odds of the incumbents; trust less what segments with surprises said.
 
-        `levels` are the log odds of the incumbents, of which some may be new.
+        An incumbent that has moved may have other arms than contenders, which count as part of the intercept.
         """
-        means = self.pool.means.copy()
-        for place, (segment, level) in enumerate(zip(self.segments, levels, strict=True)):
-            means[place, 0] += level - self.level(place, means[place])
-            if level > segment.highest_level:
-                segment.discount(math.exp(self.constants.climb * (level - segment.highest_level)))
-                segment.highest_level = level
-            if (surprise := doubts.get(place, 0.0)) > 0:
-                segment.doubt((self.constants.doubt * surprise) ** 2)
-        self._keep(means)
-
-    def _keep(self, means: FloatArray) -> None:
-        """Set the evidence so that the posterior has these means."""
-        self._changed()
-        vector = self.pool.vector_for(means)
+        moves = np.array(list(levels)) - self.levels
         for place, segment in enumerate(self.segments):
-            segment.vector = vector[place]
+            if not self.is_dense and moves[place]:
+                means = segment.means(self._prior)
+                means[0] += moves[place]
+                segment.keep(means, self._prior)
+            if (surprise := doubts.get(place, 0.0)) > 0:
+                segment.doubt((self.constants.doubt * surprise) ** 2, self._prior)
         self._changed()
+
+    @property
+    def _prior(self) -> FloatArray:
+        """The prior's precision of the coordinates of a segment that shares nothing."""
+        prior = np.full(len(self.contenders) + 1, 1 / self.variance)
+        prior[0] /= self.k
+        return prior
 
     def forget(self, factor: float) -> None:
-        """Divide what all rewards so far count by `factor`; keep all means."""
-        means = self.pool.means
+        """Divide what all rewards so far count by `factor`."""
         for segment in self.segments:
-            segment.discount(factor)
-        self._keep(means)
+            segment.discount(factor, self._prior)
+        self._changed()
 
     def rescale(self, before: tuple[float, float], after: tuple[float, float]) -> float:
         """Change the range of rewards from `before` to `after`, which includes it; see `Posterior.rescale`."""
-        levels = self.levels.tolist()
         _, factor, slope = rescaled(self.typical_level, before, after)
-        means = self.pool.means * factor
+        levels = [self.level(place, segment.means(self._prior)) for place, segment in enumerate(self.segments)]
         self.start = rescaled(self.start, before, after)[0]
         self.variance *= factor**2
         for place, (segment, level) in enumerate(zip(self.segments, levels, strict=True)):
-            moved = rescaled(level, before, after)[0]
-            segment.highest_level += moved - level
-            segment.precision, segment.arm_precision = segment.precision / factor**2, segment.arm_precision / factor**2
-            segment.arm_vector = segment.arm_vector / factor
-            means[place, 0] += moved - self.level(place, means[place])
-        self._keep(means)
+            segment.rescale(factor)
+            means = segment.means(self._prior)
+            means[0] += rescaled(level, before, after)[0] - self.level(place, means)
+            segment.keep(means, self._prior)
+        self._changed()
         return slope
 
     def raise_prior(self, variance: float) -> None:
         """Raise the prior's variance of an effect to at least `variance`, and all variances with it."""
         if variance > self.variance:
-            factor, self.variance = variance / self.variance, variance
-            self.forget(factor)
+            factor, before = variance / self.variance, [segment.means(self._prior) for segment in self.segments]
+            self.variance = variance
+            for segment, means in zip(self.segments, before, strict=True):
+                segment.discount(factor, self._prior)
+                segment.keep(means, self._prior)
+            self._changed()
 
     # Arms.
 
@@ -457,34 +454,48 @@ class Model:
     def _renumber(self, arms: IntArray, chosen: IntArray) -> None:
         """Change the numbers of arms, and which of them are contenders; `arms` has their numbers before, or -1.
 
-        The means of effects stay. Incumbents that lack arms, or that rules forbid, are replaced.
+        The means of effects stay, as far as segments do not share them. Incumbents that lack arms, or that rules
+        forbid, are replaced.
         """
-        effects = [self.means(place) for place in range(len(self.segments))]
-        levels, columns = self.levels.tolist() if self.segments else [], self._column
-        number = np.full(self.n_arms, -1)
+        expected = [self.means(place) for place in range(len(self.segments))]
+        alone = [self._alone(place) for place in range(len(self.segments))]
+        levels = [self.level(place, segment.means(self._prior)) for place, segment in enumerate(self.segments)]
+        columns, number = self._column, np.full(self.n_arms, -1)
         number[arms[arms >= 0]] = np.flatnonzero(arms >= 0)
         self.n_arms, self.contenders = len(arms), chosen
         for place, segment in enumerate(self.segments):
             segment.renumber(columns, arms, chosen, self.variance)
-            before, segment.incumbent = effects[place][segment.incumbent].sum(), np.sort(number[segment.incumbent])
-            effects[place] = np.where(arms >= 0, effects[place][arms], 0.0)
-            levels[place] += self._replace(segment, effects[place]) - float(before)
-        if not self.segments:
-            self._changed()
-            return
-        means = np.concatenate([np.zeros((len(levels), 1)), np.stack(effects)[:, chosen]], axis=1)
-        for place, level in enumerate(levels):
-            means[place, 0] = level - self.level(place, means[place])
-        self._keep(means)
+            before, segment.incumbent = alone[place][segment.incumbent].sum(), np.sort(number[segment.incumbent])
+            effects, likely = (np.where(arms >= 0, each[place][arms], 0.0) for each in (alone, expected))
+            self._replace(segment, likely)
+            level = levels[place] + float(effects[segment.incumbent].sum() - before)
+            means = np.concatenate([[0.0], effects[chosen]])
+            means[0] = level - self.level(place, means)
+            segment.keep(means, self._prior)
+        self._changed()
 
-    def _replace(self, segment: Segment, effects: FloatArray) -> float:
-        """Replace an incumbent that lacks arms, or that rules forbid; return the sum of the incumbent's effects."""
+    def _alone(self, place: int) -> FloatArray:
+        """Return the mean effect of each arm by the evidence of one segment alone."""
+        segment = self.segments[place]
+        dense = segment.means(self._prior)[1:]
+        if self.is_dense:
+            return dense
+        means = segment.arm_vector / (segment.arm_precision + 1 / self.variance)
+        means[self.contenders] = dense
+        return np.asarray(means)
+
+    def _replace(self, segment: Segment, effects: FloatArray) -> None:
+        """Replace an incumbent that lacks arms, or that rules forbid."""
         whole = segment.incumbent.min() >= 0
         if not whole or (self.allowed is not None and not self.allowed.allows(segment.incumbent[None, :])[0]):
             segment.incumbent, segment.alarms = top(effects, self.k, self.allowed), Alarms()
-        return float(effects[segment.incumbent].sum())
 
     def obey(self, allowed: Allowed | None) -> None:
         """Replace incumbents that the rules do not allow by the best subsets that they allow."""
         self.allowed = allowed
         self._renumber(np.arange(self.n_arms), self.contenders)
+
+
+def typical_share(probability: FloatArray) -> float:
+    """Return the share with the mean standard deviation; `probability` has that of each of SHARES."""
+    return float(probability @ np.sqrt(SHARES)) ** 2

@@ -112,12 +112,15 @@ class Pool:
         evidence[:, at, at] += self._own
         said = self._pulled * self._own
         count = len(self.design.kind)
-        precision, vector = np.zeros((count, size, count, size)), np.zeros((count, size))
-        for first in range(member.shape[1]):
-            np.add.at(vector, member[:, first], said)
-            for second in range(member.shape[1]):
-                for segment, (i, j) in enumerate(zip(member[:, first], member[:, second], strict=True)):
-                    precision[i, :, j] += evidence[segment]
+        blocks, vector = np.zeros((count * count, size, size)), np.zeros((count, size))
+        for first in member.T:
+            np.add.at(vector, first, said)
+            for second in member.T:
+                pair = first * count + second
+                order = np.argsort(pair, kind="stable")
+                found, start = np.unique(pair[order], return_index=True)
+                blocks[found] = np.add.reduceat(evidence[order], start)
+        precision = blocks.reshape(count, count, size, size).transpose(0, 2, 1, 3)
         return precision.reshape(count * size, count * size), vector.ravel()
 
     @cached_property
@@ -131,17 +134,21 @@ class Pool:
         return np.asarray(factor, float)
 
     @cached_property
-    def _components(self) -> tuple[FloatArray, FloatArray]:
-        """Covariance and means of all components but own ones."""
-        covariance, _ = dpotrs(self._factor, np.eye(len(self._factor)), lower=1)
-        return np.asarray(covariance, float), np.asarray(covariance @ self._said[1], float)
+    def _component_means(self) -> FloatArray:
+        """Means of all components but own ones."""
+        return np.asarray(dpotrs(self._factor, self._said[1], lower=1)[0], float)
+
+    @cached_property
+    def _component_covariance(self) -> FloatArray:
+        """Covariance of all components but own ones."""
+        return np.asarray(dpotrs(self._factor, np.eye(len(self._factor)), lower=1)[0], float)
 
     @cached_property
     def _shared_means(self) -> FloatArray:
         """Means of the sum of each segment's components but its own."""
         if not len(self.design.kind):
             return np.zeros_like(self.vector)
-        means = self._components[1].reshape(len(self.design.kind), -1)
+        means = self._component_means.reshape(len(self.design.kind), -1)
         return np.asarray(means[self.design.member].sum(axis=1))
 
     @cached_property
@@ -155,7 +162,7 @@ class Pool:
         if not len(self.design.kind):
             return given
         member, size = self.design.member[segment], len(given)
-        blocks = self._components[0].reshape(len(self.design.kind), size, -1, size)
+        blocks = self._component_covariance.reshape(len(self.design.kind), size, -1, size)
         shared = blocks[member[:, None], :, member[None, :]].sum(axis=(0, 1))
         through = given * self._own
         return np.asarray(given + through @ shared @ through.T)
@@ -166,8 +173,8 @@ class Pool:
         own = np.linalg.cholesky(self._given)
         drawn = self._pulled + np.einsum("sij,dsj->dsi", own, rng.standard_normal((count, segments, size)))
         if len(self.design.kind):
-            covariance, means = self._components
-            z = means + rng.standard_normal((count, len(means))) @ np.linalg.cholesky(covariance).T
+            root = np.linalg.cholesky(self._component_covariance)
+            z = self._component_means + rng.standard_normal((count, len(root))) @ root.T
             shared = z.reshape(count, -1, size)[:, self.design.member].sum(axis=2)
             drawn += np.einsum("sij,dsj->dsi", self._given, self._own * shared)
         return np.asarray(drawn)
@@ -187,12 +194,6 @@ class Pool:
             total += float(half @ half) - 2 * float(np.log(self._factor.diagonal()).sum())
             total -= float(np.log(self._variance[self.design.kind]).sum())
         return total / 2
-
-    def vector_for(self, means: FloatArray) -> FloatArray:
-        """Return the vector of the evidence with which the posterior has these means."""
-        among = np.stack([prior_covariance(self.design, each) for each in self._variance.T])
-        prior = np.linalg.solve(among, means.T[:, :, None])[:, :, 0]
-        return np.asarray(_times(self.precision, means) + prior.T)
 
 
 def prior_covariance(design: Design, variance: FloatArray) -> FloatArray:

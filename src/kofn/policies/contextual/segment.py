@@ -9,7 +9,7 @@ import numpy as np
 
 from kofn.core import FloatArray, IntArray, Policy, subset_of
 from kofn.core.contexts import context_of
-from kofn.core.fields import Fields, Part, any_length, integer, integers, number, numbers, part, symmetric, text
+from kofn.core.fields import Fields, Part, any_length, integer, integers, numbers, part, symmetric, text
 from kofn.policies.thompson.alarms import Alarms
 
 
@@ -25,7 +25,6 @@ class Segment(Part):
         key=text(),
         plays=integer(),
         incumbent=integers(any_length),
-        highest_level=number(),
         precision=symmetric(np.tril_indices),
         vector=numbers(any_length),
         arm_precision=numbers(any_length, least=0.0),
@@ -36,7 +35,6 @@ class Segment(Part):
     key: str
     plays: int
     incumbent: IntArray  # empty until its first rewards are learned
-    highest_level: float
     precision: FloatArray
     vector: FloatArray
     arm_precision: FloatArray
@@ -44,23 +42,42 @@ class Segment(Part):
     alarms: Alarms = field(default_factory=Alarms)
 
     @classmethod
-    def new(cls, key: str, coordinates: int, arms: int, incumbent: IntArray, level: float) -> Self:
-        """Return a segment without rewards."""
+    def new(cls, key: str, coordinates: int, arms: int) -> Self:
+        """Return a segment without rewards, and without an incumbent."""
         square, none = np.zeros((coordinates, coordinates)), np.zeros(arms)
-        return cls(key, 0, incumbent, level, square, np.zeros(coordinates), none, none.copy())
+        return cls(key, 0, np.empty(0, np.int64), square, np.zeros(coordinates), none, none.copy())
 
-    def discount(self, factor: float) -> None:
-        """Divide what the rewards so far count by `factor`; the vector of the contenders is set afterwards."""
-        self.precision = self.precision / factor
+    # What the rewards say counts less: the segment's means stay, as they would be if it were the only one. If the
+    # pooled means stayed, the evidence would have to say more clearly how the segment differs from the others.
+
+    def means(self, prior: FloatArray) -> FloatArray:
+        """Return the means of the coordinates by the evidence of this segment alone; `prior` is their precision."""
+        return np.asarray(np.linalg.solve(self.precision + np.diag(prior), self.vector))
+
+    def keep(self, means: FloatArray, prior: FloatArray) -> None:
+        """Set the evidence so that it has these means alone."""
+        self.vector = self.precision @ means + prior * means
+
+    def discount(self, factor: float, prior: FloatArray) -> None:
+        """Divide what the rewards so far count by `factor`."""
+        means, self.precision = self.means(prior), self.precision / factor
         self.arm_precision, self.arm_vector = self.arm_precision / factor, self.arm_vector / factor
+        self.keep(means, prior)
 
-    def doubt(self, variance: float) -> None:
-        """Add independent errors of this variance to what is known about effects; the vector is set afterwards."""
+    def doubt(self, variance: float, prior: FloatArray) -> None:
+        """Add independent errors of this variance to what is known about effects."""
+        means = self.means(prior)
         effects = self.precision[1:, 1:] + np.eye(len(self.precision) - 1) / variance
         through = self.precision[:, 1:] @ np.linalg.solve(effects, self.precision[1:])
         self.precision = self.precision - (through + through.T) / 2
         kept = 1 / (1 + self.arm_precision * variance)
         self.arm_precision, self.arm_vector = self.arm_precision * kept, self.arm_vector * kept
+        self.keep(means, prior)
+
+    def rescale(self, factor: float) -> None:
+        """Multiply all effects by `factor`."""
+        self.precision, self.vector = self.precision / factor**2, self.vector / factor
+        self.arm_precision, self.arm_vector = self.arm_precision / factor**2, self.arm_vector / factor
 
     def only(self, coordinates: IntArray, variance: float) -> tuple[FloatArray, FloatArray]:
         """Return precision and vector of the evidence about these coordinates; the others have this prior variance."""

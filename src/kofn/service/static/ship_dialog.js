@@ -27,13 +27,10 @@ export function shipDialog(name, insight, segments, done) {
     intro: `${who} from now on. Rewards are still counted, and Resume goes back to learning.`,
     fields: [
       segments.length > 0 && ofSegments(segments),
-      best.length > 0 &&
-        h(
-          "div",
-          { class: "ship-arms" },
-          h("p", {}, segments.length > 0 ? "Visitors of new segments get the best subset for all together:" : "Everyone gets the best subset:"),
-          h("div", { class: "chips" }, chips(best, 40)),
-        ),
+      segments.length > 0 && h("p", {}, "A new segment gets what those with the same attributes let expect, and keeps it."),
+      segments.length === 0 &&
+        best.length > 0 &&
+        h("div", { class: "ship-arms" }, h("p", {}, "Everyone gets the best subset:"), h("div", { class: "chips" }, chips(best, 40))),
       h("p", { class: "ship-loss" }, verdict(insight)),
       h(
         "details",
