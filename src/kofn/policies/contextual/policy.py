@@ -41,7 +41,7 @@ from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.noise import Noise, Range, first_rewards
 from kofn.policies.thompson.policy import MOST_HALF_LIVES, Thompson
 
-PLANNER = 1
+PLANNER = 2
 """Number of the way in which plans are drawn, in the record. Raise it when the same state leads to other plans."""
 
 FOR_PLAN, FOR_FILLERS, FOR_ATTRIBUTES = 0, 1, 2
@@ -116,7 +116,7 @@ class ContextualThompson(Constrained, Randomised):
 
     def _loaded(self) -> None:
         if self._planner != PLANNER:
-            raise BadRecord(f"planner must be {PLANNER}: a newer kofn made this record")
+            raise BadRecord(f"planner must be {PLANNER}: another version of kofn made this record")
         self._model.check()
         if len(set(self._model.keys)) < len(self._model.keys):
             raise BadRecord("a segment is listed twice")

@@ -56,8 +56,9 @@ STRIDE = 0x9E3779B97F4A7C15F39CC0605CEDC835
 """Steps of the random generator between two streams: 2^128 times the golden ratio, as in NumPy's `jumped`, so that
 streams neither overlap nor resemble each other."""
 
-PLANNER = 2
-"""Number of the way in which plans are drawn, in the record. Raise it when the same state leads to other plans."""
+PLANNER = 3
+"""Number of the way in which the policy learns and plans, in the record. Raise it when the same rewards lead to another
+state, or the same state to other plans."""
 
 REPEATED = 8
 """Most subsets that the first plan under constraints plays twice. Two plays of the same subset show the noise: a wrong
@@ -483,8 +484,8 @@ class Thompson(Constrained, Randomised):
     def load(self, state: Mapping[str, Any]) -> None:
         """Replace all that the policy has learned by `state`; an invalid state is refused and changes nothing.
 
-        A state of a version that drew other plans is read too, without the rewards of its open plan: they are those of
-        other subsets than this version plans.
+        A state of a version that learned or planned otherwise is read too, without the rewards of its open plan: they
+        may be those of other subsets than this version plans.
         """
         super().load(_upgraded(state))
 
@@ -500,12 +501,12 @@ class Thompson(Constrained, Randomised):
 
 
 def _upgraded(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the state of a version that drew other plans as one of this version; another unchanged.
+    """Return the state of a version that learned or planned otherwise as one of this version; another unchanged.
 
     In the oldest ones, the model works on the whole reward range.
     """
     try:
-        if "planner" in state:
+        if state.get("planner", 0) >= PLANNER:
             return state
         noise, learned, observed = state["noise"], state["learned"], state["observed"]["count"]
         if isinstance(noise, list) and len(noise) == 3:
@@ -513,7 +514,7 @@ def _upgraded(state: Mapping[str, Any]) -> Mapping[str, Any]:
         nothing: dict[str, list[Any]] = {name: [] for name in state["observed"]}
         new = {"noise": noise, "observed": nothing, "plays": state["plays"] - sum(observed), "planner": PLANNER}
         return {**state, **new}
-    except (KeyError, TypeError):
+    except (AttributeError, KeyError, TypeError):
         return state
 
 
