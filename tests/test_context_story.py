@@ -69,6 +69,7 @@ def visit(http: httpx.Client, visitors: Visitors, visits: int) -> None:
     http.post("/api/campaigns/shop/rewards", json={"rewards": late}).raise_for_status()
 
 
+@pytest.mark.parametrize("store_url", ["postgres", pytest.param("sqlite", marks=pytest.mark.slow)], indirect=True)
 def test_a_shop_from_its_first_decision_to_its_winners(store_url: str) -> None:
     visitors = Visitors()
     with service(store_url) as http:

@@ -192,10 +192,8 @@ def hold(estimates: list[tuple[Estimate, float]]) -> bool:
     return all(low <= truth <= high for low, high, truth in intervals)
 
 
-@pytest.mark.parametrize(
-    ("control", "late"),
-    [pytest.param("", 0, marks=pytest.mark.slow), ("fixed", 0), pytest.param("", 2, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("control", "late"), [("", 0), ("fixed", 0), ("", 2)])
 def test_the_intervals_of_an_exported_campaign_hold(control: str, late: int) -> None:
     """The mean's do. Estimates by propensity are not right: not every subset was possible in every play."""
     means, weighted = 0, 0

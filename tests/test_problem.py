@@ -481,7 +481,7 @@ def test_blocks_bound_the_memory_of_a_play(arms: Arms, reward: Any, rows: int, k
         (ArctanExponential(1 + np.arange(24.0)), maximum, 30_000, 5),
         (Bernoulli(np.linspace(0, 1, 24)), lambda x: x.sum(-1) ** 3, 1_000_000, 5),
         (Beta(np.arange(1, 20_001), 3.0), cross_selling, 200_000, 30),
-        (Beta(np.arange(1, 20_001), 3.0), minimum, 50, 300),
+        (Beta(np.arange(1, 20_001), 3.0), minimum, 20, 300),
     ],
 )
 def test_blocks_bound_the_memory_of_values(arms: Arms, reward: Any, rows: int, k: int) -> None:
