@@ -99,7 +99,7 @@ def test_a_campaign_survives_an_interrupt_at_any_moment(store: Store) -> None:
     campaign = create(store, name="front")
     campaign.rewards(rewards_for(campaign.decide(8)))
     waiting, numbers = iter(campaign.decide(3000)), itertools.count()
-    calls = {
+    calls: dict[str, Callable[[], Any]] = {
         "decide": campaign.decide,
         "reward": lambda: campaign.rewards(rewards_for([next(waiting)])),
         "change": campaign.expire,
@@ -129,7 +129,7 @@ def test_others_that_wait_survive_an_interrupt_of_the_one_that_executes(fails: b
     """A caller executes its own job while others queue up behind it: none of them waits for ever."""
     groups = GroupCommit(1)
     others: list[Future[Any]] = []
-    came = iter(())
+    came: Iterator[int] = iter(())
 
     def execute(jobs: Any) -> list[Outcome]:
         first = False
