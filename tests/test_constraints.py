@@ -219,6 +219,37 @@ def test_a_clash_cannot_be_made_smaller() -> None:
             assert brute_force(Constraints(*(clash[:left_out] + clash[left_out + 1 :])), 8, 3)
 
 
+def test_a_rule_that_is_given_twice_is_named_once() -> None:
+    twice = Always([0])
+    with pytest.raises(BadInput) as error:
+        Constraints(twice, twice, Never([0])).allowed(6, 3)
+    assert "arms: always (0); never (0). Change" in str(error.value)
+
+
+def test_few_checks_find_a_clash_among_many_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks, made = [], module._made
+    monkeypatch.setattr(module, "_made", lambda *given: checks.append(given) or made(*given))
+    rules = [*Constraints.by_group(np.arange(900) % 300, at_most=1), Always([0]), Always([300])]
+    with pytest.raises(BadInput, match=r"at most 1 of 0 \(0, 300, 600\); always \(0\); always \(300\)"):
+        Constraints(*rules).allowed(900, 5)
+    assert len(checks) < 30  # of 302 rules
+
+
+def test_rules_about_many_arms_are_few_inequalities() -> None:
+    allowed = Constraints(Never(range(5, 3_000)), Always([0, 1])).allowed(3_000, 3)
+    assert len(allowed.rows.matrix) == 2
+    assert allowed.free.tolist() == [2, 3, 4]
+
+
+def test_random_subsets_differ_where_no_exchange_of_one_arm_is_allowed() -> None:
+    """Twenty pairs that are only together: a random walk of exchanges of one arm cannot leave its start."""
+    allowed = Constraints(*(OnlyTogether([2 * pair, 2 * pair + 1]) for pair in range(20))).allowed(40, 10)
+    assert isinstance(allowed.way, Solver)
+    drawn = allowed.random(50, np.random.default_rng(1))
+    assert allowed.allows(drawn).all()
+    assert len(np.unique(drawn, axis=0)) == module.CHAINS
+
+
 # Rules as data.
 
 EVERY = Constraints(

@@ -112,8 +112,8 @@ class Always(_OfArms):
     words = "always"
 
     def rows(self) -> list[Row]:
-        """Return an inequality per arm."""
-        return [Row({arm: 1.0}, 1.0, 1.0) for arm in self.arms]
+        """Return one inequality."""
+        return [Row(dict.fromkeys(self.arms, 1.0), float(len(self.arms)), float(len(self.arms)))]
 
     def only(self, keep: Callable[[Arm], bool]) -> Rule | None:
         """Return the rule unchanged, or refuse: an arm that is always in cannot leave."""
@@ -130,8 +130,8 @@ class Never(_OfArms):
     words = "never"
 
     def rows(self) -> list[Row]:
-        """Return an inequality per arm."""
-        return [Row({arm: 1.0}, 0.0, 0.0) for arm in self.arms]
+        """Return one inequality."""
+        return [Row(dict.fromkeys(self.arms, 1.0), 0.0, 0.0)]
 
 
 @dataclass(frozen=True)
