@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+import scipy.optimize
 
 import kofn
 from kofn import BadInput, Constraints
@@ -187,6 +188,27 @@ def test_a_solution_within_the_solvers_tolerance_is_not_enough() -> None:
     )
     assert rules.allows([(0, 1), (0, 2)], 6, 2).tolist() == [False, True]
     assert solver.best(np.array([[9.0, 9.0, 5.0, 1.0, 0.0, 0.0]])).tolist() == [[0, 2]]  # type: ignore[union-attr]
+
+
+def test_a_hard_program_ends_with_an_allowed_subset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five budgets of 200 arms: the proof takes hundreds of nodes. With a limit of one, a good subset is taken."""
+    rng = np.random.default_rng(4)
+    budgets = (Budget(47.5, dict(enumerate(rng.uniform(1, 5, 200).round(2).tolist()))) for _ in range(5))
+    allowed, score = Constraints(*budgets).allowed(200, 20), rng.normal(size=(1, 200))
+    best = allowed.best(score)[0]
+    nodes, program = [], scipy.optimize.milp
+
+    def counted(*given: Any, **options: Any) -> Any:
+        found = program(*given, **options)
+        nodes.append(found.mip_node_count)
+        return found
+
+    monkeypatch.setattr(scipy.optimize, "milp", counted)
+    monkeypatch.setattr("kofn.constraints.solver.MOST_NODES", 1)
+    found = allowed.best(score)[0]
+    assert allowed.allows(found[None])[0]
+    assert nodes == [1]
+    assert 0.9 * score[0, best].sum() < score[0, found].sum() <= score[0, best].sum()
 
 
 # Clashes.

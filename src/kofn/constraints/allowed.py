@@ -1,8 +1,9 @@
 """The allowed subsets of K of N arms: whether there are any, whether a subset is one, and the best by a score per arm.
 
 What follows from the rules for single arms is worked out first: arms that are always in, and arms that are never in.
-For the other arms there are three ways to find the best subset, all exact: quotas.py if the rules are quotas of
-disjoint groups, a list of all allowed subsets if there are few, and else SciPy's HiGHS (solver.py).
+For the other arms there are three ways to find the best subset: quotas.py if the rules are quotas of disjoint groups
+and a list of all allowed subsets if there are few, both exact, and else SciPy's HiGHS (solver.py), which is exact
+within its limit of nodes.
 """
 
 from __future__ import annotations
