@@ -241,6 +241,14 @@ def test_a_clash_cannot_be_made_smaller() -> None:
             assert brute_force(Constraints(*(clash[:left_out] + clash[left_out + 1 :])), 8, 3)
 
 
+def test_a_clash_says_which_budget() -> None:
+    rules = Budget(4, {0: 3.0, 1: 2.0}, "shelf"), Budget(4, {2: 0.5, 3: 0.25}), Always([0]), Always([1])
+    with pytest.raises(
+        BadInput, match=r"arms: costs of at most 4 for shelf \(0 3, 1 2\); always \(0\); always \(1\)\. "
+    ):
+        Constraints(*rules).allowed(6, 3)
+
+
 def test_a_rule_that_is_given_twice_is_named_once() -> None:
     twice = Always([0])
     with pytest.raises(BadInput) as error:

@@ -290,7 +290,8 @@ class Budget(Rule):
         return {"rule": self.kind, "most": self.most, "costs": [[arm, cost] for arm, cost in self.pairs]} | named
 
     def __str__(self) -> str:
-        return f"costs of at most {self.most:g}{f' ({self.name})' if self.name else ''}"
+        priced = [f"{arm} {cost:g}" for arm, cost in self.pairs]
+        return f"costs of at most {self.most:g} for {_shown(priced, self.name)}"
 
 
 KINDS: dict[str, type[Rule]] = {
