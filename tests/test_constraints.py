@@ -258,7 +258,12 @@ def test_a_rule_that_is_given_twice_is_named_once() -> None:
 
 def test_few_checks_find_a_clash_among_many_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     checks, made = [], module._made
-    monkeypatch.setattr(module, "_made", lambda *given: checks.append(given) or made(*given))
+
+    def counted(*given: Any) -> Allowed | None:
+        checks.append(given)
+        return made(*given)
+
+    monkeypatch.setattr(module, "_made", counted)
     rules = [*Constraints.by_group(np.arange(900) % 300, at_most=1), Always([0]), Always([300])]
     with pytest.raises(BadInput, match=r"at most 1 of 0 \(0, 300, 600\); always \(0\); always \(300\)"):
         Constraints(*rules).allowed(900, 5)
