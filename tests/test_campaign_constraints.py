@@ -244,9 +244,9 @@ def test_an_arm_that_joins_a_rule_does_not_make_what_is_shown_forbidden(sqlite_s
     campaign.resume()
     campaign.retire_arm("i")
     campaign.add_arm("i", ["set"])
-    wanted = {"a", "b", "i"}
+    joined = {"a", "b", "i"}
     assert all(
-        wanted & set(each.arms) in ([wanted] if kind == "always" else [wanted, set()]) for each in campaign.decide(50)
+        joined & set(each.arms) in ([joined] if kind == "always" else [joined, set()]) for each in campaign.decide(50)
     )
     checked(campaign)
 
