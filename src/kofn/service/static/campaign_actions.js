@@ -56,7 +56,7 @@ export function actions(name, latest, segments, refresh, home) {
   const archive = end(
     "archive",
     "archived",
-    "It leaves the list, and takes no more decisions and rewards. It cannot be resumed. Its data is kept, and can be exported.",
+    "It leaves the list, and takes no more decisions and rewards: whoever asks for a decision gets an error. It cannot be resumed. Its data is kept, and can be exported.",
   );
 
   const retire = (arm) =>
