@@ -152,7 +152,7 @@ def test_a_campaign_is_shipped_resumed_stopped_and_archived(address: str, module
     expect(page.get_by_role("group", name="Expected loss of shipping now")).to_contain_text("EUR per play")
     expect(page.get_by_role("group", name="Lift over control")).to_contain_text("95% interval")
     expect(page.get_by_role("heading", name="Over time")).to_have_text("Over time, EUR per play")
-    expect(page.locator(".arms .panel-note")).to_contain_text("Change of the reward per play, in EUR, when")
+    expect(page.locator(".arms .panel-note")).to_contain_text("Change in EUR per play when")
     expect(page.locator("section.lift")).to_contain_text("Control gets")
     page.get_by_text("Loss", exact=True).click()
     expect(page.locator(".plot path.recent:visible")).to_have_attribute("d", re.compile(r"^M.*L"))

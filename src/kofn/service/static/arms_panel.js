@@ -159,8 +159,8 @@ function explanation(insight) {
   const prefix = summary.direction === "minimize" ? "Lower is better. " : "";
   const average = summary.takes_context ? ", on average over all segments" : "";
   const best = summary.takes_context ? "best subset for all" : `best ${summary.k}`;
-  const unit = settings?.unit ? `, in ${settings.unit},` : "";
-  return `${prefix}Change of the reward per play${unit} when the arm replaces a borderline arm${average}. The dashed line separates the ${best}.`;
+  const change = settings?.unit ? `Change in ${settings.unit} per play` : "Change of the reward per play";
+  return `${prefix}${change} when the arm replaces a borderline arm${average}. The dashed line separates the ${best}.`;
 }
 
 function ranked(insight, order) {
