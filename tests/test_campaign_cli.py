@@ -104,6 +104,31 @@ def test_what_is_known_is_shown(kofn: Kofn) -> None:
     assert " front " in kofn("list")[1]
 
 
+def test_a_campaign_over_time_from_the_shell(kofn: Kofn) -> None:
+    kofn(*CREATE, *ARMS, "--control", "mug", "--control", "pan", "--unit", "EUR", "--sticky", "30d")
+    for _ in range(3):
+        for each in read(kofn("decide", "front", "--count", "40", "--json")):
+            kofn("reward", "front", each["id"], "30" if "pan" in each["arms"] else "3")
+    points = read(kofn("estimates", "front", "--arm", "pan", "--json"))
+    assert points[-1]["expected_loss"] >= 0
+    assert points[-1]["effects"]["pan"] > 0
+    assert len(read(kofn("estimates", "front", "--points", "2", "--json"))) == 2
+    out = kofn("estimates", "front", "--arm", "[red]pot[/]")[1]
+    for words in ("expected loss", "estimated reward", "lift over control", "[red]pot[/]"):
+        assert words in out
+    kofn("configure", "front", "--no-sticky", "--outside", "clip", "--range", "-10", "60")
+    assert read(kofn("configure", "front", "--json"))["sticky"] is None
+    kofn("reward", "front", read(kofn("decide", "front", "--json"))[0]["id"], "99")
+    kofn("ship", "front", "--arm", "pan", "--arm", "mug")
+    events = read(kofn("events", "front", "--json"))
+    assert [each["kind"] for each in events[:3]] == ["shipped", "configured", "changed"]
+    assert events[2]["message"] == "reward_range is -10 to 60"
+    assert len(read(kofn("events", "front", "--limit", "2", "--json"))) == 2
+    assert "reward_range is -10 to 60" in kofn("events", "front")[1]
+    shown = [" ".join(line.split()) for line in kofn("show", "front")[1].splitlines()]
+    assert {"shipped mug, pan", "clipped rewards 1"} < set(shown)
+
+
 def test_a_life_from_the_shell(kofn: Kofn, tmp_path: Path, sqlite_store: str) -> None:
     kofn(*CREATE, *ARMS)
     assert kofn("add-arm", "front", "lid")[1] == "front: added lid\n"

@@ -450,6 +450,24 @@ def test_insight_says_what_has_been_learned() -> None:
     assert [each["effect"] for each in json.loads(json.dumps(late.to_dict()))["arms"]] == late.effects.tolist()
 
 
+@pytest.mark.parametrize(("n_arms", "plays"), [(9, 300), (80, 10_000)])
+def test_the_probability_is_that_of_its_time_whenever_it_is_read(n_arms: int, plays: int) -> None:
+    """It is computed when it is first read; rewards that came after the insight do not matter."""
+    p, rng = np.linspace(0.1, 0.9, n_arms), np.random.default_rng(1)
+    policy = Thompson(n_arms, 3, seed=1)
+    earn(policy, mean_of(p), plays, rng)
+    at_once, later = policy.insight(), policy.insight()
+    assert at_once is not None
+    assert later is not None
+    expected = at_once.probability_best
+    assert 0.0 < expected < 1.0
+    earn(policy, mean_of(p), 10 * plays, rng)
+    now = policy.insight()
+    assert now is not None
+    assert now.probability_best != expected
+    assert later.probability_best == expected
+
+
 def test_insight_in_the_users_units() -> None:
     """To minimise, in a range from -10 to 30: an arm that lowers the reward has an effect below 0."""
     p, rng = np.linspace(0.1, 0.9, 9), np.random.default_rng(1)

@@ -514,7 +514,6 @@ class Campaign:
             of_segments = best_of_segments(tx.snapshot) if arms is None else {}
             for names in map(tx.roster.names_of, (subset, *of_segments.values())):
                 check_obeys(tx.options.constraints, names, "this subset", "Ship other arms, or change the rule first")
-            tx.changing()
             assess.ship(tx, subset, of_segments, store=store)
 
         self._shipped.clear()

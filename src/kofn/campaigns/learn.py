@@ -275,8 +275,13 @@ def change_params(tx: Transaction, **changes: Any) -> None:
     """Let the policy learn and change its parameters, such as its reward range."""
     _change_policy(tx, tx.roster, {"params": changes}, lambda policy: policy.with_params(**changes))
     tx.row.low, tx.row.high = tx.snapshot.policy.reward_range
-    if own := [f"{name} is {value}" for name, value in changes.items() if name not in ("constraints", "costs")]:
+    if own := [_changed(name, value) for name, value in changes.items() if name not in ("constraints", "costs")]:
         tx.note("changed", ", ".join(own))
+
+
+def _changed(name: str, value: Any) -> str:
+    """Return a parameter and its new value, for people to read."""
+    return f"{name} is {value[0]:g} to {value[1]:g}" if name == "reward_range" else f"{name} is {value}"
 
 
 def _change_policy(

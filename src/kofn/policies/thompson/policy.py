@@ -177,8 +177,9 @@ class Thompson(Constrained, Randomised):
         """Return what is known about the best subset and each arm; None until two different rewards were seen."""
         if not self._knows:
             return None
-        reported = copy(self)
-        reported._posterior = self._reported
+        reported, posterior = copy(self), self._reported
+        # The probability is estimated when it is first read, maybe after further rewards: they change these arrays.
+        reported._posterior = replace(posterior, mean=posterior.mean.copy(), variance=posterior.variance.copy())
         return reported._of_incumbent()
 
     def _of_incumbent(self) -> Insight:
@@ -202,7 +203,7 @@ class Thompson(Constrained, Randomised):
             span * effects,
             span * lows,
             span * highs,
-            self._probability_best(),
+            self._probability_best,
             span * loss.mean,
             self._alarms.raised(),
             span * loss.high if self._learned * self.k >= FEW * self.n_arms else None,
