@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import expit
 
 import kofn
-from benchmarks.tables import NORMAL_95, interval, line, parser_for, table
+from benchmarks.tables import interval, line, paired, parser_for, table
 from kofn.core import FloatArray, IntArray
 from kofn.experiments.settings import Setting
 from kofn.policies.thompson.constants import Constants
@@ -195,14 +195,6 @@ def run(
         policy.constants = constants  # type: ignore[attr-defined]
     lost = play(policy, problem, horizon, np.random.default_rng(for_plays))
     return lost, float(problem.gap(np.array([policy.best()]))[0])
-
-
-def paired(values: Sequence[float], base: Sequence[float]) -> str:
-    """Return the ratio of two means over the same instances, and the half-width of its 95 % interval."""
-    ours, theirs = np.array(values), np.array(base)
-    ratio = ours.mean() / theirs.mean()
-    error = (ours - ratio * theirs).std(ddof=1) / np.sqrt(len(ours)) / theirs.mean()
-    return f"{ratio:.2f} ± {NORMAL_95 * error:.2f}"
 
 
 def base(seed: int, runs: int, scale: Scale = FULL) -> None:
