@@ -22,6 +22,8 @@ from kofn.core import FloatArray, IntArray
 from kofn.experiments.settings import Setting
 from kofn.policies.thompson.constants import Constants
 from kofn.problems import AbstractProblem
+from kofn.problems.real.clicks import clicks
+from kofn.problems.real.files import installed
 from kofn.problems.sampling import poisson_binomial
 
 Values = Callable[[FloatArray], FloatArray]
@@ -257,6 +259,45 @@ def pick(seed: int, runs: int, scale: Scale = FULL) -> None:
         line(f"{horizon:,}", *(f"{gap:.4f}" for gap in gaps), f"{gaps[0] / max(min(gaps), 1e-9):.2f}")
 
 
+def click_rates(rng: np.random.Generator) -> FloatArray:
+    """Return the click rates of 80 items, log-uniform from 0.1 to 1.5 %."""
+    return 0.01 * np.exp(rng.uniform(np.log(0.1), np.log(1.5), 80))
+
+
+def items(reward: str, k: int, real: bool = False) -> Callable[[np.random.Generator], AbstractProblem]:
+    """Return a function that draws the problem of K of 80 items; `real`: with the rates of the Open Bandit Data."""
+
+    def problem(rng: np.random.Generator) -> AbstractProblem:
+        rates = clicks(80, k).arms.mean if real else click_rates(rng)
+        return kofn.Problem(kofn.Bernoulli(rates), reward, k)
+
+    return problem
+
+
+RARE = (
+    ("80 items, any of 3 clicked", items("maximum", 3)),
+    ("80 items, mean of 3", items("mean", 3)),
+    ("80 items, any of 8 clicked", items("maximum", 8)),
+    ("80 real items, any of 3 clicked", items("maximum", 3, real=True)),
+    ("80 real items, mean of 3", items("mean", 3, real=True)),
+    ("80 real items, any of 8 clicked", items("maximum", 8, real=True)),
+    of_setting("mean", 100, 50),
+    of_setting("likely-min", 100, 50),
+)
+
+
+def rare(seed: int, runs: int, scale: Scale = FULL) -> None:
+    """Print the regret on rare rewards with more arms than contenders; without the package obp, not on real items."""
+    table("problem", "thompson", "linear-thompson", "thompson / linear-thompson")
+    problems = [each for each in RARE if "real" not in each[0] or installed("obp")]
+    for name, make in problems[: scale.few]:
+        ours, theirs = (
+            [run(make, policy, scale.horizon, seed, number)[0] for number in range(runs)]
+            for policy in ("thompson", "linear-thompson")
+        )
+        line(name, interval(ours), interval(theirs), paired(ours, theirs))
+
+
 def speed(seed: int, runs: int, scale: Scale = FULL) -> None:
     """Print the processor time of a plan of N = 24, K = 5, and of a run of 10^4 plays."""
     table("what", "median [ms]", "least [ms]")
@@ -284,6 +325,7 @@ TABLES: dict[str, Callable[..., None]] = {
     "ranges": ranges,
     "ablation": ablation,
     "pick": pick,
+    "rare": rare,
     "speed": speed,
 }
 

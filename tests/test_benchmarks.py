@@ -302,7 +302,7 @@ def test_every_table_of_thompson_is_tested() -> None:
     assert set(ROWS) == set(load("thompson").TABLES)
 
 
-SAFETY_ROWS = {"base": 1, "ranges": 1, "ablation": 3, "pick": 2, "speed": 2}
+SAFETY_ROWS = {"base": 1, "ranges": 1, "ablation": 3, "pick": 2, "rare": 1, "speed": 2}
 """The rows that each table of `thompson_safety` has with --quick."""
 
 

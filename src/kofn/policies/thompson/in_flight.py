@@ -17,10 +17,6 @@ from kofn.core.open_plan import OpenPlan
 MOST = 256
 """Most different subsets in flight that are kept: those with the most plays. Higher: a larger record."""
 
-FADE = 0.25
-"""How fast counts fade: by the factor (plays learned from before / now)^FADE with each plan. Higher: rewards that never
-arrive are forgotten sooner, and rewards that are later than all plays so far count less."""
-
 LEAST = 0.5
 """Plays of a subset below which it is dropped."""
 

@@ -43,7 +43,7 @@ from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.exchanges import allowed_draws
 from kofn.policies.thompson.groups import group_numbers
 from kofn.policies.thompson.guarantee import Comparisons, Guarantee
-from kofn.policies.thompson.in_flight import FADE, InFlight
+from kofn.policies.thompson.in_flight import InFlight
 from kofn.policies.thompson.insight import FEW, losses
 from kofn.policies.thompson.noise import Noise, Range, first_rewards
 from kofn.policies.thompson.posterior import TINY, Posterior, top
@@ -439,7 +439,7 @@ class Thompson(Constrained, Randomised):
         if self._knows:
             self._update(plan, tally)
         before, self._learned = self._learned, self._learned + plan.plays
-        self._in_flight = self._in_flight.after(self._open_plan, (before / self._learned) ** FADE)
+        self._in_flight = self._in_flight.after(self._open_plan, (before / self._learned) ** self.constants.fade)
         if self._guarantee is not None:
             self._guarantee.learn(comparisons, plan, tally, self._learned, self._posterior.mean)
 
