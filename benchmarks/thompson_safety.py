@@ -274,6 +274,11 @@ def items(reward: str, k: int, real: bool = False) -> Callable[[np.random.Genera
     return problem
 
 
+def nearly_sure(rng: np.random.Generator) -> AbstractProblem:
+    """Return the minimum of 50 of 100 arms that nearly always pay: 1 if all do."""
+    return kofn.Problem(kofn.Bernoulli(rng.uniform(0.95, 1, 100)), "minimum", 50)
+
+
 RARE = (
     ("80 items, any of 3 clicked", items("maximum", 3)),
     ("80 items, mean of 3", items("mean", 3)),
@@ -282,7 +287,7 @@ RARE = (
     ("80 real items, mean of 3", items("mean", 3, real=True)),
     ("80 real items, any of 8 clicked", items("maximum", 8, real=True)),
     of_setting("mean", 100, 50),
-    of_setting("likely-min", 100, 50),
+    ("minimum of 50 of 100 arms, p in [0.95, 1]", nearly_sure),
 )
 
 

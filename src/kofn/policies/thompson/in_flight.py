@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from kofn.core import BadRecord, FloatArray, IntArray, Policy, Subset
+from kofn.core import BadRecord, FloatArray, IntArray, Policy
 from kofn.core.fields import Fields, Part, any_length, numbers, subsets
 from kofn.core.open_plan import OpenPlan
+from kofn.core.plan import Key, subset_of_key
 
 MOST = 256
 """Most different subsets in flight that are kept: those with the most plays. Higher: a larger record."""
@@ -42,16 +43,14 @@ class InFlight(Part):
         rows = ended.rows_in_flight()
         if not len(self) and not len(rows):
             return self
-        left: dict[Subset, float] = dict(
-            zip(map(tuple, self.subsets.tolist()), (kept * self.count).tolist(), strict=True)
-        )
+        left: dict[Key, float] = dict(zip(map(tuple, self.subsets.tolist()), (kept * self.count).tolist(), strict=True))
         for row in rows:
-            subset = ended.plan.subset(row)
-            left[subset] = left.get(subset, 0.0) + float(ended.in_flight[row])
+            key = ended.plan.key(row)
+            left[key] = left.get(key, 0.0) + float(ended.in_flight[row])
         for key, (count, *_) in ended.unplanned.items():
             if key in left:
                 left[key] -= count
-        ranked = sorted((-count, subset) for subset, count in left.items() if count >= LEAST)[:MOST]
+        ranked = sorted((-count, subset_of_key(key)) for key, count in left.items() if count >= LEAST)[:MOST]
         return InFlight(np.array([subset for _, subset in ranked]), -np.array([count for count, _ in ranked]))
 
     def forget(self, factor: float) -> None:
