@@ -274,7 +274,8 @@ class ContextualThompson(Constrained, Randomised):
     def _drawn(self, key: str) -> IntArray:
         rng = self._rng(FOR_FILLERS, *key.encode())
         if self._segments:
-            return self._view(key)._drawn(self.constants.draws, rng)
+            view = self._view(key)
+            return view._drawn(view._posterior, self.constants.draws, rng)
         return self._viewer._sweeps(-(-self.constants.draws * self.k // self.n_arms), rng).subsets
 
     # Learning.

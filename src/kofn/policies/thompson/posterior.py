@@ -274,23 +274,19 @@ class Posterior(Part):
         weights: FloatArray,
         constants: Constants,
         allowed: Allowed | None = None,
+        coming: IntArray = NO_ARMS,
     ) -> None:
         """Update with the mean reward of each subset, weighted in plays of a Bernoulli arm; update the incumbent.
 
-        A row with an arm that is not a contender updates only such arms. The contenders' covariance is too precise to
-        be mixed with variances alone: the same information would be counted again with every plan.
+        `coming` are other subsets of the plan, whose rewards are late: the incumbent may move to them, too.
         """
-        rows, before, spread, _ = predicted
-        self._predicted = None
+        before, spread = predicted.odds, predicted.spread
         start = None if len(self.incumbent) else (self.level, self.mean.copy())
-        if len(rows.row):
-            mixed = self.learn_mixed(rows, rewards, weights)
-            if len(dense := np.setdiff1d(np.arange(len(before)), mixed)):
-                self._learn_contenders(rows.x[dense], before[dense], rewards[dense], weights[dense])
-            odds = self.odds(rows)
-        else:
-            odds = self._learn_contenders(rows.x, before, rewards, weights)
+        odds = self._condition(predicted, rewards, weights)
         surprise = float((abs(odds - before) - constants.surprise * np.sqrt(spread)).max())
+        if len(coming) and start is None:
+            subsets = np.concatenate([subsets, coming])
+            odds = np.concatenate([odds, self.odds(self.relative(coming))])
         self.move(subsets, odds, allowed)
         if start is not None:  # what the prior expects of the first incumbent is no surprise
             expected = start[0] + float(start[1][self.incumbent].sum())
@@ -303,6 +299,31 @@ class Posterior(Part):
         ahead = max(self.edges(allowed)[0] - float(self.mean.mean()), 0.0)
         self._stretch_prior((ahead / constants.reach) ** 2)
         self._choose_contenders(constants, allowed)
+
+    def _condition(self, predicted: Prediction, rewards: FloatArray, weights: FloatArray) -> FloatArray:
+        """Condition the level and all effects on rows; return the log odds of the rows.
+
+        A row with an arm that is not a contender updates only such arms. The contenders' covariance is too precise to
+        be mixed with variances alone: the same information would be counted again with every plan.
+        """
+        rows, before = predicted.rows, predicted.odds
+        self._predicted = None
+        if not len(rows.row):
+            return self._learn_contenders(rows.x, before, rewards, weights)
+        mixed = self.learn_mixed(rows, rewards, weights)
+        if len(dense := np.setdiff1d(np.arange(len(before)), mixed)):
+            self._learn_contenders(rows.x[dense], before[dense], rewards[dense], weights[dense])
+        return self.odds(rows)
+
+    def expecting(self, subsets: IntArray, weights: FloatArray) -> Posterior:
+        """Return the posterior if plays of these subsets earn what is expected of them; this one does not change.
+
+        The means stay the same, and the variances become smaller.
+        """
+        other = replace(self, mean=self.mean.copy(), variance=self.variance.copy())
+        predicted = other.predict(subsets)
+        other._condition(predicted, expit(predicted.odds), weights)
+        return other
 
     def learn_mixed(self, rows: Rows, rewards: FloatArray, weights: FloatArray) -> IntArray:
         """Update the arms that are not contenders with the rows that have some; return the numbers of these rows."""
