@@ -7,7 +7,7 @@ import gc
 import inspect
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from itertools import count
@@ -260,6 +260,22 @@ def address(module_address: str, module_store: str) -> Iterator[str]:
     yield module_address
     for each in campaigns(module_store):
         Campaign.open(each.name, module_store).delete()
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """`kofn ARGV` through main, in this process: exit code, stdout, stderr."""
+    from kofn.cli import main
+
+    def call(*argv: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["kofn", *argv])
+        with pytest.raises(SystemExit) as end:
+            main()
+        assert isinstance(end.value.code, int)
+        captured = capsys.readouterr()
+        return end.value.code, captured.out, captured.err
+
+    return call
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import sqlite3
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +22,6 @@ from kofn import Campaign
 from kofn.campaigns import Store, backup, campaigns, restore
 from kofn.campaigns.store import backups, migrations, sqlite_file
 from kofn.campaigns.store.schema import CAMPAIGNS, METADATA, SETTINGS
-from kofn.cli import main
 from kofn.service.tokens import create_token, find_token, tokens, tokens_required
 from tests.campaign_tools import checked, create, play, rewards_for
 from tests.campaign_workers import CONTEXT, start
@@ -470,19 +468,6 @@ def test_a_restore_that_is_killed_changes_nothing(
 
 
 # The command line.
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    def call(*argv: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["kofn", *argv])
-        with pytest.raises(SystemExit) as end:
-            main()
-        assert isinstance(end.value.code, int)
-        captured = capsys.readouterr()
-        return end.value.code, captured.out, captured.err
-
-    return call
 
 
 def test_backup_and_restore_from_the_shell(

@@ -64,7 +64,7 @@ def empty_picture(figure: object, path: Path) -> list[Path]:
 def answer(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    command: Kofn,
     tmp_path: Path,
 ) -> Kofn:
     """`kofn ARGV` through main, here, in an empty folder: exit code, stdout, stderr."""
@@ -74,14 +74,9 @@ def answer(
     monkeypatch.delenv("COLUMNS", raising=False)  # pytest-xdist sets it
 
     def call(*argv: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["kofn", *argv])
         with warnings.catch_warnings():
             warnings.simplefilter("default")  # as in a shell
-            with pytest.raises(SystemExit) as end:
-                main()
-        assert isinstance(end.value.code, int)
-        captured = capsys.readouterr()
-        return end.value.code, captured.out, captured.err
+            return command(*argv)
 
     return call
 
