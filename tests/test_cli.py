@@ -462,6 +462,7 @@ def test_paper_with_a_horizon_before_the_first_published_point_compares_nothing(
     out = answer(*SMALL)[1]
     assert "Not compared with the paper" in out
     assert "as published" not in out
+    assert "ours / published" not in out  # no empty columns
     (said,) = json.loads(answer(*SMALL, "--json")[1])
     assert said["compared_at"] is None
     assert {cell["published"] for cell in said["cells"]} == {None}
