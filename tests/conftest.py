@@ -56,8 +56,7 @@ def pytest_configure() -> None:
 def pytest_collection_finish() -> None:
     """Leave what collection has made out of all later garbage collections, which would look at it again and again."""
     gc.enable()
-    gc.collect()
-    gc.freeze()
+    gc.freeze()  # with its garbage: collecting that first takes half a second in each worker, and frees little
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
