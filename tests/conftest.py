@@ -262,7 +262,9 @@ def address(module_address: str, module_store: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+def kofn_main(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
     """`kofn ARGV` through main, in this process: exit code, stdout, stderr."""
     from kofn.cli import main
 

@@ -27,10 +27,10 @@ def sqlite_store(new_sqlite_store: str) -> str:
 
 
 @pytest.fixture
-def kofn(monkeypatch: pytest.MonkeyPatch, command: Kofn, sqlite_store: str) -> Kofn:
+def kofn(monkeypatch: pytest.MonkeyPatch, kofn_main: Kofn, sqlite_store: str) -> Kofn:
     """`kofn campaign ARGV` through main: exit code, stdout, stderr."""
     monkeypatch.setenv("KOFN_STORE", sqlite_store)
-    return partial(command, "campaign")
+    return partial(kofn_main, "campaign")
 
 
 def read(answer: tuple[int, str, str]) -> Any:

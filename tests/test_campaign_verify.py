@@ -127,9 +127,9 @@ def test_a_compacted_log_is_verified_in_part(sqlite_store: str) -> None:
     assert not campaign.verify().ok
 
 
-def test_verify_from_the_shell(played: Campaign, command: Callable[..., tuple[int, str, str]]) -> None:
+def test_verify_from_the_shell(played: Campaign, kofn_main: Callable[..., tuple[int, str, str]]) -> None:
     def kofn(*argv: str) -> tuple[int, str]:
-        return command("campaign", "verify", "front", "--store", str(played.store), *argv)[:2]
+        return kofn_main("campaign", "verify", "front", "--store", str(played.store), *argv)[:2]
 
     code, out = kofn()
     assert (code, out.splitlines()[0]) == (0, out.rstrip("\n"))

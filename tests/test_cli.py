@@ -64,7 +64,7 @@ def empty_picture(figure: object, path: Path) -> list[Path]:
 def answer(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
-    command: Kofn,
+    kofn_main: Kofn,
     tmp_path: Path,
 ) -> Kofn:
     """`kofn ARGV` through main, here, in an empty folder: exit code, stdout, stderr."""
@@ -76,7 +76,7 @@ def answer(
     def call(*argv: str) -> tuple[int, str, str]:
         with warnings.catch_warnings():
             warnings.simplefilter("default")  # as in a shell
-            return command(*argv)
+            return kofn_main(*argv)
 
     return call
 
