@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from kofn import Campaign
 from kofn.campaigns import Store, campaigns
-from kofn.cli import cli, main
+from kofn.cli import cli
 
 Kofn = Callable[..., tuple[int, str, str]]
 CREATE = ["create", "front", "--k", "2", "--range", "-10", "40", "--seed", "1"]
@@ -26,19 +27,10 @@ def sqlite_store(new_sqlite_store: str) -> str:
 
 
 @pytest.fixture
-def kofn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], sqlite_store: str) -> Kofn:
+def kofn(monkeypatch: pytest.MonkeyPatch, kofn_main: Kofn, sqlite_store: str) -> Kofn:
     """`kofn campaign ARGV` through main: exit code, stdout, stderr."""
     monkeypatch.setenv("KOFN_STORE", sqlite_store)
-
-    def call(*argv: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["kofn", "campaign", *argv])
-        with pytest.raises(SystemExit) as end:
-            main()
-        assert isinstance(end.value.code, int)
-        captured = capsys.readouterr()
-        return end.value.code, captured.out, captured.err
-
-    return call
+    return partial(kofn_main, "campaign")
 
 
 def read(answer: tuple[int, str, str]) -> Any:
