@@ -314,6 +314,7 @@ def test_of_many_arms_only_what_has_been_played_is_drawn_wider() -> None:
     assert wide[6::2] == pytest.approx(1.0)
     assert wide[7::2] == pytest.approx(stretched(posterior)[7::2], rel=1e-6)
     assert (wide[7::2] > 1).all()
+    assert (spread_factor(posterior, inside, posterior.edges(), 0.0) == 1.0).all()
 
 
 @pytest.mark.parametrize(

@@ -799,6 +799,45 @@ def test_the_goal_pick_swaps_several_arms_and_reports_the_highest_means() -> Non
     assert list(again.plan()) == list(pick.plan())
 
 
+def test_the_goal_pick_never_gives_less_weight_to_what_was_seen() -> None:
+    """For regret, a climb of the level or a surprise raises variances."""
+
+    def most_growth(goal: Any) -> float:
+        policy, rng, p = kofn.Thompson(20, 5, seed=3, goal=goal), np.random.default_rng(2), np.linspace(0.1, 0.9, 20)
+        growth, before = [], None
+        while policy.plays < 600:
+            plan = policy.plan()
+            totals = [float(rng.binomial(times, p[list(subset)].mean())) for subset, times in plan]
+            policy.tell_plan(Tally(plan.times, np.array(totals), np.array(totals)))
+            if before is not None:
+                growth.append(float((policy._posterior.variance / before).max()))
+            before = policy._posterior.variance.copy()
+        return max(growth)
+
+    assert most_growth("pick") < 1
+    assert most_growth("regret") > 1.05
+
+
+def test_the_goal_pick_has_128_contenders() -> None:
+    def after_plays(policy: Thompson) -> Thompson:
+        for turn in range(300):
+            subset = policy.ask()
+            policy.tell(subset, float((turn * 7 + sum(subset)) % 5 == 0))
+        return policy
+
+    few, regret, many = (
+        after_plays(policy)
+        for policy in (
+            Thompson(100, 3, seed=1, goal="pick"),
+            Thompson(100, 3, seed=1),
+            Thompson(200, 3, seed=1, goal="pick"),
+        )
+    )
+    assert [len(policy._posterior.contenders) for policy in (few, regret, many)] == [100, 64, 128]
+    assert list(kofn.restore(json.loads(json.dumps(kofn.save(many)))).plan()) == list(many.plan())
+    assert len(after_plays(many.with_params(goal="regret"))._posterior.contenders) == 64
+
+
 def test_the_insight_of_the_goal_pick_is_about_its_best_subset() -> None:
     pick = next(each for each in (played(plays, goal="pick") for plays in range(80, 300, 20))
                 if set(each.best()) != {*each._posterior.incumbent.tolist()})  # fmt: skip

@@ -16,7 +16,7 @@ class Rule(NamedTuple):
 
 
 RULES = (
-    Rule(math.inf, math.inf, "thompson", "on average the lowest loss in the measurements, at budgets of 50 to 1,000"),
+    Rule(math.inf, math.inf, "thompson", "on average among the lowest losses measured, at budgets of 100 to 10,000"),
 )
 """The first row that applies is used; the last one always applies."""
 

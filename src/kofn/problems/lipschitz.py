@@ -65,7 +65,8 @@ def estimate_lipschitz(problem: Problem, exchanges: IntArray, *, every: bool) ->
     """
     root = math.sqrt(problem.k)
     if problem.reward in (mean, total):
-        why = f"replacing an arm changes the {problem.reward.name} by 1/K of the change of the arm's mean"
+        name = problem.reward.name
+        why = f"replacing an arm changes the {name}, relative to its range, by 1/K of the change of the arm's mean"
         return Lipschitz(1 / root, float(problem.k), True, why)
     one, other = np.delete(exchanges, 1, axis=1), np.delete(exchanges, 0, axis=1)
     moved, changed = np.abs(_means(problem)[one[:, 0]] - _means(problem)[other[:, 0]]), _changes(problem, one, other)

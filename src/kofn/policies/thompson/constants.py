@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,10 @@ class Constants:
     """Expected loss up to which further swaps in a draw count as free, in standard deviations of one reward. Higher:
     more swaps in a draw, for longer."""
 
+    stretch: float = 1.0
+    """Exponent of the factor by which a draw is spread wider, or less wide, than the standard deviation, so that it
+    follows the likelihood ratio. At 0, draws have the standard deviation of the posterior."""
+
     shrinkage: float = 25.0
     """Weight of the pooled dispersion in that of a row, in units of the sum of r(1 - r). Higher: a row's own rewards
     count less."""
@@ -65,3 +70,13 @@ class Constants:
     fade: float = 0.25
     """How fast plays in flight are forgotten: with each plan, by the factor (plays learned from before / now)^fade.
     Higher: rewards that never arrive matter less, and rewards that are later than all plays so far count less."""
+
+    def for_pick(self) -> Constants:
+        """Return the constants for `goal="pick"`, where plays cost nothing and only the final subset counts.
+
+        A draw makes all swaps that it says are better, and is played as often as it was drawn. No observation is given
+        less weight later, and twice as many arms have a dense covariance.
+        """
+        return replace(
+            self, free=math.inf, swaps=64, information=math.inf, contenders=128, doubt=0.0, climb=0.0, stretch=0.0
+        )

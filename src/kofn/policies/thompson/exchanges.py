@@ -41,7 +41,7 @@ def allowed_draws(
 ) -> tuple[IntArray, IntArray]:
     """Return the numbers of the draws in which an allowed exchange improves the incumbent, and the subset of each."""
     partner, weakest, strongest = posterior.partners(allowed)
-    stretch = spread_factor(posterior, inside_of(posterior), (partner, partner))
+    stretch = spread_factor(posterior, inside_of(posterior), (partner, partner), constants.stretch)
     noise = math.sqrt(dispersion / float(expit(posterior.level) * expit(-posterior.level)))
     free = constants.free * noise
     swaps = constants.swaps if weakest - strongest < free else 1  # under other rules than quotas

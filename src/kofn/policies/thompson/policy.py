@@ -10,7 +10,6 @@ docs/reference/policies/thompson.md has the reasons and the measurements.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -93,7 +92,8 @@ class Thompson(Constrained, Randomised):
     arms directly, with a tenth of the plays, and accepts and rejects them on proofs that need no model. `constraints`
     are rules that every subset obeys (`kofn.Constraints`). `prior` is what is known about single arms (`kofn.Prior`).
     `goal="pick"` is for searches whose rewards do not count, only the subset that `best()` returns at the end: a draw
-    swaps all arms that are better in it, which costs more while it plays, and compares more arms with each play.
+    swaps all arms that are better in it, which costs more while it plays, and compares more arms with each play. The
+    model's draws and evidence are used without the guards that protect long runs.
     """
 
     name = "thompson"
@@ -130,7 +130,7 @@ class Thompson(Constrained, Randomised):
         self._picks = goal == "pick"
         if self._picks:
             self._params["goal"] = goal
-            self.constants = replace(self.constants, free=math.inf)
+            self.constants = self.constants.for_pick()
         self._prior = None if prior is None else Prior.of(prior)
         if self._prior is not None:
             if len(self._prior.scores) != self.n_arms:

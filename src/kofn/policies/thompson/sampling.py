@@ -50,7 +50,7 @@ def draws_that_swap(
     inside = np.zeros(len(mean), bool)
     inside[incumbent] = True
     edges = posterior.edges()
-    stretch = spread_factor(posterior, inside, edges)
+    stretch = spread_factor(posterior, inside, edges, constants.stretch)
     most = min(constants.swaps, len(incumbent), len(mean) - len(incumbent))
     weakest, strongest = _drawn_extremes(posterior, inside, stretch, most, draws, rng)
     better = (strongest.highest > -weakest.highest).nonzero()[0]
@@ -121,6 +121,7 @@ def spread_factor(
     posterior: Posterior,
     inside: NDArray[np.bool_],
     edges: tuple[float, float] | tuple[FloatArray, FloatArray],
+    exponent: float = 1.0,
 ) -> FloatArray:
     """Return the factor by which each arm's draws are spread wider than its standard deviation.
 
@@ -129,7 +130,7 @@ def spread_factor(
     deviations away as the square root of the likelihood ratio of n plays, 2 n KL(value, incumbent's value), says.
 
     The factor applies only as far as an arm has been played. Otherwise, of a hundred thousand arms, the strongest draw
-    would nearly always be that of an unknown arm.
+    would nearly always be that of an unknown arm. `exponent` is `Constants.stretch`; at 0, all factors are 1.
     """
     mean, (weakest, strongest) = posterior.mean, edges
     below = np.where(inside, mean - strongest, weakest - mean)
@@ -142,7 +143,7 @@ def spread_factor(
     divergence = np.log1p(value * np.expm1(below)) - value * below
     stretch = np.sqrt(value * expit(-odds) / (2 * divergence)) * (sign * below)
     played = np.maximum(1 - posterior.variance / posterior.prior_variance, 0.0)
-    return np.asarray(stretch**played, float)
+    return np.asarray(stretch ** (exponent * played), float)
 
 
 class _Extremes:
