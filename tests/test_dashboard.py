@@ -512,10 +512,17 @@ def test_arms_that_cost_something(address: str, module_store: str, pages: Pages)
     dialog.get_by_label("Price of each arm").fill("a 0.3\nd 1")
     button(dialog, "Save settings").click()
     expect(dialog.get_by_role("alert")).to_have_text("“d 1” is not an arm of the campaign and its cost.")
-    dialog.get_by_label("Price of each arm").fill("a 0.3")
+    dialog.get_by_label("Price of each arm").fill("a 0.3\nb 1.2.3")
+    button(dialog, "Save settings").click()
+    expect(dialog.get_by_role("alert")).to_have_text("“b 1.2.3” is not an arm of the campaign and its cost.")
+    dialog.get_by_label("Price of each arm").fill("a 0.3\nb: 0.0000001")
     button(dialog, "Save settings").click()
     expect(page.get_by_text("Settings saved")).to_be_visible()
-    assert coupons.settings().costs == {"a": 0.3}
+    assert coupons.settings().costs == {"a": 0.3, "b": 1e-7}
+    button(page, "Settings").click()
+    expect(dialog.get_by_label("Price of each arm")).to_have_value("a 0.3\nb 1e-7")
+    button(dialog, "Save settings").click()
+    expect(page.get_by_text("Nothing was changed")).to_be_visible()
 
 
 def test_what_cannot_be_created_is_refused_in_words(address: str, module_store: str, pages: Pages) -> None:

@@ -283,6 +283,7 @@ def _facts(known: CampaignInsight) -> Any:
         "probability of being best": None if known.probability_best is None else f"{known.probability_best:.0%}",
         "expected loss of shipping now": _loss(known, unit),
         "rules": _rules(known),
+        "costs": _costs(known),
         "ready to ship": None if known.stop is None else f"{'yes' if known.stop.ready else 'no'}: {known.stop.reason}",
         "lift over control": _lift(known, unit),
         "alarms": _alarms(known),
@@ -302,6 +303,14 @@ def _rules(known: CampaignInsight) -> str | None:
 
     given = known.settings.constraints if known.settings else []
     return escape("\n".join(map(str, Constraints.of(given)))) or None
+
+
+def _costs(known: CampaignInsight) -> str | None:
+    from rich.markup import escape
+
+    costs = known.settings.costs if known.settings else {}
+    listed = escape(", ".join(f"{arm} {cost:g}" for arm, cost in costs.items() if cost))
+    return f"{listed}; rewards are net of them" if listed else None
 
 
 def _loss(known: CampaignInsight, unit: str) -> str | None:

@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg.blas import idamax
-from scipy.linalg.lapack import dposv, dpotrf, dpotrs, dtrtrs
+from scipy.linalg.blas import dtrsm, idamax
+from scipy.linalg.lapack import dposv, dpotrf, dpotrs
 from scipy.special import expit, logit
 
 from kofn.constraints.allowed import Allowed
@@ -338,7 +338,8 @@ class Posterior(Part):
             if longest < CONVERGED:
                 break
         shift = root.dot(z)
-        half, _ = dtrtrs(factor, root.T, lower=1)
+        # Not LAPACK's dtrtrs: OpenBLAS wakes all threads for it, which then spin for longer than all of this takes.
+        half = dtrsm(1.0, factor, root.T, lower=1)
         self.level += float(shift[0])
         self.mean[self._dense] += shift[1:]
         self._set_covariance(half)
@@ -376,7 +377,7 @@ class Posterior(Part):
             odds = odds + step
             if np.abs(step).max() < CONVERGED:
                 break
-        half, _ = dtrtrs(factor, with_arms, lower=1)
+        half = dtrsm(1.0, factor, with_arms, lower=1)
         self.mean[arms] += pull @ with_arms
         variance = self.variance[arms]
         self.variance[arms] = np.maximum(variance - (half * half).sum(axis=0), TINY * variance)
