@@ -3,7 +3,8 @@
     python -m benchmarks.alarms arrivals --runs 40
 
 Traffic has a daily cycle and differs from day to day. Rewards take exponential times. On day 30 of 60, rewards stop,
-halve, or take three times as long; or nothing changes.
+halve, or take three times as long; or nothing changes. With a heavy tail, nothing changes, and rewards take log-normal
+times (sigma 1.5).
 """
 
 from collections.abc import Callable, Sequence
@@ -16,7 +17,8 @@ from benchmarks.tables import line, parser_for, table
 from kofn.campaigns.reports.alarms import Arrivals, Part
 
 HOUR, DAY = 3600.0, 86400.0
-CHANGES = ("none", "silence", "missing", "delay")
+CHANGES = ("none", "heavy tail", "silence", "missing", "delay")
+TAIL = 1.5
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,8 @@ def hourly(rng: np.random.Generator, scale: Scale, rate: float, delay: float, ch
     after = at >= DAY * scale.days / 2
     rates = np.where(after & (change == "missing"), rate / 2, rate)
     takes = rng.exponential(np.where(after & (change == "delay"), 3 * delay, delay))
+    if change == "heavy tail":
+        takes = delay * rng.lognormal(-TAIL * TAIL / 2, TAIL, len(at))
     arrives = at + takes
     comes = (rng.random(len(at)) < rates) & (arrives < DAY * scale.days)
     if change == "silence":
@@ -85,7 +89,7 @@ def print_change(seed: int, runs: int, scale: Scale, rate: float, delay: float, 
             days.append((found[change] - middle) / DAY)
     shown: list[Any] = [f"{np.median(days):.1f}", f"{max(days):.1f}"] if days else ["", ""]
     names = {10.0: "10 s", 60.0: "1 min", HOUR: "1 h", DAY: "1 d"}
-    raised = "" if change == "none" else len(days)
+    raised = "" if change in ("none", "heavy tail") else len(days)
     line(f"{rate:.0%}", names[delay], change, runs, raised, *shown, early, others)
 
 

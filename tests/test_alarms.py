@@ -76,6 +76,38 @@ def test_late_rewards_are_not_missing_and_not_slower() -> None:
         assert list(Arrivals(parts, float(now)).alarms()) == []
 
 
+def arrived(days: int, delays: Any, seed: int = 0) -> list[Part]:
+    """Return a history in hours of decisions with a daily cycle, of which 30 % get a reward after these delays."""
+    rng = np.random.default_rng(seed)
+    cycle = 1 + 0.8 * np.sin(2 * np.pi * np.arange(24 * days) / 24)
+    made = rng.poisson(125 * cycle)
+    decided = HOUR * (np.repeat(np.arange(24 * days), made) + rng.random(made.sum()))
+    takes = delays(rng, decided)
+    slot = ((decided + takes) // HOUR).astype(int)
+    inside = (slot < 24 * days) & (rng.random(len(slot)) < 0.3)
+    rewarded = np.bincount(slot[inside], minlength=24 * days)
+    waited = np.bincount(slot[inside], takes[inside], minlength=24 * days)
+    return [
+        Part(HOUR * hour, HOUR * (hour + 1), int(made[hour]), int(rewarded[hour]), float(waited[hour]))
+        for hour in range(24 * days)
+    ]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_few_very_late_rewards_are_no_change_of_the_delay(seed: int) -> None:
+    """The delays have a heavy tail: a single one may double the mean of hundreds."""
+    history = arrived(20, lambda rng, at: HOUR / 4 * rng.lognormal(-1.125, 1.5, len(at)), seed)
+    for length in range(12, len(history) + 1, 12):
+        assert alarms_of(history[:length]) == []
+
+
+def test_longer_delays_of_days_are_seen() -> None:
+    day = 24 * HOUR
+    history = arrived(50, lambda rng, at: rng.exponential(np.where(at > 30 * day, 3 * day, day)))
+    assert alarms_of(history[: 24 * 30]) == []
+    assert alarms_of(history[: 24 * 45]) == ["delay"]
+
+
 def test_a_campaign_whose_rewards_stop_says_since_when(store_url: str) -> None:
     campaign = create(store_url)
     clock = Clock(campaign)

@@ -28,9 +28,9 @@ MATURE = 5.0
 EXPECTED = 14.0
 """Rewards that must be expected, and none seen, before rewards count as stopped: e^-14 is one in a million."""
 
-RECENT = 20.0
-"""Mean delays that the recent part of the history lasts at least, so that decisions and rewards in it match; the part
-before it lasts at least half as long."""
+RECENT, RECENT_DELAYS, BEFORE = 20.0, 10.0, 10.0
+"""Mean delays that parts of the history last at least: the recent part in which missing rewards are looked for, so that
+decisions and rewards in it match; that of longer delays; and the part before either."""
 
 MIN_RECENT = 500
 """Decisions that the recent part and the part before it have at least; more if rewards are rare: then as many as have
@@ -43,7 +43,11 @@ MISSING_CHANGE, DELAY_CHANGE = 0.25, 2.0
 """The rate of decisions with a reward must fall by this part, and delays grow by this factor, to raise an alarm."""
 
 DEVIATIONS = 6.0
-"""Standard deviations by which the rate must have changed. Higher: later, and fewer in error."""
+"""Standard deviations by which the rate or the delay must have changed. Higher: later, and fewer in error."""
+
+DAY, PART_OF_HISTORY = 86400.0, 0.25
+"""Delays are compared over at least a day, or this part of a history that is shorter. When decisions are rare, as at
+night, most of the rewards that arrive are late ones. Longer: later, and fewer in error."""
 
 ALWAYS, MIN_ARM = 0.95, 30
 """An arm fails if this part of the decisions with it have no reward, of at least MIN_ARM."""
@@ -109,34 +113,36 @@ class Arrivals:
     @cached_property
     def all(self) -> Part:
         """All of the history."""
-        return sum(self.parts, Part())
+        return _sum(self.parts)
 
     @property
     def mature(self) -> float:
         """The time before which decisions are expected to have their reward."""
         return self.now - MATURE * self.all.delay
 
-    def split(self, factor: int = 1) -> tuple[Part, Part]:
-        """Return the history before, and its recent part: long enough for the delays, with enough decisions.
+    def split(self, seconds: float, factor: int = 1) -> tuple[Sequence[Part], Sequence[Part]]:
+        """Return the history before, and its recent part: at least so many seconds, with enough decisions.
 
         With a larger `factor` it has more decisions, so that smaller changes are seen, later. The first plays are left
         out: at first, only fast rewards have arrived.
         """
         recent, at = Part(), len(self.parts)
         enough = factor * (MIN_RECENT if self.all.rate >= 0.2 else MIN_RECENT / 5 / max(self.all.rate, 1e-9))
-        while at and (recent.decided < enough or recent.end - recent.begin < RECENT * self.all.delay):
+        while at and (recent.decided < enough or recent.end - recent.begin < seconds):
             at -= 1
             recent += self.parts[at]
         young = self.parts[0].begin + MATURE * max(recent.delay, self.all.delay)
-        before = sum((part for part in self.parts[:at] if part.begin >= young), Part())
-        return before if before.end - before.begin >= RECENT / 2 * self.all.delay else Part(), recent
+        before = [part for part in self.parts[:at] if part.begin >= young]
+        long = bool(before) and before[-1].end - before[0].begin >= BEFORE * self.all.delay
+        return before if long else [], self.parts[at:]
 
     def alarms(self) -> Iterator[RaisedAlarm]:
         """Yield the alarms of how rewards arrive."""
         if self.all.rewarded:
             yield from _silence(self)
-            yield from _delay(*self.split())
-            found = (alarm for factor in FACTORS for alarm in _missing(*self.split(factor)))
+            day = min(DAY, PART_OF_HISTORY * (self.all.end - self.all.begin))
+            yield from _delay(*self.split(max(RECENT_DELAYS * self.all.delay, day)))
+            found = (alarm for factor in FACTORS for alarm in _missing(*self.split(RECENT * self.all.delay, factor)))
             yield from islice(found, 1)
 
 
@@ -204,10 +210,18 @@ def arrivals_of(tx: Transaction) -> Arrivals:
     )
 
 
+def _sum(parts: Sequence[Part]) -> Part:
+    """Return all of these parts as one; they are in order."""
+    if not parts:
+        return Part()
+    decided, rewarded = sum(part.decided for part in parts), sum(part.rewarded for part in parts)
+    return Part(parts[0].begin, parts[-1].end, decided, rewarded, sum(part.waited for part in parts))
+
+
 def _silence(arrivals: Arrivals) -> Iterator[RaisedAlarm]:
     parts = arrivals.parts
     last = max(index for index, part in enumerate(parts) if part.rewarded)
-    before = sum(parts[: last + 1], Part())
+    before = _sum(parts[: last + 1])
     decided = sum(part.decided for part in parts[last + 1 :] if part.end <= arrivals.mature)
     if decided * before.rate >= EXPECTED:
         since = moment(parts[last].end)
@@ -225,9 +239,12 @@ def _enough(before: Part, recent: Part) -> bool:
     return min(before.decided, recent.decided) >= MIN_RECENT and before.rewarded >= MIN_RECENT / 5
 
 
-def _delay(before: Part, recent: Part) -> Iterator[RaisedAlarm]:
-    enough = _enough(before, recent) and recent.rewarded >= MIN_RECENT / 5
-    if enough and recent.delay > DELAY_CHANGE * before.delay and recent.delay > before.delay + 1:
+def _delay(parts_before: Sequence[Part], parts_recent: Sequence[Part]) -> Iterator[RaisedAlarm]:
+    before, recent = _sum(parts_before), _sum(parts_recent)
+    if not _enough(before, recent) or recent.rewarded < MIN_RECENT / 5:
+        return
+    least = max(1.0, DEVIATIONS * _delay_error(parts_before, parts_recent))
+    if recent.delay > DELAY_CHANGE * before.delay and recent.delay > before.delay + least:
         yield RaisedAlarm(
             "delay",
             None,
@@ -237,7 +254,23 @@ def _delay(before: Part, recent: Part) -> Iterator[RaisedAlarm]:
         )
 
 
-def _missing(before: Part, recent: Part) -> Iterator[RaisedAlarm]:
+def _delay_error(*both: Sequence[Part]) -> float:
+    """Return the standard error of the difference of the mean delays of two parts of the history.
+
+    The variance is that between slots of the history. It includes delays with a heavy tail, and those that depend on
+    the hour.
+    """
+    sums = [_sum(parts) for parts in both]
+    squares = sum(
+        (part.waited - part.rewarded * known.delay) ** 2
+        for parts, known in zip(both, sums, strict=True)
+        for part in parts
+    )
+    return math.sqrt(squares / sum(known.rewarded for known in sums) * sum(1 / known.rewarded for known in sums))
+
+
+def _missing(parts_before: Sequence[Part], parts_recent: Sequence[Part]) -> Iterator[RaisedAlarm]:
+    before, recent = _sum(parts_before), _sum(parts_recent)
     if not _enough(before, recent):
         return
     pooled = (before.rewarded + recent.rewarded) / (before.decided + recent.decided)
