@@ -437,8 +437,8 @@ def test_peers_as_a_command() -> None:
 def test_alarms(capsys: pytest.CaptureFixture[str]) -> None:
     load("alarms").main(["arrivals", "--quick", "--runs", "1"])
     rows = cells(capsys.readouterr().out)
-    assert [row[2] for row in rows] == ["none", "silence", "missing", "delay"]
-    assert [row[4] for row in rows] == ["", "1", "1", "1"]
+    assert [row[2] for row in rows] == ["none", "heavy tail", "silence", "missing", "delay"]
+    assert [row[4] for row in rows] == ["", "", "1", "1", "1"]
 
 
 @pytest.mark.parametrize(("table", "rows"), [("features", 6), ("ensembles", 6)])

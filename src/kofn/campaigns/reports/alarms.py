@@ -121,7 +121,7 @@ class Arrivals:
         return self.now - MATURE * self.all.delay
 
     def split(self, seconds: float, factor: int = 1) -> tuple[Sequence[Part], Sequence[Part]]:
-        """Return the history before, and its recent part: at least so many seconds, with enough decisions.
+        """Return the history before, and its recent part: it lasts at least `seconds`, with enough decisions.
 
         With a larger `factor` it has more decisions, so that smaller changes are seen, later. The first plays are left
         out: at first, only fast rewards have arrived.

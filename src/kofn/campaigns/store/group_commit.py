@@ -101,7 +101,7 @@ class Job:
 class _Queue:
     leader: object  # stands for the caller or the thread that executes
     expected: int = 0  # how many jobs the leader waits for
-    enough: threading.Condition | None = None  # notified when so many wait
+    enough: threading.Condition | None = None  # notified when that number wait
     jobs: deque[Job] = field(default_factory=deque)
     group: Sequence[Job] = ()  # what is being executed
 
