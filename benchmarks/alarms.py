@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.tables import line, parser_for, table
-from kofn.campaigns.alarms import Arrivals, Part
+from kofn.campaigns.reports.alarms import Arrivals, Part
 
 HOUR, DAY = 3600.0, 86400.0
 CHANGES = ("none", "silence", "missing", "delay")

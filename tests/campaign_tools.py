@@ -9,8 +9,8 @@ from typing import Any
 from sqlalchemy import select
 
 from kofn.campaigns import Campaign, Decision, Store
-from kofn.campaigns.schema import BATCHES, PLANS, REWARDS
-from kofn.campaigns.transaction import reading
+from kofn.campaigns.records.transaction import reading
+from kofn.campaigns.store.schema import BATCHES, PLANS, REWARDS
 
 NAMES = list("abcdefgh")
 

@@ -163,7 +163,7 @@ def cluster() -> Iterator[Any]:
 
 def _closed(url: str) -> None:
     """Close what a test left open."""
-    from kofn.campaigns import store
+    from kofn.campaigns.store import database as store
 
     for key in [key for key in store._stores if key.endswith(url)]:
         store._stores.pop(key).close()

@@ -20,7 +20,7 @@ import uvicorn
 from sqlalchemy import select
 
 from kofn.campaigns import Store
-from kofn.campaigns.schema import CAMPAIGNS
+from kofn.campaigns.store.schema import CAMPAIGNS
 from kofn.service import Settings, make_app
 from kofn.service.limits import protocol_for
 from kofn.service.server import listen

@@ -20,7 +20,8 @@ from unittest.mock import patch
 import sqlalchemy
 from sqlalchemy import Engine, event
 
-from kofn.campaigns import group_commit, store
+from kofn.campaigns.store import database as store
+from kofn.campaigns.store import group_commit
 
 MAX_STATEMENT = 14
 """The last statement of an operation at which a fault is armed. Most operations have fewer, and then succeed."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from kofn.campaigns.names import write_id
+from kofn.campaigns.records.names import write_id
 from kofn.core import BadInput, BadTally, Conflict, NotRunning, Subset, UnknownDecision
 from tests.simulator_calls import (
     AddArm,

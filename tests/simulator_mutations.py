@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from kofn.campaigns import configure, decide, expiry, learn, reward, rows, transaction
-from kofn.campaigns.batches import Batches
-from kofn.campaigns.names import DecisionPlace, read_id
-from kofn.campaigns.plan_rows import PlanRows
-from kofn.campaigns.schema import BATCHES
-from kofn.campaigns.store import Store
-from kofn.campaigns.transaction import Transaction
+from kofn.campaigns import configure, decide, expiry, learn, reward
+from kofn.campaigns.records import rows, transaction
+from kofn.campaigns.records.batches import Batches
+from kofn.campaigns.records.names import DecisionPlace, read_id
+from kofn.campaigns.records.plan_rows import PlanRows
+from kofn.campaigns.records.transaction import Transaction
+from kofn.campaigns.store.database import Store
+from kofn.campaigns.store.schema import BATCHES
 
 Mutation = Callable[[], Any]
 

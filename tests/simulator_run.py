@@ -11,9 +11,10 @@ from itertools import count
 from random import Random
 from typing import Any, NamedTuple
 
-from kofn.campaigns import Campaign, verify
-from kofn.campaigns.store import Store
-from kofn.campaigns.transaction import reading
+from kofn.campaigns import Campaign
+from kofn.campaigns.records.transaction import reading
+from kofn.campaigns.reports import verify
+from kofn.campaigns.store.database import Store
 from kofn.core import KofnError, StoreError
 from tests.simulator_calls import (
     Call,

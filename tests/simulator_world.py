@@ -19,8 +19,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Protocol
 from unittest.mock import patch
 
-from kofn.campaigns import Campaign, rows
-from kofn.campaigns.store import Store
+from kofn.campaigns import Campaign
+from kofn.campaigns.store import stamps
+from kofn.campaigns.store.database import Store
 
 START = 1_000_000.0
 """The time at which all campaigns were created, in seconds."""
@@ -108,7 +109,7 @@ def seeded_secrets(seed: object) -> Iterator[None]:
     with (
         patch.object(secrets, "randbits", rng.getrandbits),
         patch.object(secrets, "token_hex", lambda size=32: rng.randbytes(size).hex()),
-        patch.object(rows, "_random", rng, create=True),
+        patch.object(stamps, "_random", rng),
     ):
         yield
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kofn import Campaign
-from kofn.campaigns.alarms import EXPECTED, Arrivals, Part
+from kofn.campaigns.reports.alarms import EXPECTED, Arrivals, Part
 from tests.campaign_tools import Clock, create, play, rewards_for
 
 HOUR = 3600.0

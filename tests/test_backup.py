@@ -20,8 +20,9 @@ from sqlalchemy import select
 
 import kofn
 from kofn import Campaign
-from kofn.campaigns import Store, backup, backups, campaigns, migrations, restore, store_file
-from kofn.campaigns.schema import CAMPAIGNS, METADATA, SETTINGS
+from kofn.campaigns import Store, backup, campaigns, restore
+from kofn.campaigns.store import backups, migrations, sqlite_file
+from kofn.campaigns.store.schema import CAMPAIGNS, METADATA, SETTINGS
 from kofn.cli import main
 from kofn.service.tokens import create_token, find_token, tokens, tokens_required
 from tests.campaign_tools import checked, create, play, rewards_for
@@ -332,15 +333,15 @@ def test_a_file_beside_a_store_that_another_process_has_just_created_is_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The store appears after `prepare` has found none."""
-    file, found = str(tmp_path / "shop.db"), store_file.check_nothing_beside
+    file, found = str(tmp_path / "shop.db"), sqlite_file.check_nothing_beside
 
     def late(path: str) -> None:
         Path(file).touch()
         Path(f"{file}-wal").touch()
         found(path)
 
-    monkeypatch.setattr(store_file, "check_nothing_beside", late)
-    store_file.prepare(file, create=True)
+    monkeypatch.setattr(sqlite_file, "check_nothing_beside", late)
+    sqlite_file.prepare(file, create=True)
 
 
 def test_a_store_that_had_a_token_requires_one_after_a_restore(store_url: str, tmp_path: Path) -> None:
@@ -417,7 +418,7 @@ def test_an_older_backup_is_migrated(store_url: str, version: int, tmp_path: Pat
         facts = {"format": 1, "kofn": "0.1.0", "made": 1.8e9, "store_version": version, "tables": sums}
         connection.execute("CREATE TABLE kofn_backup (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
         connection.executemany("INSERT INTO kofn_backup VALUES (?, ?)", [(k, json.dumps(v)) for k, v in facts.items()])
-        connection.execute(f"PRAGMA application_id = {store_file.BACKUP_ID}")
+        connection.execute(f"PRAGMA application_id = {sqlite_file.BACKUP_ID}")
         connection.commit()
     before = file.read_bytes()
     assert restore(file, store_url).store_version == version

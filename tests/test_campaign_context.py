@@ -17,10 +17,11 @@ from sqlalchemy import select
 
 import kofn
 from kofn import Campaign
-from kofn.campaigns import Decision, Store, plan_rows
+from kofn.campaigns import Decision, Store
 from kofn.campaigns.decide import SHIPPED_FOR
-from kofn.campaigns.schema import PLANS
+from kofn.campaigns.records import plan_rows
 from kofn.campaigns.segments import best_of_segment
+from kofn.campaigns.store.schema import PLANS
 from kofn.constraints import AtMost, Never
 from kofn.core.contexts import MOST_SEGMENTS, MOST_WITH_OTHER, OTHER, key_of
 from kofn.decision_files import encoded

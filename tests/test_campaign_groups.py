@@ -199,7 +199,7 @@ def test_decisions_of_a_shipped_campaign_need_not_be_stored(store_url: str) -> N
     campaign.decide()
     before = campaign.summary()
     with pytest.MonkeyPatch.context() as patched:  # the store is not asked at all
-        patched.setattr("kofn.campaigns.transaction.run", lambda *_: pytest.fail("it asked the store"))
+        patched.setattr("kofn.campaigns.records.transaction.run", lambda *_: pytest.fail("it asked the store"))
         decisions = campaign.decide(50)
     assert campaign.summary() == before
     assert len({each.id for each in decisions}) == 50
@@ -240,7 +240,7 @@ def test_an_archived_campaign_takes_nothing_and_is_not_listed(store_url: str) ->
             call()
     with pytest.raises(kofn.NotRunning, match="is archived"):
         campaign.reward_total(CONTROL, 2, 3.0)
-    from kofn.campaigns.listing import list_page
+    from kofn.campaigns.reports.listing import list_page
 
     assert list_page(campaign.store, limit=10).summaries == []
     assert [each.name for each in list_page(campaign.store, limit=10, state="archived").summaries] == ["front"]
@@ -306,7 +306,7 @@ def test_metadata_keys_and_rewards_come_back(store_url: str) -> None:
 
 
 def test_all_decisions_come_in_order_whatever_their_number(sqlite_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kofn.campaigns.decisions.CHUNK", 3)
+    monkeypatch.setattr("kofn.campaigns.reports.decisions.CHUNK", 3)
     campaign = create(sqlite_store)
     made = [each.id for _ in range(20) for each in campaign.decide(5)]
     assert sorted(each.id for each in campaign.decisions()) == sorted(made)

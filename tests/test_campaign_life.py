@@ -14,8 +14,8 @@ from sqlalchemy import select
 import kofn
 from kofn import Campaign
 from kofn.campaigns import Decision, Rewarded, campaigns
-from kofn.campaigns.schema import BATCHES, CAMPAIGNS, OF_CAMPAIGN, PLANS
-from kofn.campaigns.transaction import MAX_EVENTS
+from kofn.campaigns.records.transaction import MAX_EVENTS
+from kofn.campaigns.store.schema import BATCHES, CAMPAIGNS, OF_CAMPAIGN, PLANS
 from tests.campaign_tools import NAMES, Clock, checked, create, play, rewards_for
 from tests.cases import for_each
 
@@ -268,7 +268,7 @@ def test_the_history_grows_coarser_not_longer(
     campaign: Campaign, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     most = 200
-    monkeypatch.setattr("kofn.campaigns.transaction.MAX_POINTS", most)
+    monkeypatch.setattr("kofn.campaigns.records.transaction.MAX_POINTS", most)
     for _ in range(most + 30):
         clock.wait(0.25)
         decision = campaign.decide()

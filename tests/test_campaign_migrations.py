@@ -26,9 +26,10 @@ from sqlalchemy.pool import NullPool
 
 import kofn
 from kofn import Campaign
-from kofn.campaigns import Store, migrations, schema
-from kofn.campaigns import store as store_module
-from kofn.campaigns.migrations import MIGRATIONS
+from kofn.campaigns import Store
+from kofn.campaigns.store import database as store_module
+from kofn.campaigns.store import migrations, schema
+from kofn.campaigns.store.migrations import MIGRATIONS
 from kofn.service.tokens import find_token
 from tests.campaign_workers import CONTEXT, run, start
 from tests.service_tools import error_detail, service

@@ -15,8 +15,8 @@ from sqlalchemy import select
 
 from kofn import Campaign
 from kofn.campaigns import campaigns
-from kofn.campaigns.names import read_id
-from kofn.campaigns.schema import REWARDS
+from kofn.campaigns.records.names import read_id
+from kofn.campaigns.store.schema import REWARDS
 from tests.campaign_tools import checked, create, play, rewards_for
 from tests.campaign_workers import open_and_play, play_until_killed, run, start, tell_all
 

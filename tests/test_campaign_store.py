@@ -13,8 +13,9 @@ import pytest
 from sqlalchemy import inspect, text
 
 import kofn
-from kofn.campaigns import Store, campaigns, migrations, store_at
-from kofn.campaigns.migrations import MIGRATIONS
+from kofn.campaigns import Store, campaigns, store_at
+from kofn.campaigns.store import migrations
+from kofn.campaigns.store.migrations import MIGRATIONS
 from tests.campaign_tools import checked, create, play
 
 
@@ -75,7 +76,7 @@ def test_a_failed_call_changes_nothing(store_url: str, monkeypatch: pytest.Monke
         raise RuntimeError("the power failed")
 
     with monkeypatch.context() as broken:
-        broken.setattr("kofn.campaigns.transaction.update_row", fails)  # the very last step, after learning
+        broken.setattr("kofn.campaigns.records.transaction.update_row", fails)  # the very last step, after learning
         with pytest.raises(RuntimeError, match="the power failed"):
             campaign.rewards({each.id: 6.0 for each in decisions})
         with pytest.raises(RuntimeError, match="the power failed"):
@@ -100,7 +101,7 @@ def test_a_store_that_cannot_be_reached_says_so(tmp_path: Path) -> None:
 
 
 def test_a_store_that_is_busy_for_too_long_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kofn.campaigns.store.LOCK_TIMEOUT", 0.05)
+    monkeypatch.setattr("kofn.campaigns.store.database.LOCK_TIMEOUT", 0.05)
     campaign = create(f"sqlite:///{tmp_path}/shop.db")
     other = sqlite3.connect(tmp_path / "shop.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")
@@ -168,7 +169,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: p
     def refuses(*_: Any) -> int:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("kofn.campaigns.store_file.os.open", refuses)
+    monkeypatch.setattr("kofn.campaigns.store.sqlite_file.os.open", refuses)
     with pytest.raises(kofn.StoreError, match=r"shop\.db cannot be created: Permission denied"):
         Store(f"sqlite:///{tmp_path}/shop.db")
 

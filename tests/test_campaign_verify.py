@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import make_url
 
 from kofn import AsyncClient, Campaign, Client
-from kofn.campaigns.schema import BATCHES, CAMPAIGNS, PLANS, REWARDS, ROSTERS, STATES
+from kofn.campaigns.store.schema import BATCHES, CAMPAIGNS, PLANS, REWARDS, ROSTERS, STATES
 from kofn.cli import main
 from kofn.responses import Verification
 from kofn.service.tokens import create_token

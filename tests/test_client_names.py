@@ -14,7 +14,7 @@ import pytest
 
 import kofn
 from kofn.campaigns import Campaign
-from kofn.campaigns.names import is_campaign_name
+from kofn.campaigns.records.names import is_campaign_name
 from kofn.client import AsyncClient, AsyncRemoteCampaign, Client, RemoteCampaign, calls
 from kofn.service.routes import api_router
 from tests.campaign_tools import NAMES

@@ -13,8 +13,9 @@ from urllib.parse import unquote
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
-from kofn.campaigns import Campaign, alarms, store_at
-from kofn.campaigns.schema import CAMPAIGNS
+from kofn.campaigns import Campaign, store_at
+from kofn.campaigns.reports import alarms
+from kofn.campaigns.store.schema import CAMPAIGNS
 from kofn.responses import RaisedAlarm
 from kofn.service.tokens import create_token
 from tests.browser import (

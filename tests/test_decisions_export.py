@@ -18,7 +18,8 @@ import pytest
 
 import kofn
 from kofn import BadInput, BadRecord, MissingExtra, NoSuchCampaign, Unreachable
-from kofn.campaigns import Campaign, Store, decisions
+from kofn.campaigns import Campaign, Store
+from kofn.campaigns.reports import decisions
 from kofn.client import AsyncClient, Client
 from kofn.decision_files import COLUMNS, FORMATS, ROW_GROUP, ROWS, encoded, to_frame
 from kofn.logs import Log

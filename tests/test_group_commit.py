@@ -18,10 +18,12 @@ from sqlalchemy.pool import NullPool
 
 import kofn
 from kofn import Campaign
-from kofn.campaigns import Rewarded, Store, group_commit, transaction
-from kofn.campaigns import store as store_module
-from kofn.campaigns.group_commit import GroupCommit, Job, Outcome
-from kofn.campaigns.migrations import MIGRATIONS
+from kofn.campaigns import Rewarded, Store
+from kofn.campaigns.records import transaction
+from kofn.campaigns.store import database as store_module
+from kofn.campaigns.store import group_commit
+from kofn.campaigns.store.group_commit import GroupCommit, Job, Outcome
+from kofn.campaigns.store.migrations import MIGRATIONS
 from tests.campaign_tools import checked, create, play, rewards_for
 
 
@@ -313,7 +315,7 @@ def test_an_interrupted_caller_leaves_the_queue_to_others() -> None:
 def copy_of(url: str, tables: dict[str, list[Any]] | None = None) -> dict[str, list[Any]]:
     """All rows of a store; or put them back, as a backup that is restored under running processes."""
     plain = url.partition("?")[0] if url.startswith("sqlite") else url.replace("postgresql:", "postgresql+psycopg:")
-    from kofn.campaigns.schema import METADATA
+    from kofn.campaigns.store.schema import METADATA
 
     with create_engine(plain, poolclass=NullPool).begin() as connection:
         if tables is None:

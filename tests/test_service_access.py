@@ -16,7 +16,7 @@ from sqlalchemy import select
 
 from kofn import BadInput, NoSuchCampaign
 from kofn.campaigns import Campaign, Store, store_at
-from kofn.campaigns.schema import TOKENS
+from kofn.campaigns.store.schema import TOKENS
 from kofn.responses import moment
 from kofn.service import auth
 from kofn.service.server import session_token

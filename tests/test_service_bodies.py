@@ -11,7 +11,7 @@ import pytest
 from httpx import Client
 
 from kofn import Campaign
-from kofn.campaigns.names import arm_names
+from kofn.campaigns.records.names import arm_names
 from kofn.core import BadInput
 from kofn.service import bodies
 from tests.campaign_tools import checked

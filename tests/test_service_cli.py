@@ -17,7 +17,7 @@ from sqlalchemy.exc import OperationalError
 
 from kofn import BadInput
 from kofn.campaigns import Campaign, store_at
-from kofn.campaigns.schema import CAMPAIGNS
+from kofn.campaigns.store.schema import CAMPAIGNS
 from kofn.core import StoreError
 from kofn.service import demo, server
 from kofn.service.server import listen

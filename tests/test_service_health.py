@@ -21,7 +21,7 @@ from sqlalchemy import Connection
 import kofn
 from kofn import Campaign
 from kofn.campaigns import Store, store_at
-from kofn.campaigns import store as store_module
+from kofn.campaigns.store import database as store_module
 from kofn.core import StoreError
 from kofn.service import Settings, health, make_app, metrics, metrics_route
 from kofn.service.metrics import Metrics

@@ -14,7 +14,7 @@ from httpx import Client
 
 from kofn import Campaign
 from kofn.campaigns import Store, store_at
-from kofn.campaigns.listing import Watch
+from kofn.campaigns.reports.listing import Watch
 from kofn.service import limits, live
 from kofn.service.live import LiveUpdates
 from kofn.service.tokens import create_token, revoke_token
@@ -180,7 +180,7 @@ def test_a_look_at_many_campaigns_reads_only_what_changed(store: Store, monkeypa
         return unknown(self, rows)
 
     monkeypatch.setattr(Watch, "_unknown", counted)
-    monkeypatch.setattr("kofn.campaigns.listing._versions", pytest.fail)
+    monkeypatch.setattr("kofn.campaigns.reports.listing._versions", pytest.fail)
     assert seen(watch) == {}
     assert read == []
     first.decide()

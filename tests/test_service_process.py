@@ -19,8 +19,8 @@ from sqlalchemy import select
 
 import kofn
 from kofn import Campaign
-from kofn.campaigns.names import read_id
-from kofn.campaigns.schema import REWARDS
+from kofn.campaigns.records.names import read_id
+from kofn.campaigns.store.schema import REWARDS
 from kofn.service.limits import LAME_DUCK_SECONDS
 from tests.campaign_tools import NAMES, checked, create, noise
 from tests.service_tools import TOKEN, Served, bearer

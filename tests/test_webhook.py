@@ -18,8 +18,8 @@ import pytest
 from sqlalchemy import select
 
 from kofn.campaigns import Campaign, Store, backup, restore, store_at
-from kofn.campaigns.alarms import ADVICE, NOTE_AGAIN
-from kofn.campaigns.schema import CAMPAIGNS
+from kofn.campaigns.reports.alarms import ADVICE, NOTE_AGAIN
+from kofn.campaigns.store.schema import CAMPAIGNS
 from kofn.core import StoreError
 from kofn.responses import RaisedAlarm
 from kofn.service import lease, webhook
@@ -405,7 +405,7 @@ def test_an_alarm_that_comes_and_goes_makes_few_events(
     minutes = 5 * 60
     for minute in range(minutes):
         raised = [silence] if minute % 2 else []
-        monkeypatch.setattr("kofn.campaigns.alarms.raised", lambda *_, found=raised: found)
+        monkeypatch.setattr("kofn.campaigns.reports.alarms.raised", lambda *_, found=raised: found)
         assert campaign.note_alarms() == raised
         clock.now += 60.0
     events = [each for each in campaign.events() if each.kind.startswith("alarm")]

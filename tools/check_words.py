@@ -169,7 +169,7 @@ CLASHES = (
 """What the glossary forbids in identifiers, as regular expressions."""
 
 OLD_FORMATS = (
-    "src/kofn/campaigns/migrations.py",
+    "src/kofn/campaigns/store/migrations.py",
     "src/kofn/policies/registry.py",
     "tests/test_campaign_migrations.py",
     "tests/test_words.py",

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from kofn.campaigns import Campaign, Store
-from kofn.campaigns.migrations import MIGRATIONS
+from kofn.campaigns.store.migrations import MIGRATIONS
 from kofn.service.tokens import create_token
 
 DATA = Path(__file__).parents[1] / "tests" / "data"

@@ -1,13 +1,13 @@
 """Campaigns: a policy with a store behind it, for real decisions by many workers.
 
-`campaign` has the public class; each of its methods opens a `transaction` and calls one function of the files below.
+`campaign` has the public class; each of its methods opens a transaction and calls one function of the files here.
 
-- What happens: `create`, `decide`, `reward`, `learn`, `expiry`, `report`, `transfer` (export and import), `verify`.
+- What happens: `create`, `decide`, `reward`, `learn`, `expiry`, `configure`, `transfer` (export and import).
 - Who gets what: `groups` (the policy, the control, what was shipped), `segments` (contexts).
-- Many campaigns at once: `listing` (pages, sums, what has changed), `backups` (of a whole store).
-- What is stored: `schema` (tables), `migrations` (how they change), `store` (the database), `store_file` (the file of a
-  SQLite store), `rows` (a campaign's row, arms and policy), `plan_rows` (the open plan), `names` (names and ids,
-  checked where they enter).
+- What the posterior and the rewards say now: `assess` (stop rule, circuit breaker).
+- `reports`: insight, alarms, decisions one by one, `verify`, and lists of many campaigns.
+- `records`: a campaign's row, plan, batches, names and options, and the `transaction` that reads and writes them.
+- `store`: the database, its tables and `migrations`, statements, group commits and `backups`.
 """
 
 from kofn.core import MissingExtra
@@ -17,9 +17,9 @@ try:
 except ImportError as missing:
     raise MissingExtra("SQLAlchemy", "store") from missing
 
-from kofn.campaigns.backups import Backup, backup, restore
 from kofn.campaigns.campaign import Campaign, campaigns
-from kofn.campaigns.store import Store, store_at
+from kofn.campaigns.store.backups import Backup, backup, restore
+from kofn.campaigns.store.database import Store, store_at
 from kofn.responses import (
     ArmInsight,
     AttributeReport,

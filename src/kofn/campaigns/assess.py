@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
-from kofn.campaigns.comparison import lift_of
+from kofn.campaigns.groups import lift_of
 from kofn.campaigns.learn import insight_of, listed_names
-from kofn.campaigns.rows import CampaignRow
+from kofn.campaigns.records.rows import CampaignRow
+from kofn.campaigns.records.transaction import Transaction
 from kofn.campaigns.segments import best_of_segment, best_of_segments
-from kofn.campaigns.transaction import Transaction
 from kofn.core import Subset
 from kofn.core.contexts import bounded
 from kofn.evidence import Look

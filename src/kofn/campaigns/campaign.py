@@ -12,33 +12,22 @@ from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 
 from kofn.campaign_settings import CampaignOptions, ChangedSettings
-from kofn.campaigns import (
-    alarms,
-    assess,
-    configure,
-    create,
-    decide,
-    expiry,
-    learn,
-    report,
-    reward,
-    transaction,
-    transfer,
-    verify,
-)
-from kofn.campaigns.costs import policy_costs
+from kofn.campaigns import assess, configure, create, decide, expiry, learn, reward, transfer
 from kofn.campaigns.decide import ShippedSubset
-from kofn.campaigns.decisions import logged_decisions
-from kofn.campaigns.group_commit import Job, Promise
-from kofn.campaigns.names import arm_names, campaign_name, check_key, is_campaign_name
+from kofn.campaigns.records import transaction
+from kofn.campaigns.records.costs import policy_costs
+from kofn.campaigns.records.names import arm_names, campaign_name, check_key, is_campaign_name
+from kofn.campaigns.records.rows import CampaignRow, Roster, find_row, read_row
+from kofn.campaigns.records.rules import check_obeys, policy_rules
+from kofn.campaigns.records.transaction import MAX_POINTS, Transaction
+from kofn.campaigns.reports import alarms, report, verify
+from kofn.campaigns.reports.decisions import logged_decisions
 from kofn.campaigns.reward import Rewards
-from kofn.campaigns.rows import CampaignRow, Roster, find_row, read_row
-from kofn.campaigns.rules import check_obeys, policy_rules
-from kofn.campaigns.schema import CAMPAIGNS, OF_CAMPAIGN, TOKENS
 from kofn.campaigns.segments import best_of_segments, segment_of, segments
-from kofn.campaigns.statements import Driver
-from kofn.campaigns.store import Store, store_at
-from kofn.campaigns.transaction import MAX_POINTS, Transaction
+from kofn.campaigns.store.database import Store, store_at
+from kofn.campaigns.store.group_commit import Job, Promise
+from kofn.campaigns.store.schema import CAMPAIGNS, OF_CAMPAIGN, TOKENS
+from kofn.campaigns.store.statements import Driver
 from kofn.core import BadInput, CampaignExists, Direction, NoSuchCampaign, NotRunning, Seed, check_sizes, whole
 from kofn.core.checks import shown
 from kofn.decision_files import to_frame

@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from kofn.campaign_settings import ChangedSettings
-from kofn.campaigns.costs import costs_text, most_cost, policy_costs
 from kofn.campaigns.create import decisions_to_keep, seconds
 from kofn.campaigns.expiry import compact_at
 from kofn.campaigns.groups import restart_comparison
 from kofn.campaigns.learn import change_params, check_not_archived
-from kofn.campaigns.options import with_options
-from kofn.campaigns.rows import new_stamp
-from kofn.campaigns.rules import check_obeys, policy_rules, rules_text
-from kofn.campaigns.transaction import Transaction
+from kofn.campaigns.records.costs import costs_text, most_cost, policy_costs
+from kofn.campaigns.records.options import with_options
+from kofn.campaigns.records.rules import check_obeys, policy_rules, rules_text
+from kofn.campaigns.records.transaction import Transaction
+from kofn.campaigns.store.stamps import new_stamp
 from kofn.core import BadInput
 from kofn.core.checks import check_range
 

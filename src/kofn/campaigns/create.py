@@ -13,13 +13,13 @@ import numpy as np
 from sqlalchemy import Connection, select
 
 from kofn.campaign_settings import CampaignOptions
-from kofn.campaigns.costs import most_cost
 from kofn.campaigns.expiry import compact_at
 from kofn.campaigns.learn import write_snapshot
-from kofn.campaigns.options import Options, duration, with_options
-from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, insert_row, record_text
-from kofn.campaigns.schema import CAMPAIGNS, ROSTERS
-from kofn.campaigns.transaction import NARROWEST, Transaction
+from kofn.campaigns.records.costs import most_cost
+from kofn.campaigns.records.options import Options, duration, with_options
+from kofn.campaigns.records.rows import CampaignRow, PolicySnapshot, Roster, insert_row, record_text
+from kofn.campaigns.records.transaction import NARROWEST, Transaction
+from kofn.campaigns.store.schema import CAMPAIGNS, ROSTERS
 from kofn.core import BadInput, CampaignExists, Policy, Seed, seed_number, whole
 from kofn.policies.registry import make_policy, policy_named
 

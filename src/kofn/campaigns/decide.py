@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from kofn.campaigns.batches import Batch
 from kofn.campaigns.expiry import expire, plan_missing_again
 from kofn.campaigns.groups import (
     CONTROL,
@@ -25,10 +24,12 @@ from kofn.campaigns.groups import (
     shipment_of,
     shipped_shares,
 )
-from kofn.campaigns.names import UnstoredPlace, write_id, write_unstored_id
-from kofn.campaigns.plan_rows import Play
-from kofn.campaigns.rows import SERVING, new_stamp, subset_from, subset_text
-from kofn.campaigns.transaction import Transaction
+from kofn.campaigns.records.batches import Batch
+from kofn.campaigns.records.names import UnstoredPlace, write_id, write_unstored_id
+from kofn.campaigns.records.plan_rows import Play
+from kofn.campaigns.records.rows import SERVING, subset_from, subset_text
+from kofn.campaigns.records.transaction import Transaction
+from kofn.campaigns.store.stamps import new_stamp
 from kofn.core import BadInput, Conflict, NotRunning, Policy, Subset
 from kofn.core.checks import shown
 from kofn.core.contexts import bounded, context_of

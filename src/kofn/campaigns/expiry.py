@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from sqlalchemy import ColumnElement, exists, func, or_, select
 
-from kofn.campaigns.batches import Batch
 from kofn.campaigns.groups import SHIPPED
-from kofn.campaigns.rows import CampaignRow
-from kofn.campaigns.schema import BATCHES, REWARDS, TOTALS
-from kofn.campaigns.transaction import Transaction
+from kofn.campaigns.records.batches import Batch
+from kofn.campaigns.records.rows import CampaignRow
+from kofn.campaigns.records.transaction import Transaction
+from kofn.campaigns.store.schema import BATCHES, REWARDS, TOTALS
 
 SLACK = 0.1
 """Share of `keep_decisions` by which stored decisions may exceed it before they are deleted. A higher value deletes

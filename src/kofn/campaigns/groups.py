@@ -1,4 +1,4 @@
-"""Who gets which subset: the policy's plan, the control, or the subset that was shipped.
+"""Who gets which subset: the policy's plan, the control, or the subset that was shipped; and how the groups compare.
 
 A decision belongs to one of three groups. While a campaign runs, a coin gives a share of the decisions to the control;
 the same key always falls on the same side. After it has been shipped, everyone gets the shipped subset.
@@ -16,12 +16,14 @@ from typing import cast, get_args
 
 import numpy as np
 
-from kofn.campaigns.options import options_from
-from kofn.campaigns.plan_rows import Play
-from kofn.campaigns.rows import subset_from, subset_key, subset_text
-from kofn.campaigns.transaction import Transaction
+from kofn.campaigns.records.costs import net_limits
+from kofn.campaigns.records.options import options_from
+from kofn.campaigns.records.plan_rows import Play
+from kofn.campaigns.records.rows import CampaignRow, subset_from, subset_key, subset_text
+from kofn.campaigns.records.transaction import Transaction
 from kofn.constraints.allowed import Allowed
-from kofn.core import Subset
+from kofn.core import Direction, Subset
+from kofn.evidence import Lift, SampleRatio, Sums, lift, sample_ratio
 from kofn.responses import Group
 
 GROUPS: tuple[Group, ...] = get_args(Group)
@@ -175,3 +177,26 @@ def _rng(tx: Transaction, purpose: int, coin: int) -> np.random.Generator:
 
 def _random_subset(rng: np.random.Generator, n_arms: int, k: int) -> Subset:
     return cast(Subset, tuple(np.sort(rng.choice(n_arms, k, replace=False, shuffle=False)).tolist()))
+
+
+def lift_of(row: CampaignRow) -> Lift | None:
+    """Return what learning earns beyond the control; None without a control."""
+    options = options_from(row.options)
+    if options.control is None:
+        return None
+    direction: Direction = "maximize" if row.direction == "maximize" else "minimize"
+    limits = net_limits(row.low, row.high, direction, options.costs_most)
+    return _lift(row.sums("learned"), row.sums("control"), limits, direction)
+
+
+@lru_cache(maxsize=1000)
+def _lift(learned: Sums, control: Sums, reward_range: tuple[float, float], direction: Direction) -> Lift:
+    return lift(learned, control, reward_range=reward_range, direction=direction)
+
+
+def ratio_of(row: CampaignRow) -> SampleRatio | None:
+    """Return whether the control got its share of the decisions; None without a control."""
+    options = options_from(row.options)
+    if options.control is None:
+        return None
+    return sample_ratio(row.learned_decided, row.control_decided, options.control_share)

@@ -15,14 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import bindparam, select
 
-from kofn.campaigns.comparison import lift_of
-from kofn.campaigns.names import arm_name
-from kofn.campaigns.plan_rows import UNLEARNED, PlanRow, observed_rows, replace_plan
-from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, new_stamp, record_text, subset_from, subset_text
-from kofn.campaigns.rules import joined, policy_rules
-from kofn.campaigns.schema import ESTIMATES, ROSTERS, STATES
-from kofn.campaigns.statements import Statement, chunks
-from kofn.campaigns.transaction import Transaction
+from kofn.campaigns.groups import lift_of
+from kofn.campaigns.records.names import arm_name
+from kofn.campaigns.records.plan_rows import UNLEARNED, PlanRow, observed_rows, replace_plan
+from kofn.campaigns.records.rows import CampaignRow, PolicySnapshot, Roster, record_text, subset_from, subset_text
+from kofn.campaigns.records.rules import joined, policy_rules
+from kofn.campaigns.records.transaction import Transaction
+from kofn.campaigns.store.schema import ESTIMATES, ROSTERS, STATES
+from kofn.campaigns.store.stamps import new_stamp
+from kofn.campaigns.store.statements import Statement, chunks
 from kofn.core import BadInput, Insight, NotRunning, Policy, Tally
 from kofn.core.checks import shown
 from kofn.core.contexts import context_of

@@ -14,16 +14,17 @@ import numpy as np
 from sqlalchemy import select
 
 from kofn.campaigns.assess import assess
-from kofn.campaigns.batches import Batch
-from kofn.campaigns.costs import Costs
 from kofn.campaigns.expiry import compact
 from kofn.campaigns.groups import FILLER, LEARNED, SHIPPED, count_reward, shipments
 from kofn.campaigns.learn import change_params, learn_if_due
-from kofn.campaigns.names import DecisionPlace, UnstoredPlace, read_id
-from kofn.campaigns.rows import CampaignRow, new_stamp, subset_text
-from kofn.campaigns.schema import TOTALS
+from kofn.campaigns.records.batches import Batch
+from kofn.campaigns.records.costs import Costs
+from kofn.campaigns.records.names import DecisionPlace, UnstoredPlace, read_id
+from kofn.campaigns.records.rows import CampaignRow, subset_text
+from kofn.campaigns.records.transaction import Transaction
 from kofn.campaigns.segments import segment_of
-from kofn.campaigns.transaction import Transaction
+from kofn.campaigns.store.schema import TOTALS
+from kofn.campaigns.store.stamps import new_stamp
 from kofn.core import (
     BadInput,
     BadReward,

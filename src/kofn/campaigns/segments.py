@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kofn.campaigns.rows import PolicySnapshot
-from kofn.campaigns.transaction import Transaction
+from kofn.campaigns.records.rows import PolicySnapshot
+from kofn.campaigns.records.transaction import Transaction
 from kofn.core import BadInput, Subset
 from kofn.core.contexts import context_of, key_of, words_of
 from kofn.responses import AttributeReport, SegmentReport, Segments

@@ -17,13 +17,19 @@ from sqlalchemy import BigInteger, Column, Double, Integer, Table, select
 
 from kofn.campaign_settings import CampaignOptions
 from kofn.campaigns.assess import look_of
-from kofn.campaigns.costs import most_cost, net_limits, policy_costs
 from kofn.campaigns.create import check_free, decisions_to_keep, seconds
 from kofn.campaigns.decide import MAX_METADATA
 from kofn.campaigns.expiry import compact_at
 from kofn.campaigns.groups import GROUPS
 from kofn.campaigns.learn import begin_plan, planned_rows
-from kofn.campaigns.migrations import (
+from kofn.campaigns.records.costs import most_cost, net_limits, policy_costs
+from kofn.campaigns.records.names import arm_name, arm_names, campaign_name
+from kofn.campaigns.records.options import options_from, with_options
+from kofn.campaigns.records.plan_rows import UNLEARNED
+from kofn.campaigns.records.rows import CampaignRow, PolicySnapshot, Roster, insert_row, subset_from, subset_text
+from kofn.campaigns.records.rules import check_obeys, policy_rules
+from kofn.campaigns.records.transaction import NARROWEST, Transaction
+from kofn.campaigns.store.migrations import (
     ADDED_COLUMNS_4,
     ADDED_COLUMNS_5,
     ADDED_COLUMNS_6,
@@ -33,13 +39,7 @@ from kofn.campaigns.migrations import (
     STATES_5,
     upgraded_record,
 )
-from kofn.campaigns.names import arm_name, arm_names, campaign_name
-from kofn.campaigns.options import options_from, with_options
-from kofn.campaigns.plan_rows import UNLEARNED
-from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, insert_row, subset_from, subset_text
-from kofn.campaigns.rules import check_obeys, policy_rules
-from kofn.campaigns.schema import ESTIMATES, OF_CAMPAIGN, ROSTERS, STATES
-from kofn.campaigns.transaction import NARROWEST, Transaction
+from kofn.campaigns.store.schema import ESTIMATES, OF_CAMPAIGN, ROSTERS, STATES
 from kofn.core import BadInput, BadRecord, whole, whole_numbers
 from kofn.core.checks import MAX_LENGTH, shown
 from kofn.core.contexts import context_of

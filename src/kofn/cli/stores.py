@@ -11,8 +11,8 @@ import click
 
 def new_file(url: str | None) -> str | None:
     """Return the path of a SQLite store that does not exist yet, else None."""
-    from kofn.campaigns.store import DEFAULT
-    from kofn.campaigns.store_file import missing_file
+    from kofn.campaigns.store.database import DEFAULT
+    from kofn.campaigns.store.sqlite_file import missing_file
 
     return missing_file(url or os.environ.get("KOFN_STORE") or DEFAULT)
 

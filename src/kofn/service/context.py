@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from starlette.concurrency import run_in_threadpool
 
 from kofn.campaigns import Campaign, Store
-from kofn.campaigns.group_commit import Promise
-from kofn.campaigns.names import campaign_name
+from kofn.campaigns.records.names import campaign_name
+from kofn.campaigns.store.group_commit import Promise
 from kofn.core import BadInput, NoSuchCampaign
 from kofn.service.auth import Access
 from kofn.service.errors import ApiError

@@ -16,9 +16,9 @@ from sqlalchemy import select
 
 from kofn.campaign_settings import CampaignOptions
 from kofn.campaigns import Campaign, Decision, Store, create
-from kofn.campaigns.names import arm_names
-from kofn.campaigns.rows import Roster
-from kofn.campaigns.schema import CAMPAIGNS
+from kofn.campaigns.records.names import arm_names
+from kofn.campaigns.records.rows import Roster
+from kofn.campaigns.store.schema import CAMPAIGNS
 from kofn.core import CampaignExists, KofnError, NoSuchCampaign, NotRunning
 
 log = logging.getLogger("kofn.service")

@@ -13,7 +13,7 @@ from sqlalchemy import text
 
 from kofn import __version__
 from kofn.campaigns import Store
-from kofn.campaigns.schema import SETTINGS
+from kofn.campaigns.store.schema import SETTINGS
 from kofn.core import KofnError, StoreError
 from kofn.service import models
 from kofn.service.background import LimitedCall

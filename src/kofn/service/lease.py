@@ -7,7 +7,7 @@ import secrets
 from sqlalchemy import select, text
 
 from kofn.campaigns import Store
-from kofn.campaigns.schema import SETTINGS
+from kofn.campaigns.store.schema import SETTINGS
 
 LEASE_SECONDS = 60.0
 """Seconds after which another process takes over from one that has died. Lower values do it sooner and write more,

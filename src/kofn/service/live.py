@@ -18,7 +18,7 @@ from typing import Any
 from anyio import CapacityLimiter, to_thread
 
 from kofn.campaigns import Store, Summary
-from kofn.campaigns.listing import Watch, list_page
+from kofn.campaigns.reports.listing import Watch, list_page
 from kofn.core import KofnError
 from kofn.service.errors import ApiError
 

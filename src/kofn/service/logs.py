@@ -14,7 +14,7 @@ from typing import Any
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kofn.campaigns.rows import new_stamp
+from kofn.campaigns.store.stamps import new_stamp
 from kofn.service.settings import Settings
 
 access = logging.getLogger("kofn.access")

@@ -17,11 +17,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kofn.campaigns import Store
 from kofn.campaigns.assess import look_of
-from kofn.campaigns.comparison import lift_of
-from kofn.campaigns.listing import recent_rows, totals
-from kofn.campaigns.options import options_from
-from kofn.campaigns.rows import SERVING, CampaignRow
-from kofn.campaigns.schema import ESTIMATES
+from kofn.campaigns.groups import lift_of
+from kofn.campaigns.records.options import options_from
+from kofn.campaigns.records.rows import SERVING, CampaignRow
+from kofn.campaigns.reports.listing import recent_rows, totals
+from kofn.campaigns.store.schema import ESTIMATES
 from kofn.responses import Rewarded, Summary
 
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

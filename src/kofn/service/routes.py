@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 
 from kofn import __version__, responses
 from kofn.campaigns import Campaign
-from kofn.campaigns.listing import list_page
+from kofn.campaigns.reports.listing import list_page
 from kofn.core import BadInput, KofnError, MissingExtra
 from kofn.decision_files import MEDIA_TYPES, FileFormat, encoded
 from kofn.service import models

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from sqlalchemy import func, select, text
 
 from kofn.campaigns import Campaign, Store
-from kofn.campaigns.schema import SETTINGS, TOKENS
+from kofn.campaigns.store.schema import SETTINGS, TOKENS
 from kofn.core import BadInput
 from kofn.responses import Response, moment
 

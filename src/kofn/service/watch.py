@@ -16,9 +16,9 @@ from contextlib import suppress
 from sqlalchemy import select
 
 from kofn.campaigns import Campaign, Store
-from kofn.campaigns.alarms import MATURE
-from kofn.campaigns.rows import SERVING
-from kofn.campaigns.schema import CAMPAIGNS
+from kofn.campaigns.records.rows import SERVING
+from kofn.campaigns.reports.alarms import MATURE
+from kofn.campaigns.store.schema import CAMPAIGNS
 from kofn.core import KofnError, NoSuchCampaign
 from kofn.service.lease import Lease
 from kofn.service.limits import QuietLog

@@ -23,9 +23,9 @@ from sqlalchemy import func, select, update
 
 from kofn import __version__
 from kofn.campaigns import Store
-from kofn.campaigns.alarms import ADVICE
-from kofn.campaigns.schema import CAMPAIGNS, EVENTS
-from kofn.campaigns.statements import chunks
+from kofn.campaigns.reports.alarms import ADVICE
+from kofn.campaigns.store.schema import CAMPAIGNS, EVENTS
+from kofn.campaigns.store.statements import chunks
 from kofn.responses import moment
 from kofn.service.lease import Lease
 from kofn.service.limits import QuietLog

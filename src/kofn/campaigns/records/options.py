@@ -10,8 +10,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, get_args
 
 from kofn.campaign_settings import Outside
-from kofn.campaigns.costs import named_costs
-from kofn.campaigns.rules import check_obeys, named_rules
+from kofn.campaigns.records.costs import named_costs
+from kofn.campaigns.records.rules import check_obeys, named_rules
 from kofn.constraints import Constraints
 from kofn.core import BadInput, Subset
 from kofn.core.checks import shown
@@ -19,7 +19,7 @@ from kofn.evidence import Stop
 from kofn.responses import Settings
 
 if TYPE_CHECKING:
-    from kofn.campaigns.rows import Roster
+    from kofn.campaigns.records.rows import Roster
 
 UNIFORM = "uniform"
 """The control that gives each visitor random arms."""

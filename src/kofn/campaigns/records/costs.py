@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import select
 
-from kofn.campaigns.schema import ROSTERS
+from kofn.campaigns.store.schema import ROSTERS
 from kofn.core import BadInput, check_costs
 from kofn.core.checks import shown
 
 if TYPE_CHECKING:
-    from kofn.campaigns.options import Options
-    from kofn.campaigns.rows import Roster
-    from kofn.campaigns.transaction import Transaction
+    from kofn.campaigns.records.options import Options
+    from kofn.campaigns.records.rows import Roster
+    from kofn.campaigns.records.transaction import Transaction
 
 MAX_TEXT = 500
 """Longest text of costs in an event, in characters."""

@@ -18,8 +18,8 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import Pool
 
-from kofn.campaigns import migrations, store_file
-from kofn.campaigns.group_commit import GroupCommit
+from kofn.campaigns.store import migrations, sqlite_file
+from kofn.campaigns.store.group_commit import GroupCommit
 from kofn.core import BadInput, MissingExtra, StoreError
 
 DEFAULT = "sqlite:///kofn.db"
@@ -114,7 +114,7 @@ class Store:
             version = migrations.version_of(connection)
         self._check_version(version)
         if version == 0 and not create:
-            raise StoreError(store_file.no_store(f"database {self}"))
+            raise StoreError(sqlite_file.no_store(f"database {self}"))
         if self._sqlite:
             self._write_ahead()
         if version < len(migrations.MIGRATIONS):
@@ -325,7 +325,7 @@ def _sqlite_engine(url: URL, create: bool) -> Engine:
     folder = os.path.dirname(os.path.abspath(file))
     if not os.path.isdir(folder):
         raise StoreError(f"the store {url} cannot be opened: there is no folder {folder}")
-    store_file.prepare(file, create=create)
+    sqlite_file.prepare(file, create=create)
     plain = url.set(query={}, database=os.path.abspath(file))
     options = {"timeout": LOCK_TIMEOUT, "check_same_thread": False}
     engine = create_engine(plain, connect_args=options, pool_size=8, pool_timeout=LOCK_TIMEOUT)

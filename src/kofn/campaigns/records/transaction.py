@@ -20,14 +20,14 @@ from typing import Any, TypeVar
 import numpy as np
 from sqlalchemy import Connection, bindparam, select
 
-from kofn.campaigns.batches import Batches
-from kofn.campaigns.group_commit import Job, Outcome, failed
-from kofn.campaigns.options import Options, options_from
-from kofn.campaigns.plan_rows import PlanRows
-from kofn.campaigns.rows import CampaignRow, PolicySnapshot, Roster, ask_row, read_row, update_row
-from kofn.campaigns.schema import BUCKETS, EVENTS, ROSTERS, STATES
-from kofn.campaigns.statements import Driver, Statement
-from kofn.campaigns.store import Store
+from kofn.campaigns.records.batches import Batches
+from kofn.campaigns.records.options import Options, options_from
+from kofn.campaigns.records.plan_rows import PlanRows
+from kofn.campaigns.records.rows import CampaignRow, PolicySnapshot, Roster, ask_row, read_row, update_row
+from kofn.campaigns.store.database import Store
+from kofn.campaigns.store.group_commit import Job, Outcome, failed
+from kofn.campaigns.store.schema import BUCKETS, EVENTS, ROSTERS, STATES
+from kofn.campaigns.store.statements import Driver, Statement
 from kofn.core import KofnError, StoreError
 from kofn.policies.registry import restore
 

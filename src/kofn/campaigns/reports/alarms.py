@@ -15,10 +15,10 @@ from itertools import islice
 
 from sqlalchemy import select
 
-from kofn.campaigns.comparison import ratio_of
-from kofn.campaigns.rows import SERVING, subset_from
-from kofn.campaigns.schema import BATCHES
-from kofn.campaigns.transaction import Transaction
+from kofn.campaigns.groups import ratio_of
+from kofn.campaigns.records.rows import SERVING, subset_from
+from kofn.campaigns.records.transaction import Transaction
+from kofn.campaigns.store.schema import BATCHES
 from kofn.core import Alarm, Insight
 from kofn.responses import RaisedAlarm, moment
 

@@ -15,7 +15,7 @@ from kofn.core import BadInput
 from kofn.core.checks import shown
 
 if TYPE_CHECKING:
-    from kofn.campaigns.rows import Roster
+    from kofn.campaigns.records.rows import Roster
 
 
 def named_rules(given: Any, roster: Roster) -> Constraints | None:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import bindparam, select
 
-from kofn.campaigns.rows import subset_from, subset_key
-from kofn.campaigns.schema import PLANS
-from kofn.campaigns.statements import ListStatement, Statement
+from kofn.campaigns.records.rows import subset_from, subset_key
+from kofn.campaigns.store.schema import PLANS
+from kofn.campaigns.store.statements import ListStatement, Statement
 
 if TYPE_CHECKING:
-    from kofn.campaigns.transaction import Transaction
+    from kofn.campaigns.records.transaction import Transaction
 
 UNLEARNED = -1
 """The `times` of a row that the policy cannot learn from. As a row number: plays that are counted in no row."""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import bindparam, select
 
-from kofn.campaigns.plan_rows import Play
-from kofn.campaigns.schema import BATCHES, REWARDS
-from kofn.campaigns.statements import Driver, ListStatement, Statement
+from kofn.campaigns.records.plan_rows import Play
+from kofn.campaigns.store.schema import BATCHES, REWARDS
+from kofn.campaigns.store.statements import Driver, ListStatement, Statement
 
 if TYPE_CHECKING:
-    from kofn.campaigns.transaction import Transaction
+    from kofn.campaigns.records.transaction import Transaction
 
 _NAMES = (
     *("first", "count", "open", "salt", "step", "row", "subset"),

@@ -13,14 +13,14 @@ from typing import Any
 
 from sqlalchemy import Table, bindparam, select
 
-from kofn.campaigns.costs import Costs
 from kofn.campaigns.groups import CONTROL, LEARNED
 from kofn.campaigns.learn import planned_rows, tell_rows, with_arms
-from kofn.campaigns.options import options_from
-from kofn.campaigns.plan_rows import UNLEARNED, PlanRow
-from kofn.campaigns.rows import CampaignRow, Roster
-from kofn.campaigns.schema import BATCHES, PLANS, REWARDS, ROSTERS, STATES, TOTALS
-from kofn.campaigns.transaction import Transaction
+from kofn.campaigns.records.costs import Costs
+from kofn.campaigns.records.options import options_from
+from kofn.campaigns.records.plan_rows import UNLEARNED, PlanRow
+from kofn.campaigns.records.rows import CampaignRow, Roster
+from kofn.campaigns.records.transaction import Transaction
+from kofn.campaigns.store.schema import BATCHES, PLANS, REWARDS, ROSTERS, STATES, TOTALS
 from kofn.core import KofnError, Policy
 from kofn.policies.registry import is_converted, restore, save
 from kofn.responses import Verification

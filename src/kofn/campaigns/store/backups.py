@@ -25,9 +25,9 @@ from typing import Any
 from sqlalchemy import Connection, Table, create_engine, func, insert, select, text
 from sqlalchemy.pool import NullPool
 
-from kofn.campaigns import migrations, schema, store_file
-from kofn.campaigns.rows import new_stamp
-from kofn.campaigns.store import PATIENCE, Store, store_at
+from kofn.campaigns.store import migrations, schema, sqlite_file
+from kofn.campaigns.store.database import PATIENCE, Store, store_at
+from kofn.campaigns.store.stamps import new_stamp
 from kofn.core import BadRecord, StoreError
 from kofn.responses import Response, moment
 
@@ -88,14 +88,14 @@ def backup(
 def _check_target(target: Path, replace: bool) -> None:
     if not target.parent.is_dir():
         raise StoreError(f"the backup {target} cannot be written: there is no folder {target.parent}")
-    if target.exists() and not (replace and store_file.is_backup(str(target))):
+    if target.exists() and not (replace and sqlite_file.is_backup(str(target))):
         advice = "only a backup can be replaced" if replace else "choose another name, or pass --replace (replace=True)"
         raise StoreError(f"the backup {target} cannot be written: the file exists; {advice}")
 
 
 def _write(source: Store, part: Path, target: Path, progress: Progress | None) -> Backup:
     """Write all rows to a new file."""
-    store_file.create_private(str(part))
+    sqlite_file.create_private(str(part))
     _create_tables(part)
     facts: dict[str, Any] = {"format": FORMAT, "kofn": _release(), "made": time.time(), "tables": {}}
     facts["store_version"] = len(migrations.MIGRATIONS)
@@ -114,7 +114,7 @@ def _write(source: Store, part: Path, target: Path, progress: Progress | None) -
             facts["tables"][table.name] = checksum.facts()
         out.execute("CREATE TABLE kofn_backup (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
         out.executemany("INSERT INTO kofn_backup VALUES (?, ?)", [(name, json.dumps(facts[name])) for name in facts])
-        out.execute(f"PRAGMA application_id = {store_file.BACKUP_ID}")
+        out.execute(f"PRAGMA application_id = {sqlite_file.BACKUP_ID}")
         out.commit()
     return _described(facts, target, part.stat().st_size)
 
@@ -240,7 +240,7 @@ def restore(
     source = Path(file)
     made = _checked(source)
     with _migrated(source, made.store_version) as rows:
-        where = None if isinstance(store, Store) else store_file.missing_file(_url(store))
+        where = None if isinstance(store, Store) else sqlite_file.missing_file(_url(store))
         if where is None:
             _fill(store_at(store), rows, replace, progress)
         else:
@@ -249,7 +249,7 @@ def restore(
 
 
 def _url(store: str | None) -> str:
-    from kofn.campaigns.store import DEFAULT
+    from kofn.campaigns.store.database import DEFAULT
 
     return store or os.environ.get("KOFN_STORE") or DEFAULT
 
@@ -261,7 +261,7 @@ def _checked(file: Path) -> Backup:
     """
     if not file.is_file():
         raise BadRecord(f"there is no backup {file}: check the path")
-    if not store_file.is_backup(str(file)):
+    if not sqlite_file.is_backup(str(file)):
         raise BadRecord(f"{file} is not a backup: `kofn backup` makes one, also of a SQLite file of a store")
     try:
         with _opened(file) as connection:
@@ -357,7 +357,7 @@ def _create(target: Path, rows: sqlite3.Connection, progress: Progress | None) -
     """Restore into a SQLite file that does not exist. It gets its name when it is complete."""
     if not target.parent.is_dir():
         raise StoreError(f"the store {target} cannot be created: there is no folder {target.parent}")
-    store_file.check_nothing_beside(str(target))
+    sqlite_file.check_nothing_beside(str(target))
     part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         new = Store(f"sqlite:///{part}?synchronous=normal")
@@ -368,11 +368,11 @@ def _create(target: Path, rows: sqlite3.Connection, progress: Progress | None) -
         with closing(sqlite3.connect(part)) as connection:
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # all of it is in the file, not in the log beside it
         _to_disk(part)
-        store_file.check_nothing_beside(str(target))
+        sqlite_file.check_nothing_beside(str(target))
         _rename_new(part, target)
         _to_disk(target.parent)
     finally:
-        for suffix in ("", *store_file.BESIDE):
+        for suffix in ("", *sqlite_file.BESIDE):
             part.with_name(part.name + suffix).unlink(missing_ok=True)
 
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import random
-import secrets
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -19,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, bindparam, select
 
-from kofn.campaigns.migrations import check_version
-from kofn.campaigns.options import options_from
-from kofn.campaigns.schema import CAMPAIGNS, VERSION
-from kofn.campaigns.statements import Driver, Statement
+from kofn.campaigns.records.options import options_from
+from kofn.campaigns.store.migrations import check_version
+from kofn.campaigns.store.schema import CAMPAIGNS, VERSION
+from kofn.campaigns.store.stamps import new_stamp
+from kofn.campaigns.store.statements import Driver, Statement
 from kofn.core import (
     AttributeInsight,
     BadInput,
@@ -315,16 +313,6 @@ class PolicySnapshot:
         for segment, times in zip(plan.segments or (), plan.times.tolist(), strict=False):
             plays[segment] += times
         return plays
-
-
-_random = random.Random(secrets.randbits(256))
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: _random.seed(secrets.randbits(256)))
-
-
-def new_stamp(bits: int = 62) -> int:
-    """Return a random number that no other process or time has. It is not secret."""
-    return _random.getrandbits(bits)
 
 
 def record_text(policy: Policy) -> str:

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import select, tuple_
 
-from kofn.campaigns.costs import Costs
 from kofn.campaigns.groups import GROUPS
-from kofn.campaigns.names import write_id
-from kofn.campaigns.rows import subset_from
-from kofn.campaigns.schema import BATCHES, REWARDS
-from kofn.campaigns.transaction import Transaction
+from kofn.campaigns.records.costs import Costs
+from kofn.campaigns.records.names import write_id
+from kofn.campaigns.records.rows import subset_from
+from kofn.campaigns.records.transaction import Transaction
+from kofn.campaigns.store.schema import BATCHES, REWARDS
 from kofn.core import BadInput
 from kofn.core.checks import shown
 from kofn.core.contexts import context_of

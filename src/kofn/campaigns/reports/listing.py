@@ -7,9 +7,9 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
-from kofn.campaigns.rows import CampaignRow
-from kofn.campaigns.schema import CAMPAIGNS
-from kofn.campaigns.store import Store
+from kofn.campaigns.records.rows import CampaignRow
+from kofn.campaigns.store.database import Store
+from kofn.campaigns.store.schema import CAMPAIGNS
 from kofn.responses import State, Summary
 
 LOOK_BACK = 10.0

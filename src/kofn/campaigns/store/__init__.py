@@ -1,0 +1,1 @@
+"""The database: its tables and their migrations, statements, group commits, and backups of all of it."""
