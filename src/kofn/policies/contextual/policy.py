@@ -272,10 +272,10 @@ class ContextualThompson(Constrained, Randomised):
         return tuple(drawn[index % len(drawn)].tolist())
 
     def _drawn(self, key: str) -> IntArray:
-        rng = self._rng(FOR_FILLERS, *key.encode())
         if self._segments:
-            return self._view(key)._drawn(self.constants.draws, rng)
-        return self._viewer._sweeps(-(-self.constants.draws * self.k // self.n_arms), rng).subsets
+            return self._view(key)._drawn(self.constants.draws, self._rng(FOR_FILLERS, *key.encode()))
+        rounds = -(-self.constants.draws * self.k // self.n_arms)  # the same for all segments: visitors share them
+        return self._viewer._sweeps(rounds, self._rng(FOR_FILLERS)).subsets
 
     # Learning.
 
