@@ -95,9 +95,9 @@ class OpenPlan:
         times = self.plan.times
         if segment not in self._turns:
             rows = np.flatnonzero(self._open & (self._of_segments == segment))
-            number = self.observed.count[rows] + self.in_flight[rows]
-            due = turn(rows, number, times[rows])
-            self._turns[segment] = list(zip(due.tolist(), rows.tolist(), number.tolist(), strict=True))
+            used = self.observed.count[rows] + self.in_flight[rows]
+            due = turn(rows, used, times[rows])
+            self._turns[segment] = list(zip(due.tolist(), rows.tolist(), used.tolist(), strict=True))
             heapify(self._turns[segment])
         if not (turns := self._turns[segment]):
             return None

@@ -99,7 +99,7 @@ class PlanRow:
 
     def due(self, after: int = 0) -> float:
         """Return when the next play of this row is due, among the plays of its segment, or the one `after` so many."""
-        return turn(self.row, self.handed_out + after, self.times)
+        return float(turn(self.row, self.handed_out + after, self.times))
 
     def has_room(self, count: int) -> bool:
         """Return whether at least `count` planned plays remain."""
