@@ -3,7 +3,6 @@
 `regret` compares `contextual-thompson` with one campaign for all and one per segment, on the same instances: its regret
 divided by theirs, with 95 % intervals over paired runs. `cost` measures the record and the time per plan as N and the
 number of segments grow. `rivals` plays the same visitors, one by one, with the libraries that people would use instead.
-`claims` counts how often an attribute is said to matter, where it does and where it does not.
 `log` evaluates the uniform log of the Open Bandit Dataset (`obp`) by each feature of its visitors.
 `--quick` plays few plays.
 """
@@ -33,9 +32,6 @@ from kofn.logs import Log, evaluate_by_segment
 from kofn.problems import ContextualProblem, contextual_problem
 from kofn.problems.contextual_kinds import KINDS
 from kofn.problems.real.files import data_file
-
-SURE, LIKELY = 0.95, 0.8
-"""Probabilities from which the dashboard says that an attribute matters, and that it may."""
 
 PROBLEMS = {"max/N12-K3": ("maximum", 12, 3), "mean/N24-K5": ("mean", 24, 5)}
 
@@ -151,37 +147,6 @@ def _costs(n_arms: int, k: int, segments: int, plays: int, seed: int, run: int) 
     return [*sizes, *times]
 
 
-def claims(seed: int, runs: int, scale: Scale, workers: int) -> None:
-    """Print how often attributes are said to matter, as on the dashboard: from a probability of 95 % on."""
-    table("problem", "attribute", "plays", "attributes", "matters", "may matter", "gain, if said to matter")
-    for name in scale.problems:
-        tasks = [(name, kind, 6, scale.ends[:-1], seed, run) for kind in ("alike", "attribute") for run in range(runs)]
-        found = [each for of_run in compute(_claimed, tasks, workers=workers) for each in of_run]
-        for matters in (True, False):
-            for plays in scale.ends[:-1]:
-                these = [each for each in found if each[:2] == (matters, plays)]
-                probability, gain = np.array([each[2:] for each in these]).T
-                said, likely = probability >= SURE, (probability >= LIKELY) & (probability < SURE)
-                mean = f"{gain[said].mean():.3f}" if said.any() else "-"
-                which = "matters" if matters else "does not matter"
-                line(name, which, f"{plays:,}", len(these), f"{said.mean():.1%}", f"{likely.mean():.1%}", mean)
-
-
-def _claimed(
-    name: str, kind: str, segments: int, ends: Sequence[int], seed: int, run: int
-) -> list[tuple[bool, int, float, float]]:
-    """Return whether an attribute matters, the plays, and the probability and the gain that are reported of it."""
-    problem, for_policy, for_plays = instance(name, kind, segments, seed, run)
-    policy, rng = kofn.ContextualThompson(problem.n_arms, problem.k, seed=for_policy), np.random.default_rng(for_plays)
-    found = []
-    for plays, more in zip(ends, np.diff([0, *ends]).tolist(), strict=True):
-        kofn.simulate(policy, problem, more, rng)
-        for each in policy.by_attribute():
-            matters = kind == "attribute" and each.attribute == "device"
-            found.append((matters, plays, each.probability, each.gain))
-    return found
-
-
 def rivals(seed: int, runs: int, scale: Scale, workers: int) -> None:
     """Print the regret and the speed of each rival on the same visitors."""
     del workers
@@ -225,7 +190,7 @@ def log(seed: int, runs: int, scale: Scale, workers: int) -> None:
             line(campaign, attribute, past.n_arms, clicks, len(found.segments), known, value, gain)
 
 
-TABLES = {"regret": regret, "cost": cost, "claims": claims, "rivals": rivals, "log": log}
+TABLES = {"regret": regret, "cost": cost, "rivals": rivals, "log": log}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
