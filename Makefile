@@ -12,7 +12,7 @@ WORKERS ?= $(shell expr 2 + $$(getconf _NPROCESSORS_ONLN))
 # Tests start Python some hundred times: compiled modules are kept, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo serve check test test-slow test-oldest test-sdist benchmark docs clean
+.PHONY: help demo serve check test types quick-tests all-tests test-slow test-oldest test-sdist benchmark docs clean
 
 help:  ## the commands of this file
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 16
@@ -26,14 +26,22 @@ serve: $(INSTALLED)  ## the service and its dashboard, with demo campaigns that 
 check: $(INSTALLED)  ## for every edit: ruff, mypy --strict, and the tests that are fast and need no other programs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
-	$(BIN)/pytest -n auto --dist worksteal -m "$(EVERYWHERE) and not long"
+	$(MAKE) --jobs=2 types quick-tests
 
 test: $(INSTALLED)  ## everything except the slow statistical tests (make test-slow); a missing program is an error
 	PYTHON=$(BIN)/python scripts/install-test-system.sh
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(MAKE) --jobs=2 types all-tests
+
+# mypy uses one core, and tests wait for other processes some of the time: side by side, they take less time.
+types: $(INSTALLED)
 	$(BIN)/mypy
+
+quick-tests: $(INSTALLED)
+	$(BIN)/pytest -n auto --dist worksteal -m "$(EVERYWHERE) and not long"
+
+all-tests: $(INSTALLED)
 	KOFN_REQUIRE_ALL=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
 test-slow: $(INSTALLED)  ## the slow statistical tests

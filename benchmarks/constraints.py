@@ -173,16 +173,23 @@ def ways(seed: int, runs: int, scale: Scale, kinds: Sequence[str]) -> None:
 
 
 def repair(seed: int, runs: int, scale: Scale, kinds: Sequence[str]) -> None:
-    """Print the regret with constraints and with repair over time, and the loss per play in the last tenth of it."""
+    """Print the regret with constraints and with repair over time, and the loss per play in the last tenth of it.
+
+    Both play the same problems: the difference has its own interval.
+    """
     times = [10**power for power in range(4, 10) if 10**power <= scale.horizon] or [scale.horizon]
     table("rules", "problem", "way", *(f"{time:,} plays" for time in times), "loss at the end, per 10^9 plays")
     for kind in kinds:
         for setting in scale.settings:
+            found = {}
             for name in ("constraints", "repair"):
                 curves = [np.array(each).T for each in runs_of(setting, kind, False, WAYS[name], seed, runs, times[-1])]
                 lost = np.array([np.interp(times, *curve) for curve in curves])
                 late = [curve[1][-1] - np.interp(0.9 * times[-1], *curve) for curve in curves]
-                line(kind, setting.name, name, *map(interval, lost.T), interval(np.array(late) * 1e10 / times[-1]))
+                found[name] = np.column_stack([lost, np.array(late) * 1e10 / times[-1]])
+            found["difference"] = found["constraints"] - found["repair"]
+            for name, values in found.items():
+                line(kind, setting.name, name, *map(interval, values.T))
 
 
 def explored(seed: int, runs: int, scale: Scale, kinds: Sequence[str]) -> None:
@@ -238,9 +245,9 @@ def price(seed: int, runs: int, scale: Scale, kinds: Sequence[str]) -> None:
 
 
 def times(seed: int, runs: int, scale: Scale, kinds: Sequence[str]) -> None:
-    """Print the CPU time per plan, without rules and with quotas; runs take turns, and the median is shown."""
+    """Print the CPU time per plan, without rules and with them; runs take turns, and the median is shown."""
     del kinds
-    table("arms", "without rules, ms", "quotas, ms", "ratio", "conflicts, ms")
+    table("arms", "without rules, ms", "quotas, ms", "ratio", "conflicts, ms", "a budget, ms")
     for n_arms, k in scale.sizes:
         problem = kofn.Problem(kofn.Bernoulli(np.linspace(0.1, 0.9, n_arms)), "mean", k)
         quotas = Constraints.by_group(np.arange(n_arms) % (2 * k), at_most=1)
@@ -248,15 +255,23 @@ def times(seed: int, runs: int, scale: Scale, kinds: Sequence[str]) -> None:
             *(NeverTogether([arm, (arm + 1) % n_arms]) for arm in range(0, n_arms, 4)),
             *(NeverTogether([arm, arm + 2]) for arm in range(0, n_arms - 2, 4)),
         )
+        cost = np.random.default_rng(seed).uniform(1, 5, n_arms).round(1).tolist()
+        budget = Constraints(Budget(2.2 * k, dict(enumerate(cost))))
         found = np.array(
             [
-                [_per_plan(problem, rules, scale.plans, seed + run) for rules in (None, quotas, pairs)]
+                [_per_plan(problem, rules, scale.plans, seed + run) for rules in (None, quotas, pairs, budget)]
                 for run in range(runs)
             ]
         )
-        without, with_quotas, with_pairs = np.median(found, axis=0)
+        without, with_quotas, *others = np.median(found, axis=0).tolist()
         ratio = np.median(found[:, 1] / found[:, 0])
-        line(f"{k} of {n_arms:,}", f"{without:.2f}", f"{with_quotas:.2f}", f"{ratio:.2f}", f"{with_pairs:.1f}")
+        line(
+            f"{k} of {n_arms:,}",
+            f"{without:.2f}",
+            f"{with_quotas:.2f}",
+            f"{ratio:.2f}",
+            *(f"{each:.1f}" for each in others),
+        )
 
 
 def _per_plan(problem: AbstractProblem, rules: Constraints | None, plays: int, seed: int) -> float:

@@ -16,8 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 import kofn
-from benchmarks.tables import line, parser_for, table
-from benchmarks.thompson_safety import paired
+from benchmarks.tables import line, paired, parser_for, table
 from kofn.core import FloatArray, IntArray
 from kofn.experiments.settings import Setting
 from kofn.problems import AbstractProblem

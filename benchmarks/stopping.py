@@ -38,18 +38,11 @@ FULL = Scale()
 QUICK = Scale((0.2, 0.1), 300, 300, 1)
 
 
-class Thompson(kofn.Thompson):
-    """The default policy without the probability of being best, which takes most of the time of `insight()`."""
-
-    def _probability_best(self) -> float:
-        return 0.0
-
-
 def stopped(make: Make, parts: Sequence[float], plays: int, seed: int, run: int) -> list[tuple[float, float]]:
     """Return for each threshold the true loss relative to it, and the number of plays; nan if it is not ready."""
     for_problem, for_policy, for_plays = np.random.SeedSequence([seed, run]).spawn(3)
     problem, rng = make(np.random.default_rng(for_problem)), np.random.default_rng(for_plays)
-    policy = Thompson(problem.n_arms, problem.k, seed=for_policy)
+    policy = kofn.Thompson(problem.n_arms, problem.k, seed=for_policy)
     stops = [Stop(loss=part * problem.optimum) for part in parts]
     looks: list[Look | None] = [None] * len(stops)
     found = [(math.nan, math.nan)] * len(stops)

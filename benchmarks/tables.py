@@ -26,6 +26,14 @@ def interval(values: Any) -> str:
     return f"{np.mean(values):,.0f} ± {width:,.0f}"
 
 
+def paired(values: Any, base: Any) -> str:
+    """Return the ratio of two means over the same instances, and the half-width of its 95 % interval."""
+    ours, theirs = np.array(values), np.array(base)
+    ratio = ours.mean() / theirs.mean()
+    error = (ours - ratio * theirs).std(ddof=1) / np.sqrt(len(ours)) / theirs.mean()
+    return f"{ratio:.2f} ± {NORMAL_95 * error:.2f}"
+
+
 def parser_for(doc: str | None, tables: Iterable[str], *, seed: int, runs: int) -> argparse.ArgumentParser:
     """Return the parser of a command that prints one of these tables."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)

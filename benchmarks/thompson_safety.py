@@ -17,11 +17,13 @@ import numpy as np
 from scipy.special import expit
 
 import kofn
-from benchmarks.tables import NORMAL_95, interval, line, parser_for, table
+from benchmarks.tables import interval, line, paired, parser_for, table
 from kofn.core import FloatArray, IntArray
 from kofn.experiments.settings import Setting
 from kofn.policies.thompson.constants import Constants
 from kofn.problems import AbstractProblem
+from kofn.problems.real.clicks import clicks
+from kofn.problems.real.files import installed
 from kofn.problems.sampling import poisson_binomial
 
 Values = Callable[[FloatArray], FloatArray]
@@ -197,14 +199,6 @@ def run(
     return lost, float(problem.gap(np.array([policy.best()]))[0])
 
 
-def paired(values: Sequence[float], base: Sequence[float]) -> str:
-    """Return the ratio of two means over the same instances, and the half-width of its 95 % interval."""
-    ours, theirs = np.array(values), np.array(base)
-    ratio = ours.mean() / theirs.mean()
-    error = (ours - ratio * theirs).std(ddof=1) / np.sqrt(len(ours)) / theirs.mean()
-    return f"{ratio:.2f} ± {NORMAL_95 * error:.2f}"
-
-
 def base(seed: int, runs: int, scale: Scale = FULL) -> None:
     """Print the regret on problems with a base reward, and in how many runs the best subset was found."""
     names = ("thompson", "linear-thompson", "shared-credit")
@@ -265,6 +259,50 @@ def pick(seed: int, runs: int, scale: Scale = FULL) -> None:
         line(f"{horizon:,}", *(f"{gap:.4f}" for gap in gaps), f"{gaps[0] / max(min(gaps), 1e-9):.2f}")
 
 
+def click_rates(rng: np.random.Generator) -> FloatArray:
+    """Return the click rates of 80 items, log-uniform from 0.1 to 1.5 %."""
+    return 0.01 * np.exp(rng.uniform(np.log(0.1), np.log(1.5), 80))
+
+
+def items(reward: str, k: int, real: bool = False) -> Callable[[np.random.Generator], AbstractProblem]:
+    """Return a function that draws the problem of K of 80 items; `real`: with the rates of the Open Bandit Data."""
+
+    def problem(rng: np.random.Generator) -> AbstractProblem:
+        rates = clicks(80, k).arms.mean if real else click_rates(rng)
+        return kofn.Problem(kofn.Bernoulli(rates), reward, k)
+
+    return problem
+
+
+def nearly_sure(rng: np.random.Generator) -> AbstractProblem:
+    """Return the minimum of 50 of 100 arms that nearly always pay: 1 if all do."""
+    return kofn.Problem(kofn.Bernoulli(rng.uniform(0.95, 1, 100)), "minimum", 50)
+
+
+RARE = (
+    ("80 items, any of 3 clicked", items("maximum", 3)),
+    ("80 items, mean of 3", items("mean", 3)),
+    ("80 items, any of 8 clicked", items("maximum", 8)),
+    ("80 real items, any of 3 clicked", items("maximum", 3, real=True)),
+    ("80 real items, mean of 3", items("mean", 3, real=True)),
+    ("80 real items, any of 8 clicked", items("maximum", 8, real=True)),
+    of_setting("mean", 100, 50),
+    ("minimum of 50 of 100 arms, p in [0.95, 1]", nearly_sure),
+)
+
+
+def rare(seed: int, runs: int, scale: Scale = FULL) -> None:
+    """Print the regret on rare rewards with more arms than contenders; without the package obp, not on real items."""
+    table("problem", "thompson", "linear-thompson", "thompson / linear-thompson")
+    problems = [each for each in RARE if "real" not in each[0] or installed("obp")]
+    for name, make in problems[: scale.few]:
+        ours, theirs = (
+            [run(make, policy, scale.horizon, seed, number)[0] for number in range(runs)]
+            for policy in ("thompson", "linear-thompson")
+        )
+        line(name, interval(ours), interval(theirs), paired(ours, theirs))
+
+
 def speed(seed: int, runs: int, scale: Scale = FULL) -> None:
     """Print the processor time of a plan of N = 24, K = 5, and of a run of 10^4 plays."""
     table("what", "median [ms]", "least [ms]")
@@ -292,6 +330,7 @@ TABLES: dict[str, Callable[..., None]] = {
     "ranges": ranges,
     "ablation": ablation,
     "pick": pick,
+    "rare": rare,
     "speed": speed,
 }
 

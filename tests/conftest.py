@@ -7,7 +7,7 @@ import gc
 import inspect
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from itertools import count
@@ -56,8 +56,7 @@ def pytest_configure() -> None:
 def pytest_collection_finish() -> None:
     """Leave what collection has made out of all later garbage collections, which would look at it again and again."""
     gc.enable()
-    gc.collect()
-    gc.freeze()
+    gc.freeze()  # with its garbage: collecting that first takes half a second in each worker, and frees little
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -260,6 +259,24 @@ def address(module_address: str, module_store: str) -> Iterator[str]:
     yield module_address
     for each in campaigns(module_store):
         Campaign.open(each.name, module_store).delete()
+
+
+@pytest.fixture
+def kofn_main(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str, str]]:
+    """`kofn ARGV` through main, in this process: exit code, stdout, stderr."""
+    from kofn.cli import main
+
+    def call(*argv: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["kofn", *argv])
+        with pytest.raises(SystemExit) as end:
+            main()
+        assert isinstance(end.value.code, int)
+        captured = capsys.readouterr()
+        return end.value.code, captured.out, captured.err
+
+    return call
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

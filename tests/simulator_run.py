@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -150,12 +149,11 @@ class Process:
             return [self._outcome(lambda: calls[0].perform(self.campaigns[calls[0].campaign]))]
         groups = self.store.groups
         jobs = [self._job(call) for call in calls]
-        lock, execute = jobs[0].lock, jobs[0].execute
+        lock, execute, leader = jobs[0].lock, jobs[0].execute, object()
         for each in jobs:
-            groups._enqueue(lock, each.job, threading.get_ident())
+            groups._enqueue(lock, each.job, leader)
         try:
-            with replaced(groups, "_go_on", lambda *_: None):  # no thread goes on with what a dead process left
-                groups._lead(lock, execute)
+            groups._lead(lock, leader, execute)
         except Killed:
             self.restart()
             return [Outcome(failed="killed") for _ in calls]

@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import sqlite3
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,7 +22,6 @@ from kofn import Campaign
 from kofn.campaigns import Store, backup, campaigns, restore
 from kofn.campaigns.store import backups, migrations, sqlite_file
 from kofn.campaigns.store.schema import CAMPAIGNS, METADATA, SETTINGS
-from kofn.cli import main
 from kofn.service.tokens import create_token, find_token, tokens, tokens_required
 from tests.campaign_tools import checked, create, play, rewards_for
 from tests.campaign_workers import CONTEXT, start
@@ -472,37 +470,24 @@ def test_a_restore_that_is_killed_changes_nothing(
 # The command line.
 
 
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    def call(*argv: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["kofn", *argv])
-        with pytest.raises(SystemExit) as end:
-            main()
-        assert isinstance(end.value.code, int)
-        captured = capsys.readouterr()
-        return end.value.code, captured.out, captured.err
-
-    return call
-
-
 def test_backup_and_restore_from_the_shell(
-    command: Callable[..., tuple[int, str, str]], sqlite_store: str, tmp_path: Path
+    kofn_main: Callable[..., tuple[int, str, str]], sqlite_store: str, tmp_path: Path
 ) -> None:
     play(create(sqlite_store), 40, batch=20)
     file, new = str(tmp_path / "shop.backup"), f"sqlite:///{tmp_path}/new.db"
-    code, out, err = command("backup", file, "--store", sqlite_store)
+    code, out, err = kofn_main("backup", file, "--store", sqlite_store)
     assert (code, err) == (0, "")
     assert out.startswith(f"wrote {file}: 1 campaigns, 0 tokens, ")
-    assert command("backup", file, "--store", sqlite_store)[0] == 2
-    made = json.loads(command("backup", file, "--replace", "--store", sqlite_store, "--json")[1])
+    assert kofn_main("backup", file, "--store", sqlite_store)[0] == 2
+    made = json.loads(kofn_main("backup", file, "--replace", "--store", sqlite_store, "--json")[1])
     assert (made["file"], made["campaigns"], made["size"]) == (file, 1, Path(file).stat().st_size)
-    assert command("restore", file, "--store", new)[1].startswith("restored 1 campaigns, 0 tokens, ")
-    code, out, err = command("restore", file, "--store", new)
+    assert kofn_main("restore", file, "--store", new)[1].startswith("restored 1 campaigns, 0 tokens, ")
+    code, out, err = kofn_main("restore", file, "--store", new)
     assert (code, out) == (2, "")
     assert "is not empty: it has 1 campaigns and 0 tokens" in err
-    assert json.loads(command("restore", file, "--replace", "--store", new, "--json")[1]) == made
+    assert json.loads(kofn_main("restore", file, "--replace", "--store", new, "--json")[1]) == made
     typo = f"sqlite:///{tmp_path}/typo.db"
-    code, _, err = command("backup", str(tmp_path / "typo.backup"), "--store", typo)
+    code, _, err = kofn_main("backup", str(tmp_path / "typo.backup"), "--store", typo)
     assert (code, err.count("\n")) == (2, 1)
     assert f"there is no store in the file {tmp_path}/typo.db" in err
     assert not (tmp_path / "typo.db").exists()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from kofn import Campaign
 from kofn.campaigns import Store, campaigns
-from kofn.cli import cli, main
+from kofn.cli import cli
 
 Kofn = Callable[..., tuple[int, str, str]]
 CREATE = ["create", "front", "--k", "2", "--range", "-10", "40", "--seed", "1"]
@@ -26,19 +27,10 @@ def sqlite_store(new_sqlite_store: str) -> str:
 
 
 @pytest.fixture
-def kofn(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], sqlite_store: str) -> Kofn:
+def kofn(monkeypatch: pytest.MonkeyPatch, kofn_main: Kofn, sqlite_store: str) -> Kofn:
     """`kofn campaign ARGV` through main: exit code, stdout, stderr."""
     monkeypatch.setenv("KOFN_STORE", sqlite_store)
-
-    def call(*argv: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["kofn", "campaign", *argv])
-        with pytest.raises(SystemExit) as end:
-            main()
-        assert isinstance(end.value.code, int)
-        captured = capsys.readouterr()
-        return end.value.code, captured.out, captured.err
-
-    return call
+    return partial(kofn_main, "campaign")
 
 
 def read(answer: tuple[int, str, str]) -> Any:
@@ -102,6 +94,31 @@ def test_what_is_known_is_shown(kofn: Kofn) -> None:
     assert len(kofn("show", "front", "--arms", "1")[1].splitlines()) < len(out.splitlines())
     assert [each["name"] for each in read(kofn("list", "--json"))] == ["front"]
     assert " front " in kofn("list")[1]
+
+
+def test_a_campaign_over_time_from_the_shell(kofn: Kofn) -> None:
+    kofn(*CREATE, *ARMS, "--control", "mug", "--control", "pan", "--unit", "EUR", "--sticky", "30d")
+    for _ in range(3):
+        for each in read(kofn("decide", "front", "--count", "40", "--json")):
+            kofn("reward", "front", each["id"], "30" if "pan" in each["arms"] else "3")
+    points = read(kofn("estimates", "front", "--arm", "pan", "--json"))
+    assert points[-1]["expected_loss"] >= 0
+    assert points[-1]["effects"]["pan"] > 0
+    assert len(read(kofn("estimates", "front", "--points", "2", "--json"))) == 2
+    out = kofn("estimates", "front", "--arm", "[red]pot[/]")[1]
+    for words in ("expected loss", "estimated reward", "lift over control", "[red]pot[/]"):
+        assert words in out
+    kofn("configure", "front", "--no-sticky", "--outside", "clip", "--range", "-10", "60")
+    assert read(kofn("configure", "front", "--json"))["sticky"] is None
+    kofn("reward", "front", read(kofn("decide", "front", "--json"))[0]["id"], "99")
+    kofn("ship", "front", "--arm", "pan", "--arm", "mug")
+    events = read(kofn("events", "front", "--json"))
+    assert [each["kind"] for each in events[:3]] == ["shipped", "configured", "changed"]
+    assert events[2]["message"] == "reward_range is -10 to 60"
+    assert len(read(kofn("events", "front", "--limit", "2", "--json"))) == 2
+    assert "reward_range is -10 to 60" in kofn("events", "front")[1]
+    shown = [" ".join(line.split()) for line in kofn("show", "front")[1].splitlines()]
+    assert {"shipped mug, pan", "clipped rewards 1"} < set(shown)
 
 
 def test_a_life_from_the_shell(kofn: Kofn, tmp_path: Path, sqlite_store: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -229,6 +230,27 @@ def test_arms_that_rules_need_stay(sqlite_store: str) -> None:
     checked(campaign)
 
 
+@pytest.mark.parametrize("kind", ["only-together", "always"])
+def test_an_arm_that_joins_a_rule_does_not_make_what_is_shown_forbidden(sqlite_store: str, kind: str) -> None:
+    """A set of arms that grows: the control and what is shipped would lack the new arm."""
+    rules = [{"rule": kind, "arms": ["a", "b"], "name": "set"}]
+    campaign = create(sqlite_store, constraints=rules, control=["a", "b", "c"])
+    assert "the control breaks the rule" in refused(lambda: campaign.add_arm("i", ["set"]))
+    campaign.configure(control=None)
+    campaign.ship(["a", "b", "c"])
+    assert "the subset that is shipped breaks the rule" in refused(lambda: campaign.add_arm("i", ["set"]))
+    assert (campaign.settings().constraints, "i" in campaign.arms) == (rules, False)
+    campaign.add_arm("i")
+    campaign.resume()
+    campaign.retire_arm("i")
+    campaign.add_arm("i", ["set"])
+    joined = {"a", "b", "i"}
+    assert all(
+        joined & set(each.arms) in ([joined] if kind == "always" else [joined, set()]) for each in campaign.decide(50)
+    )
+    checked(campaign)
+
+
 # Refused.
 
 
@@ -353,47 +375,79 @@ def random_rule(rng: Random, names: list[str]) -> dict[str, Any]:
     arms = rng.sample(names, rng.randint(2, 4))
     if kind == "budget":
         return {"rule": kind, "most": 2.0, "costs": [[arm, rng.choice([0.5, 1.0, 1.5])] for arm in arms]}
+    named = {"name": "group"} if rng.random() < 0.5 else {}
     if kind in ("at-most", "at-least"):
-        return {"rule": kind, "count": 1, "arms": arms}
-    return {"rule": kind, "arms": arms[:1] if kind in ("always", "never") else arms[:2]}
+        return {"rule": kind, "count": 1, "arms": arms, **named}
+    return {"rule": kind, "arms": arms[:1] if kind in ("always", "never") else arms[:2], **named}
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_random_walk_never_breaks_a_rule(sqlite_store: str, seed: int) -> None:
+KINDS: dict[str, dict[str, Any]] = {
+    "thompson": {},
+    "sizes": {"policy": "thompson-sizes", "params": {"fewest": 1}, "costs": {"a": 0.5, "h": 2.0}},
+    "contexts": {"policy": "contextual-thompson"},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_random_walk_never_breaks_a_rule(sqlite_store: str, kind: str, seed: int) -> None:
+    """Rules, controls, costs, arms and what is shipped change at random, and keys come back."""
     rng = Random(seed)
-    campaign = create(sqlite_store, control="uniform", sticky=50.0, expire_after=30.0)
+    campaign = create(sqlite_store, control="uniform", sticky=50.0, expire_after=30.0, **KINDS[kind])
+    contexts = [{"device": "phone"}, {"device": "desktop"}] if kind == "contexts" else [None]
     mail: list[kofn.campaigns.Decision] = []
-    clock, names, changes = Clock(campaign), list(NAMES), 0
-    for number in range(80):
-        clock.wait(rng.random())
-        what = rng.random()
-        try:
-            if what < 0.12:
+    clock, names, done = Clock(campaign), list(NAMES), Counter[str]()
+
+    def some_arms() -> list[str]:
+        return rng.sample(campaign.arms, rng.randint(1, 3) if kind == "sizes" else 3)
+
+    def change(number: int) -> None:
+        match rng.choice(
+            ["rules", "rules", "add", "retire", "ship", "resume", "control", "costs", "rewards", "rewards"]
+        ):
+            case "rules":
                 campaign.configure(constraints=[random_rule(rng, names) for _ in range(rng.randint(0, 3))])
-                changes += 1
-            elif what < 0.16:
-                campaign.add_arm(rng.choice(names) if rng.random() < 0.5 else f"new {number}")
-            elif what < 0.2:
+                done["rules"] += 1
+            case "add":
+                name = rng.choice(names) if rng.random() < 0.5 else f"new {number}"
+                campaign.add_arm(name, rng.choice([[], ["group"]]))
+            case "retire":
                 campaign.retire_arm(rng.choice(campaign.arms))
-            elif what < 0.23:
-                campaign.ship(rng.sample(campaign.arms, 3) if rng.random() < 0.5 else None)
-            elif what < 0.3:
+            case "ship":
+                campaign.ship(some_arms() if rng.random() < 0.5 else None, store=rng.random() < 0.5)
+                done["ship"] += 1
+            case "resume":
                 campaign.resume()
-            elif what < 0.5 and mail:
+            case "control":
+                campaign.configure(control=rng.choice([None, "uniform", some_arms()]))
+            case "costs":
+                campaign.configure(costs={arm: rng.choice([0.0, 0.5, 2.0]) for arm in some_arms()})
+            case "rewards":
                 rng.shuffle(mail)
-                campaign.rewards(rewards_for(mail[:10]))
-                mail = mail[10:]
-        except KofnError:
-            pass
+                campaign.rewards(_eighths(mail[:20]))
+                del mail[:20]
+
+    for number in range(80):
+        clock.wait(rng.random() * 5)
+        with contextlib.suppress(KofnError):
+            change(number)
         names = sorted({*names, *campaign.arms})
-        decisions = campaign.decide(rng.randint(1, 9), key=rng.choice([None, f"visitor {number}"]))
-        rules = campaign.settings().constraints
-        assert all(obeys(rules, each.arms) for each in decisions), rules
-        assert obeys(rules, campaign.best()), rules
+        rules, active = campaign.settings().constraints, set(campaign.arms)
+        key = rng.choice([None, f"visitor {rng.randint(0, 5)}"])
+        decisions = campaign.decide(rng.randint(1, 9) if key is None else 1, key=key, context=rng.choice(contexts))
+        for arms in (*(each.arms for each in decisions), campaign.best()):
+            assert obeys(rules, arms), rules
+            assert set(arms) <= active
         mail += decisions
-    assert changes > 2
+    assert done["rules"] > 2
+    assert done["ship"] > 0
     verified = campaign.verify()
     assert verified.ok, verified.differences
+
+
+def _eighths(decisions: Iterable[kofn.campaigns.Decision]) -> dict[str, float]:
+    """Rewards that depend on the arms alone; eighths, so that sums are exact in any order."""
+    return {each.id: sum(map(ord, "".join(each.arms))) % 89 / 8 for each in decisions}
 
 
 # Over HTTP.
@@ -444,6 +498,11 @@ def test_both_clients_take_rules(sqlite_store: str) -> None:
             )
             assert campaign.settings().constraints == BRANDS
             campaign.add_arm("i", ["Acme"])
+            campaign.configure(constraints=Constraints(Budget(2.0, {0: 1.5, 1: 1.0}), Never([2])))
+            assert campaign.settings().constraints == [
+                {"rule": "budget", "most": 2.0, "costs": [["a", 1.5], ["b", 1.0]]},
+                {"rule": "never", "arms": ["c"]},
+            ]
 
         async def change() -> None:
             async with kofn.AsyncClient(url, prefetch=20) as other:
@@ -454,6 +513,13 @@ def test_both_clients_take_rules(sqlite_store: str) -> None:
                 assert [each["rule"] for each in found.constraints] == ["never-together", "only-together"]
                 made = [await same.decide() for _ in range(30)]
                 assert all(obeys(found.constraints, each.arms) for each in made)  # none of the stock of before
+                found = await same.configure(constraints=[OnlyTogether(["c", "d"], "set")])
+                for _ in range(30):
+                    await same.decide()
+                await same.add_arm("j", ["set"])
+                found = await same.settings()
+                made = [await same.decide() for _ in range(30)]
+                assert all(obeys(found.constraints, each.arms) for each in made)
 
         asyncio.run(change())
 

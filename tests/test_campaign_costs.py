@@ -250,6 +250,7 @@ def test_on_the_command_line(sqlite_store: str) -> None:
     made = invoke("campaign", "create", "front", *arms, "--k", "3", *costs, *at)
     assert made.exit_code == 0, made.stderr
     assert "a 0.5, b 2" in invoke("campaign", "configure", "front", *at).stdout
+    assert "a 0.5, b 2; rewards are net of them" in invoke("campaign", "show", "front", *at).stdout
     changed = invoke("campaign", "configure", "front", "--cost", "c=1", "--json", *at)
     assert json.loads(changed.stdout)["costs"] == {"c": 1.0}
     for wrong in ("c", "c=dear", "=1"):

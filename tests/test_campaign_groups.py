@@ -184,6 +184,12 @@ def test_a_shipped_campaign_serves_the_winner_and_counts_rewards(store_url: str)
     assert {each.group for each in campaign.decide(20)} == {"learned"}
     campaign.ship(["a", "b", "c"])
     assert campaign.decide().arms == ["a", "b", "c"] == campaign.insight().shipped
+    events = campaign.events()
+    campaign.ship(["a", "b", "c"])  # the second time, nothing changes
+    assert campaign.events() == events
+    campaign.ship(["a", "b", "c"], store=False)
+    assert campaign.events()[0].number == events[0].number + 1
+    campaign.ship(["a", "b", "c"])
     with pytest.raises(kofn.BadInput, match="it is in a subset that was shipped"):
         campaign.retire_arm("a")
     campaign.stop()
@@ -358,6 +364,7 @@ def test_one_bad_reward_can_be_left_out(store_url: str) -> None:
     assert (done.accepted, done.repeated, done.forgotten) == (2, 0, 0)
     assert [each.id for each in done.refused] == ["nonsense", decisions[3].id, decisions[2].id, decisions[4].id]
     assert "between 0 and 12" in done.refused[2].reason
+    assert done.refused[2].reason.endswith("Set outside='clip' to clip such rewards, or widen reward_range")
     assert "already has the reward 2" in done.refused[3].reason
     again = campaign.rewards(given, partial=True)
     assert (again.accepted, again.repeated, len(again.refused)) == (0, 2, 4)

@@ -6,7 +6,6 @@ import asyncio
 import json
 import random
 import sqlite3
-import sys
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -17,7 +16,6 @@ from sqlalchemy import make_url
 
 from kofn import AsyncClient, Campaign, Client
 from kofn.campaigns.store.schema import BATCHES, CAMPAIGNS, PLANS, REWARDS, ROSTERS, STATES
-from kofn.cli import main
 from kofn.responses import Verification
 from kofn.service.tokens import create_token
 from tests.campaign_tools import NAMES, create, play
@@ -129,14 +127,9 @@ def test_a_compacted_log_is_verified_in_part(sqlite_store: str) -> None:
     assert not campaign.verify().ok
 
 
-def test_verify_from_the_shell(
-    played: Campaign, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def kofn(*argv: str) -> tuple[Any, str]:
-        monkeypatch.setattr(sys, "argv", ["kofn", "campaign", "verify", "front", "--store", str(played.store), *argv])
-        with pytest.raises(SystemExit) as end:
-            main()
-        return end.value.code, capsys.readouterr().out
+def test_verify_from_the_shell(played: Campaign, kofn_main: Callable[..., tuple[int, str, str]]) -> None:
+    def kofn(*argv: str) -> tuple[int, str]:
+        return kofn_main("campaign", "verify", "front", "--store", str(played.store), *argv)[:2]
 
     code, out = kofn()
     assert (code, out.splitlines()[0]) == (0, out.rstrip("\n"))

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 import kofn
-from kofn.cli import cli
+from tests.cli_tools import invoke
 
 SCRIPT = """
 import helper
@@ -43,7 +43,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(cli, list(arguments))
+    return invoke(*arguments, catch=True)
 
 
 def test_a_table_of_the_choice() -> None:
@@ -146,4 +146,4 @@ def test_wrong_candidates(options: list[str], message: str) -> None:
 def test_candidates_or_arms(options: list[Any]) -> None:
     result = run("choose", "script.py:score", *options)
     assert result.exit_code == 2
-    assert "give either --candidates FILE or --arms N" in result.output
+    assert "give either --candidates FILE or --arms N" in result.stderr

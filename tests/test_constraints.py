@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+import scipy.optimize
 
 import kofn
 from kofn import BadInput, Constraints
@@ -189,6 +190,27 @@ def test_a_solution_within_the_solvers_tolerance_is_not_enough() -> None:
     assert solver.best(np.array([[9.0, 9.0, 5.0, 1.0, 0.0, 0.0]])).tolist() == [[0, 2]]  # type: ignore[union-attr]
 
 
+def test_a_hard_program_ends_with_an_allowed_subset(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five budgets of 200 arms: the proof takes hundreds of nodes. With a limit of one, a good subset is taken."""
+    rng = np.random.default_rng(4)
+    budgets = (Budget(47.5, dict(enumerate(rng.uniform(1, 5, 200).round(2).tolist()))) for _ in range(5))
+    allowed, score = Constraints(*budgets).allowed(200, 20), rng.normal(size=(1, 200))
+    best = allowed.best(score)[0]
+    nodes, program = [], scipy.optimize.milp
+
+    def counted(*given: Any, **options: Any) -> Any:
+        found = program(*given, **options)
+        nodes.append(found.mip_node_count)
+        return found
+
+    monkeypatch.setattr(scipy.optimize, "milp", counted)
+    monkeypatch.setattr("kofn.constraints.solver.MOST_NODES", 1)
+    found = allowed.best(score)[0]
+    assert allowed.allows(found[None])[0]
+    assert nodes == [1]
+    assert 0.9 * score[0, best].sum() < score[0, found].sum() <= score[0, best].sum()
+
+
 # Clashes.
 
 
@@ -217,6 +239,50 @@ def test_a_clash_cannot_be_made_smaller() -> None:
         assert not brute_force(Constraints(*clash), 8, 3)
         for left_out in range(len(clash)):
             assert brute_force(Constraints(*(clash[:left_out] + clash[left_out + 1 :])), 8, 3)
+
+
+def test_a_clash_says_which_budget() -> None:
+    rules = Budget(4, {0: 3.0, 1: 2.0}, "shelf"), Budget(4, {2: 0.5, 3: 0.25}), Always([0]), Always([1])
+    with pytest.raises(
+        BadInput, match=r"arms: costs of at most 4 for shelf \(0 3, 1 2\); always \(0\); always \(1\)\. "
+    ):
+        Constraints(*rules).allowed(6, 3)
+
+
+def test_a_rule_that_is_given_twice_is_named_once() -> None:
+    twice = Always([0])
+    with pytest.raises(BadInput) as error:
+        Constraints(twice, twice, Never([0])).allowed(6, 3)
+    assert "arms: always (0); never (0). Change" in str(error.value)
+
+
+def test_few_checks_find_a_clash_among_many_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    checks, made = [], module._made
+
+    def counted(*given: Any) -> Allowed | None:
+        checks.append(given)
+        return made(*given)
+
+    monkeypatch.setattr(module, "_made", counted)
+    rules = [*Constraints.by_group(np.arange(900) % 300, at_most=1), Always([0]), Always([300])]
+    with pytest.raises(BadInput, match=r"at most 1 of 0 \(0, 300, 600\); always \(0\); always \(300\)"):
+        Constraints(*rules).allowed(900, 5)
+    assert len(checks) < 30  # of 302 rules
+
+
+def test_rules_about_many_arms_are_few_inequalities() -> None:
+    allowed = Constraints(Never(range(5, 3_000)), Always([0, 1])).allowed(3_000, 3)
+    assert len(allowed.rows.matrix) == 2
+    assert allowed.free.tolist() == [2, 3, 4]
+
+
+def test_random_subsets_differ_where_no_exchange_of_one_arm_is_allowed() -> None:
+    """Twenty pairs that are only together: a random walk of exchanges of one arm cannot leave its start."""
+    allowed = Constraints(*(OnlyTogether([2 * pair, 2 * pair + 1]) for pair in range(20))).allowed(40, 10)
+    assert isinstance(allowed.way, Solver)
+    drawn = allowed.random(50, np.random.default_rng(1))
+    assert allowed.allows(drawn).all()
+    assert len(np.unique(drawn, axis=0)) == module.CHAINS
 
 
 # Rules as data.

@@ -1,8 +1,9 @@
 """Policies under constraints: all policies obey them or refuse, and what Thompson hands out always obeys."""
 
-import json
+import re
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,20 +11,14 @@ import pytest
 
 import kofn
 from kofn import BadInput, Constraints, Policy, Tally, Thompson
-from kofn.constraints import Always, AtLeast, AtMost, Budget, Never, NeverTogether, OnlyTogether
+from kofn.constraints import Always, AtMost, Never, NeverTogether, OnlyTogether
 from kofn.constraints import allowed as module
 from kofn.core import BadRecord
 from kofn.policies.registry import POLICIES, make_policy
 from kofn.policies.thompson import exchanges
+from tests.rule_tools import FIXED, KINDS, OTHER, QUOTAS, K, N
 
-N, K = 9, 3
 WORTH = np.linspace(0.1, 0.9, N)
-FIXED = Constraints(Always([2]), Never([0, 7]))
-QUOTAS = Constraints(AtMost(1, [0, 1, 2]), AtLeast(1, [3, 4]), AtMost(1, [7, 8]))
-OTHER = Constraints(
-    NeverTogether([1, 5]), NeverTogether([1, 7]), OnlyTogether([3, 8]), Budget(4.0, {7: 3.0, 5: 2.0, 6: 2.0})
-)
-KINDS = {"fixed": FIXED, "quotas": QUOTAS, "other": OTHER}
 
 
 @pytest.fixture(autouse=True)
@@ -55,26 +50,6 @@ def advance(policy: Policy, plans: int, rng: np.random.Generator | None = None, 
 
 def best_of(rules: Constraints, worth: Any = WORTH) -> tuple[int, ...]:
     return tuple(rules.allowed(len(worth), K).top(worth).tolist())
-
-
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", sorted(POLICIES))
-def test_every_policy_obeys_or_refuses(name: str, kind: str) -> None:
-    rules, of = KINDS[kind], POLICIES[name]
-    given = {"best": best_of(rules)} if "best" in of.needs else {}
-    if of.takes_constraints == "none" or (of.takes_constraints == "fixed" and kind != "fixed"):
-        with pytest.raises(BadInput, match=r"does not take constraints: |takes only rules that say which arms are"):
-            make_policy(name, N, K, horizon=3_000_000, seed=1, constraints=rules, **given)
-        return
-    policy = make_policy(name, N, K, horizon=3_000_000, seed=1, constraints=rules, **given)
-    assert policy.constraints == rules
-    for _ in range(12):
-        assert rules.allows([policy.best()], N, K)[0]
-        advance(policy, 1)
-        again = kofn.restore(json.loads(json.dumps(kofn.save(policy))))
-        assert again.constraints == rules
-        assert again.state() == policy.state()
-        assert list(again.plan()) == list(policy.plan())
 
 
 LEARN = {"fixed": ["cmab-sm", "dart", "doubling"], "all": ["improved-ucb", "thompson", "thompson-subsets"]}
@@ -263,3 +238,13 @@ def test_pairs_of_arms_that_come_only_together_are_found(monkeypatch: pytest.Mon
 def test_without_constraints_nothing_of_them_is_saved() -> None:
     assert "constraints" not in Thompson(N, K, seed=1).params
     assert Thompson(N, K, seed=1).constraints is None
+
+
+def test_the_page_lists_the_policies_that_obey() -> None:
+    page = (Path(__file__).parents[1] / "docs/guides/constraints.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| (`[a-z].*`) \| (all|`Always` and `Never`) \|$", page, re.MULTILINE))
+    listed = {name: rules for names, rules in rows.items() for name in re.findall(r"`([\w-]+)`", names)}
+    words = {"all": "all", "fixed": "`Always` and `Never`"}
+    assert listed == {
+        name: words[of.takes_constraints] for name, of in POLICIES.items() if of.takes_constraints != "none"
+    }

@@ -134,7 +134,7 @@ def asked_and_told(policy: ContextualScript, problem: ContextualProblem, rng: np
         policy.tell(subset, reward, context=segment.context)
 
 
-@pytest.mark.parametrize("plans", [600, pytest.param(3_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("plans", [250, pytest.param(3_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(("attributes", "most_unplanned"), [(None, 1024), (None, 2), ({"device": ["phone"]}, 1024)])
 def test_visitors_drawn_at_once_are_those_who_come_one_by_one(
     attributes: Any, most_unplanned: int, plans: int, monkeypatch: pytest.MonkeyPatch

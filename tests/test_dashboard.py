@@ -102,6 +102,7 @@ def test_a_campaign_is_created_watched_and_changed(address: str, module_store: s
     expect(page.get_by_role("heading", level=1)).to_have_text("front-page")
     expect(page.get_by_text("Waiting for the first reward")).to_be_visible()
     expect(page.get_by_text("Not known before the first rewards.")).to_be_visible()
+    expect(page.locator(".in-flight-panel")).to_contain_text("No decisions yet.")
     expect(page.locator(".best-list li, .arms .is-best, .arms .is-border")).to_have_count(0)  # nothing was played
     campaign = Campaign.open("front-page", module_store)
     assert campaign.arms == NAMES
@@ -150,6 +151,8 @@ def test_a_campaign_is_shipped_resumed_stopped_and_archived(address: str, module
     expect(page.locator(".pill.ready")).to_have_text("ready")
     expect(page.get_by_role("group", name="Expected loss of shipping now")).to_contain_text("EUR per play")
     expect(page.get_by_role("group", name="Lift over control")).to_contain_text("95% interval")
+    expect(page.get_by_role("heading", name="Over time")).to_have_text("Over time, EUR per play")
+    expect(page.locator(".arms .panel-note")).to_contain_text("Change in EUR per play when")
     expect(page.locator("section.lift")).to_contain_text("Control gets")
     page.get_by_text("Loss", exact=True).click()
     expect(page.locator(".plot path.recent:visible")).to_have_attribute("d", re.compile(r"^M.*L"))
@@ -509,10 +512,17 @@ def test_arms_that_cost_something(address: str, module_store: str, pages: Pages)
     dialog.get_by_label("Price of each arm").fill("a 0.3\nd 1")
     button(dialog, "Save settings").click()
     expect(dialog.get_by_role("alert")).to_have_text("“d 1” is not an arm of the campaign and its cost.")
-    dialog.get_by_label("Price of each arm").fill("a 0.3")
+    dialog.get_by_label("Price of each arm").fill("a 0.3\nb 1.2.3")
+    button(dialog, "Save settings").click()
+    expect(dialog.get_by_role("alert")).to_have_text("“b 1.2.3” is not an arm of the campaign and its cost.")
+    dialog.get_by_label("Price of each arm").fill("a 0.3\nb: 0.0000001")
     button(dialog, "Save settings").click()
     expect(page.get_by_text("Settings saved")).to_be_visible()
-    assert coupons.settings().costs == {"a": 0.3}
+    assert coupons.settings().costs == {"a": 0.3, "b": 1e-7}
+    button(page, "Settings").click()
+    expect(dialog.get_by_label("Price of each arm")).to_have_value("a 0.3\nb 1e-7")
+    button(dialog, "Save settings").click()
+    expect(page.get_by_text("Nothing was changed")).to_be_visible()
 
 
 def test_what_cannot_be_created_is_refused_in_words(address: str, module_store: str, pages: Pages) -> None:
@@ -809,6 +819,12 @@ def test_a_token_opens_the_page(sqlite_store: str, token: Callable[..., str], pa
         expect(page.locator(".title-line .pill")).to_have_text("paused")
         expect(button(page, "Resume")).to_be_hidden()
         expect(page.get_by_role("button", name="Retire kettle")).to_be_hidden()
+        page.get_by_label("More actions").click()
+        expect(page.locator(".menu-item:visible")).to_have_count(2)  # exports only
+        with page.expect_download() as download:
+            button(page, "Decisions as CSV").click()
+        assert download.value.suggested_filename == "front-page.csv"
+        assert download.value.path().read_text().startswith("id,at,subset,arms,")
         page.keyboard.press("p")
         page.keyboard.press("a")
         expect(page.get_by_role("dialog")).to_have_count(0)

@@ -14,6 +14,7 @@ import kofn
 from kofn import Policy, Tally
 from kofn.core import Subset
 from kofn.policies.registry import POLICIES, make_policy
+from tests.rule_tools import KINDS
 
 N, K, HORIZON = 9, 3, 3_000_000
 WORTH = np.array([3, 14, 7, 9, 1, 12, 5, 16, 10]) / 16  # sums of 16ths are exact, however they are added up
@@ -269,3 +270,26 @@ def test_the_same_seed_gives_the_same_policy(policy: Policy) -> None:
         assert list(again.plan()) == list(policy.plan())
         advance(policy, 1)
         advance(again, 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_it_obeys_rules_or_refuses_them(name: str, kind: str) -> None:
+    rules, of = KINDS[kind], POLICIES[name]
+    best = tuple(rules.allowed(N, K).top(WORTH).tolist())
+    if of.takes_constraints == "none" or (of.takes_constraints == "fixed" and kind != "fixed"):
+        with pytest.raises(
+            kofn.BadInput, match=r"does not take constraints: |takes only rules that say which arms are"
+        ):
+            make(name, best=best, constraints=rules)
+        return
+    policy = make(name, best=best, constraints=rules)
+    assert policy.constraints == rules
+    for _ in range(12):
+        assert rules.allows(policy.plan().subsets, N, K).all()
+        assert rules.allows([policy.best(), *(policy.filler(index) for index in range(20))], N, K).all()
+        advance(policy, 1)
+        again = kofn.restore(json.loads(json.dumps(kofn.save(policy))))
+        assert again.constraints == rules
+        assert again.state() == policy.state()
+        assert list(again.plan()) == list(policy.plan())

@@ -24,7 +24,7 @@ from kofn.policies.thompson.posterior import Posterior
 
 def known(loss_high: float | None, *alarms: Alarm) -> Insight:
     none = np.empty(0)
-    return Insight(0.5, 0.4, 0.6, none, none, none, 0.5, 0.0, alarms, loss_high)
+    return Insight(0.5, 0.4, 0.6, none, none, none, lambda: 0.5, 0.0, alarms, loss_high)
 
 
 def test_it_must_stay_below_the_threshold_while_plays_grow() -> None:

@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -288,6 +289,80 @@ def test_what_is_played_while_a_plan_is_out_is_drawn_too() -> None:
     assert policy.plays == policy.state()["learned"] + 1
 
 
+def late_plays(policy: Thompson, plays: int, delay: int, *, lost: float = 0.0) -> Counter[Subset]:
+    """Play with rewards that are late, or never arrive; return the planned plays whose rewards have not arrived.
+
+    Only plays of plans that have ended count.
+    """
+    rng, p = np.random.default_rng(7), np.linspace(0.1, 0.9, policy.n_arms)
+    waiting: list[tuple[Subset, bool]] = []
+    ended: Counter[Subset] = Counter()
+    for _ in range(plays):
+        now = policy._open_plan
+        handed_out = now.fillers_handed_out
+        subset = policy.ask()
+        waiting.append((subset, now.fillers_handed_out == handed_out))
+        if len(waiting) > delay:
+            told, _ = waiting.pop(0)
+            if rng.random() >= lost:
+                policy.tell(told, float(rng.random() < p[list(told)].mean()))
+        if policy._open_plan is not now:
+            ended = Counter(subset for subset, planned in waiting if planned)
+    return ended
+
+
+def test_planned_plays_whose_rewards_are_late_are_counted_as_in_flight() -> None:
+    policy = Thompson(8, 2, seed=3)
+    ended = late_plays(policy, 2000, 300)
+    known = policy._in_flight
+    assert ended.total() > 200
+    assert known.count.sum() == pytest.approx(ended.total(), rel=0.25)  # fillers of the same subsets are not told apart
+    found = dict(zip(map(tuple, known.subsets.tolist()), known.count.tolist(), strict=True))
+    (most, _), *_ = ended.most_common()
+    assert found[most] == pytest.approx(ended[most], rel=0.25)
+
+
+def test_plays_in_flight_narrow_the_draws_of_the_next_plan_and_move_no_mean() -> None:
+    policy = Thompson(8, 2, seed=3)
+    late_plays(policy, 2000, 300)
+    before, expected = policy._posterior, policy._expected()
+    assert expected.mean == pytest.approx(before.mean)
+    assert expected.level == pytest.approx(before.level)
+    assert (expected.variance < before.variance).all()
+    assert (policy._posterior.variance == before.variance).all()
+
+
+def test_without_delay_nothing_is_in_flight() -> None:
+    policy = Thompson(8, 2, seed=3)
+    late_plays(policy, 500, 0)
+    policy.tell_total((0, 1), 200, 100.0)  # plays that nobody asked for
+    assert len(policy._in_flight) == 0
+    assert "in_flight" not in policy.state()
+
+
+@pytest.mark.parametrize("lost", [0.5, 0.9])
+def test_rewards_that_never_arrive_block_nothing(lost: float) -> None:
+    """What is in flight counts at most as much as what was learned; the policy finds the best subset all the same."""
+    policy = Thompson(8, 2, seed=3)
+    late_plays(policy, int(3000 / (1 - lost)), 100, lost=lost)
+    assert policy._in_flight.count.sum() <= policy.state()["learned"]
+    assert policy.best() == (6, 7)
+
+
+def test_what_is_in_flight_is_kept_and_fades_with_the_half_life() -> None:
+    for half_life in (None, 500):
+        policy = Thompson(8, 2, half_life=half_life, seed=3)
+        late_plays(policy, 2000, 300)
+        again = kofn.restore(kofn.save(policy))
+        assert isinstance(again, Thompson)
+        assert again.state() == policy.state()
+        assert again._in_flight.count.tolist() == policy._in_flight.count.tolist()
+        assert again.plan().subsets.tolist() == policy.plan().subsets.tolist()
+        before = policy._in_flight.count.copy()
+        policy._forget(1.0)
+        assert policy._in_flight.count == pytest.approx(before / 2)
+
+
 @contextmanager
 def overheard(policies: type[Thompson] = Thompson) -> Iterator[list[tuple[int, float, float]]]:
     """What reaches `_learn`: of each plan, the plays, the rewards and the squares that were told."""
@@ -450,6 +525,24 @@ def test_insight_says_what_has_been_learned() -> None:
     assert [each["effect"] for each in json.loads(json.dumps(late.to_dict()))["arms"]] == late.effects.tolist()
 
 
+@pytest.mark.parametrize(("n_arms", "plays"), [(9, 300), (80, 10_000)])
+def test_the_probability_is_that_of_its_time_whenever_it_is_read(n_arms: int, plays: int) -> None:
+    """It is computed when it is first read; rewards that came after the insight do not matter."""
+    p, rng = np.linspace(0.1, 0.9, n_arms), np.random.default_rng(1)
+    policy = Thompson(n_arms, 3, seed=1)
+    earn(policy, mean_of(p), plays, rng)
+    at_once, later = policy.insight(), policy.insight()
+    assert at_once is not None
+    assert later is not None
+    expected = at_once.probability_best
+    assert 0.0 < expected < 1.0
+    earn(policy, mean_of(p), 10 * plays, rng)
+    now = policy.insight()
+    assert now is not None
+    assert now.probability_best != expected
+    assert later.probability_best == expected
+
+
 def test_insight_in_the_users_units() -> None:
     """To minimise, in a range from -10 to 30: an arm that lowers the reward has an effect below 0."""
     p, rng = np.linspace(0.1, 0.9, 9), np.random.default_rng(1)
@@ -596,6 +689,10 @@ def test_a_change_that_leaves_no_choice_is_refused(keep: Any, new: int) -> None:
         ("unplanned", [[[0, 1, 2], 1, 2.0, 4.0]]),
         ("unplanned", [[[0, 1, 2], 1, 0.5, 0.25]] * 2),
         ("unplanned", [[[0, 1, 2], 10**6, 0.5, 0.25]]),
+        ("in_flight", None),
+        ("in_flight", {"subsets": [[0, 1, 2]], "count": [0.0]}),
+        ("in_flight", {"subsets": [[0, 1, 2]], "count": [1.0, 1.0]}),
+        ("in_flight", {"subsets": [[0, 1, 9]], "count": [1.0]}),
     ],
 )
 def test_a_state_that_no_plays_make_is_refused(name: str, value: Any) -> None:

@@ -56,7 +56,7 @@ def look_of(row: CampaignRow) -> Look | None:
 def ship(
     tx: Transaction, subset: Subset, of_segments: Mapping[str, Subset] | None = None, *, store: bool = True
 ) -> None:
-    """Give everyone this subset from now on, or each segment its own."""
+    """Give everyone this subset from now on, or each segment its own. The second time, nothing changes."""
     known, to = tx.options, tuple((of_segments or {}).items())
     before = tuple(each for each in known.shipped if each != subset)
     before_to = tuple(each for each in (*known.shipped_before, *known.shipped_to) if each not in to)
@@ -68,6 +68,9 @@ def ship(
         shipped_before=before_to[-MAX_SHIPPED:],
         store_shipped=store,
     )
+    if tx.row.state == "shipped" and options == known:
+        return
+    tx.changing()
     tx.row.options = options.to_text()
     tx.row.state = "shipped"
     of = f"; each of {len(to)} segments gets its own best subset" if to else ""

@@ -8,7 +8,7 @@ from copy import copy
 from datetime import datetime, timedelta
 from typing import Any, Self, TypeVar, Unpack, cast, overload
 
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 from sqlalchemy.exc import IntegrityError
 
 from kofn.campaign_settings import CampaignOptions, ChangedSettings
@@ -168,12 +168,14 @@ class Campaign:
 
     @classmethod
     def _insert(cls, store: Store, row: CampaignRow, insert: Callable[[Transaction], None], event: str) -> Self:
+        def work(connection: Connection) -> None:
+            tx = Transaction(store, connection, row)
+            insert(tx)
+            tx.note(event, f"{row.n_arms} arms, {row.k} places, {row.policy}")
+            tx.write()
+
         try:
-            with store.write() as connection:
-                tx = Transaction(store, connection, row)
-                insert(tx)
-                tx.note(event, f"{row.n_arms} arms, {row.k} places, {row.policy}")
-                tx.write()
+            store.transact(work)
         except Exception as why:
             if isinstance(why.__cause__, IntegrityError):  # another process was faster
                 raise CampaignExists(f"a campaign named {row.name!r} already exists") from why
@@ -194,7 +196,8 @@ class Campaign:
 
     def delete(self) -> None:
         """Delete the campaign with all its rows, and the tokens that are limited to it."""
-        with self.store.write() as connection:
+
+        def work(connection: Connection) -> None:
             self._same(lambda tx: None)(
                 Transaction(self.store, connection, read_row(Driver(connection), self._id, lock=True))
             )
@@ -202,6 +205,8 @@ class Campaign:
                 connection.execute(table.delete().where(table.c.campaign == self._id))
             connection.execute(TOKENS.delete().where(TOKENS.c.campaign == self.name))
             connection.execute(CAMPAIGNS.delete().where(CAMPAIGNS.c.id == self._id))
+
+        self.store.transact(work)
         self.store.drop(self._id)
         self._shipped.clear()
 
@@ -509,7 +514,6 @@ class Campaign:
             of_segments = best_of_segments(tx.snapshot) if arms is None else {}
             for names in map(tx.roster.names_of, (subset, *of_segments.values())):
                 check_obeys(tx.options.constraints, names, "this subset", "Ship other arms, or change the rule first")
-            tx.changing()
             assess.ship(tx, subset, of_segments, store=store)
 
         self._shipped.clear()

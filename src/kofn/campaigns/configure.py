@@ -10,10 +10,10 @@ from kofn.campaign_settings import ChangedSettings
 from kofn.campaigns.create import decisions_to_keep, seconds
 from kofn.campaigns.expiry import compact_at
 from kofn.campaigns.groups import restart_comparison
-from kofn.campaigns.learn import change_params, check_not_archived
+from kofn.campaigns.learn import change_params, check_not_archived, check_shipped_obey
 from kofn.campaigns.records.costs import costs_text, most_cost, policy_costs
 from kofn.campaigns.records.options import with_options
-from kofn.campaigns.records.rules import check_obeys, policy_rules, rules_text
+from kofn.campaigns.records.rules import policy_rules, rules_text
 from kofn.campaigns.records.transaction import Transaction
 from kofn.campaigns.store.stamps import new_stamp
 from kofn.core import BadInput
@@ -38,10 +38,7 @@ def configure(tx: Transaction, given: Mapping[str, Any]) -> None:
     params = _params(tx, given)
     if options.constraints != before.constraints:
         params["constraints"] = policy_rules(options.constraints, tx.roster, sizes)
-        if tx.row.state == "shipped":
-            for shipped in map(tx.roster.names_of, options.served):
-                what = "the subset that is shipped"
-                check_obeys(options.constraints, shipped, what, "Resume first, or change the rule")
+        check_shipped_obey(tx, options.constraints)
     if options.costs != before.costs:
         params["costs"] = policy_costs(options.costs, tx.roster)
     if params:

@@ -19,11 +19,12 @@ from kofn.campaigns.groups import lift_of
 from kofn.campaigns.records.names import arm_name
 from kofn.campaigns.records.plan_rows import UNLEARNED, PlanRow, observed_rows, replace_plan
 from kofn.campaigns.records.rows import CampaignRow, PolicySnapshot, Roster, record_text, subset_from, subset_text
-from kofn.campaigns.records.rules import joined, policy_rules
+from kofn.campaigns.records.rules import check_obeys, joined, policy_rules
 from kofn.campaigns.records.transaction import Transaction
 from kofn.campaigns.store.schema import ESTIMATES, ROSTERS, STATES
 from kofn.campaigns.store.stamps import new_stamp
 from kofn.campaigns.store.statements import Statement, chunks
+from kofn.constraints import Constraints
 from kofn.core import BadInput, Insight, NotRunning, Policy, Tally
 from kofn.core.checks import shown
 from kofn.core.contexts import context_of
@@ -204,6 +205,13 @@ def check_not_archived(tx: Transaction) -> None:
         raise NotRunning(f"the campaign {tx.row.name!r} is archived: it cannot be changed")
 
 
+def check_shipped_obey(tx: Transaction, rules: Constraints | None) -> None:
+    """Raise BadInput if the campaign is shipped, and a subset that it serves breaks these rules."""
+    if tx.row.state == "shipped":
+        for shipped in map(tx.roster.names_of, tx.options.served):
+            check_obeys(rules, shipped, "the subset that is shipped", "Resume first, or change the rule")
+
+
 def add_arm(tx: Transaction, name: str, groups: Sequence[str] = ()) -> None:
     """Add an arm, or bring a retired one back as a new arm. The policy keeps what it has learned about the others.
 
@@ -216,6 +224,9 @@ def add_arm(tx: Transaction, name: str, groups: Sequence[str] = ()) -> None:
     number = len(roster.names)
     changed = Roster(roster.version + 1, [*roster.names, name], [*roster.active, number])
     rules = joined(tx.options.constraints, name, groups)
+    if isinstance(tx.options.control, tuple):
+        check_obeys(rules, roster.names_of(tx.options.control), "the control", "Change the control or the rule")
+    check_shipped_obey(tx, rules)
     tx.changing()
     tx.row.options = replace(tx.options, constraints=rules).to_text()
     _change_arms(tx, changed, list(range(len(roster.active))), {"added": number})
@@ -264,8 +275,13 @@ def change_params(tx: Transaction, **changes: Any) -> None:
     """Let the policy learn and change its parameters, such as its reward range."""
     _change_policy(tx, tx.roster, {"params": changes}, lambda policy: policy.with_params(**changes))
     tx.row.low, tx.row.high = tx.snapshot.policy.reward_range
-    if own := [f"{name} is {value}" for name, value in changes.items() if name not in ("constraints", "costs")]:
+    if own := [_changed(name, value) for name, value in changes.items() if name not in ("constraints", "costs")]:
         tx.note("changed", ", ".join(own))
+
+
+def _changed(name: str, value: Any) -> str:
+    """Return a parameter and its new value, for people to read."""
+    return f"{name} is {value[0]:g} to {value[1]:g}" if name == "reward_range" else f"{name} is {value}"
 
 
 def _change_policy(

@@ -221,7 +221,8 @@ def _taken(tx: Transaction, id: str, reward: float) -> float:
         _check_widening(tx, reward)
         return reward
     if tx.options.outside == "refuse" and not low - slack <= reward <= high + slack:
-        raise outside_range(low, high, f"{shown(reward)} for {id}")
+        way_out = "Set outside='clip' to clip such rewards, or widen reward_range"
+        raise outside_range(low, high, f"{shown(reward)} for {id}. {way_out}")
     return min(max(reward, low), high)
 
 

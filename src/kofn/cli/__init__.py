@@ -49,6 +49,7 @@ from kofn.cli.output import (
 from kofn.cli.plan import plan
 from kofn.cli.real import real
 from kofn.cli.replay import replay
+from kofn.cli.reports import estimates, events
 from kofn.cli.serve import serve, token
 
 if TYPE_CHECKING:
@@ -352,7 +353,8 @@ def completion(shell: str) -> None:
     click.echo(kind(cli, {}, "kofn", "_KOFN_COMPLETE").source())
 
 
-campaign.add_command(decisions)
+for command in (decisions, estimates, events):
+    campaign.add_command(command)
 for command in (backup, campaign, choose, compare, plan, real, replay, restore, serve, suite, token):
     cli.add_command(command)
 

@@ -279,9 +279,11 @@ def _facts(known: CampaignInsight) -> Any:
     rows = {
         "state": f"{at.state}, {at.policy}, N = {at.arms:,}, K = {at.k:,}",
         "best": escape(", ".join(known.best)) if at.rewards else None,
+        "shipped": escape(", ".join(known.shipped)) if at.state == "shipped" and known.shipped else None,
         "probability of being best": None if known.probability_best is None else f"{known.probability_best:.0%}",
         "expected loss of shipping now": _loss(known, unit),
         "rules": _rules(known),
+        "costs": _costs(known),
         "ready to ship": None if known.stop is None else f"{'yes' if known.stop.ready else 'no'}: {known.stop.reason}",
         "lift over control": _lift(known, unit),
         "alarms": _alarms(known),
@@ -289,6 +291,7 @@ def _facts(known: CampaignInsight) -> Any:
         "average reward so far": None if known.average is None else f"{known.average:.4g}{unit}",
         "gain per play": None if known.gain is None else f"{known.gain:+.4g}{unit}",
         "plays": f"{at.plays:,}: {at.rewards:,} with a reward, {at.in_flight:,} in flight, {at.expired:,} expired",
+        "clipped rewards": f"{known.clipped:,}" if known.clipped else None,
     }
     return pairs(at.name, rows)
 
@@ -302,12 +305,24 @@ def _rules(known: CampaignInsight) -> str | None:
     return escape("\n".join(map(str, Constraints.of(given)))) or None
 
 
+def _costs(known: CampaignInsight) -> str | None:
+    from rich.markup import escape
+
+    costs = known.settings.costs if known.settings else {}
+    listed = escape(", ".join(f"{arm} {cost:g}" for arm, cost in costs.items() if cost))
+    return f"{listed}; rewards are net of them" if listed else None
+
+
 def _loss(known: CampaignInsight, unit: str) -> str | None:
     if known.expected_loss is None:
         return None
+    return f"{known.expected_loss:.4g}{unit} a play{_monthly(known, known.expected_loss, unit)}"
+
+
+def _monthly(known: CampaignInsight, value: float, unit: str) -> str:
+    """Return what a number per play is in a month; nothing while the traffic is not known."""
     month = known.plays_per_month
-    a_month = "" if month is None else f", about {known.expected_loss * month:,.4g}{unit} a month at this traffic"
-    return f"{known.expected_loss:.4g}{unit} a play{a_month}"
+    return "" if month is None else f", about {value * month:,.3g}{unit} a month at this traffic"
 
 
 def _lift(known: CampaignInsight, unit: str) -> str | None:
@@ -316,7 +331,8 @@ def _lift(known: CampaignInsight, unit: str) -> str | None:
     if known.lift.difference is None:
         return "no rewards of both groups yet"
     limits = ("" if limit is None else f"{limit:+.4g}" for limit in (known.lift.low, known.lift.high))
-    return f"{known.lift.difference:+.4g}{unit} a play ({' to '.join(limits)})"
+    monthly = _monthly(known, known.lift.difference, unit)
+    return f"{known.lift.difference:+.4g}{unit} a play ({' to '.join(limits)}){monthly}"
 
 
 def _alarms(known: CampaignInsight) -> str | None:
@@ -581,6 +597,7 @@ def archive(name: str, store: str | None) -> None:
 @click.option("--no-half-life", is_flag=True, help="All rewards count alike.")
 @click.option("--guarantee/--no-guarantee", default=None, help="Compare arms directly, so that decisions are proved.")
 @click.option("--no-control", is_flag=True, help="No control any more.")
+@click.option("--no-sticky", is_flag=True, help="Keys no longer keep their arms.")
 @click.option("--no-stop-rule", is_flag=True, help="No stop rule any more.")
 @click.option("--no-constraints", is_flag=True, help="No rules any more.")
 @click.option("--no-costs", is_flag=True, help="No costs any more.")
@@ -593,6 +610,7 @@ def configure(
     name: str,
     no_half_life: bool,
     no_control: bool,
+    no_sticky: bool,
     no_stop_rule: bool,
     no_constraints: bool,
     no_costs: bool,
@@ -612,6 +630,7 @@ def configure(
     changes = options | {key: value for key, value in more.items() if value is not None}
     changes |= {"half_life": None} if no_half_life else {}
     changes |= {"control": None} if no_control else {}
+    changes |= {"sticky": None} if no_sticky else {}
     changes |= {"stop_when": None, "ship_when_ready": False} if no_stop_rule else {}
     changes |= {"constraints": None} if no_constraints else {}
     changes |= {"costs": None} if no_costs else {}

@@ -73,6 +73,8 @@ def panel_table(result: PanelResult) -> Table:
         for name, regret in result.published_values(k).items():
             table.add_row(f"{name} (published)", str(k), "", "", f"{regret:,.0f}", "", "", "", "", "")
         table.add_section()
+    if result.compared_at is None:
+        _remove(table, PUBLISHED)
     return table
 
 
@@ -150,9 +152,14 @@ def _narrowed(table: Table, console: Console, optional: Sequence[str]) -> list[s
     for name in optional:
         if Measurement.get(console, unlimited, table).maximum <= console.width:
             break
-        table.columns[:] = [column for column in table.columns if column.header != name]
+        _remove(table, [name])
         left_out.append(name)
     return left_out
+
+
+def _remove(table: Table, names: Sequence[str]) -> None:
+    """Remove the columns of these names."""
+    table.columns[:] = [column for column in table.columns if column.header not in names]
 
 
 def picture(out: Path | None, name: str, *, for_people: bool) -> Path | None:

@@ -401,7 +401,7 @@ class AsyncRemoteCampaign:
         It joins the rules whose names are in `groups`.
         """
         body = {"name": name} | ({"groups": list(groups)} if groups else {})
-        await self._client.send(calls.change(self.name, "arms", body=body))
+        await self._stop_playing(calls.change(self.name, "arms", body=body))
 
     async def retire_arm(self, name: str) -> None:
         """Retire an arm. It is no longer played; what was learned about the other arms is kept."""

@@ -403,7 +403,7 @@ class RemoteCampaign:
         It joins the rules whose names are in `groups`.
         """
         body = {"name": name} | ({"groups": list(groups)} if groups else {})
-        self._client.send(calls.change(self.name, "arms", body=body))
+        self._stop_playing(calls.change(self.name, "arms", body=body))
 
     def retire_arm(self, name: str) -> None:
         """Retire an arm. It is no longer played; what was learned about the other arms is kept."""

@@ -112,8 +112,8 @@ class Always(_OfArms):
     words = "always"
 
     def rows(self) -> list[Row]:
-        """Return an inequality per arm."""
-        return [Row({arm: 1.0}, 1.0, 1.0) for arm in self.arms]
+        """Return one inequality."""
+        return [Row(dict.fromkeys(self.arms, 1.0), float(len(self.arms)), float(len(self.arms)))]
 
     def only(self, keep: Callable[[Arm], bool]) -> Rule | None:
         """Return the rule unchanged, or refuse: an arm that is always in cannot leave."""
@@ -130,8 +130,8 @@ class Never(_OfArms):
     words = "never"
 
     def rows(self) -> list[Row]:
-        """Return an inequality per arm."""
-        return [Row({arm: 1.0}, 0.0, 0.0) for arm in self.arms]
+        """Return one inequality."""
+        return [Row(dict.fromkeys(self.arms, 1.0), 0.0, 0.0)]
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,8 @@ class Budget(Rule):
         return {"rule": self.kind, "most": self.most, "costs": [[arm, cost] for arm, cost in self.pairs]} | named
 
     def __str__(self) -> str:
-        return f"costs of at most {self.most:g}{f' ({self.name})' if self.name else ''}"
+        priced = [f"{arm} {cost:g}" for arm, cost in self.pairs]
+        return f"costs of at most {self.most:g} for {_shown(priced, self.name)}"
 
 
 KINDS: dict[str, type[Rule]] = {

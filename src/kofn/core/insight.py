@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,11 +27,10 @@ class Insight:
     `expected_loss`.
 
     An arm's effect is the change in the best subset's reward if the arm takes the place of one at the boundary.
-    `probability_best` is the probability that `best()` is the best subset. `expected_loss` is the loss per play of
-    stopping now: how much less `best()` earns than the best subset, on average over the posterior; at least 0 in either
-    direction. `loss_high` is a limit of that loss, which a stop rule compares with its threshold; None while arms have
-    few plays. `alarms` lists what contradicts the estimates; None if the policy has no alarms. All rewards are in the
-    user's range.
+    `expected_loss` is the loss per play of stopping now: how much less `best()` earns than the best subset, on average
+    over the posterior; at least 0 in either direction. `loss_high` is a limit of that loss, which a stop rule compares
+    with its threshold; None while arms have few plays. `alarms` lists what contradicts the estimates; None if the
+    policy has no alarms. All rewards are in the user's range. `estimate_probability` computes `probability_best`.
     """
 
     value: float
@@ -39,10 +39,18 @@ class Insight:
     effects: FloatArray
     lows: FloatArray
     highs: FloatArray
-    probability_best: float
+    estimate_probability: Callable[[], float] = field(repr=False)
     expected_loss: float | None = None
     alarms: tuple[Alarm, ...] | None = None
     loss_high: float | None = None
+
+    @cached_property
+    def probability_best(self) -> float:
+        """The probability that `best()` is the best subset.
+
+        It is computed when it is first read: with many arms, that takes longer than everything else.
+        """
+        return self.estimate_probability()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
@@ -112,7 +120,7 @@ def averaged(insights: Sequence[tuple[float, Insight]]) -> Insight:
         mean(insight.effects for insight in each),
         mean(insight.lows for insight in each),
         mean(insight.highs for insight in each),
-        mean(insight.probability_best for insight in each),
+        lambda: mean(insight.probability_best for insight in each),
         mean(losses) if len(losses) == len(each) else None,
         tuple(alarms.values()),
         mean(limits) if len(limits) == len(each) else None,

@@ -19,6 +19,8 @@ row by row. Higher: more memory, faster searches."""
 MOST_UNPLANNED = 1024
 """Number of different unplanned subsets that ends a plan early. Higher: a larger record, fewer updates."""
 
+NO_ROWS = np.empty(0, np.int64)
+
 PHASES, PHASE_STEP = 65_521, 40_495
 """The phase of row r is PHASE_STEP r^2 modulo PHASES, which is prime; the step is its golden section. So the phases of
 rows are spread evenly, and those of neighbours are not related. Larger: finer phases."""
@@ -61,6 +63,10 @@ class OpenPlan:
     def in_flight(self) -> NDArray[np.int64]:
         """The plays of each row that are in flight."""
         return np.zeros(len(self.plan), np.int64)
+
+    def rows_in_flight(self) -> IntArray:
+        """Return the rows with plays in flight, if unplanned plays have completed the plan; else there are none."""
+        return self.in_flight.nonzero()[0] if self.unplanned else NO_ROWS
 
     def release(self) -> None:
         """Forget which plays are in flight, so that they are handed out again."""

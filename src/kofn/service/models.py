@@ -57,7 +57,7 @@ class BudgetRule(RequestBody):
 
     rule: Literal["budget"]
     most: float = Field(ge=0, examples=[20.0])
-    costs: list[Annotated[list[Name | float], Field(min_length=2, max_length=2)]] = Field(
+    costs: list[Annotated[tuple[Arm, Cost], Field(strict=False)]] = Field(
         min_length=1, max_length=10_000, examples=[[["mug", 3.5], ["cup", 2.0]]], description="Pairs of arm and cost."
     )
     name: RuleName = ""

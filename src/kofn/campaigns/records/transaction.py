@@ -82,10 +82,17 @@ class Working:
 class Transaction:
     """A transaction on one campaign."""
 
-    def __init__(self, store: Store, connection: Connection, row: CampaignRow, known: Working | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        connection: Connection,
+        row: CampaignRow,
+        known: Working | None = None,
+        driver: Driver | None = None,
+    ) -> None:
         self.store = store
         self.connection = connection
-        self.driver = Driver(connection)
+        self.driver = driver or Driver(connection)
         self.row = row
         self.plan = known.plan if known else PlanRows()
         self._slot = known.slot if known else None  # a slot of the history that is known to exist
@@ -185,7 +192,8 @@ class Transaction:
 
     def _write_history(self) -> None:
         if self._added != EMPTY_SLOT:
-            added = dict(zip("drtw", self._added, strict=True))
+            decided, rewarded, total, waited = self._added
+            added = {"d": decided, "r": rewarded, "t": total, "w": waited}
             self.driver.run(_COUNT, {"c": self.id, "s": self._slot, **added})
             self._added = EMPTY_SLOT
 
@@ -288,7 +296,8 @@ def _attempt(store: Store, jobs: Sequence[Job]) -> list[Outcome]:
     """Execute operations in one transaction and commit it; return the result or the error of each."""
     outcomes: list[Outcome] = []
     opened: dict[int, Transaction] = {}
-    with store.write() as connection:
+
+    def execute(connection: Connection) -> None:
         for job in jobs:
             try:
                 tx = opened.get(job.campaign) or _begin(store, connection, job.campaign, jobs)
@@ -308,6 +317,8 @@ def _attempt(store: Store, jobs: Sequence[Job]) -> list[Outcome]:
         for tx in opened.values():
             if tx.changes:
                 tx.write(commit=store.locks_campaigns)
+
+    store.transact(execute)
     for tx in opened.values():
         tx.remember()
     return outcomes
@@ -330,7 +341,7 @@ def _begin(store: Store, connection: Connection, campaign: int, jobs: Sequence[J
         keep()
     if store.locks_campaigns:
         store.observe_wait(time.monotonic() - began)
-    tx = Transaction(store, connection, row, known if known and row is known.row else None)
+    tx = Transaction(store, connection, row, known if known and row is known.row else None, driver)
     tx.batches = batches
     return tx
 

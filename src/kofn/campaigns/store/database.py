@@ -11,7 +11,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
@@ -20,7 +20,10 @@ from sqlalchemy.pool import Pool
 
 from kofn.campaigns.store import migrations, sqlite_file
 from kofn.campaigns.store.group_commit import GroupCommit
+from kofn.campaigns.store.writers import PostgresWriter, SqliteWriter, Writer
 from kofn.core import BadInput, MissingExtra, StoreError
+
+T = TypeVar("T")
 
 DEFAULT = "sqlite:///kofn.db"
 PATIENCE = 60.0
@@ -93,9 +96,7 @@ class Store:
             self._open(create)
 
     def _new_locks(self) -> None:
-        # SQLite has one writer at a time. Threads wait for this lock instead of polling the file.
-        self._lock: Any = threading.RLock()
-        self._writer: Connection | None = None
+        self._writer = SqliteWriter(self._engine, str(self), LOCK_TIMEOUT) if self._sqlite else None
         self._caching = threading.Lock()
         self.groups = GroupCommit(1 if self._sqlite else max(1, self._pool - 2))
         self._working.clear()
@@ -156,47 +157,31 @@ class Store:
         finally:
             raw.close()
 
+    def transact(self, work: Callable[[Connection], T]) -> T:
+        """Execute `work` in a transaction that writes. At whatever moment an interrupt arrives, nothing stays open."""
+        with self._translated_errors:
+            writer = self._new_writer()
+            try:
+                with writer as connection:
+                    self._observe_wait()
+                    return work(connection)
+            except BaseException:
+                writer.end()  # the interrupt may have arrived before the block could be left
+                raise
+
     @contextmanager
     def write(self) -> Iterator[Connection]:
         """Open a transaction that writes: all of it is stored, or nothing."""
-        with self._translated_errors:
-            if not self._sqlite:
-                with self._engine.begin() as connection:
-                    yield connection
-                return
-            began = time.monotonic()
-            try:
-                if not self._lock.acquire(timeout=LOCK_TIMEOUT):
-                    waited = f"another thread has written to it for {LOCK_TIMEOUT:g} seconds"
-                    raise StoreError(f"the store {self} is busy: {waited}")
-                with self._written(self._writer or self._engine.connect()) as connection:
-                    self.observe_wait(time.monotonic() - began)
-                    yield connection
-            finally:
-                if self._lock._is_owned():  # an interrupt may arrive at any moment, also just after `acquire`
-                    self._lock.release()
-
-    @contextmanager
-    def _written(self, connection: Connection) -> Iterator[Connection]:
-        """Open a transaction on the connection that writes to SQLite, which is kept open."""
-        self._writer = None
-        raw = connection.connection
-        try:
-            raw.cursor().execute("BEGIN IMMEDIATE")
+        with self._translated_errors, self._new_writer() as connection:
+            self._observe_wait()
             yield connection
-            raw.commit()
-            connection.commit()
-        except BaseException:
-            try:
-                raw.rollback()
-                connection.rollback()
-            except (sqlite3.Error, AttributeError):  # SQLAlchemy drops the connection of an interrupted statement
-                connection.invalidate()
-                connection.close()
-            else:
-                self._writer = connection
-            raise
-        self._writer = connection
+
+    def _observe_wait(self) -> None:
+        if self._writer is not None:  # on PostgreSQL, a transaction waits when it locks a campaign
+            self.observe_wait(self._writer.waited)
+
+    def _new_writer(self) -> Writer:
+        return PostgresWriter(self._engine) if self._writer is None else self._writer
 
     @property
     def pool(self) -> Pool:
@@ -253,10 +238,8 @@ class Store:
     def close(self) -> None:
         """Finish what has queued up and close all connections. They are opened again on demand."""
         self.groups.close()
-        with self._lock:
-            if self._writer is not None:
-                self._writer.close()
-                self._writer = None
+        if self._writer is not None:
+            self._writer.close()
         self._engine.dispose()
 
     def forked(self) -> None:

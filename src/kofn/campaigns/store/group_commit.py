@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from copy import copy
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Protocol
 
 from kofn.core import StoreError
@@ -98,15 +99,19 @@ class Job:
 
 @dataclass(eq=False)
 class _Queue:
-    enough: threading.Condition  # notified when as many wait as the leader waits for
-    expected: int = 0  # how many that is
+    leader: object  # stands for the caller or the thread that executes
+    expected: int = 0  # how many jobs the leader waits for
+    enough: threading.Condition | None = None  # notified when so many wait
     jobs: deque[Job] = field(default_factory=deque)
-    group: list[Job] = field(default_factory=list)  # what is being executed
-    leader: int | None = None  # the thread that executes, or 0 while it is being started
+    group: Sequence[Job] = ()  # what is being executed
 
 
 class GroupCommit:
-    """The operations that wait for each lock, and who executes them."""
+    """The operations that wait for each lock, and who executes them.
+
+    An interrupt (Ctrl-C) may reach the main thread between any two steps. So whoever leads a queue is its leader until
+    the next one is certain, and `_abandon` leads every state in between back to one that others can use.
+    """
 
     def __init__(self, threads: int) -> None:
         self._threads = threads
@@ -118,17 +123,23 @@ class GroupCommit:
         """Execute a job, or wait until another thread has; return its result or raise its error."""
         job.done = done = _Awaited()
         try:
-            if self._enqueue(lock, job, threading.get_ident()):
-                self._lead(lock, execute, job)
+            if self._enqueue(lock, job, job):
+                self._lead(lock, job, execute, job)
             return done.result()
         except BaseException:
-            self._abandon(lock, execute)
+            self._abandon(lock, job, execute)
             raise
 
     def submit(self, lock: int, job: Job, execute: Execute) -> None:
         """Let another thread execute a job, which delivers its result to `job.done`."""
-        if self._enqueue(lock, job, 0):
-            self._go_on(lock, execute)
+        leader = object()
+        try:
+            if self._enqueue(lock, job, leader):
+                with self._mutex:
+                    self._start(lock, leader, execute)
+        except BaseException:
+            self._abandon(lock, leader, execute)
+            raise
 
     def queued(self) -> int:
         """Return the number of operations that wait."""
@@ -142,31 +153,31 @@ class GroupCommit:
         if pool is not None:
             pool.shutdown()
 
-    def _enqueue(self, lock: int, job: Job, leader: int) -> bool:
-        """Append a job; return whether the caller must see to the queue, for which it then is the leader."""
+    def _enqueue(self, lock: int, job: Job, leader: object) -> bool:
+        """Append a job; return whether the caller must see to the queue, which then has this leader."""
         with self._mutex:
             queue = self._queues.get(lock)
             if queue is None:
-                queue = self._queues[lock] = _Queue(threading.Condition(self._mutex))
+                queue = _Queue(leader)
+                queue.jobs.append(job)
+                self._queues[lock] = queue
+                return True
             if len(queue.jobs) >= MAX_QUEUED:
                 raise StoreError(f"the store is busy: {MAX_QUEUED:,} operations already wait for it")
             queue.jobs.append(job)
-            if queue.leader is not None:
-                if len(queue.jobs) == queue.expected:
-                    queue.enough.notify()
-                return False
-            queue.leader = leader
-            return True
+            if queue.enough is not None and len(queue.jobs) == queue.expected:
+                queue.enough.notify()
+            return False
 
-    def _go_on(self, lock: int, execute: Execute) -> None:
-        with self._mutex:
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(self._threads, "kofn-commit")
-            self._pool.submit(self._lead, lock, execute)
+    def _start(self, lock: int, leader: object, execute: Execute) -> None:
+        """Let a thread execute what has queued up, as this leader. The caller has the mutex."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._threads, "kofn-commit")
+        self._pool.submit(self._lead, lock, leader, execute)
 
-    def _lead(self, lock: int, execute: Execute, own: Job | None = None) -> None:
+    def _lead(self, lock: int, leader: object, execute: Execute, own: Job | None = None) -> None:
         """Execute groups until nothing waits, or until the own job is done and a thread takes over."""
-        while group := self._next_group(lock):
+        while group := self._next_group(lock, leader):
             began = time.monotonic()
             try:
                 outcomes = execute(group)
@@ -186,13 +197,14 @@ class GroupCommit:
 
     def _queued_behind(self, lock: int, outcomes: Sequence[Outcome]) -> int:
         """Return how many operations wait. If the store did not respond, fail them too: nobody waits twice."""
+        broken = next((error for _, error in outcomes if isinstance(error, StoreError)), None)
         with self._mutex:
-            jobs = self._queues[lock].jobs
-            broken = next((error for _, error in outcomes if isinstance(error, StoreError)), None)
+            queue = self._queues[lock]
             if broken is None:
-                return len(jobs)
-            behind = list(jobs)
-            jobs.clear()
+                return len(queue.jobs)
+            behind = list(queue.jobs)
+            queue.group = [*queue.group, *behind]
+            queue.jobs.clear()
         for job, (_, error) in zip(behind, failed(broken, len(behind)), strict=True):
             job.done.set_exception(error)
         return 0
@@ -203,43 +215,61 @@ class GroupCommit:
         with self._mutex:
             queue = self._queues[lock]
             queue.expected = min(expected, MAX_GROUP)
+            queue.enough = queue.enough or threading.Condition(self._mutex)
             while len(queue.jobs) < queue.expected and (left := until - time.monotonic()) > 0:
                 queue.enough.wait(left)
             queue.expected = 0
 
-    def _next_group(self, lock: int) -> list[Job]:
-        """Take the next group; if there is none, the queue is left to the next caller."""
+    def _next_group(self, lock: int, leader: object) -> Sequence[Job]:
+        """Take the next group; if there is none, the queue is left to the next caller.
+
+        There is none for a leader that was replaced either: an interrupt may have started two threads for one queue.
+        """
         with self._mutex:
-            queue = self._queues[lock]
-            queue.leader, queue.group = threading.get_ident(), []
-            group = queue.group
-            while queue.jobs and len(group) < MAX_GROUP and not (group and (queue.jobs[0].heavy or group[-1].heavy)):
-                group.append(queue.jobs[0])
+            queue = self._queues.get(lock)
+            if queue is None or queue.leader is not leader:
+                return ()
+            size = _group_size(queue.jobs)
+            queue.group = list(islice(queue.jobs, size))
+            for _ in range(size):
                 queue.jobs.popleft()
-            if not group:
+            if not size:
                 del self._queues[lock]
-            return group
+            return queue.group
 
     def _hand_over(self, lock: int, execute: Execute) -> None:
+        """Leave the queue to a thread if something waits, else to the next caller."""
         with self._mutex:
             queue = self._queues[lock]
-            queue.leader, queue.group = 0, []
             if not queue.jobs:
                 del self._queues[lock]
                 return
-        self._go_on(lock, execute)
+            leader = object()
+            self._start(lock, leader, execute)  # the thread waits for the mutex
+            queue.leader, queue.group = leader, ()
 
-    def _abandon(self, lock: int, execute: Execute) -> None:
-        """Leave the queue to others, if this thread was its leader and was interrupted (Ctrl-C)."""
+    def _abandon(self, lock: int, leader: object, execute: Execute) -> None:
+        """Leave the queue to others, if this is its leader, whom an interrupt has stopped (Ctrl-C)."""
         with self._mutex:
             queue = self._queues.get(lock)
-            if queue is None or queue.leader != threading.get_ident():
+            if queue is None or queue.leader is not leader:
                 return
-            group = queue.group
+            group = dict.fromkeys(queue.group)
+            queue.jobs = deque(job for job in queue.jobs if job not in group)  # some may be in both
         for job in group:
             if not job.done.done():
                 job.done.set_exception(StoreError("the thread that executed this operation was interrupted"))
         self._hand_over(lock, execute)
+
+
+def _group_size(jobs: Collection[Job]) -> int:
+    """Return how many of the first jobs are executed together: a heavy one is alone."""
+    size = 0
+    for job in islice(jobs, MAX_GROUP):
+        if job.heavy:
+            return size or 1
+        size += 1
+    return size
 
 
 def failed(error: Exception, count: int) -> list[Outcome]:

@@ -273,7 +273,8 @@ class ContextualThompson(Constrained, Randomised):
 
     def _drawn(self, key: str) -> IntArray:
         if self._segments:
-            return self._view(key)._drawn(self.constants.draws, self._rng(FOR_FILLERS, *key.encode()))
+            view, rng = self._view(key), self._rng(FOR_FILLERS, *key.encode())
+            return view._drawn(view._posterior, self.constants.draws, rng)
         rounds = -(-self.constants.draws * self.k // self.n_arms)  # the same for all segments: visitors share them
         return self._viewer._sweeps(rounds, self._rng(FOR_FILLERS)).subsets
 

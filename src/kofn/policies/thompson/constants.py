@@ -61,3 +61,7 @@ class Constants:
     rescaled_prior: float = 0.5
     """Least variance of an effect in the prior when the range of rewards grows, relative to what the prior would be if
     it were set then. Higher: more exploration after the first few rewards were equal by chance."""
+
+    fade: float = 0.25
+    """How fast plays in flight are forgotten: with each plan, by the factor (plays learned from before / now)^fade.
+    Higher: rewards that never arrive matter less, and rewards that are later than all plays so far count less."""

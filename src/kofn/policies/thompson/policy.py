@@ -43,6 +43,7 @@ from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.exchanges import allowed_draws
 from kofn.policies.thompson.groups import group_numbers
 from kofn.policies.thompson.guarantee import Comparisons, Guarantee
+from kofn.policies.thompson.in_flight import InFlight
 from kofn.policies.thompson.insight import FEW, losses
 from kofn.policies.thompson.noise import Noise, Range, first_rewards
 from kofn.policies.thompson.posterior import TINY, Posterior, top
@@ -103,6 +104,7 @@ class Thompson(Constrained, Randomised):
         noise=listed(Noise),
         posterior=part(Posterior),
         alarms=added("alarms", Alarms),
+        in_flight=added("in_flight", InFlight),
         guarantee=part(Guarantee, given="guarantee"),
     )
 
@@ -146,6 +148,7 @@ class Thompson(Constrained, Randomised):
         self._posterior = Posterior.at_start(self.n_arms, self.k, 0.5, 1.0, self.constants)
         self._noise = Noise(1.0, 1.0, 1.0, Range())
         self._alarms = Alarms()
+        self._in_flight = InFlight()
         self._guarantee = Guarantee.blank(self.n_arms, self.k, self._allowed) if guarantee else None
         self.accepts_unplanned = not guarantee  # only planned comparisons prove anything
         self._fillers: tuple[int, IntArray] = -1, np.empty((0, self.k), np.int64)  # number of updates, subsets
@@ -177,8 +180,9 @@ class Thompson(Constrained, Randomised):
         """Return what is known about the best subset and each arm; None until two different rewards were seen."""
         if not self._knows:
             return None
-        reported = copy(self)
-        reported._posterior = self._reported
+        reported, posterior = copy(self), self._reported
+        # The probability is estimated when it is first read, maybe after further rewards: they change these arrays.
+        reported._posterior = replace(posterior, mean=posterior.mean.copy(), variance=posterior.variance.copy())
         return reported._of_incumbent()
 
     def _of_incumbent(self) -> Insight:
@@ -202,7 +206,7 @@ class Thompson(Constrained, Randomised):
             span * effects,
             span * lows,
             span * highs,
-            self._probability_best(),
+            self._probability_best,
             span * loss.mean,
             self._alarms.raised(),
             span * loss.high if self._learned * self.k >= FEW * self.n_arms else None,
@@ -224,7 +228,7 @@ class Thompson(Constrained, Randomised):
 
     def _probability_best(self) -> float:
         draws = min(1000, max(self.constants.draws, 2**22 // self.n_arms))
-        swaps = self._drawn(draws, self._rng(FOR_INSIGHT))
+        swaps = self._drawn(self._posterior, draws, self._rng(FOR_INSIGHT))
         return float((swaps == self._posterior.incumbent).all(axis=1).mean())
 
     def with_arms(
@@ -351,7 +355,7 @@ class Thompson(Constrained, Randomised):
     def _draw(self, plays: int, rng: np.random.Generator) -> Plan:
         """Return a plan of draws from the posterior."""
         incumbent, draws = self._posterior.incumbent, min(self.constants.draws, plays)
-        number, swaps = self._draws_that_swap(draws, rng, self._noise.dispersion)
+        number, swaps = self._draws_that_swap(self._expected(), draws, rng, self._noise.dispersion)
         if len(self._posterior.contenders) < self.n_arms:  # rows with other arms than contenders hide the incumbent's
             number, swaps = number[number < draws - 1], swaps[number < draws - 1]  # value: the last draw plays it
         if not len(swaps):
@@ -359,20 +363,26 @@ class Thompson(Constrained, Randomised):
         each, more = divmod(plays, draws)
         return self._limited(*_merged(swaps, each + (number < more)), plays)
 
+    def _expected(self) -> Posterior:
+        """Return the posterior if the plays in flight pay what is expected of them: the same means, less variance."""
+        if not len(self._in_flight):
+            return self._posterior
+        return self._posterior.expecting(self._in_flight.subsets, self._in_flight.count / self._noise.dispersion)
+
     def _draws_that_swap(
-        self, draws: int, rng: np.random.Generator, dispersion: float = 1.0
+        self, posterior: Posterior, draws: int, rng: np.random.Generator, dispersion: float = 1.0
     ) -> tuple[IntArray, IntArray]:
         """Return the numbers of the draws that swap arms of the incumbent, and the subset of each."""
         if self._allowed is None:
-            return draws_that_swap(self._posterior, draws, rng, self.constants, dispersion)
-        return allowed_draws(self._posterior, self._allowed, draws, rng, self.constants, dispersion)
+            return draws_that_swap(posterior, draws, rng, self.constants, dispersion)
+        return allowed_draws(posterior, self._allowed, draws, rng, self.constants, dispersion)
 
-    def _drawn(self, draws: int, rng: np.random.Generator) -> IntArray:
+    def _drawn(self, posterior: Posterior, draws: int, rng: np.random.Generator) -> IntArray:
         """Return the subset of each draw."""
         if self._allowed is None:
-            return draw_swaps(self._posterior, draws, rng, self.constants)
-        subsets = self._posterior.incumbent[None, :].repeat(draws, axis=0)
-        number, swapped = self._draws_that_swap(draws, rng)
+            return draw_swaps(posterior, draws, rng, self.constants)
+        subsets = posterior.incumbent[None, :].repeat(draws, axis=0)
+        number, swapped = self._draws_that_swap(posterior, draws, rng)
         subsets[number] = swapped
         return subsets
 
@@ -414,7 +424,7 @@ class Thompson(Constrained, Randomised):
         if self._fillers[0] != self.updates:
             rng = self._rng(FOR_FILLERS)
             if self._knows:
-                subsets = self._drawn(self.constants.draws, rng)
+                subsets = self._drawn(self._expected(), self.constants.draws, rng)
             else:
                 rounds = -(-self.constants.draws * self.k // self.n_arms)
                 subsets = self._sweeps(rounds, rng).subsets
@@ -429,7 +439,8 @@ class Thompson(Constrained, Randomised):
         self._extend_range(tally)
         if self._knows:
             self._update(plan, tally)
-        self._learned += plan.plays
+        before, self._learned = self._learned, self._learned + plan.plays
+        self._in_flight = self._in_flight.after(self._open_plan, (before / self._learned) ** self.constants.fade)
         if self._guarantee is not None:
             self._guarantee.learn(comparisons, plan, tally, self._learned, self._posterior.mean)
 
@@ -444,7 +455,9 @@ class Thompson(Constrained, Randomised):
         dispersion = self._noise.learn(n, mean, within, value, uncertainty, self.constants)
         expected, variances = low + width * value, (width**2 * uncertainty, width**2 * dispersion * binomial)
         self._alarms.learn(plan, tally, expected, *variances, self._learned + plan.plays, width)
-        posterior.learn(plan.subsets, predicted, mean, n / dispersion, self.constants, self._allowed)
+        now = self._open_plan
+        coming = now.plan.subsets[now.rows_in_flight()]
+        posterior.learn(plan.subsets, predicted, mean, n / dispersion, self.constants, self._allowed, coming)
         if self._prior is not None:
             residual = self._prior.residual
             posterior.relax(residual(self._learned), residual(self._learned + plan.plays))
@@ -471,6 +484,7 @@ class Thompson(Constrained, Randomised):
         half_lives = min(half_lives, MOST_HALF_LIVES)
         self._posterior.widen(2.0**half_lives)
         self._noise.forget(0.5**half_lives)
+        self._in_flight.forget(0.5**half_lives)
 
     def _start(self, equal: float, tally: Tally) -> None:
         """Set the prior from the mean and the variance of all rewards: those of this plan, and equal ones before it."""

@@ -14,8 +14,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from scipy.linalg.blas import idamax
-from scipy.linalg.lapack import dposv, dpotrf, dpotrs, dtrtrs
+from scipy.linalg.blas import dtrsm, idamax
+from scipy.linalg.lapack import dposv, dpotrf, dpotrs
 from scipy.special import expit, logit
 
 from kofn.constraints.allowed import Allowed
@@ -274,23 +274,19 @@ class Posterior(Part):
         weights: FloatArray,
         constants: Constants,
         allowed: Allowed | None = None,
+        coming: IntArray = NO_ARMS,
     ) -> None:
         """Update with the mean reward of each subset, weighted in plays of a Bernoulli arm; update the incumbent.
 
-        A row with an arm that is not a contender updates only such arms. The contenders' covariance is too precise to
-        be mixed with variances alone: the same information would be counted again with every plan.
+        `coming` are other subsets of the plan, whose rewards are late: the incumbent may move to them, too.
         """
-        rows, before, spread, _ = predicted
-        self._predicted = None
+        before, spread = predicted.odds, predicted.spread
         start = None if len(self.incumbent) else (self.level, self.mean.copy())
-        if len(rows.row):
-            mixed = self.learn_mixed(rows, rewards, weights)
-            if len(dense := np.setdiff1d(np.arange(len(before)), mixed)):
-                self._learn_contenders(rows.x[dense], before[dense], rewards[dense], weights[dense])
-            odds = self.odds(rows)
-        else:
-            odds = self._learn_contenders(rows.x, before, rewards, weights)
+        odds = self._condition(predicted, rewards, weights)
         surprise = float((abs(odds - before) - constants.surprise * np.sqrt(spread)).max())
+        if len(coming) and start is None:
+            subsets = np.concatenate([subsets, coming])
+            odds = np.concatenate([odds, self.odds(self.relative(coming))])
         self.move(subsets, odds, allowed)
         if start is not None:  # what the prior expects of the first incumbent is no surprise
             expected = start[0] + float(start[1][self.incumbent].sum())
@@ -303,6 +299,31 @@ class Posterior(Part):
         ahead = max(self.edges(allowed)[0] - float(self.mean.mean()), 0.0)
         self._stretch_prior((ahead / constants.reach) ** 2)
         self._choose_contenders(constants, allowed)
+
+    def _condition(self, predicted: Prediction, rewards: FloatArray, weights: FloatArray) -> FloatArray:
+        """Condition the level and all effects on rows; return the log odds of the rows.
+
+        A row with an arm that is not a contender updates only such arms. The contenders' covariance is too precise to
+        be mixed with variances alone: the same information would be counted again with every plan.
+        """
+        rows, before = predicted.rows, predicted.odds
+        self._predicted = None
+        if not len(rows.row):
+            return self._learn_contenders(rows.x, before, rewards, weights)
+        mixed = self.learn_mixed(rows, rewards, weights)
+        if len(dense := np.setdiff1d(np.arange(len(before)), mixed)):
+            self._learn_contenders(rows.x[dense], before[dense], rewards[dense], weights[dense])
+        return self.odds(rows)
+
+    def expecting(self, subsets: IntArray, weights: FloatArray) -> Posterior:
+        """Return the posterior if plays of these subsets earn what is expected of them; this one does not change.
+
+        The means stay the same, and the variances become smaller.
+        """
+        other = replace(self, mean=self.mean.copy(), variance=self.variance.copy())
+        predicted = other.predict(subsets)
+        other._condition(predicted, expit(predicted.odds), weights)
+        return other
 
     def learn_mixed(self, rows: Rows, rewards: FloatArray, weights: FloatArray) -> IntArray:
         """Update the arms that are not contenders with the rows that have some; return the numbers of these rows."""
@@ -338,7 +359,8 @@ class Posterior(Part):
             if longest < CONVERGED:
                 break
         shift = root.dot(z)
-        half, _ = dtrtrs(factor, root.T, lower=1)
+        # Not LAPACK's dtrtrs: OpenBLAS wakes all threads for it, which then spin for longer than all of this takes.
+        half = dtrsm(1.0, factor, root.T, lower=1)
         self.level += float(shift[0])
         self.mean[self._dense] += shift[1:]
         self._set_covariance(half)
@@ -376,7 +398,7 @@ class Posterior(Part):
             odds = odds + step
             if np.abs(step).max() < CONVERGED:
                 break
-        half, _ = dtrtrs(factor, with_arms, lower=1)
+        half = dtrsm(1.0, factor, with_arms, lower=1)
         self.mean[arms] += pull @ with_arms
         variance = self.variance[arms]
         self.variance[arms] = np.maximum(variance - (half * half).sum(axis=0), TINY * variance)

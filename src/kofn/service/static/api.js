@@ -101,6 +101,8 @@ export const remove = async (name) => json("DELETE", at(name));
 
 /** An exported campaign as a file. */
 export const exported = async (name) => (await send("GET", `${at(name)}/export`)).blob();
+/** Its decisions as a file, a row each. */
+export const exportedDecisions = async (name) => (await send("GET", `${at(name)}/decisions/export?format=csv`)).blob();
 
 /** Follow the stream of one campaign, or of all, until it ends. Uses fetch, because EventSource cannot send a token. */
 export async function stream(name, signal, opened, onChange) {

@@ -152,14 +152,15 @@ export function armsPanel({ show, retire, bringBack, add, loadAll, may }) {
 }
 
 function explanation(insight) {
-  const { arms, summary } = insight;
+  const { arms, summary, settings } = insight;
   if (!bestKnown(insight)) return "The arms are ranked after the first rewards.";
   if (arms.every(({ effect }) => effect === null))
     return "This policy does not estimate individual arms. The best subset is listed first, then arms by plays.";
   const prefix = summary.direction === "minimize" ? "Lower is better. " : "";
   const average = summary.takes_context ? ", on average over all segments" : "";
   const best = summary.takes_context ? "best subset for all" : `best ${summary.k}`;
-  return `${prefix}Change of the reward when the arm replaces a borderline arm${average}. The dashed line separates the ${best}.`;
+  const change = settings?.unit ? `Change in ${settings.unit} per play` : "Change of the reward per play";
+  return `${prefix}${change} when the arm replaces a borderline arm${average}. The dashed line separates the ${best}.`;
 }
 
 function ranked(insight, order) {

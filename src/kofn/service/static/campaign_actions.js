@@ -56,7 +56,7 @@ export function actions(name, latest, segments, refresh, home) {
   const archive = end(
     "archive",
     "archived",
-    "It leaves the list, and takes no more decisions and rewards. It cannot be resumed. Its data is kept, and can be exported.",
+    "It leaves the list, and takes no more decisions and rewards: whoever asks for a decision gets an error. It cannot be resumed. Its data is kept, and can be exported.",
   );
 
   const retire = (arm) =>
@@ -125,14 +125,16 @@ export function actions(name, latest, segments, refresh, home) {
       },
     });
 
-  const exportJson = () =>
+  const download = (load, file) => () =>
     attempt(async () => {
-      const link = h("a", { href: URL.createObjectURL(await api.exported(name)), download: `${name}.json` });
+      const link = h("a", { href: URL.createObjectURL(await load(name)), download: file });
       link.click();
       setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-    }, "Exported");
+    }, `Saved as ${file}`);
+  const exportJson = download(api.exported, `${name}.json`);
+  const exportCsv = download(api.exportedDecisions, `${name}.csv`);
 
-  const work = { pause, resume, ship, configure, stop, archive, exportJson, remove };
+  const work = { pause, resume, ship, configure, stop, archive, exportJson, exportCsv, remove };
   return { toggle, ship, configure, retire, bringBack, add, buttons: () => buttonRow(work) };
 }
 
@@ -140,10 +142,10 @@ function button(text, sign, click, title, more = {}) {
   return h("button", { class: "button", type: "button", title, on: { click }, ...more }, icon(sign), text);
 }
 
-function buttonRow({ pause, resume, ship, configure, stop, archive, exportJson, remove }) {
+function buttonRow({ pause, resume, ship, configure, stop, archive, exportJson, exportCsv, remove }) {
   const key = { "aria-keyshortcuts": "p" };
   const pauseButton = button("Pause", "pause", pause, "No decisions until it is resumed; rewards still count (p)", key);
-  const resumeButton = button("Resume", "play", resume, "Decide and learn again (p)", { ...key, class: "button primary" });
+  const resumeButton = button("Resume", "play", resume, "Decide and learn again (p)", key);
   const shipButton = button("Ship…", "flag", ship, "", { "aria-keyshortcuts": "s" });
   const settingsButton = button("Settings", "settings", () => configure(), "Control, stop rule, unit, half-life and more (e)", {
     "aria-keyshortcuts": "e",
@@ -167,6 +169,7 @@ function buttonRow({ pause, resume, ship, configure, stop, archive, exportJson, 
     );
   const stopEntry = entry("stop", "Stop…", "No more decisions, for good. Late rewards still count.", stop);
   const archiveEntry = entry("archive", "Archive…", "Leaves the list and takes nothing more. Its data is kept.", archive);
+  const deleteEntry = entry("trash", "Delete…", "Removes it with all its data.", remove, true);
   const menu = h(
     "details",
     { class: "menu" },
@@ -176,8 +179,9 @@ function buttonRow({ pause, resume, ship, configure, stop, archive, exportJson, 
       { class: "menu-body" },
       stopEntry,
       archiveEntry,
+      entry("download", "Decisions as CSV", "A row per decision, for a spreadsheet or a notebook.", exportCsv),
       entry("download", "Export as JSON", "The campaign as a file, to keep or to import.", exportJson),
-      entry("trash", "Delete…", "Removes it with all its data.", remove, true),
+      deleteEntry,
     ),
   );
   menu.addEventListener("keydown", (event) => {
@@ -191,17 +195,20 @@ function buttonRow({ pause, resume, ship, configure, stop, archive, exportJson, 
   });
   const element = h("div", { class: "tools" }, resumeButton, shipButton, pauseButton, settingsButton, menu);
 
-  function update({ summary: { state, takes_context: takesContext }, stop: rule }) {
+  /** Show what can be done in this state; only exports, if the campaign may not be changed. */
+  function update({ summary: { state, takes_context: takesContext }, stop: rule }, mayChange) {
     const focused = element.contains(document.activeElement);
-    const over = FINAL.includes(state);
-    pauseButton.hidden = state !== "running";
-    resumeButton.hidden = state !== "paused" && state !== "shipped";
+    const over = FINAL.includes(state) || !mayChange;
+    pauseButton.hidden = over || state !== "running";
+    resumeButton.hidden = over || (state !== "paused" && state !== "shipped");
+    resumeButton.classList.toggle("primary", state === "paused");
     shipButton.hidden = over;
     shipButton.title = takesContext ? "Give each segment its best subset from now on (s)" : "Give everyone the same arms from now on (s)";
     shipButton.classList.toggle("primary", state === "running" && Boolean(rule?.ready));
     settingsButton.hidden = over;
     stopEntry.hidden = over;
-    archiveEntry.hidden = state === "archived";
+    archiveEntry.hidden = state === "archived" || !mayChange;
+    deleteEntry.hidden = !mayChange;
     // Keep the keyboard focus when the focused button disappears.
     if (focused && document.activeElement.hidden)
       [pauseButton, resumeButton, menu.firstElementChild].find((each) => !each.hidden).focus();

@@ -147,8 +147,7 @@ function build(name, { refresh, home, may, loadAll }) {
     setText(pill, summary.state);
     if (!under.hasChildNodes()) under.append(h("span", {}), " · created ", timeAgo(summary.created));
     setText(under.firstElementChild, facts(insight));
-    buttons.element.hidden = !may.change();
-    buttons.update(insight);
+    buttons.update(insight, may.change());
     notes.update(insight, newest, data.segments.segments);
     top.update(insight);
     chart.update(data);

@@ -83,9 +83,10 @@ export function chartPanel(name) {
   return {
     element,
     update({ history, insight, estimates }) {
-      const some = insight.summary.rewards > 0;
+      const some = insight.summary.rewards > 0,
+        unit = insight.settings?.unit;
       if (!some && !blank.hasChildNodes()) blank.append(...waiting(name, insight));
-      setText(title, some ? "Over time" : "First step");
+      setText(title, some ? `Over time${unit ? `, ${unit} per play` : ""}` : "First step");
       blank.hidden = some;
       body.hidden = tools.hidden = !some;
       rewards.update(history, insight);

@@ -2,7 +2,7 @@
 
 import { scale } from "./chart_data.js";
 import { h, setText, setVars } from "./dom.js";
-import { count, percent, reward, withUnit } from "./format.js";
+import { percent, plural, reward, withUnit } from "./format.js";
 import { chips, panel, counted } from "./side_panels.js";
 
 function group(label) {
@@ -42,7 +42,7 @@ export function liftPanel() {
       setVars(track, { "--low": place(low), "--high": place(high), "--at": place(estimate.mean) });
       track.title = `95% interval ${reward(low, range)} to ${reward(high, range)}`;
     }
-    setText(under, `${count(plays)} rewarded plays`);
+    setText(under, plural(plays, "rewarded play"));
   }
 
   return {

@@ -3,7 +3,7 @@
 import { field } from "./dialogs.js";
 import { h, icon, setText } from "./dom.js";
 import { exact } from "./format.js";
-import { refuse } from "./settings_fields.js";
+import { costOf, lines, refuse } from "./settings_fields.js";
 
 const KINDS = {
   "at-most": "At most",
@@ -181,7 +181,7 @@ export function ruleFields(given) {
     const name = title.value.trim() ? { name: title.value.trim() } : {};
     const number = Number(count.value);
     if (!counted.hidden && (count.value === "" || !(number >= 0))) throw new RangeError("Enter a number of at least 0.");
-    if (kind.value === "budget") return { rule: "budget", most: number, costs: costs.value.split("\n").filter((line) => line.trim()).map(costOf), ...name };
+    if (kind.value === "budget") return { rule: "budget", most: number, costs: lines(costs.value).map(priced), ...name };
     const fewest = FEWEST[kind.value] ?? 1;
     if (chosen.size < fewest) throw new RangeError(`Choose at least ${fewest === 1 ? "one arm" : "two arms"}.`);
     if (!counted.hidden && !Number.isInteger(number)) throw new RangeError("Enter a whole number.");
@@ -189,10 +189,10 @@ export function ruleFields(given) {
     return { rule: kind.value, ...(counted.hidden ? {} : { count: number }), arms: listed, ...name };
   }
 
-  function costOf(line) {
-    const [, arm, cost] = line.trim().match(/^(.*?)[\s:=]+([\d.]+)$/) ?? [];
-    if (!offered.includes(arm)) throw new RangeError(`“${line.trim()}” is not an arm of the campaign and its cost.`);
-    return [arm, Number(cost)];
+  function priced(line) {
+    const found = costOf(line, offered);
+    if (!found) throw new RangeError(`“${line}” is not an arm of the campaign and its cost.`);
+    return found;
   }
 
   let offered = [];

@@ -10,7 +10,7 @@ const ROWS = 8; // segments that are shown at first
 const CHIPS = 6;
 const SURE = 0.95, // from this probability on an attribute matters, and from the next on it may
   LIKELY = 0.8;
-const COLUMNS = ["Segment", "Share of visitors", "Best subset", "Reward, 95% interval", "Loss of stopping now"];
+const COLUMNS = ["Segment", "Share of visitors", "Best subset", "Reward, 95% interval", "Loss of shipping now"];
 
 /** The panel; hidden if the policy takes no context. */
 export function segmentsPanel() {
@@ -124,8 +124,8 @@ function fillRow(line, segment, { best, summary, settings }) {
   const known = segment.value !== null;
   setText(earned.querySelector("b"), known ? withUnit(reward(segment.value, range), unit) : "–");
   setText(earned.lastElementChild, known ? `${reward(segment.low, range)} to ${reward(segment.high, range)}` : "");
-  setText(lost.lastElementChild, segment.expected_loss === null ? "–" : lossText(segment.expected_loss, range, false));
-  lost.title = segment.loss_high === null ? "" : `At most ${lossText(segment.loss_high, range, false)}`;
+  setText(lost.lastElementChild, segment.expected_loss === null ? "–" : withUnit(lossText(segment.expected_loss, range, false), unit));
+  lost.title = segment.loss_high === null ? "" : `At most ${withUnit(lossText(segment.loss_high, range, false), unit)}`;
 }
 
 /** The arms as chips: those that are not best for all come first, in color. */

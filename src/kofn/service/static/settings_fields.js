@@ -189,13 +189,15 @@ export function readSettings(data, form, rules) {
 
 /** What arms cost, by name. */
 export function readCosts(data, names) {
-  return Object.fromEntries(lines(String(data.get("costs") ?? "")).map((line) => costOf(line, names)));
+  const read = (line) => costOf(line, names) ?? refuse("costs", `“${line}” is not an arm of the campaign and its cost.`);
+  return Object.fromEntries(lines(String(data.get("costs") ?? "")).map(read));
 }
 
-/** An arm and its cost, as a line of text has them. */
-function costOf(line, names) {
-  const [, arm, cost] = line.match(/^(.*?)[\s:=]+([\d.]+)$/) ?? [];
-  return names.includes(arm) ? [arm, Number(cost)] : refuse("costs", `“${line}” is not an arm of the campaign and its cost.`);
+/** The arm and the cost of a line of text; null if it does not have both. */
+export function costOf(line, names) {
+  const [, arm, text] = line.trim().match(/^(.*?)[\s:=]+([^\s:=]+)$/) ?? [];
+  const cost = Number(text); // small ones are shown as 1e-7
+  return names.includes(arm) && cost >= 0 && cost < Infinity ? [arm, cost] : null;
 }
 
 function control(data, text) {

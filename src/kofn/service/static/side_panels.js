@@ -156,11 +156,11 @@ function fillPlanned(element, { remaining, in_flight: inFlight, observed }) {
 
 export function inFlightPanel() {
   const list = h("ul", { class: "rows" });
-  const none = h("p", { class: "quiet" }, "Every decision has a reward.");
+  const none = h("p", { class: "quiet" });
   const element = panel("in-flight-panel", "In flight", none, list);
   return {
     element,
-    update({ in_flight: inFlight, expired }, decisions) {
+    update({ plays, in_flight: inFlight, expired }, decisions) {
       syncList(list, decisions, {
         key: ({ id }) => id,
         create: ({ id, arms, at, context }) =>
@@ -180,6 +180,7 @@ export function inFlightPanel() {
         update: (row, { expired: late }) => setText(row.querySelector(".tag"), late ? "expired" : ""),
       });
       none.hidden = decisions.length > 0;
+      setText(none, plays ? "Every decision has a reward." : "No decisions yet.");
       counted(element, inFlight || expired ? `${count(inFlight)}${expired ? `, ${count(expired)} expired` : ""}` : "");
     },
   };

@@ -1,0 +1,136 @@
+"""Transactions that write, as context managers: all of a block is stored, or nothing.
+
+An interrupt (Ctrl-C) may arrive at any moment, also just before a block is left. `end` undoes what is left of the
+transaction, whatever that is, and may be called again.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from typing import Any, Protocol
+
+from sqlalchemy import Connection, Engine
+
+from kofn.core import StoreError
+
+
+class Writer(Protocol):
+    """A transaction that writes."""
+
+    def __enter__(self) -> Connection:
+        """Begin."""
+
+    def __exit__(self, kind: object, why: BaseException | None, _: object) -> None:
+        """Commit; after an error, undo everything."""
+
+    def end(self) -> None:
+        """Undo what is not committed, if anything is, and let others write."""
+
+
+class SqliteWriter:
+    """The connection that writes to an SQLite file: it stays open, and one thread at a time uses it.
+
+    SQLite has one writer at a time. Threads wait for a lock instead of polling the file.
+    """
+
+    def __init__(self, engine: Engine, name: str, patience: float) -> None:
+        self._engine, self._name, self._patience = engine, name, patience
+        self.waited = 0.0  # seconds that the latest transaction waited for others
+        self._lock: Any = threading.RLock()
+        self._connection: Connection | None = None
+        self._raw: Any = None
+        self._open = False  # whether something may have to be undone
+
+    def __enter__(self) -> Connection:
+        """Wait for other threads and processes, and begin."""
+        began = time.monotonic()
+        try:
+            if not self._lock.acquire(timeout=self._patience):
+                waited = f"another thread has written to it for {self._patience:g} seconds"
+                raise StoreError(f"the store {self._name} is busy: {waited}")
+            self._open = True
+            connection = self._connection
+            if connection is None:
+                connection = self._connection = self._engine.connect()
+                self._raw = connection.connection.driver_connection
+            self._raw.execute("BEGIN IMMEDIATE")
+            self.waited = time.monotonic() - began
+            return connection
+        except BaseException:
+            self.end()
+            raise
+
+    def __exit__(self, kind: object, why: BaseException | None, _: object) -> None:
+        """Commit; after an error, undo everything."""
+        try:
+            if why is None:
+                self._raw.commit()
+                assert self._connection is not None
+                self._connection.commit()  # of SQLAlchemy's own transaction, if a statement has begun one
+                self._open = False
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Undo what is not committed, if anything is, and let other threads write."""
+        if not self._lock._is_owned():
+            return
+        try:
+            if self._open:
+                self._undo()
+        finally:
+            self._lock.release()
+
+    def _undo(self) -> None:
+        connection = self._connection
+        if connection is not None:
+            try:
+                self._raw.rollback()
+                connection.rollback()
+            except (sqlite3.Error, AttributeError):  # SQLAlchemy drops the connection of an interrupted statement
+                self._connection = self._raw = None
+                connection.invalidate()
+                connection.close()
+        self._open = False
+
+    def close(self) -> None:
+        """Close the connection, when no other thread uses it. It is opened again on demand."""
+        with self._lock:
+            connection, self._connection, self._raw = self._connection, None, None
+            if connection is not None:
+                connection.close()
+
+
+class PostgresWriter:
+    """A transaction on one of the connections to PostgreSQL."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._connection: Connection | None = None
+
+    def __enter__(self) -> Connection:
+        """Begin."""
+        try:
+            self._connection = self._engine.connect()
+            self._connection.begin()
+            return self._connection
+        except BaseException:
+            self.end()
+            raise
+
+    def __exit__(self, kind: object, why: BaseException | None, _: object) -> None:
+        """Commit; after an error, undo everything."""
+        try:
+            if why is None:
+                assert self._connection is not None
+                self._connection.commit()
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """Give the connection back, which undoes what is not committed."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
