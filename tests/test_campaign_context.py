@@ -110,20 +110,21 @@ def test_a_planned_play_goes_to_its_segment_with_its_share_of_it(sqlite_store: s
     checked(campaign)
 
 
-def test_rows_of_a_segment_take_turns_whichever_segments_come(sqlite_store: str) -> None:
+@pytest.mark.parametrize("batch", [1, 7])
+def test_a_part_of_a_plan_has_each_row_in_proportion_whichever_segments_come(sqlite_store: str, batch: int) -> None:
     campaign = create(sqlite_store)
     play(campaign, 100)
     with campaign._read() as tx:
         plays = tx.snapshot.plays_of_segments
-    for _ in range(min(plays.values()) // 2):
-        campaign.decide(context=PHONE)
-        campaign.decide(context=DESK)
+    for _ in range(min(plays.values()) // 2 // batch):
+        campaign.decide(batch, context=PHONE)
+        campaign.decide(batch, context=DESK)
     for key in map(key_of, (PHONE, DESK)):
         rows = [row for row in plan_of(campaign) if row.context == key and row.times > 0]
         handed_out = [row.in_flight + row.count for row in rows]
-        assert sum(handed_out) > 0
-        most = max(handed_out)
-        assert all(n >= min(row.times, most - 1) for n, row in zip(handed_out, rows, strict=True))
+        assert sum(handed_out) > batch
+        part = sum(handed_out) / sum(row.times for row in rows)
+        assert all(abs(n - part * row.times) < 2 for n, row in zip(handed_out, rows, strict=True))
 
 
 def test_other_processes_and_large_plans_decide_the_same(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,13 +103,17 @@ def test_a_campaign_is_created_and_shipped_for_each_segment(address: str, module
     expect(dialog.locator(".ship-segments li")).to_have_count(4)
     expect(dialog).to_contain_text("A new segment gets what those with the same attributes let expect")
     button(dialog, "Ship").click()
-    expect(page.locator(".notice.is-shipped")).to_contain_text("Each segment gets its own winner")
+    notice = page.locator(".notice.is-shipped")
+    expect(notice).to_contain_text("Each segment gets its own winner")
+    expect(notice).to_contain_text("A new segment gets what those with the same attributes let expect.")
+    expect(notice.locator(".shipped-arms")).to_have_count(0)
     expect(panel(page).get_by_role("columnheader", name="Gets")).to_be_visible()
     for value, likes in LIKES.items():
         for where in ("fr", "it"):  # nobody has come from Italy yet
             assert set(campaign.decide(context={"device": value, "country": where}).arms) == likes
     campaign.ship(OFFERS[-3:])  # to everyone
-    expect(page.locator(".notice.is-shipped")).to_contain_text("Everyone gets these arms.")
+    expect(notice).to_contain_text("Everyone gets these arms.")
+    expect(notice.locator(".shipped-arms")).to_be_visible()
     expect(panel(page).locator(".better").first).to_have_text("Best by now: socks, scarf, cap")
 
 

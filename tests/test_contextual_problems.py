@@ -169,15 +169,31 @@ def test_visitors_drawn_at_once_are_those_who_come_one_by_one(
         assert (apart <= 5 * spread + 1e-9).all()
 
 
-def test_rows_take_turns_as_they_are_handed_out() -> None:
-    rng = np.random.default_rng(3)
+def test_each_row_is_handed_out_in_proportion_to_its_plays() -> None:
+    rng, subsets = np.random.default_rng(3), np.array(list(combinations(range(5), 2)))
     for _ in range(50):
-        times = rng.integers(1, 6, size=5)
-        plan = OpenPlan(Plan(np.array(list(combinations(range(5), 2))[:5]), times), {})
-        plays = int(rng.integers(0, times.sum() + 2))
+        times, segments = rng.integers(1, 40, size=10), tuple("ab"[at] for at in rng.integers(0, 2, size=10))
+        plan = OpenPlan(Plan(subsets, times, segments), {})
+        here = np.flatnonzero(np.array(segments) == "a")
+        plays = int(rng.integers(0, times[here].sum() + 2))
         for _ in range(plays):
-            plan.hand_out()
-        assert first_plays(times, plays).tolist() == plan.in_flight.tolist()
+            plan.hand_out("a")
+        handed_out = plan.in_flight[here]
+        assert first_plays(here, times[here], plays).tolist() == handed_out.tolist()
+        assert handed_out.sum() == min(plays, times[here].sum()) == plan.in_flight.sum()
+        if len(here) and plays < times[here].sum():
+            expected = plays * times[here] / times[here].sum()
+            assert abs(handed_out - expected).max() < 2  # a row of one play has its turn early or late
+
+
+def test_half_a_plan_explores_half_as_much() -> None:
+    """Of segments with one row that explores and one that does not, on average over the places in a plan."""
+    segments, explored = 2_000, 0
+    names = tuple(f"{row // 2}" for row in range(2 * segments))
+    plan = OpenPlan(Plan(np.array([[0, 1], [0, 2]] * segments), np.array([1, 9] * segments), names), {})
+    for segment in range(segments):
+        explored += sum(plan.hand_out(f"{segment}") == (0, 1) for _ in range(5))
+    assert abs(explored - segments / 2) <= 3 * np.sqrt(segments / 4)  # phases are more even than random ones
 
 
 def test_a_simulation_with_contexts_counts_all_plays() -> None:
@@ -189,8 +205,9 @@ def test_a_simulation_with_contexts_counts_all_plays() -> None:
     assert run.realised is not None
     assert run.realised.final == pytest.approx(run.regret, abs=5 * 0.5 * np.sqrt(2 * 1_005))
     assert run.to_dict()["by_segment"][key_of(PHONE)] == [0, 3]
-    late = kofn.simulate(ContextualScript(4, ROWS, FILLERS), problem, 1_005, seed=1, delay=7)
-    assert late.regret == pytest.approx(run.regret, rel=0.2)
+    longer = [(context, subset, 20 * times) for context, subset, times in ROWS]  # a delay of 7 plays changes little
+    regret = [kofn.simulate(ContextualScript(4, longer, FILLERS), problem, 4_005, 1, delay=d).regret for d in (0, 7)]
+    assert regret[1] == pytest.approx(regret[0], rel=0.1)
     plain = kofn.simulate(
         ContextualScript(4, [({}, (0, 1), 3)], FILLERS), Problem(Bernoulli(P["laptop"]), "mean", 2), 30
     )

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 import kofn
 from kofn.cli import cli
 from kofn.core.contexts import key_of
+from kofn.decision_files import encoded
 from kofn.logs import Log, evaluate_by_segment
 from kofn.problems import Bernoulli, ContextualProblem, Problem, Segment
 
@@ -84,6 +85,41 @@ def test_what_is_not_known_is_said() -> None:
         evaluate_by_segment(Log(log.subsets, log.rewards, log.propensity, 4))
     with pytest.raises(kofn.BadInput, match="a longer log is needed"):
         evaluate_by_segment(log.part(np.arange(30)))
+
+
+def campaign_log(path: Path, plays: int, seed: int) -> Log:
+    """The decisions of a campaign with contexts, in a shop where the subset of phones is the best for phones only."""
+    problem, rng = shop(), np.random.default_rng(seed)
+    campaign = kofn.Campaign.create(
+        "shop", list("abcd"), 2, policy="contextual-thompson", seed=seed, store=f"sqlite:///{path.parent}/shop.db"
+    )
+    for _ in range(plays // 20):
+        segment = problem.segments[int(rng.random() > 0.7)]
+        decisions = campaign.decide(20, context=segment.context)
+        earned = segment.problem.play([each.subset for each in decisions], [1] * 20, rng).total
+        campaign.rewards({each.id: float(total) for each, total in zip(decisions, earned, strict=True)})
+    path.write_bytes(b"".join(encoded(campaign.decisions(), "csv")))
+    return Log.read(path)
+
+
+def test_in_the_log_of_a_campaign_one_subset_for_all_is_valued_within_segments(tmp_path: Path) -> None:
+    """Laptops hardly get what phones like: the mean of those who got it is not what all would earn."""
+    problem = shop()
+    log = campaign_log(tmp_path / "log.csv", 6_000, 3)
+    assert log.adaptive
+    found = evaluate_by_segment(log)
+    values = {key_of(each.context): each.problem.value for each in problem.segments}
+    known = [each for each in found.segments if each.gain is not None]
+    truth = sum(each.share * values[each.segment]([found.for_all])[0] for each in known) / sum(
+        each.share for each in known
+    )
+    assert found.unknown == pytest.approx(1 - sum(each.share for each in known))
+    assert abs(found.value.value - truth) < 4 * found.value.error
+    assert {each.segment: each.best for each in found.segments} == {key_of(PHONE): (0, 1), key_of(LAPTOP): (2, 3)}
+    for each in found.segments:
+        assert each.best is not None
+        assert each.value is not None
+        assert abs(each.value.value - values[each.segment]([each.best])[0]) < 4 * each.value.error
 
 
 def test_a_policy_with_contexts_is_replayed() -> None:

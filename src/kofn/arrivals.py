@@ -17,10 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kofn.core import FloatArray, IntArray, Plan, Policy, Subset, Tally
-from kofn.core.open_plan import MOST_UNPLANNED
+from kofn.core.open_plan import MOST_UNPLANNED, turn
 from kofn.problems import AbstractProblem, ContextualProblem
 from kofn.problems.base import RegretMeter
 from kofn.problems.contextual import Segment, segments_of
+
+PRECISION = 50
+"""Steps of the search for the time by which so many plays are due. Plays that more steps would tell apart go to the
+rows that are due first."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +72,7 @@ class Arrivals:
         tally, told, regret, played_rows = Tally.zeros(len(plan)), [], 0.0, 0
         for number, group in enumerate(groups):
             here, extra = rows[group.key], fillers.get(number, {})
-            times = first_plays(plan.times[here], int(taken[number]))
+            times = first_plays(here, plan.times[here], int(taken[number]))
             here, times = here[times > 0], times[times > 0]
             subsets = np.concatenate([plan.subsets[here], np.array(list(extra), np.int64).reshape(-1, self._policy.k)])
             times = np.append(times, np.array(list(extra.values()), np.int64))
@@ -144,22 +148,25 @@ def _group(key: str, segments: list[Segment]) -> Group:
     return Group(key, first.context, sum(segment.share for segment in segments), problem)
 
 
-def first_plays(times: NDArray[np.int64], plays: int) -> NDArray[np.int64]:
-    """Return how often each row is played by the first `plays` plays, in which rows take turns.
+def first_plays(rows: IntArray, times: NDArray[np.int64], plays: int) -> NDArray[np.int64]:
+    """Return how often each of these rows of a segment is played by its first `plays` visitors.
 
-    >>> first_plays(np.array([1, 5, 3]), 6)
+    >>> first_plays(np.arange(3), np.array([1, 5, 3]), 6)
     array([1, 3, 2])
     """
     if plays >= times.sum():
         return times
-    ordered = np.sort(times)
-    complete = np.cumsum(ordered) + ordered * np.arange(len(times) - 1, -1, -1)  # plays until each row is complete
-    done = int(np.searchsorted(complete, plays, side="right"))
-    before = int(ordered[:done].sum())
-    rounds, rest = divmod(plays - before, len(times) - done)
-    found = np.minimum(times, rounds)
-    open_rows = np.flatnonzero(times > rounds)
-    found[open_rows[:rest]] += 1
+    first = turn(rows, 0, times)  # when the first play of each row is due
+    low, high, found = 0.0, 1.0, np.zeros_like(times)
+    for _ in range(PRECISION):
+        until = (low + high) / 2
+        due = np.clip(np.ceil((until - first) * times), 0, times).astype(np.int64)
+        if due.sum() > plays:
+            high = until
+        else:
+            low, found = until, due
+    next_due = np.where(found < times, turn(rows, found, times), np.inf)
+    found[np.argsort(next_due, kind="stable")[: plays - int(found.sum())]] += 1  # due at the same time
     return found
 
 

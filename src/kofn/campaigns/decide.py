@@ -1,4 +1,4 @@
-"""How decisions are handed out: the rows of the plan round-robin, and fillers while the whole plan is in flight."""
+"""How decisions are handed out: the rows of the plan in turn, and fillers while the whole plan is in flight."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from kofn.campaigns.groups import (
 )
 from kofn.campaigns.records.batches import Batch
 from kofn.campaigns.records.names import UnstoredPlace, write_id, write_unstored_id
-from kofn.campaigns.records.plan_rows import Play
+from kofn.campaigns.records.plan_rows import PlanRow, Play
 from kofn.campaigns.records.rows import SERVING, subset_from, subset_text
 from kofn.campaigns.records.transaction import Transaction
 from kofn.campaigns.store.stamps import new_stamp
@@ -209,17 +210,18 @@ def _sticky_shares(tx: Transaction, count: int, made: Sequence[Batch], segment: 
 
 
 def _from_plan(tx: Transaction, count: int, segment: str | None) -> list[Share]:
-    """Hand out free plays of the plan, of this segment if there are segments. Its rows take turns (round-robin)."""
+    """Hand out free plays of the plan: its rows round-robin, or those of this segment in proportion to their plays."""
     row = tx.row
     if not count:
         return []
     if segment is not None:
         found = tx.plan.free_of_segment(tx, segment, count)
+        shares = plays_due(found, count)
     else:
         found = tx.plan.free_rows(tx, row.cursor + 1, row.plan_rows - 1, count)
         if len(found) < count and row.cursor >= 0:
             found += tx.plan.free_rows(tx, 0, row.cursor, count - len(found))
-    shares = share_out([each.free for each in found], count)
+        shares = share_out([each.free for each in found], count)
     largest = max(shares, default=0)
     handed_out = []
     for each, share in zip(found, shares, strict=True):
@@ -248,6 +250,19 @@ def share_out(free: Sequence[int], count: int) -> list[int]:
             shares[i] += more
             left -= more
         open_rows = [i for i in open_rows if shares[i] < free[i]]
+    return shares
+
+
+def plays_due(rows: Sequence[PlanRow], count: int) -> list[int]:
+    """Return how many of the next `count` plays of a segment are of each of its rows."""
+    shares = [0] * len(rows)
+    turns = [(each.due(), each.row, place) for place, each in enumerate(rows)]
+    heapify(turns)
+    for _ in range(min(count, sum(each.free for each in rows))):
+        _, number, place = heappop(turns)
+        shares[place] += 1
+        if shares[place] < rows[place].free:
+            heappush(turns, (rows[place].due(shares[place]), number, place))
     return shares
 
 

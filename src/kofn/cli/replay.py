@@ -96,7 +96,7 @@ def replay(
         left_out = len(past.groups.subsets) - len(every)
         found, of = (every[::-1] if minimize else every)[:top], len(every)
     rows = [_values(each, past, of) for each in found]
-    notes = _adaptive_notes(left_out) if past.adaptive else []
+    notes = _adaptive_notes(left_out, past) if past.adaptive else []
     if of > 1:
         notes.append(f"The intervals hold for all {of:,} subsets at once, with 95 % confidence.")
     _report(as_json, rows, (_means if past.adaptive else _table)(found, past, of), _skipped(past), notes)
@@ -131,11 +131,15 @@ def _skipped(log: Log) -> list[str]:
     return notes
 
 
-def _adaptive_notes(left_out: int) -> list[str]:
+def _adaptive_notes(left_out: int, log: Log) -> list[str]:
     notes = []
     if left_out:
         notes.append(f"{left_out:,} subsets with too few plays are left out.")
     notes.append("The policy learned meanwhile, so the mean is right only if rewards do not depend on time.")
+    if log.segments is not None:
+        notes.append(
+            "Who got a subset may depend on the context: its mean is that of these visitors. See --by-segment."
+        )
     return notes
 
 
@@ -146,11 +150,13 @@ def _segment_table(found: BySegment, log: Log) -> Table:
 
     title = f"{len(found.segments)} segments; subsets chosen by half of the plays, valued by the others"
     table = new_table(title, "segment", "share", "best subset", "earns", "more than the one for all", names=1)
-    table.add_row("all", "100%", escape(log.label(found.for_all)), _cell(found.value), "")
+    share = 1 - found.unknown if log.adaptive else 1.0
+    table.add_row("all", f"{share:.0%}", escape(log.label(found.for_all)), _cell(found.value), "")
     for each in found.segments:
         known = ("too few plays", "", "")
         if each.best is not None:
-            known = (escape(log.label(each.best)), _cell(each.value), _cell(each.gain))
+            gain = "too few plays of it" if each.gain is None else _cell(each.gain)
+            known = (escape(log.label(each.best)), _cell(each.value), gain)
         table.add_row(escape(words_of(each.segment)), f"{each.share:.0%}", *known)
     return table
 
@@ -167,7 +173,10 @@ def _gains(found: BySegment) -> list[str]:
     if low <= 0:
         notes.append("That is within the error: the log cannot say that contexts matter.")
     if found.unknown > 0:
-        notes.append(f"{found.unknown:.0%} of the plays are in segments with too few plays: they get the one for all.")
+        notes.append(
+            f"{found.unknown:.0%} of the plays are in segments with too few plays, of the one for all or of others: "
+            "they get the one for all."
+        )
     return notes
 
 

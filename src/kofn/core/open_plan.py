@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from functools import cached_property
+from heapq import heapify, heappop, heappush
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +20,23 @@ MOST_UNPLANNED = 1024
 """Number of different unplanned subsets that ends a plan early. Higher: a larger record, fewer updates."""
 
 NO_ROWS = np.empty(0, np.int64)
+
+PHASES, PHASE_STEP = 65_521, 40_495
+"""The phase of row r is PHASE_STEP r^2 modulo PHASES, which is prime; the step is its golden section. So the phases of
+rows are spread evenly, and those of neighbours are not related. Larger: finer phases."""
+
+
+def turn(row: Any, handed_out: Any, times: Any) -> Any:
+    """Return when the next play of a row is due: from 0 to 1, the end of the plan.
+
+    In a plan with segments, the plays of each row are spread evenly over the plan. If fewer visitors of a segment come
+    than expected, they play each row in proportion to its plays: plays that explore and plays that do not. The store of
+    campaigns computes the same in SQL.
+
+    >>> [turn(0, 0, 4), turn(0, 1, 4), round(turn(1, 0, 1), 3)]
+    [0.0, 0.25, 0.618]
+    """
+    return (handed_out * PHASES + row * row * PHASE_STEP % PHASES) / (times * PHASES)
 
 
 class OpenPlan:
@@ -53,32 +72,50 @@ class OpenPlan:
         """Forget which plays are in flight, so that they are handed out again."""
         vars(self).pop("in_flight", None)
         self.available = self.remaining  # neither in flight nor observed
-        self.queues: dict[str | None, list[int]] = {}  # rows of this round, last first, by segment
+        self._queue: list[int] = []  # rows of this round, last first
+        self._turns: dict[str, list[tuple[float, int, int]]] = {}  # heaps: due, row and number of its next play
 
     def hand_out(self, segment: str | None = None) -> Subset | None:
         """Return the next available play of the segment, or of a plan without segments; None if there is none.
 
-        Rows take turns (round-robin), so that drift affects all rows alike.
+        Rows take turns, so that drift affects all rows alike: round-robin, or with segments, by `turn`.
         """
         while self.available:
-            if not (queue := self.queues.get(segment)):
-                queue = self.queues[segment] = self._open_rows(segment)
-                if not queue:
-                    return None
-            row = queue.pop()
+            row = self._next_row() if segment is None else self._next_of(segment)
+            if row is None:
+                return None
             if self.plan.times[row] > self.observed.count[row] + self.in_flight[row]:
                 self.in_flight[row] += 1
                 self.available -= 1
                 return subset_of_key(self._indexed(row))
         return None
 
-    def _open_rows(self, segment: str | None) -> list[int]:
-        """Return the rows of the segment with available plays, last first."""
-        is_open = self.plan.times > self.observed.count + self.in_flight
-        if self.plan.segments is not None:
-            is_open &= self._of_segments == segment
-        rows: list[int] = np.flatnonzero(is_open)[::-1].tolist()
-        return rows
+    def _next_row(self) -> int | None:
+        """Return the next row of a plan without segments that had available plays when this round began."""
+        if not self._queue:
+            self._queue = np.flatnonzero(self._open)[::-1].tolist()
+        return self._queue.pop() if self._queue else None
+
+    def _next_of(self, segment: str) -> int | None:
+        """Return the row of the segment whose next play is due first."""
+        times = self.plan.times
+        if segment not in self._turns:
+            rows = np.flatnonzero(self._open & (self._of_segments == segment))
+            used = self.observed.count[rows] + self.in_flight[rows]
+            due = turn(rows, used, times[rows])
+            self._turns[segment] = list(zip(due.tolist(), rows.tolist(), used.tolist(), strict=True))
+            heapify(self._turns[segment])
+        if not (turns := self._turns[segment]):
+            return None
+        _, row, number = heappop(turns)
+        if number + 1 < times[row]:
+            heappush(turns, (turn(row, number + 1, int(times[row])), row, number + 1))
+        return row
+
+    @property
+    def _open(self) -> NDArray[np.bool_]:
+        """Which rows have available plays."""
+        return np.asarray(self.plan.times > self.observed.count + self.in_flight)
 
     @cached_property
     def _of_segments(self) -> NDArray[np.str_]:

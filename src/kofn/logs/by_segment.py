@@ -2,12 +2,17 @@
 
 Subsets are chosen by every other play of the log, and valued by the plays between: a subset that was best by luck has
 no advantage there, so no estimate is biased by the choice.
+
+In an adaptive log, who got a subset depended on the segment: those who got it may be those who like it. So what one
+subset for all earns is estimated segment by segment, and weighted by their shares. In other logs, propensities make up
+for that, and all plays are estimated together.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,7 +28,8 @@ from kofn.logs.off_policy import FEWEST, Estimate, Evaluation, evaluate, evaluat
 class SegmentEvaluation:
     """One segment: its best subset, what that earns, and how much more than the subset for all it earns.
 
-    `best`, `value` and `gain` are None if the log has too few plays of the segment.
+    `best` and `value` are None if the log has too few plays of the segment, and `gain` also if it has too few plays of
+    the subset for all there.
     """
 
     segment: str
@@ -49,8 +55,9 @@ class SegmentEvaluation:
 class BySegment:
     """One subset for all and its value, and the best subset of each segment.
 
-    `gain` is what serving each segment its own best subset earns per play beyond the one for all. A segment with too
-    few plays gets the subset for all. `unknown` is the share of such plays.
+    `gain` is what serving each segment its own best subset earns per play beyond the one for all. A segment without an
+    estimate of it gets the subset for all. `unknown` is the share of such plays; in an adaptive log, `value` is that of
+    the other plays.
     """
 
     for_all: Subset
@@ -94,16 +101,9 @@ def evaluate_by_segment(log: Log, *, direction: Direction = "maximize") -> BySeg
 
 
 def _evaluated(log: Log, direction: Direction) -> BySegment:
-    every = _halves(log)
-    for_all = _chosen(*every, direction)
-    if for_all is None:
-        raise BadInput(f"no subset has {FEWEST} plays in both halves of the log: a longer log is needed")
-    value = _estimate(every[1], for_all)
-    assert value is not None
-    segments = tuple(
-        _segment(log.part(plays), key, len(plays) / len(log), for_all, direction)
-        for key, plays in log.plays_by_segment.items()
-    )
+    parts = {key: log.part(plays) for key, plays in log.plays_by_segment.items()}
+    for_all, value = _for_all([_halves(each) for each in (parts.values() if log.adaptive else [log])], direction)
+    segments = tuple(_segment(part, key, len(part) / len(log), for_all, direction) for key, part in parts.items())
     known = [each for each in segments if each.gain is not None]
     gain = sum(each.share * each.gain.value for each in known if each.gain is not None)
     error = math.sqrt(sum((each.share * each.gain.error) ** 2 for each in known if each.gain is not None))
@@ -111,19 +111,56 @@ def _evaluated(log: Log, direction: Direction) -> BySegment:
     return BySegment(for_all, value, Estimate(gain, error), max(0.0, unknown), segments)
 
 
+def _for_all(strata: list[tuple[Log, Log]], direction: Direction) -> tuple[Subset, Estimate]:
+    """Return the best of the subsets that are known for the most plays, and what it earns there.
+
+    `strata` are the halves of parts of the log. A subset is known in the parts in which both halves have enough plays.
+    """
+    found: dict[Subset, list[tuple[int, float, Log]]] = defaultdict(list)  # plays of a part, what its first half says
+    for first, second in strata:
+        for each in _often_in_both(first, second):
+            found[each.subset].append((len(first) + len(second), _score(each, direction), second))
+    if not found:
+        raise BadInput(f"no subset has {FEWEST} plays in both halves of the log: a longer log is needed")
+    plays = {subset: sum(n for n, _, _ in parts) for subset, parts in found.items()}
+    most = max(plays.values())
+    known = [subset for subset in found if plays[subset] == most]
+    best = max(known, key=lambda subset: sum(n * score for n, score, _ in found[subset]))
+    valued = [(n / most, _estimate(second, best)) for n, _, second in found[best]]
+    value = sum(share * each.value for share, each in valued if each is not None)
+    error = math.sqrt(sum((share * each.error) ** 2 for share, each in valued if each is not None))
+    return best, Estimate(value, error)
+
+
 def _segment(log: Log, key: str, share: float, for_all: Subset, direction: Direction) -> SegmentEvaluation:
     """Return the evaluation of the segment that this log is of."""
     first, second = _halves(log)
-    best = _chosen(first, second, direction)
-    theirs = _estimate(second, for_all)
-    ours = None if best is None else _estimate(second, best)
-    if ours is None or theirs is None:
+    found = _often_in_both(first, second)
+    if not found:
         return SegmentEvaluation(key, len(log), share, None, None, None)
+    best = max(found, key=lambda each: _score(each, direction)).subset
+    ours, theirs = _estimate(second, best), _estimate(second, for_all)
+    assert ours is not None
+    if theirs is None:
+        return SegmentEvaluation(key, len(log), share, best, ours, None)
     if best == for_all:
         return SegmentEvaluation(key, len(log), share, best, ours, Estimate(0.0, 0.0))
-    sign = 1.0 if direction == "maximize" else -1.0
-    gain = Estimate(sign * (ours.value - theirs.value), math.hypot(ours.error, theirs.error))
+    gain = Estimate(_sign(direction) * (ours.value - theirs.value), math.hypot(ours.error, theirs.error))
     return SegmentEvaluation(key, len(log), share, best, ours, gain)
+
+
+def _score(found: Evaluation, direction: Direction) -> float:
+    """Return by what subsets are chosen: their value, or in an adaptive log, the worse end of its interval.
+
+    A policy that learned has left most subsets after a few plays, and the luckiest of them would often be chosen.
+    """
+    if not found.adaptive:
+        return _sign(direction) * found.estimate.value
+    return min(_sign(direction) * end for end in found.estimate.interval())
+
+
+def _sign(direction: Direction) -> float:
+    return 1.0 if direction == "maximize" else -1.0
 
 
 def _halves(log: Log) -> tuple[Log, Log]:
@@ -133,13 +170,10 @@ def _halves(log: Log) -> tuple[Log, Log]:
     return log.part(np.arange(0, len(log), 2)), log.part(np.arange(1, len(log), 2))
 
 
-def _chosen(first: Log, second: Log, direction: Direction) -> Subset | None:
-    """Return the best subset by the first half, of those with enough plays in both; None if there is none."""
+def _often_in_both(first: Log, second: Log) -> list[Evaluation]:
+    """Return what the first half says about the subsets with enough plays in both."""
     enough = _often_played(first) & _often_played(second)
-    found = [each for each in _all(first) if each.subset in enough]
-    if not found:
-        return None
-    return (found[0] if direction == "maximize" else found[-1]).subset
+    return [each for each in _all(first) if each.subset in enough]
 
 
 def _often_played(log: Log) -> set[Subset]:

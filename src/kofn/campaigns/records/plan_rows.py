@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import bindparam, select
+from sqlalchemy import Double, bindparam, cast, select
 
 from kofn.campaigns.records.rows import subset_from, subset_key
 from kofn.campaigns.store.schema import PLANS
 from kofn.campaigns.store.statements import ListStatement, Statement
+from kofn.core.open_plan import PHASE_STEP, PHASES, turn
 
 if TYPE_CHECKING:
     from kofn.campaigns.records.transaction import Transaction
@@ -43,11 +44,13 @@ _FREE = Statement(
     .order_by(PLANS.c.row)
     .limit(bindparam("most"))
 )
+_PHASE = PLANS.c.row * PLANS.c.row * PHASE_STEP % PHASES
+_DUE = cast((PLANS.c.count + PLANS.c.in_flight) * PHASES + _PHASE, Double) / (PLANS.c.times * PHASES)  # see `turn`
 _FREE_OF_SEGMENT = Statement(
     select(*_COLUMNS)
     .where(_OURS, PLANS.c.context == bindparam("segment"))
     .where(PLANS.c.times > PLANS.c.count + PLANS.c.in_flight)
-    .order_by(PLANS.c.count + PLANS.c.in_flight, PLANS.c.row)
+    .order_by(_DUE, PLANS.c.row)
     .limit(bindparam("most"))
 )
 _OBSERVED = Statement(select(*_COLUMNS).where(_OURS, PLANS.c.count > 0).order_by(PLANS.c.row))
@@ -93,6 +96,10 @@ class PlanRow:
         """Planned plays that are neither in flight nor observed."""
         free = self.times - self.count - self.in_flight
         return free if free > 0 else 0
+
+    def due(self, after: int = 0) -> float:
+        """Return when the next play of this row is due, among the plays of its segment, or the one `after` so many."""
+        return float(turn(self.row, self.handed_out + after, self.times))
 
     def has_room(self, count: int) -> bool:
         """Return whether at least `count` planned plays remain."""
@@ -202,13 +209,10 @@ class PlanRows:
         return self._read_free(tx, _FREE, {"start": start, "end": end, "most": most})
 
     def free_of_segment(self, tx: Transaction, segment: str, most: int) -> list[PlanRow]:
-        """Return at most `most` rows of a segment with free plays, the one that was handed out least often first.
-
-        So rows take turns in each segment, whichever segments come, and no cursor is needed for each of them.
-        """
+        """Return at most `most` rows of a segment with free plays, the one whose next play is due first."""
         if self._read_if_small(tx):
             free = (self._by_number[number] for number in self._free.get(segment, ()))
-            return nsmallest(most, free, key=lambda row: (row.handed_out, row.row))
+            return nsmallest(most, free, key=lambda row: (row.due(), row.row))
         return self._read_free(tx, _FREE_OF_SEGMENT, {"segment": segment, "most": most})
 
     def _read_free(self, tx: Transaction, statement: Statement, values: dict[str, Any]) -> list[PlanRow]:

@@ -272,11 +272,11 @@ class ContextualThompson(Constrained, Randomised):
         return tuple(drawn[index % len(drawn)].tolist())
 
     def _drawn(self, key: str) -> IntArray:
-        rng = self._rng(FOR_FILLERS, *key.encode())
         if self._segments:
-            view = self._view(key)
+            view, rng = self._view(key), self._rng(FOR_FILLERS, *key.encode())
             return view._drawn(view._posterior, self.constants.draws, rng)
-        return self._viewer._sweeps(-(-self.constants.draws * self.k // self.n_arms), rng).subsets
+        rounds = -(-self.constants.draws * self.k // self.n_arms)  # the same for all segments: visitors share them
+        return self._viewer._sweeps(rounds, self._rng(FOR_FILLERS)).subsets
 
     # Learning.
 

@@ -22,7 +22,7 @@ const BUTTONS = {
 };
 
 const TO_SEGMENTS = [
-  "Each segment gets its own winner: see Segments. Visitors of new segments get:",
+  "Each segment gets its own winner: see Segments. A new segment gets what those with the same attributes let expect.",
   "Rewards are still counted; resume to learn again.",
 ];
 
@@ -52,7 +52,7 @@ export function notices({ configure, may }) {
         { class: "notice-body" },
         h("p", {}, h("b", {}, title), since && [" ", h("span", { class: "quiet" }, timeAgo(since.at))]),
         lead && h("p", {}, lead),
-        shipped && h("div", { class: "chips shipped-arms" }, chips(shipped, 40)),
+        shipped && !differ && h("div", { class: "chips shipped-arms" }, chips(shipped, 40)),
         h("p", {}, text),
       ),
     );

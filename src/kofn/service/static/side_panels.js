@@ -70,7 +70,7 @@ export function bestPanel() {
 }
 
 function noteOf({ takes_context: takesContext }, share) {
-  if (takesContext) return "For visitors of new segments. Each of the others has its own best subset: see Segments.";
+  if (takesContext) return "The best if everyone got the same. Each segment has its own best subset: see Segments.";
   return `Probability that this is the best subset: ${percent(Math.min(share, 0.9999), 1)}.`;
 }
 
