@@ -23,7 +23,7 @@ from kofn.problems.base import RegretMeter
 from kofn.problems.contextual import Segment, segments_of
 
 PRECISION = 50
-"""Steps of the search for the time by which so many plays are due. Plays that more steps would tell apart go to the
+"""Steps of the search for the time by which a number of plays is due. Plays that more steps would tell apart go to the
 rows that are due first."""
 
 
