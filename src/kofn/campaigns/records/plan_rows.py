@@ -98,7 +98,7 @@ class PlanRow:
         return free if free > 0 else 0
 
     def due(self, after: int = 0) -> float:
-        """Return when the next play of this row is due, among the plays of its segment, or of the one `after` that number of plays."""
+        """Return when the next play of this row is due among the plays of its segment, or the one `after` it."""
         return float(turn(self.row, self.handed_out + after, self.times))
 
     def has_room(self, count: int) -> bool:
