@@ -283,7 +283,10 @@ class Posterior(Part):
         before, spread = predicted.odds, predicted.spread
         start = None if len(self.incumbent) else (self.level, self.mean.copy())
         odds = self._condition(predicted, rewards, weights)
-        surprise = float((abs(odds - before) - constants.surprise * np.sqrt(spread)).max())
+        moved = odds - before
+        if len(self.contenders) == len(self.mean):
+            moved = abs(moved)  # with more arms, rows are predicted too high so often that only gains are surprises
+        surprise = float((moved - constants.surprise * np.sqrt(spread)).max())
         if len(coming) and start is None:
             subsets = np.concatenate([subsets, coming])
             odds = np.concatenate([odds, self.odds(self.relative(coming))])
