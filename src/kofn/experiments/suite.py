@@ -65,6 +65,7 @@ def run_suite(
     *,
     settings: Iterable[Setting] = SUITE,
     policies: Sequence[str] | None = None,
+    without: Sequence[str] = (),
     horizon: int = 10**6,
     runs: int = 10,
     seed: int = 2021,
@@ -72,16 +73,17 @@ def run_suite(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Run what is not in the archive yet, and yield one result for each setting and policy.
+    """Run what is not in the archive yet, and yield one result for each setting and policy, except those `without`.
 
     If a policy cannot play a setting, the result has the reason under `skipped`.
     """
     horizon, runs = check_horizon(horizon), whole("runs", runs)
     asked = {"horizon": horizon, "runs": runs, "seed": whole("seed", seed, least=0)}
     names = sorted(POLICIES) if policies is None else list(policies)
-    for name in names:
+    for name in (*names, *without):
         policy_named(name)
-    checked = [(setting, name, _checked(setting, name, asked)) for setting in settings for name in names]
+    played = [name for name in names if name not in without]
+    checked = [(setting, name, _checked(setting, name, asked)) for setting in settings for name in played]
     entries = [each for _, _, each in checked if isinstance(each, Entry)]
     trials = sweep(entries, runs, backend=backend, workers=workers, archive=archive, progress=progress)
     for setting, name, each in checked:
