@@ -69,8 +69,8 @@ def page(table: RealTable, command: str) -> Iterator[str]:
         "Regret, and the gap of the pick: what a play of `best()` loses, after 100 to 10,000 plays of the settings of "
         f"[the suite](../guides/compare.md#the-suite). Means over {table.runs} runs (seed {table.seed}), each with a "
         "fresh random problem, the same for all policies, with half the width of 95 % intervals. "
-        "[Measurements of Thompson](thompson-measurements.md#the-pick) says what the table shows. Policies that cannot play "
-        "a setting, or would take too long, are left out there."
+        "[Measurements of Thompson](thompson-measurements.md#the-pick) says what the table shows. Policies that "
+        "cannot play a setting, or would take too long, are left out there."
     )
     yield from ("", f"Made by `{command}`.", "", "## Over all settings", "")
     yield (
