@@ -1,4 +1,4 @@
-"""Safety of the default policy: base rewards, wide ranges, constants, and time per plan.
+"""Safety of the default policy: base rewards, wide ranges, constants, time per plan and with many arms.
 
     python -m benchmarks.thompson_safety base --seed 9000 --runs 10
 
@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from scipy.special import expit
@@ -22,6 +23,7 @@ import kofn
 from benchmarks.tables import NORMAL_95, interval, line, parser_for, table
 from kofn.core import FloatArray, IntArray
 from kofn.experiments.settings import Setting
+from kofn.policies.thompson import sampling
 from kofn.policies.thompson.constants import Constants
 from kofn.problems import AbstractProblem
 from kofn.problems.sampling import poisson_binomial
@@ -151,6 +153,7 @@ GRID = tuple(
         ("rare", 24, 5),
     )
 )
+MANY = (2**12, 2**14, 2**15, 2**16, 10**5)
 RANGES = ((-1.0, 1.0), (0.0, 50.0), (0.0, 100.0), (-99.0, 1.0), (-50.0, 50.0))
 
 
@@ -294,11 +297,30 @@ def speed(seed: int, runs: int, scale: Scale = FULL) -> None:
         line(what, f"{np.median(found):.2f}", f"{min(found):.2f}")
 
 
+def together(seed: int, runs: int, scale: Scale = FULL) -> None:
+    """Print the processor time of a run with many arms, with and without drawing arms together that are alike."""
+    horizon = scale.horizon // 10
+    table("arms", "plays", "together [s]", "one by one [s]", "one by one / together", "regret, together", "one by one")
+    for n_arms in MANY[: scale.few]:
+        spent: dict[int, list[float]] = {}
+        lost: dict[int, list[float]] = {}
+        for grouped_from in (0, n_arms):
+            with mock.patch.object(sampling, "GROUPED_FROM", grouped_from):
+                for number in range(runs):
+                    start = time.process_time()
+                    found = run(Setting("mean", n_arms, 10).problem, "thompson", horizon, seed, number)
+                    spent.setdefault(grouped_from, []).append(time.process_time() - start)
+                    lost.setdefault(grouped_from, []).append(found[0])
+        seconds = [f"{np.mean(each):.2f}" for each in spent.values()]
+        line(f"{n_arms:,}", f"{horizon:,}", *seconds, paired(spent[n_arms], spent[0]), *map(interval, lost.values()))
+
+
 TABLES: dict[str, Callable[..., None]] = {
     "base": base,
     "ranges": ranges,
     "ablation": ablation,
     "speed": speed,
+    "together": together,
 }
 
 
