@@ -139,6 +139,11 @@ class Leaderboard:
         played = {each["setting"] for each in self.results}
         return [setting.name for setting in (*SUITE, *BY_NAME) if setting.name in played]
 
+    @property
+    def unranked(self) -> list[str]:
+        """The policies that were played and are not ranked."""
+        return sorted({each["policy"] for each in self.results if "row" in each and not is_ranked(each["policy"])})
+
     def standings(self) -> list[dict[str, Any]]:
         """Return a row for each ranked policy: settings played, settings won, and its regret relative to the best."""
         ratios: dict[str, list[float]] = {}
@@ -176,9 +181,9 @@ def as_markdown(board: Leaderboard, command: str) -> str:
         "",
         f"The mean regret of every policy after {first['horizon']:,} plays on every setting of the suite, over "
         f"{first['runs']} runs, each with a fresh random problem (seed {first['seed']}). Lower is better; the best in "
-        "each column is bold. `uniform` and `oracle` show the range; `cucb` and `combinatorial-thompson` observe the "
-        "reward of each arm. These four are not ranked. A cell is empty if the policy cannot play the setting or would "
-        "take too long.",
+        f"each column is bold. Not ranked: {', '.join(f'`{name}`' for name in board.unranked)}. `uniform` and `oracle` "
+        "show the range, and the others observe the reward of each arm. A cell is empty if the policy cannot play the "
+        "setting or would take too long.",
         "",
         f"Made by `{command}`.",
         "",
