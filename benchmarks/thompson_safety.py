@@ -227,20 +227,22 @@ RIVALS: dict[str, Callable[[int, int, int], dict[str, Any]]] = {
 
 
 def base(seed: int, runs: int, scale: Scale = FULL, only: Sequence[str] = (), policies: Sequence[str] = ()) -> None:
-    """Print the regret on problems with a base reward, and in how many runs the best subset was found."""
+    """Print the regret on problems with a base reward, and in how many runs the best subset was found.
+
+    If two policies are given, the last column is the paired ratio of their regrets.
+    """
     names = policies or list(RIVALS)
-    table("problem", "plays", *(f"{name}{what}" for name in names for what in ("", ", found")), "first / lowest other")
+    ratio = [f"{names[0]} / {names[1]}"] if len(names) == 2 else []
+    table("problem", "plays", *(f"{name}{what}" for name in names for what in ("", ", found")), *ratio)
     for family in [each for each in BASE if not only or any(part in each.name for part in only)][: scale.few]:
+        n_arms = family.problem(np.random.default_rng(0)).n_arms
         cells, lost = [], []
-        horizon = scale.long
         for name in names:
-            n_arms = family.problem(np.random.default_rng(0)).n_arms
-            params = RIVALS[name](n_arms, family.k, horizon)
-            found = [run(family.problem, name.split()[0], horizon, seed, each, **params) for each in range(runs)]
+            params = RIVALS[name](n_arms, family.k, scale.long)
+            found = [run(family.problem, name.split()[0], scale.long, seed, each, **params) for each in range(runs)]
             lost.append([regret for regret, _ in found])
             cells += [interval(lost[-1]), f"{sum(gap < 1e-9 for _, gap in found)} of {runs}"]
-        least = min(lost[1:], key=np.mean, default=lost[0])
-        line(family.name, f"{horizon:,}", *cells, paired(lost[0], least))
+        line(family.name, f"{scale.long:,}", *cells, *([paired(*lost)] if ratio else []))
 
 
 def ranges(seed: int, runs: int, scale: Scale = FULL) -> None:

@@ -323,7 +323,7 @@ def test_a_part_of_the_table_of_base_rewards(capsys: pytest.CaptureFixture[str])
     load("thompson_safety").main(["base", "--quick", "--runs", "2", "--only", "steep", *policies])
     shown = capsys.readouterr().out
     assert [row[0] for row in cells(shown)] == ["0.1 + 0.6 steep sigmoid, N=60, K=3"]
-    assert "| thompson | thompson, found | dart | dart, found | first / lowest other |" in shown
+    assert "| thompson | thompson, found | dart | dart, found | thompson / dart |" in shown
 
 
 def test_the_table_of_short_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
