@@ -17,7 +17,7 @@ import numpy as np
 
 from kofn.core import generator
 from kofn.experiments.archive import as_archive
-from kofn.experiments.real import BUDGETS, Facts, RealTable, play_all, tasks_of
+from kofn.experiments.real import BUDGETS, Facts, RealTable, Task, play_all, tasks_of
 from kofn.experiments.real_page import WHAT, head, ratio_lines, shown
 from kofn.experiments.settings import Setting
 from kofn.experiments.suite import settings_named
@@ -53,7 +53,8 @@ def measured(settings: Sequence[Setting], policies: Sequence[str], args: argpars
     known = [facts_of(setting, args.seed, args.runs) for setting in settings]
     facts = tuple(each for each in known if each.random_gap > 0)
     budgets = (20, 60) if args.quick else BUDGETS
-    tasks, skipped = [], {}
+    tasks: list[Task] = []
+    skipped: dict[str, str] = {}
     for each in facts:
         able = [name for name in policies if each.n_arms <= MOST_ARMS.get(name, math.inf)]
         more, cannot = tasks_of({each.problem: settings_named([each.problem])[0]}, able, budgets, args.seed)
