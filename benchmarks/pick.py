@@ -67,7 +67,7 @@ def page(table: RealTable, command: str) -> Iterator[str]:
     """Yield the lines of the Markdown page."""
     yield from ("# Short runs: the table", "")
     yield (
-        "Regret, and the gap of the pick: what a play of `best()` loses, after 100 to 10,000 plays of the settings of "
+        "Regret, and the gap of the pick: what a play of `best()` loses, after 100 to 10,000 plays of settings of "
         f"[the suite](../guides/compare.md#the-suite). Means over {table.runs} runs (seed {table.seed}), each with a "
         "fresh random problem, the same for all policies, with half the width of 95 % intervals. "
         "[Measurements of Thompson](thompson-measurements.md#the-pick) says what the table shows. Policies that "
@@ -98,13 +98,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--setting", action="append", help="a setting or family of the suite; by default all")
     parser.add_argument("--policy", action="append", help="by default all policies")
+    parser.add_argument("--without", action="append", default=[], help="all policies but this one")
     parser.add_argument("--archive", type=Path, help="the folder of the runs")
     parser.add_argument("--page", type=Path, help="write the page; without it, it is printed")
     parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that the benchmark works")
     args = parser.parse_args(arguments)
     settings = settings_named(QUICK["settings"] if args.quick else args.setting or [])
-    table = measured(settings, QUICK["policies"] if args.quick else args.policy or sorted(POLICIES), args)
-    named = [f" --{name} {each}" for name in ("setting", "policy") for each in getattr(args, name) or []]
+    policies = QUICK["policies"] if args.quick else args.policy or sorted(POLICIES)
+    table = measured(settings, [name for name in policies if name not in args.without], args)
+    named = [f" --{name} {each}" for name in ("setting", "policy", "without") for each in getattr(args, name) or []]
     where = f" --page {args.page}" if args.page else ""
     command = f"python -m benchmarks.pick --seed {args.seed} --runs {args.runs}{''.join(named)}{where}"
     text = "\n".join(page(table, command)) + "\n"

@@ -174,6 +174,12 @@ def test_what_cannot_be_played_is_refused_or_skipped(monkeypatch: pytest.MonkeyP
         run_real(["uniform"], ["films"])
 
 
+def test_references_alone_have_no_ratios() -> None:
+    table = run_real(["uniform"], [KARATE], **SMALL)
+    assert table.ratios("regret", max(table.budgets)) == {}
+    assert table.summary() == []
+
+
 def made_table() -> RealTable:
     """Two problems, two policies and a reference, one budget: ratios that can be computed by hand."""
 

@@ -168,6 +168,8 @@ class RealTable:
                 for cell in self.cells
                 if cell.problem == fact.problem and cell.budget == budget and cell.kind != "reference"
             }
+            if not here:  # only references played
+                continue
             bests = [math.log(max(least, best)) for best in _bests(list(here.values()))]
             for name, values in here.items():
                 mean = math.log(max(least, float(values.mean())))
