@@ -1,17 +1,20 @@
-"""Safety of the default policy: base rewards, wide ranges, the pick of best(), constants, and time per plan.
+"""Safety of the default policy: base rewards, wide ranges, constants, time per plan and with many arms.
 
     python -m benchmarks.thompson_safety base --seed 9000 --runs 10
 
 prints a table of docs/background/thompson-measurements.md. Every run has a fresh random instance. Policies play the
-same instances, and differences are paired. Everything runs in this process.
+same instances, and differences are paired. Everything runs in this process. `--only` and `--policy` print a part of
+`base`.
 """
 
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from scipy.special import expit
@@ -20,11 +23,13 @@ import kofn
 from benchmarks.tables import interval, line, paired, parser_for, table
 from kofn.core import FloatArray, IntArray
 from kofn.experiments.settings import Setting
+from kofn.policies.thompson import sampling
 from kofn.policies.thompson.constants import Constants
 from kofn.problems import AbstractProblem
 from kofn.problems.real.clicks import clicks
 from kofn.problems.real.files import installed
 from kofn.problems.sampling import poisson_binomial
+from kofn.theory import affordable_resolution
 
 Values = Callable[[FloatArray], FloatArray]
 Draw = Callable[[np.random.Generator], FloatArray]
@@ -102,7 +107,6 @@ class Family:
     arms: Draw
     mean: Values
     sampler: type[CoinSampler] = CoinSampler
-    plays: float = 1.0  # relative to the horizon of the table
 
     def problem(self, rng: np.random.Generator) -> AbstractProblem:
         return OfMeans(self.k, self.sampler(self.arms(rng), self.mean))
@@ -127,10 +131,8 @@ BASE = (
         uniform(24),
         lambda p: 0.2 + 0.7 * poisson_binomial(p)[:, -2:].sum(axis=1),
     ),
-    Family("revenue, mean, N=24, K=5", 5, uniform(24), lambda p: 0.1 * p.mean(axis=1), RevenueSampler, 0.01),
-    Family(
-        "revenue, product, N=24, K=3", 3, uniform(24), lambda p: 0.1 * np.sqrt(p.prod(axis=1)), RevenueSampler, 0.01
-    ),
+    Family("revenue, mean, N=24, K=5", 5, uniform(24), lambda p: 0.1 * p.mean(axis=1), RevenueSampler),
+    Family("revenue, product, N=24, K=3", 3, uniform(24), lambda p: 0.1 * np.sqrt(p.prod(axis=1)), RevenueSampler),
 )
 
 
@@ -153,6 +155,7 @@ GRID = tuple(
         ("rare", 24, 5),
     )
 )
+MANY = (2**12, 2**14, 2**15, 2**16, 10**5)
 RANGES = ((-1.0, 1.0), (0.0, 50.0), (0.0, 100.0), (-99.0, 1.0), (-50.0, 50.0))
 
 
@@ -192,24 +195,48 @@ def run(
     """Return the regret of one run, and the gap of its best subset."""
     for_problem, for_policy, for_plays = np.random.SeedSequence([seed, number]).spawn(3)
     problem = make(np.random.default_rng(for_problem))
-    policy = kofn.make_policy(name, problem.n_arms, problem.k, horizon=horizon, seed=for_policy, **params)
+    with warnings.catch_warnings():  # CMAB-SM with its printed resolution hardly explores: that is what is measured
+        warnings.simplefilter("ignore", kofn.ShortHorizonWarning)
+        policy = kofn.make_policy(name, problem.n_arms, problem.k, horizon=horizon, seed=for_policy, **params)
     if constants is not None:
         policy.constants = constants  # type: ignore[attr-defined]
     lost = play(policy, problem, horizon, np.random.default_rng(for_plays))
     return lost, float(problem.gap(np.array([policy.best()]))[0])
 
 
-def base(seed: int, runs: int, scale: Scale = FULL) -> None:
-    """Print the regret on problems with a base reward, and in how many runs the best subset was found."""
-    names = ("thompson", "linear-thompson", "shared-credit")
-    table("problem", "plays", *(f"{name}{what}" for name in names for what in ("", ", found")))
-    for family in BASE[: scale.few]:
-        cells = []
-        horizon = max(100, int(family.plays * scale.long))
+def as_recommended(n_arms: int, k: int, horizon: int) -> dict[str, Any]:
+    """Return the resolution with which CMAB-SM explores in at most 2 % of the plays; its own hardly explores."""
+    return {"resolution": affordable_resolution(n_arms, k, horizon, share=0.02)}
+
+
+RIVALS: dict[str, Callable[[int, int, int], dict[str, Any]]] = {
+    "thompson": lambda *_: {},
+    "linear-thompson": lambda *_: {},
+    "shared-credit": lambda *_: {},
+    "dart": lambda *_: {},
+    "cmab-sm": lambda *_: {},
+    "cmab-sm that explores": as_recommended,
+}
+"""The policies of `base`, and their parameters for N, K and a horizon."""
+
+
+def base(seed: int, runs: int, scale: Scale = FULL, only: Sequence[str] = (), policies: Sequence[str] = ()) -> None:
+    """Print the regret on problems with a base reward, and in how many runs the best subset was found.
+
+    If two policies are given, the last column is the paired ratio of their regrets.
+    """
+    names = policies or list(RIVALS)
+    ratio = [f"{names[0]} / {names[1]}"] if len(names) == 2 else []
+    table("problem", "plays", *(f"{name}{what}" for name in names for what in ("", ", found")), *ratio)
+    for family in [each for each in BASE if not only or any(part in each.name for part in only)][: scale.few]:
+        n_arms = family.problem(np.random.default_rng(0)).n_arms
+        cells, lost = [], []
         for name in names:
-            found = [run(family.problem, name, horizon, seed, number) for number in range(runs)]
-            cells += [interval([lost for lost, _ in found]), f"{sum(gap < 1e-9 for _, gap in found)} of {runs}"]
-        line(family.name, f"{horizon:,}", *cells)
+            params = RIVALS[name](n_arms, family.k, scale.long)
+            found = [run(family.problem, name.split()[0], scale.long, seed, each, **params) for each in range(runs)]
+            lost.append([regret for regret, _ in found])
+            cells += [interval(lost[-1]), f"{sum(gap < 1e-9 for _, gap in found)} of {runs}"]
+        line(family.name, f"{scale.long:,}", *cells, *([paired(*lost)] if ratio else []))
 
 
 def ranges(seed: int, runs: int, scale: Scale = FULL) -> None:
@@ -242,21 +269,6 @@ def ablation(seed: int, runs: int, scale: Scale = FULL) -> None:
                 found = [run(make, "thompson", scale.horizon, seed, number, changed)[0] for number in range(runs)]
                 cells.append(paired(found, known))
             line(f"`{each.name}` {getattr(changed, each.name):g}", *cells)
-
-
-def pick(seed: int, runs: int, scale: Scale = FULL) -> None:
-    """Print the gap of best() after few plays: the mean over all settings, and relative to the best policy's."""
-    names = ("thompson", "linear-thompson", "shared-credit", "dart")
-    horizons = sorted({min(each, scale.horizon) for each in (100, 300, 1_000, 3_000, 10_000)})
-    table("plays", *names, "thompson / best")
-    for horizon in horizons:
-        gaps = []
-        for name in names:
-            each = [
-                run(make, name, horizon, seed, number)[1] for _, make in GRID[: scale.few] for number in range(runs)
-            ]
-            gaps.append(float(np.mean(each)))
-        line(f"{horizon:,}", *(f"{gap:.4f}" for gap in gaps), f"{gaps[0] / max(min(gaps), 1e-9):.2f}")
 
 
 def click_rates(rng: np.random.Generator) -> FloatArray:
@@ -325,19 +337,41 @@ def speed(seed: int, runs: int, scale: Scale = FULL) -> None:
         line(what, f"{np.median(found):.2f}", f"{min(found):.2f}")
 
 
+def together(seed: int, runs: int, scale: Scale = FULL) -> None:
+    """Print the processor time of a run with many arms, with and without drawing arms together that are alike."""
+    horizon = scale.horizon // 10
+    table("arms", "plays", "together [s]", "one by one [s]", "one by one / together", "regret, together", "one by one")
+    for n_arms in MANY[: scale.few]:
+        spent: dict[int, list[float]] = {}
+        lost: dict[int, list[float]] = {}
+        for grouped_from in (0, n_arms):
+            with mock.patch.object(sampling, "GROUPED_FROM", grouped_from):
+                for number in range(runs):
+                    start = time.process_time()
+                    found = run(Setting("mean", n_arms, 10).problem, "thompson", horizon, seed, number)
+                    spent.setdefault(grouped_from, []).append(time.process_time() - start)
+                    lost.setdefault(grouped_from, []).append(found[0])
+        seconds = [f"{np.mean(each):.2f}" for each in spent.values()]
+        line(f"{n_arms:,}", f"{horizon:,}", *seconds, paired(spent[n_arms], spent[0]), *map(interval, lost.values()))
+
+
 TABLES: dict[str, Callable[..., None]] = {
     "base": base,
     "ranges": ranges,
     "ablation": ablation,
-    "pick": pick,
     "rare": rare,
     "speed": speed,
+    "together": together,
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    args = parser_for(__doc__, TABLES, seed=9000, runs=10).parse_args(arguments)
-    TABLES[args.table](args.seed, args.runs, scale=QUICK if args.quick else FULL)
+    parser = parser_for(__doc__, TABLES, seed=9000, runs=10)
+    parser.add_argument("--only", action="append", default=[], help="part of the name of a problem of `base`")
+    parser.add_argument("--policy", action="append", default=[], help="a policy of `base`", choices=list(RIVALS))
+    args = parser.parse_args(arguments)
+    part = {"only": args.only, "policies": args.policy} if args.table == "base" else {}
+    TABLES[args.table](args.seed, args.runs, scale=QUICK if args.quick else FULL, **part)
 
 
 if __name__ == "__main__":

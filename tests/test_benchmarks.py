@@ -302,7 +302,7 @@ def test_every_table_of_thompson_is_tested() -> None:
     assert set(ROWS) == set(load("thompson").TABLES)
 
 
-SAFETY_ROWS = {"base": 1, "ranges": 1, "ablation": 3, "pick": 2, "rare": 1, "speed": 2}
+SAFETY_ROWS = {"base": 1, "ranges": 1, "ablation": 3, "rare": 1, "speed": 2, "together": 1}
 """The rows that each table of `thompson_safety` has with --quick."""
 
 
@@ -316,6 +316,31 @@ def test_thompson_safety(table: str, capsys: pytest.CaptureFixture[str]) -> None
 
 def test_every_table_of_thompson_safety_is_tested() -> None:
     assert set(SAFETY_ROWS) == set(load("thompson_safety").TABLES)
+
+
+def test_a_part_of_the_table_of_base_rewards(capsys: pytest.CaptureFixture[str]) -> None:
+    policies = ["--policy", "thompson", "--policy", "dart"]
+    load("thompson_safety").main(["base", "--quick", "--runs", "2", "--only", "steep", *policies])
+    shown = capsys.readouterr().out
+    assert [row[0] for row in cells(shown)] == ["0.1 + 0.6 steep sigmoid, N=60, K=3"]
+    assert "| thompson | thompson, found | dart | dart, found | thompson / dart |" in shown
+
+
+def test_the_table_of_short_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is the same from the archive. `uniform` is not ranked, and equal arms have no gap to compare."""
+    arguments = ["--quick", "--runs", "2", "--archive", str(tmp_path / "runs")]
+    load("pick").main(arguments)
+    shown = capsys.readouterr().out
+    load("pick").main([*arguments, "--page", str(tmp_path / "page.md")])
+    assert (tmp_path / "page.md").read_text().replace(f" --page {tmp_path}/page.md", "") == shown
+    assert shown.count("`thompson` (2)") == 2
+    assert shown.count("| `uniform` |") == 4
+    assert "`uniform` (2)" not in shown
+    assert [line for line in shown.splitlines() if line.startswith("## ")] == [
+        "## Over all settings",
+        "## max/N12-K3",
+        "## close/N12-K3",
+    ]
 
 
 @pytest.mark.slow

@@ -528,7 +528,7 @@ def test_compare_without_names_plays_all_that_can_and_says_what_cannot(answer: K
     argv = ["compare", "--problem", "min", *FEW[:4], "--horizon", "100", "--runs", "1", "--workers", "1"]
     said = json.loads(answer(*argv, "--json")[1])
     assert {row["name"] for row in said["rows"]} | set(said["skipped"]) == set(POLICIES)
-    assert list(said["skipped"]) == ["contextual-thompson", "etcg", "sub-ucb"]
+    assert list(said["skipped"]) == ["contextual-thompson", "etcg", "sub-ucb", "thompson-sizes"]
     assert "skipped: etcg: etcg plays fewer than K arms" in answer(*argv)[1]
 
 
@@ -641,6 +641,13 @@ def test_suite_runs_stores_and_writes_its_page(answer: Kofn, tmp_path: Path) -> 
     assert set(rows[1:]) == {"dart", "etcg"}
 
 
+def test_suite_without_some_policies(answer: Kofn, tmp_path: Path) -> None:
+    code, out, _ = answer(*THREE, "--without", "dart", "--page", "board.md", "--json")
+    assert code == 0
+    assert {each["policy"] for each in json.loads(out)["results"]} == {"uniform", "etcg"}
+    assert "--policy etcg --without dart --runs 2" in (tmp_path / "board.md").read_text()
+
+
 def test_suite_as_json(answer: Kofn) -> None:
     said = json.loads(answer(*THREE, "--json")[1])
     assert {row["policy"] for row in said["standings"]} == {"dart", "etcg"}
@@ -726,6 +733,7 @@ def test_completion_completes(tmp_path: Path) -> None:
         ["compare", "--arms", "2", "--k", "2"],
         ["suite", "nope"],
         ["suite", "rare", "--policy", "nope"],
+        ["suite", "rare", "--without", "nope"],
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(argv: list[str], answer: Kofn, tmp_path: Path) -> None:

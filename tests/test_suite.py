@@ -241,6 +241,7 @@ def test_the_page() -> None:
         in page
     )
     assert "Made by `kofn suite --page it.md`." in page
+    assert "Not ranked: `cucb`, `oracle`, `uniform`." in page
     assert "| `dart` | 3 | 2 | 1.0 | 2 |\n| `slots` | 2 | 1 | 2.5 | 4 |\n" in page
     table = """
 ## max

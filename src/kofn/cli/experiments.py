@@ -169,6 +169,7 @@ def _takes_seed(function: Any) -> bool:
 @click.command()
 @click.argument("settings", nargs=-1)
 @click.option("--policy", "policies", multiple=True, help="Only this policy; repeatable.")
+@click.option("--without", multiple=True, help="All policies but this one; repeatable.")
 @click.option("--horizon", type=HORIZON, default=10**6, show_default=True, help="Plays of each run.")
 @click.option("--runs", type=Count(), default=10, show_default=True, help="Runs of each policy on each setting.")
 @SEED
@@ -184,6 +185,7 @@ def _takes_seed(function: Any) -> bool:
 def suite(
     settings: tuple[str, ...],
     policies: tuple[str, ...],
+    without: tuple[str, ...],
     horizon: int,
     runs: int,
     seed: int,
@@ -220,6 +222,7 @@ def suite(
             kept,
             settings=chosen,
             policies=policies or None,
+            without=without,
             horizon=horizon,
             runs=runs,
             seed=seed,
@@ -231,6 +234,7 @@ def suite(
     if page:
         page.parent.mkdir(parents=True, exist_ok=True)
         words = ["kofn suite", *settings, *(f"--policy {name}" for name in policies)]
+        words += [f"--without {name}" for name in without]
         words += [] if archive == Path("suite") else [f"--archive {archive}"]
         options = f"--runs {runs} --horizon {horizon} --seed {seed} --page {page}"
         page.write_text(as_markdown(board, " ".join([*words, options])))

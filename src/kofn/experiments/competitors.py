@@ -85,6 +85,10 @@ class Competitor:
                 f"{policy.name} is for problems with contexts, and this one has none: use thompson, or a problem such "
                 "as context/part-6"
             )
+        if isinstance(policy, ThompsonSizes) and policy.fewest == policy.k:
+            raise BadInput(
+                f"{policy.name} plays as thompson on this problem, where every subset has K arms: use thompson"
+            )
         digest = _digest([save(policy), instance.optimum, list(instance.best)]) if archived else ""
         return Entry(self, type(policy), digest)
 

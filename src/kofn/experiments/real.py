@@ -7,7 +7,7 @@ Every policy plays every problem with every budget as its horizon. Running, summ
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from kofn.curves import Curve, half_width
 from kofn.experiments.archive import RunArchive, as_archive
 from kofn.experiments.baselines import BASELINES, baseline
 from kofn.experiments.competitors import Competitor, Entry, Policies, Trial, competitors_for
-from kofn.experiments.settings import REAL_SETTINGS, RealSetting
+from kofn.experiments.settings import REAL_SETTINGS, RealSetting, Setting
 from kofn.experiments.suite import FLOOR_AND_CEILING, too_long
 from kofn.policies.registry import POLICIES
 from kofn.problems import AbstractProblem
@@ -149,8 +149,8 @@ class RealTable:
         """Return the policies that played, the lowest regret at the largest budget first; without a problem, by their
         ratios over all problems."""
         last = max(self.budgets)
-        ratios = self.ratios("regret", last)
         if problem is None:
+            ratios = self.ratios("regret", last)
             return sorted(
                 {cell.policy for cell in self.cells}, key=lambda name: (ratios.get(name, (math.inf, 0))[0], name)
             )
@@ -168,6 +168,8 @@ class RealTable:
                 for cell in self.cells
                 if cell.problem == fact.problem and cell.budget == budget and cell.kind != "reference"
             }
+            if not here:  # only references played
+                continue
             bests = [math.log(max(least, best)) for best in _bests(list(here.values()))]
             for name, values in here.items():
                 mean = math.log(max(least, float(values.mean())))
@@ -203,7 +205,7 @@ class RealTable:
 
 
 @dataclass(frozen=True, eq=False)
-class _Task:
+class Task:
     """A policy on a problem at a budget."""
 
     entry: Entry
@@ -236,26 +238,19 @@ def run_real(
     >>> [(row["policy"], row["problems"]) for row in table.summary()]
     [('thompson', 1)]
     """
-    settings, skipped = _settings(problems)
+    settings, missing = _settings(problems)
     budgets = tuple(sorted({check_horizon(each) for each in budgets}))
     if not budgets:
         raise BadInput(f"budgets must have at least one number of plays, such as {list(BUDGETS)}")
     runs, seed = whole("runs", runs), whole("seed", seed, least=0)
     check_backend(backend, workers)
     kept = as_archive(archive)
-    tasks = []
-    for setting in settings:
-        for budget in budgets:
-            for task in _tasks(setting, policies, budget, seed):
-                if isinstance(task, _Task):
-                    tasks.append(task)
-                else:
-                    skipped[f"{task[0]} on {setting.which}"] = task[1]
+    tasks, skipped = tasks_of({setting.which: setting for setting in settings}, policies, budgets, seed)
+    skipped = missing | skipped
     if not tasks:
         raise BadInput(f"no policy can play these problems: {skipped or 'none was given'}")
     with open_backend(backend, workers) as (ready, processes):
-        measured = _play_all(tasks, runs, seconds, kept, ready, processes, progress)
-    cells = tuple(_cell(task, each) for task, each in zip(tasks, measured, strict=True))
+        cells = play_all(tasks, runs, seconds, kept, ready, processes, progress)
     return RealTable(tuple(map(facts, settings)), cells, budgets, runs, seed, skipped)
 
 
@@ -272,9 +267,24 @@ def _settings(problems: Sequence[str] | None) -> tuple[list[RealSetting], dict[s
     return found, {which: str(why) for which, why in missing.items() if why is not None}
 
 
+def tasks_of(
+    settings: Mapping[str, Setting], policies: Policies | None, budgets: Sequence[int], seed: int
+) -> tuple[list[Task], dict[str, str]]:
+    """Return what is to be played in settings of any kind, by their names in the table, and who cannot play and why."""
+    tasks, skipped = [], {}
+    for name, setting in settings.items():
+        for budget in budgets:
+            for task in _tasks(name, setting, policies, budget, seed):
+                if isinstance(task, Task):
+                    tasks.append(task)
+                else:
+                    skipped[f"{task[0]} on {name}"] = task[1]
+    return tasks, skipped
+
+
 def _tasks(
-    setting: RealSetting, policies: Policies | None, budget: int, seed: int
-) -> Iterator[_Task | tuple[str, str]]:
+    name: str, setting: Setting, policies: Policies | None, budget: int, seed: int
+) -> Iterator[Task | tuple[str, str]]:
     """Yield the competitors that can play; for the others, their name and the reason."""
     for competitor in _competitors(policies, setting, budget, seed):
         policy = POLICIES.get(competitor.label)
@@ -289,10 +299,10 @@ def _tasks(
         kind = "policy"
         if "arms" in entry.policy.needs or entry.policy.name in FLOOR_AND_CEILING:
             kind = "reference"
-        yield _Task(entry, setting.which, "baseline" if competitor.label in BASELINES else kind)
+        yield Task(entry, name, "baseline" if competitor.label in BASELINES else kind)
 
 
-def _competitors(policies: Policies | None, setting: RealSetting, budget: int, seed: int) -> list[Competitor]:
+def _competitors(policies: Policies | None, setting: Setting, budget: int, seed: int) -> list[Competitor]:
     if policies is None:
         policies = [*sorted(POLICIES), *CHOOSE, *BASELINES]
     if isinstance(policies, str | dict):
@@ -305,16 +315,16 @@ def _competitors(policies: Policies | None, setting: RealSetting, budget: int, s
     return ours + [Competitor(name, partial(baseline, BASELINES[name]), setting, budget, seed) for name in named]
 
 
-def _play_all(
-    tasks: list[_Task],
+def play_all(
+    tasks: list[Task],
     runs: int,
     seconds: float,
     archive: RunArchive | None,
     backend: Backend,
     workers: int | None,
     progress: Progress | None,
-) -> list[list[Trial]]:
-    """Play run 0 of all tasks, then as many runs of each as its time allows."""
+) -> tuple[RealCell, ...]:
+    """Play run 0 of all tasks, then as many runs of each as its time allows; return a cell for each task."""
     found = [archive.read(task.entry.key) if archive else {} for task in tasks]
 
     def play(limits: list[int]) -> None:
@@ -333,9 +343,11 @@ def _play_all(
                 progress(done, of)
 
     play([1] * len(tasks))
-    limits = [max(min(LEAST_RUNS, runs), min(runs, int(seconds / max(each[0].seconds, 1e-9)))) for each in found]
+    limits = [max(min(LEAST_RUNS, runs), int(min(runs, seconds / max(each[0].seconds, 1e-9)))) for each in found]
     play(limits)
-    return [[each[run] for run in range(limit)] for each, limit in zip(found, limits, strict=True)]
+    return tuple(
+        _cell(task, [each[run] for run in range(limit)]) for task, each, limit in zip(tasks, found, limits, strict=True)
+    )
 
 
 def measure(competitor: Competitor, run: int) -> Trial:
@@ -345,7 +357,7 @@ def measure(competitor: Competitor, run: int) -> Trial:
     return replace(trial, run=replace(trial.run, curve=ends))
 
 
-def _cell(task: _Task, trials: list[Trial]) -> RealCell:
+def _cell(task: Task, trials: list[Trial]) -> RealCell:
     of = task.entry.competitor
     return RealCell(
         problem=task.problem,

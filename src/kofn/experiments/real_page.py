@@ -30,19 +30,21 @@ def as_markdown(table: RealTable, command: str) -> str:
         "ones, and vice versa. Gaps below 1 % of those of random subsets count as 1 %.",
     ]
     for what, title in WHAT.items():
-        lines += ["", f"### {title}, relative to the best", "", *_summary(table, what)]
+        lines += ["", f"### {title}, relative to the best", "", *ratio_lines(table, what)]
     for fact in table.facts:
         lines += ["", f"## {fact.problem}", "", *_problem(table, fact)]
     return "\n".join(lines) + "\n"
 
 
-def _head(first: str, table: RealTable) -> Iterator[str]:
+def head(first: str, table: RealTable) -> Iterator[str]:
+    """Yield the head of a table with a column for each budget."""
     yield f"| {first} | {' | '.join(f'T = {budget:,}' for budget in table.budgets)} |"
     yield f"| --- |{' ---: |' * len(table.budgets)}"
 
 
-def _summary(table: RealTable, what: str) -> Iterator[str]:
-    yield from _head("policy (problems)", table)
+def ratio_lines(table: RealTable, what: str) -> Iterator[str]:
+    """Yield a table with the ratios of each ranked policy to the best."""
+    yield from head("policy (problems)", table)
     for row in table.summary():
         yield f"| `{row['policy']}` ({row['problems']}) | {' | '.join(map(ratio, row[what]))} |"
 
@@ -62,7 +64,7 @@ def _problem(table: RealTable, fact: Facts) -> Iterator[str]:
     )
     for what, title in WHAT.items():
         yield ""
-        yield from _head(title, table)
+        yield from head(title, table)
         for policy in table.policies(fact.problem):
             cells = [table.cell(fact.problem, policy, budget) for budget in table.budgets]
             kind = next(cell.kind for cell in cells if cell is not None)

@@ -65,6 +65,7 @@ def run_suite(
     *,
     settings: Iterable[Setting] = SUITE,
     policies: Sequence[str] | None = None,
+    without: Sequence[str] = (),
     horizon: int = 10**6,
     runs: int = 10,
     seed: int = 2021,
@@ -72,16 +73,17 @@ def run_suite(
     workers: int | None = None,
     progress: Progress | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Run what is not in the archive yet, and yield one result for each setting and policy.
+    """Run what is not in the archive yet, and yield one result for each setting and policy, except those `without`.
 
     If a policy cannot play a setting, the result has the reason under `skipped`.
     """
     horizon, runs = check_horizon(horizon), whole("runs", runs)
     asked = {"horizon": horizon, "runs": runs, "seed": whole("seed", seed, least=0)}
     names = sorted(POLICIES) if policies is None else list(policies)
-    for name in names:
+    for name in (*names, *without):
         policy_named(name)
-    checked = [(setting, name, _checked(setting, name, asked)) for setting in settings for name in names]
+    played = [name for name in names if name not in without]
+    checked = [(setting, name, _checked(setting, name, asked)) for setting in settings for name in played]
     entries = [each for _, _, each in checked if isinstance(each, Entry)]
     trials = sweep(entries, runs, backend=backend, workers=workers, archive=archive, progress=progress)
     for setting, name, each in checked:
@@ -137,6 +139,11 @@ class Leaderboard:
         played = {each["setting"] for each in self.results}
         return [setting.name for setting in (*SUITE, *BY_NAME) if setting.name in played]
 
+    @property
+    def unranked(self) -> list[str]:
+        """The policies that were played and are not ranked."""
+        return sorted({each["policy"] for each in self.results if "row" in each and not is_ranked(each["policy"])})
+
     def standings(self) -> list[dict[str, Any]]:
         """Return a row for each ranked policy: settings played, settings won, and its regret relative to the best."""
         ratios: dict[str, list[float]] = {}
@@ -174,9 +181,9 @@ def as_markdown(board: Leaderboard, command: str) -> str:
         "",
         f"The mean regret of every policy after {first['horizon']:,} plays on every setting of the suite, over "
         f"{first['runs']} runs, each with a fresh random problem (seed {first['seed']}). Lower is better; the best in "
-        "each column is bold. `uniform` and `oracle` show the range; `cucb` and `combinatorial-thompson` observe the "
-        "reward of each arm. These four are not ranked. A cell is empty if the policy cannot play the setting or would "
-        "take too long.",
+        f"each column is bold. Not ranked: {', '.join(f'`{name}`' for name in board.unranked)}. `uniform` and `oracle` "
+        "show the range, and the others observe the reward of each arm. A cell is empty if the policy cannot play the "
+        "setting or would take too long.",
         "",
         f"Made by `{command}`.",
         "",
