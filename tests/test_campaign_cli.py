@@ -96,7 +96,8 @@ def test_what_is_known_is_shown(kofn: Kofn) -> None:
     assert " front " in kofn("list")[1]
 
 
-def test_a_campaign_over_time_from_the_shell(kofn: Kofn) -> None:
+def test_a_campaign_over_time_from_the_shell(kofn: Kofn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     kofn(*CREATE, *ARMS, "--control", "mug", "--control", "pan", "--unit", "EUR", "--sticky", "30d")
     for _ in range(3):
         for each in read(kofn("decide", "front", "--count", "40", "--json")):

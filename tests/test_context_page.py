@@ -86,7 +86,9 @@ def test_a_campaign_is_created_and_shipped_for_each_segment(address: str, module
     number = r"[\d.]+"
     for line, each in zip(rows(page), found, strict=True):
         names = sorted(each.best, key=lambda name: (name in campaign.best(), each.best.index(name)))
-        expected = rf"{each.words} {each.share:.0%} {' '.join(names)} {number} EUR {number} to {number} (< )?{number}"
+        expected = (
+            rf"{each.words} {each.share:.0%} {' '.join(names)} {number} EUR {number} to {number} (< )?{number} EUR"
+        )
         assert re.fullmatch(expected, line), (line, expected)
         assert set(each.best) == LIKES[each.context["device"]]
     assert panel(page).locator(".special").all_inner_texts() == ["lamp", "chair", "shelf"] * 2
