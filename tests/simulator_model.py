@@ -279,6 +279,8 @@ class Model:
         if outcome.failed:
             if stored and "keys" in self.checks:
                 return
+            if self.truth.state == "paused":
+                return  # it was refused: new decisions of its group are those of later calls
             ids = list(new)[: call.count]
         else:
             ids = [each.id for each in outcome.value]
