@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO := $(VENV)/.installed-demo
+SERVE := $(VENV)/.installed-serve
 INSTALLED := $(VENV)/.installed-dev
 OLDEST := .venv-oldest
 EVERYWHERE := not browser and not postgres and not cluster and not process and not slow
@@ -20,7 +21,7 @@ help:  ## the commands of this file
 demo: $(DEMO)  ## the paper's main figure and a table
 	$(BIN)/kofn paper max-12 --out out
 
-serve: $(INSTALLED)  ## the service and its dashboard, with demo campaigns that fill themselves
+serve: $(SERVE)  ## the service and its dashboard, with demo campaigns that fill themselves
 	$(BIN)/kofn serve --demo
 
 check: $(INSTALLED)  ## for every edit: ruff, mypy --strict, and the tests that are fast and need no other programs
@@ -79,7 +80,12 @@ $(DEMO): pyproject.toml constraints.txt
 	$(PIP) --constraint constraints.txt --editable ".[plots]"
 	@touch $@
 
+$(SERVE): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) --constraint constraints.txt --editable ".[serve]"
+	@touch $@
+
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(PIP) --constraint constraints.txt --editable ".[dev]"
-	@touch $@ $(DEMO)
+	@touch $@ $(DEMO) $(SERVE)

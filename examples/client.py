@@ -10,8 +10,7 @@ import uvicorn
 
 import kofn
 from kofn.campaigns import store_at
-from kofn.service import Settings, make_app
-from kofn.service.tokens import create_token
+from kofn.service import Settings, create_token, make_app
 
 SERVERS = ["ash", "birch", "cedar", "elm", "fir", "oak"]
 

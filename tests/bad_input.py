@@ -694,13 +694,19 @@ COMMANDS = [
         "a folder for a picture", "compare dart --out .", "a picture needs a file name, such as run; got the "
     ),
     WrongCommand(
-        "unknown setting", "suite median", "the suite has no setting median (did you mean mean?); it has: mean"
+        "unknown setting",
+        "suite --settings median",
+        "the suite has no setting median (did you mean mean?); it has: mean",
     ),
     WrongCommand(
-        "unknown policy in the suite", "suite rare --policy dart-2", "there is no policy 'dart-2': did you mean 'dart'?"
+        "unknown policy in the suite",
+        "suite --settings rare --policy dart-2",
+        "there is no policy 'dart-2': did you mean 'dart'?",
     ),
     WrongCommand(
-        "unknown version", "suite rare --against 0.0.8", "suite has no results of version '0.0.8'; it has: none"
+        "unknown version",
+        "suite --settings rare --against 0.0.8",
+        "suite has no results of version '0.0.8'; it has: none",
     ),
     WrongCommand("unknown shell", "completion tcsh", "Invalid value for '{bash|zsh|fish}': 'tcsh' is not one of 'bash"),
 ]

@@ -40,7 +40,8 @@ MISSING = (
 
 QUIET = (
     *("--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"),
-    *("--no-first-run", "--disable-quic", "--no-sandbox"),  # its sandbox does not run as root; all pages are our own
+    *("--no-first-run", "--disable-quic", "--renderer-process-limit=1"),  # a process for each page takes longer
+    "--no-sandbox",  # its sandbox does not run as root; all pages are our own
 )
 """Options with which Chromium asks for nothing but the page."""
 

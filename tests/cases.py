@@ -1,4 +1,7 @@
-"""Many small cases in one test: each test of pytest costs several milliseconds, of which most are for its report."""
+"""Cases of tests: many small ones in one test, and PostgreSQL where it takes long.
+
+Each test of pytest costs several milliseconds, of which most are for its report.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,13 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable
 from typing import Any
+
+import pytest
+
+postgres_is_slow = pytest.mark.parametrize(
+    "store_url", ["sqlite", pytest.param("postgres", marks=pytest.mark.slow)], indirect=True
+)
+"""Run a test on PostgreSQL in `make test-slow` only: shorter tests send all of its statements to PostgreSQL, too."""
 
 
 def for_each(names: str, cases: Iterable[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:

@@ -29,7 +29,7 @@ LIBRARIES = dict.fromkeys(("browser.py", "test_context_page.py", "test_dashboard
 LIBRARIES["test_service_schema.py"] = "schemathesis"
 """Files that import a library of the extra `dev` which the oldest supported versions are tested without."""
 
-LONG = 0.3
+LONG = 0.2
 """Seconds: a test function that takes longer, with all its parameters, is left out by `make check`. After a change run
 `pytest -n auto --write-long-tests` on a quiet machine, which writes the list."""
 

@@ -22,9 +22,9 @@ from sqlalchemy import select
 from kofn.campaigns import Store
 from kofn.campaigns.store.schema import CAMPAIGNS
 from kofn.service import Settings, make_app
-from kofn.service.limits import protocol_for
+from kofn.service.security.limits import protocol_for
+from kofn.service.security.tokens import token_hash
 from kofn.service.server import listen
-from kofn.service.tokens import token_hash
 
 TOKEN = "kofn_a_session_of_the_tests"
 """The token of every service that the tests start on a store without tokens of its own."""

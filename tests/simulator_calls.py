@@ -35,21 +35,24 @@ class Decide(Call):
     key: str
     keyed: bool  # whether the campaign is told the key
     context: dict[str, str] | None = None
+    metadata: dict[str, int] | None = None
 
     def perform(self, campaign: Campaign) -> list[Decision]:
         """Make the call."""
-        return campaign.decide(self.count, key=self.key if self.keyed else None, context=self.context)
+        key = self.key if self.keyed else None
+        return campaign.decide(self.count, key=key, context=self.context, metadata=self.metadata)
 
 
 @dataclass(frozen=True)
 class Reward(Call):
-    """Report rewards of decisions."""
+    """Report rewards of decisions. If it is partial, the others are recorded although some are refused."""
 
     rewards: tuple[tuple[str, float], ...]
+    partial: bool = False
 
     def perform(self, campaign: Campaign) -> Any:
         """Make the call."""
-        return campaign.rewards(list(self.rewards))
+        return campaign.rewards(list(self.rewards), partial=self.partial)
 
 
 @dataclass(frozen=True)
@@ -114,14 +117,29 @@ def drawn_rules(rng: Random, n_arms: int) -> tuple[tuple[str, tuple[str, ...]], 
 
 
 @dataclass(frozen=True)
-class Enter(Call):
-    """Pause, ship or resume."""
+class ChangeCosts(Call):
+    """Replace what arms cost, by name."""
 
-    state: str
+    costs: tuple[tuple[str, float], ...]
 
     def perform(self, campaign: Campaign) -> None:
         """Make the call."""
-        {"paused": campaign.pause, "shipped": campaign.ship, "running": campaign.resume}[self.state]()
+        campaign.configure(costs=dict(self.costs))
+
+
+@dataclass(frozen=True)
+class Enter(Call):
+    """Pause, ship or resume. Without `stored`, decisions of the shipped subset are stored with their rewards only."""
+
+    state: str
+    stored: bool = True
+
+    def perform(self, campaign: Campaign) -> None:
+        """Make the call."""
+        if self.state == "shipped":
+            campaign.ship(store=self.stored)
+        else:
+            {"paused": campaign.pause, "running": campaign.resume}[self.state]()
 
 
 @dataclass(frozen=True)
@@ -209,17 +227,49 @@ class Place:
     habits: Habits
     numbers: Iterator[int]
     mail: Mail
+    more: Random  # for what only campaigns with options do: the histories of the others stay as they are
     decided: list[Decision] = field(default_factory=list)
     arms: list[str] = field(default_factory=list)
+    given: set[str] = field(default_factory=set)
 
     def context(self, number: int) -> dict[str, str] | None:
         """Return the context of a call, by its number."""
         return CONTEXTS[number % len(CONTEXTS)] if self.setting is CONTEXTUAL else None
 
-    def value(self) -> float:
-        """Return a reward: an eighth of the range, so that sums are exact in any order."""
+    def inside(self) -> float:
+        """Return a reward in the range: an eighth of it, so that sums are exact in any order."""
         low, high = self.setting.reward_range
         return low + (high - low) * self.rng.randint(0, 8) / 8
+
+    def value(self) -> float:
+        """Return a reward, sometimes one outside the range."""
+        value, (low, high) = self.inside(), self.setting.reward_range
+        if self.setting.option("outside") and self.more.random() < 0.1:
+            value += self.more.choice([-1, 1]) * (high - low)
+        return value
+
+    def request(self, number: int, many: int) -> Decide:
+        """Return a call for decisions, by its number. Visitors, whose keys are sticky, come back."""
+        key, keyed, context = f"request {number}", self.habits.keyed, self.context(number)
+        if self.setting.options is None:
+            return Decide(self.campaign, many, key, keyed, context)
+        if self.setting.option("sticky") and keyed and self.more.random() < 0.7:
+            key, many = f"visitor {self.more.randint(0, 3)}", 1
+        return Decide(self.campaign, many, key, keyed, context, {"number": number})
+
+    def is_first(self, decision: Decision) -> bool:
+        """Return whether nobody was given this decision before: visitors get theirs again until it has a reward."""
+        new = decision.id not in self.given
+        self.given.add(decision.id)
+        return new or self.setting.option("sticky") is None
+
+    def report(self, rewards: Sequence[tuple[str, float]]) -> Reward:
+        """Return a call that reports these rewards, perhaps with one of a decision that was never made."""
+        if self.setting.options is None:
+            return Reward(self.campaign, tuple(rewards))
+        wrong = [(f"{rewards[0][0][:-1]}{'0' if rewards[0][0][-1] != '0' else '1'}", self.value())]
+        given = [*rewards, *(wrong if self.more.random() < 0.05 else [])]
+        return Reward(self.campaign, tuple(given), self.more.random() < 0.4)
 
 
 def repeated(call: Call, habits: Habits, rng: Random) -> Generator[Call | None, Outcome, Outcome]:
@@ -239,11 +289,10 @@ def customer(place: Place) -> Worker:
     rng, habits = place.rng, place.habits
     while True:
         many, number = rng.choice(habits.counts), next(place.numbers)
-        call = Decide(place.campaign, many, f"request {number}", habits.keyed, place.context(number))
-        outcome = yield from repeated(call, habits, rng)
+        outcome = yield from repeated(place.request(number, many), habits, rng)
         if outcome.answered:
             place.decided += outcome.value
-            kept = [each for each in outcome.value if rng.random() >= habits.lost]
+            kept = [each for each in outcome.value if rng.random() >= habits.lost and place.is_first(each)]
             place.mail.rewards += [(each.id, place.value()) for each in kept]
 
 
@@ -255,7 +304,7 @@ def reporter(place: Place) -> Worker:
         if not rewards:
             yield Read(place.campaign, rng.random() < 0.5) if rng.random() < 0.2 else None
             continue
-        outcome = yield from repeated(Reward(place.campaign, tuple(rewards)), habits, rng)
+        outcome = yield from repeated(place.report(rewards), habits, rng)
         if outcome.failed:
             place.mail.rewards += rewards  # another worker finds them
         if rng.random() < habits.conflict:
@@ -275,11 +324,12 @@ def operator(place: Place) -> Worker:
             yield from repeated(AddArm(place.campaign, name), habits, rng)
             yield from repeated(RetireArm(place.campaign, rng.choice(names)), habits, rng)
         elif what < habits.changes + 0.1:
-            yield from repeated(Enter(place.campaign, rng.choice(["paused", "shipped"])), habits, rng)
+            stored = place.setting.options is None or place.more.random() < 0.3
+            yield from repeated(Enter(place.campaign, rng.choice(["paused", "shipped"]), stored), habits, rng)
             yield from repeated(Enter(place.campaign, "running"), habits, rng)
         elif what < habits.changes + 0.3 and place.decided:
             count, arms = rng.choice([1, 2, 5]), rng.choice(place.decided).subset
-            total = sum(place.value() for _ in range(count))
+            total = sum(place.inside() for _ in range(count))
             number = next(place.numbers)
             call = Total(place.campaign, arms, count, total, f"total {number}", place.context(number))
             yield from repeated(call, habits, rng)
@@ -290,4 +340,11 @@ def operator(place: Place) -> Worker:
             if place.setting.policy in ("thompson", CONTEXTUAL.policy) and chance < 0.4:
                 rules = drawn_rules(Random(f"rules {chance}"), place.setting.n_arms)
                 yield from repeated(ChangeRules(place.campaign, rules), habits, rng)
+            if place.setting.option("costs") and chance < 0.6:
+                costs = tuple((name, place.more.randint(0, 4) / 4) for name in names[: place.setting.n_arms])
+                yield from repeated(ChangeCosts(place.campaign, costs), habits, rng)
+            if place.setting.options is not None and place.more.random() < 0.5:
+                stored = place.more.random() < 0.3
+                yield from repeated(Enter(place.campaign, "shipped", stored), habits, rng)
+                yield None
             yield Read(place.campaign, chance < 0.5)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,10 +16,11 @@ from itertools import combinations
 from typing import Any, NamedTuple
 
 from kofn.campaigns.records.names import write_id
-from kofn.core import BadInput, BadTally, Conflict, NotRunning, Subset, UnknownDecision
+from kofn.core import BadInput, BadReward, BadTally, Conflict, NotRunning, Subset, UnknownDecision
 from tests.simulator_calls import (
     AddArm,
     Call,
+    ChangeCosts,
     ChangeRules,
     Decide,
     Enter,
@@ -30,7 +32,7 @@ from tests.simulator_calls import (
     Total,
     plain_rules,
 )
-from tests.simulator_world import CONTEXTUAL, Setting, World
+from tests.simulator_world import CONTEXTUAL, EXPIRE_AFTER, Setting, World
 
 
 class Violation(AssertionError):
@@ -41,6 +43,24 @@ def check(condition: bool, broken: str, *values: object) -> None:
     """Raise a violation unless the condition is true. The text is made only then: each `{}` is one of the values."""
     if not condition:
         raise Violation(broken.format(*values))
+
+
+SHIPPED_FOR = 1.0
+"""Seconds for which a process may go on with a shipped subset, without a store, after another one has resumed."""
+
+MOST_SKEW = 10.0
+"""Most seconds by which the clocks of two processes differ."""
+
+
+def _is_unstored(id: str) -> bool:
+    """Return whether a decision was not stored when it was made, by its id."""
+    return id.startswith("s")
+
+
+def _request_of(id: str) -> int:
+    """Return the number under which a decision is stored that was not stored when it was made."""
+    nonce = int(id.split("-")[2][:16], 16)
+    return nonce - (nonce >> 63 << 64)
 
 
 def _place(id: str) -> tuple[int, int, int]:
@@ -63,6 +83,17 @@ class Row(NamedTuple):
     plan_plays: int
     roster_version: int
     waited: float
+    clipped: int
+    low: float
+    high: float
+
+
+class Recorded(NamedTuple):
+    """What the store has recorded about a decision beside its subset."""
+
+    at: float
+    request: int | None
+    metadata: str | None
 
 
 @dataclass
@@ -78,6 +109,12 @@ class Truth:
     names: list[str] = field(default_factory=list)
     active: list[int] = field(default_factory=list)
     state: str = "running"
+    stored: bool = True  # whether decisions are stored when they are made, if it is shipped
+    unstored: dict[str, Subset] = field(default_factory=dict)  # decisions that were not
+    arrived: dict[str, str] = field(default_factory=dict)  # those with a reward, and the id under which it is recorded
+    clipped: int = 0
+    costs: dict[str, float] = field(default_factory=dict)  # what arms cost now, by name
+    cost_of: dict[str, float] = field(default_factory=dict)  # what the arms of each decision cost when it was made
     rules: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def obeys(self, subset: Iterable[int]) -> bool:
@@ -115,6 +152,13 @@ class Model:
         self.id, self.secret = int(found[0][0]), bytes.fromhex(found[0][1])
         self.truth = Truth(names=[f"arm {arm}" for arm in range(setting.n_arms)])
         self.truth.active = list(range(setting.n_arms))
+        self.truth.costs = dict(setting.option("costs") or {})
+        self.about: dict[str, Recorded] = {}  # every recorded decision of all timelines
+        self.unstored: dict[int, str] = {}  # every decision that was not stored, by its request
+        self.arrived: dict[str, tuple[str, Subset]] = {}  # those that this group of calls has stored
+        self.served: set[Subset] = set()  # every subset that was shipped
+        self.unstored_at = -math.inf  # when it was last known that shipped decisions are not stored
+        self.now = 0.0
         self.ids: dict[str, Subset] = {}  # every decision of all timelines
         self.campaign = campaign
         self.last: Row | None = None  # as it was after the last call, unless a backup was restored since
@@ -133,7 +177,7 @@ class Model:
         """Look at what these calls concern, and at the campaign's row, unless it is known."""
         rewards = [id for call in calls if isinstance(call, Reward) for id, _ in call.rewards]
         again = [id for call in calls if isinstance(call, Decide) for id in self.truth.requests.get(call.key, ())]
-        firsts = sorted({_place(id)[0] for id in [*rewards, *again]})
+        firsts = sorted({_place(id)[0] for id in [*rewards, *again] if not _is_unstored(id)})
         batches: dict[int, tuple[int, int]] = {}
         recorded: dict[tuple[int, int], list[float]] = defaultdict(list)
         if firsts:
@@ -161,6 +205,8 @@ class Model:
         unchanged = after.row == before.row
         check(committed or unchanged, "the row changed without a new version: {} {}", before.row, after.row)
         new = self._new_decisions(before.row.decided) if committed else {}
+        self._take_arrived(new)
+        self._note_shipped()
         pairs = list(zip(calls, outcomes, strict=True))
         for call, outcome in pairs:
             if not outcome.failed:
@@ -169,7 +215,25 @@ class Model:
             if outcome.failed and committed and self._took_effect(call, before, after, new):
                 self._answered(call, outcome, before, after, new)
         check(not new, "decisions that nobody asked for: {}", new)
+        check(not self.arrived, "rewards that nobody reported: {}", self.arrived)
+        self._note_shipped()
         self.compare(after.row)
+
+    def _take_arrived(self, new: dict[str, Subset]) -> None:
+        """Take out the decisions that were stored with their rewards."""
+        self.arrived = {}
+        for id in list(new):
+            request = self.about[id].request
+            if request is not None and request in self.unstored:
+                self.arrived[self.unstored[request]] = id, new.pop(id)
+
+    def _note_shipped(self) -> None:
+        """Remember what is shipped, and that decisions are not stored now."""
+        if self.setting.options is None or self.truth.state != "shipped":
+            return
+        self.served |= {tuple(subset) for subset in self._option("shipped", ())}
+        if not self.truth.stored:
+            self.unstored_at = self.now
 
     def _answered(self, call: Call, outcome: Outcome, before: Seen, after: Seen, new: dict[str, Subset]) -> None:
         """Follow a call that was answered or refused, or that took effect without an answer."""
@@ -189,6 +253,11 @@ class Model:
                 check(early, "refused: {}", outcome)
                 return
             self.truth.state = call.state
+            self.truth.stored = call.stored
+            self._note_shipped()
+        elif isinstance(call, ChangeCosts):
+            check(outcome.refused is None, "refused: {}", outcome)
+            self.truth.costs = dict(call.costs)
         elif isinstance(call, Read):
             self._read(call, outcome)
         else:
@@ -197,21 +266,27 @@ class Model:
     def _took_effect(self, call: Call, before: Seen, after: Seen, new: dict[str, Subset]) -> bool:
         """Return whether a call without an answer took effect: another call of its group may have been committed."""
         if isinstance(call, Decide):
-            return len(new) >= call.count
+            return len(new) >= call.count and not (self.truth.state == "shipped" and not self.truth.stored)
         if isinstance(call, Reward):
-            fresh = [id for id, _ in call.rewards if id not in self.truth.rewards and self._stored(id, before)]
-            return any(after.rewards.get(_place(id)[:2]) for id in fresh)
+            if any(id in self.arrived for id, _ in call.rewards):
+                return True
+            fresh = [id for id, _ in call.rewards if id in self.ids and id not in self.truth.rewards]
+            return any(after.rewards.get(_place(id)[:2]) for id in fresh if self._stored(id, before))
         if isinstance(call, Total):
             return after.row.totalled > self._totalled()
         if isinstance(call, AddArm | RetireArm):
             return after.row.roster_version > len(self.truth.names) - self.setting.n_arms + self._retired()
         if isinstance(call, ChangeRules):
-            return bool(self._stored_rules() == plain_rules(call.rules))
+            return bool(self._option("constraints", []) == plain_rules(call.rules))
+        if isinstance(call, ChangeCosts):
+            return bool(self._option("costs", None) == dict(call.costs))
+        if isinstance(call, Enter) and call.state == "shipped":
+            return bool(self.truth.rewards or self.truth.totals)  # else it was refused
         return True
 
-    def _stored_rules(self) -> Any:
+    def _option(self, name: str, default: Any) -> Any:
         options = self.world.rows("SELECT options FROM kofn_campaigns WHERE id = ?", self.id)[0][0]
-        return json.loads(options).get("constraints", [])
+        return json.loads(options).get(name, default)
 
     def _totalled(self) -> int:
         return sum(count for count, _ in self.truth.totals.values()) + self.truth.twice_plays
@@ -227,7 +302,13 @@ class Model:
         totalled = self._totalled()
         check(row.totalled == totalled, "{} plays in totals, not {}", row.totalled, totalled)
         total = sum(truth.rewards.values()) + sum(total for _, total in truth.totals.values()) + truth.twice
+        if truth.cost_of:
+            total -= self._sign * sum(truth.cost_of[id] for id in truth.rewards)
         check(row.total == total, "the rewards sum to {}, not {}", row.total, total)
+        check(row.clipped == truth.clipped, "{} rewards are clipped, not {}", row.clipped, truth.clipped)
+        if self.setting.option("outside") == "widen" and truth.rewards:
+            extremes = min(truth.rewards.values()), max(truth.rewards.values())
+            check(row.low <= extremes[0] <= extremes[1] <= row.high, "{} are outside of {}", extremes, row)
         check(row.state == truth.state, "the campaign is {}, not {}", row.state, truth.state)
         if row.roster_version != self.roster_compared:
             self._compare_arms()
@@ -243,7 +324,7 @@ class Model:
         """Compare the arms, every decision and every reward with the model, one by one."""
         self._compare_arms()
         batches = self._batches(0)
-        found = {id: subset for ids, subset in batches for id in ids}
+        found = {id: subset for ids, subset, _ in batches for id in ids}
         check(found == self.truth.decisions, "the decisions on record are not those that took effect")
         salts = dict(self._rows("first, salt FROM record_batches WHERE campaign = ?"))
         rewards: Counter[tuple[str, float]] = Counter()
@@ -251,18 +332,44 @@ class Model:
             rewards[write_id(self.secret, first, place, salts[first]), value] += 1
         check(rewards == Counter(self.truth.rewards.items()), "the rewards on record are not those that took effect")
 
+    @property
+    def _sign(self) -> float:
+        return 1.0 if self.setting.direction == "maximize" else -1.0
+
+    def _cost(self, subset: Subset) -> float:
+        """Return what the arms of a subset cost now."""
+        return sum(self.truth.costs.get(self.truth.names[arm], 0.0) for arm in subset)
+
+    def _taken(self, value: float) -> float:
+        """Return a reward as it is recorded."""
+        low, high = self.setting.reward_range
+        return min(max(value, low), high) if self.setting.option("outside") == "clip" else value
+
+    def _is_outside(self, value: float) -> bool:
+        """Return whether a reward is refused because of its value."""
+        low, high = self.setting.reward_range
+        return self.setting.option("outside") not in ("clip", "widen") and not low <= value <= high
+
     # One call.
 
-    def _batches(self, start: int) -> list[tuple[list[str], Subset]]:
-        chosen = "first, count, salt, subset FROM record_batches WHERE campaign = ? AND first >= ? ORDER BY first"
+    def _batches(self, start: int) -> list[tuple[list[str], Subset, Recorded]]:
+        columns = "first, count, salt, subset, at, request, metadata"
+        chosen = f"{columns} FROM record_batches WHERE campaign = ? AND first >= ? ORDER BY first"
         return [
-            ([write_id(self.secret, first, place, salt) for place in range(count)], tuple(map(int, subset.split(","))))
-            for first, count, salt, subset in self._rows(chosen, start)
+            (
+                [write_id(self.secret, first, place, salt) for place in range(count)],
+                tuple(map(int, subset.split(","))),
+                Recorded(*about),
+            )
+            for first, count, salt, subset, *about in self._rows(chosen, start)
         ]
 
     def _new_decisions(self, start: int) -> dict[str, Subset]:
         """Return the decisions from this number on, in order."""
-        new = {id: subset for ids, subset in self._batches(start) for id in ids}
+        new = {}
+        for ids, subset, about in self._batches(start):
+            new.update(dict.fromkeys(ids, subset))
+            self.about.update(dict.fromkeys(ids, about))
         for id, subset in new.items():
             check(id not in self.ids, "two decisions have the id {}", id)
             self.ids[id] = subset
@@ -273,7 +380,13 @@ class Model:
             paused = isinstance(outcome.refused, NotRunning) and self.truth.state == "paused"
             check(paused, "refused: {}", outcome)
             return
+        if outcome.answered and _is_unstored(outcome.value[0].id):
+            self._decide_unstored(call, outcome)
+            return
         known = self.truth.requests.get(call.key)
+        if known is not None and self._has_ended(known):
+            self._check_sticky(known, outcome)
+            known = None
         stored = known is not None and all(self._stored(id, before) and self._stored(id, after) for id in known)
         stored = stored and self._is_kept(known or [])
         if outcome.failed:
@@ -299,12 +412,43 @@ class Model:
             check(id in new, "the decision {} was answered, but is not recorded", id)
             subset = new.pop(id)
             self.truth.decisions[id] = subset
+            if self.truth.costs or self.truth.cost_of:
+                self.truth.cost_of[id] = self._cost(subset)
+            metadata = self.about[id].metadata
+            check(json.loads(metadata or "null") == call.metadata, "{} has the metadata {}", call, metadata)
             check(set(subset) <= set(self.truth.active), "the decision {} has a retired arm: {}", id, subset)
             check(self.truth.obeys(subset), "the decision {} breaks a rule: {} {}", id, subset, self.truth.rules)
         if outcome.answered:
             check(all(each.subset == self.ids[each.id] for each in outcome.value), "other subsets than recorded")
         check(self.truth.state != "paused", "a campaign that is paused made decisions")
         self.truth.requests[call.key] = sorted(ids)
+
+    def _decide_unstored(self, call: Decide, outcome: Outcome) -> None:
+        """Follow decisions of a shipped subset that are not stored."""
+        check(self.now - self.unstored_at <= SHIPPED_FOR, "decisions are not stored, but should be: {}", outcome)
+        check(len(outcome.value) == call.count, "{} decisions instead of {}", len(outcome.value), call.count)
+        for each in outcome.value:
+            check(each.subset in self.served, "{} was never shipped", each)
+            check(_request_of(each.id) not in self.unstored, "two decisions have the id {}", each.id)
+            self.unstored[_request_of(each.id)] = each.id
+            self.truth.unstored[each.id] = each.subset
+
+    def _has_ended(self, ids: Sequence[str]) -> bool:
+        """Return whether a sticky key whose decisions these are gets new ones."""
+        return self.setting.option("sticky") is not None and all(id in self.truth.rewards for id in ids)
+
+    def _check_sticky(self, ids: Sequence[str], outcome: Outcome) -> None:
+        """A visitor keeps the arms for some time, if nothing forbids them and the store has the last decision."""
+        if not outcome.answered or self.truth.state != "running":
+            return
+        last = max(ids, key=lambda id: _place(id)[0])
+        since = outcome.value[0].at.timestamp() - self.about[last].at
+        stored = self.world.rows(
+            "SELECT 1 FROM kofn_batches WHERE campaign = ? AND first = ?", self.id, _place(last)[0]
+        )
+        if stored and since <= self.setting.option("sticky") and set(self.ids[last]) <= set(self.truth.active):
+            arms = {each.subset for each in outcome.value}
+            check(arms == {self.ids[last]}, "a visitor had {} and gets {}", self.ids[last], arms)
 
     def _is_kept(self, ids: Sequence[str]) -> bool:
         """Return whether a key keeps these decisions: no arm is retired, none is forbidden, no other is shipped."""
@@ -319,15 +463,86 @@ class Model:
         return batch is not None and batch[0] == salt and place < batch[1]
 
     def _reward(self, call: Reward, outcome: Outcome, before: Seen, after: Seen) -> None:
+        wrong = {id for id, value in call.rewards if not self._exists(id) or self._is_outside(value)}
+        if call.partial:
+            wrong = self._refused_of(call, outcome, wrong)
+        elif wrong:
+            kinds = UnknownDecision | BadReward | Conflict
+            check(isinstance(outcome.refused, kinds) or bool(outcome.failed), "{} was taken: {}", wrong, outcome)
+            return
+        call = replace(call, rewards=tuple(each for each in call.rewards if each[0] not in wrong))
+        unstored = [each for each in call.rewards if _is_unstored(each[0])]
+        repeated = [id for id, _ in unstored if id in self.truth.arrived]
+        arrived = sum([self._reward_unstored(*each, outcome) for each in unstored])
+        self._reward_stored(call, outcome, before, after, (arrived, len(repeated)))
+
+    def _exists(self, id: str) -> bool:
+        """Return whether a decision with this id was made, in this timeline or another."""
+        return _request_of(id) in self.unstored if _is_unstored(id) else id in self.ids
+
+    def _refused_of(self, call: Reward, outcome: Outcome, wrong: set[str]) -> set[str]:
+        """Return the rewards of a partial call that were refused: all that are wrong, and others with a reason."""
+        check(outcome.refused is None, "a partial call was refused: {}", outcome)
+        given = dict(call.rewards)
+        unsure = {id for id, value in given.items() if id not in wrong and self._may_be_refused(id, value)}
+        if not outcome.answered:
+            return wrong | {id for id in unsure if not _is_unstored(id)}
+        refused = {each.id for each in outcome.value.refused}
+        check(wrong <= refused <= wrong | unsure, "{}, but {} are wrong", outcome, wrong)
+        return refused
+
+    def _may_be_refused(self, id: str, value: float) -> bool:
+        """Return whether a decision has another reward, or was made in a timeline that is lost."""
+        if _is_unstored(id):
+            before = self.truth.rewards.get(self.truth.arrived.get(id, ""))
+            return id not in self.truth.unstored or before not in (None, self._taken(value))
+        lost = id not in self.truth.decisions
+        return lost or self.truth.rewards.get(id, self._taken(value)) != self._taken(value)
+
+    def _reward_unstored(self, id: str, value: float, outcome: Outcome) -> bool:
+        """Follow the reward of a decision that was not stored; return whether it is stored now."""
+        if id not in self.arrived:
+            made = int(id.split("-")[1], 16) / 1000
+            young = abs(self.now - made) < EXPIRE_AFTER - MOST_SKEW
+            counted = id in self.truth.arrived or made <= self._option("unstored_after", 0.0)
+            due = outcome.answered and id in self.truth.unstored and young and not counted
+            check(not due, "the reward of {} was not recorded: {}", id, outcome)
+            return False
+        check(id not in self.truth.arrived, "the reward of {} was recorded twice", id)
+        new, subset = self.arrived.pop(id)
+        first = self.truth.unstored.get(id, subset)
+        check(subset == first and subset in self.served, "{} is recorded with other arms: {}", id, subset)
+        values = [
+            row[0] for row in self._rows("value FROM record_rewards WHERE campaign = ? AND first = ?", _place(new)[0])
+        ]
+        check(values == [self._taken(value)], "the reward {:g} of {} is recorded as {}", value, id, values)
+        self.truth.arrived[id], self.truth.decisions[new] = new, subset
+        self._record(new, value)
+        if self.truth.costs or self.truth.cost_of:
+            self.truth.cost_of[new] = self._cost(subset)
+        return True
+
+    def _record(self, id: str, value: float) -> None:
+        self.truth.rewards[id] = self._taken(value)
+        self.truth.clipped += self._taken(value) != value
+
+    def _reward_stored(
+        self, call: Reward, outcome: Outcome, before: Seen, after: Seen, unstored: tuple[int, int]
+    ) -> None:
+        """Follow the rewards of stored decisions, after those of `unstored` ones: how many are new, and known."""
+        every, call = call, replace(call, rewards=tuple(each for each in call.rewards if not _is_unstored(each[0])))
         rewards = self.truth.rewards
         known = {id: rewards[id] for id, _ in call.rewards if id in rewards}
         there = stored = {id for id, _ in call.rewards if self._stored(id, before)}
         if not before.alone:
             recorded = {id for id in stored if id not in known and after.rewards.get(_place(id)[:2])}
             stored = {id for id in stored if self._stored(id, after)} | recorded
-        others = [id for id, value in call.rewards if known.get(id, value) != value]
+        others = [id for id, value in call.rewards if known.get(id, self._taken(value)) != self._taken(value)]
         if outcome.refused is not None:
             unknown = [id for id, _ in call.rewards if id not in self.truth.decisions]
+            unsure = [id for id, value in every.rewards if _is_unstored(id) and self._may_be_refused(id, value)]
+            if unsure:
+                return
             conflicts = there.intersection(others)  # a later call of the group may have deleted them
             fits = isinstance(outcome.refused, Conflict) and bool(conflicts)
             fits = fits or (isinstance(outcome.refused, UnknownDecision) and bool(unknown))
@@ -339,18 +554,19 @@ class Model:
         for id, value in accepted:
             check(id in self.truth.decisions, "a reward was taken for {}, which was never decided", id)
             values = after.rewards[_place(id)[:2]]
-            check(values == [value], "the reward {:g} of {} is recorded as {}", value, id, values)
-            rewards[id] = value
+            check(values == [self._taken(value)], "the reward {:g} of {} is recorded as {}", value, id, values)
+            self._record(id, value)
         if outcome.answered:
-            self._count(call, outcome.value, len(accepted), len(known.keys() & stored))
+            self._count(every, outcome.value, (len(accepted), len(known.keys() & stored)), unstored)
 
-    def _count(self, call: Reward, answer: Any, accepted: int, repeated: int) -> None:
+    def _count(self, call: Reward, answer: Any, stored: tuple[int, int], unstored: tuple[int, int]) -> None:
         """Check the numbers in the answer. Of decisions that are no longer stored, nothing is known."""
+        accepted, repeated = stored[0] + unstored[0], stored[1]
         gone = len(call.rewards) - accepted - repeated
         check(answer.accepted == accepted, "{}, but {} rewards are new", answer, accepted)
         if "forgotten" in self.checks:
             check(answer.repeated >= repeated, "{}, but {} rewards were recorded before", answer, repeated)
-            possible = sum(id in self.truth.rewards for id, _ in call.rewards) - accepted
+            possible = sum(id in self.truth.rewards for id, _ in call.rewards) - stored[0] + unstored[1]
             if "lost" not in self.checks:
                 possible += sum(id not in self.truth.decisions for id, _ in call.rewards)
             check(answer.repeated <= possible, "{}, but only {} can be repeated", answer, possible)
@@ -371,10 +587,12 @@ class Model:
         if outcome.answered:
             answer = (outcome.value.accepted, outcome.value.repeated)
             check(answer == ((call.count, 0) if new else (0, call.count)), "{}, new: {}", outcome, new)
+        net = call.total - self._sign * call.count * self._cost(call.arms)
         if again:
-            self.truth.twice += call.total
+            self.truth.twice += net
             self.truth.twice_plays += call.count
-        self.truth.totals[call.key] = call.count, call.total
+        if new and not again:
+            self.truth.totals[call.key] = call.count, net
 
     def _arm(self, call: AddArm | RetireArm, outcome: Outcome) -> None:
         truth, name = self.truth, call.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -10,8 +11,10 @@ from unittest.mock import patch
 from kofn.campaigns import configure, decide, expiry, learn, reward
 from kofn.campaigns.records import rows, transaction
 from kofn.campaigns.records.batches import Batches
-from kofn.campaigns.records.names import DecisionPlace, read_id
+from kofn.campaigns.records.costs import Costs
+from kofn.campaigns.records.names import DecisionPlace, UnstoredPlace, read_id
 from kofn.campaigns.records.plan_rows import PlanRows
+from kofn.campaigns.records.rows import subset_text
 from kofn.campaigns.records.transaction import Transaction
 from kofn.campaigns.store.database import Store
 from kofn.campaigns.store.schema import BATCHES
@@ -112,10 +115,9 @@ class _AnySalt(int):
 def _salts_are_not_compared() -> Any:
     """A reward of a decision that a restored backup does not have is counted for another decision."""
 
-    def read(secret: bytes, text: str) -> DecisionPlace:
+    def read(secret: bytes, text: str) -> DecisionPlace | UnstoredPlace:
         place = read_id(secret, text)
-        assert isinstance(place, DecisionPlace)
-        return place._replace(salt=_AnySalt(place.salt))
+        return place._replace(salt=_AnySalt(place.salt)) if isinstance(place, DecisionPlace) else place
 
     return patch.object(reward, "read_id", read)
 
@@ -125,8 +127,8 @@ def _rewards_are_recorded_again() -> Any:
 
     def new_rewards(tx: Any, batches: Any, rewards: Any, refused: Any) -> Any:
         del tx, refused
-        given = rewards.given.items()
-        return [reward._New(place, value, clipped=False) for place, (_, value) in given if place.first in batches], 0
+        stored = {place: given for place, given in rewards.given.items() if getattr(place, "first", None) in batches}
+        return [reward._New(place, value, clipped=False) for place, (_, value) in stored.items()], 0
 
     return patch.object(reward, "_new_rewards", new_rewards)
 
@@ -167,6 +169,34 @@ def _rules_do_not_reach_the_policy() -> Any:
     return patch.object(configure, "policy_rules", lambda rules, roster, k: None)
 
 
+def _shipped_decisions_are_given_again() -> Any:
+    """A sticky key gets the decision of what is shipped again, although it has its reward."""
+    is_over = decide._is_over
+
+    def over(tx: Transaction, made: Any) -> bool:
+        if tx.row.state == "shipped":
+            return any(batch.subset != subset_text(tx.options.shipped_for(batch.context)) for batch in made)
+        return is_over(tx, made)
+
+    return patch.object(decide, "_is_over", over)
+
+
+def _costs_of_now_count() -> Any:
+    """Rewards are net of what arms cost when they arrive, not when they were decided."""
+    net = Costs.net
+    return patch.object(Costs, "net", lambda self, value, subset, step: net(self, value, subset, sys.maxsize))
+
+
+def _clipped_rewards_are_stored_as_given() -> Any:
+    """Rewards outside the range are recorded as they are, although the campaign clips them."""
+
+    def taken(tx: Transaction, id: str, value: float) -> float:
+        del tx, id
+        return value
+
+    return patch.object(reward, "_taken", taken)
+
+
 MUTATIONS: dict[str, Mutation] = {
     "stamps": _policies_are_found_by_their_step,
     "marks": _rows_are_found_by_their_version,
@@ -183,5 +213,8 @@ MUTATIONS: dict[str, Mutation] = {
     "one-transaction": _rewards_are_committed_early,
     "expired-plays": _expired_plays_stay_in_flight,
     "rules": _rules_do_not_reach_the_policy,
+    "sticky-shipped": _shipped_decisions_are_given_again,
+    "costs-of-then": _costs_of_now_count,
+    "clipped": _clipped_rewards_are_stored_as_given,
 }
 """Each mend by name; calling it takes the mend out for the length of a `with` block."""

@@ -32,7 +32,7 @@ from tests.simulator_calls import (
 )
 from tests.simulator_faults import FAULTS, Killed, draw_fault
 from tests.simulator_model import Model, Truth, Violation, check
-from tests.simulator_world import CONTEXTUAL, EXPIRE_AFTER, RECORDED, SETTINGS, START, World, seeded_secrets
+from tests.simulator_world import CONTEXTUAL, EXPIRE_AFTER, OPTIONAL, RECORDED, SETTINGS, START, World, seeded_secrets
 
 ALL_CHECKS = frozenset({"keys", "forgotten", "stuck", "lost"})
 """Checks that can be switched off, to simulate code without these promises."""
@@ -48,6 +48,9 @@ MUCH_LATER = 6.0
 
 WITH_CONTEXT = 0.05
 """Part of the seeds whose first campaign has contexts. Higher: slower."""
+
+WITH_OPTIONS = 0.3
+"""Part of the seeds whose first campaign has options, such as sticky keys. Higher: less of the other campaigns."""
 
 FILLERS = 40
 """Decisions of a turn while a plan waits for a lost reward."""
@@ -147,20 +150,26 @@ class Process:
         """Make calls as one group: the store executes them in one transaction, as if they had waited for each other."""
         if len(calls) == 1:
             return [self._outcome(lambda: calls[0].perform(self.campaigns[calls[0].campaign]))]
-        groups = self.store.groups
         jobs = [self._job(call) for call in calls]
-        lock, execute, leader = jobs[0].lock, jobs[0].execute, object()
-        for each in jobs:
+        queued = [each for each in jobs if isinstance(each, Queued)]
+        if queued and self._lead(queued):
+            self.restart()
+            return [Outcome(failed="killed") if isinstance(each, Queued) else each for each in jobs]
+        return [self._outcome(each.job.done.result) if isinstance(each, Queued) else each for each in jobs]
+
+    def _lead(self, queued: list[Queued]) -> bool:
+        """Execute what is queued, and return whether the process was killed."""
+        groups, (lock, _, execute), leader = self.store.groups, queued[0], object()
+        for each in queued:
             groups._enqueue(lock, each.job, leader)
         try:
             groups._lead(lock, leader, execute)
         except Killed:
-            self.restart()
-            return [Outcome(failed="killed") for _ in calls]
-        return [self._outcome(each.job.done.result) for each in jobs]
+            return True
+        return False
 
-    def _job(self, call: Call) -> Queued:
-        """Return what the call would put into the queue."""
+    def _job(self, call: Call) -> Queued | Outcome:
+        """Return what the call would put into the queue, or its outcome, if it does not ask the store."""
         caught: list[Queued] = []
 
         def run(lock: int, job: Any, execute: Any) -> None:
@@ -169,7 +178,7 @@ class Process:
             raise _Queueing
 
         with replaced(self.store.groups, "run", run), suppress(_Queueing):
-            call.perform(self.campaigns[call.campaign])
+            return self._outcome(lambda: call.perform(self.campaigns[call.campaign]))
         return caught[0]
 
     def _outcome(self, work: Callable[[], Any]) -> Outcome:
@@ -203,6 +212,9 @@ class Run:
         chosen = shuffled[: 2 if rng.random() < 0.3 else 1]
         if Random(f"context {seed}").random() < WITH_CONTEXT:
             chosen[0] = CONTEXTUAL
+        self.more = Random(f"options {seed}")
+        if self.more.random() < WITH_OPTIONS:
+            chosen[0] = self.more.choices(OPTIONAL, [each.weight for each in OPTIONAL])[0]
         self.models = [Model(world, index, setting, checks) for index, setting in enumerate(chosen)]
         self.processes = [Process(self, self._skew()) for _ in range(self.profile.processes)]
         self.places = [self._place(model) for model in self.models]
@@ -218,7 +230,7 @@ class Run:
 
     def _place(self, model: Model) -> Place:
         rng = self.rng
-        return Place(model.campaign, model.setting, rng, self.profile.habits, count(), Mail(rng))
+        return Place(model.campaign, model.setting, rng, self.profile.habits, count(), Mail(rng), self.more)
 
     def note(self, text: str) -> None:
         """Add a line to the trace."""
@@ -303,6 +315,7 @@ class Run:
             check(not outcome.failed or fired is not None, "it failed without a fault: {}", outcome)
         for model, seen in zip(models, before, strict=True):
             pairs = [pair for pair in zip(calls, outcomes, strict=True) if pair[0].campaign == model.campaign]
+            model.now = self.now
             model.follow([call for call, _ in pairs], [outcome for _, outcome in pairs], seen)
         return outcomes
 
@@ -336,7 +349,7 @@ class Run:
             key = f"end {len(first) + 1}"
             first += self._call(process, Decide(model.campaign, min(rest, MOST_PLAYS), key, place.habits.keyed))
         process = self.rng.randrange(len(self.processes))
-        self._call(process, Reward(model.campaign, tuple((each.id, place.value()) for each in first)))
+        self._call(process, Reward(model.campaign, tuple((each.id, place.inside()) for each in first)))
         if not rest:
             check(model.row().step > before.step, "a completed plan did not make the policy learn")
 
@@ -353,7 +366,7 @@ class Run:
             self.now = max(self.now, start + wait if turn >= 3 else start)
             made = self._call(0, Decide(model.campaign, count, f"end, turn {turn}", place.habits.keyed))
             self.now += 0.1
-            self._call(0, Reward(model.campaign, tuple((each.id, place.value()) for each in made[lost:])))
+            self._call(0, Reward(model.campaign, tuple((each.id, place.inside()) for each in made[lost:])))
             lost = 0
         check(model.row().step > row.step, "one lost reward keeps the policy from learning")
 

@@ -29,7 +29,10 @@ START = 1_000_000.0
 EXPIRE_AFTER = 60.0
 
 RECORDED = {
-    "batches": ("campaign", "first", "count", "salt", "step", "row", "subset", "at", "context"),
+    "batches": (
+        *("campaign", "first", "count", "salt", "step", "row", "subset", "at", "context"),
+        *("request", "metadata"),
+    ),
     "rewards": ("campaign", "first", "place", "value", "at", "step", "row"),
     "totals": ("campaign", "number", "key", "subset", "count", "total", "squares", "at", "step", "row", "context"),
 }
@@ -49,16 +52,22 @@ class Setting(NamedTuple):
 
     weight: int = 1  # how often a seed takes it
     control: tuple[int, ...] | None = None
+    options: dict[str, Any] | None = None  # of the campaign; with them, workers do more than in the others
 
     @property
     def name(self) -> str:
         """The campaign's name."""
-        return f"{self.policy} {self.n_arms} {self.k} {self.direction} {self.keep}"
+        name = f"{self.policy} {self.n_arms} {self.k} {self.direction} {self.keep}"
+        return name if self.options is None else f"{name} {' '.join(self.options)}"
+
+    def option(self, name: str) -> Any:
+        """Return an option of the campaign, if it is set."""
+        return (self.options or {}).get(name)
 
     @property
     def learns_from_all(self) -> bool:
         """Whether the policy learns from unplanned plays too. These policies also take new arms."""
-        return self.policy in ("thompson", CONTEXTUAL.policy) or bool(self.params.get("unplanned"))
+        return self.policy in ("thompson", "thompson-sizes", CONTEXTUAL.policy) or bool(self.params.get("unplanned"))
 
 
 SETTINGS = [
@@ -80,6 +89,20 @@ policies are slower than the simulated one, and the store does the same with eac
 
 CONTEXTUAL = Setting("contextual-thompson", 5, 2, (0.0, 4.0), "maximize", 20, {})
 """A campaign whose decisions have contexts, which some seeds take instead of their first one."""
+
+_ANY = {"unplanned": True}
+OPTIONAL = [
+    Setting("simulated", 4, 2, (0.0, 1.0), "maximize", 1000, _ANY, weight=6, options={"sticky": 20.0}),
+    Setting("simulated", 5, 2, (-2.0, 6.0), "minimize", 10, _ANY, 6, (0, 1), {"sticky": 40.0, "outside": "clip"}),
+    Setting("simulated", 5, 2, (0.0, 4.0), "maximize", 20, {"unplanned": False}, 6, None, {"outside": "clip"}),
+    Setting("simulated", 4, 2, (0.0, 1.0), "maximize", 0, _ANY, weight=6, options={"outside": "refuse"}),
+    Setting("thompson", 5, 2, (0.0, 8.0), "maximize", 1000, {}, options={"outside": "widen"}),
+    Setting("thompson-sizes", 5, 2, (0.0, 4.0), "minimize", 20, {}, options={"costs": {"arm 0": 0.5, "arm 3": 0.25}}),
+    Setting("thompson-sizes", 4, 2, (0.0, 4.0), "maximize", 1000, {}, options={"costs": {"arm 1": 1.0}}),
+]
+"""Campaigns with sticky keys, rewards outside the range, or costs, which some seeds take instead of their first one. In
+these, decisions have metadata, some rewards are partial or of unknown decisions, and subsets are shipped without a
+store too."""
 
 CONTEXTS = [None, {"device": "phone"}, {"device": "desktop"}, {"device": "phone", "country": "de"}]
 
@@ -121,7 +144,7 @@ def create_campaigns(url: str) -> None:
     store.clock = lambda: START
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a horizon that is too short for a good policy
-        for number, each in enumerate([*SETTINGS, CONTEXTUAL]):
+        for number, each in enumerate([*SETTINGS, CONTEXTUAL, *OPTIONAL]):
             Campaign.create(
                 each.name,
                 [f"arm {arm}" for arm in range(each.n_arms)],
@@ -136,6 +159,7 @@ def create_campaigns(url: str) -> None:
                 keep_decisions=each.keep,
                 control=None if each.control is None else [f"arm {arm}" for arm in each.control],
                 control_share=0.3,
+                **(each.options or {}),
             )
     store.close()
 

@@ -10,6 +10,7 @@ import pytest
 from kofn import Campaign
 from kofn.campaigns.reports.alarms import EXPECTED, Arrivals, Part
 from tests.campaign_tools import Clock, create, play, rewards_for
+from tests.cases import postgres_is_slow
 
 HOUR = 3600.0
 
@@ -108,6 +109,7 @@ def test_longer_delays_of_days_are_seen() -> None:
     assert alarms_of(history[: 24 * 45]) == ["delay"]
 
 
+@postgres_is_slow
 def test_a_campaign_whose_rewards_stop_says_since_when(store_url: str) -> None:
     campaign = create(store_url)
     clock = Clock(campaign)
@@ -131,6 +133,7 @@ def test_a_campaign_whose_rewards_stop_says_since_when(store_url: str) -> None:
     assert kinds(campaign) == []
 
 
+@postgres_is_slow
 def test_an_arm_whose_decisions_get_no_reward_is_named(store_url: str) -> None:
     campaign = create(store_url)
     clock = Clock(campaign)

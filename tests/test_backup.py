@@ -22,7 +22,7 @@ from kofn import Campaign
 from kofn.campaigns import Store, backup, campaigns, restore
 from kofn.campaigns.store import backups, migrations, sqlite_file
 from kofn.campaigns.store.schema import CAMPAIGNS, METADATA, SETTINGS
-from kofn.service.tokens import create_token, find_token, tokens, tokens_required
+from kofn.service.security.tokens import create_token, find_token, tokens, tokens_required
 from tests.campaign_tools import checked, create, play, rewards_for
 from tests.campaign_workers import CONTEXT, start
 from tests.service_tools import service

@@ -23,6 +23,11 @@ def load(name: str) -> Any:
     return import_module(f"benchmarks.{name}")
 
 
+def slowly(*case: Any) -> Any:
+    """A table of a benchmark that takes half a second and more; `make test` runs another of its tables."""
+    return pytest.param(*case, marks=pytest.mark.slow)
+
+
 def command(*arguments: str) -> str:
     """Run a benchmark as the pages say, and return what it prints."""
     done = subprocess.run([sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
@@ -282,7 +287,7 @@ def test_lift(table: str, rows: int, capsys: pytest.CaptureFixture[str]) -> None
     assert all(numbers(" ".join(row[1:]).replace("%", " ").replace("+", " ")) for row in found)
 
 
-@pytest.mark.parametrize("table", ["suite", "base", "large"])
+@pytest.mark.parametrize("table", ["suite", "base", slowly("large")])
 def test_stopping(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     stopping = load("stopping")
     stopping.main([table, "--quick", "--runs", "2"])
@@ -383,6 +388,14 @@ def test_budget_has_the_95_percent_error_of_the_mean_regret() -> None:
     assert float(named["regret_error"]) == pytest.approx(3.182 * math.sqrt(14 / 3) / 2, rel=1e-3)  # t of 3 degrees
 
 
+def test_draws(capsys: pytest.CaptureFixture[str]) -> None:
+    load("draws").main(["--quick"])
+    ((draws, early, late, seconds),) = cells(capsys.readouterr().out)
+    assert draws == "256"
+    assert 0 < numbers(early)[0] < numbers(late)[0] < 1_000  # regret of 100 and 1,000 plays
+    assert numbers(seconds)[0] >= 0
+
+
 @pytest.mark.slow
 def test_grid(capsys: pytest.CaptureFixture[str]) -> None:
     load("grid").main(["shared-credit", "--quick"])
@@ -409,7 +422,7 @@ def test_outside(form: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert all(horizon == 1_000 and theirs > 0 and ours > 0 for horizon, theirs, ours in found)
 
 
-@pytest.mark.parametrize("table", ["speed", "karate", "candidates", "large"])
+@pytest.mark.parametrize("table", [slowly("speed"), "karate", slowly("candidates"), "large"])
 def test_influence(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     influence = load("influence")
     assert table in influence.TABLES
@@ -466,7 +479,7 @@ def test_alarms(capsys: pytest.CaptureFixture[str]) -> None:
     assert [row[4] for row in rows] == ["", "", "1", "1", "1"]
 
 
-@pytest.mark.parametrize(("table", "rows"), [("features", 6), ("ensembles", 6)])
+@pytest.mark.parametrize(("table", "rows"), [slowly("features", 6), ("ensembles", 6)])
 def test_features(table: str, rows: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A second command reads the results of the first from the file, and prints the same."""
     features, shown = load("features"), []
@@ -520,7 +533,7 @@ def test_sizes(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_every_benchmark_has_a_test() -> None:
     scripts = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef main(" in path.read_text()}
-    assert len(scripts) == 31
+    assert len(scripts) == 32
     assert {f"test_{name}" for name in scripts} <= set(globals())
 
 
@@ -540,7 +553,7 @@ def test_short_runs(capsys: pytest.CaptureFixture[str]) -> None:
         assert 0 < error < mean < 300
 
 
-@pytest.mark.parametrize(("table", "rows"), [("ways", 3), ("price", 3), ("repair", 9), ("time", 1)])
+@pytest.mark.parametrize(("table", "rows"), [slowly("ways", 3), slowly("price", 3), slowly("repair", 9), ("time", 1)])
 def test_constraints(table: str, rows: int, capsys: pytest.CaptureFixture[str]) -> None:
     load("constraints").main([table, "--quick", "--runs", "2"])
     printed = capsys.readouterr().out
@@ -582,7 +595,7 @@ def test_the_misleading_ranking_has_the_best_five_last() -> None:
     assert load("priors").misleading(means, np.random.default_rng(1)).tolist() == [3, 0, 1, 2, 4, 5, 6]
 
 
-@pytest.mark.parametrize(("table", "rows"), [("regret", 4), ("cost", 1), ("log", 12)])
+@pytest.mark.parametrize(("table", "rows"), [slowly("regret", 4), ("cost", 1), ("log", 12)])
 def test_context(table: str, rows: int, capsys: pytest.CaptureFixture[str]) -> None:
     load("context").main([table, "--quick", "--runs", "2", "--workers", "1"])
     printed = capsys.readouterr().out

@@ -15,7 +15,7 @@ import kofn
 from kofn import Campaign
 from kofn.campaigns import Decision, campaigns, store_at
 from tests.campaign_tools import NAMES, checked, create, play, rewards_for
-from tests.cases import for_each
+from tests.cases import for_each, postgres_is_slow
 
 
 def test_a_decision_has_k_different_arms_and_an_id_of_its_own(store_url: str) -> None:
@@ -51,6 +51,7 @@ def test_single_decisions_go_through_the_rows_in_turn(store_url: str) -> None:
     assert [campaign.decide().subset for _ in range(2 * len(rows))] == rows + rows
 
 
+@postgres_is_slow
 def test_it_learns_and_says_what_it_knows(store_url: str) -> None:
     campaign = create(store_url)
     play(campaign, 2_000, batch=50)
@@ -80,6 +81,7 @@ def test_it_learns_and_says_what_it_knows(store_url: str) -> None:
     checked(campaign)
 
 
+@postgres_is_slow
 def test_costs_are_minimised_and_gains_are_still_good(store_url: str) -> None:
     campaign = create(store_url, direction="minimize")
     play(campaign, 2_000, batch=50)
@@ -167,6 +169,7 @@ def test_another_campaigns_decision_is_unknown(store_url: str) -> None:
         ours.reward(decision.id, 1)
 
 
+@postgres_is_slow
 def test_rewards_in_any_order_and_much_later(store_url: str) -> None:
     campaign = create(store_url)
     rng = np.random.default_rng(3)
@@ -199,6 +202,7 @@ def test_a_policy_that_learns_from_its_plan_only_counts_the_rest(store_url: str)
 # Totals.
 
 
+@postgres_is_slow
 def test_totals_teach_as_much_as_single_rewards(store_url: str) -> None:
     campaign = create(store_url)
     rng = np.random.default_rng(1)
@@ -320,6 +324,7 @@ def test_the_store_may_come_from_the_environment(sqlite_store: str, monkeypatch:
     assert [each.name for each in campaigns(sqlite_store)] == ["front"]
 
 
+@postgres_is_slow
 def test_the_same_seed_gives_the_same_decisions(store_url: str) -> None:
     one, two = create(store_url, "one"), create(store_url, "two")
     for campaign in (one, two):

@@ -20,8 +20,9 @@ import kofn
 from kofn import Campaign, Constraints
 from kofn.constraints import Always, AtLeast, AtMost, Budget, Never, NeverTogether, OnlyTogether
 from kofn.core import BadInput, BadRecord, KofnError
-from kofn.service.policy_menu import policy_menu
+from kofn.service.api.policy_menu import policy_menu
 from tests.campaign_tools import NAMES, Clock, checked, create, play, rewards_for
+from tests.cases import postgres_is_slow
 from tests.cli_tools import invoke
 from tests.service_tools import NEW, error_detail, service
 
@@ -61,6 +62,7 @@ def refused(call: Callable[[], object]) -> str:
 # What is handed out.
 
 
+@postgres_is_slow
 def test_all_decisions_obey(store_url: str) -> None:
     campaign = create(store_url, constraints=BRANDS, control="uniform", control_share=0.3)
     assert campaign.settings().constraints == BRANDS
@@ -123,6 +125,7 @@ def test_numbers_of_arms_become_names(sqlite_store: str) -> None:
 # Rules that change.
 
 
+@postgres_is_slow
 def test_rules_change_while_decisions_are_in_flight(store_url: str) -> None:
     campaign = create(store_url)
     play(campaign, 600, 20)
@@ -196,6 +199,7 @@ def test_new_rules_ask_the_stop_rule_again(sqlite_store: str) -> None:
 # Arms that come and go.
 
 
+@postgres_is_slow
 def test_arms_come_and_go(store_url: str) -> None:
     campaign = create(store_url, constraints=[*BRANDS, {"rule": "only-together", "arms": ["b", "c"]}])
     play(campaign, 200, 20)
@@ -389,7 +393,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 10))])
 def test_a_random_walk_never_breaks_a_rule(sqlite_store: str, kind: str, seed: int) -> None:
     """Rules, controls, costs, arms and what is shipped change at random, and keys come back."""
     rng = Random(seed)

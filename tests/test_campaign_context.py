@@ -27,6 +27,7 @@ from kofn.core.contexts import MOST_SEGMENTS, MOST_WITH_OTHER, OTHER, key_of
 from kofn.decision_files import encoded
 from tests.campaign_tools import NAMES, Clock, checked, noise
 from tests.campaign_tools import create as create_any
+from tests.cases import postgres_is_slow
 
 PHONE, DESK, FRIDGE = ({"device": device} for device in ("phone", "desktop", "fridge"))
 LOW, HIGH = ["a", "b", "c"], ["f", "g", "h"]
@@ -63,6 +64,7 @@ def plan_of(campaign: Campaign) -> list[Any]:
 # Plans and learning.
 
 
+@postgres_is_slow
 def test_each_segment_has_plans_and_a_best_subset(store_url: str) -> None:
     campaign = create(store_url)
     play(campaign, 150)
@@ -151,6 +153,7 @@ def test_other_processes_and_large_plans_decide_the_same(store_url: str, monkeyp
     assert shown("three", reopen=True) == in_memory
 
 
+@postgres_is_slow
 def test_late_rewards_expired_decisions_and_compaction(store_url: str) -> None:
     campaign = create(store_url, expire_after=60.0, keep_decisions=30)
     clock = Clock(campaign)
@@ -263,6 +266,7 @@ def test_a_key_keeps_its_arms_in_its_segment(sqlite_store: str) -> None:
     checked(campaign)
 
 
+@postgres_is_slow
 def test_the_control_gets_its_share_of_each_segment(store_url: str) -> None:
     campaign = create(store_url, control=["a", "d", "h"], control_share=0.25)
     play(campaign, 60)
@@ -334,6 +338,7 @@ def test_rules_can_change_while_it_runs(sqlite_store: str) -> None:
 # Shipping.
 
 
+@postgres_is_slow
 def test_each_segment_gets_its_own_winners(store_url: str) -> None:
     campaign = create(store_url)
     play(campaign, 120)
@@ -358,6 +363,7 @@ def test_each_segment_gets_its_own_winners(store_url: str) -> None:
     checked(campaign)
 
 
+@postgres_is_slow
 def test_shipped_decisions_that_are_not_stored_know_their_segment(store_url: str) -> None:
     campaign = create(store_url)
     clock = Clock(campaign)
@@ -410,6 +416,7 @@ def test_it_ships_by_itself_when_it_is_ready(sqlite_store: str) -> None:
 # Export.
 
 
+@postgres_is_slow
 def test_an_export_has_the_segments(store_url: str) -> None:
     campaign = create(store_url)
     play(campaign, 40, lost=1)

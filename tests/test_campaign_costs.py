@@ -13,6 +13,7 @@ import kofn
 from kofn import BadInput, Campaign
 from kofn.campaigns import Decision
 from tests.campaign_tools import Clock, checked, create
+from tests.cases import postgres_is_slow
 from tests.cli_tools import invoke
 from tests.service_tools import NEW, error_detail, service
 
@@ -29,6 +30,7 @@ def net(reward: float, arms: Iterable[str], costs: dict[str, float] = COSTS) -> 
     return reward - sum(costs.get(arm, 0.0) for arm in arms)
 
 
+@postgres_is_slow
 def test_a_campaign_learns_net_of_costs(store_url: str) -> None:
     campaign = create(store_url, **SIZES)
     clock, sizes = Clock(campaign), set()
@@ -59,6 +61,7 @@ def test_a_campaign_learns_net_of_costs(store_url: str) -> None:
         campaign.ship(list("abce"))
 
 
+@postgres_is_slow
 def test_all_that_is_reported_is_net_at_the_costs_of_the_time(store_url: str) -> None:
     """A control, late rewards, totals and costs that change twice: every sum against a ledger kept here."""
     campaign = create(store_url, **SIZES, control=["g"], control_share=0.3)
@@ -111,6 +114,7 @@ def _mean(values: Iterable[float]) -> float:
     return sum(found) / len(found)
 
 
+@postgres_is_slow
 def test_the_best_subset_follows_the_costs(store_url: str) -> None:
     campaign = create(store_url, **SIZES)
     for _ in range(60):
@@ -125,6 +129,7 @@ def test_the_best_subset_follows_the_costs(store_url: str) -> None:
 
 
 @pytest.mark.parametrize("control", ["uniform", ["h"]])
+@postgres_is_slow
 def test_all_sizes_obey_the_rules(store_url: str, control: Any) -> None:
     """Rules that no subset of K arms obeys: the first plan, further draws, the control, after changes and shipping."""
     campaign = create(store_url, **SIZES, constraints=FEW, control=control, control_share=0.3)

@@ -17,6 +17,7 @@ from kofn import Campaign
 from kofn.campaigns.decide import SHIPPED_FOR
 from kofn.campaigns.groups import GROUPS
 from tests.campaign_tools import NAMES, Clock, checked, create, play, rewards_for
+from tests.cases import postgres_is_slow
 
 CONTROL = ["a", "b", "c"]
 
@@ -28,6 +29,7 @@ def in_group(campaign: Campaign, plays: int, group: str) -> list[kofn.core.Subse
 # Control.
 
 
+@postgres_is_slow
 def test_the_control_gets_its_share(store_url: str) -> None:
     campaign = create(store_url, control=CONTROL, control_share=0.2)
     decisions = campaign.decide(3_000)
@@ -87,6 +89,7 @@ def test_a_key_is_always_in_the_same_group(sqlite_store: str) -> None:
     assert [one.decide(key=key).group for key in keys] == [two.decide(key=key).group for key in keys]
 
 
+@postgres_is_slow
 def test_a_new_control_starts_a_new_comparison(store_url: str) -> None:
     campaign = create(store_url, control=CONTROL, control_share=0.5)
     late = campaign.decide(40)
@@ -142,6 +145,7 @@ def test_lift_is_claimed_where_it_is_and_the_breaker_trips_where_it_is_not(sqlit
 # Ready and shipped.
 
 
+@postgres_is_slow
 def test_a_campaign_becomes_ready_and_ships_by_itself(store_url: str) -> None:
     campaign = create(store_url, stop_when="loss<0.2", ship_when_ready=True, unit="EUR")
     stop = campaign.insight().stop
@@ -169,6 +173,7 @@ def test_a_ready_campaign_goes_on_unless_it_is_told_to_ship(sqlite_store: str) -
     assert sum(event.kind == "ready" for event in campaign.events()) == 1
 
 
+@postgres_is_slow
 def test_a_shipped_campaign_serves_the_winner_and_counts_rewards(store_url: str) -> None:
     campaign = create(store_url)
     play(campaign, 300, batch=20)
@@ -197,6 +202,7 @@ def test_a_shipped_campaign_serves_the_winner_and_counts_rewards(store_url: str)
         campaign.ship()
 
 
+@postgres_is_slow
 def test_decisions_of_a_shipped_campaign_need_not_be_stored(store_url: str) -> None:
     campaign = create(store_url)
     clock = Clock(campaign)
@@ -256,6 +262,21 @@ def test_an_archived_campaign_takes_nothing_and_is_not_listed(store_url: str) ->
 # Sticky keys and metadata.
 
 
+def test_a_sticky_key_gets_new_decisions_of_a_shipped_campaign(sqlite_store: str) -> None:
+    """The simulator found it: a visitor got the decision back that had a reward, and the next reward was refused."""
+    campaign = create(sqlite_store, sticky=60.0)
+    first = campaign.decide(key="ann")
+    campaign.reward(first.id, 1.0)
+    campaign.ship(first.arms)
+    second = campaign.decide(key="ann")
+    assert second.id != first.id
+    assert (second.arms, second.group) == (first.arms, "shipped")
+    assert campaign.decide(key="ann").id == second.id  # a repeated call, before there is a reward
+    assert campaign.reward(second.id, 0.0).accepted == 1
+    checked(campaign)
+
+
+@postgres_is_slow
 def test_a_sticky_key_keeps_its_arms(store_url: str) -> None:
     campaign = create(store_url, sticky=timedelta(days=1))
     clock = Clock(campaign)
@@ -371,6 +392,7 @@ def test_one_bad_reward_can_be_left_out(store_url: str) -> None:
     checked(campaign)
 
 
+@postgres_is_slow
 def test_the_range_can_be_widened_and_keeps_what_was_learned(store_url: str) -> None:
     campaign = create(store_url)
     play(campaign, 1_000, batch=50)
@@ -387,6 +409,7 @@ def test_the_range_can_be_widened_and_keeps_what_was_learned(store_url: str) -> 
     assert campaign.verify().ok
 
 
+@postgres_is_slow
 def test_the_range_can_be_learned(store_url: str) -> None:
     campaign = create(store_url, reward_range=None)
     for batch in range(20):
@@ -415,6 +438,7 @@ def test_a_policy_that_needs_a_range_says_so(sqlite_store: str) -> None:
 # Settings, arms, estimates.
 
 
+@postgres_is_slow
 def test_settings_change_while_it_runs(store_url: str) -> None:
     campaign = create(store_url)
     play(campaign, 400, batch=20)
@@ -470,6 +494,7 @@ def test_wrong_settings_change_nothing(sqlite_store: str, settings: dict[str, An
             create(sqlite_store, "other", **settings)
 
 
+@postgres_is_slow
 def test_a_retired_arm_comes_back(store_url: str) -> None:
     campaign = create(store_url)
     play(campaign, 300, batch=20)
@@ -514,6 +539,7 @@ def test_estimates_are_kept_over_time(store_url: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["thompson", "linear-thompson"])
+@postgres_is_slow
 def test_the_lift_is_kept_over_time(store_url: str, policy: str) -> None:
     campaign = create(store_url, policy=policy, control=CONTROL, control_share=0.3)
     for _ in range(8):
@@ -584,6 +610,7 @@ def test_an_export_without_the_secret_is_of_no_use_for_forging(store_url: str) -
 # What an attack and a fresh user found.
 
 
+@postgres_is_slow
 def test_a_key_does_not_escape_what_was_shipped_paused_or_retired(store_url: str) -> None:
     campaign = create(store_url)
     play(campaign, 200, batch=20)

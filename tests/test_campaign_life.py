@@ -17,7 +17,7 @@ from kofn.campaigns import Decision, Rewarded, campaigns
 from kofn.campaigns.records.transaction import MAX_EVENTS
 from kofn.campaigns.store.schema import BATCHES, CAMPAIGNS, OF_CAMPAIGN, PLANS
 from tests.campaign_tools import NAMES, Clock, checked, create, play, rewards_for
-from tests.cases import for_each
+from tests.cases import for_each, postgres_is_slow
 
 
 @pytest.fixture
@@ -57,6 +57,7 @@ def test_what_expires_is_planned_again(store_url: str) -> None:
     checked(campaign)
 
 
+@postgres_is_slow
 def test_a_late_reward_still_counts_and_what_took_its_place_is_not_lost(store_url: str) -> None:
     for campaign in (plan_policy(store_url, name="one", expire_after=60), create(store_url, "two", expire_after=60)):
         clock = Clock(campaign)
@@ -73,6 +74,7 @@ def test_a_late_reward_still_counts_and_what_took_its_place_is_not_lost(store_ur
         checked(campaign)
 
 
+@postgres_is_slow
 def test_part_of_a_batch_may_expire(campaign: Campaign, clock: Clock) -> None:
     play(campaign, 1_000, batch=100)
     decisions = campaign.decide(200)
@@ -101,6 +103,7 @@ def test_open_decisions_are_the_newest_first_and_can_be_told(campaign: Campaign)
 # Arms that are added and retired.
 
 
+@postgres_is_slow
 def test_a_new_arm_is_found_to_be_the_best(campaign: Campaign) -> None:
     play(campaign, 500, batch=50)
     before = campaign.decide(20)
@@ -115,6 +118,7 @@ def test_a_new_arm_is_found_to_be_the_best(campaign: Campaign) -> None:
     checked(campaign)
 
 
+@postgres_is_slow
 def test_a_retired_arm_is_never_shown_again(campaign: Campaign) -> None:
     play(campaign, 1_000, batch=50)
     before = campaign.decide(40)
@@ -136,6 +140,7 @@ def test_a_retired_arm_is_never_shown_again(campaign: Campaign) -> None:
     checked(campaign)
 
 
+@postgres_is_slow
 def test_numbers_stay_when_arms_go(campaign: Campaign) -> None:
     play(campaign, 100, batch=50)
     campaign.retire_arm("a")
@@ -264,6 +269,7 @@ def test_expired_decisions_are_forgotten_when_there_are_too_many(store_url: str)
     checked(campaign)
 
 
+@postgres_is_slow
 def test_the_history_grows_coarser_not_longer(
     campaign: Campaign, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,6 +327,7 @@ def busy_store(module_store: str) -> tuple[str, str]:
     return module_store, json.dumps(busy(module_store).export(with_secret=True))
 
 
+@postgres_is_slow
 def test_an_imported_campaign_goes_on_where_it_was(store_url: str, sqlite_store: str) -> None:
     campaign = busy(store_url)
     exported = campaign.export(with_secret=True)
@@ -345,6 +352,7 @@ def test_an_imported_campaign_goes_on_where_it_was(store_url: str, sqlite_store:
     checked(copy)
 
 
+@postgres_is_slow
 def test_an_import_does_not_take_the_place_of_another(store_url: str) -> None:
     exported = busy(store_url).export(with_secret=True)
     with pytest.raises(kofn.CampaignExists):

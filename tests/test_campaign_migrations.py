@@ -30,13 +30,16 @@ from kofn.campaigns import Store
 from kofn.campaigns.store import database as store_module
 from kofn.campaigns.store import migrations, schema
 from kofn.campaigns.store.migrations import MIGRATIONS
-from kofn.service.tokens import find_token
+from kofn.service.security.tokens import find_token
 from tests.campaign_workers import CONTEXT, run, start
+from tests.cases import for_each
 from tests.service_tools import error_detail, service
 from tools import make_store_fixture
 
 DATA = Path(__file__).parent / "data"
 CAMPAIGNS = ("shop", "servers", "news")
+each_campaign = for_each("name", CAMPAIGNS)
+"""All in one store: to migrate it takes longer than what is checked of one campaign."""
 
 
 @pytest.fixture
@@ -108,6 +111,19 @@ VERSIONS = [pytest.param(each, marks=[pytest.mark.slow] if each == 3 else [], id
 """Version 3 differs from 2 by names only, which step 3 changes."""
 
 
+def versions_on(kind: str, often: tuple[int, ...]) -> list[Any]:
+    return [
+        pytest.param(kind, each, marks=[] if each in often else pytest.mark.slow, id=f"{kind}-version {each}")
+        for each in OLD
+    ]
+
+
+each_version = pytest.mark.parametrize(
+    ("store_url", "old"), [*versions_on("sqlite", (2, 4, 5, 6)), *versions_on("postgres", (2,))], indirect=True
+)
+"""Each older version in stores of each kind. From version 2, all steps are taken on PostgreSQL; others take a part."""
+
+
 @pytest.fixture(params=VERSIONS)
 def old(request: Any) -> Old:
     """Each older version."""
@@ -156,7 +172,8 @@ def sqlite_text(connection: sqlite3.Connection) -> dict[str, str]:
 # What the old store knew.
 
 
-@pytest.mark.parametrize("name", CAMPAIGNS)
+@each_version
+@each_campaign
 def test_everything_is_as_it_was(migrated: Store, old: Old, name: str) -> None:
     known, campaign = old.known[name], Campaign.open(name, store=migrated)
     insight, summary = campaign.insight(), campaign.summary()
@@ -172,7 +189,8 @@ def test_everything_is_as_it_was(migrated: Store, old: Old, name: str) -> None:
     assert len(campaign.history()) == known["points"]
 
 
-@pytest.mark.parametrize("name", CAMPAIGNS)
+@each_version
+@each_campaign
 def test_it_verifies_and_continues(migrated: Store, old: Old, name: str) -> None:
     campaign = Campaign.open(name, store=migrated)
     verified = campaign.verify()
@@ -199,6 +217,7 @@ def test_it_verifies_and_continues(migrated: Store, old: Old, name: str) -> None
     assert campaign.verify().ok
 
 
+@each_version
 def test_an_open_decision_can_be_rewarded(migrated: Store, old: Old) -> None:
     owner = next(
         campaign
@@ -210,6 +229,7 @@ def test_an_open_decision_can_be_rewarded(migrated: Store, old: Old) -> None:
     assert owner.verify().ok
 
 
+@each_version
 def test_tokens_are_kept(migrated: Store, old: Old, store_url: str) -> None:
     known = find_token(migrated, old.known["token"])
     assert known is not None
@@ -222,7 +242,8 @@ def test_tokens_are_kept(migrated: Store, old: Old, store_url: str) -> None:
         assert http.get(f"/api/campaigns/{name}/verify").json()["ok"]
 
 
-@pytest.mark.parametrize("name", CAMPAIGNS)
+@each_version
+@each_campaign
 def test_an_export_of_the_version_before_is_imported(store_url: str, old: Old, name: str) -> None:
     exported = old.known[name]["export"]
     assert exported["format"] == old.version - 1
@@ -235,9 +256,9 @@ def test_an_export_of_the_version_before_is_imported(store_url: str, old: Old, n
     ]
     assert campaign.verify().ok
     one = campaign.export(with_secret=True)
-    two = Campaign.import_(one, store=store, name="again").export(with_secret=True)
+    two = Campaign.import_(one, store=store, name=f"{name} again").export(with_secret=True)
     assert (one["format"], two["format"]) == (6, 6)
-    assert two["name"] == two["campaign"]["name"] == "again"
+    assert two["name"] == two["campaign"]["name"] == f"{name} again"
     event = two["tables"]["events"]["rows"].pop()  # all else is equal
     assert event[:3] == [one["campaign"]["events"] + 1, old.known["clock"], "imported"]
     for each in ("name", "events", "version", "changed"):
@@ -246,6 +267,7 @@ def test_an_export_of_the_version_before_is_imported(store_url: str, old: Old, n
     store.close()
 
 
+@each_version
 def test_a_migrated_campaign_exports_what_its_old_export_imports_as(migrated: Store, old: Old, tmp_path: Path) -> None:
     other = Store(f"sqlite:///{tmp_path}/other.db?synchronous=normal")
     for name in CAMPAIGNS:
@@ -258,6 +280,7 @@ def test_a_migrated_campaign_exports_what_its_old_export_imports_as(migrated: St
     other.close()
 
 
+@each_version
 def test_policies_have_stamps_of_their_own(migrated: Store) -> None:
     with migrated.read() as connection:
         stamps = connection.execute(text("SELECT stamp FROM kofn_campaigns")).scalars().all()
@@ -278,6 +301,7 @@ def test_migrating_twice_gives_other_stamps(tmp_path: Path, old: Old) -> None:
     assert len(set(found)) == 2 * len(CAMPAIGNS)
 
 
+@each_version
 @pytest.mark.parametrize("had_tokens", [True, False])
 def test_a_store_with_tokens_requires_them_for_good(store_url: str, old: Old, had_tokens: bool) -> None:
     make_old(store_url, old.version)

@@ -17,8 +17,9 @@ from sqlalchemy import make_url
 from kofn import AsyncClient, Campaign, Client
 from kofn.campaigns.store.schema import BATCHES, CAMPAIGNS, PLANS, REWARDS, ROSTERS, STATES
 from kofn.responses import Verification
-from kofn.service.tokens import create_token
+from kofn.service.security.tokens import create_token
 from tests.campaign_tools import NAMES, create, play
+from tests.cases import postgres_is_slow
 from tests.service_tools import error_detail, service
 
 
@@ -63,6 +64,7 @@ def test_a_sound_campaign_is_verified_whole(played: Campaign) -> None:
     assert Verification.from_dict(json.loads(json.dumps(verified.to_dict()))) == verified
 
 
+@postgres_is_slow
 def test_rewards_of_any_kind_are_verified_up_to_rounding(store_url: str) -> None:
     campaign = create(store_url)
     rng = random.Random(4)

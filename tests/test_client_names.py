@@ -16,7 +16,7 @@ import kofn
 from kofn.campaigns import Campaign
 from kofn.campaigns.records.names import is_campaign_name
 from kofn.client import AsyncClient, AsyncRemoteCampaign, Client, RemoteCampaign, calls
-from kofn.service.routes import api_router
+from kofn.service.api.routes import api_router
 from tests.campaign_tools import NAMES
 from tests.cases import for_each
 from tests.service_tools import service

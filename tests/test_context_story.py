@@ -14,6 +14,7 @@ import pytest
 from click.testing import Result
 
 import kofn
+from tests.cases import postgres_is_slow
 from tests.cli_tools import invoke
 from tests.service_tools import error_detail, service
 
@@ -61,15 +62,15 @@ def visit(http: httpx.Client, visitors: Visitors, visits: int) -> None:
     late: list[dict[str, Any]] = []
     for _ in range(visits):
         context = visitors.context()
-        answer = http.post("/api/campaigns/shop/decisions", json={"count": 20, "context": context})
+        answer = http.post("/api/campaigns/shop/decisions", json={"count": 40, "context": context})
         decisions = answer.json()["decisions"]
-        assert [each["context"] for each in decisions] == [dict(sorted(context.items()))] * 20
+        assert [each["context"] for each in decisions] == [dict(sorted(context.items()))] * 40
         http.post("/api/campaigns/shop/rewards", json={"rewards": late}).raise_for_status()
         late = [{"id": each["id"], "reward": visitors.buys(each["arms"], context)} for each in decisions]
     http.post("/api/campaigns/shop/rewards", json={"rewards": late}).raise_for_status()
 
 
-@pytest.mark.parametrize("store_url", ["postgres", pytest.param("sqlite", marks=pytest.mark.slow)], indirect=True)
+@postgres_is_slow
 def test_a_shop_from_its_first_decision_to_its_winners(store_url: str) -> None:
     visitors = Visitors()
     with service(store_url) as http:
@@ -81,9 +82,9 @@ def test_a_shop_from_its_first_decision_to_its_winners(store_url: str) -> None:
         wrong = {"context": {"devise": "phone"}}
         detail = error_detail(http.post("/api/campaigns/shop/decisions", json=wrong), 422, "bad-input")
         assert detail == "the context has devise, which is not declared; the attributes are: device, country"
-        visit(http, visitors, 70)
+        visit(http, visitors, 45)
     with service(store_url) as http:  # the service was restarted
-        visit(http, visitors, 160)
+        visit(http, visitors, 105)
         found = http.get("/api/campaigns/shop/segments").json()
         best = {
             (each["context"]["device"], each["context"]["country"]): set(each["best"]) for each in found["segments"]

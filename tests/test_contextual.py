@@ -292,7 +292,7 @@ def test_each_segment_finds_its_best_and_the_attribute_that_matters_is_found() -
 def test_what_is_shared_is_learned_from_all() -> None:
     p = np.linspace(0.1, 0.9, 8)
     policy = kofn.ContextualThompson(8, 2, seed=12)
-    play(policy, {"phone": p, "desktop": p, "tablet": p, "tv": p}, 4_000, np.random.default_rng(12))
+    play(policy, {"phone": p, "desktop": p, "tablet": p, "tv": p}, 2_000, np.random.default_rng(12))
     assert policy._model.shares[OWN] < 0.02 < policy._model.shares["all"]
     assert policy.best({"device": "fridge", "country": "es"}) == (6, 7)
 
@@ -372,11 +372,11 @@ def test_arms_come_and_go_for_all_segments() -> None:
     up = np.array([0.05, 0.1, 0.2, 0.2, 0.7, 0.8])
     p = {"phone": up, "desktop": up[::-1]}
     policy = kofn.ContextualThompson(6, 2, seed=17)
-    play(policy, p, 2_000, rng)
+    play(policy, p, 1_000, rng)
     policy = policy.with_arms([0, 1, 2, 3, 4], added=1)
     assert policy.best({"device": "desktop", "country": "de"}) == (0, 1)
     p = {device: np.append(values[:5], 0.95) for device, values in p.items()}
-    play(policy, p, 2_000, rng)
+    play(policy, p, 1_000, rng)
     for country in COUNTRIES:
         assert policy.best({"device": "phone", "country": country}) == (4, 5)
         assert policy.best({"device": "desktop", "country": country}) == (0, 5)
@@ -385,8 +385,8 @@ def test_arms_come_and_go_for_all_segments() -> None:
 def test_a_half_life_follows_a_change() -> None:
     rng, p = np.random.default_rng(18), np.array([0.05, 0.1, 0.1, 0.1, 0.8, 0.9])
     policy = kofn.ContextualThompson(6, 2, half_life=500, seed=18)
-    play(policy, {"phone": p, "desktop": p}, 1_500, rng)
-    play(policy, {"phone": p[::-1], "desktop": p}, 3_000, rng)
+    play(policy, {"phone": p, "desktop": p}, 600, rng)
+    play(policy, {"phone": p[::-1], "desktop": p}, 1_500, rng)
     assert policy.best({"device": "phone", "country": "de"}) == (0, 1)
     assert policy.best({"device": "desktop", "country": "de"}) == (4, 5)
 
@@ -396,7 +396,7 @@ def test_more_arms_than_contenders() -> None:
     p = {"phone": rng.random(n_arms) * 0.5, "desktop": rng.random(n_arms) * 0.5}
     p["phone"][[7, 90]], p["desktop"][[3, 140]] = 0.95, 0.95
     policy = kofn.ContextualThompson(n_arms, 2, seed=19)
-    for _ in range(120):
+    for _ in range(60):  # of three other seeds, both are found from 37 plans on
         plan = policy.plan()
         assert plan.segments is not None
         devices = [context_of(key).get("device") or DEVICES[at % 2] for at, key in enumerate(plan.segments)]

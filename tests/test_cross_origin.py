@@ -11,8 +11,8 @@ import pytest
 from kofn.campaigns import Campaign, Store, store_at
 from kofn.core import BadInput
 from kofn.service import Settings
+from kofn.service.security.tokens import create_token
 from kofn.service.settings import web_origin, webhook_url
-from kofn.service.tokens import create_token
 from tests.cases import for_each
 from tests.service_tools import bearer, error_detail, service
 

@@ -17,7 +17,7 @@ from kofn.campaigns import Campaign, store_at
 from kofn.campaigns.reports import alarms
 from kofn.campaigns.store.schema import CAMPAIGNS
 from kofn.responses import RaisedAlarm
-from kofn.service.tokens import create_token
+from kofn.service.security.tokens import create_token
 from tests.browser import (
     CONTRAST,
     NAMELESS,

@@ -25,8 +25,9 @@ from kofn.decision_files import COLUMNS, FORMATS, ROW_GROUP, ROWS, encoded, to_f
 from kofn.logs import Log
 from kofn.responses import LoggedDecision
 from kofn.service import Settings, make_app
-from kofn.service.tokens import create_token, token_hash
+from kofn.service.security.tokens import create_token, token_hash
 from tests.campaign_tools import create, play, rewards_for
+from tests.cases import postgres_is_slow
 from tests.client_tools import down, problem
 from tests.service_tools import TOKEN, bearer, error_detail, service
 from tests.test_cli import Kofn, answer  # noqa: F401
@@ -63,6 +64,7 @@ def known_part(row: LoggedDecision) -> dict[str, Any]:
 # The library.
 
 
+@postgres_is_slow
 def test_rows_are_what_was_decided_and_rewarded(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     campaign, rows = filled(store_url)
     assert len(rows) == len({row.id for row in rows}) == 69
@@ -501,6 +503,7 @@ def test_a_long_detail_is_cut(sqlite_store: str) -> None:
             assert len(got.content) < 3000
 
 
+@postgres_is_slow
 def test_clients_stream_decisions(store_url: str) -> None:
     _, rows = filled(store_url)
     rewarded = [row for row in rows if row.reward is not None]

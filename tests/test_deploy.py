@@ -23,7 +23,7 @@ import pytest
 
 from kofn import Campaign
 from kofn.campaigns import Store, restore
-from kofn.service.tokens import create_token
+from kofn.service.security.tokens import create_token
 from tests.campaign_tools import create
 from tests.service_tools import free_port, service
 

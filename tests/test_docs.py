@@ -51,6 +51,7 @@ PUBLIC = {
         evaluate_by_segment replay
     """,
     "kofn.rewards": "Reward as_reward by_name cross_selling maximum mean minimum threshold total utility",
+    "kofn.service": "Settings Token create_token make_app revoke_token tokens",
     "kofn.sklearn": "EnsembleSelector SubsetSelector",
     "kofn.theory": """
         Budget FamilyForecast Forecast Schedule YEAR actions affordable_resolution bounds_cross_at budget
@@ -334,6 +335,22 @@ def imports_of(package: str) -> tuple[str, str]:
 def test_the_table_of_packages_is_true(package: str) -> None:
     (row,) = re.findall(rf"^\| `{package}` \|.*\|(.*)\|(.*)\|$", ARCHITECTURE, re.MULTILINE)
     assert tuple(cell.strip() for cell in row) == imports_of(package)
+
+
+SERVICE = ARCHITECTURE.partition("## The rooms of the service")[2].partition("\n## ")[0]
+ROOMS = dict(re.findall(r"^\| `(\w+)` \|.*\|(.*)\|$", SERVICE, re.MULTILINE))
+
+
+def test_the_rooms_of_the_service_import_those_above_them() -> None:
+    folder = ROOT / "src/kofn/service"
+    assert set(ROOMS) == {each.name for each in iter_modules([str(folder)])}
+    above: set[str] = set()
+    for room, imported in ROOMS.items():
+        files = (folder / room).rglob("*.py") if (folder / room).is_dir() else [folder / f"{room}.py"]
+        found = re.findall(r"from kofn\.service(?:\.| import )(\w+)", "".join(file.read_text() for file in files))
+        assert imported.strip() == ", ".join(sorted(set(found) - {room}))
+        assert set(found) - {room} <= above
+        above.add(room)
 
 
 @pytest.mark.parametrize("name", PUBLIC)

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -508,6 +508,18 @@ def test_a_locked_file_is_reported_in_bounded_time(tmp_path: Path, monkeypatch: 
     other.execute("COMMIT")
     other.close()
     assert len(campaign.decide(2)) == 2
+    store.close()
+
+
+def test_four_processes_leave_connections_to_others(postgres_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new PostgreSQL server accepts 100 connections; backups, reports and its administrator need some, too."""
+    monkeypatch.setattr(store_module, "LOCK_TIMEOUT", 0.2)
+    store = Store(postgres_store)
+    with ExitStack() as stack:
+        for _ in range(10):
+            stack.enter_context(store.read())
+        with pytest.raises(kofn.StoreError, match="limit of size 10 overflow 0 reached"):
+            stack.enter_context(store.read())
     store.close()
 
 

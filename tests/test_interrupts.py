@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from sqlalchemy.pool import QueuePool
 
 import kofn
 from kofn import Campaign
@@ -77,10 +78,10 @@ def moments_of(call: Callable[[], Any]) -> int:
 
 
 @pytest.fixture
-def store(sqlite_store: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+def store(store_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     monkeypatch.setattr(database, "LOCK_TIMEOUT", 2.0)
     monkeypatch.setattr(group_commit, "MAX_LINGER", 0.0)
-    found = Store(sqlite_store)
+    found = Store(store_url)
     yield found
     found.close()
 
@@ -107,16 +108,20 @@ def test_a_campaign_survives_an_interrupt_at_any_moment(store: Store) -> None:
         "create": lambda: create(store, name=f"other {next(numbers)}"),
         "delete": lambda: create(store, name=f"other {next(numbers)}").delete(),
     }
+    most = 36 if store.locks_campaigns else 500  # on PostgreSQL, each call takes some times as long
     kept = []
     with ThreadPoolExecutor(1) as other:
         for name, call in calls.items():
-            for why in all_moments(call, 40 if name in ("create", "delete") else 500):
+            for why in all_moments(call, most // 12 if name in ("create", "delete") else most):
                 kept.append(why)
                 try:
                     goes_on(campaign, other)
                 except Exception as error:
                     raise AssertionError(f"after interrupt number {len(kept)}, in {name}") from error
-    assert sum(why is not None for why in kept) > 300
+    assert sum(why is not None for why in kept) > 0.6 * most
+    if store.locks_campaigns:
+        assert isinstance(store.pool, QueuePool)
+        assert store.pool.checkedout() == 0  # each connection that is lost to the pool is one less for good
     checked(campaign)
 
 

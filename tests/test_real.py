@@ -151,7 +151,9 @@ def test_slow_policies_make_fewer_runs_and_the_table_says_so() -> None:
                      progress=lambda *each: done.append(each))  # fmt: skip
     assert [cell.runs for cell in table.cells] == [2]
     assert done[-1] == (2, 2)
-    assert "made fewer runs: `dart`" in as_markdown(table, "kofn real")
+    page = as_markdown(table, "kofn real")
+    assert "made fewer runs, as noted: `dart`" in page
+    assert [line.endswith(" (2 runs) |") for line in page.splitlines() if line.startswith("| `dart` |")] == [True, True]
 
 
 def test_a_factory_is_a_policy_too() -> None:

@@ -18,10 +18,10 @@ from kofn import BadInput, NoSuchCampaign
 from kofn.campaigns import Campaign, Store, store_at
 from kofn.campaigns.store.schema import TOKENS
 from kofn.responses import moment
-from kofn.service import auth
+from kofn.service.security import auth
+from kofn.service.security.tokens import create_token, find_token, revoke_token, tokens, tokens_required
 from kofn.service.server import session_token
 from kofn.service.settings import Settings, prefix
-from kofn.service.tokens import create_token, find_token, revoke_token, tokens, tokens_required
 from tests.campaign_tools import create
 from tests.service_tools import NEW, TOKEN, bearer, error_detail, service
 

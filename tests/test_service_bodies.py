@@ -13,7 +13,7 @@ from httpx import Client
 from kofn import Campaign
 from kofn.campaigns.records.names import arm_names
 from kofn.core import BadInput
-from kofn.service import bodies
+from kofn.service.messages import bodies
 from tests.campaign_tools import checked
 from tests.service_tools import NEW, error_detail, service
 

@@ -19,10 +19,11 @@ from kofn import BadInput
 from kofn.campaigns import Campaign, store_at
 from kofn.campaigns.store.schema import CAMPAIGNS
 from kofn.core import StoreError
-from kofn.service import demo, server
+from kofn.service import server
+from kofn.service.background import demo
+from kofn.service.security.tokens import find_token
 from kofn.service.server import listen
 from kofn.service.settings import Settings
-from kofn.service.tokens import find_token
 from tests.campaign_tools import checked, create
 from tests.cli_tools import invoke
 

@@ -23,9 +23,10 @@ from kofn import Campaign
 from kofn.campaigns import Store, store_at
 from kofn.campaigns.store import database as store_module
 from kofn.core import StoreError
-from kofn.service import Settings, health, make_app, metrics, metrics_route
-from kofn.service.metrics import Metrics
-from kofn.service.tokens import create_token
+from kofn.service import Settings, make_app
+from kofn.service.monitoring import health, metrics, metrics_route
+from kofn.service.monitoring.metrics import Metrics
+from kofn.service.security.tokens import create_token
 from tests.service_tools import HERE, NAMES, NEW, copy_rows, error_detail, service
 
 MANY = httpx.Limits(max_connections=None)

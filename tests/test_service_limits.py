@@ -18,10 +18,12 @@ from uvicorn.server import ServerState
 
 from kofn.campaigns import Store, store_at
 from kofn.core import StoreError
-from kofn.service import auth, limits
-from kofn.service.limits import FailedTokens, QuietLog, protocol_for
+from kofn.service.api import fast_path
+from kofn.service.monitoring.quiet_log import LOG_SECONDS, QuietLog
+from kofn.service.security import auth, limits
+from kofn.service.security.limits import FailedTokens, protocol_for
+from kofn.service.security.tokens import create_token
 from kofn.service.settings import Settings
-from kofn.service.tokens import create_token
 from tests.campaign_tools import create
 from tests.service_tools import TOKEN, bearer, error_detail, service
 
@@ -256,7 +258,7 @@ def test_endless_trailers_are_refused(trailer: bytes) -> None:
             sent += len(piece)
         assert sent <= limits.MAX_HEADER_BYTES + len(piece)
         assert "trailers" in problem(transport.sent, 431, "headers-too-large")
-        assert len(protocol.headers) == 2  # trailers are not headers of the request
+        assert len(protocol.scope["headers"]) == 2  # trailers are not headers of the request
 
     asyncio.run(scenario())
 
@@ -311,6 +313,24 @@ def test_some_pipelined_requests_are_answered(api: Client) -> None:
             received = b""
             while received.count(b"HTTP/1.1 200 ") < limits.MAX_PIPELINED or not received.endswith(b"}"):
                 received += connection.recv(65536)
+
+
+def test_a_decision_that_is_sent_at_once_is_like_any_other(api: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last of some pipelined requests closes the connection. Without the fast way, the responses are the same."""
+    lines = f"POST {FRONT}/decisions HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {TOKEN}\r\nX-Request-Id: one\r\n"
+    lines += "Content-Type: application/json\r\nContent-Length: 12\r\n"
+    body = '{"count": 1}'
+    sent = []
+    for name in (limits.RESPOND, "of nobody"):
+        monkeypatch.setattr(fast_path, "RESPOND", name)
+        with connect(api) as connection:
+            connection.sendall(f"{lines}\r\n{body}{lines}Connection: close\r\n\r\n{body}".encode())
+            received = read_all(connection)
+        assert received.count(b"HTTP/1.1 200 ") == 2
+        assert received.count(b"connection: close") == 1
+        assert b"x-request-id: one\r\n" in received
+        sent.append(sorted(received.partition(b"\r\n\r\n")[0].splitlines()))
+    assert [each.partition(b":")[0] for each in sent[0]] == [each.partition(b":")[0] for each in sent[1]]
 
 
 def test_a_flood_of_requests_is_not_queued() -> None:
@@ -531,7 +551,7 @@ def test_a_flood_of_refusals_is_a_few_lines(caplog: pytest.LogCaptureFixture) ->
     with caplog.at_level(logging.WARNING, "kofn.service"):
         for number in range(1000):
             quiet.warning("kind", "number %d", number)
-        now = limits.LOG_SECONDS
+        now = LOG_SECONDS
         quiet.warning("kind", "the last of %d", 1001)
     assert [each.getMessage() for each in caplog.records] == [
         "number 0",

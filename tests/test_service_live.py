@@ -15,9 +15,10 @@ from httpx import Client
 from kofn import Campaign
 from kofn.campaigns import Store, store_at
 from kofn.campaigns.reports.listing import Watch
-from kofn.service import limits, live
-from kofn.service.live import LiveUpdates
-from kofn.service.tokens import create_token, revoke_token
+from kofn.service.api import live
+from kofn.service.api.live import LiveUpdates
+from kofn.service.security import limits
+from kofn.service.security.tokens import create_token, revoke_token
 from tests.service_tools import copy_rows, error_detail, service
 
 QUICK = 0.02
@@ -203,7 +204,7 @@ def headers(token: str) -> dict[str, str]:
 
 
 def test_a_revoked_token_loses_its_stream(api: Client, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kofn.service.auth.TOKEN_CACHE_SECONDS", QUICK)
+    monkeypatch.setattr("kofn.service.security.auth.TOKEN_CACHE_SECONDS", QUICK)
     token, known = create_token(store, "screen", "read")
     other, _ = create_token(store, "other", "read")
     with ExitStack() as stack:
@@ -229,7 +230,7 @@ def test_the_end_of_a_token_counts_as_no_wrong_token(
     api: Client, store: Store, monkeypatch: pytest.MonkeyPatch, limited: bool
 ) -> None:
     """All its streams end, also while the address may send no further wrong token, and they use up none of these."""
-    monkeypatch.setattr("kofn.service.auth.TOKEN_CACHE_SECONDS", QUICK)
+    monkeypatch.setattr("kofn.service.security.auth.TOKEN_CACHE_SECONDS", QUICK)
     monkeypatch.setattr(limits, "FAILURES", 1)
     monkeypatch.setattr(limits, "FAILURE_SECONDS", 1000.0)
     token, known = create_token(store, "screen", "read")

@@ -12,9 +12,9 @@ import pytest
 from httpx import Client
 
 from kofn.campaigns import Campaign, store_at
-from kofn.service import logs
+from kofn.service.monitoring import logs
+from kofn.service.security.tokens import create_token
 from kofn.service.settings import Settings
-from kofn.service.tokens import create_token
 from tests.campaign_tools import create
 from tests.service_tools import bearer, error_detail, service
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from kofn.service import Settings, make_app
-from kofn.service.tokens import create_token
+from kofn.service.security.tokens import create_token
 from tests.service_tools import NEW, service
 from tests.system import missing
 

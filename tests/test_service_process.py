@@ -21,7 +21,7 @@ import kofn
 from kofn import Campaign
 from kofn.campaigns.records.names import read_id
 from kofn.campaigns.store.schema import REWARDS
-from kofn.service.limits import LAME_DUCK_SECONDS
+from kofn.service.security.limits import LAME_DUCK_SECONDS
 from tests.campaign_tools import NAMES, checked, create, noise
 from tests.service_tools import TOKEN, Served, bearer
 
@@ -100,8 +100,8 @@ def crash(store: str, kills: int) -> None:
         served.__exit__()
 
 
-def test_killed_at_random_moments_it_loses_nothing(store_url: str) -> None:
-    crash(store_url, kills=1)
+def test_killed_at_random_moments_it_loses_nothing(sqlite_store: str) -> None:
+    crash(sqlite_store, kills=1)
 
 
 @pytest.mark.slow
@@ -205,10 +205,10 @@ def test_busy_processes_are_not_killed(sqlite_store: str) -> None:
         assert served.workers() == before
 
 
-def test_a_live_view_is_told_of_changes_and_does_not_keep_it_from_stopping(store_url: str) -> None:
-    campaign = create(store_url)
+def test_a_live_view_is_told_of_changes_and_does_not_keep_it_from_stopping(sqlite_store: str) -> None:
+    campaign = create(sqlite_store)
     with (
-        Served(store_url) as served,
+        Served(sqlite_store) as served,
         served.client.stream("GET", "/api/stream") as all_campaigns,
         served.client.stream("GET", "/api/campaigns/front/stream") as answer,
     ):

@@ -18,9 +18,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from kofn.service.metrics_route import metrics_router
-from kofn.service.openapi import complete_openapi
-from kofn.service.routes import api_router
+from kofn.service.api.routes import api_router
+from kofn.service.messages.openapi import complete_openapi
+from kofn.service.monitoring.metrics_route import metrics_router
 from tests.service_tools import NEW, TOKEN, bearer, service
 
 CHECKS = [schemathesis.checks.not_a_server_error, content_type_conformance, response_schema_conformance]

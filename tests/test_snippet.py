@@ -16,7 +16,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 
 from kofn.campaigns import Campaign, campaigns, store_at
 from kofn.responses import LoggedDecision
-from kofn.service.tokens import create_token
+from kofn.service.security.tokens import create_token
 from tests.browser import TIMEOUT, new_context, served
 from tests.service_tools import free_port
 

@@ -263,9 +263,9 @@ def test_a_command_that_is_stopped_goes_on_where_it_was(
     assert kept(folder) == 40
 
 
-@pytest.mark.parametrize("seconds", [0.3, 1.5, pytest.param(3.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seconds", [0.3, *(pytest.param(each, marks=pytest.mark.slow) for each in (1.5, 3.0))])
 def test_an_interrupted_command_prints_no_traceback(seconds: float, tmp_path: Path) -> None:
-    """Ctrl-C reaches the worker processes, too, also while they start."""
+    """Ctrl-C reaches the worker processes, too, also while they start. The test above interrupts them at work."""
     listen = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
     code = f"{listen}; from kofn.cli import main; print('ready', flush=True); main()"
     argv = [sys.executable, "-c", code, "compare", "thompson", "--runs", "500", "--workers", "2", "--json"]

@@ -22,11 +22,12 @@ from kofn.campaigns.reports.alarms import ADVICE, NOTE_AGAIN
 from kofn.campaigns.store.schema import CAMPAIGNS
 from kofn.core import StoreError
 from kofn.responses import RaisedAlarm
-from kofn.service import lease, webhook
-from kofn.service.lease import Lease
-from kofn.service.metrics import Metrics
-from kofn.service.watch import Watcher
-from kofn.service.webhook import Webhook
+from kofn.service.background import lease, webhook
+from kofn.service.background.lease import Lease
+from kofn.service.background.watch import Watcher
+from kofn.service.background.webhook import Webhook
+from kofn.service.monitoring.metrics import Metrics
+from tests.cases import postgres_is_slow
 from tests.service_tools import Served, free_port, service
 
 HOUR = 3600.0
@@ -255,6 +256,7 @@ def test_old_events_are_left_out(store: Store, clock: Clock, receiver: Receiver)
     assert receiver.kinds == ["resumed"]
 
 
+@postgres_is_slow
 def test_an_event_is_given_up_after_a_day(store: Store, clock: Clock, receiver: Receiver) -> None:
     sender, campaign = hook(store, receiver), new(store)
     campaign.pause()
@@ -298,6 +300,7 @@ def test_marking_and_other_changes_do_not_overwrite_each_other(store: Store, clo
     assert campaign.verify().ok
 
 
+@postgres_is_slow
 def test_events_after_a_restored_backup_arrive(store: Store, receiver: Receiver, tmp_path: Path) -> None:
     sender, campaign = hook(store, receiver), new(store)
     campaign.pause()
@@ -375,6 +378,7 @@ def test_two_workers_post_each_event_once(sqlite_store: str, receiver: Receiver)
 # Alarms.
 
 
+@postgres_is_slow
 def test_an_alarm_becomes_an_event_and_ends_with_one(store: Store, clock: Clock, receiver: Receiver) -> None:
     campaign = new(store)
     missing = fall_silent(campaign, clock)
@@ -396,6 +400,7 @@ def test_an_alarm_becomes_an_event_and_ends_with_one(store: Store, clock: Clock,
     assert "alarms" not in campaign.settings().to_dict()
 
 
+@postgres_is_slow
 def test_an_alarm_that_comes_and_goes_makes_few_events(
     store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -416,6 +421,7 @@ def test_an_alarm_that_comes_and_goes_makes_few_events(
     assert copy.events()[0].kind == "imported"
 
 
+@postgres_is_slow
 def test_a_paused_campaign_notes_nothing(store: Store, clock: Clock) -> None:
     campaign = new(store)
     fall_silent(campaign, clock)
@@ -427,6 +433,7 @@ def test_a_paused_campaign_notes_nothing(store: Store, clock: Clock) -> None:
     assert campaign.events()[0].kind == "alarm"
 
 
+@postgres_is_slow
 def test_an_alarm_of_each_arm(store: Store, clock: Clock) -> None:
     campaign = new(store)
     for _ in range(20):
@@ -438,6 +445,7 @@ def test_an_alarm_of_each_arm(store: Store, clock: Clock) -> None:
     assert any(each.kind == "alarm" and each.message.startswith("arm c: ") for each in campaign.events())
 
 
+@postgres_is_slow
 def test_noted_alarms_survive_an_export(store: Store, clock: Clock) -> None:
     campaign = new(store)
     fall_silent(campaign, clock)
@@ -447,6 +455,7 @@ def test_noted_alarms_survive_an_export(store: Store, clock: Clock) -> None:
     assert [each.kind for each in imported.events()].count("alarm") == 1
 
 
+@postgres_is_slow
 def test_the_watcher_notes_alarms(store: Store, clock: Clock) -> None:
     quiet, idle = new(store), new(store, "idle")
     fall_silent(quiet, clock)

@@ -229,7 +229,9 @@ def phrases(paths: Iterable[str] = EVERYTHING, root: Path = ROOT) -> list[Findin
 
 def clashes(root: Path = ROOT, among: Iterable[Clash] = CLASHES) -> dict[str, int]:
     """Return how often each forbidden identifier occurs."""
-    return {each.word: sum(len(re.findall(each.regex, text)) for text in _code(each.folders, root)) for each in among}
+    among = list(among)
+    code = {folders: "\n".join(_code(folders, root)) for folders in {each.folders for each in among}}
+    return {each.word: len(re.findall(each.regex, code[each.folders])) for each in among}
 
 
 def _code(folders: Iterable[str], root: Path) -> Iterator[str]:

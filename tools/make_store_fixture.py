@@ -19,7 +19,7 @@ from typing import Any
 
 from kofn.campaigns import Campaign, Store
 from kofn.campaigns.store.migrations import MIGRATIONS
-from kofn.service.tokens import create_token
+from kofn.service.security.tokens import create_token
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 GOODS = ["kettle", "mug", "tray", "pan", "pot", "lid"]

@@ -19,8 +19,8 @@ import numpy as np
 from playwright.sync_api import Browser, Page
 
 from kofn.campaigns import Campaign, Decision, Store, store_at
-from kofn.service import demo
-from kofn.service.tokens import create_token
+from kofn.service.background import demo
+from kofn.service.security.tokens import create_token
 from tests.browser import SIGN_IN, headless, served
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import UTC, datetime
 from functools import cache
+from operator import attrgetter
 from typing import Any, Literal, Self, Union, cast, get_args, get_origin, get_type_hints
 
 from kofn.core import Direction, Subset
@@ -29,8 +30,11 @@ class Response:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON; times as ISO 8601."""
-        converters = _converters(cast(Hashable, type(self)))
-        return {name: convert(getattr(self, name)) for name, convert in converters.items()}
+        names, values_of, converters = _reader(cast(Hashable, type(self)))
+        values = dict(zip(names, values_of(self), strict=True))
+        for name, convert in converters:
+            values[name] = convert(values[name])
+        return values
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Self:
@@ -48,14 +52,16 @@ def _field_types(cls: Any) -> dict[str, Any]:
 
 
 @cache
-def _converters(cls: Any) -> dict[str, Callable[[Any], Any]]:
-    return {name: _converter(kind) for name, kind in _field_types(cls).items()}
+def _reader(cls: Any) -> tuple[list[str], Callable[[Any], tuple[Any, ...]], list[tuple[str, Callable[[Any], Any]]]]:
+    """Return the names of the fields, a function that returns their values, and what makes some of them plain."""
+    kinds = _field_types(cls)
+    names = list(kinds)
+    values_of = attrgetter(*names) if len(names) > 1 else lambda each: (getattr(each, names[0]),)
+    return names, values_of, [(name, _converter(kind)) for name, kind in kinds.items() if not _is_plain(kind)]
 
 
 def _converter(kind: Any) -> Callable[[Any], Any]:
-    """Return what makes a value of a type plain: nothing for plain types, which saves most of the time."""
-    if _is_plain(kind):
-        return _as_it_is
+    """Return what makes a value of a type plain that may not be."""
     if get_origin(kind) in (list, tuple) and all(_is_plain(each) or each is ... for each in get_args(kind)):
         return list
     return datetime.isoformat if kind is datetime else _plain
@@ -65,10 +71,6 @@ def _is_plain(kind: Any) -> bool:
     if get_origin(kind) in (Union, types.UnionType):
         return all(map(_is_plain, get_args(kind)))
     return kind in (str, int, float, bool, type(None)) or get_origin(kind) is Literal
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
 
 
 def _plain(value: Any) -> Any:

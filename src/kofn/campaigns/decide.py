@@ -83,7 +83,7 @@ def decide(
         raise NotRunning(f"the campaign {row.name!r} is {row.state}: {_HINT[row.state]}")
     request = None if key is None else request_of(row.key, key)
     made = [] if request is None else tx.batches.of_request(tx, request)
-    if made and not _is_over(tx, made, segment):
+    if made and not _is_over(tx, made):
         if (before := sum(batch.count for batch in made)) != count:
             raise Conflict(
                 f"the key {key!r} is that of {before} decisions, and this call asks for {count}: use a new key"
@@ -160,13 +160,13 @@ def _context(segment: str | None) -> dict[str, str] | None:
     return None if segment is None else context_of(segment)
 
 
-def _is_over(tx: Transaction, made: Sequence[Batch], segment: str | None) -> bool:
+def _is_over(tx: Transaction, made: Sequence[Batch]) -> bool:
     """Return whether a call with the key of these decisions gets new ones."""
-    ended = tx.options.sticky is not None and not any(batch.open for batch in made)
+    if tx.options.sticky is not None and not any(batch.open for batch in made):
+        return True
     if tx.row.state == "shipped":
-        served = all(batch.subset == subset_text(tx.options.shipped_for(batch.context)) for batch in made)
-        return not served or (ended and made[-1].context != segment)
-    return ended or not all(_may_be_shown(tx, subset) for subset in {batch.subset for batch in made})
+        return any(batch.subset != subset_text(tx.options.shipped_for(batch.context)) for batch in made)
+    return not all(_may_be_shown(tx, subset) for subset in {batch.subset for batch in made})
 
 
 def _may_be_shown(tx: Transaction, text: str) -> bool:

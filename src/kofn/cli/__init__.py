@@ -15,7 +15,6 @@ from kofn import __version__
 from kofn.cli.backups import backup, restore
 from kofn.cli.campaigns import campaign
 from kofn.cli.choose import choose
-from kofn.cli.decisions import decisions
 from kofn.cli.experiments import compare, suite
 from kofn.cli.options import (
     APPLICATIONS,
@@ -49,7 +48,6 @@ from kofn.cli.output import (
 from kofn.cli.plan import plan
 from kofn.cli.real import real
 from kofn.cli.replay import replay
-from kofn.cli.reports import estimates, events
 from kofn.cli.serve import serve, token
 
 if TYPE_CHECKING:
@@ -353,8 +351,6 @@ def completion(shell: str) -> None:
     click.echo(kind(cli, {}, "kofn", "_KOFN_COMPLETE").source())
 
 
-for command in (decisions, estimates, events):
-    campaign.add_command(command)
 for command in (backup, campaign, choose, compare, plan, real, replay, restore, serve, suite, token):
     cli.add_command(command)
 

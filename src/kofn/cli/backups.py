@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from kofn.cli.campaigns import STORE
-from kofn.cli.options import AS_JSON
+from kofn.cli.options import AS_JSON, STORE
 from kofn.cli.output import echo_json, progress_bar
 
 FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))

@@ -167,7 +167,12 @@ def _takes_seed(function: Any) -> bool:
 
 
 @click.command()
-@click.argument("settings", nargs=-1)
+@click.option(
+    "--settings",
+    multiple=True,
+    metavar="NAME",
+    help="Only this setting, such as max/N24-K5, or family of settings, such as max; repeatable.",
+)
 @click.option("--policy", "policies", multiple=True, help="Only this policy; repeatable.")
 @click.option("--without", multiple=True, help="All policies but this one; repeatable.")
 @click.option("--horizon", type=HORIZON, default=10**6, show_default=True, help="Plays of each run.")
@@ -200,12 +205,12 @@ def suite(
     """Run the suite, a fixed set of settings that every policy plays. Archived runs are not repeated, so that the
     same command resumes an interrupted suite.
 
-    SETTINGS are names such as max/N24-K5, or families such as max. Default: all settings but those of the families
-    real and context.
+    Without --settings, it has all settings but those of the families real (data of installed packages) and context.
 
     \b
     kofn suite --list
-    kofn suite max rare --runs 3
+    kofn suite --settings max --settings rare --runs 3
+    kofn suite --settings real --horizon 1e4
     kofn suite --page leaderboard.md
     """
     from kofn.experiments.archive import RunArchive
@@ -233,7 +238,8 @@ def suite(
         board = Leaderboard(tuple(results))
     if page:
         page.parent.mkdir(parents=True, exist_ok=True)
-        words = ["kofn suite", *settings, *(f"--policy {name}" for name in policies)]
+        words = ["kofn suite", *(f"--settings {name}" for name in settings)]
+        words += [*(f"--policy {name}" for name in policies)]
         words += [f"--without {name}" for name in without]
         words += [] if archive == Path("suite") else [f"--archive {archive}"]
         options = f"--runs {runs} --horizon {horizon} --seed {seed} --page {page}"

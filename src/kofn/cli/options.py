@@ -37,10 +37,31 @@ class Count(click.ParamType):  # type: ignore[type-arg]  # generic since click 8
         return number
 
 
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+class Duration(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4 only
+    """A duration such as 30s, 15m, 12h or 7d, converted to seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the seconds; fail with an error that names the option."""
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", str(value).strip())
+        if not match:
+            self.fail(f"{value!r} is not a duration such as 30s, 15m, 12h or 7d", param, ctx)
+        return float(match[1]) * UNITS[match[2]]
+
+
 MAX_PLAYS = 2**62
 """The longest horizon, as in `kofn.core.checks`; a number here, so that `--help` does not import NumPy."""
 HORIZON = Count(most=MAX_PLAYS)
 
+STORE = click.option(
+    "--store",
+    metavar="URL",
+    help="URL of the store: sqlite:///shop.db, postgresql://...  [default: KOFN_STORE, else sqlite:///kofn.db]",
+)
 PICTURE = click.option(
     "--out",
     type=click.Path(path_type=Path),

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kofn.cli.campaigns import STORE, Duration
-from kofn.cli.options import AS_JSON, Count
+from kofn.cli.options import AS_JSON, STORE, Count, Duration
 from kofn.cli.output import echo_json, new_table, show
 
 if TYPE_CHECKING:
-    from kofn.service.tokens import Scope
+    from kofn.service.security.tokens import Scope
 
 MIB = 1024 * 1024
 
@@ -118,9 +117,10 @@ def serve(
 
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: for small matrices, more threads are slower
     from kofn.cli.stores import new_file
-    from kofn.service import logs, server
+    from kofn.service import server
+    from kofn.service.monitoring import logs
+    from kofn.service.security.tokens import token_hash
     from kofn.service.settings import Settings, is_loopback, prefix, proxy_address, web_origin, webhook_url
-    from kofn.service.tokens import token_hash
 
     settings = Settings(
         store,
@@ -194,7 +194,7 @@ def create(
     """Create a token for NAME and print it. It cannot be shown again: the store keeps only its hash."""
     from kofn.campaigns import store_at
     from kofn.cli.stores import noting_new_store
-    from kofn.service.tokens import create_token
+    from kofn.service.security.tokens import create_token
 
     with noting_new_store(store):
         made, known = create_token(store_at(store), name, scope, campaign, expires_after=expires)
@@ -213,7 +213,7 @@ def create(
 def list_(store: str | None, as_json: bool) -> None:
     """List the tokens of a store, without their secrets."""
     from kofn.campaigns import store_at
-    from kofn.service.tokens import tokens
+    from kofn.service.security.tokens import tokens
 
     found = tokens(store_at(store, create=False))
     if as_json:
@@ -232,7 +232,7 @@ def list_(store: str | None, as_json: bool) -> None:
 def revoke(number: int, store: str | None) -> None:
     """Revoke the token with this NUMBER. Running services reject it within seconds."""
     from kofn.campaigns import store_at
-    from kofn.service.tokens import revoke_token
+    from kofn.service.security.tokens import revoke_token
 
     known = revoke_token(store_at(store, create=False), number)
     click.echo(f"revoked token {known.id} of {known.name}")

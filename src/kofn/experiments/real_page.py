@@ -13,7 +13,7 @@ WHAT = {"regret": "Regret", "gap": "Gap of the pick"}
 def as_markdown(table: RealTable, command: str) -> str:
     """Return the table as a Markdown page."""
     fewer = sorted({f"`{cell.policy}`" for cell in table.cells if cell.runs < table.runs})
-    slow = f" Policies that are slow per play made fewer runs: {', '.join(fewer)}." if fewer else ""
+    slow = f" Policies that are slow per play made fewer runs, as noted: {', '.join(fewer)}." if fewer else ""
     lines = [
         "# Real data: the table",
         "",
@@ -69,7 +69,13 @@ def _problem(table: RealTable, fact: Facts) -> Iterator[str]:
             cells = [table.cell(fact.problem, policy, budget) for budget in table.budgets]
             kind = next(cell.kind for cell in cells if cell is not None)
             note = "" if kind == "policy" else f" ({kind})"
-            yield f"| `{policy}`{note} | {' | '.join(shown(cell, what) for cell in cells)} |"
+            yield f"| `{policy}`{note} | {' | '.join(_with_runs(cell, what, table.runs) for cell in cells)} |"
+
+
+def _with_runs(cell: RealCell | None, what: str, runs: int) -> str:
+    """Return a mean with its error, and the number of runs if they are fewer."""
+    few = "" if cell is None or cell.runs == runs else f" ({cell.runs} runs)"
+    return shown(cell, what) + few
 
 
 def shown(cell: RealCell | None, what: str) -> str:

@@ -10,6 +10,7 @@ except ImportError as missing:
     raise MissingExtra(missing.name or "fastapi", "serve") from missing
 
 from kofn.service.app import make_app
+from kofn.service.security.tokens import Token, create_token, revoke_token, tokens
 from kofn.service.settings import Settings
 
-__all__ = ["Settings", "make_app"]
+__all__ = ["Settings", "Token", "create_token", "make_app", "revoke_token", "tokens"]

@@ -18,24 +18,24 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kofn import __version__
 from kofn.campaigns import store_at
-from kofn.service.auth import Authenticator
-from kofn.service.context import Context
-from kofn.service.cross_origin import CrossOrigin, preflight_router
-from kofn.service.errors import UnexpectedErrors, add_error_handlers
-from kofn.service.fast_path import FastPath
-from kofn.service.head_requests import HeadRequests
-from kofn.service.headers import SecurityHeaders
-from kofn.service.health import Readiness, health_router
-from kofn.service.logs import RequestLog
-from kofn.service.metrics import MetricsMiddleware
-from kofn.service.metrics_route import metrics_router
-from kofn.service.openapi import complete_openapi
-from kofn.service.root_path import RootPath
-from kofn.service.routes import api_router
+from kofn.service.api.context import Context
+from kofn.service.api.fast_path import FastPath
+from kofn.service.api.head_requests import HeadRequests
+from kofn.service.api.root_path import RootPath
+from kofn.service.api.routes import api_router
+from kofn.service.api.snippet import snippet_router
+from kofn.service.background.watch import BackgroundLoop, Watcher
+from kofn.service.background.webhook import POLL_SECONDS, SECRET, Webhook
+from kofn.service.messages.errors import UnexpectedErrors, add_error_handlers
+from kofn.service.messages.openapi import complete_openapi
+from kofn.service.monitoring.health import Readiness, health_router
+from kofn.service.monitoring.logs import RequestLog
+from kofn.service.monitoring.metrics import MetricsMiddleware
+from kofn.service.monitoring.metrics_route import metrics_router
+from kofn.service.security.auth import Authenticator
+from kofn.service.security.cross_origin import CrossOrigin, preflight_router
+from kofn.service.security.headers import SecurityHeaders
 from kofn.service.settings import Settings
-from kofn.service.snippet import snippet_router
-from kofn.service.watch import BackgroundLoop, Watcher
-from kofn.service.webhook import POLL_SECONDS, SECRET, Webhook
 
 COMPRESS_FROM = 16_384
 """Smallest response, in bytes, that is compressed. Lower values compress batches of decisions, which costs time."""

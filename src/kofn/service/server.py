@@ -19,13 +19,13 @@ from sqlalchemy.exc import OperationalError
 
 from kofn.campaigns import Store, store_at
 from kofn.core import BadInput, StoreError
-from kofn.service import logs
-from kofn.service.demo import Demo
-from kofn.service.limits import LimitedProtocol, stop_serving
-from kofn.service.metrics import MULTIPROCESS_DIR
+from kofn.service.background.demo import Demo
+from kofn.service.monitoring import logs
+from kofn.service.monitoring.metrics import MULTIPROCESS_DIR
+from kofn.service.security.limits import LimitedProtocol, stop_serving
+from kofn.service.security.tokens import has_tokens, new_token, tokens_required
 from kofn.service.settings import Settings, is_loopback
 from kofn.service.supervisor import Supervisor
-from kofn.service.tokens import has_tokens, new_token, tokens_required
 
 log = logging.getLogger("kofn.service")
 
@@ -130,7 +130,7 @@ def serve(listener: socket.socket, settings: Settings, *, workers: int = 1, demo
         "lifespan": "on",  # an error in it stops the service
         "http": LimitedProtocol,
         "log_config": None,
-        "access_log": False,  # `kofn.service.logs` has its own
+        "access_log": False,  # `kofn.service.monitoring.logs` has its own
         "ws": "none",
         "server_header": False,
         "proxy_headers": bool(settings.trusted_proxies),

@@ -10,7 +10,7 @@ from sqlalchemy import bindparam, select
 
 from kofn.campaigns.records.plan_rows import Play
 from kofn.campaigns.store.schema import BATCHES, REWARDS
-from kofn.campaigns.store.statements import Driver, ListStatement, Statement
+from kofn.campaigns.store.statements import Driver, Insert, ListStatement, Statement
 
 if TYPE_CHECKING:
     from kofn.campaigns.records.transaction import Transaction
@@ -30,7 +30,7 @@ _OF_PLAN = Statement(
     .where(_OURS, BATCHES.c.due.is_not(None))
     .where(BATCHES.c.step == bindparam("s"), BATCHES.c.row >= 0, BATCHES.c.at <= bindparam("before"))
 )
-_INSERT = Statement(BATCHES.insert())
+_INSERT = Insert(BATCHES)
 _UPDATE = Statement(
     BATCHES.update()
     .where(_OURS, BATCHES.c.first == bindparam("f"))
@@ -41,7 +41,7 @@ _REWARDS_OF = ListStatement(
         REWARDS.c.campaign == bindparam("c"), REWARDS.c.first.in_(firsts)
     )
 )
-_INSERT_REWARD = Statement(REWARDS.insert())
+_INSERT_REWARD = Insert(REWARDS)
 
 
 @dataclass(eq=False)
@@ -84,8 +84,8 @@ class Batches:
 
     def ask(self, driver: Driver, campaign: int, firsts: Set[int], requests: Set[int]) -> Callable[[], None]:
         """Send the queries for batches, by number and by request; return a function that keeps them."""
-        by_number = driver.ask_in(_BY_NUMBER, {"c": campaign}, firsts)
-        by_request = driver.ask_in(_BY_REQUEST, {"c": campaign}, requests)
+        by_number = driver.ask_in(_BY_NUMBER, {"c": campaign}, firsts) if firsts else ()
+        by_request = driver.ask_in(_BY_REQUEST, {"c": campaign}, requests) if requests else ()
 
         def keep() -> None:
             self._asked |= firsts

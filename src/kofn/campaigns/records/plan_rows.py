@@ -16,7 +16,7 @@ from sqlalchemy import Double, bindparam, cast, select
 
 from kofn.campaigns.records.rows import subset_from, subset_key
 from kofn.campaigns.store.schema import PLANS
-from kofn.campaigns.store.statements import ListStatement, Statement
+from kofn.campaigns.store.statements import Insert, ListStatement, Statement
 from kofn.core.open_plan import PHASE_STEP, PHASES, turn
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ _UPDATE = Statement(
     .where(_OURS, PLANS.c.row == bindparam("r"))
     .values(in_flight=bindparam("f"), count=bindparam("n"), total=bindparam("t"), squares=bindparam("q"))
 )
-_INSERT = Statement(PLANS.insert())
+_INSERT = Insert(PLANS)
 _DELETE = Statement(PLANS.delete().where(_OURS))
 
 

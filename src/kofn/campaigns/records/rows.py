@@ -102,6 +102,9 @@ class CampaignRow:
     control_total: float  # sum of the control's rewards since it was set
     control_squares: float  # sum of their squares
 
+    def __post_init__(self) -> None:
+        self.stored = _SELDOM_OF(self)  # what the store has in the columns that seldom change
+
     @property
     def rewards(self) -> int:
         """Plays with a known reward."""
@@ -159,14 +162,15 @@ _BY_NAME = Statement(select(*(CAMPAIGNS.c[name] for name in _NAMES)).where(CAMPA
 _PLAIN_READ = Statement(_READ)
 _CONSTANT = ("id", "name", "policy", "direction", "secret", "created", "made_by")
 _OF_WEBHOOK = ("notified",)  # the webhook writes it, at any time: other processes may hold an older row
-_CHANGING = [name for name in _NAMES if name not in (*_CONSTANT, *_OF_WEBHOOK)]
-_UPDATE = Statement(
-    CAMPAIGNS.update()
-    .where(CAMPAIGNS.c.id == bindparam("campaign"))
-    .values({name: bindparam(f"new_{name}") for name in _CHANGING})
-)
-_PARAMETERS = [f"new_{name}" for name in _CHANGING]
-_CHANGING_OF = attrgetter(*_CHANGING)
+_SELDOM = (
+    *("state", "low", "high", "expire_after", "keep_decisions", "options", "look", "slot_width", "buckets", "events"),
+    *("k", "n_arms", "roster_version", "step", "stamp", "plan_rows", "plan_plays", "plan_total"),
+    *("compact_at", "compacted", "forgotten"),
+)  # columns that few transactions change
+_OFTEN = tuple(name for name in _NAMES if name not in (*_CONSTANT, *_OF_WEBHOOK, *_SELDOM))
+_SELDOM_OF, _OFTEN_OF = attrgetter(*_SELDOM), attrgetter(*_OFTEN)
+_THIS = CAMPAIGNS.update().where(CAMPAIGNS.c.id == bindparam("campaign"))
+_UPDATE, _UPDATE_SELDOM = Statement(_THIS, columns=_OFTEN), Statement(_THIS, columns=_SELDOM)
 _MARK = Statement(select(CAMPAIGNS.c.mark, _VERSION).where(CAMPAIGNS.c.id == bindparam("campaign")))
 _PLACE_OF_MARK = _NAMES.index("mark")
 
@@ -209,13 +213,18 @@ def find_row(driver: Driver, name: str) -> CampaignRow | None:
 
 
 def update_row(driver: Driver, row: CampaignRow, now: float) -> None:
-    """Write the row back, with the next version and a new mark."""
+    """Write the row back, with the next version and a new mark.
+
+    Columns that seldom change are left out if they have not: psycopg parses a statement with more than 50 parameters
+    each time, which takes as long as all others of a transaction together.
+    """
     row.version += 1
     row.mark = new_stamp()
     row.changed = max(now, row.changed)
-    values: dict[str, Any] = dict(zip(_PARAMETERS, _CHANGING_OF(row), strict=True))
-    values["campaign"] = row.id
-    driver.run(_UPDATE, values)
+    driver.run(_UPDATE, {"campaign": row.id, **dict(zip(_OFTEN, _OFTEN_OF(row), strict=True))})
+    if (seldom := _SELDOM_OF(row)) != row.stored:
+        driver.run(_UPDATE_SELDOM, {"campaign": row.id, **dict(zip(_SELDOM, seldom, strict=True))})
+        row.stored = seldom
 
 
 def insert_row(connection: Connection, row: CampaignRow) -> None:
@@ -223,7 +232,7 @@ def insert_row(connection: Connection, row: CampaignRow) -> None:
     values = {name: value for name, value in asdict(row).items() if name != "id"}
     key = connection.execute(CAMPAIGNS.insert().values(values)).inserted_primary_key
     assert key is not None
-    row.id = int(key[0])
+    row.id, row.stored = int(key[0]), _SELDOM_OF(row)
 
 
 class Roster:

@@ -27,7 +27,7 @@ from kofn.campaigns.records.rows import CampaignRow, PolicySnapshot, Roster, ask
 from kofn.campaigns.store.database import Store
 from kofn.campaigns.store.group_commit import Job, Outcome, failed
 from kofn.campaigns.store.schema import BUCKETS, EVENTS, ROSTERS, STATES
-from kofn.campaigns.store.statements import Driver, Statement
+from kofn.campaigns.store.statements import Driver, Insert, Statement
 from kofn.core import KofnError, StoreError
 from kofn.policies.registry import restore
 
@@ -58,7 +58,7 @@ _COUNT = Statement(
 _FIND_SLOT = Statement(
     select(BUCKETS.c.slot).where(BUCKETS.c.campaign == bindparam("c"), BUCKETS.c.slot == bindparam("s"))
 )
-_INSERT_SLOT = Statement(BUCKETS.insert())
+_INSERT_SLOT = Insert(BUCKETS)
 _ROSTER = Statement(select(ROSTERS.c.names, ROSTERS.c.active).where(ROSTERS.c.campaign == bindparam("c")))
 _STATE = Statement(select(STATES.c.record, STATES.c.played).where(STATES.c.campaign == bindparam("c")))
 _INSERT_EVENT = Statement(EVENTS.insert())
@@ -89,6 +89,7 @@ class Transaction:
         row: CampaignRow,
         known: Working | None = None,
         driver: Driver | None = None,
+        batches: Batches | None = None,
     ) -> None:
         self.store = store
         self.connection = connection
@@ -96,7 +97,7 @@ class Transaction:
         self.row = row
         self.plan = known.plan if known else PlanRows()
         self._slot = known.slot if known else None  # a slot of the history that is known to exist
-        self.batches = Batches()
+        self.batches = batches or Batches()
         self.now = store.clock()
         self.changes = 0  # grows when an operation begins to change something
         self._added = EMPTY_SLOT
@@ -341,9 +342,7 @@ def _begin(store: Store, connection: Connection, campaign: int, jobs: Sequence[J
         keep()
     if store.locks_campaigns:
         store.observe_wait(time.monotonic() - began)
-    tx = Transaction(store, connection, row, known if known and row is known.row else None, driver)
-    tx.batches = batches
-    return tx
+    return Transaction(store, connection, row, known if known and row is known.row else None, driver, batches)
 
 
 @contextmanager

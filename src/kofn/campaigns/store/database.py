@@ -42,7 +42,7 @@ POOL = 10
 once; all processes together must stay below the server's `max_connections`."""
 
 FRESH = 1.0
-"""Seconds after its last use in which a connection to PostgreSQL is used again without a test whether it works."""
+"""Seconds after the start of its last use in which a connection to PostgreSQL is used again without a test."""
 
 MAX_CACHED = 64
 """Campaigns of one store whose policy and plan are kept in memory. A higher value needs more memory, and reads less
@@ -350,13 +350,11 @@ def _postgres_engine(url: URL, pool: int) -> Engine:
         isolation_level="READ COMMITTED",
     )  # whatever the server's default: after waiting for a locked row, a transaction must see what was written
 
-    @event.listens_for(engine, "checkin")
-    def used(_: Any, record: Any) -> None:
-        record.info["used"] = time.monotonic()
-
     @event.listens_for(engine, "checkout")
     def ping(connection: Any, record: Any, _: Any) -> None:
-        if time.monotonic() - record.info.get("used", -math.inf) < FRESH:
+        """Test a connection. There is nothing to do at its return: an interrupt there would lose it to the pool."""
+        used, record.info["used"] = record.info.get("used", -math.inf), time.monotonic()
+        if record.info["used"] - used < FRESH:
             return
         try:
             engine.dialect.do_ping(connection)

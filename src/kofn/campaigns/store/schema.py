@@ -175,8 +175,8 @@ TOKENS = Table(
     _number("used", nullable=True),
     _number("expires", nullable=True),
 )
-"""Who may use the service: the hash of a token, its scope (`kofn.service.tokens`), the campaign if it is limited to
-one, and when it expires."""
+"""Who may use the service: the hash of a token, its scope (`kofn.service.security.tokens`), the campaign if it is
+limited to one, and when it expires."""
 
 SETTINGS = Table(
     "kofn_settings", METADATA, Column("name", Text, primary_key=True), Column("value", Text, nullable=False)

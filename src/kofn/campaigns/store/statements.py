@@ -6,12 +6,13 @@ statements once and pass them to the driver; everything else uses SQLAlchemy as 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from sqlalchemy import BindParameter, ClauseElement, Connection, Dialect, bindparam
+from sqlalchemy import BindParameter, ClauseElement, Connection, Dialect, Table, bindparam, text
 
 MAX_IN_LIST = 512
 """Values in one IN list. Both databases limit the parameters of a statement; more values need more statements."""
@@ -28,17 +29,17 @@ def chunks(values: list[T]) -> Iterable[list[T]]:
 
 
 class Statement:
-    """A statement, compiled once for each database."""
+    """A statement, compiled once for each database. An INSERT or UPDATE may be of some `columns` only."""
 
-    def __init__(self, clause: ClauseElement) -> None:
-        self._clause = clause
+    def __init__(self, clause: ClauseElement, columns: Sequence[str] | None = None) -> None:
+        self._clause, self._columns = clause, columns
         self._compiled: dict[str, tuple[str, Callable[[Values], Any]]] = {}
 
     def compiled(self, dialect: Dialect) -> tuple[str, Callable[[Values], Any]]:
         """Return the text, and a function that returns the parameters for a row as the driver takes them."""
         found = self._compiled.get(dialect.name)
         if found is None:
-            compiled: Any = self._clause.compile(dialect=dialect)
+            compiled: Any = self._clause.compile(dialect=dialect, column_keys=self._columns)
             constants = {key: value for key, value in compiled.params.items() if value is not None}
             bind = _binder(compiled.positiontup if compiled.positional else None, constants)
             found = self._compiled[dialect.name] = str(compiled), bind
@@ -53,6 +54,16 @@ def _binder(names: Sequence[str] | None, constants: Values) -> Callable[[Values]
     if names is None:
         return lambda row: row
     return itemgetter(*names) if len(names) > 1 else lambda row: [row[name] for name in names]
+
+
+class Insert(Statement):
+    """Inserts rows into a table. `many` takes all of them in one parameter, as JSON (PostgreSQL)."""
+
+    def __init__(self, table: Table) -> None:
+        super().__init__(table.insert())
+        names = ", ".join(f'"{column.name}"' for column in table.columns)
+        rows = f"json_populate_recordset(CAST(NULL AS {table.name}), CAST(:rows AS json))"
+        self.many = Statement(text(f"INSERT INTO {table.name} ({names}) SELECT {names} FROM {rows}"))
 
 
 class ListStatement:
@@ -87,10 +98,10 @@ class Driver:
 
     def ask(self, statement: Statement, values: Values) -> Callable[[], list[Any]]:
         """Send a query, and return a function that returns its rows. In a pipeline, several are sent at once."""
-        text, bind = statement.compiled(self._dialect)
+        query, bind = statement.compiled(self._dialect)
         if self.is_remote:
-            return self._raw.cursor().execute(text, bind(values)).fetchall  # type: ignore[no-any-return]
-        self._cursor.execute(text, bind(values))
+            return self._raw.cursor().execute(query, bind(values)).fetchall  # type: ignore[no-any-return]
+        self._cursor.execute(query, bind(values))
         found: list[Any] = self._cursor.fetchall()  # at once: on SQLite, a query not read to its end keeps a lock
         return lambda: found
 
@@ -112,13 +123,15 @@ class Driver:
 
     def run(self, statement: Statement, values: Values) -> None:
         """Execute a statement."""
-        text, bind = statement.compiled(self._dialect)
-        self._cursor.execute(text, bind(values))
+        query, bind = statement.compiled(self._dialect)
+        self._cursor.execute(query, bind(values))
 
     def run_many(self, statement: Statement, rows: Sequence[Values]) -> None:
         """Execute a statement once per row."""
-        text, bind = statement.compiled(self._dialect)
         if len(rows) == 1:
-            self._cursor.execute(text, bind(rows[0]))
+            self.run(statement, rows[0])
+        elif self.is_remote and isinstance(statement, Insert):
+            self.run(statement.many, {"rows": json.dumps(rows)})
         else:
-            self._cursor.executemany(text, list(map(bind, rows)))
+            query, bind = statement.compiled(self._dialect)
+            self._cursor.executemany(query, list(map(bind, rows)))

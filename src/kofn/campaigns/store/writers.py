@@ -9,27 +9,47 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from typing import Any
 
 from sqlalchemy import Connection, Engine
 
 from kofn.core import StoreError
 
 
-class Writer(Protocol):
+class Writer(ABC):
     """A transaction that writes."""
 
     def __enter__(self) -> Connection:
         """Begin."""
+        try:
+            return self._begin()
+        except BaseException:
+            self.end()
+            raise
 
     def __exit__(self, kind: object, why: BaseException | None, _: object) -> None:
         """Commit; after an error, undo everything."""
+        try:
+            if why is None:
+                self._commit()
+        finally:
+            self.end()
 
+    @abstractmethod
+    def _begin(self) -> Connection:
+        """Wait for other writers, and begin."""
+
+    @abstractmethod
+    def _commit(self) -> None:
+        """Commit."""
+
+    @abstractmethod
     def end(self) -> None:
         """Undo what is not committed, if anything is, and let others write."""
 
 
-class SqliteWriter:
+class SqliteWriter(Writer):
     """The connection that writes to an SQLite file: it stays open, and one thread at a time uses it.
 
     SQLite has one writer at a time. Threads wait for a lock instead of polling the file.
@@ -43,35 +63,26 @@ class SqliteWriter:
         self._raw: Any = None
         self._open = False  # whether something may have to be undone
 
-    def __enter__(self) -> Connection:
+    def _begin(self) -> Connection:
         """Wait for other threads and processes, and begin."""
         began = time.monotonic()
-        try:
-            if not self._lock.acquire(timeout=self._patience):
-                waited = f"another thread has written to it for {self._patience:g} seconds"
-                raise StoreError(f"the store {self._name} is busy: {waited}")
-            self._open = True
-            connection = self._connection
-            if connection is None:
-                connection = self._connection = self._engine.connect()
-                self._raw = connection.connection.driver_connection
-            self._raw.execute("BEGIN IMMEDIATE")
-            self.waited = time.monotonic() - began
-            return connection
-        except BaseException:
-            self.end()
-            raise
+        if not self._lock.acquire(timeout=self._patience):
+            waited = f"another thread has written to it for {self._patience:g} seconds"
+            raise StoreError(f"the store {self._name} is busy: {waited}")
+        self._open = True
+        connection = self._connection
+        if connection is None:
+            connection = self._connection = self._engine.connect()
+            self._raw = connection.connection.driver_connection
+        self._raw.execute("BEGIN IMMEDIATE")
+        self.waited = time.monotonic() - began
+        return connection
 
-    def __exit__(self, kind: object, why: BaseException | None, _: object) -> None:
-        """Commit; after an error, undo everything."""
-        try:
-            if why is None:
-                self._raw.commit()
-                assert self._connection is not None
-                self._connection.commit()  # of SQLAlchemy's own transaction, if a statement has begun one
-                self._open = False
-        finally:
-            self.end()
+    def _commit(self) -> None:
+        self._raw.commit()
+        assert self._connection is not None
+        self._connection.commit()  # of SQLAlchemy's own transaction, if a statement has begun one
+        self._open = False
 
     def end(self) -> None:
         """Undo what is not committed, if anything is, and let other threads write."""
@@ -103,31 +114,21 @@ class SqliteWriter:
                 connection.close()
 
 
-class PostgresWriter:
+class PostgresWriter(Writer):
     """A transaction on one of the connections to PostgreSQL."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._connection: Connection | None = None
 
-    def __enter__(self) -> Connection:
-        """Begin."""
-        try:
-            self._connection = self._engine.connect()
-            self._connection.begin()
-            return self._connection
-        except BaseException:
-            self.end()
-            raise
+    def _begin(self) -> Connection:
+        self._connection = self._engine.connect()
+        self._connection.begin()
+        return self._connection
 
-    def __exit__(self, kind: object, why: BaseException | None, _: object) -> None:
-        """Commit; after an error, undo everything."""
-        try:
-            if why is None:
-                assert self._connection is not None
-                self._connection.commit()
-        finally:
-            self.end()
+    def _commit(self) -> None:
+        assert self._connection is not None
+        self._connection.commit()
 
     def end(self) -> None:
         """Give the connection back, which undoes what is not committed."""

@@ -70,7 +70,7 @@ class ContextualThompson(Constrained, Randomised):
     name = "contextual-thompson"
     takes_context = True
     accepts_unplanned = True
-    constants: ClassVar[Constants] = Constants()
+    constants: ClassVar[Constants] = Constants(contenders=64)  # each segment has a matrix of their size
     fields = Fields(planner=integer(PLANNER), learned=integer(), noise=listed(Noise))
 
     def __init__(

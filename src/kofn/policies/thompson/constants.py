@@ -23,15 +23,15 @@ class Constants:
     """Most plays of a swap in one plan, relative to the information that the posterior has about it. Higher: a swap
     that turns out to be bad is played longer before its rewards count."""
 
-    contenders: int = 64
+    contenders: int = 128
     """Most arms with a dense covariance. Higher: more precise with more arms than that, and slower."""
 
     inside: int = 8
     """Arms of the incumbent that are always contenders: a swap between contenders needs one of them."""
 
     surprise: float = 2.0
-    """Standard deviations by which a row's log odds may move in one update without raising doubt. Higher: the model
-    is trusted longer where it does not fit. At 1, chance alone raises doubt, and exploration never ends."""
+    """Standard deviations by which a row's log odds may rise in one update without raising doubt. Higher: the model
+    is trusted longer where it does not fit. Rows that earn less than predicted raise it only with a `half_life`."""
 
     doubt: float = 1.0
     """Standard deviation that a surprise adds to each effect, relative to its excess in log odds. Higher: after a
@@ -75,8 +75,6 @@ class Constants:
         """Return the constants for `goal="pick"`, where plays cost nothing and only the final subset counts.
 
         A draw makes all swaps that it says are better, and is played as often as it was drawn. No observation is given
-        less weight later, and twice as many arms have a dense covariance.
+        less weight later.
         """
-        return replace(
-            self, free=math.inf, swaps=64, information=math.inf, contenders=128, doubt=0.0, climb=0.0, stretch=0.0
-        )
+        return replace(self, free=math.inf, swaps=64, information=math.inf, doubt=0.0, climb=0.0, stretch=0.0)

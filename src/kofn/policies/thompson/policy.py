@@ -457,7 +457,8 @@ class Thompson(Constrained, Randomised):
         self._alarms.learn(plan, tally, expected, *variances, self._learned + plan.plays, width)
         now = self._open_plan
         coming = now.plan.subsets[now.rows_in_flight()]
-        posterior.learn(plan.subsets, predicted, mean, n / dispersion, self.constants, self._allowed, coming)
+        changes = bool(self._params["half_life"])
+        posterior.learn(plan.subsets, predicted, mean, n / dispersion, self.constants, self._allowed, coming, changes)
         if self._prior is not None:
             residual = self._prior.residual
             posterior.relax(residual(self._learned), residual(self._learned + plan.plays))

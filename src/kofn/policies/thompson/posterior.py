@@ -275,17 +275,17 @@ class Posterior(Part):
         constants: Constants,
         allowed: Allowed | None = None,
         coming: IntArray = NO_ARMS,
+        arms_change: bool = False,
     ) -> None:
         """Update with the mean reward of each subset, weighted in plays of a Bernoulli arm; update the incumbent.
 
-        `coming` are other subsets of the plan, whose rewards are late: the incumbent may move to them, too.
+        `coming` are other subsets of the plan, whose rewards are late: the incumbent may move to them, too. If
+        `arms_change`, rows that earn less than predicted raise doubt, too: else, what looked best was lucky.
         """
         before, spread = predicted.odds, predicted.spread
         start = None if len(self.incumbent) else (self.level, self.mean.copy())
         odds = self._condition(predicted, rewards, weights)
-        moved = odds - before
-        if len(self.contenders) == len(self.mean):
-            moved = abs(moved)  # with more arms, rows are predicted too high so often that only gains are surprises
+        moved = abs(odds - before) if arms_change else odds - before
         surprise = float((moved - constants.surprise * np.sqrt(spread)).max())
         if len(coming) and start is None:
             subsets = np.concatenate([subsets, coming])

@@ -15,10 +15,10 @@ from kofn.campaigns import Campaign, Store
 from kofn.campaigns.records.names import campaign_name
 from kofn.campaigns.store.group_commit import Promise
 from kofn.core import BadInput, NoSuchCampaign
-from kofn.service.auth import Access
-from kofn.service.errors import ApiError
-from kofn.service.live import LiveUpdates
-from kofn.service.metrics import Metrics
+from kofn.service.api.live import LiveUpdates
+from kofn.service.messages.errors import ApiError
+from kofn.service.monitoring.metrics import Metrics
+from kofn.service.security.auth import Access
 from kofn.service.settings import Settings
 
 MAX_OPEN_CAMPAIGNS = 256
@@ -100,9 +100,7 @@ class Context:
 
     async def change(self, name: str, change: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         """Return the result of a method of the campaign that changes it. No thread waits for the store."""
-        return await self.submit(
-            name, lambda campaign, done: campaign.submit(done, change, *arguments, **options), in_thread=False
-        )
+        return await self.submit(name, lambda campaign, done: campaign.submit(done, change, *arguments, **options))
 
     async def submit(self, name: str, work: Callable[[Campaign, Promise], None], *, in_thread: bool = False) -> Any:
         """Return what `work(campaign, promise)` delivers. No thread waits for the store.

@@ -15,10 +15,10 @@ from kofn import __version__
 from kofn.campaigns import Store
 from kofn.campaigns.store.schema import SETTINGS
 from kofn.core import KofnError, StoreError
-from kofn.service import models
-from kofn.service.background import LimitedCall
-from kofn.service.errors import ApiError
-from kofn.service.openapi import ERROR_CONTENT, operation_id
+from kofn.service.messages import models
+from kofn.service.messages.errors import ApiError
+from kofn.service.messages.openapi import ERROR_CONTENT, operation_id
+from kofn.service.monitoring.limited_call import LimitedCall
 
 WRITE_LIMIT = 2.0
 """Seconds that a write may take until the service counts as not ready. Higher values tolerate a slower store."""

@@ -20,8 +20,8 @@ from kofn.campaigns.records.rows import SERVING
 from kofn.campaigns.reports.alarms import MATURE
 from kofn.campaigns.store.schema import CAMPAIGNS
 from kofn.core import KofnError, NoSuchCampaign
-from kofn.service.lease import Lease
-from kofn.service.limits import QuietLog
+from kofn.service.background.lease import Lease
+from kofn.service.monitoring.quiet_log import QuietLog
 
 REST = 4.0
 """Rest after each campaign, as a multiple of the time that it took. 4: at most a fifth of a core. Lower values look at

@@ -8,7 +8,7 @@ from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from pydantic.json_schema import models_json_schema
 
-from kofn.service.models import ProblemDetails
+from kofn.service.messages.models import ProblemDetails
 
 SCHEMAS = "#/components/schemas/"
 

@@ -13,7 +13,7 @@ from fastapi.responses import Response
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from kofn.service.errors import ApiError
+from kofn.service.messages.errors import ApiError
 from kofn.service.settings import Settings
 
 PATH = re.compile(r"/api/campaigns/[^/]+/(decisions|rewards)\Z")
@@ -45,7 +45,7 @@ class CrossOrigin:
                 message["headers"] = [*message["headers"], *more]
             await send(message)
 
-        await self._app(scope, receive, send_with_origin)
+        await self._app({**scope, "extensions": {}}, receive, send_with_origin)  # all responses get these headers
 
 
 preflight_router = APIRouter(include_in_schema=False)

@@ -16,12 +16,15 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kofn.core import KofnError
-from kofn.service import logs, models, routes
-from kofn.service.auth import Access, Authenticator, check_scope
-from kofn.service.bodies import THREAD_FROM, is_json
-from kofn.service.context import Context
-from kofn.service.errors import ApiError, internal_error, response_to
-from kofn.service.headers import SECURITY_HEADERS
+from kofn.service.api import routes
+from kofn.service.api.context import Context
+from kofn.service.messages import models
+from kofn.service.messages.bodies import THREAD_FROM, is_json
+from kofn.service.messages.errors import ApiError, internal_error, response_to
+from kofn.service.monitoring import logs
+from kofn.service.security.auth import Access, Authenticator, check_scope
+from kofn.service.security.headers import SECURITY_HEADERS
+from kofn.service.security.limits import RESPOND
 
 Endpoint = Callable[[Context, str, Any, Access], Awaitable[Response]]
 
@@ -61,8 +64,10 @@ class FastPath:
         try:
             response = await self._response(Request(scope, receive), name, last)
             sent = [*response.raw_headers, *SECURITY_HEADERS, (b"x-request-id", id.encode())]
-            await send({"type": "http.response.start", "status": response.status_code, "headers": sent})
-            await send({"type": "http.response.body", "body": response.body})
+            respond = scope.get("extensions", {}).get(RESPOND)
+            if respond is None or not respond(response.status_code, sent, response.body):
+                await send({"type": "http.response.start", "status": response.status_code, "headers": sent})
+                await send({"type": "http.response.body", "body": response.body})
             seconds = time.perf_counter() - begun
             self._context.metrics.count_request(scope, response.status_code, seconds)
             if self._log:
@@ -115,7 +120,9 @@ class _NotOrdinary(Exception):
 
 def _is_ordinary(headers: Mapping[bytes, bytes]) -> bool:
     length, kind = headers.get(b"content-length", b""), headers.get(b"content-type", b"")
-    return len(length) < 10 and length.isdigit() and int(length) < THREAD_FROM and is_json(kind.decode("latin-1"))
+    if not (len(length) < 10 and length.isdigit() and int(length) < THREAD_FROM):
+        return False
+    return kind == b"application/json" or is_json(kind.decode("latin-1"))
 
 
 def _replay(first: Message, receive: Receive) -> Receive:

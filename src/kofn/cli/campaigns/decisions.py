@@ -11,7 +11,8 @@ from typing import Any
 
 import click
 
-from kofn.cli.campaigns import NAME, STORE
+from kofn.cli.campaigns.options import NAME, open_campaign
+from kofn.cli.options import STORE
 
 FORMATS = ("csv", "jsonl", "parquet")
 """As in `kofn.decision_files`; here, so that `--help` does not import NumPy."""
@@ -58,13 +59,12 @@ def decisions(
     kofn campaign decisions front --out front.csv
     kofn campaign decisions front --format jsonl --rewarded --since 2026-11-01 | head
     """
-    from kofn.campaigns import Campaign
     from kofn.decision_files import encoded
 
     chosen = file_format or _format_of(out)
     if out is None and chosen == "parquet" and sys.stdout.isatty():
         raise click.UsageError("Parquet is not text: give --out FILE, or redirect the output")
-    pieces = encoded(Campaign.open(name, store=store).decisions(rewarded=rewarded, since=since), chosen)
+    pieces = encoded(open_campaign(name, store).decisions(rewarded=rewarded, since=since), chosen)
     if out is None:
         sys.stdout.buffer.writelines(pieces)
         sys.stdout.buffer.flush()

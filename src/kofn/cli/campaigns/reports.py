@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from kofn.cli.campaigns import NAME, STORE
-from kofn.cli.options import AS_JSON, Count
+from kofn.cli.campaigns.options import NAME, open_campaign
+from kofn.cli.options import AS_JSON, STORE, Count
 from kofn.cli.output import echo_json, new_table, show
 
 
@@ -22,9 +22,7 @@ def events(name: str, limit: int, store: str | None, as_json: bool) -> None:
     """
     from rich.markup import escape
 
-    from kofn.campaigns import Campaign
-
-    found = Campaign.open(name, store=store).events(limit)
+    found = open_campaign(name, store).events(limit)
     if as_json:
         echo_json([each.to_dict() for each in found])
         return
@@ -48,9 +46,7 @@ def estimates(name: str, points: int, arms: tuple[str, ...], store: str | None, 
     """
     from rich.markup import escape
 
-    from kofn.campaigns import Campaign
-
-    found = Campaign.open(name, store=store).estimates(points, arms=arms)
+    found = open_campaign(name, store).estimates(points, arms=arms)
     if as_json:
         echo_json([each.to_dict() for each in found])
         return

@@ -20,7 +20,7 @@ from anyio import CapacityLimiter, to_thread
 from kofn.campaigns import Store, Summary
 from kofn.campaigns.reports.listing import Watch, list_page
 from kofn.core import KofnError
-from kofn.service.errors import ApiError
+from kofn.service.messages.errors import ApiError
 
 POLL_INTERVAL = 0.5
 """Seconds between two looks at the store. Lower values show changes sooner and query more often."""

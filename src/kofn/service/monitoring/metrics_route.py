@@ -11,10 +11,10 @@ from fastapi.responses import Response
 from fastapi.routing import APIRoute
 
 from kofn.core import KofnError
-from kofn.service.background import LimitedCall
-from kofn.service.errors import ApiError
-from kofn.service.metrics import Metrics
-from kofn.service.openapi import operation_id
+from kofn.service.messages.errors import ApiError
+from kofn.service.messages.openapi import operation_id
+from kofn.service.monitoring.limited_call import LimitedCall
+from kofn.service.monitoring.metrics import Metrics
 
 STORE_LIMIT = 2.0
 """Seconds until the store counts as not responding. Higher values tolerate a slower store, and delay a scrape more."""

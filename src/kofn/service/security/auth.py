@@ -26,11 +26,12 @@ from starlette.types import Message
 
 from kofn.campaigns import Store
 from kofn.core import KofnError
-from kofn.service.bodies import refuse_surrogates
-from kofn.service.errors import ApiError
-from kofn.service.limits import Allowance, FailedTokens, network, quiet
+from kofn.service.messages.bodies import refuse_surrogates
+from kofn.service.messages.errors import ApiError
+from kofn.service.monitoring.quiet_log import quiet
+from kofn.service.security.limits import Allowance, FailedTokens, network
+from kofn.service.security.tokens import Token, find_hash, has_expired, mark_used, token_hash
 from kofn.service.settings import Settings, is_loopback
-from kofn.service.tokens import Token, find_hash, has_expired, mark_used, token_hash
 
 TOKEN_CACHE_SECONDS = 5.0
 """Seconds for which a process caches a valid token. A revoked token works for at most this long; 0: no cache."""

@@ -30,8 +30,8 @@ from starlette.responses import Response
 from kofn import core
 from kofn.campaigns import Campaign
 from kofn.core import KofnError, StoreError
-from kofn.service import models
-from kofn.service.errors import ApiError
+from kofn.service.messages import models
+from kofn.service.messages.errors import ApiError
 from kofn.service.settings import MIB
 
 THREAD_FROM = 64 * 1024

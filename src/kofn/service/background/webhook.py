@@ -27,9 +27,9 @@ from kofn.campaigns.reports.alarms import ADVICE
 from kofn.campaigns.store.schema import CAMPAIGNS, EVENTS
 from kofn.campaigns.store.statements import chunks
 from kofn.responses import moment
-from kofn.service.lease import Lease
-from kofn.service.limits import QuietLog
-from kofn.service.metrics import Metrics
+from kofn.service.background.lease import Lease
+from kofn.service.monitoring.metrics import Metrics
+from kofn.service.monitoring.quiet_log import QuietLog
 
 KINDS = ("ready", "shipped", "breaker", "alarm", "alarm over", "paused", "resumed", "stopped")
 """Kinds of events that are posted."""

@@ -1,0 +1,33 @@
+"""The `kofn campaign` commands: real decisions from scripts and cron jobs. Parse, call, print."""
+
+from __future__ import annotations
+
+import click
+
+from kofn.cli.campaigns.decide import decide, reward, reward_total
+from kofn.cli.campaigns.decisions import decisions
+from kofn.cli.campaigns.reports import estimates, events
+from kofn.cli.campaigns.settings import configure, create
+from kofn.cli.campaigns.show import list_, segments, show_
+from kofn.cli.campaigns.state import add_arm, archive, delete, pause, resume, retire_arm, ship, stop
+from kofn.cli.campaigns.transfer import export, import_, verify
+
+
+@click.group()
+def campaign() -> None:
+    """Make real decisions and learn from their rewards, with a policy whose state is in a store.
+
+    \b
+    kofn campaign create front --arm mug --arm tray --arm pan --k 2
+    kofn campaign decide front
+    kofn campaign reward front 1a-0-5f3c0d2e9b1c4a7d6e8f0a1b 0.5
+    kofn campaign show front
+    """
+
+
+for command in (create, configure, delete, list_, show_, segments, decisions, estimates, events):
+    campaign.add_command(command)
+for command in (decide, reward, reward_total, add_arm, retire_arm, pause, resume, ship, stop, archive):
+    campaign.add_command(command)
+for command in (export, import_, verify):
+    campaign.add_command(command)

@@ -1,0 +1,1 @@
+"""What happens without a request: campaigns are watched, webhooks are sent, demo campaigns are filled."""

@@ -1,0 +1,1 @@
+"""What operators watch: health, metrics and logs."""

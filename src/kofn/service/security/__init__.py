@@ -1,0 +1,1 @@
+"""What protects the service: tokens, limits, cross-origin rules and security headers."""
