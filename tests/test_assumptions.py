@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from itertools import combinations
 from typing import Any
 
@@ -97,10 +96,8 @@ def test_every_arm_alike() -> None:
         Beta(np.linspace(1, 2, 100_000), 3.0),
     ],
 )
-def test_a_hundred_thousand_arms_in_seconds(arms: Arms) -> None:
-    start = time.perf_counter()
+def test_a_hundred_thousand_arms(arms: Arms) -> None:
     check = Problem(arms, mean, 10).check()
-    assert time.perf_counter() - start < 10
     assert check
     assert check.holds[DOMINANCE]
 

@@ -267,9 +267,7 @@ def test_a_time_budget() -> None:
         time.sleep(0.005)
         return numbered_noise(subset)
 
-    start = time.monotonic()
     choice = kofn.choose(12, 3, slow, seconds=0.3, seed=1)
-    assert time.monotonic() - start < 5
     assert choice.reason == "the time of 0.3 seconds is over"
     assert 1 <= choice.evaluations <= 60
 

@@ -36,6 +36,8 @@ _LOOKS, _LOOKS_IF_SLOW = (32, 8), (4, 4)
 """Subsets, and calls for each, with which a function is examined when the problem is made."""
 _SLOW_CALL = 0.02
 """Seconds per call above which the second pair of these numbers is used."""
+_TIMED_CALLS, _TIMING = 8, 0.2
+"""Most calls whose time is measured, and the seconds after which no further one is."""
 _FOR_BEST = 64
 """How many times the draws of a value are used for that of the best subset: its error is in all regret."""
 _FOR_ONE_PLAY, _PER_PLAY = 64, 16
@@ -44,7 +46,7 @@ _BETTER = 4.0
 """Standard errors by which a subset must beat the best one, twice on different draws, for a warning."""
 _CONFIRM = 16
 """How many times the draws of a value are used to confirm that."""
-_VALUES, _SEARCH, _FINAL, _RECHECK, _LOOK, _REGRET = range(6)  # streams of random numbers
+_VALUES, _SEARCH, _FINAL, _RECHECK, _LOOK, _REGRET, _TIMES = range(7)  # streams of random numbers
 
 RewardOfSubset = Callable[..., Any]
 
@@ -92,15 +94,15 @@ class FunctionProblem(AbstractProblem):
         source, rng = self._source, np.random.default_rng([0, _LOOK])
         first = tuple(range(self.k))
         _check_arguments(source.f, first, batch=source.batch)
-        source.draw(first, 1, rng)
-        self._seconds = self._time_of_call(first, rng)
+        source.draw(first, 1, rng)  # the first call may load something, so its time is not measured
+        self._seconds = self._time_of_call()
         slow = self._seconds > _SLOW_CALL
         if slow:
             self._warn_of_slow_calls()
         subsets, calls = _LOOKS_IF_SLOW if slow else _LOOKS
         rewards = []
         for _ in range(subsets):
-            subset = tuple(np.sort(rng.choice(self.n_arms, self.k, replace=False)).tolist())
+            subset = self._random_subset(rng)
             rewards.append([source.reward_and_whether_fixed(subset, rng) for _ in range(calls)])
         if any(fixed and len({reward for reward, _ in each}) > 1 for each in rewards for _, fixed in each[:1]):
             source.repeatable = False
@@ -114,12 +116,19 @@ class FunctionProblem(AbstractProblem):
         flat = [reward for each in rewards for reward, _ in each]
         return min(flat), max(flat)
 
-    def _time_of_call(self, subset: Subset, rng: np.random.Generator) -> float:
-        """Return the seconds of one draw; the first call may have loaded something, so this is not the first."""
-        draws = 256 if self._source.batch else 1
-        start = time.perf_counter()
-        self._source.draw(subset, draws, rng)
-        return (time.perf_counter() - start) / draws
+    def _time_of_call(self) -> float:
+        """Return the seconds of one draw: the shortest of a few, because a busy machine interrupts some calls."""
+        rng, draws = np.random.default_rng([0, _TIMES]), 256 if self._source.batch else 1
+        seconds: list[float] = []
+        while len(seconds) < _TIMED_CALLS and sum(seconds) < _TIMING:
+            subset = self._random_subset(rng)
+            start = time.perf_counter()
+            self._source.draw(subset, draws, rng)
+            seconds.append(time.perf_counter() - start)
+        return min(seconds) / draws
+
+    def _random_subset(self, rng: np.random.Generator) -> Subset:
+        return tuple(np.sort(rng.choice(self.n_arms, self.k, replace=False)).tolist())
 
     def _warn_of_slow_calls(self) -> None:
         warnings.warn(
