@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Install the programs that the tests need beside Python: a PostgreSQL server (initdb, pg_ctl) and Chromium.
-# Does nothing when both are there. `make test` calls it. Debian and Ubuntu; elsewhere it says what to install.
+# Install the programs that the tests need beside Python: a PostgreSQL server (initdb, pg_ctl), Chromium and nginx.
+# Does nothing when they are there. `make test` calls it. Debian and Ubuntu; elsewhere it says what to install.
 set -euo pipefail
 
 has_postgres() {
@@ -27,11 +27,14 @@ with sync_playwright() as playwright:
 missing=()
 has_postgres || missing+=(postgresql)
 has_chromium || missing+=(chromium)
+command -v nginx > /dev/null || missing+=(nginx-light)
+command -v openssl > /dev/null || missing+=(openssl)
 if [ ${#missing[@]} -eq 0 ]; then exit 0; fi
 
 if ! command -v apt-get > /dev/null; then
-    echo "The tests need: ${missing[*]}. Install PostgreSQL's server programs (macOS: brew install postgresql) and" >&2
-    echo "Chromium (any system: python -m playwright install chromium), or set KOFN_POSTGRES_BIN and KOFN_CHROMIUM." >&2
+    echo "The tests need: ${missing[*]}. Install nginx, openssl, PostgreSQL's server programs (macOS: brew install" >&2
+    echo "nginx openssl postgresql) and Chromium (any system: python -m playwright install chromium), or set" >&2
+    echo "KOFN_POSTGRES_BIN and KOFN_CHROMIUM." >&2
     exit 1
 fi
 

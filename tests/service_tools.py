@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from kofn.service import Settings, make_app
 from kofn.service.security.limits import protocol_for
 from kofn.service.security.tokens import token_hash
 from kofn.service.server import listen
+from tests.waiting import wait_until
 
 TOKEN = "kofn_a_session_of_the_tests"
 """The token of every service that the tests start on a store without tokens of its own."""
@@ -116,6 +117,26 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+def wait_for_service(url: str, process: subprocess.Popen[bytes], stderr: Callable[[], str]) -> None:
+    """Wait until a service responds; fail with what it printed to `stderr` if its process ends."""
+
+    with httpx.Client(base_url=url, timeout=5) as http:
+
+        def has_started() -> bool:
+            assert process.poll() is None, stderr()
+            return is_healthy(http)
+
+        wait_until(has_started, "the service responds", every=0.02)
+
+
+def is_healthy(http: httpx.Client) -> bool:
+    """Return whether a service responds to this client."""
+    try:
+        return http.get("/health").is_success
+    except httpx.TransportError:
+        return False
+
+
 class Served:
     """`kofn serve` in a process of its own. The port stays the same across restarts.
 
@@ -151,15 +172,7 @@ class Served:
 
     def _start(self) -> None:
         self._process = subprocess.Popen(self._command, stderr=subprocess.PIPE, start_new_session=True)
-        until = time.monotonic() + 60
-        while True:
-            try:
-                if httpx.get(f"{self.url}/health", timeout=5).is_success:
-                    return
-            except httpx.TransportError:
-                assert self._process.poll() is None, self.stderr()
-            assert time.monotonic() < until, "the service did not start within a minute"
-            time.sleep(0.02)
+        wait_for_service(self.url, self._process, self.stderr)
 
     def kill(self) -> None:
         """Kill the process and its workers, as in a crash."""

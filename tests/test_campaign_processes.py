@@ -8,6 +8,7 @@ import random
 import signal
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from kofn.campaigns.records.names import read_id
 from kofn.campaigns.store.schema import REWARDS
 from tests.campaign_tools import checked, create, play, rewards_for
 from tests.campaign_workers import open_and_play, play_until_killed, run, start, tell_all
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
@@ -100,6 +102,14 @@ def test_a_campaign_lives_through_a_fork(store_url: str) -> None:
     checked(campaign)
 
 
+def size_of(log: Path) -> int:
+    return log.stat().st_size if log.exists() else 0
+
+
+def is_larger(log: Path, size: int) -> bool:
+    return size_of(log) > size
+
+
 @pytest.mark.parametrize("kills", [6, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_at_random_moments_it_loses_nothing(store_url: str, tmp_path: Path, kills: int) -> None:
     """Two processes run at once; each resumes where the previous one was killed."""
@@ -108,11 +118,8 @@ def test_killed_at_random_moments_it_loses_nothing(store_url: str, tmp_path: Pat
     rng = random.Random(5)
     for kill in range(kills):
         processes = [start(play_until_killed, store_url, str(log), kill) for log in logs]
-        begun = time.monotonic()
-        sizes = [log.stat().st_size if log.exists() else 0 for log in logs]
-        while any(not log.exists() or log.stat().st_size == size for log, size in zip(logs, sizes, strict=True)):
-            assert time.monotonic() - begun < 60, "a process has recorded nothing within a minute"
-            time.sleep(0.005)
+        for log, size in [(log, size_of(log)) for log in logs]:
+            wait_until(partial(is_larger, log, size), f"the process records something in {log.name}")
         time.sleep(rng.uniform(0, 0.15))
         for process in processes:
             assert process.pid is not None

@@ -28,6 +28,7 @@ from kofn.responses import Buffered, Decision, Rewarded, moment
 from tests.campaign_tools import NAMES, checked, create
 from tests.client_tools import Fake, down, pairs, problem
 from tests.service_tools import service
+from tests.waiting import wait_until
 
 # The stock, with a clock of its own.
 
@@ -256,13 +257,6 @@ def opened(request: Any, fake: Fake, monkeypatch: pytest.MonkeyPatch) -> Opener:
     return make
 
 
-def until(condition: Callable[[], object]) -> None:
-    end = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < end, "it did not happen within 20 seconds"
-        time.sleep(0.001)
-
-
 def decide_often(campaign: Any) -> None:
     for _ in range(1000):
         campaign.decide()
@@ -274,7 +268,7 @@ def test_decisions_come_from_the_stock(opened: Opener, fake: Fake) -> None:
         ids = []
         for _ in range(10):  # the thread that fills the stock may get no time while decisions are made
             ids += [campaign.decide().id for _ in range(50)]
-            until(lambda: not client._stocks["front", ""]._refilling)
+            wait_until(lambda: not client._stocks["front", ""]._refilling, "the stock is refilled")
     assert len(set(ids)) == 500
     assert len(fake.made) < 500
     made = {id for each in fake.made.values() for id in each}
@@ -329,7 +323,7 @@ def test_a_refill_that_is_refused_empties_the_stock(opened: Opener, fake: Fake) 
 def test_the_stock_bridges_an_outage(opened: Opener, fake: Fake) -> None:
     with opened(prefetch=50, retry_for=0.0) as client:
         campaign = client.campaign("front")
-        until(lambda: campaign.decide() and len(client._stocks["front", ""]) > 20)
+        wait_until(lambda: campaign.decide() and len(client._stocks["front", ""]) > 20, "the stock has grown")
         fake.fail = down
         for _ in range(20):
             campaign.decide()
@@ -352,7 +346,7 @@ def test_a_lost_response_of_a_refill_loses_no_decision(opened: Opener, fake: Fak
     with opened(prefetch=50) as client:
         campaign = client.campaign("front")
         ids = [campaign.decide().id for _ in range(300)]
-        until(lambda: not client._stocks["front", ""]._refilling)
+        wait_until(lambda: not client._stocks["front", ""]._refilling, "the stock is refilled")
         held = len(client._stocks["front", ""])
     assert len(set(ids)) == 300
     assert sum(map(len, fake.made.values())) == 300 + held
@@ -368,7 +362,7 @@ def test_rewards_are_sent_in_batches(opened: Opener, fake: Fake) -> None:
         assert fake.recorded == {}
         assert client.waiting_rewards == 9
         campaign.reward("9-0-00", 0.5)
-        until(lambda: len(fake.recorded) == 10)
+        wait_until(lambda: len(fake.recorded) == 10, "10 rewards")
         assert fake.batches == [10]
         assert campaign.rewards(pairs(25, start=16)).buffered == 25
         assert client.flush() == Rewarded(35, 0)
@@ -381,7 +375,7 @@ def test_rewards_are_sent_after_some_time(opened: Opener, fake: Fake) -> None:
     with opened(buffer=10, flush_after=0.01) as client:
         for id, value in pairs(3):
             client.campaign("front").reward(id, value)
-            until(partial(fake.recorded.get, id))
+            wait_until(partial(fake.recorded.get, id), "the reward is recorded")
 
 
 def test_closing_sends_the_rest(opened: Opener, fake: Fake) -> None:
@@ -453,7 +447,7 @@ def test_rewards_wait_until_the_service_is_back(opened: Opener, fake: Fake) -> N
         with pytest.raises(kofn.Unreachable, match="slow down"):
             client.flush()
         fake.fail = lambda _: None
-        until(lambda: len(fake.recorded) == 20)
+        wait_until(lambda: len(fake.recorded) == 20, "20 rewards")
     assert sum(fake.batches) == 20
 
 
@@ -512,7 +506,7 @@ def test_after_a_fork_nothing_is_shared(fake: Fake) -> None:
     with Client("http://kofn.test", transport=httpx.MockTransport(fake), prefetch=50, buffer=20) as client:
         campaign = client.campaign("front")
         ids = {campaign.decide().id for _ in range(100)}
-        until(lambda: len(client._stocks["front", ""]))
+        wait_until(lambda: len(client._stocks["front", ""]), "the stock has decisions")
         held = {each.id for _, each in client._stocks["front", ""]._held}
         campaign.rewards(pairs(3))
         connections = client._http
@@ -633,7 +627,7 @@ def test_what_dies_with_a_client_expires_and_what_was_acknowledged_stays(url: st
     assert summary.rewards == 40
     assert summary.plays >= 60
     assert summary.in_flight + summary.expired == summary.plays - 40
-    until(lambda: here.expire() or here.summary().in_flight == 0)  # type: ignore[func-returns-value]
+    wait_until(lambda: here.expire() or here.summary().in_flight == 0, "nothing is in flight")  # type: ignore[func-returns-value]
     with Client(url) as client:
         (again,) = client.campaign("killed").decide(1)
         assert client.campaign("killed").reward(again.id, 0.5).accepted == 1

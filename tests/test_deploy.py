@@ -10,7 +10,6 @@ import signal
 import ssl
 import subprocess
 import sys
-import time
 import tomllib
 from collections import defaultdict
 from collections.abc import Iterator
@@ -25,7 +24,9 @@ from kofn import Campaign
 from kofn.campaigns import Store, restore
 from kofn.service.security.tokens import create_token
 from tests.campaign_tools import create
-from tests.service_tools import free_port, service
+from tests.service_tools import free_port, is_healthy, service, wait_for_service
+from tests.system import missing
+from tests.waiting import wait_until
 
 DEPLOY = Path(__file__).parents[1] / "deploy"
 ROOT = DEPLOY.parent
@@ -70,16 +71,9 @@ def started(folder: Path) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
         command, env=environment("kofn.service", folder), cwd=folder, stderr=subprocess.PIPE, start_new_session=True
     )
     try:
-        until = time.monotonic() + 60
-        while True:
-            try:
-                if httpx.get(f"http://127.0.0.1:{port}/health", timeout=5).is_success:
-                    break
-            except httpx.TransportError:
-                assert process.poll() is None
-            assert time.monotonic() < until
-            time.sleep(0.02)
-        yield f"http://127.0.0.1:{port}", process
+        address = f"http://127.0.0.1:{port}"
+        wait_for_service(address, process, lambda: f"it ended with {process.poll()}")
+        yield address, process
     finally:
         if process.poll() is None:
             process.kill()
@@ -253,20 +247,14 @@ def nginx(folder: Path, upstream: str) -> Iterator[str]:
         process.wait(30)
 
 
-@pytest.mark.skipif(not shutil.which("nginx") or not shutil.which("openssl"), reason="nginx is not installed")
 def test_the_service_works_behind_nginx(sqlite_store: str, tmp_path: Path) -> None:
+    if not shutil.which("nginx") or not shutil.which("openssl"):
+        missing("nginx or openssl is not installed: scripts/install-test-system.sh installs them")
     token, _ = create_token(Store(sqlite_store), "shop")
     with service(sqlite_store) as inside, nginx(tmp_path, f"127.0.0.1:{inside.base_url.port}") as address:
         trusted = ssl.create_default_context(cafile=str(tmp_path / "fullchain.pem"))
         with httpx.Client(base_url=address, verify=trusted, timeout=30) as http:
-            until = time.monotonic() + 30
-            while True:
-                try:
-                    assert http.get("/health").is_success
-                    break
-                except httpx.TransportError:
-                    assert time.monotonic() < until
-                    time.sleep(0.02)
+            wait_until(lambda: is_healthy(http), "nginx forwards requests", every=0.02)
             assert http.get("/api/campaigns").status_code == 401
             http.headers["Authorization"] = f"Bearer {token}"
             campaign = create(sqlite_store)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import sys
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +20,7 @@ from kofn.campaigns import Store
 from kofn.campaigns.store import database, group_commit
 from kofn.campaigns.store.group_commit import GroupCommit, Job, Outcome
 from tests.campaign_tools import checked, create, rewards_for
+from tests.waiting import wait_until
 
 # Python ignores an interrupt in a finalizer, such as that of a generator that was not read to its end, and says so.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -90,10 +90,8 @@ def goes_on(campaign: Campaign, other: ThreadPoolExecutor) -> None:
     """Check that this thread and another one can decide and reward."""
     decision = campaign.decide()
     assert other.submit(campaign.rewards, rewards_for([decision])).result(PATIENCE).accepted == 1
-    until = time.monotonic() + PATIENCE
-    while campaign.store.groups._queues:  # a thread took over; after it, callers execute their own operations again
-        assert time.monotonic() < until
-        time.sleep(0.0001)
+    # A thread took over; after it, callers execute their own operations again.
+    wait_until(lambda: not campaign.store.groups._queues, "no queue is left", every=0.0001)
 
 
 def test_a_campaign_survives_an_interrupt_at_any_moment(store: Store) -> None:

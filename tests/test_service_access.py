@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import time
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -24,6 +23,7 @@ from kofn.service.server import session_token
 from kofn.service.settings import Settings, prefix
 from tests.campaign_tools import create
 from tests.service_tools import NEW, TOKEN, bearer, error_detail, service
+from tests.waiting import wait_until
 
 JSON = {"Content-Type": "application/json"}
 FRONT, BACK = "/api/campaigns/front", "/api/campaigns/back"
@@ -127,10 +127,9 @@ def test_a_revoked_token_is_refused(api: Client, store: Store) -> None:
     create_token(store, "other")
     token, known = create_token(store, "shop")
     assert api.get(FRONT, headers=bearer(token)).status_code == 200
-    until = time.monotonic() + 60
-    while next(each for each in tokens(store) if each.id == known.id).used is None:  # nobody waits for this write
-        assert time.monotonic() < until
-        time.sleep(0.005)
+    wait_until(
+        lambda: next(each for each in tokens(store) if each.id == known.id).used, "the use of the token is noted"
+    )
     revoke_token(store, known.id)
     error_detail(api.get(FRONT, headers=bearer(token)), 401, "unauthorized")
 

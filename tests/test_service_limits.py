@@ -26,6 +26,7 @@ from kofn.service.security.tokens import create_token
 from kofn.service.settings import Settings
 from tests.campaign_tools import create
 from tests.service_tools import TOKEN, bearer, error_detail, service
+from tests.waiting import wait_until
 
 FRONT = "/api/campaigns/front"
 
@@ -406,13 +407,13 @@ def test_connections_are_limited(
             read_all(another)
         assert client.get("/health").status_code == 200
         held.pop().close()
-        until = time.monotonic() + 60
-        while True:
+
+        def is_served() -> bool:
             with connect(client) as later:
                 later.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-                if read_all(later).startswith(b"HTTP/1.1 200"):
-                    break
-            assert time.monotonic() < until, "the place of a closed connection was not given back"
+                return read_all(later).startswith(b"HTTP/1.1 200")
+
+        wait_until(is_served, "the place of a closed connection is given back")
         for each in held:
             each.close()
     assert [each.getMessage() for each in caplog.records].count(

@@ -24,6 +24,7 @@ from kofn.campaigns.store.schema import REWARDS
 from kofn.service.security.limits import LAME_DUCK_SECONDS
 from tests.campaign_tools import NAMES, checked, create, noise
 from tests.service_tools import TOKEN, Served, bearer
+from tests.waiting import wait_until
 
 
 def value_of(decision: Any) -> float:
@@ -87,10 +88,12 @@ def crash(store: str, kills: int) -> None:
     try:
         with Visitors(served.url) as visitors:
             for _ in range(kills):
-                before, until = len(visitors.acknowledged), time.monotonic() + 90
-                while len(visitors.acknowledged) == before and not visitors.failed:
-                    assert time.monotonic() < until, "nothing was acknowledged for a minute and a half"
-                    time.sleep(0.005)
+                before = len(visitors.acknowledged)
+                wait_until(
+                    lambda: len(visitors.acknowledged) > before or visitors.failed,  # noqa: B023  (called at once)
+                    "something is acknowledged",
+                    seconds=90,
+                )
                 time.sleep(rng.uniform(0, 0.3))
                 served.kill()
                 served.start()
@@ -181,10 +184,9 @@ def test_a_process_that_dies_is_said_and_replaced(sqlite_store: str) -> None:
         before = served.workers()
         assert len(before) == 2
         os.kill(before[0], signal.SIGKILL)
-        until = time.monotonic() + 60
-        while len(served.workers()) < 2 or before[0] in served.workers():
-            assert time.monotonic() < until
-            time.sleep(0.02)
+        wait_until(
+            lambda: len(served.workers()) == 2 and before[0] not in served.workers(), "another worker takes its place"
+        )
         assert served.client.get("/api/campaigns/front").status_code == 200
         assert served.stop() == 0
         lines = [json.loads(line) for line in served.stderr().splitlines() if line.startswith("{")]
@@ -241,13 +243,12 @@ def test_workers_share_the_work_and_the_numbers(postgres_store: str) -> None:
 def test_the_demo_fills_itself_and_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with Served(None, "--demo") as served:
-        until = time.monotonic() + 60
-        while True:
+
+        def has_learned() -> bool:
             insight = httpx.get(f"{served.url}/api/campaigns/demo-front-page/insight").json()
-            if insight["updates"] > 1 and insight["summary"]["rewards"] > 50:
-                break
-            assert time.monotonic() < until, "the demo learned nothing within a minute"
-            time.sleep(0.2)
+            return bool(insight["updates"] > 1 and insight["summary"]["rewards"] > 50)
+
+        wait_until(has_learned, "the demo learns", every=0.1)
         assert len(httpx.get(f"{served.url}/api/campaigns").json()["campaigns"]) == 4
         assert len(list(tmp_path.glob("kofn-demo-*"))) == 1
         assert served.stop() == 0

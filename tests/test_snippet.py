@@ -19,6 +19,7 @@ from kofn.responses import LoggedDecision
 from kofn.service.security.tokens import create_token
 from tests.browser import TIMEOUT, new_context, served
 from tests.service_tools import free_port
+from tests.waiting import wait_until
 
 GUIDE = Path(__file__).parent.parent / "docs" / "guides" / "web-page.md"
 ARMS = ["kettle", "mug", "tray", "pan", "lamp"]
@@ -121,10 +122,7 @@ class Shop:
 
     def rewarded(self, count: int = 1) -> list[float | None]:
         """Return the rewards of all decisions, once there are so many."""
-        until = time.monotonic() + TIMEOUT / 1000
-        while self.campaign.summary().rewards < count:
-            assert time.monotonic() < until, f"{self.campaign.summary().rewards} rewards instead of {count}"
-            time.sleep(0.02)
+        wait_until(lambda: self.campaign.summary().rewards >= count, f"{count} rewards", every=0.02)
         return [each.reward for each in self.decisions()]
 
 
