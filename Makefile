@@ -8,8 +8,9 @@ INSTALLED := $(VENV)/.installed-dev
 OLDEST := .venv-oldest
 EVERYWHERE := not browser and not postgres and not cluster and not process and not slow
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
-# Tests wait for servers, a browser and other processes some of the time, so there are more workers than cores.
-WORKERS ?= $(shell expr 2 + $$(getconf _NPROCESSORS_ONLN))
+# Tests wait for servers, a browser and other processes some of the time, so there is one worker more than cores. On two
+# cores, three take less time than two (a core idles) and than four (they compete for caches).
+WORKERS ?= $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN))
 # Tests start Python some hundred times: compiled modules are kept, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
