@@ -23,6 +23,7 @@ import kofn
 from benchmarks.tables import interval, line, paired, parser_for, table
 from kofn.core import FloatArray, IntArray
 from kofn.experiments.settings import Setting
+from kofn.experiments.suite import SUITE
 from kofn.policies.thompson import sampling
 from kofn.policies.thompson.constants import Constants
 from kofn.problems import AbstractProblem
@@ -141,20 +142,6 @@ def of_setting(family: str, n_arms: int, k: int) -> tuple[str, Callable[[np.rand
     return setting.name, setting.problem
 
 
-GRID = tuple(
-    of_setting(*each)
-    for each in (
-        ("mean", 12, 3),
-        ("mean", 24, 5),
-        ("mean", 45, 2),
-        ("max", 12, 3),
-        ("max", 24, 5),
-        ("min", 12, 3),
-        ("min", 24, 5),
-        ("threshold", 24, 5),
-        ("rare", 24, 5),
-    )
-)
 MANY = (2**12, 2**14, 2**15, 2**16, 10**5)
 RANGES = ((-1.0, 1.0), (0.0, 50.0), (0.0, 100.0), (-99.0, 1.0), (-50.0, 50.0))
 
@@ -242,19 +229,20 @@ def base(seed: int, runs: int, scale: Scale = FULL, only: Sequence[str] = (), po
 def ranges(seed: int, runs: int, scale: Scale = FULL) -> None:
     """Print the regret with ranges that are too wide, relative to that with (0, 1)."""
     table("setting", "(0, 1)", *(f"({low:g}, {high:g})" for low, high in RANGES))
-    for name, make in GRID[: scale.few]:
+    for setting in [each for each in SUITE if each.family != "equal"][: scale.few]:
+        make = setting.problem
         exact = [run(make, "thompson", scale.horizon, seed, number)[0] for number in range(runs)]
         cells = []
         for wide in RANGES:
             found = [run(make, "thompson", scale.horizon, seed, number, reward_range=wide)[0] for number in range(runs)]
             cells.append(paired(found, exact))
-        line(name, interval(exact), *cells)
+        line(setting.name, interval(exact), *cells)
 
 
 def ablation(seed: int, runs: int, scale: Scale = FULL) -> None:
     """Print the regret with half and with double of each constant, relative to that of the default."""
-    problems = [GRID[1], GRID[3], GRID[6], *((family.name, family.problem) for family in (BASE[3], BASE[5]))]
-    problems = problems[: scale.few]
+    settings = [of_setting("mean", 24, 5), of_setting("max", 12, 3), of_setting("min", 24, 5)]
+    problems = [*settings, *((family.name, family.problem) for family in (BASE[3], BASE[5]))][: scale.few]
     table("constant", *(name for name, _ in problems))
     default = [
         [run(make, "thompson", scale.horizon, seed, number)[0] for number in range(runs)] for _, make in problems
