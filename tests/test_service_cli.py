@@ -111,6 +111,22 @@ def test_it_waits_for_its_database(monkeypatch: pytest.MonkeyPatch, caplog: pyte
         server.wait_for_store("postgresql://db/shop", 60)
 
 
+def test_the_command_waits_for_its_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first that it does with the store is to wait for it."""
+    asked = []
+
+    def wait(store: str, seconds: float) -> None:
+        asked.append((store, seconds))
+        raise unreachable()
+
+    monkeypatch.setattr(server, "wait_for_store", wait)
+    monkeypatch.setattr(server, "store_at", pytest.fail)
+    monkeypatch.setattr("kofn.service.monitoring.logs.configure", lambda _: None)  # it is of the whole process
+    with pytest.raises(StoreError, match="connection refused"):
+        run("serve", "--store", "postgresql://db/shop", "--wait-for-store", "7")
+    assert asked == [("postgresql://db/shop", 7.0)]
+
+
 @pytest.mark.parametrize("option", [("--trust-proxy", "nginx"), ("--root-path", "kofn")])
 def test_options_of_a_proxy_are_checked(option: tuple[str, str], sqlite_store: str) -> None:
     with pytest.raises(BadInput, match=option[0]):

@@ -23,6 +23,7 @@ from kofn.service.monitoring.quiet_log import LOG_SECONDS, QuietLog
 from kofn.service.security import auth, limits
 from kofn.service.security.limits import FailedTokens, protocol_for
 from kofn.service.security.tokens import create_token
+from kofn.service.server import GracefulServer, listen
 from kofn.service.settings import Settings
 from tests.campaign_tools import create
 from tests.service_tools import TOKEN, bearer, error_detail, service
@@ -159,6 +160,22 @@ def test_half_a_body_is_ended(api: Client, monkeypatch: pytest.MonkeyPatch, toke
         assert "body" in problem(received, 408, "request-timeout")
     else:
         problem(received, 401, "unauthorized")
+
+
+def test_drops_of_a_refused_body_gain_no_time(api: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The response is sent; each byte of the body after it would restart the clock of idle connections."""
+    monkeypatch.setattr(limits, "DISCARD_SECONDS", 0.1)
+    with connect(api) as connection:
+        connection.sendall(decisions("wrong", 1_000_000))
+        problem(connection.recv(65536), 401, "unauthorized")
+        begun = time.monotonic()
+        try:
+            while time.monotonic() - begun < 60:
+                connection.sendall(b" ")
+                time.sleep(0.03)
+            pytest.fail("the connection was never closed")
+        except ConnectionError:
+            pass
 
 
 def test_a_body_that_arrives_fast_enough_is_awaited(api: Client, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -389,6 +406,49 @@ def test_a_client_that_leaves_with_requests_queued_leaves_no_traceback(caplog: p
         asyncio.run(scenario())
     assert ran == ["http.request", "http.disconnect"]
     assert not caplog.records
+
+
+# Stopping.
+
+
+async def answering(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body"})
+
+
+def test_a_request_that_arrives_while_it_stops_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On an idle connection, whose client does not know yet that the service stops."""
+    monkeypatch.setattr(limits, "LAME_DUCK_SECONDS", 60.0)
+
+    async def scenario() -> None:
+        protocol, transport = connected(answering)
+        protocol.shutdown()
+        assert not transport.closed
+        protocol.data_received(GET)
+        await asyncio.wait(protocol.tasks, timeout=10)
+        assert transport.sent.startswith(b"HTTP/1.1 200 ")
+        assert b"connection: close\r\n" in transport.sent
+        assert transport.closed
+
+    asyncio.run(scenario())
+
+
+def test_connections_that_wait_to_be_accepted_are_answered_when_it_stops() -> None:
+    async def scenario() -> None:
+        config = Config(answering, http=protocol_for(Settings()), lifespan="off", ws="none", log_config=None)
+        config.load()
+        server, listener = GracefulServer(config), listen("127.0.0.1", 0)
+        server.lifespan = config.lifespan_class(config)
+        await server.startup([listener])
+        clients = [socket.create_connection(listener.getsockname(), timeout=60) for _ in range(5)]
+        for each in clients:
+            each.sendall(GET)
+        await server.shutdown([listener])  # until here, the event loop had no turn to accept them
+        for each in clients:
+            with each:
+                assert read_all(each).startswith(b"HTTP/1.1 200 ")
+
+    asyncio.run(scenario())
 
 
 # Connections.
