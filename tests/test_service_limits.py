@@ -408,6 +408,60 @@ def test_a_client_that_leaves_with_requests_queued_leaves_no_traceback(caplog: p
     assert not caplog.records
 
 
+# Offers of another protocol.
+
+OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n"
+"""What Java's client sends with its first request on a connection."""
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("apart", [False, True])
+def test_the_body_of_a_request_that_offers_another_protocol_is_read(api: Client, apart: bool, chunked: bool) -> None:
+    """Also when it arrives after the headers; the next request on the connection is one of its own."""
+    head, body = decisions(TOKEN, 12).replace(b"Host: a\r\n", b"Host: a\r\n" + OFFER), b'{"count": 2}'
+    if chunked:
+        head, body = head.replace(b"Content-Length: 12", b"Transfer-Encoding: chunked"), b"c\r\n%b\r\n0\r\n\r\n" % body
+    with connect(api) as connection:
+        for sent in (head, body) if apart else (head + body,):
+            connection.sendall(sent)
+            time.sleep(0.05)  # so that it is received on its own
+        connection.sendall(GET.replace(b"Host: a\r\n", b"Host: a\r\nConnection: close\r\n" + OFFER))
+        received = read_all(connection)
+    assert received.count(b"HTTP/1.1 200 ") == received.count(b"HTTP/1.1 ") == 2
+    assert received.count(b'"arms"') == 2
+
+
+def test_a_body_is_never_the_next_request(api: Client) -> None:
+    """A proxy that passes the offer on would give its response to another visitor."""
+    last = GET.replace(b"Host: a\r\n", b"Host: a\r\nConnection: close\r\n")
+    with connect(api) as connection:
+        connection.sendall(decisions(TOKEN, len(GET)).replace(b"Host: a\r\n", b"Host: a\r\n" + OFFER))
+        time.sleep(0.05)
+        connection.sendall(GET + last)
+        received = read_all(connection)
+    assert received.startswith(b"HTTP/1.1 422 ")
+    assert received.count(b"HTTP/1.1 ") == 2
+
+
+def test_some_offers_are_pipelined() -> None:
+    async def scenario() -> None:
+        protocol, transport = connected(answering)
+        protocol.data_received(GET.replace(b"Host: a\r\n", b"Host: a\r\n" + OFFER) * 3)
+        while protocol.tasks:
+            await asyncio.sleep(0)
+        assert transport.sent.count(b"HTTP/1.1 200 ") == 3
+
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+def test_a_tunnel_is_refused(api: Client) -> None:
+    with connect(api) as connection:
+        connection.sendall(b"CONNECT 127.0.0.1:22 HTTP/1.1\r\nHost: a\r\n\r\n" + GET)
+        received = read_all(connection)
+    assert received.startswith(b"HTTP/1.1 400 ")
+    assert received.count(b"HTTP/1.1 ") == 1
+
+
 # Stopping.
 
 

@@ -21,6 +21,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from kofn.service.monitoring.quiet_log import quiet
+from kofn.service.security.plain_parser import PlainParser
 from kofn.service.settings import Settings
 
 log = logging.getLogger("kofn.service")
@@ -174,6 +175,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
+        self.parser: Any = PlainParser(self)
         cls = type(self)
         if cls.settings is None:
             cls.settings = Settings.from_environment()
@@ -329,6 +331,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Note that the headers are complete, and run the request."""
+        if self.parser.should_upgrade():
+            return
         absolute = None if self.url.startswith(b"/") else ABSOLUTE.match(self.url)
         if absolute:  # RFC 9112, section 3.2.2: the target replaces the header Host
             others = [each for each in self.headers if each[0] != b"host"]
@@ -354,6 +358,8 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Note that the request is complete."""
+        if self.parser.should_upgrade():
+            return
         self._in_body, self._since = False, None
         if self._discarding is not None:
             self._discarding.cancel()
