@@ -22,6 +22,8 @@ import pytest
 
 from kofn import Campaign
 from kofn.campaigns import Store, restore
+from kofn.cli import cli
+from kofn.service.security.limits import FAILURES
 from kofn.service.security.tokens import create_token
 from tests.campaign_tools import create
 from tests.service_tools import free_port, is_healthy, service, wait_for_service
@@ -92,6 +94,19 @@ def test_the_service_runs_as_the_unit_runs_it(tmp_path: Path) -> None:
         assert b"Traceback" not in process.stderr.read()
 
 
+def test_wrong_tokens_of_one_visitor_keep_no_other_out(tmp_path: Path) -> None:
+    """The proxy on the same machine says who a visitor is, and the service believes it."""
+    token, _ = create_token(Store(f"sqlite:///{tmp_path}/shop.db"), "shop")
+    with started(tmp_path) as (address, _), httpx.Client(base_url=address, timeout=60) as proxy:
+
+        def status(given: str, visitor: str) -> int:
+            headers = {"Authorization": f"Bearer {given}", "X-Forwarded-For": visitor}
+            return proxy.get("/api/session", headers=headers).status_code
+
+        assert {status(f"kofn_{number}", "203.0.113.9") for number in range(FAILURES + 1)} == {401, 429}
+        assert status(token, "198.51.100.7") == 200
+
+
 def test_the_backup_runs_as_the_unit_runs_it(tmp_path: Path) -> None:
     create(f"sqlite:///{tmp_path}/shop.db").decide(3)
     (tmp_path / "backups").mkdir()  # StateDirectory
@@ -145,8 +160,6 @@ def test_the_image_is_built_from_files_that_exist() -> None:
 
 
 def test_the_image_runs_without_root_and_its_command_parses() -> None:
-    from kofn.cli import cli
-
     last = dict(instructions())
     assert last["USER"] not in ("root", "0")
     assert last["ENTRYPOINT"] == '["kofn"]'
@@ -196,6 +209,9 @@ def test_the_compose_file_is_consistent() -> None:
     assert kofn["environment"]["KOFN_STORE"].startswith("postgresql://kofn:")
     assert "ports" not in kofn  # only the proxy can be reached from outside
     assert "ports" not in services["db"]
+    serve, *options = shlex.split(kofn["command"])
+    trusted = cli.commands[serve].make_context(serve, options).params["proxies"]
+    assert {"172.16.0.0/12", "192.168.0.0/16"} == set(trusted)  # Docker's default address pools
 
 
 def test_nothing_names_the_host_of_a_registry() -> None:
@@ -212,6 +228,8 @@ def test_proxies_and_service_agree_on_limits() -> None:
     assert re.findall(r"max_size (\w+)", caddy) == ["256MiB", "8MiB"]
     assert nginx.count("{") == nginx.count("}")
     assert caddy.count("{") == caddy.count("}")
+    assert r"location ~ ^/(metrics|ready)$" in nginx  # for programs inside only
+    assert "@inside path /metrics /ready" in caddy
 
 
 def self_signed(folder: Path) -> None:
