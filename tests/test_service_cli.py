@@ -111,6 +111,28 @@ def test_it_waits_for_its_database(monkeypatch: pytest.MonkeyPatch, caplog: pyte
         server.wait_for_store("postgresql://db/shop", 60)
 
 
+def test_a_process_that_is_replaced_waits_for_its_database(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when one of several dies while PostgreSQL restarts. One that ended at once would count as a failed start."""
+    answers, loaded = [unreachable(), unreachable(), "the store"], []
+
+    def store_at(_: Any) -> Any:
+        if isinstance(answer := answers.pop(0), Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(server, "store_at", store_at)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    monkeypatch.setattr("kofn.service.monitoring.logs.configure", lambda _: None)  # it is of the whole process
+    monkeypatch.setattr("uvicorn.Config.load", lambda _: loaded.append(list(answers)))
+    monkeypatch.setattr(server.GracefulServer, "run", lambda *_: None)
+    with socket.socket() as listener:
+        server.run_server(listener, {})
+    assert loaded == [[]]
+    assert [each.getMessage().endswith("Trying again") for each in caplog.records] == [True] * 2
+
+
 def test_the_command_waits_for_its_database(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first that it does with the store is to wait for it."""
     asked = []
@@ -121,7 +143,7 @@ def test_the_command_waits_for_its_database(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(server, "wait_for_store", wait)
     monkeypatch.setattr(server, "store_at", pytest.fail)
-    monkeypatch.setattr("kofn.service.monitoring.logs.configure", lambda _: None)  # it is of the whole process
+    monkeypatch.setattr("kofn.service.monitoring.logs.configure", lambda _: None)
     with pytest.raises(StoreError, match="connection refused"):
         run("serve", "--store", "postgresql://db/shop", "--wait-for-store", "7")
     assert asked == [("postgresql://db/shop", 7.0)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import socket
 import sys
@@ -88,7 +89,7 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def wait_for_store(url: str | None, seconds: float) -> Store:
+def wait_for_store(url: str | None, seconds: float = math.inf) -> Store:
     """Return the store. While its database server does not respond, try again for some seconds, and log why."""
     until, delay = time.monotonic() + seconds, FIRST_RETRY
     while True:
@@ -98,7 +99,7 @@ def wait_for_store(url: str | None, seconds: float) -> Store:
             left = until - time.monotonic()
             if left <= 0 or not isinstance(error.__cause__, OperationalError):
                 raise
-            log.warning("%s. Trying again for %.0f seconds", error, left)
+            log.warning("%s. Trying again%s", error, f" for {left:.0f} seconds" if math.isfinite(left) else "")
             time.sleep(min(delay, left))
             delay = min(2 * delay, MAX_RETRY)
 
@@ -150,8 +151,14 @@ def serve(listener: socket.socket, settings: Settings, *, workers: int = 1, demo
 
 
 def run_server(listener: socket.socket, options: Mapping[str, Any]) -> None:
-    """Run one server in this process, with the settings that are in the environment."""
-    logs.configure(Settings.from_environment())
+    """Run one server in this process, with the settings that are in the environment.
+
+    Of several processes, one may be replaced while the database restarts. It waits: one that ends at once counts as a
+    failed start, and after some of these the service stops.
+    """
+    settings = Settings.from_environment()
+    logs.configure(settings)
+    wait_for_store(settings.store)
     config = uvicorn.Config(APP, **options)
     config.load()  # before signals are handled: a process that is asked to stop while it imports must end at once
     GracefulServer(config).run([listener])
