@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sqlite3
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -428,6 +429,48 @@ def test_an_older_backup_is_migrated(store_url: str, version: int, tmp_path: Pat
         assert Campaign.open(name, store).verify().ok
     assert find_token(store, known["token"]) is not None
     store.close()
+
+
+@pytest.fixture
+def full_disk() -> Iterator[Callable[[int], None]]:
+    """From its call on, no file of this process can grow beyond that size."""
+    resource = pytest.importorskip("resource")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on the size of files")
+@pytest.mark.parametrize("size", [0, 8192, 300_000])
+def test_a_backup_that_does_not_fit_on_its_disk_is_named(
+    sqlite_store: str, tmp_path: Path, full_disk: Callable[[int], None], size: int
+) -> None:
+    """At its first byte, while its tables are made, and among its rows. The store is fine, and not mentioned."""
+    campaign = create(sqlite_store)
+    for _ in range(500):
+        campaign.decide(metadata={"page": "x" * 1000})
+    campaign.store.close()  # its log is empty, so that reading it writes nothing
+    full_disk(size)
+    target = tmp_path / "shop.backup"
+    with pytest.raises(
+        kofn.StoreError, match=rf"^the backup {target} cannot be written: .*(full|disk I/O error|large)"
+    ):
+        backup(target, sqlite_store)
+    assert list(tmp_path.glob("*.part")) == list(tmp_path.glob(".*.part")) == []
+    assert not target.exists()
+
+
+def test_a_backup_in_a_folder_that_cannot_be_written_is_named(
+    sqlite_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(sqlite_store)
+
+    def refuses(*_: Any) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("kofn.campaigns.store.sqlite_file.os.open", refuses)
+    with pytest.raises(kofn.StoreError, match=r"^the backup .*shop\.backup cannot be written: Permission denied"):
+        backup(tmp_path / "shop.backup", sqlite_store)
 
 
 def restore_slowly(file: str, url: str, reached: Any) -> None:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, Table, create_engine, func, insert, select, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
 from kofn.campaigns.store import migrations, schema, sqlite_file
@@ -77,12 +78,25 @@ def backup(
     _check_target(target, replace)
     part = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
+        with _writing(target):
+            _create_tables(part)
         made = _write(source, part, target, progress)
-        _to_disk(part)
-        _publish(part, target, replace)
+        with _writing(target):
+            _to_disk(part)
+            _publish(part, target, replace)
     finally:
         part.unlink(missing_ok=True)
     return made
+
+
+@contextmanager
+def _writing(target: Path) -> Iterator[None]:
+    """Name the backup in errors of its own file, such as that of a full disk. Errors of the store name the store."""
+    try:
+        yield
+    except (sqlite3.Error, DBAPIError, OSError) as why:
+        reason = getattr(why, "orig", None) or getattr(why, "strerror", None) or why
+        raise StoreError(f"the backup {target} cannot be written: {reason}") from why
 
 
 def _check_target(target: Path, replace: bool) -> None:
@@ -94,9 +108,7 @@ def _check_target(target: Path, replace: bool) -> None:
 
 
 def _write(source: Store, part: Path, target: Path, progress: Progress | None) -> Backup:
-    """Write all rows to a new file."""
-    sqlite_file.create_private(str(part))
-    _create_tables(part)
+    """Write all rows to a new file, which has its tables."""
     facts: dict[str, Any] = {"format": FORMAT, "kofn": _release(), "made": time.time(), "tables": {}}
     facts["store_version"] = len(migrations.MIGRATIONS)
     with closing(sqlite3.connect(part)) as out, source.read() as connection:
@@ -109,17 +121,26 @@ def _write(source: Store, part: Path, target: Path, progress: Progress | None) -
             into = _insert(table.name, columns)
             for rows in _stream(connection, table, columns):
                 checksum.add(rows)
-                out.executemany(into, rows)
+                with _writing(target):
+                    out.executemany(into, rows)
                 advance(len(rows))
             facts["tables"][table.name] = checksum.facts()
-        out.execute("CREATE TABLE kofn_backup (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
-        out.executemany("INSERT INTO kofn_backup VALUES (?, ?)", [(name, json.dumps(facts[name])) for name in facts])
-        out.execute(f"PRAGMA application_id = {sqlite_file.BACKUP_ID}")
-        out.commit()
+        with _writing(target):
+            _write_facts(out, facts)
     return _described(facts, target, part.stat().st_size)
 
 
+def _write_facts(out: sqlite3.Connection, facts: dict[str, Any]) -> None:
+    """Write what a backup contains, and make the file a backup."""
+    out.execute("CREATE TABLE kofn_backup (name TEXT PRIMARY KEY, value TEXT NOT NULL)")
+    out.executemany("INSERT INTO kofn_backup VALUES (?, ?)", [(name, json.dumps(facts[name])) for name in facts])
+    out.execute(f"PRAGMA application_id = {sqlite_file.BACKUP_ID}")
+    out.commit()
+
+
 def _create_tables(file: Path) -> None:
+    """Bring the tables of a file up to date; a file that does not exist is created, for its owner only."""
+    sqlite_file.create_private(str(file))
     engine = create_engine(f"sqlite:///{file.absolute()}", poolclass=NullPool)
     with engine.begin() as connection:
         migrations.migrate(connection, PATIENCE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
@@ -30,7 +31,10 @@ def prepare(file: str, *, create: bool) -> None:
         if not create:
             raise StoreError(no_store(f"file {os.path.abspath(file)}"))
         check_nothing_beside(file)
-        create_private(file)
+        try:
+            create_private(file)
+        except OSError as why:
+            raise StoreError(f"the store {file} cannot be created: {why.strerror or why}") from why
     elif is_backup(file):
         raise StoreError(f"{file} is a backup of a store: restore it with `kofn restore` into a new store")
 
@@ -57,12 +61,8 @@ def no_store(where: str) -> str:
 
 def create_private(file: str) -> None:
     """Create an empty file that only its owner can read. A file that another process has just created is kept."""
-    try:
+    with suppress(FileExistsError):
         os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY))
-    except FileExistsError:
-        pass
-    except OSError as why:
-        raise StoreError(f"the store {file} cannot be created: {why.strerror or why}") from why
 
 
 def is_backup(file: str) -> bool:
