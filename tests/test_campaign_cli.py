@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -137,6 +138,37 @@ def test_a_life_from_the_shell(kofn: Kofn, tmp_path: Path, sqlite_store: str) ->
     assert kofn("delete", "front", "--yes")[1] == "front: deleted\n"
     assert [each.name for each in campaigns(sqlite_store)] == ["copy"]
     assert kofn("import", str(file))[0] == 0
+
+
+def test_an_export_with_the_secret_is_for_its_owner(kofn: Kofn, tmp_path: Path) -> None:
+    kofn(*CREATE, *ARMS)
+    file, before = tmp_path / "front.json", os.umask(0o022)
+    try:
+        for options, mode in (((), 0o644), (("--with-secret",), 0o600)):
+            (tmp_path / "front.json.part").touch(0o666)  # of a process that was killed
+            kofn("export", "front", *options, "--out", str(file))
+            assert ("secret" in json.loads(file.read_text())["campaign"]) == bool(options)
+            assert file.stat().st_mode & 0o777 == mode
+    finally:
+        os.umask(before)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on the size of files")
+def test_an_export_that_does_not_fit_leaves_the_file_as_it_was(kofn: Kofn, tmp_path: Path) -> None:
+    import resource
+
+    kofn(*CREATE, *ARMS)
+    file = tmp_path / "front.json"
+    file.write_text("old")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        code, _, _ = kofn("export", "front", "--out", str(file))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert code == 2
+    assert file.read_text() == "old"
+    assert not (tmp_path / "front.json.part").exists()
 
 
 def test_a_campaign_is_not_deleted_unasked(kofn: Kofn, monkeypatch: pytest.MonkeyPatch, sqlite_store: str) -> None:

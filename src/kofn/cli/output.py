@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -173,6 +173,26 @@ def picture(out: Path | None, name: str, *, for_people: bool) -> Path | None:
         click.echo("kofn: note: no picture, because matplotlib is missing: pip install 'kofn[plots]'", err=True)
         return None
     return Path("out") / name
+
+
+def write_whole(out: Path, pieces: Iterable[bytes], *, private: bool = False) -> None:
+    """Write a file completely or not at all, unless it is a link or a device.
+
+    A new file that is `private` can be read by its owner only.
+    """
+    whole = not out.exists() or (out.is_file() and not out.is_symlink())
+    target = out.with_name(f"{out.name}.part") if whole else out
+    mode = 0o600 if private else 0o666
+    try:
+        if whole:
+            target.unlink(missing_ok=True)  # it would keep its permissions
+        with open(target, "wb", opener=lambda path, flags: os.open(path, flags, mode)) as file:
+            file.writelines(pieces)
+        if whole:
+            os.replace(target, out)
+    finally:
+        if whole:
+            target.unlink(missing_ok=True)
 
 
 @contextmanager

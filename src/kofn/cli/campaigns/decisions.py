@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +11,7 @@ import click
 
 from kofn.cli.campaigns.options import NAME, open_campaign
 from kofn.cli.options import STORE
+from kofn.cli.output import write_whole
 
 FORMATS = ("csv", "jsonl", "parquet")
 """As in `kofn.decision_files`; here, so that `--help` does not import NumPy."""
@@ -69,22 +68,8 @@ def decisions(
         sys.stdout.buffer.writelines(pieces)
         sys.stdout.buffer.flush()
         return
-    _write(out, pieces)
+    write_whole(out, pieces)
     click.echo(f"wrote {out}", err=True)
-
-
-def _write(out: Path, pieces: Iterable[bytes]) -> None:
-    """Write a file completely or not at all, unless it is a link or a device."""
-    whole = not out.exists() or (out.is_file() and not out.is_symlink())
-    target = out.with_name(f"{out.name}.part") if whole else out
-    try:
-        with target.open("wb") as file:
-            file.writelines(pieces)
-        if whole:
-            os.replace(target, out)
-    finally:
-        if whole:
-            target.unlink(missing_ok=True)
 
 
 def _format_of(out: Path | None) -> str:

@@ -10,7 +10,7 @@ import click
 
 from kofn.cli.campaigns.options import NAME, open_campaign
 from kofn.cli.options import AS_JSON, STORE
-from kofn.cli.output import echo_json
+from kofn.cli.output import echo_json, write_whole
 
 
 @click.command()
@@ -22,7 +22,7 @@ def export(name: str, out: Path | None, with_secret: bool, store: str | None) ->
     """Write the whole campaign NAME as JSON, to move it: `kofn campaign import` reads the file.
 
     Without the secret key, the imported campaign refuses rewards of decisions that were made before. A file with the
-    key is secret. For analysis, `kofn campaign decisions` writes a table.
+    key is secret, and only its owner can read it. For analysis, `kofn campaign decisions` writes a table.
 
     \b
     kofn campaign export front --out front.json
@@ -32,7 +32,7 @@ def export(name: str, out: Path | None, with_secret: bool, store: str | None) ->
     if out is None:
         click.echo(text)
     else:
-        out.write_text(text + "\n", encoding="utf-8")
+        write_whole(out, [text.encode(), b"\n"], private=with_secret)
         click.echo(f"wrote {out}", err=True)
 
 
