@@ -159,10 +159,43 @@ def test_only_its_owner_can_read_a_new_file(tmp_path: Path) -> None:
         assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
     finally:
         os.umask(before)
+    (tmp_path / "link.db").symlink_to(tmp_path / "new.db")  # to a file that does not exist
+    create(f"sqlite:///{tmp_path}/link.db").store.close()
+    assert (tmp_path / "new.db").stat().st_mode & 0o777 == 0o600
     (tmp_path / "shared.db").touch(0o640)
     (tmp_path / "shared.db").chmod(0o640)
     Store(f"sqlite:///{tmp_path}/shared.db").close()
     assert (tmp_path / "shared.db").stat().st_mode & 0o777 == 0o640  # an existing file keeps its permissions
+
+
+def test_nothing_is_written_to_a_file_that_was_moved_or_replaced(tmp_path: Path) -> None:
+    """SQLite would go on in the file that it has open, and everything acknowledged there would be lost."""
+    file, other = tmp_path / "shop.db", create(f"sqlite:///{tmp_path}/other.db")
+    campaign = create(f"sqlite:///{file}")
+    decision = campaign.decide()
+    file.rename(tmp_path / "moved.db")
+    for _ in range(2):
+        with pytest.raises(kofn.StoreError, match=r"shop\.db was deleted or moved while this process uses it"):
+            campaign.decide()
+    assert not file.exists()
+    other.store.close()
+    (tmp_path / "other.db").rename(file)
+    with pytest.raises(kofn.StoreError, match=r"was replaced by another file .* restore a backup; start them again"):
+        campaign.reward(decision.id, 1.0)
+    file.unlink()
+    (tmp_path / "moved.db").rename(file)  # put back
+    assert campaign.reward(decision.id, 1.0).accepted == 1
+    assert campaign.summary().plays == 1
+
+
+def test_a_file_that_was_deleted_is_not_created_again(tmp_path: Path) -> None:
+    store = Store(f"sqlite:///{tmp_path}/shop.db")
+    store.close()
+    (tmp_path / "shop.db").unlink()
+    for call in (lambda: campaigns(store), lambda: create(store)):
+        with pytest.raises(kofn.StoreError, match="unable to open database file"):
+            call()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

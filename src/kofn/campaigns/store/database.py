@@ -11,6 +11,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
@@ -310,8 +311,13 @@ def _sqlite_engine(url: URL, create: bool) -> Engine:
         raise StoreError(f"the store {url} cannot be opened: there is no folder {folder}")
     sqlite_file.prepare(file, create=create)
     plain = url.set(query={}, database=os.path.abspath(file))
-    options = {"timeout": LOCK_TIMEOUT, "check_same_thread": False}
-    engine = create_engine(plain, connect_args=options, pool_size=8, pool_timeout=LOCK_TIMEOUT)
+    where = f"{Path(os.path.abspath(file)).as_uri()}?mode=rw"  # a file that was deleted meanwhile is not created again
+    timeout = LOCK_TIMEOUT
+
+    def connect() -> sqlite3.Connection:
+        return sqlite3.connect(where, timeout=timeout, check_same_thread=False, uri=True)
+
+    engine = create_engine(plain, creator=connect, pool_size=8, pool_timeout=timeout)
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, _: Any) -> None:

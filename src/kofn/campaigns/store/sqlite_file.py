@@ -32,7 +32,7 @@ def prepare(file: str, *, create: bool) -> None:
             raise StoreError(no_store(f"file {os.path.abspath(file)}"))
         check_nothing_beside(file)
         try:
-            create_private(file)
+            create_private(os.path.realpath(file))  # SQLite follows links, also to a file that does not exist
         except OSError as why:
             raise StoreError(f"the store {file} cannot be created: {why.strerror or why}") from why
     elif is_backup(file):

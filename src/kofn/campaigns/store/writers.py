@@ -6,6 +6,7 @@ transaction, whatever that is, and may be called again.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 import time
@@ -61,6 +62,7 @@ class SqliteWriter(Writer):
         self._lock: Any = threading.RLock()
         self._connection: Connection | None = None
         self._raw: Any = None
+        self._file: tuple[int, int] | None = None  # which file the connection has opened
         self._open = False  # whether something may have to be undone
 
     def _begin(self) -> Connection:
@@ -73,10 +75,29 @@ class SqliteWriter(Writer):
         connection = self._connection
         if connection is None:
             connection = self._connection = self._engine.connect()
-            self._raw = connection.connection.driver_connection
+            self._raw, self._file = connection.connection.driver_connection, self._file_there()
+        self._check_file()
         self._raw.execute("BEGIN IMMEDIATE")
         self.waited = time.monotonic() - began
         return connection
+
+    def _file_there(self) -> tuple[int, int] | None:
+        """Return what identifies the file that has the store's name now; None if there is none."""
+        try:
+            found = os.stat(self._engine.url.database or "")
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _check_file(self) -> None:
+        """Raise StoreError if the connection writes to a file that nobody will open again."""
+        there = self._file_there()
+        if there is None or there != self._file:
+            what = "deleted or moved" if there is None else "replaced by another file"
+            raise StoreError(
+                f"the store {self._name} was {what} while this process uses it, so nothing is written. Stop all its "
+                "processes; put the file back with those beside it (-wal, -shm), or restore a backup; start them again"
+            )
 
     def _commit(self) -> None:
         self._raw.commit()
