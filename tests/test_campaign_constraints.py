@@ -7,7 +7,7 @@ import contextlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -282,6 +282,20 @@ def test_an_arm_that_joins_a_rule_does_not_make_what_is_shown_forbidden(sqlite_s
 def test_a_campaign_is_refused(sqlite_store: str, settings: dict[str, Any], words: str) -> None:
     assert words in refused(lambda: create(sqlite_store, **settings))
     assert kofn.campaigns.campaigns(sqlite_store) == []
+
+
+def test_rules_that_are_too_slow_to_solve_are_refused(sqlite_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"arm {number}" for number in range(40)]
+    pairs = [{"rule": "never-together", "arms": pair} for pair in pairwise(names)]
+    slow = r"too hard for a campaign: to find one subset took .* seconds, and at most 0 are allowed"
+    campaign = Campaign.create("slow", names, 5, store=sqlite_store)
+    monkeypatch.setattr("kofn.campaigns.records.rules.SLOWEST", 0.0)
+    with pytest.raises(BadInput, match=slow):
+        Campaign.create("slower", names, 5, store=sqlite_store, constraints=pairs)
+    with pytest.raises(BadInput, match=slow):
+        campaign.configure(constraints=pairs)
+    campaign.configure(constraints=[{"rule": "at-most", "count": 1, "arms": names[:9]}])  # a quota needs no solver
+    assert all(obeys(campaign.settings().constraints, each.arms) for each in campaign.decide(20))
 
 
 def test_changes_are_refused_and_change_nothing(sqlite_store: str) -> None:

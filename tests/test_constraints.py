@@ -211,6 +211,41 @@ def test_a_hard_program_ends_with_an_allowed_subset(monkeypatch: pytest.MonkeyPa
     assert 0.9 * score[0, best].sum() < score[0, found].sum() <= score[0, best].sum()
 
 
+def hard_rules() -> Constraints:
+    """Return rules of which HiGHS does not know after minutes whether they can hold together."""
+    rng = np.random.default_rng(3)
+    return Constraints(*(AtLeast(1, rng.choice(81, 3, replace=False).tolist()) for _ in range(1080)))
+
+
+def test_rules_that_are_too_hard_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kofn.constraints.solver.MOST_SECONDS", 0.2)
+    with pytest.raises(BadInput, match=r"these rules are too hard: 0\.2 seconds did not show whether any subset"):
+        hard_rules().allowed(81, 45)
+
+
+def test_where_the_solver_finds_nothing_in_time_a_known_subset_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = NeverTogether([0, 1]), NeverTogether([1, 2]), Budget(7.5, dict.fromkeys(range(40), 1.5))
+    allowed = Constraints(*rules).allowed(40, 5)
+    assert isinstance(allowed.way, Solver)
+    nothing = scipy.optimize.OptimizeResult(status=1, x=None)
+    monkeypatch.setattr(scipy.optimize, "milp", lambda *_, **__: nothing)
+    assert allowed.allows(allowed.best(np.ones((2, 40)))).all()
+
+
+def test_large_programs_have_fewer_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits, program = [], scipy.optimize.milp
+
+    def noted(*given: Any, **named: Any) -> Any:
+        limits.append(named["options"].get("node_limit"))
+        return program(*given, **named)
+
+    monkeypatch.setattr(scipy.optimize, "milp", noted)
+    for pairs in (30, 400):
+        allowed = Constraints(*(NeverTogether([arm, arm + 1]) for arm in range(pairs))).allowed(500, 5)
+        allowed.best(np.arange(500.0)[None, :])
+    assert limits == [None, 10**7 // (31 * 500), None, 10**7 // (401 * 500)]
+
+
 # Clashes.
 
 
@@ -236,6 +271,7 @@ def test_a_clash_cannot_be_made_smaller() -> None:
         if brute_force(rules, 8, 3):
             continue
         clash = module._clash(rules.rules, 8, 3)
+        assert clash is not None
         assert not brute_force(Constraints(*clash), 8, 3)
         for left_out in range(len(clash)):
             assert brute_force(Constraints(*(clash[:left_out] + clash[left_out + 1 :])), 8, 3)
@@ -247,6 +283,12 @@ def test_a_clash_says_which_budget() -> None:
         BadInput, match=r"arms: costs of at most 4 for shelf \(0 3, 1 2\); always \(0\); always \(1\)\. "
     ):
         Constraints(*rules).allowed(6, 3)
+
+
+def test_a_clash_that_takes_too_long_to_name_is_reported_without_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_SECONDS", -1.0)
+    with pytest.raises(BadInput, match=r"no 3 of 6 arms obey all 2 rules\. Which of them clash was not found"):
+        Constraints(Always([0]), Never([0])).allowed(6, 3)
 
 
 def test_a_rule_that_is_given_twice_is_named_once() -> None:

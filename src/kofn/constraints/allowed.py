@@ -9,8 +9,9 @@ within its limit of nodes.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from kofn.constraints.quotas import Quotas, quotas
 from kofn.constraints.rules import ROUNDING, Rule, slack
-from kofn.constraints.solver import Solver
+from kofn.constraints.solver import MOST_SECONDS, Solver
 from kofn.core import BadInput, FloatArray, IntArray, Subset, check_sizes
 from kofn.subsets import subset_blocks
 
@@ -151,6 +152,15 @@ class Allowed:
         found = self.way.best(scores[:, self.free])
         assert found is not None  # there is an allowed subset: checked when this object was made
         return self.lifted(found)
+
+    @cached_property
+    def seconds(self) -> float:
+        """Processor time in which the solver finds the best subset of random scores; 0 where none is needed."""
+        if self.way.exact:
+            return 0.0
+        began = time.thread_time()
+        self.best(np.random.default_rng(0).random((1, self.n_arms)))
+        return time.thread_time() - began
 
     def top(self, scores: FloatArray) -> IntArray:
         """Return the allowed subset with the highest sum of scores; of equal scores, preferably the lowest arms."""
@@ -286,23 +296,31 @@ def allowed(rules: Sequence[Rule], n_arms: int, k: int, names: Sequence[str] | N
     places = n_arms + k - fewest
     found = _made(tuple(rules), places, k)
     if found is None:
+        sizes = f"{k}" if fewest == k else f"{fewest} to {k}"
         clash = _clash(tuple(rules), places, k)
+        if clash is None:
+            raise BadInput(
+                f"no {sizes} of {n_arms} arms obey all {len(rules):,} rules. Which of them clash was not found within "
+                f"{MOST_SECONDS:g} seconds: leave out some to find out"
+            )
         if names is not None:
             clash = tuple(rule.renamed(lambda arm: names[int(arm)]) for rule in clash)
         what = "these rules cannot hold together" if len(clash) > 1 else "this rule cannot hold"
-        sizes = f"{k}" if fewest == k else f"{fewest} to {k}"
         raise BadInput(f"{what} for {sizes} of {n_arms} arms: {'; '.join(map(str, clash))}. Change or leave out one")
     return found
 
 
-def _clash(rules: tuple[Rule, ...], n_arms: int, k: int) -> tuple[Rule, ...]:
-    """Return some of the rules that cannot hold together, of which none can be left out.
+def _clash(rules: tuple[Rule, ...], n_arms: int, k: int) -> tuple[Rule, ...] | None:
+    """Return some of the rules that cannot hold together, of which none can be left out; None if it takes too long.
 
     QuickXplain (Junker 2004): c of R rules are found with about 2 c log2(R / c) checks, in place of R.
     """
+    until = time.monotonic() + MOST_SECONDS
 
     def needed(given: tuple[Rule, ...], others: tuple[Rule, ...], more: bool) -> tuple[Rule, ...]:
         """Return which of the others clash with those that are given; `more` if some were added to these."""
+        if time.monotonic() > until:
+            raise TimeoutError
         if more and _made(given, n_arms, k) is None:
             return ()
         if len(others) == 1:
@@ -311,7 +329,10 @@ def _clash(rules: tuple[Rule, ...], n_arms: int, k: int) -> tuple[Rule, ...]:
         of_second = needed(given + first, second, True)
         return needed(given + of_second, first, bool(of_second)) + of_second
 
-    return needed((), rules, False)
+    try:
+        return needed((), rules, False)
+    except (BadInput, TimeoutError):
+        return None
 
 
 @lru_cache(maxsize=64)

@@ -46,15 +46,19 @@ def named_rules(given: Any, roster: Roster) -> Constraints | None:
 def policy_rules(rules: Constraints | None, roster: Roster, sizes: tuple[int, int]) -> list[dict[str, Any]] | None:
     """Return the rules about the active arms as the policy takes them: by its numbers, as plain values.
 
-    Rules that cannot all hold are refused, with the names of their arms; `sizes` are the fewest and the most arms of a
-    subset.
+    Rules that cannot all hold are refused, with the names of their arms, and so are rules that are too slow to solve:
+    other campaigns of a SQLite store wait while a plan is made. `sizes` are the fewest and the most arms of a subset.
     """
     if rules is None:
         return None
     active = roster.names_of(tuple(roster.active))
     found = rules.kept(active).numbered(active)
     fewest, k = sizes
-    found.allowed(len(active), k, active, fewest=fewest)
+    if (seconds := found.allowed(len(active), k, active, fewest=fewest).seconds) > SLOWEST:
+        raise BadInput(
+            f"these rules are too hard for a campaign: to find one subset took {seconds:.1f} seconds, and at most "
+            f"{SLOWEST:g} are allowed. Use fewer rules, or one rule about many arms in place of many about two"
+        )
     return found.to_list()
 
 
@@ -93,6 +97,9 @@ def rules_text(rules: Constraints | None) -> str:
     """Return the rules for an event."""
     return "no rules" if rules is None else "; ".join(map(str, rules))[:MAX_TEXT]
 
+
+SLOWEST = 5.0
+"""Most seconds of processor time in which the solver finds a subset. Most rules take milliseconds."""
 
 MAX_TEXT = 500
 """Longest text of rules in an event, in characters."""

@@ -426,7 +426,8 @@ class Thompson(Constrained, Randomised):
             if self._knows:
                 subsets = self._drawn(self._expected(), self.constants.draws, rng)
             else:
-                rounds = -(-self.constants.draws * self.k // self.n_arms)
+                solver = self._allowed is not None and not self._allowed.way.exact  # milliseconds or more per subset
+                rounds = 1 if solver else -(-self.constants.draws * self.k // self.n_arms)
                 subsets = self._sweeps(rounds, rng).subsets
             self._fillers = self.updates, subsets
         subsets = self._fillers[1]
