@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -227,7 +228,7 @@ def test_where_the_solver_finds_nothing_in_time_a_known_subset_is_taken(monkeypa
     rules = NeverTogether([0, 1]), NeverTogether([1, 2]), Budget(7.5, dict.fromkeys(range(40), 1.5))
     allowed = Constraints(*rules).allowed(40, 5)
     assert isinstance(allowed.way, Solver)
-    nothing = scipy.optimize.OptimizeResult(status=1, x=None)
+    nothing = SimpleNamespace(status=1, x=None)
     monkeypatch.setattr(scipy.optimize, "milp", lambda *_, **__: nothing)
     assert allowed.allows(allowed.best(np.ones((2, 40)))).all()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -49,13 +50,14 @@ class Solver:
         nodes = max(1, min(MOST_NODES, MOST_WORK // matrix.size))
         until = time.monotonic() + MOST_SECONDS
         while True:
-            limit = {"node_limit": nodes} if size else {"time_limit": max(until - time.monotonic(), 0.0)}
+            seconds = max(until - time.monotonic(), 0.0)
+            options: Any = {"mip_rel_gap": 0.0} | ({"node_limit": nodes} if size else {"time_limit": seconds})
             found = milp(
                 -score / (size or 1.0),
                 integrality=np.ones(arms, np.int64),
                 bounds=Bounds(0, 1),
                 constraints=LinearConstraint(matrix, low, high),
-                options={"mip_rel_gap": 0.0, **limit},
+                options=options,
             )
             if found.status == 2:
                 return None

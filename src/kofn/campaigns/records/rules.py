@@ -98,7 +98,7 @@ def rules_text(rules: Constraints | None) -> str:
     return "no rules" if rules is None else "; ".join(map(str, rules))[:MAX_TEXT]
 
 
-SLOWEST = 5.0
+SLOWEST = 3.0
 """Most seconds of processor time in which the solver finds a subset. Most rules take milliseconds."""
 
 MAX_TEXT = 500
