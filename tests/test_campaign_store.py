@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import inspect, text
+from sqlalchemy import Connection, inspect, select, text
 
 import kofn
 from kofn.campaigns import Store, campaigns, store_at
 from kofn.campaigns.store import migrations
 from kofn.campaigns.store.migrations import MIGRATIONS
+from kofn.campaigns.store.schema import SETTINGS
 from tests.campaign_tools import checked, create, play
 
 
@@ -186,6 +191,46 @@ def test_nothing_is_written_to_a_file_that_was_moved_or_replaced(tmp_path: Path)
     (tmp_path / "moved.db").rename(file)  # put back
     assert campaign.reward(decision.id, 1.0).accepted == 1
     assert campaign.summary().plays == 1
+
+
+def test_a_file_that_is_replaced_before_the_first_write_is_noticed(tmp_path: Path) -> None:
+    """The writer takes a connection of the pool, which a read has opened before."""
+    file = tmp_path / "shop.db"
+    create(f"sqlite:///{file}").store.close()
+    shutil.copy(file, tmp_path / "copy.db")
+    campaign = kofn.Campaign.open("front", store=Store(f"sqlite:///{file}"))
+    (tmp_path / "copy.db").replace(file)
+    with pytest.raises(kofn.StoreError, match="was replaced by another file"):
+        campaign.decide()
+    campaign.store.close()  # it opens the present file from here on
+    assert len(campaign.decide(2)) == 2
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_file_that_is_moved_during_a_transaction_is_noticed(tmp_path: Path, waits: bool) -> None:
+    """While it waits for another process, and before it commits."""
+    file = tmp_path / "shop.db"
+    store = create(f"sqlite:///{file}").store
+    with closing(sqlite3.connect(file, isolation_level=None)) as other, ThreadPoolExecutor(1) as thread:
+        other.execute("BEGIN IMMEDIATE" if waits else "SELECT 1")
+        reached, moved = threading.Event(), threading.Event()
+
+        def write(connection: Connection) -> None:
+            reached.set()
+            assert moved.wait(60)
+            connection.execute(SETTINGS.insert(), {"name": "a", "value": "b"})
+
+        written = thread.submit(store.transact, write)
+        assert reached.wait(0.2 if waits else 60) != waits
+        file.rename(tmp_path / "moved.db")
+        moved.set()
+        other.execute("COMMIT" if waits else "SELECT 1")
+        with pytest.raises(kofn.StoreError, match="was deleted or moved"):
+            written.result(60)
+    (tmp_path / "moved.db").rename(file)
+    with store.read() as connection:
+        assert not connection.execute(select(SETTINGS)).all()
+    store.close()
 
 
 def test_a_file_that_was_deleted_is_not_created_again(tmp_path: Path) -> None:

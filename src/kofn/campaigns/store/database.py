@@ -310,8 +310,9 @@ def _sqlite_engine(url: URL, create: bool) -> Engine:
     if not os.path.isdir(folder):
         raise StoreError(f"the store {url} cannot be opened: there is no folder {folder}")
     sqlite_file.prepare(file, create=create)
-    plain = url.set(query={}, database=os.path.abspath(file))
-    where = f"{Path(os.path.abspath(file)).as_uri()}?mode=rw"  # a file that was deleted meanwhile is not created again
+    path = os.path.abspath(file)
+    plain = url.set(query={}, database=path)
+    where = f"{Path(path).as_uri()}?mode=rw"  # a file that was deleted meanwhile is not created again
     timeout = LOCK_TIMEOUT
 
     def connect() -> sqlite3.Connection:
@@ -320,7 +321,8 @@ def _sqlite_engine(url: URL, create: bool) -> Engine:
     engine = create_engine(plain, creator=connect, pool_size=8, pool_timeout=timeout)
 
     @event.listens_for(engine, "connect")
-    def prepare(connection: Any, _: Any) -> None:
+    def prepare(connection: Any, record: Any) -> None:
+        record.info[sqlite_file.OPENED] = sqlite_file.identity(path)
         connection.isolation_level = None  # `read` and `write` issue their own BEGIN
         connection.execute(f"PRAGMA synchronous = {synchronous.upper()}")
 

@@ -19,6 +19,9 @@ BACKUP_ID = int.from_bytes(b"kofB", "big")
 BESIDE = ("-wal", "-shm", "-journal")
 """Suffixes of the files that SQLite keeps beside a store. After a crash they may hold the last writes."""
 
+OPENED = "opened file"
+"""Key of a connection's `info` whose value is the `identity` of the file that the connection has opened."""
+
 _ID_AT = slice(68, 72)  # the application_id in the header of a SQLite file
 
 
@@ -63,6 +66,15 @@ def create_private(file: str) -> None:
     """Create an empty file that only its owner can read. A file that another process has just created is kept."""
     with suppress(FileExistsError):
         os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, OWNER_ONLY))
+
+
+def identity(file: str) -> tuple[int, int] | None:
+    """Return what distinguishes the file of this name from others that have the name later; None if there is none."""
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def is_backup(file: str) -> bool:

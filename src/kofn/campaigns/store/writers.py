@@ -6,7 +6,6 @@ transaction, whatever that is, and may be called again.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 import time
@@ -15,6 +14,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine
 
+from kofn.campaigns.store import sqlite_file
 from kofn.core import StoreError
 
 
@@ -75,23 +75,15 @@ class SqliteWriter(Writer):
         connection = self._connection
         if connection is None:
             connection = self._connection = self._engine.connect()
-            self._raw, self._file = connection.connection.driver_connection, self._file_there()
-        self._check_file()
+            self._raw, self._file = connection.connection.driver_connection, connection.info[sqlite_file.OPENED]
         self._raw.execute("BEGIN IMMEDIATE")
+        self._check_file()
         self.waited = time.monotonic() - began
         return connection
 
-    def _file_there(self) -> tuple[int, int] | None:
-        """Return what identifies the file that has the store's name now; None if there is none."""
-        try:
-            found = os.stat(self._engine.url.database or "")
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino
-
     def _check_file(self) -> None:
         """Raise StoreError if the connection writes to a file that nobody will open again."""
-        there = self._file_there()
+        there = sqlite_file.identity(self._engine.url.database or "")
         if there is None or there != self._file:
             what = "deleted or moved" if there is None else "replaced by another file"
             raise StoreError(
@@ -100,6 +92,7 @@ class SqliteWriter(Writer):
             )
 
     def _commit(self) -> None:
+        self._check_file()  # once more: the transaction may have been long
         self._raw.commit()
         assert self._connection is not None
         self._connection.commit()  # of SQLAlchemy's own transaction, if a statement has begun one
