@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -180,16 +181,17 @@ def write_whole(out: Path, pieces: Iterable[bytes], *, private: bool = False) ->
 
     A new file that is `private` can be read by its owner only.
     """
-    whole = not out.exists() or (out.is_file() and not out.is_symlink())
-    target = out.with_name(f"{out.name}.part") if whole else out
+    whole = not out.is_symlink() and (out.is_file() or not out.exists())
+    target = out.with_name(f".{out.name}.{secrets.token_hex(4)}.part") if whole else out
     mode = 0o600 if private else 0o666
     try:
-        if whole:
-            target.unlink(missing_ok=True)  # it would keep its permissions
-        with open(target, "wb", opener=lambda path, flags: os.open(path, flags, mode)) as file:
+        with open(target, "xb" if whole else "wb", opener=lambda path, flags: os.open(path, flags, mode)) as file:
             file.writelines(pieces)
         if whole:
             os.replace(target, out)
+    except OSError as why:
+        why.filename = str(out)  # instead of the part, or of nothing when the disk is full
+        raise
     finally:
         if whole:
             target.unlink(missing_ok=True)
