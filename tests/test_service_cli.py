@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -92,7 +93,7 @@ def test_it_waits_for_its_database(monkeypatch: pytest.MonkeyPatch, caplog: pyte
     """As when PostgreSQL starts at the same time and takes longer."""
     now, answers = [0.0], [unreachable(), unreachable(), unreachable(), "the store"]
 
-    def store_at(_: Any) -> Any:
+    def store_at(_: Any, **options: Any) -> Any:
         if isinstance(answer := answers.pop(0), Exception):
             raise answer
         return answer
@@ -117,7 +118,7 @@ def test_a_process_that_is_replaced_waits_for_its_database(
     """As when one of several dies while PostgreSQL restarts. One that ended at once would count as a failed start."""
     answers, loaded = [unreachable(), unreachable(), "the store"], []
 
-    def store_at(_: Any) -> Any:
+    def store_at(_: Any, **options: Any) -> Any:
         if isinstance(answer := answers.pop(0), Exception):
             raise answer
         return answer
@@ -131,6 +132,15 @@ def test_a_process_that_is_replaced_waits_for_its_database(
         server.run_server(listener, {})
     assert loaded == [[]]
     assert [each.getMessage().endswith("Trying again") for each in caplog.records] == [True] * 2
+
+
+def test_a_process_that_is_replaced_creates_no_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As when the file was moved: the service created its store before it started processes."""
+    monkeypatch.setenv("KOFN_SERVICE", json.dumps({"store": f"sqlite:///{tmp_path}/shop.db"}))
+    monkeypatch.setattr("kofn.service.monitoring.logs.configure", lambda _: None)
+    with socket.socket() as listener, pytest.raises(StoreError, match=r"there is no store in the file .*shop\.db"):
+        server.run_server(listener, {})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_command_waits_for_its_database(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,12 +89,15 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def wait_for_store(url: str | None, seconds: float = math.inf) -> Store:
-    """Return the store. While its database server does not respond, try again for some seconds, and log why."""
+def wait_for_store(url: str | None, seconds: float = math.inf, *, create: bool = True) -> Store:
+    """Return the store. While its database server does not respond, try again for some seconds, and log why.
+
+    A store that does not exist is created; with `create=False`, StoreError is raised instead.
+    """
     until, delay = time.monotonic() + seconds, FIRST_RETRY
     while True:
         try:
-            return store_at(url)
+            return store_at(url, create=create)
         except StoreError as error:
             left = until - time.monotonic()
             if left <= 0 or not isinstance(error.__cause__, OperationalError):
@@ -154,11 +157,12 @@ def run_server(listener: socket.socket, options: Mapping[str, Any]) -> None:
     """Run one server in this process, with the settings that are in the environment.
 
     Of several processes, one may be replaced while the database restarts. It waits: one that ends at once counts as a
-    failed start, and after some of these the service stops.
+    failed start, and after some of these the service stops. If the store was moved or deleted, it ends: an empty one
+    in its place would be served beside the old one, which the other processes have open.
     """
     settings = Settings.from_environment()
     logs.configure(settings)
-    wait_for_store(settings.store)
+    wait_for_store(settings.store, create=False)
     config = uvicorn.Config(APP, **options)
     config.load()  # before signals are handled: a process that is asked to stop while it imports must end at once
     GracefulServer(config).run([listener])
