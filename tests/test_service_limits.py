@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import logging
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -577,6 +579,29 @@ def connected(app: Any = unused) -> tuple[Any, Transport]:
     protocol, transport = make_protocol(app=app), Transport("203.0.113.9")
     protocol.connection_made(transport)
     return protocol, transport
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_connection_leaves_no_garbage(refused: bool) -> None:
+    """Its memory is free at once: a service searches for cyclic garbage seldom, and strangers open many connections."""
+
+    async def scenario() -> None:
+        protocol = make_protocol(protocol_for(Settings(max_connections=0 if refused else 8)), app=answering)
+        protocol.connection_made(Transport("203.0.113.9"))
+        protocol.data_received(GET)
+        while protocol.tasks:
+            await asyncio.sleep(0)
+        assert (protocol.cycle is None) == refused
+        protocol.connection_lost(None)
+        alive = weakref.ref(protocol)
+        del protocol
+        assert alive() is None
+
+    gc.disable()
+    try:
+        asyncio.run(scenario())
+    finally:
+        gc.enable()
 
 
 def test_one_address_gets_a_quarter_of_the_connections() -> None:

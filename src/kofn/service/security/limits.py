@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import json
-import logging
 import re
 import time
 from collections import Counter, OrderedDict
@@ -23,8 +22,6 @@ from uvicorn.server import ServerState
 from kofn.service.monitoring.quiet_log import quiet
 from kofn.service.security.plain_parser import PlainParser
 from kofn.service.settings import Settings
-
-log = logging.getLogger("kofn.service")
 
 MAX_HEADER_BYTES = 64 * 1024
 """Size of a request's line and headers, in bytes, from which it is refused with status 431."""
@@ -234,7 +231,9 @@ class LimitedProtocol(HttpToolsProtocol):
         for timer in (self._timer, self._discarding, self._writing):
             if timer is not None:
                 timer.cancel()
+        self._extensions.clear()  # it refers to this object, which would stay in memory until garbage is searched for
         if self._address is None:
+            self.parser = None  # for the same reason
             return
         self._by_address[self._address] -= 1
         if self._by_address[self._address] <= 0:
