@@ -431,6 +431,19 @@ def test_an_older_backup_is_migrated(store_url: str, version: int, tmp_path: Pat
     store.close()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="? is not allowed in names of files")
+def test_a_backup_may_have_any_name(sqlite_store: str, tmp_path: Path) -> None:
+    create(sqlite_store).decide(3)
+    folder = tmp_path / "shop?day=1"
+    folder.mkdir()
+    target = folder / "50%41 #1?.backup"
+    backup(target, sqlite_store)
+    assert not (tmp_path / "shop").exists()
+    assert list(folder.iterdir()) == [target]
+    restore(target, f"sqlite:///{tmp_path}/new.db")
+    assert Campaign.open("front", store=f"sqlite:///{tmp_path}/new.db").summary().plays == 3
+
+
 @pytest.fixture
 def full_disk() -> Iterator[Callable[[int], None]]:
     """From its call on, no file of this process can grow beyond that size."""

@@ -22,7 +22,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Table, create_engine, func, insert, select, text
+from sqlalchemy import URL, Connection, Table, create_engine, func, insert, select, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
@@ -141,7 +141,8 @@ def _write_facts(out: sqlite3.Connection, facts: dict[str, Any]) -> None:
 def _create_tables(file: Path) -> None:
     """Bring the tables of a file up to date; a file that does not exist is created, for its owner only."""
     sqlite_file.create_private(str(file))
-    engine = create_engine(f"sqlite:///{file.absolute()}", poolclass=NullPool)
+    where = URL.create("sqlite", database=str(file.absolute()))  # made of parts: in a text, ? would end the path
+    engine = create_engine(where, poolclass=NullPool)
     with engine.begin() as connection:
         migrations.migrate(connection, PATIENCE)
 
