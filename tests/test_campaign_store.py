@@ -221,7 +221,7 @@ def test_a_file_that_is_moved_during_a_transaction_is_noticed(tmp_path: Path, wa
             connection.execute(SETTINGS.insert(), {"name": "a", "value": "b"})
 
         written = thread.submit(store.transact, write)
-        assert reached.wait(0.2 if waits else 60) != waits
+        assert reached.wait(0.05 if waits else 60) != waits
         file.rename(tmp_path / "moved.db")
         moved.set()
         other.execute("COMMIT" if waits else "SELECT 1")

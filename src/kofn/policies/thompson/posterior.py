@@ -279,8 +279,9 @@ class Posterior(Part):
     ) -> None:
         """Update with the mean reward of each subset, weighted in plays of a Bernoulli arm; update the incumbent.
 
-        `coming` are other subsets of the plan, whose rewards are late: the incumbent may move to them, too. If
-        `arms_change`, rows that earn less than predicted raise doubt, too: else, what looked best was lucky.
+        `coming` are other subsets of the plan, whose rewards are late: the incumbent may move to them, too.
+        With `arms_change`, rows that earn less than predicted raise doubt, too. Without it they do not: a subset is
+        played because it looked best, which is in part luck.
         """
         before, spread = predicted.odds, predicted.spread
         start = None if len(self.incumbent) else (self.level, self.mean.copy())

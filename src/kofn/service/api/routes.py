@@ -75,7 +75,10 @@ Name = Annotated[str, Path(max_length=200, description="Name of the campaign.", 
 
 
 class PlainResponse(JSONResponse):
-    """Plain values as JSON. The framework's class takes several times as long to make the body and the headers."""
+    """Plain values as JSON; NaN and infinity become null.
+
+    The framework's class takes several times as long to make the body and the headers.
+    """
 
     def __init__(self, content: Any, status: int = 200) -> None:
         self.status_code, self.background = status, None
