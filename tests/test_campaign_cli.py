@@ -141,6 +141,24 @@ def test_a_life_from_the_shell(kofn: Kofn, tmp_path: Path, sqlite_store: str) ->
     assert kofn("import", str(file))[0] == 0
 
 
+def test_names_and_units_are_printed_unchanged(kofn: Kofn) -> None:
+    """`[/]` and `:bug:` are markup for the library that draws tables."""
+    names = ["[red]pot[/]", "[/]", ":bug:", "pan"]
+    arms = [word for name in names for word in ("--arm", name)]
+    settings = ["--unit", "[/b]", "--control", "[/]", "--control", ":bug:", "--rule", "never together [/], pan"]
+    assert kofn("create", "front", "--k", "2", *arms, *settings)[0] == 0
+    (decision,) = read(kofn("decide", "front", "--json"))
+    kofn("reward", "front", decision["id"], "0.5")
+    code, shown, err = kofn("show", "front")
+    assert (code, err) == (0, "")
+    assert all(f"  {name} " in shown for name in names)
+    assert "0.5 [/b]" in shown
+    assert "[/], pan" in shown
+    code, shown, err = kofn("configure", "front")
+    assert (code, err) == (0, "")
+    assert "[/], :bug:" in shown
+
+
 def test_an_export_with_the_secret_is_for_its_owner(kofn: Kofn, tmp_path: Path) -> None:
     kofn(*CREATE, *ARMS)
     file, before = tmp_path / "front.json", os.umask(0o022)

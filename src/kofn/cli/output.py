@@ -132,9 +132,10 @@ def show(*parts: Any, optional: Sequence[str] = ()) -> None:
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # the reader closed the pipe: main() ends without a message
 
-    console = Piped(highlight=False, soft_wrap=False)
+    as_given: dict[str, Any] = {"highlight": False, "markup": False, "emoji": False}  # [/] or :bug: may be a name
+    console = Piped(**as_given, soft_wrap=False)
     if not console.is_terminal and not os.environ.get("COLUMNS", "").isdigit():
-        console = Piped(highlight=False, width=PIPED_WIDTH)
+        console = Piped(**as_given, width=PIPED_WIDTH)
     for part in parts:
         if part == "":
             continue

@@ -144,20 +144,18 @@ def _adaptive_notes(left_out: int, log: Log) -> list[str]:
 
 
 def _segment_table(found: BySegment, log: Log) -> Table:
-    from rich.markup import escape
-
     from kofn.core.contexts import words_of
 
     title = f"{len(found.segments)} segments; subsets chosen by half of the plays, valued by the others"
     table = new_table(title, "segment", "share", "best subset", "earns", "more than the one for all", names=1)
     share = 1 - found.unknown if log.adaptive else 1.0
-    table.add_row("all", f"{share:.0%}", escape(log.label(found.for_all)), _cell(found.value), "")
+    table.add_row("all", f"{share:.0%}", log.label(found.for_all), _cell(found.value), "")
     for each in found.segments:
         known = ("too few plays", "", "")
         if each.best is not None:
             gain = "too few plays of it" if each.gain is None else _cell(each.gain)
-            known = (escape(log.label(each.best)), _cell(each.value), gain)
-        table.add_row(escape(words_of(each.segment)), f"{each.share:.0%}", *known)
+            known = (log.label(each.best), _cell(each.value), gain)
+        table.add_row(words_of(each.segment), f"{each.share:.0%}", *known)
     return table
 
 
@@ -192,33 +190,27 @@ def _replayed(policy: str, params: dict[str, Any], log: Log, minimize: bool, see
 
 
 def _replay_table(result: Replayed, log: Log) -> Table:
-    from rich.markup import escape  # names may contain markup
-
     rows = {
         "used": f"{result.plays:,} of {result.events:,} plays",
         "mean reward": f"{result.mean:.4g} ± {result.error:.2g}",
         "mean reward of the log": f"{log.rewards.mean():.4g}",
-        "found": escape(log.label(result.final)),
-        "not in the rest of the log": escape(log.label(result.unmatched)),
+        "found": log.label(result.final),
+        "not in the rest of the log": log.label(result.unmatched),
     }
     return pairs(f"{result.policy} replayed on the log", rows)
 
 
 def _means(found: list[Evaluation], log: Log, of: int) -> Table:
     """Return the table of an adaptive log."""
-    from rich.markup import escape
-
     title = f"{log!r}, mean reward {log.rewards.mean():.4g}"[1:].replace(">", "")
     table = new_table(title, "subset", "plays", "mean", "95 % low", "high")
     for each in found:
         limits = (f"{limit:.3g}" for limit in each.mean.interval(of=of))
-        table.add_row(escape(log.label(each.subset)), f"{each.plays:,}", _cell(each.mean), *limits)
+        table.add_row(log.label(each.subset), f"{each.plays:,}", _cell(each.mean), *limits)
     return table
 
 
 def _table(found: list[Evaluation], log: Log, of: int) -> Table:
-    from rich.markup import escape
-
     title = f"{log!r}, mean reward {log.rewards.mean():.4g}"[1:].replace(">", "")
     table = new_table(
         title, "subset", "plays", "doubly robust", "95 % low", "high", "self-normalised", "inverse prop.", "weight"
@@ -226,7 +218,7 @@ def _table(found: list[Evaluation], log: Log, of: int) -> Table:
     for each in found:
         low, high = each.dr.interval(of=of)
         table.add_row(
-            escape(log.label(each.subset)),
+            log.label(each.subset),
             f"{each.plays:,}",
             _cell(each.dr),
             f"{low:.3g}",

@@ -20,15 +20,13 @@ def events(name: str, limit: int, store: str | None, as_json: bool) -> None:
     \b
     kofn campaign events front --limit 100
     """
-    from rich.markup import escape
-
     found = open_campaign(name, store).events(limit)
     if as_json:
         echo_json([each.to_dict() for each in found])
         return
     table = new_table("", "at (UTC)", "event", "")
     for each in found:
-        table.add_row(f"{each.at:%Y-%m-%d %H:%M:%S}", each.kind, escape(each.message))
+        table.add_row(f"{each.at:%Y-%m-%d %H:%M:%S}", each.kind, each.message)
     show(table)
 
 
@@ -44,14 +42,12 @@ def estimates(name: str, points: int, arms: tuple[str, ...], store: str | None, 
     \b
     kofn campaign estimates front --arm mug
     """
-    from rich.markup import escape
-
     found = open_campaign(name, store).estimates(points, arms=arms)
     if as_json:
         echo_json([each.to_dict() for each in found])
         return
     heads = "at (UTC)", "rewards", "expected loss", "estimated reward", "lift over control"
-    table = new_table("", *heads, *(f"effect of {escape(arm)}" for arm in arms))
+    table = new_table("", *heads, *(f"effect of {arm}" for arm in arms))
     for each in found:
         at = f"{each.at:%Y-%m-%d %H:%M:%S}", f"{each.rewards:,}"
         worth = _number(each.value) + _interval(each.low, each.high)

@@ -53,15 +53,13 @@ def show_(name: str, most: int, store: str | None, as_json: bool) -> None:
 
 
 def _facts(known: CampaignInsight) -> Any:
-    from rich.markup import escape  # names may contain markup
-
     at = known.summary
     unit = f" {known.settings.unit}" if known.settings and known.settings.unit else ""
     worth = None if known.value is None else f"{known.value:.4g}{unit} ({known.low:.4g} to {known.high:.4g})"
     rows = {
         "state": f"{at.state}, {at.policy}, N = {at.arms:,}, K = {at.k:,}",
-        "best": escape(", ".join(known.best)) if at.rewards else None,
-        "shipped": escape(", ".join(known.shipped)) if at.state == "shipped" and known.shipped else None,
+        "best": ", ".join(known.best) if at.rewards else None,
+        "shipped": ", ".join(known.shipped) if at.state == "shipped" and known.shipped else None,
         "probability of being best": None if known.probability_best is None else f"{known.probability_best:.0%}",
         "expected loss of shipping now": _loss(known, unit),
         "rules": _rules(known),
@@ -79,19 +77,15 @@ def _facts(known: CampaignInsight) -> Any:
 
 
 def _rules(known: CampaignInsight) -> str | None:
-    from rich.markup import escape
-
     from kofn.constraints import Constraints
 
     given = known.settings.constraints if known.settings else []
-    return escape("\n".join(map(str, Constraints.of(given)))) or None
+    return "\n".join(map(str, Constraints.of(given))) or None
 
 
 def _costs(known: CampaignInsight) -> str | None:
-    from rich.markup import escape
-
     costs = known.settings.costs if known.settings else {}
-    listed = escape(", ".join(f"{arm} {cost:g}" for arm, cost in costs.items() if cost))
+    listed = ", ".join(f"{arm} {cost:g}" for arm, cost in costs.items() if cost)
     return f"{listed}; rewards are net of them" if listed else None
 
 
@@ -124,15 +118,13 @@ def _alarms(known: CampaignInsight) -> str | None:
 
 
 def _arms(known: CampaignInsight, most: int) -> Any:
-    from rich.markup import escape
-
     better = 1.0 if known.summary.direction == "maximize" else -1.0
     ranked = sorted(known.arms, key=lambda arm: (arm.retired, -better * (arm.effect or 0.0), -arm.plays))
     table = new_table("arms, best first", "arm", "effect", "95 % low", "high", "plays", "")
     for arm in ranked[:most]:
         numbers = ["" if each is None else f"{each:+.4g}" for each in (arm.effect, arm.low, arm.high)]
         mark = "retired" if arm.retired else "best" if arm.best and known.summary.rewards else ""
-        table.add_row(escape(arm.name), *numbers, f"{arm.plays:,}", mark)
+        table.add_row(arm.name, *numbers, f"{arm.plays:,}", mark)
     return table
 
 
@@ -146,8 +138,6 @@ def segments(name: str, store: str | None, as_json: bool) -> None:
     \b
     kofn campaign segments front
     """
-    from rich.markup import escape
-
     known = open_campaign(name, store).segments()
     if as_json:
         echo_json(known.to_dict())
@@ -156,9 +146,9 @@ def segments(name: str, store: str | None, as_json: bool) -> None:
     for each in known.segments:
         value = "" if each.value is None else f"{each.value:.4g} ({each.low:.4g} to {each.high:.4g})"
         loss = "" if each.expected_loss is None else f"{each.expected_loss:.2g}"
-        table.add_row(escape(each.words), f"{each.plays:,}", escape(", ".join(each.best)), value, loss)
+        table.add_row(each.words, f"{each.plays:,}", ", ".join(each.best), value, loss)
     matter = new_table("attributes", "attribute", "values", "probability that it matters", "gain per play")
     for one in known.attributes:
         values = f"{', '.join(one.values[:5])}{', ...' if len(one.values) > 5 else ''}"
-        matter.add_row(escape(one.attribute), escape(values), f"{one.probability:.0%}", f"{one.gain:.2g}")
+        matter.add_row(one.attribute, values, f"{one.probability:.0%}", f"{one.gain:.2g}")
     show(table, matter)
