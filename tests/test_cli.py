@@ -109,10 +109,11 @@ def test_help_and_version(answer: Kofn) -> None:
         assert f"\n  {name} " in out
 
 
-def test_kofn_alone_shows_its_help(answer: Kofn) -> None:
-    code, out, err = answer()
+@pytest.mark.parametrize("group", [[], ["campaign"], ["token"]])
+def test_a_group_alone_shows_its_help(group: list[str], answer: Kofn) -> None:
+    code, out, err = answer(*group)
     assert (code, err) == (2, "")
-    assert out == answer("--help")[1]
+    assert out == answer(*group, "--help")[1]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -31,6 +31,7 @@ from kofn.cli.options import (
     SEED,
     WORKERS,
     Count,
+    help_if_alone,
     setting,
 )
 from kofn.cli.output import (
@@ -72,9 +73,7 @@ def cli(context: click.Context) -> None:
     kofn paper max-12                           reproduce a figure of the paper
     kofn replay log.csv --uniform               evaluate subsets from a log
     """
-    if context.invoked_subcommand is None:
-        click.echo(context.get_help())
-        context.exit(2)
+    help_if_alone(context)
 
 
 @cli.command()

@@ -10,6 +10,13 @@ from typing import Any
 import click
 
 
+def help_if_alone(context: click.Context) -> None:
+    """Print the help of a group that is called without a command, and exit with 2."""
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())
+        context.exit(2)
+
+
 class Count(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4 only
     """A whole number from `least` to `most`, also written as 1e6, 1_000_000 or 1,000,000."""
 

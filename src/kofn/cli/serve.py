@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kofn.cli.options import AS_JSON, STORE, Count, Duration
+from kofn.cli.options import AS_JSON, STORE, Count, Duration, help_if_alone
 from kofn.cli.output import echo_json, new_table, show
 
 if TYPE_CHECKING:
@@ -160,8 +160,9 @@ def serve(
     sys.exit(code)
 
 
-@click.group()
-def token() -> None:
+@click.group(invoke_without_command=True, subcommand_metavar="COMMAND [ARGS]...")
+@click.pass_context
+def token(context: click.Context) -> None:
     """Create, list and revoke the API tokens of `kofn serve`.
 
     \b
@@ -170,6 +171,7 @@ def token() -> None:
     kofn token create page --scope browser --campaign front-page --expires 90d
     kofn token revoke 2
     """
+    help_if_alone(context)
 
 
 @token.command()

@@ -11,10 +11,12 @@ from kofn.cli.campaigns.settings import configure, create
 from kofn.cli.campaigns.show import list_, segments, show_
 from kofn.cli.campaigns.state import add_arm, archive, delete, pause, resume, retire_arm, ship, stop
 from kofn.cli.campaigns.transfer import export, import_, verify
+from kofn.cli.options import help_if_alone
 
 
-@click.group()
-def campaign() -> None:
+@click.group(invoke_without_command=True, subcommand_metavar="COMMAND [ARGS]...")
+@click.pass_context
+def campaign(context: click.Context) -> None:
     """Make real decisions and learn from their rewards, with a policy whose state is in a store.
 
     \b
@@ -23,6 +25,7 @@ def campaign() -> None:
     kofn campaign reward front 1a-0-5f3c0d2e9b1c4a7d6e8f0a1b 0.5
     kofn campaign show front
     """
+    help_if_alone(context)
 
 
 for command in (create, configure, delete, list_, show_, segments, decisions, estimates, events):
