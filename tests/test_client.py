@@ -114,6 +114,15 @@ def test_a_reward_that_json_cannot_carry_is_refused_here(client: Client, value: 
         client.campaign("front").reward("1-0-00", value)
 
 
+@pytest.mark.parametrize("wrong", ["localhost:8000", "127.0.0.1:8000", "kofn.example.com", "http://", "ftp://kofn"])
+def test_an_address_that_is_no_url_is_refused_at_once(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(kofn.BadInput, match=r"must be one such as http://127\.0\.0\.1:8000; got '"):
+        Client(wrong)
+    monkeypatch.setenv("KOFN_URL", wrong)
+    with pytest.raises(kofn.BadInput, match=r"\(url=, KOFN_URL\)"):
+        kofn.AsyncClient()
+
+
 def test_the_token_comes_from_the_environment(url: str, sqlite_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auth, "TOKEN_CACHE_SECONDS", 0.0)
     create(sqlite_store)

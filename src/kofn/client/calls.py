@@ -6,6 +6,7 @@ import json
 import math
 import os
 import random
+import re
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -54,7 +55,10 @@ def client_options(url: str | None, token: str | None, timeout: float) -> dict[s
     """Return the options of an httpx client. KOFN_URL and KOFN_TOKEN are the defaults of url and token."""
     token = token or os.environ.get("KOFN_TOKEN")
     headers = {"User-Agent": f"kofn/{__version__}"} | ({"Authorization": f"Bearer {token}"} if token else {})
-    return {"base_url": url or os.environ.get("KOFN_URL") or DEFAULT_URL, "headers": headers, "timeout": timeout}
+    base_url = url or os.environ.get("KOFN_URL") or DEFAULT_URL
+    if not re.match(r"https?://[^/]", str(base_url), re.IGNORECASE):  # else each call would fail after all its retries
+        raise BadInput(f"the URL of the service (url=, KOFN_URL) must be one such as {DEFAULT_URL}; got {base_url!r}")
+    return {"base_url": base_url, "headers": headers, "timeout": timeout}
 
 
 # Retries.
