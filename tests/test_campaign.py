@@ -268,6 +268,7 @@ def test_a_total_beyond_the_plan_is_refused_by_a_policy_that_cannot_learn_from_i
         ({"name": "<script>"}, "name"),
         ({"name": 5}, "name"),
         ({"arms": "abc"}, "a list of names"),
+        ({"arms": []}, "a campaign must have more arms than k; got none"),
         ({"arms": ["a", "a", "b", "c"]}, "arm 'a' is listed twice"),
         ({"arms": ["a", "b", "c", ""]}, "one line"),
         ({"arms": ["a", "b", "c", "d\n"]}, "one line"),

@@ -40,6 +40,10 @@ def arm_names(names: object) -> list[str]:
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise BadInput(f"arms must be a list of names; got {shown(names)}")
     found = [arm_name(name) for name in names]
+    if not found:
+        raise BadInput(
+            "a campaign must have more arms than k; got none: give their names (arms=, --arm or --arms-from)"
+        )
     if len(found) > MAX_ARMS:
         raise BadInput(f"a campaign can have at most {MAX_ARMS:,} arms; got {len(found):,}")
     seen: set[str] = set()

@@ -57,8 +57,8 @@ def check_nothing_beside(file: str) -> None:
 def no_store(where: str) -> str:
     """Return the message about a store that does not exist."""
     return (
-        f"there is no store in the {where}: check the URL. `kofn serve`, `kofn campaign create` and Campaign.create() "
-        "create a new store"
+        f"there is no store in the {where}: check the URL (store=, --store or KOFN_STORE). `kofn serve`, "
+        "`kofn campaign create` and Campaign.create() create a new store"
     )
 
 
