@@ -128,7 +128,7 @@ SECTIONS: dict[str, list[Wrong]] = {
             "a policy without its horizon",
             "kofn.make_policy('cmab-sm', 5, 2)",
             BadInput,
-            "cmab-sm needs a horizon: give horizon=, or use doubling",
+            "cmab-sm needs a horizon: give horizon= (--horizon), or use doubling",
         ),
         Wrong(
             "unknown parameter",

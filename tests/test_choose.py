@@ -605,7 +605,10 @@ def test_an_exception_of_the_score_names_the_subset_and_keeps_the_history() -> N
             {"constraints": [Always([1]), Never([1])]},
             r"cannot hold together for 3 of 12 arms: always \(1\); never \(1\)",
         ),
-        ({"constraints": [Always(["a"])]}, "a rule names 'a', but no candidate has that text"),
+        (
+            {"constraints": [Always(["a"])]},
+            r"a rule names 'a', but no candidate has that text. The candidates are \['0', '1',",
+        ),
         ({"candidates": list("aab") + [1] * 9, "constraints": [Always(["a"])]}, "two candidates have that text"),
         ({"policy": "linear-thompson", "constraints": [Always([1])]}, "linear-thompson does not take constraints"),
     ],

@@ -251,8 +251,12 @@ def _numbered(constraints: Any, labels: list[str], k: int) -> Constraints | None
         if isinstance(arm, int):
             return arm
         if labels.count(arm) != 1:
-            what = "two candidates have" if arm in labels else "no candidate has"
-            raise BadInput(f"a rule names {arm!r}, but {what} that text: use the position of a candidate")
+            if arm in labels:
+                raise BadInput(f"a rule names {arm!r}, but two candidates have that text: use the position of one")
+            raise BadInput(
+                f"a rule names {arm!r}, but no candidate has that text. The candidates are {listed(labels)}; a rule "
+                "takes their text or their position"
+            )
         return labels.index(arm)
 
     rules = Constraints(*(rule.renamed(number_of) for rule in Constraints.of(constraints)))

@@ -48,9 +48,7 @@ def make_policy(
     """
     policy = policy_named(name)
     if policy.needs_horizon and horizon is None:
-        raise BadInput(
-            f"{name} needs a horizon: give horizon=, or use doubling, which needs none: make_policy('doubling', ...)"
-        )
+        raise BadInput(f"{name} needs a horizon: give horizon= (--horizon), or use doubling, which needs none")
     if horizon is not None:
         horizon = check_horizon(horizon)
     generator(seed)  # a horizon that is ignored must be valid too
