@@ -184,7 +184,7 @@ def test_what_is_refused(sqlite_store: str) -> None:
         ({"costs": "free"}, "costs must be a list of numbers"),
         ({"params": {"fewest": 1, "costs": [0.0] * 8}}, "pass costs to create"),
         ({"policy": "thompson", "params": {}}, "thompson does not take costs. Use thompson-sizes"),
-        ({"control": list("abcd")}, "a subset must have 1 to 3 different arms; got 4"),
+        ({"control": list("abcd")}, "the control must have 1 to 3 different arms; got 4"),
     ]
     for settings, message in refused:
         with pytest.raises(BadInput, match=message):

@@ -142,6 +142,8 @@ def _names(policy: str) -> list[str]:
 
     if not policy.endswith(".py"):
         return [policy]
+    if not Path(policy).is_file():
+        raise BadInput(f"there is no file {policy}")
     before = dict(POLICIES)
     try:
         runpy.run_path(policy)

@@ -155,7 +155,7 @@ def _control(control: Any, roster: Roster, fewest: int, k: int) -> Subset | str 
         return control  # type: ignore[no-any-return]
     if isinstance(control, str) or not isinstance(control, Sequence):
         raise BadInput(f"control must be a list of {k} arms, 'uniform' or None; got {shown(control)}")
-    return roster.subset_of(control, k, fewest)
+    return roster.subset_of(control, k, fewest, "the control")
 
 
 def _share(share: Any) -> float:

@@ -264,21 +264,21 @@ class Roster:
         """Return the names of these arms."""
         return [self.names[arm] for arm in subset]
 
-    def subset_of(self, arms: object, k: int, fewest: int | None = None) -> Subset:
+    def subset_of(self, arms: object, k: int, fewest: int | None = None, what: str = "a subset") -> Subset:
         """Return K active arms, given by name or number, as a sorted subset of numbers; or raise BadInput.
 
-        With `fewest`, a subset may have fewer arms than K.
+        With `fewest`, a subset may have fewer arms than K. `what` is the subject of the error.
         """
         if isinstance(arms, str) or not isinstance(arms, Iterable):
-            raise BadInput(f"a subset must be a list of arms; got {shown(arms)}")
+            raise BadInput(f"{what} must be a list of arms; got {shown(arms)}")
         given = [self._number(arm) for arm in arms]
         subset = tuple(sorted(set(given)))
         if len(subset) < len(given):
             twice = next(arm for index, arm in enumerate(given) if arm in given[:index])
-            raise BadInput(f"arm {self.names[twice]!r} is listed twice in a subset")
+            raise BadInput(f"arm {self.names[twice]!r} is listed twice in {what}")
         if not (fewest or k) <= len(subset) <= k:
             sizes = f"{fewest} to {k}" if fewest and fewest < k else f"{k}"
-            raise BadInput(f"a subset must have {sizes} different arms; got {len(subset)}")
+            raise BadInput(f"{what} must have {sizes} different arms; got {len(subset)}")
         return subset
 
     def _number(self, arm: Any) -> int:
