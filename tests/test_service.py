@@ -302,8 +302,8 @@ def test_metrics_count(front: Client) -> None:
 
 
 def test_what_is_not_there_is_a_problem(api: Client) -> None:
-    error_detail(api.get("/api/nonsense"), 404, "not-found")
-    error_detail(api.put("/api/campaigns", json={}), 405, "method-not-allowed")
+    assert "/api/openapi.json" in error_detail(api.get("/api/nonsense"), 404, "not-found")
+    assert "/api/openapi.json" in error_detail(api.put("/api/campaigns", json={}), 405, "method-not-allowed")
 
 
 def test_a_mistake_of_ours_is_a_problem_too(front: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,12 @@ RETRY_HEADERS = {"Retry-After": "1"}
 HTTP_NAMES = {400: "malformed-request", 404: "not-found", 405: "method-not-allowed"}
 """Names of errors that the framework raises, by status."""
 
+HTTP_DETAILS = {
+    404: "there is no such route: /api/openapi.json lists all routes",
+    405: "the route does not accept this method: /api/openapi.json lists all routes",
+}
+"""Messages of errors that the framework raises, where its own say too little."""
+
 INTERNAL = "internal error: see the log of the service"
 
 
@@ -128,8 +134,12 @@ async def _malformed_request(_: Request, error: Exception) -> JSONResponse:
 
 async def _http_error(_: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, StarletteHTTPException)
-    name = error.name if isinstance(error, ApiError) else HTTP_NAMES.get(error.status_code, "refused")
-    return error_response(error.status_code, name, str(error.detail), dict(error.headers or {}))
+    status, detail = error.status_code, str(error.detail)
+    if isinstance(error, ApiError):
+        name = error.name
+    else:
+        name, detail = HTTP_NAMES.get(status, "refused"), HTTP_DETAILS.get(status, detail)
+    return error_response(status, name, detail, dict(error.headers or {}))
 
 
 def internal_error(scope: Scope, error: Exception) -> JSONResponse:
