@@ -31,6 +31,7 @@ from kofn.core.fields import Fields
 from kofn.core.insight import Insight
 from kofn.core.open_plan import OpenPlan
 from kofn.core.plan import ROUNDING, Key, Plan, Tally, check_tally, key_of_play, subset_of_key
+from kofn.core.threads import one_thread
 
 
 class PolicyOptions(TypedDict, total=False):
@@ -387,6 +388,7 @@ class Policy(ABC):
 
     # One plan after another.
 
+    @one_thread
     def _begin(self) -> None:
         """Open the next plan. Each policy calls it at the end of its `__init__`."""
         fillers = self._open_plan.fillers if "_open_plan" in vars(self) else {}
@@ -397,6 +399,7 @@ class Policy(ABC):
         now = self._open_plan
         self._learn_from(*(now.played() if now.unplanned else (now.plan, now.observed)))
 
+    @one_thread
     def _learn_from(self, plan: Plan, tally: Tally) -> None:
         self._learn(plan, tally)
         self.updates += 1

@@ -32,6 +32,7 @@ from kofn.core import (
     whole,
 )
 from kofn.core.fields import Fields, added, integer, listed, part
+from kofn.core.threads import one_thread
 from kofn.policies.batching import plan_of, shares, tenth
 from kofn.policies.constrained import Constrained, changed_arms
 from kofn.policies.linear_model import sweeps
@@ -176,6 +177,7 @@ class Thompson(Constrained, Randomised):
             return self._posterior
         return self._posterior.beside(top(self._posterior.mean, self.k, self._allowed))
 
+    @one_thread
     def insight(self) -> Insight | None:
         """Return what is known about the best subset and each arm; None until two different rewards were seen."""
         if not self._knows:
@@ -416,6 +418,7 @@ class Thompson(Constrained, Randomised):
         """Return the subsets that the guarantee allows instead of these."""
         return subsets if self._guarantee is None else self._guarantee.allowed(subsets, self._posterior.mean)
 
+    @one_thread
     def filler(self, index: int, segment: str | None = None) -> Subset:
         """Return another draw, so that plays made while rewards are late are learned from too."""
         del segment
