@@ -189,6 +189,30 @@ def test_nothing_is_acknowledged_that_is_not_committed(store: Store, monkeypatch
     checked(campaign)
 
 
+def test_a_shipment_that_is_not_committed_is_not_served(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decisions of the same group see it, and must not remember it."""
+    campaign = Campaign.open("front", store=store)
+    play(campaign, 40, batch=10)
+
+    def fails(*_: Any) -> None:
+        raise kofn.StoreError("the disk is full")
+
+    with held(store):
+        monkeypatch.setattr(transaction, "update_row", fails)
+        done: Future[Any] = Future()
+        campaign.submit(done, Campaign.ship, store=False)
+        futures = [done, decided(campaign, 1)]
+    for future in futures:
+        with pytest.raises(kofn.StoreError):
+            future.result(30)
+    monkeypatch.undo()
+    ids = [each.id for each in campaign.decide(3)]
+    assert campaign.state == "running"
+    assert {each.id for each in campaign.decisions()} >= set(ids)
+    campaign.ship(store=False)
+    assert all(each.id.startswith("s") for each in campaign.decide(3))
+
+
 # The queue itself.
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Self, TypeVar, Unpack, cast, overload
 
 from sqlalchemy import Connection, select
@@ -304,11 +305,17 @@ class Campaign:
             if tx.row.state == "shipped":
                 segment = assess.ship_to(tx, segment)
                 if not tx.options.store_shipped:
-                    self._shipped[:] = [shipped := decide.shipped_subset(tx)]
+                    shipped = decide.shipped_subset(tx)
+                    tx.after_commit.append(partial(self._know_shipped, tx, shipped))
                     return shipped.decisions(count, tx.now, context) or []
             return decide.decide(tx, count, key, text, segment)
 
         return Job(self._id, self._same(work), heavy=count >= transaction.HEAVY, requests=requests)
+
+    def _know_shipped(self, tx: Transaction, shipped: ShippedSubset) -> None:
+        """Decide without the store for a second, unless a later operation of the same group has ended that."""
+        if tx.row.state == "shipped" and not tx.options.store_shipped:
+            self._shipped[:] = [shipped]
 
     def _unstored_decisions(self, count: int, context: Mapping[str, Any] | None) -> list[Decision] | None:
         """Return decisions of a shipped campaign that are not stored; None if it is not known to be one now."""

@@ -11,7 +11,7 @@ import json
 import math
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -100,6 +100,7 @@ class Transaction:
         self.batches = batches or Batches()
         self.now = store.clock()
         self.changes = 0  # grows when an operation begins to change something
+        self.after_commit: list[Callable[[], None]] = []
         self._added = EMPTY_SLOT
         self._roster: Roster | None = None
         self._snapshot: PolicySnapshot | None = None
@@ -242,6 +243,8 @@ class Transaction:
         if self._learned:
             self.store.remember(self.id, self.row.stamp, self._roster, self._snapshot)
         self.store.keep_working(self.id, Working(self.row, self.plan, self._slot))
+        for each in self.after_commit:
+            each()
 
 
 def _added(one: Slot, other: Slot) -> Slot:

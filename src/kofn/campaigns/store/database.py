@@ -311,18 +311,14 @@ def _sqlite_engine(url: URL, create: bool) -> Engine:
         raise StoreError(f"the store {url} cannot be opened: there is no folder {folder}")
     sqlite_file.prepare(file, create=create)
     path = os.path.abspath(file)
-    plain = url.set(query={}, database=path)
-    where = f"{Path(path).as_uri()}?mode=rw"  # a file that was deleted meanwhile is not created again
-    timeout = LOCK_TIMEOUT
-
-    def connect() -> sqlite3.Connection:
-        return sqlite3.connect(where, timeout=timeout, check_same_thread=False, uri=True)
-
-    engine = create_engine(plain, creator=connect, pool_size=8, pool_timeout=timeout)
+    # With mode=rw, a file that was deleted meanwhile is not created again.
+    where = url.set(database=Path(path).as_uri(), query={"uri": "true", "mode": "rw"})
+    options = {"timeout": LOCK_TIMEOUT, "check_same_thread": False}
+    engine = create_engine(where, connect_args=options, pool_size=8, pool_timeout=LOCK_TIMEOUT)
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, record: Any) -> None:
-        record.info[sqlite_file.OPENED] = sqlite_file.identity(path)
+        record.info[sqlite_file.OPENED] = path, sqlite_file.identity(path)
         connection.isolation_level = None  # `read` and `write` issue their own BEGIN
         connection.execute(f"PRAGMA synchronous = {synchronous.upper()}")
 

@@ -20,7 +20,7 @@ BESIDE = ("-wal", "-shm", "-journal")
 """Suffixes of the files that SQLite keeps beside a store. After a crash they may hold the last writes."""
 
 OPENED = "opened file"
-"""Key of a connection's `info` whose value is the `identity` of the file that the connection has opened."""
+"""Key of a connection's `info` whose value is the path, and the `identity`, of the file that it has opened."""
 
 _ID_AT = slice(68, 72)  # the application_id in the header of a SQLite file
 

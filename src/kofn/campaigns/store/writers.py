@@ -62,6 +62,7 @@ class SqliteWriter(Writer):
         self._lock: Any = threading.RLock()
         self._connection: Connection | None = None
         self._raw: Any = None
+        self._path = ""
         self._file: tuple[int, int] | None = None  # which file the connection has opened
         self._open = False  # whether something may have to be undone
 
@@ -75,7 +76,8 @@ class SqliteWriter(Writer):
         connection = self._connection
         if connection is None:
             connection = self._connection = self._engine.connect()
-            self._raw, self._file = connection.connection.driver_connection, connection.info[sqlite_file.OPENED]
+            self._raw = connection.connection.driver_connection
+            self._path, self._file = connection.info[sqlite_file.OPENED]
         self._raw.execute("BEGIN IMMEDIATE")
         self._check_file()
         self.waited = time.monotonic() - began
@@ -83,7 +85,7 @@ class SqliteWriter(Writer):
 
     def _check_file(self) -> None:
         """Raise StoreError if the connection writes to a file that nobody will open again."""
-        there = sqlite_file.identity(self._engine.url.database or "")
+        there = sqlite_file.identity(self._path)
         if there is None or there != self._file:
             what = "deleted or moved" if there is None else "replaced by another file"
             raise StoreError(
