@@ -18,7 +18,7 @@ from sqlalchemy.pool import NullPool
 
 import kofn
 from kofn import Campaign
-from kofn.campaigns import Decision, Rewarded, Store
+from kofn.campaigns import Decision, Rewarded, Store, assess
 from kofn.campaigns.records import transaction
 from kofn.campaigns.store import database as store_module
 from kofn.campaigns.store import group_commit
@@ -197,14 +197,12 @@ def test_a_shipment_that_is_not_committed_is_not_served(store: Store, monkeypatc
     def fails(*_: Any) -> None:
         raise kofn.StoreError("the disk is full")
 
-    with held(store):
-        monkeypatch.setattr(transaction, "update_row", fails)
-        done: Future[Any] = Future()
-        campaign.submit(done, Campaign.ship, store=False)
-        futures = [done, decided(campaign, 1)]
-    for future in futures:
-        with pytest.raises(kofn.StoreError):
-            future.result(30)
+    def ship(tx: transaction.Transaction) -> None:
+        assess.ship(tx, (0, 1, 2), {}, store=False)
+
+    monkeypatch.setattr(transaction, "update_row", fails)
+    with pytest.raises(kofn.StoreError):
+        transaction._execute(store, [Job(campaign._id, ship), campaign._decide(1, None, None, None)])
     monkeypatch.undo()
     ids = [each.id for each in campaign.decide(3)]
     assert campaign.state == "running"
