@@ -31,7 +31,6 @@ from kofn.core import (
     whole,
 )
 from kofn.core.fields import Field, Fields
-from kofn.core.threads import one_thread
 from kofn.policies.constrained import changed_arms
 from kofn.policies.randomised import Randomised, SeededOptions
 from kofn.policies.registry import register
@@ -109,13 +108,11 @@ class ThompsonSizes(Randomised):
             return tuple(range(self.k))
         return self._without_empties(self._inner.best())
 
-    @one_thread
     def filler(self, index: int, segment: str | None = None) -> Subset:
         """Return another draw, so that plays made while rewards are late are learned from too."""
         del segment
         return self._without_empties(self._inner.filler(index))
 
-    @one_thread
     def insight(self) -> Insight | None:
         """Return what is known about the best subset and each arm, net of costs."""
         if (found := self._inner.insight()) is None:
