@@ -191,14 +191,16 @@ def _create_engine(url: Any, **options: Any) -> Engine:
 def installed() -> Iterator[Faults]:
     """Give all stores that are opened in this block connections that can fail."""
     FAULTS.arm(None)
-    pool = logging.getLogger("sqlalchemy.pool")  # it reports every lost connection
-    level = pool.level
-    pool.setLevel(logging.CRITICAL + 1)
+    reporting = [logging.getLogger(name) for name in ("sqlalchemy.pool", "psycopg")]  # they report lost connections
+    levels = [each.level for each in reporting]
+    for each in reporting:
+        each.setLevel(logging.CRITICAL + 1)
     try:
         with patch.object(store, "create_engine", _create_engine), patch.object(group_commit, "MAX_LINGER", 0.0):
             yield FAULTS
     finally:
-        pool.setLevel(level)
+        for each, level in zip(reporting, levels, strict=True):
+            each.setLevel(level)
         FAULTS.arm(None)
         for engine in _engines.values():
             engine.dispose()

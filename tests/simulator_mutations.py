@@ -18,6 +18,7 @@ from kofn.campaigns.records.rows import subset_text
 from kofn.campaigns.records.transaction import Transaction
 from kofn.campaigns.store.database import Store
 from kofn.campaigns.store.schema import BATCHES
+from kofn.campaigns.store.writers import PostgresWriter
 
 Mutation = Callable[[], Any]
 
@@ -197,6 +198,15 @@ def _clipped_rewards_are_stored_as_given() -> Any:
     return patch.object(reward, "_taken", taken)
 
 
+def _failed_commits_leave_a_transaction_open() -> Any:
+    """On PostgreSQL, a connection whose commit failed goes back to the pool with its transaction, and its lock."""
+
+    def commit(self: Any) -> None:
+        self._connection.commit()
+
+    return patch.object(PostgresWriter, "_commit", commit)
+
+
 MUTATIONS: dict[str, Mutation] = {
     "stamps": _policies_are_found_by_their_step,
     "marks": _rows_are_found_by_their_version,
@@ -216,5 +226,6 @@ MUTATIONS: dict[str, Mutation] = {
     "sticky-shipped": _shipped_decisions_are_given_again,
     "costs-of-then": _costs_of_now_count,
     "clipped": _clipped_rewards_are_stored_as_given,
+    "failed-commits": _failed_commits_leave_a_transaction_open,
 }
 """Each mend by name; calling it takes the mend out for the length of a `with` block."""

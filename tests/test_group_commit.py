@@ -11,7 +11,9 @@ from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import psycopg
 import pytest
 from sqlalchemy import create_engine, text
 from sqlalchemy.pool import NullPool
@@ -497,6 +499,21 @@ def test_a_stuck_campaign_on_postgresql_does_not_stop_the_others(
                 future.result(30)
     assert len(stuck.decide(5)) == 5
     store.close()
+
+
+def test_a_failed_commit_keeps_no_lock_on_postgresql(postgres_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a commit of SQLAlchemy's, the connection would go back to its pool with the transaction still open."""
+    monkeypatch.setattr(store_module, "LOCK_TIMEOUT", 0.3)
+    store, other = Store(postgres_store), Store(postgres_store)
+    campaign = create(store)
+    made = campaign.decide(key="a")
+    with monkeypatch.context() as failing:
+        failing.setattr(psycopg.Connection, "commit", Mock(side_effect=psycopg.OperationalError("not sent")))
+        with pytest.raises(kofn.StoreError, match="not sent"):
+            campaign.decide(key="a")  # writes nothing, and has the lock
+    assert Campaign.open("front", store=other).decide(key="a").id == made.id
+    for each in (store, other):
+        each.close()
 
 
 def test_a_transaction_of_a_stopped_process_ends_on_postgresql(

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from kofn.campaigns.store import database
 from tests import simulator
 from tests.simulator import Job, main, play, simulated
 from tests.simulator_mutations import MUTATIONS
@@ -24,6 +25,9 @@ OFTEN = ["keys", "fresh-rows", "idempotent-rewards", "expired-plays"]
 
 SELDOM = {"whole-keys": range(3_100, 3_200)}
 """Mends whose absence shows in one of some thousand seeds, and seeds of which one does."""
+
+ON_POSTGRES = {"failed-commits": range(1024, 1025)}
+"""Mends whose absence shows on PostgreSQL only, and a seed that shows it."""
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +105,8 @@ def test_seeds_are_varied_and_keep_all_promises(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [*OFTEN, *(pytest.param(n, marks=pytest.mark.slow) for n in MUTATIONS if n not in OFTEN)]
+    "name",
+    [*OFTEN, *(pytest.param(n, marks=pytest.mark.slow) for n in MUTATIONS if n not in OFTEN and n not in ON_POSTGRES)],
 )
 def test_a_missing_mend_is_found(name: str) -> None:
     seeds = range(100 if name in OFTEN else 3000) if name not in SELDOM else SELDOM[name]
@@ -121,7 +126,13 @@ def test_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_promises_are_kept_on_postgres(postgres_url: str) -> None:
-    assert play(Job(range(500, 506), PROMISED, postgres=postgres_url)) == []
+    assert play(Job([*range(500, 506), 1024], PROMISED, postgres=postgres_url)) == []
+
+
+@pytest.mark.parametrize("name", ON_POSTGRES)
+def test_a_missing_mend_is_found_on_postgres(name: str, postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "LOCK_TIMEOUT", 0.5)  # seconds that the seed waits for the lock
+    assert play(Job(ON_POSTGRES[name], PROMISED, (name,), postgres_url))
 
 
 @pytest.mark.slow

@@ -195,10 +195,10 @@ class Store:
         with self._translated_errors, self._engine.connect() as connection:
             if not self._sqlite:
                 connection = connection.execution_options(isolation_level="REPEATABLE READ")
-            with connection.begin():
-                if self._sqlite:
-                    connection.connection.cursor().execute("BEGIN")
-                yield connection
+            connection.begin()
+            if self._sqlite:
+                connection.connection.cursor().execute("BEGIN")
+            yield connection  # closing it ends the transaction; a commit that fails would leave it open
 
     def remember(self, campaign: int, stamp: int, roster: Any, snapshot: Any) -> None:
         """Keep the arms and the policy of one update of a campaign; the least recently used campaign is dropped."""

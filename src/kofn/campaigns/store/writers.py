@@ -143,8 +143,9 @@ class PostgresWriter(Writer):
         return self._connection
 
     def _commit(self) -> None:
+        """Commit without SQLAlchemy, which would not undo a transaction whose commit has failed."""
         assert self._connection is not None
-        self._connection.commit()
+        self._connection.connection.commit()
 
     def end(self) -> None:
         """Give the connection back, which undoes what is not committed."""
