@@ -22,7 +22,6 @@ class ContextualScript(Policy):
         super().__init__(n_arms, len(fillers[0]))
         self._attributes, self._rows, self._subsets = Attributes(attributes), rows, fillers
         self.learned: list[dict[Any, tuple[float, ...]]] = []
-        self._begin()
 
     def segment(self, context: Mapping[str, Any] | None) -> str:
         return self._attributes.key(context, ())

@@ -56,7 +56,6 @@ class Scripted(Policy):
         super().__init__(n_arms, k, reward_range=reward_range, direction=direction, script=script, best=best)
         self.script = script
         self.learned: list[list[float]] = []  # of each plan: count, total and squares of each row
-        self._begin()
 
     def best(self) -> Subset:
         best: Subset = self._params["best"]
@@ -861,11 +860,11 @@ def test_loading_is_all_or_nothing(state: Any) -> None:
     policy = scripted([(A, 3), (B, 3)])
     policy.load(spoiled())
     policy.ask()
-    before, out = policy.state(), vars(policy)["_open_plan"].in_flight.tolist()
+    before, out = policy.state(), policy._open_plan.in_flight.tolist()
     with pytest.raises(BadRecord, match="this state does not fit Scripted"):
         policy.load(state)
     assert policy.state() == before
-    assert vars(policy)["_open_plan"].in_flight.tolist() == out
+    assert policy._open_plan.in_flight.tolist() == out
 
 
 def test_a_policy_says_how_it_was_made() -> None:

@@ -36,7 +36,6 @@ class Seeing(Policy):
     ) -> None:
         super().__init__(n_arms, k, reward_range=reward_range, direction=direction)
         self.learned: list[Any] = []
-        self._begin()
 
     def best(self) -> Subset:
         return (0, 1)

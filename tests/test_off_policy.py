@@ -297,7 +297,6 @@ class _Always(kofn.Policy):
 
     def __init__(self, n_arms: int, k: int, **options: Any) -> None:
         super().__init__(n_arms, k, **options)
-        self._begin()
 
     def best(self) -> Any:
         return (0, 2)

@@ -55,6 +55,21 @@ def doubling() -> Policy:
 POLICIES = [sorting, merging, committed, improved_ucb, doubling]
 
 
+def test_a_restored_policy_makes_one_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under rules that need the solver, a plan takes seconds."""
+    record = kofn.save(played(kofn.Thompson(8, 2, seed=1), 2))
+    plans: list[Policy] = []
+    make = kofn.Thompson._next
+
+    def noted(self: kofn.Thompson) -> kofn.Plan:
+        plans.append(self)
+        return make(self)
+
+    monkeypatch.setattr(kofn.Thompson, "_next", noted)
+    kofn.restore(record).plan()
+    assert len(plans) == 1
+
+
 @pytest.mark.parametrize("make", POLICIES)
 def test_a_record_explains_itself(make: Callable[[], Policy]) -> None:
     policy = make()

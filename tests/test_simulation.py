@@ -43,7 +43,6 @@ class Script(Policy):
     ) -> None:
         super().__init__(n_arms, k, direction=direction)
         self.rows, self._best, self.commits_after, self.done = rows, best, commits_after, 0
-        self._begin()
 
     def best(self) -> Subset:
         return self._best

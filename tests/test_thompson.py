@@ -137,7 +137,6 @@ def scale_after(rewards: list[float], k: int = 2) -> tuple[float, float]:
     policy = Thompson(3 * k, k, seed=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Posterior, "learn", lambda *_: None)  # leave the prior as it is
-        patch.setattr(Thompson, "_next", lambda self: self._open_plan.plan)
         policy.tell_plan(Tally.of([[reward] for reward in rewards]))
     return policy._posterior.prior_variance, policy._noise.floor / 1e-5
 

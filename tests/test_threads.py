@@ -48,6 +48,24 @@ def test_a_policy_with_many_arms_learns_in_one_thread(
 
 
 @pytest.mark.usefixtures("_three_threads")
+def test_a_policy_is_restored_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its covariance is checked by a factorisation."""
+    problem = kofn.Problem(kofn.Bernoulli(np.linspace(0.1, 0.9, 40)), "mean", 3)
+    policy = kofn.Thompson(40, 3, seed=1)
+    kofn.simulate(policy, problem, 300)
+    record, seen, loaded = kofn.save(policy), list[set[int]](), Posterior._loaded
+
+    def noted(self: Posterior, *given: Any) -> None:
+        seen.append(threads())
+        loaded(self, *given)
+
+    monkeypatch.setattr(Posterior, "_loaded", noted)
+    kofn.restore(record)
+    assert seen == [{1}]
+    assert threads() == {3}
+
+
+@pytest.mark.usefixtures("_three_threads")
 def test_threads_that_compute_at_the_same_time_restore_the_number_once() -> None:
     one_thread, inside, leave = OneThread(), threading.Event(), threading.Event()
 

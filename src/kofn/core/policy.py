@@ -51,8 +51,6 @@ class Policy(ABC):
     `reward_range` and `direction`.
     """
 
-    _open_plan: OpenPlan
-
     name: ClassVar[str]
     needs_horizon: ClassVar[bool] = False
     linear_memory: ClassVar[bool] = True
@@ -117,6 +115,8 @@ class Policy(ABC):
         self.plays = 0  # observed, including those of the open plan: `_next` must not depend on it
         self.updates = 0  # completed plans
         self._params = params
+        self._opened: OpenPlan | None = None
+        self._fillers_in_flight: dict[Key, int] = {}  # they may outlive a plan
 
     # What a policy has learned.
 
@@ -324,6 +324,7 @@ class Policy(ABC):
             record["unplanned"] = [[*self._plain(key), *sums] for key, sums in self._open_plan.unplanned.items()]
         return {**record, **self._state()}
 
+    @one_thread
     def load(self, state: Mapping[str, Any]) -> None:
         """Replace all that the policy has learned by `state`; an invalid state is refused and changes nothing."""
         with warnings.catch_warnings():
@@ -333,7 +334,6 @@ class Policy(ABC):
             fresh.plays = whole("plays", state["plays"], least=0)
             fresh.updates = whole("updates", state["updates"], least=0)
             fresh._load(state)
-            fresh._begin()
             fresh._load_observed(state["observed"])
             if self.accepts_unplanned:
                 fresh._load_unplanned(state["unplanned"])
@@ -388,14 +388,19 @@ class Policy(ABC):
 
     # One plan after another.
 
+    @property
+    def _open_plan(self) -> OpenPlan:
+        """The plan that is being played. It is made when it is first needed: a restored policy makes one plan only."""
+        if self._opened is None:
+            self._opened = self._next_open_plan()
+        return self._opened
+
     @one_thread
-    def _begin(self) -> None:
-        """Open the next plan. Each policy calls it at the end of its `__init__`."""
-        fillers = self._open_plan.fillers if "_open_plan" in vars(self) else {}
-        self._open_plan = OpenPlan(self._next(), fillers, arms="arms" in self.needs)
+    def _next_open_plan(self) -> OpenPlan:
+        return OpenPlan(self._next(), self._fillers_in_flight, arms="arms" in self.needs)
 
     def _finish_plan(self) -> None:
-        """Learn from the open plan, and open the next one."""
+        """Learn from the open plan."""
         now = self._open_plan
         self._learn_from(*(now.played() if now.unplanned else (now.plan, now.observed)))
 
@@ -403,7 +408,7 @@ class Policy(ABC):
     def _learn_from(self, plan: Plan, tally: Tally) -> None:
         self._learn(plan, tally)
         self.updates += 1
-        self._begin()
+        self._opened = None
 
     def _observe(self, tally: Tally) -> None:
         """Count a checked tally in [0, 1]; learn if it completes the plan."""

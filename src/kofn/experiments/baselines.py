@@ -35,7 +35,6 @@ class Search(Randomised):
         self.repeats = max(1, round(math.sqrt(self.horizon) / 4))
         self._kept: Subset = tuple(range(self.k))
         self._mean, self._tried = -1.0, 0
-        self._begin()
 
     def best(self) -> Subset:
         """Return the subset with the highest mean so far."""

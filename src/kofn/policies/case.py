@@ -65,7 +65,6 @@ class CASE(Randomised):
         self._learned = 0
         self._challengers: list[Subset] = []  # N_t
         self._compute_estimate()
-        self._begin()
 
     def best(self) -> Subset:
         """Return the K arms with the highest estimated weights."""

@@ -321,7 +321,6 @@ class CMABSM(Constrained, Scheduled):
         order = shuffled_arms(self._inner.n_arms, self._params["seed"])
         self._phase: Sort | Merge | Play = Sort.of(_partition(order, self._inner.k))  # line 2
         self._advance()
-        self._begin()
 
     def best(self) -> Subset:
         """Return the K arms found; until then, the arms that SORT and MERGE rank first so far."""

@@ -65,7 +65,6 @@ class Credited(Policy):
     def __init__(self, n_arms: int, k: int, **options: Unpack[PolicyOptions]) -> None:
         super().__init__(n_arms, k, **options)
         self._credit = Credit.zeros(self.n_arms)
-        self._begin()
 
     def best(self) -> Subset:
         """Return the K arms with the highest average reward."""

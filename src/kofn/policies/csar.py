@@ -52,7 +52,6 @@ class CSAR(Policy):
         self._block = 0  # the first block of this round that is not estimated yet
         if (plays := self._round_plays()) > self.horizon:
             warnings.warn(self._too_short(plays), ShortHorizonWarning, stacklevel=2)
-        self._begin()
 
     @property
     def exact(self) -> bool:

@@ -66,7 +66,6 @@ class DART(Constrained, Randomised):
         self._total: FloatArray = np.zeros(self.n_arms)  # of reward / f
         self._r = 0
         self._t = 0
-        self._begin()
 
     def best(self) -> Subset:
         """Return the accepted arms and the undecided arms with the highest averages."""

@@ -62,7 +62,6 @@ class Doubling(Policy):
         self.constraints = self._inner.constraints
         own = {name: value for name, value in inner.items() if name not in SHARED}
         self._params = {"of": self._inner.name, "first": self._first, **own}
-        self._begin()
 
     @classmethod
     def from_params(  # type: ignore[override]

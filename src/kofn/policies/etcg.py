@@ -41,7 +41,6 @@ class ETCG(Policy):
         if self.exploration >= self.horizon:
             warnings.warn(self._too_short(), ShortHorizonWarning, stacklevel=2)
         self._greedy = Greedy.at_start(self.n_arms)
-        self._begin()
 
     @property
     def exploration(self) -> int:

@@ -62,7 +62,6 @@ class GLMMax(Randomised):
         self._seen.b += 1.0
         self._mode = np.ones(self.n_arms)
         self._learned = 0
-        self._begin()
 
     def best(self) -> Subset:
         """Return the K arms with the highest weights at the mode."""

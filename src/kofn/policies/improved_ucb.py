@@ -60,7 +60,6 @@ class ImprovedUCB(Constrained):
         self._alive: IntArray = every if self._allowed is None else self._allowed.only(every)  # B_m
         self._total: FloatArray = np.zeros(len(self._alive))
         self._m = 0
-        self._begin()
 
     @property
     def rounds(self) -> int:

@@ -94,7 +94,6 @@ class LinearThompson(Randomised):
         self._first = Moments(0.5, 0.25)  # of the first plan's rewards
         self._noise = Noise(SHRINKAGE, SHRINKAGE)
         self._compute_posterior()
-        self._begin()
 
     def best(self) -> Subset:
         """Return the K arms with the highest posterior means."""

@@ -70,7 +70,6 @@ class OFUL(Policy):
         self._seen = Quadratic.zeros(self.n_arms)
         self._all = math.comb(self.n_arms, self.k) * self.n_arms <= MOST_CELLS
         self._compute_estimate()
-        self._begin()
 
     def best(self) -> Subset:
         """Return the K arms with the highest estimated weights."""

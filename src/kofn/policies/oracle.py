@@ -38,7 +38,6 @@ class Oracle(Constrained):
             broken = "; ".join(map(str, self.constraints.broken(self._best)))
             raise BadInput(f"best={self._best} must obey the constraints; it breaks: {broken}")
         self._params["best"] = list(self._best)
-        self._begin()
 
     def best(self) -> Subset:
         """Return the subset that it was given."""

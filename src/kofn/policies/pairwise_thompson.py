@@ -95,7 +95,6 @@ class PairwiseThompson(Randomised):
         self._scales = Scales()
         self._posterior: Posterior | None
         self._loaded()
-        self._begin()
 
     def best(self) -> Subset:
         """Return the incumbent: the subset with the highest posterior mean that swaps lead to, played or not."""

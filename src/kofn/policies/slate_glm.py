@@ -57,7 +57,6 @@ class SlateGLM(Randomised):
         self._seen.V += np.eye(self.n_arms)  # the prior: mean 0, variance 1
         self._mode = np.zeros(self.n_arms)
         self._learned = 0
-        self._begin()
 
     def best(self) -> Subset:
         """Return the K arms with the highest weights at the mode."""

@@ -50,7 +50,6 @@ class Slots(Scheduled):
         self._places: list[int] = shuffled_arms(self.n_arms, self._params["seed"])[: self.k].tolist()
         self._open_place(0)
         self._advance()
-        self._begin()
 
     def best(self) -> Subset:
         """Return the arms in their places; in the open place, the candidate with the highest mean."""

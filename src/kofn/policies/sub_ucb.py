@@ -96,7 +96,6 @@ class SubUCB(Policy):
         self._open = all_subsets(self.n_arms - self.level, self.k - self.level) if self.level < self.k else None
         self._greedy = Greedy.at_start(self.n_arms)
         self._ucb = Completions.zeros(0 if self.level else self.completions)
-        self._begin()
 
     @property
     def completions(self) -> int:

@@ -100,7 +100,6 @@ class ThompsonSizes(Randomised):
             direction=self.direction,
             seed=self._params["seed"],
         )
-        self._begin()
 
     def best(self) -> Subset:
         """Return the incumbent of the default policy: the best of the subsets that were played."""
@@ -164,7 +163,6 @@ class ThompsonSizes(Randomised):
         if inner.reward_range != fresh._inner.reward_range:  # costs of new arms
             inner = inner.with_params(reward_range=fresh._inner.reward_range)
         fresh._inner, fresh.plays, fresh.updates = inner, self.plays, self.updates + 1
-        fresh._begin()
         return fresh
 
     def _informed_inner(self) -> Thompson:

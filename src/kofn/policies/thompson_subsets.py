@@ -76,7 +76,6 @@ class ThompsonSubsets(Constrained, Randomised):
         self._count: NDArray[np.int64] = np.zeros(len(self._subsets), np.int64)
         self._total: FloatArray = np.zeros(len(self._subsets))
         self._squares: FloatArray = np.zeros(len(self._subsets))
-        self._begin()
 
     def best(self) -> Subset:
         """Return the subset with the highest posterior mean among the subsets that were played."""

@@ -99,7 +99,6 @@ class ContextualThompson(Constrained, Randomised):
             constraints=self.constraints,
         )
         self._draws: dict[str, IntArray] = {}  # fillers of this plan by segment
-        self._begin()
 
     # The record has the fields of the model too.
 
@@ -212,7 +211,6 @@ class ContextualThompson(Constrained, Randomised):
         """Return the fresh policy with what another one knows."""
         fresh._model, fresh._learned, fresh._noise = informed._model, informed._learned, informed._noise
         fresh.plays, fresh.updates = self.plays, self.updates + 1
-        fresh._begin()
         return fresh
 
     # Plans.

@@ -28,7 +28,6 @@ def recharged(policy: Thompson, more: FloatArray, reward_range: tuple[float, flo
     fresh._learned = min(fresh._learned, -(-policy.n_arms // policy.k))
     if not fresh._knows:
         fresh._noise.range = seen.moved(-float(by.mean()) * policy.k, 1.0)
-        fresh._begin()
         return fresh
     posterior, ordered = fresh._posterior, np.sort(by)
     own = float(by[posterior.incumbent].sum())
@@ -37,5 +36,4 @@ def recharged(policy: Thompson, more: FloatArray, reward_range: tuple[float, flo
     largest = posterior.charge(by, (seen.low, seen.high), (low, high), fresh._allowed)
     fresh._noise.rescale((seen.width / (high - low)) ** 2, largest)
     fresh._noise.range = Range(low, high)
-    fresh._begin()
     return fresh

@@ -153,7 +153,6 @@ class Thompson(Constrained, Randomised):
         self._guarantee = Guarantee.blank(self.n_arms, self.k, self._allowed) if guarantee else None
         self.accepts_unplanned = not guarantee  # only planned comparisons prove anything
         self._fillers: tuple[int, IntArray] = -1, np.empty((0, self.k), np.int64)  # number of updates, subsets
-        self._begin()
 
     def best(self) -> Subset:
         """Return the incumbent: the best of the subsets that were played, by the posterior means.
@@ -297,7 +296,6 @@ class Thompson(Constrained, Randomised):
                 fresh._posterior.change_incumbent(fresh._allowed.top(fresh._posterior.mean))
         fresh._learned, fresh._noise = informed._learned, informed._noise
         fresh.plays, fresh.updates = self.plays, self.updates + 1
-        fresh._begin()
         return fresh
 
     def _rng(self, *purpose: int) -> np.random.Generator:
