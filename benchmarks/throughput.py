@@ -141,8 +141,7 @@ def kofn_served(store: str, workers: int = 1) -> Iterator[tuple[int, list[int]]]
     with Served(store, "--workers", str(workers)) as running:
         with kofn.Client(running.url) as client:
             client.create("front", [str(i) for i in range(N_ARMS)], K, seed=1)
-        assert running._process is not None
-        yield running.port, [running._process.pid]
+        yield running.port, [running.pid]
         with kofn.Client(running.url) as client:
             client.campaign("front").delete()
         running.stop()

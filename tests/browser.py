@@ -228,8 +228,12 @@ def fill(campaign: Campaign, plays: int) -> None:
         campaign.rewards([(each.id, (index % 97) / 8.1) for index, each in enumerate(decisions)])
 
 
-def measure_load(page: Page, where: str) -> tuple[float, int]:
-    """Return the milliseconds until the chart is drawn, and the uncompressed bytes loaded by then."""
+CHART = ".plot path.recent"
+"""The line of the chart on the page of a campaign."""
+
+
+def measure_load(page: Page, where: str, until: str = CHART) -> tuple[float, int]:
+    """Return the milliseconds until an element is drawn, and the uncompressed bytes loaded by then."""
     sizes: dict[str, int] = {}
     network = page.context.new_cdp_session(page)
     network.send("Network.enable")
@@ -240,7 +244,7 @@ def measure_load(page: Page, where: str) -> tuple[float, int]:
     network.on("Network.dataReceived", add_size)
     page.add_init_script(SIGN_IN)
     page.goto(where)
-    page.wait_for_selector(".plot path.recent", state="attached")  # a flat line has no height
+    page.wait_for_selector(until, state="attached")  # a flat line has no height
     took = float(page.evaluate("performance.now()"))
     page.close()
     return took, sum(sizes.values())

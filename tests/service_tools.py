@@ -201,6 +201,12 @@ class Served:
         for line in self._process.stderr:
             yield line.decode()
 
+    @property
+    def pid(self) -> int:
+        """The id of the process."""
+        assert self._process is not None
+        return self._process.pid
+
     def workers(self) -> list[int]:
         """Return the ids of the processes that handle requests, when there are several (on Linux)."""
         assert self._process is not None

@@ -213,6 +213,16 @@ def test_service(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(math.isfinite(value) for value in learned.values())
 
 
+@pytest.mark.browser
+@pytest.mark.slow
+def test_many_campaigns(capsys: pytest.CaptureFixture[str]) -> None:
+    load("many_campaigns").main(["--quick", "--json"])
+    one, two = json.loads(capsys.readouterr().out).values()
+    assert min(one.values()) > 0
+    assert one.keys() == load("many_campaigns").UNITS.keys()
+    assert two["list kB"] == pytest.approx(2 * one["list kB"], rel=0.2)
+
+
 @pytest.mark.process
 def test_client(capsys: pytest.CaptureFixture[str]) -> None:
     load("client").main(["--quick", "--json"])
@@ -533,7 +543,7 @@ def test_sizes(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_every_benchmark_has_a_test() -> None:
     scripts = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "\ndef main(" in path.read_text()}
-    assert len(scripts) == 32
+    assert len(scripts) == 33
     assert {f"test_{name}" for name in scripts} <= set(globals())
 
 
