@@ -17,7 +17,8 @@ import pytest
 from scipy.stats import chi2
 
 import kofn
-from kofn import Campaign, Constraints
+from kofn import Campaign, Constraints, Thompson
+from kofn.campaigns import Store
 from kofn.constraints import Always, AtLeast, AtMost, Budget, Never, NeverTogether, OnlyTogether
 from kofn.core import BadInput, BadRecord, KofnError
 from kofn.service.api.policy_menu import policy_menu
@@ -296,6 +297,29 @@ def test_rules_that_are_too_slow_to_solve_are_refused(sqlite_store: str, monkeyp
         campaign.configure(constraints=pairs)
     campaign.configure(constraints=[{"rule": "at-most", "count": 1, "arms": names[:9]}])  # a quota needs no solver
     assert all(obeys(campaign.settings().constraints, each.arms) for each in campaign.decide(20))
+
+
+def test_the_first_plan_is_made_before_the_transaction(sqlite_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other campaigns of the store do not wait for it."""
+    store, inside, seen = Store(sqlite_store), list[bool](), list[bool]()
+    transact, plan = Store.transact, Thompson._next
+
+    def transacted(self: Store, work: Any) -> Any:
+        inside.append(True)
+        try:
+            return transact(self, work)
+        finally:
+            inside.pop()
+
+    def planned(self: Thompson) -> Any:
+        seen.append(bool(inside))
+        return plan(self)
+
+    monkeypatch.setattr(Store, "transact", transacted)
+    monkeypatch.setattr(Thompson, "_next", planned)
+    create(store, constraints=BRANDS)
+    assert seen == [False]
+    store.close()
 
 
 def test_changes_are_refused_and_change_nothing(sqlite_store: str) -> None:

@@ -96,6 +96,17 @@ def check_against_brute_force(seed: int) -> str:
     return type(found.way).__name__
 
 
+def check_exchanges_of_two(found: Allowed, subset: tuple[int, ...], right: list[tuple[int, ...]]) -> None:
+    """Exchanges of two arms are those of brute force."""
+    others = [arm for arm in found.free.tolist() if arm not in subset]
+    outs = list(itertools.combinations([arm for arm in subset if not found.always[arm]], 2))
+    ins = list(itertools.combinations(others, 2))
+    if outs and ins:
+        hold = found.rows.hold_after(np.array(subset), np.array(outs), np.array(ins))
+        after = [[tuple(sorted({*subset} - {*out} | {*into})) in right for into in ins] for out in outs]
+        assert hold.tolist() == after
+
+
 def check_exchanges(found: Allowed, right: list[tuple[int, ...]], scores: Any) -> None:
     """Exchanges are those of brute force; under quotas, a subset that none improves is the best."""
     for subset in right[:3]:
@@ -103,6 +114,7 @@ def check_exchanges(found: Allowed, right: list[tuple[int, ...]], scores: Any) -
         for place, arm in itertools.product(range(found.k), range(found.n_arms)):
             after = tuple(sorted({*subset[:place], *subset[place + 1 :], arm}))
             assert exchanges.may[place, arm] == (arm not in subset and after in right)
+        check_exchanges_of_two(found, subset, right)
         gains = np.where(exchanges.may, scores[:, None, :] - scores[:, list(subset)][:, :, None], 0.0)
         rows, gain, out, into = exchanges.best(scores)
         assert rows.tolist() == np.flatnonzero(gains.max(axis=(1, 2)) > 0).tolist()

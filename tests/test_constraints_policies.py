@@ -1,6 +1,7 @@
 """Policies under constraints: all policies obey them or refuse, and what Thompson hands out always obeys."""
 
 import re
+import tracemalloc
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -267,3 +268,18 @@ def test_plays_beside_the_first_plan_need_few_solutions(monkeypatch: pytest.Monk
     assert policy.constraints.allows(beside, 24, 5).all()
     assert set(range(24)) == {arm for subset in beside for arm in subset}
     assert len(solved) <= 24
+
+
+def test_an_update_under_a_thousand_rules_needs_little_memory() -> None:
+    """All exchanges of two arms times all rules would be a gigabyte."""
+    rng = np.random.default_rng(1)
+    pairs = {tuple(sorted(rng.choice(100, 2, replace=False).tolist())) for _ in range(1200)}
+    policy = Thompson(100, 10, seed=1, constraints=Constraints(*map(NeverTogether, pairs)))
+    plan = policy.plan()
+    paid = (np.arange(len(plan)) % 2).astype(float)
+    policy.tell_plan(Tally(plan.times, paid * plan.times, paid * plan.times))
+    tracemalloc.start()
+    policy.plan()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100e6

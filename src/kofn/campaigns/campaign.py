@@ -162,6 +162,7 @@ class Campaign:
         player = create.policy_for(*about, rules, costs)
         if known.outside == "widen":
             player.with_params(reward_range=player.reward_range)  # refused unless the policy can do it
+        player.plan()  # made before the transaction, for which other campaigns of a SQLite store wait
         keep = create.decisions_to_keep(keep_decisions)
         where = store_at(store)
         row = create.new_row(name, player, where.clock(), create.seconds(expire_after), keep, known)

@@ -30,6 +30,9 @@ MOST_TRIED, MOST_LISTED = 2**17, 2**12
 """Most subsets that are tried to list the allowed ones, and most that are listed. Higher: the best subset is found
 without a solver in larger problems, with more memory and time per draw."""
 
+EPSILON = 8 * np.finfo(float).eps
+"""Largest relative difference between sums of some numbers in another order."""
+
 
 class Rows(NamedTuple):
     """Inequalities: low <= matrix x <= high, where x has a 1 for each arm of a subset."""
@@ -41,6 +44,23 @@ class Rows(NamedTuple):
     def hold(self, sums: FloatArray) -> NDArray[np.bool_]:
         """Return whether the inequalities hold for these sums, the last axis of which are the rows."""
         return np.asarray(((sums >= self.low) & (sums <= self.high)).all(axis=-1))
+
+    def hold_after(self, subset: IntArray, outs: IntArray, ins: IntArray) -> NDArray[np.bool_]:
+        """Return whether the inequalities hold after two arms of a subset have left for two others.
+
+        `outs` and `ins` have a pair of arms per row; the result has a row for each of `outs`, and a column for each of
+        `ins`. An inequality is checked for those pairs that could break it: with thousands, that is a small part.
+        """
+        hold = np.ones((len(outs), len(ins)), bool)
+        for row, low, high in zip(self.matrix, self.low, self.high, strict=True):
+            left = row[subset].sum() - row[outs[:, 0]] - row[outs[:, 1]]
+            first, second = row[ins[:, 0]], row[ins[:, 1]]
+            added = first + second
+            error = EPSILON * (np.abs(left).max() + np.abs(added).max())  # sums in another order differ by less
+            could = np.flatnonzero((left.max() + added > high - error) | (left.min() + added < low + error))
+            after = left[:, None] + first[could] + second[could]
+            hold[:, could] &= (after >= low) & (after <= high)
+        return hold
 
 
 class Way(Protocol):

@@ -98,8 +98,9 @@ def rules_text(rules: Constraints | None) -> str:
     return "no rules" if rules is None else "; ".join(map(str, rules))[:MAX_TEXT]
 
 
-SLOWEST = 3.0
-"""Most seconds of processor time in which the solver finds a subset. Most rules take milliseconds."""
+SLOWEST = 1.0
+"""Most seconds of processor time in which the solver finds a subset. Most rules take milliseconds. An update of the
+policy asks the solver twice, and the first plan some times more. Higher: other campaigns wait longer meanwhile."""
 
 MAX_TEXT = 500
 """Longest text of rules in an event, in characters."""

@@ -214,15 +214,11 @@ class _Moves:
             reach = posterior.mean[outside] + 2 * np.sqrt(posterior.variance[outside])
             outside = np.sort(outside[np.argsort(-reach)[:room]])
         ins = outside[np.array(list(itertools.combinations(range(len(outside)), 2)))]
-        out, into = (each.ravel() for each in np.indices((len(outs), len(ins))))
-        a, b, x, y = outs[out, 0], outs[out, 1], ins[into, 0], ins[into, 1]
-        one_by_one = (self.may[a, x] & self.may[b, y]) | (self.may[a, y] & self.may[b, x])
-        a, b, x, y = (each[~one_by_one] for each in (a, b, x, y))
-        matrix = allowed.rows.matrix
-        sums = matrix[:, incumbent].sum(axis=1)
-        columns = matrix.T
-        fits = allowed.rows.hold(sums - columns[incumbent[a]] - columns[incumbent[b]] + columns[x] + columns[y])
-        a, b, x, y = (each[fits] for each in (a, b, x, y))
+        may, (x, y) = self.may[outs], ins.T
+        one_by_one = (may[:, 0, x] & may[:, 1, y]) | (may[:, 0, y] & may[:, 1, x])
+        fits = ~one_by_one & allowed.rows.hold_after(incumbent, incumbent[outs], ins)
+        out, into = fits.nonzero()
+        (a, b), (x, y) = outs[out].T, ins[into].T
         if len(a) > MOST_PAIRS:
             mean, variance = posterior.mean, posterior.variance
             four = [incumbent[a], incumbent[b], x, y]
