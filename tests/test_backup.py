@@ -273,6 +273,33 @@ def test_a_backup_with_flipped_bits_or_cut_short_is_refused(small_backup: Path, 
     assert not [each for each in tmp_path.iterdir() if "part" in each.name]
 
 
+def test_a_backup_with_damaged_indexes_restores_or_is_refused(small_backup: Path, tmp_path: Path) -> None:
+    """No checksum covers an index: nothing of it is restored. Migrating an older backup may need it."""
+    file = tmp_path / "shop.backup"
+    damage_indexes(small_backup, file)
+    restore(file, f"sqlite:///{tmp_path}/new.db?synchronous=normal")
+    store = Store(f"sqlite:///{tmp_path}/new.db")
+    assert campaigns(store)
+    assert all(Campaign.open(each.name, store).verify().ok for each in campaigns(store))
+    store.close()
+    write_old_backup(tmp_path / "old.backup", 3)
+    damage_indexes(tmp_path / "old.backup", file)
+    with pytest.raises(kofn.BadRecord, match=r"shop.backup is damaged: .*Use another backup"):
+        restore(file, f"sqlite:///{tmp_path}/old.db?synchronous=normal")
+
+
+def damage_indexes(whole: Path, file: Path) -> None:
+    """Copy a backup with a wrong first byte in the first page of every index."""
+    with closing(sqlite3.connect(whole)) as connection:
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+        pages = connection.execute("SELECT rootpage FROM sqlite_master WHERE type = 'index'").fetchall()
+    content = bytearray(whole.read_bytes())
+    for (page,) in pages:
+        content[(page - 1) * size] = 0
+    assert pages
+    file.write_bytes(content)
+
+
 def test_a_flipped_bit_in_the_name_of_a_column_is_refused(small_backup: Path, tmp_path: Path) -> None:
     """Else SQLite would take "value" for a text, and restore it as every reward."""
     file, whole = tmp_path / "shop.backup", small_backup.read_bytes()
@@ -399,12 +426,9 @@ def test_only_its_owner_can_read_a_backup(small_backup: Path, tmp_path: Path) ->
 # Older versions, and interruptions.
 
 
-@pytest.mark.parametrize("version", [2, 3])
-def test_an_older_backup_is_migrated(store_url: str, version: int, tmp_path: Path) -> None:
-    """A backup as a kofn of that version would have made it: its tables, and their checksums."""
-    file = tmp_path / "old.backup"
+def write_old_backup(file: Path, version: int) -> None:
+    """Write a backup as a kofn of that version would have made it: its tables, and their checksums."""
     shutil.copy(DATA / f"store-version-{version}.db", file)
-    known = json.loads((DATA / f"store-version-{version}.json").read_text())
     with closing(sqlite3.connect(file)) as connection:
         names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         sums = {}
@@ -419,6 +443,13 @@ def test_an_older_backup_is_migrated(store_url: str, version: int, tmp_path: Pat
         connection.executemany("INSERT INTO kofn_backup VALUES (?, ?)", [(k, json.dumps(v)) for k, v in facts.items()])
         connection.execute(f"PRAGMA application_id = {sqlite_file.BACKUP_ID}")
         connection.commit()
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_an_older_backup_is_migrated(store_url: str, version: int, tmp_path: Path) -> None:
+    file = tmp_path / "old.backup"
+    write_old_backup(file, version)
+    known = json.loads((DATA / f"store-version-{version}.json").read_text())
     before = file.read_bytes()
     assert restore(file, store_url).store_version == version
     assert file.read_bytes() == before

@@ -85,6 +85,15 @@ def test_ready_writes_to_the_store(get: Get, store: Store) -> None:
     assert get("/ready").status_code == 200
 
 
+def test_a_store_that_was_migrated_meanwhile_is_not_ready(
+    get: Get, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    with store.write() as connection:
+        connection.exec_driver_sql("UPDATE kofn_version SET version = version + 1")
+    error_detail(get("/ready"), 503, "not-ready")
+    assert "another version of kofn has migrated it" in caplog.text
+
+
 def test_ready_says_that_a_write_fails(get: Get, no_store: None, caplog: pytest.LogCaptureFixture) -> None:
     answer = get("/ready", "/ready")
     detail = error_detail(answer, 503, "not-ready")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from httpx import Client
 
+import kofn
 from kofn.campaigns import Campaign, store_at
 from kofn.service.monitoring import logs
 from kofn.service.security.tokens import create_token
@@ -88,6 +89,26 @@ def test_an_error_has_the_id_of_its_request(
     assert {line["request_id"] for line in lines} == {"broken-7"}
     (error,) = (line for line in lines if line["level"] == "error")
     assert "RuntimeError: oops" in error["exception"]
+
+
+@pytest.mark.parametrize(("error", "status"), [(RuntimeError, 500), (kofn.StoreError, 503)])
+def test_an_error_does_not_name_the_campaign(
+    api: Client,
+    configured: Any,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[Exception],
+    status: int,
+) -> None:
+    def broken(*_: object) -> None:
+        raise error("oops")
+
+    monkeypatch.setattr(Campaign, "events", broken)
+    configured("json")
+    assert api.get(f"{FRONT}/events").status_code == status
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if '"error"' in line)
+    assert json.loads(line)["message"].startswith("GET /api/campaigns/{name}/events")
+    assert FRONT not in line
 
 
 def test_lines_of_text_cannot_be_forged(configured: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -192,9 +192,9 @@ def test_a_process_that_dies_is_said_and_replaced(sqlite_store: str) -> None:
         wait_until(is_replaced, "another worker takes its place")
         assert served.client.get("/api/campaigns/front").status_code == 200
         assert served.stop() == 0
-        lines = [json.loads(line) for line in served.stderr().splitlines() if line.startswith("{")]
-    assert lines[0]["level"] == "error"
-    assert f"process {before[0]} was killed by SIGKILL" in lines[0]["message"]
+        lines = [json.loads(line) for line in served.stderr().splitlines()]
+    (error,) = (line for line in lines if line["level"] == "error")
+    assert f"process {before[0]} was killed by SIGKILL" in error["message"]
 
 
 @pytest.mark.slow
@@ -269,6 +269,14 @@ def test_without_tokens_it_prints_a_link(sqlite_store: str) -> None:
             assert client.campaign("front").decide().arms
         assert served.client.get("/api/campaigns").status_code == 401  # with another token
         assert httpx.get(f"{served.url}/api/campaigns").status_code == 401
+
+
+def test_with_json_every_line_is_an_object(tmp_path: Path) -> None:
+    with Served(f"sqlite:///{tmp_path}/new.db", "--log-format", "json", token=None) as served:
+        assert served.stop() == 0
+        lines = [json.loads(line)["message"] for line in served.stderr().splitlines()]
+    assert lines[0] == f"kofn: note: creating the store {tmp_path}/new.db"
+    assert f"{served.url}/#token=kofn_" in lines[3]
 
 
 def test_a_public_address_needs_a_token(sqlite_store: str) -> None:

@@ -108,6 +108,8 @@ def serve(
     kofn token create shop --store postgresql://db/shop
     kofn serve --host 0.0.0.0 --workers 4 --store postgresql://db/shop
     """
+    import functools
+    import logging
     import os
     import signal
     import sys
@@ -137,23 +139,25 @@ def serve(
         access_log=access_log,
     )
     logs.configure(settings)
+    as_json = log_format == "json"
+    say = logging.getLogger("kofn.service").info if as_json else functools.partial(click.echo, err=True)
     with ExitStack() as stack:
         private = demo and store is None and is_loopback(host)
         if demo and store is None:
             folder = stack.enter_context(TemporaryDirectory(prefix="kofn-demo-"))
             settings = replace(settings, store=f"sqlite:///{folder}/demo.db?synchronous=normal")
         elif file := new_file(store):
-            click.echo(f"kofn: note: creating the store {file}", err=True)
+            say(f"kofn: note: creating the store {file}")
         server.wait_for_store(settings.store, wait_for_store)
         made = None if private else server.session_token(host, settings)
         settings = replace(settings, open=private, session=made and token_hash(made))
         listener = stack.enter_context(server.listen(host, port))
         url = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
-        click.echo(f"kofn is serving at {url}/ (Ctrl-C to stop)", err=True)
+        say(f"kofn is serving at {url}/ (Ctrl-C to stop)")
         if made and made != os.environ.get("KOFN_TOKEN"):
-            click.echo("The store has no tokens. This one is valid until the service stops:", err=True)
-            click.echo(f"  dashboard  {url}/#token={made}", err=True)
-            click.echo(f"  programs   export KOFN_URL={url} KOFN_TOKEN={made}", err=True)
+            say("The store has no tokens. This one is valid until the service stops:")
+            say(f"  dashboard  {url}/#token={made}")
+            say(f"  programs   export KOFN_URL={url} KOFN_TOKEN={made}")
         # uvicorn raises the signal again after it has stopped: exit with 0, and remove what is temporary
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         code = server.serve(listener, settings, workers=workers, demo=demo)

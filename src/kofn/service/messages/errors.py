@@ -89,6 +89,11 @@ def error_response(
     return ProblemResponse(body | more, status, headers)
 
 
+def route_path(scope: Scope) -> str:
+    """Return the path of a request as a template, for the log and for metrics: names of campaigns may be private."""
+    return str(getattr(scope.get("route"), "path", "other"))
+
+
 def kebab_case(name: str) -> str:
     """Return the name of a class in kebab case.
 
@@ -117,7 +122,7 @@ async def _kofn_error(request: Request, error: Exception) -> JSONResponse:
         detail = f"there is no campaign {request.path_params.get('name', '')!r}"
     if status < 500:
         return error_response(status, name, detail)
-    log.error("%s %s: %s", request.method, request.scope["path"], error)
+    log.error("%s %s: %s", request.method, route_path(request.scope), error)
     busy = "the store does not respond or is busy: try again"
     return error_response(status, name, busy if status == 503 else INTERNAL, RETRY_HEADERS)
 
@@ -144,7 +149,7 @@ async def _http_error(_: Request, error: Exception) -> JSONResponse:
 
 def internal_error(scope: Scope, error: Exception) -> JSONResponse:
     """Log an unexpected error, and return problem details that do not reveal it."""
-    log.error("%s %s", scope["method"], scope["path"], exc_info=error)
+    log.error("%s %s", scope["method"], route_path(scope), exc_info=error)
     return error_response(500, "internal-error", INTERNAL)
 
 

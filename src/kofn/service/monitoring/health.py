@@ -13,6 +13,7 @@ from sqlalchemy import text
 
 from kofn import __version__
 from kofn.campaigns import Store
+from kofn.campaigns.store.migrations import check_version, version_of
 from kofn.campaigns.store.schema import SETTINGS
 from kofn.core import KofnError, StoreError
 from kofn.service.messages import models
@@ -75,6 +76,7 @@ class Readiness:
     def _probe(self) -> None:
         self._check_disk()
         with self._store.write() as connection:
+            check_version(version_of(connection))  # of a store that another version has migrated, no call is answered
             value = str(time.time_ns())  # always another one: SQLite does not write a row that stays the same
             connection.execute(_WRITE, {"name": PROBE, "value": value})
 

@@ -15,6 +15,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kofn.campaigns.store.stamps import new_stamp
+from kofn.service.messages.errors import route_path
 from kofn.service.settings import Settings
 
 access = logging.getLogger("kofn.access")
@@ -139,7 +140,7 @@ def log_request(scope: Scope, status: int, seconds: float) -> None:
     granted = scope.get("state", {}).get("access")
     fields = {
         "method": scope["method"],
-        "path": getattr(scope.get("route"), "path", "other"),  # the template: names of campaigns may be private
+        "path": route_path(scope),
         "status": status or None,  # None: the client was gone before the response
         "seconds": round(seconds, 6),
         "token": getattr(granted, "token", None),

@@ -23,6 +23,7 @@ from kofn.campaigns.records.rows import SERVING, CampaignRow
 from kofn.campaigns.reports.listing import recent_rows, totals
 from kofn.campaigns.store.schema import ESTIMATES
 from kofn.responses import Rewarded, Summary
+from kofn.service.messages.errors import route_path
 
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of the latency histograms, in seconds."""
@@ -106,7 +107,7 @@ class Metrics:
 
     def count_request(self, scope: Scope, status: int, seconds: float) -> None:
         """Count and time one request by the template of its route."""
-        route = getattr(scope.get("route"), "path", "other")
+        route = route_path(scope)
         method = scope["method"] if scope["method"] in {"GET", "POST", "DELETE"} else "other"
         found = self._of_route.get((method, route, status))
         if found is None:
