@@ -116,7 +116,7 @@ class Store:
             version = migrations.version_of(connection)
         self._check_version(version)
         if version == 0 and not create:
-            raise StoreError(sqlite_file.no_store(f"database {self}"))
+            raise sqlite_file.NoStore(f"database {self}")
         if self._sqlite:
             self._write_ahead()
         if version < len(migrations.MIGRATIONS):

@@ -25,14 +25,24 @@ OPENED = "opened file"
 _ID_AT = slice(68, 72)  # the application_id in the header of a SQLite file
 
 
+class NoStore(StoreError):
+    """A store that does not exist, and that the call must not create."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(
+            f"there is no store in the {where}: check the URL (store=, --store or KOFN_STORE). `kofn serve`, "
+            "`kofn campaign create` and Campaign.create() create a new store"
+        )
+
+
 def prepare(file: str, *, create: bool) -> None:
-    """Create the file if it is missing, readable by its owner only; without `create`, raise StoreError.
+    """Create the file if it is missing, readable by its owner only; without `create`, raise NoStore.
 
     SQLite gives the files of its write-ahead log the permissions of this file.
     """
     if not os.path.exists(file):
         if not create:
-            raise StoreError(no_store(f"file {os.path.abspath(file)}"))
+            raise NoStore(f"file {os.path.abspath(file)}")
         check_nothing_beside(file)
         try:
             create_private(os.path.realpath(file))  # SQLite follows links, also to a file that does not exist
@@ -52,14 +62,6 @@ def check_nothing_beside(file: str) -> None:
             f"hold its last writes. Move them to where {os.path.basename(path)} was moved, under its name; delete them "
             "only if that store is not needed"
         )
-
-
-def no_store(where: str) -> str:
-    """Return the message about a store that does not exist."""
-    return (
-        f"there is no store in the {where}: check the URL (store=, --store or KOFN_STORE). `kofn serve`, "
-        "`kofn campaign create` and Campaign.create() create a new store"
-    )
 
 
 def create_private(file: str) -> None:
