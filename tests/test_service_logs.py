@@ -31,7 +31,7 @@ def api(module_store: str) -> Iterator[Client]:
 @pytest.fixture
 def configured(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Configure the log as a service does, and undo it."""
-    loggers = [logging.getLogger(name) for name in ("kofn", "uvicorn")]
+    loggers = [logging.getLogger(name) for name in ("", "kofn", "uvicorn")]
     before = [(each.handlers, each.propagate, each.level) for each in loggers]
     yield lambda form: logs.configure(Settings(log_format=form, access_log=True))
     for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
@@ -103,6 +103,18 @@ def test_lines_of_text_cannot_be_forged(configured: Any, capsys: pytest.CaptureF
     except RuntimeError:
         log.error("failed", exc_info=sys.exc_info())
     assert "RuntimeError: oops" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_libraries_log_in_the_same_format(form: str, configured: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """As psycopg and SQLAlchemy do when a connection is lost."""
+    configured(form)
+    logging.getLogger("psycopg").warning("error ignored: %s", "server closed the connection\nbefore the request")
+    logging.getLogger("psycopg").info("not worth a line")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "warning" in line
+    if form == "json":
+        assert json.loads(line)["logger"] == "psycopg"
 
 
 def test_the_log_of_uvicorn_repeats_nothing(configured: Any, capsys: pytest.CaptureFixture[str]) -> None:
