@@ -34,7 +34,8 @@ request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 def configure(settings: Settings) -> None:
     """Send the log to stderr in the configured format. Every process of the service calls this.
 
-    What libraries say is part of it, such as the warnings of a database driver that lost its connection.
+    What libraries say is part of it, such as the warnings of a database driver that lost its connection, and the
+    warnings of Python.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if settings.log_format == "json" else TextFormatter())
@@ -44,6 +45,7 @@ def configure(settings: Settings) -> None:
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(level)
+    logging.captureWarnings(True)
 
 
 def _add_request_id(record: logging.LogRecord) -> bool:
