@@ -193,6 +193,18 @@ def test_nothing_is_written_to_a_file_that_was_moved_or_replaced(tmp_path: Path)
     assert campaign.summary().plays == 1
 
 
+def test_a_second_store_of_the_same_file_ends_no_locks(tmp_path: Path) -> None:
+    """On POSIX, a process that closes a file has no locks on it any more. Another one would take itself for alone."""
+    campaign = create(f"sqlite:///{tmp_path}/shop.db")
+    campaign.decide()
+    Store(f"sqlite:///{tmp_path}/../{tmp_path.name}/shop.db").close()
+    log = (tmp_path / "shop.db-wal").stat().st_ino
+    other = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM kofn_version'); c.close()"
+    subprocess.run([sys.executable, "-c", other, str(tmp_path / "shop.db")], check=True)
+    assert (tmp_path / "shop.db-wal").stat().st_ino == log  # who closes the store as the last one deletes it
+    assert len(campaign.decide(2)) == 2
+
+
 def test_a_file_that_is_replaced_before_the_first_write_is_noticed(tmp_path: Path) -> None:
     """The writer takes a connection of the pool, which a read has opened before."""
     file = tmp_path / "shop.db"

@@ -113,6 +113,9 @@ class Store:
 
     def _open(self, create: bool) -> None:
         with self._engine.begin() as connection:
+            if self._sqlite and connection.exec_driver_sql("PRAGMA application_id").scalar() == sqlite_file.BACKUP_ID:
+                file = self.url.database
+                raise StoreError(f"{file} is a backup of a store: restore it with `kofn restore` into a new store")
             version = migrations.version_of(connection)
         self._check_version(version)
         if version == 0 and not create:

@@ -48,8 +48,6 @@ def prepare(file: str, *, create: bool) -> None:
             create_private(os.path.realpath(file))  # SQLite follows links, also to a file that does not exist
         except OSError as why:
             raise StoreError(f"the store {file} cannot be created: {why.strerror or why}") from why
-    elif is_backup(file):
-        raise StoreError(f"{file} is a backup of a store: restore it with `kofn restore` into a new store")
 
 
 def check_nothing_beside(file: str) -> None:
@@ -80,7 +78,7 @@ def identity(file: str) -> tuple[int, int] | None:
 
 
 def is_backup(file: str) -> bool:
-    """Return whether `kofn backup` made this file."""
+    """Return whether `kofn backup` made this file. Not for a store: closing its file ends SQLite's locks on it."""
     try:
         with open(file, "rb") as opened:
             header = opened.read(100)
