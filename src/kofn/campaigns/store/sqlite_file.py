@@ -20,7 +20,7 @@ BESIDE = ("-wal", "-shm", "-journal")
 """Suffixes of the files that SQLite keeps beside a store. After a crash they may hold the last writes."""
 
 OPENED = "opened file"
-"""Key of a connection's `info` whose value is the path, and the `identity`, of the file that it has opened."""
+"""Key of a connection's `info` whose value has the `identity` of each file that it has opened, by path."""
 
 _ID_AT = slice(68, 72)  # the application_id in the header of a SQLite file
 
@@ -75,6 +75,12 @@ def identity(file: str) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
+
+
+def opened_files(file: str) -> dict[str, tuple[int, int] | None]:
+    """Return the identities of a store's file and of its write-ahead log, which a connection has just opened."""
+    log = os.path.realpath(file) + BESIDE[0]  # SQLite follows links
+    return {each: identity(each) for each in (file, log)}
 
 
 def is_backup(file: str) -> bool:
