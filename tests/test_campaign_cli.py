@@ -252,6 +252,14 @@ def test_what_is_wrong_is_one_line(kofn: Kofn, argv: list[str], message: str) ->
     assert err.count("\n") == 1
 
 
+def test_an_empty_list_says_so(kofn: Kofn) -> None:
+    kofn(*CREATE, *ARMS)
+    assert kofn("list", "--archived")[1] == "There are no archived campaigns.\n"
+    kofn("delete", "front", "--yes")
+    assert "kofn campaign create" in kofn("list")[1]
+    assert read(kofn("list", "--json")) == []
+
+
 def test_a_refused_command_creates_no_store(kofn: Kofn, tmp_path: Path) -> None:
     for argv in (["show", "front"], ["list"], ["create", "x", "--arm", "a"], ["export", "front"]):
         assert kofn(*argv)[0] == 2

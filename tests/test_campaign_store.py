@@ -193,6 +193,40 @@ def test_nothing_is_written_to_a_file_that_was_moved_or_replaced(tmp_path: Path)
     assert campaign.summary().plays == 1
 
 
+def test_a_second_store_of_the_same_file_ends_no_locks(tmp_path: Path) -> None:
+    """On POSIX, a process that closes a file has no locks on it any more. Another one would take itself for alone."""
+    campaign = create(f"sqlite:///{tmp_path}/shop.db")
+    campaign.decide()
+    Store(f"sqlite:///{tmp_path}/../{tmp_path.name}/shop.db").close()
+    log = (tmp_path / "shop.db-wal").stat().st_ino
+    other = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM kofn_version'); c.close()"
+    subprocess.run([sys.executable, "-c", other, str(tmp_path / "shop.db")], check=True)
+    assert (tmp_path / "shop.db-wal").stat().st_ino == log  # who closes the store as the last one deletes it
+    assert len(campaign.decide(2)) == 2
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_nothing_is_written_to_a_log_that_was_deleted(tmp_path: Path, replaced: bool) -> None:
+    """SQLite would go on in the write-ahead log that it has open. After a kill, nobody would find it."""
+    log = tmp_path / "shop.db-wal"
+    campaign = create(f"sqlite:///{tmp_path}/shop.db")
+    decision = campaign.decide()
+    log.rename(tmp_path / "moved")
+    if replaced:
+        log.touch()
+    how = "replaced by another file" if replaced else "deleted or moved"
+    for _ in range(2):
+        with pytest.raises(
+            kofn.StoreError, match=rf"shop\.db-wal of the store .* was {how} while this process uses it"
+        ):
+            campaign.decide()
+    (tmp_path / "moved").rename(log)  # put back
+    assert campaign.reward(decision.id, 1.0).accepted == 1
+    assert campaign.summary().plays == 1
+    campaign.store.close()  # the last connection deletes the log, and the next one has another
+    assert len(campaign.decide(2)) == 2
+
+
 def test_a_file_that_is_replaced_before_the_first_write_is_noticed(tmp_path: Path) -> None:
     """The writer takes a connection of the pool, which a read has opened before."""
     file = tmp_path / "shop.db"

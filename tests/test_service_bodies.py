@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -136,6 +137,16 @@ def test_a_very_large_import_is_refused_like_a_small_one(
             large = api.post("/api/import", content=body, headers=JSON)
         assert large.status_code >= 400
         assert (large.status_code, large.json()) == (small.status_code, small.json())
+
+
+def test_a_very_large_import_creates_no_store(api: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As when the SQLite file of a running service was moved."""
+    moved = f"sqlite:///{tmp_path}/moved.db"
+    body = json.dumps({"campaign": api.get(f"{FRONT}/export").json(), "name": "copy of front"}).encode()
+    monkeypatch.setattr(bodies, "PROCESS_FROM", 10)
+    monkeypatch.setattr(bodies, "_run_import", lambda file, store: bodies.import_body(file.read(), moved))
+    error_detail(api.post("/api/import", content=body, headers=JSON), 503, "store-error")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_large_imports_are_done_one_at_a_time(api: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,6 +59,53 @@ def test_tokens_are_made_listed_and_revoked(sqlite_store: str) -> None:
         run("token", "revoke", "1", "--store", sqlite_store)
 
 
+def test_without_tokens_the_list_says_how_to_create_one(sqlite_store: str) -> None:
+    create(sqlite_store)
+    assert "kofn token create" in run("token", "list", "--store", sqlite_store).stdout
+    assert json.loads(run("token", "list", "--json", "--store", sqlite_store).stdout) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (("--host", "0.0.0.0"), "kofn token create"),
+        (("--host", "kofn.example.com"), "kofn token create"),
+        (("--port", "TAKEN"), "cannot listen on"),
+        (("--port", "TAKEN", "--demo"), "cannot listen on"),
+        ((), "KOFN_TOKEN must have"),
+    ],
+)
+def test_a_service_that_is_refused_creates_no_store(
+    options: tuple[str, ...], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kofn.service.monitoring.logs.configure", lambda _: None)  # it is of the whole process
+    monkeypatch.setenv("KOFN_TOKEN", "x" * (16 if options else 3))
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = str(other.getsockname()[1])
+        given = [port if each == "TAKEN" else each for each in options]
+        with pytest.raises(BadInput, match=why):
+            run("serve", *given, "--store", f"sqlite:///{tmp_path}/new.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_refused_service_leaves_an_empty_database_empty(postgres_store: str) -> None:
+    with pytest.raises(BadInput, match="kofn token create"):
+        server.session_token("0.0.0.0", Settings(store=postgres_store))
+    with pytest.raises(StoreError, match="there is no store in the database"):
+        store_at(postgres_store, create=False)
+
+
+@pytest.mark.parametrize(
+    "options", [("shop", "--campaign", "front"), ("shop", "--scope", "browser"), ("",), ("shop", "--expires", "40000d")]
+)
+def test_a_refused_token_creates_no_store(options: tuple[str, ...], tmp_path: Path) -> None:
+    with pytest.raises((BadInput, StoreError)):
+        run("token", "create", *options, "--store", f"sqlite:///{tmp_path}/new.db")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_port_that_is_taken_is_said() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -147,7 +194,7 @@ def test_the_command_waits_for_its_database(monkeypatch: pytest.MonkeyPatch) -> 
     """The first that it does with the store is to wait for it."""
     asked = []
 
-    def wait(store: str, seconds: float) -> None:
+    def wait(store: str, seconds: float, **_: object) -> None:
         asked.append((store, seconds))
         raise unreachable()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,9 +33,11 @@ def api(module_store: str) -> Iterator[Client]:
 @pytest.fixture
 def configured(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Configure the log as a service does, and undo it."""
-    loggers = [logging.getLogger(name) for name in ("kofn", "uvicorn")]
+    loggers = [logging.getLogger(name) for name in ("", "kofn", "uvicorn")]
     before = [(each.handlers, each.propagate, each.level) for each in loggers]
-    yield lambda form: logs.configure(Settings(log_format=form, access_log=True))
+    with warnings.catch_warnings():  # pytest shows them in its own way
+        yield lambda form: logs.configure(Settings(log_format=form, access_log=True))
+        logging.captureWarnings(False)
     for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
         logger.handlers, logger.propagate = handlers, propagate
         logger.setLevel(level)
@@ -124,6 +127,28 @@ def test_lines_of_text_cannot_be_forged(configured: Any, capsys: pytest.CaptureF
     except RuntimeError:
         log.error("failed", exc_info=sys.exc_info())
     assert "RuntimeError: oops" in capsys.readouterr().err
+
+
+def test_a_warning_is_a_line_of_the_log(configured: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """As those of NumPy about numbers that are too large."""
+    configured("json")
+    warnings.simplefilter("always")
+    warnings.warn("overflow encountered in multiply", RuntimeWarning, stacklevel=1)
+    line = json.loads(capsys.readouterr().err)
+    assert "overflow encountered" in line["message"]
+    assert line["level"] == "warning"
+
+
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_libraries_log_in_the_same_format(form: str, configured: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """As psycopg and SQLAlchemy do when a connection is lost."""
+    configured(form)
+    logging.getLogger("psycopg").warning("error ignored: %s", "server closed the connection\nbefore the request")
+    logging.getLogger("psycopg").info("not worth a line")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "warning" in line
+    if form == "json":
+        assert json.loads(line)["logger"] == "psycopg"
 
 
 def test_the_log_of_uvicorn_repeats_nothing(configured: Any, capsys: pytest.CaptureFixture[str]) -> None:

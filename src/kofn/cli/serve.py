@@ -118,6 +118,7 @@ def serve(
     from tempfile import TemporaryDirectory
 
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy: for small matrices, more threads are slower
+    from kofn.campaigns import store_at
     from kofn.cli.stores import new_file
     from kofn.service import server
     from kofn.service.monitoring import logs
@@ -142,24 +143,24 @@ def serve(
     as_json = log_format == "json"
     say = logging.getLogger("kofn.service").info if as_json else functools.partial(click.echo, err=True)
     with ExitStack() as stack:
+        # uvicorn raises the signal again after it has stopped: exit with 0, and remove what is temporary
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         private = demo and store is None and is_loopback(host)
         if demo and store is None:
             folder = stack.enter_context(TemporaryDirectory(prefix="kofn-demo-"))
             settings = replace(settings, store=f"sqlite:///{folder}/demo.db?synchronous=normal")
-        elif file := new_file(store):
-            say(f"kofn: note: creating the store {file}")
-        server.wait_for_store(settings.store, wait_for_store)
-        made = None if private else server.session_token(host, settings)
+        made = None if private else server.session_token(host, settings, wait_for_store)
         settings = replace(settings, open=private, session=made and token_hash(made))
         listener = stack.enter_context(server.listen(host, port))
+        if not (demo and store is None) and (file := new_file(store)):
+            say(f"kofn: note: creating the store {file}")
+        store_at(settings.store)  # the last step: a command that is refused creates no store
         url = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
         say(f"kofn is serving at {url}/ (Ctrl-C to stop)")
         if made and made != os.environ.get("KOFN_TOKEN"):
             say("The store has no tokens. This one is valid until the service stops:")
             say(f"  dashboard  {url}/#token={made}")
             say(f"  programs   export KOFN_URL={url} KOFN_TOKEN={made}")
-        # uvicorn raises the signal again after it has stopped: exit with 0, and remove what is temporary
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         code = server.serve(listener, settings, workers=workers, demo=demo)
     sys.exit(code)
 
@@ -198,12 +199,11 @@ def create(
     name: str, scope: Scope, campaign: str | None, expires: float | None, store: str | None, as_json: bool
 ) -> None:
     """Create a token for NAME and print it. It cannot be shown again: the store keeps only its hash."""
-    from kofn.campaigns import store_at
     from kofn.cli.stores import noting_new_store
     from kofn.service.security.tokens import create_token
 
     with noting_new_store(store):
-        made, known = create_token(store_at(store), name, scope, campaign, expires_after=expires)
+        made, known = create_token(store, name, scope, campaign, expires_after=expires)
     if as_json:
         echo_json({"token": made} | known.to_dict())
     else:
@@ -224,6 +224,9 @@ def list_(store: str | None, as_json: bool) -> None:
     found = tokens(store_at(store, create=False))
     if as_json:
         echo_json([each.to_dict() for each in found])
+        return
+    if not found:
+        click.echo("There are no tokens: create one with `kofn token create NAME`.")
         return
     table = new_table("", "token", "name", "scope", "campaign", "created", "last used", "expires")
     for each in found:

@@ -19,6 +19,7 @@ import uvicorn
 from sqlalchemy.exc import OperationalError
 
 from kofn.campaigns import Store, store_at
+from kofn.campaigns.store.sqlite_file import NoStore
 from kofn.core import BadInput, StoreError
 from kofn.service.background.demo import Demo
 from kofn.service.monitoring import logs
@@ -48,16 +49,20 @@ MIN_TOKEN = 16
 APP = "kofn.service.app:app_from_environment"
 
 
-def session_token(host: str, settings: Settings) -> str | None:
+def session_token(host: str, settings: Settings, seconds: float = 0.0) -> str | None:
     """Return a token that is valid until the service stops, or None if the store requires stored tokens.
 
     It is the value of KOFN_TOKEN, or a new one. Raise `BadInput` if other machines can reach the address: such a
-    service needs tokens that survive a restart, and that can be revoked.
+    service needs tokens that survive a restart, and that can be revoked. Wait some seconds for a database server that
+    does not respond. A store that does not exist has no tokens; it is not created here.
     """
-    store = store_at(settings.store)
+    try:
+        store = wait_for_store(settings.store, seconds, create=False)
+    except NoStore:
+        store = None
     if is_loopback(host):
-        return None if tokens_required(store) else _given_token() or new_token()
-    if not has_tokens(store):
+        return None if store and tokens_required(store) else _given_token() or new_token()
+    if not (store and has_tokens(store)):
         raise BadInput(
             f"{host} is reachable from other machines, but the store has no tokens: "
             "create a token with `kofn token create NAME` in the same store, or use --host 127.0.0.1"

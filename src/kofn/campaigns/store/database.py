@@ -113,10 +113,13 @@ class Store:
 
     def _open(self, create: bool) -> None:
         with self._engine.begin() as connection:
+            if self._sqlite and connection.exec_driver_sql("PRAGMA application_id").scalar() == sqlite_file.BACKUP_ID:
+                file = self.url.database
+                raise StoreError(f"{file} is a backup of a store: restore it with `kofn restore` into a new store")
             version = migrations.version_of(connection)
         self._check_version(version)
         if version == 0 and not create:
-            raise StoreError(sqlite_file.no_store(f"database {self}"))
+            raise sqlite_file.NoStore(f"database {self}")
         if self._sqlite:
             self._write_ahead()
         if version < len(migrations.MIGRATIONS):
@@ -156,7 +159,7 @@ class Store:
                         raise StoreError(f"the store {self} cannot be opened: {busy}") from busy
                     time.sleep(0.01)
         finally:
-            raw.close()
+            raw.invalidate()  # it may have been opened before there was a log; the next one knows which log it has
 
     def transact(self, work: Callable[[Connection], T]) -> T:
         """Execute `work` in a transaction that writes. At whatever moment an interrupt arrives, nothing stays open."""
@@ -318,9 +321,10 @@ def _sqlite_engine(url: URL, create: bool) -> Engine:
 
     @event.listens_for(engine, "connect")
     def prepare(connection: Any, record: Any) -> None:
-        record.info[sqlite_file.OPENED] = path, sqlite_file.identity(path)
         connection.isolation_level = None  # `read` and `write` issue their own BEGIN
         connection.execute(f"PRAGMA synchronous = {synchronous.upper()}")
+        connection.execute("PRAGMA schema_version").fetchall()  # the first read opens the write-ahead log
+        record.info[sqlite_file.OPENED] = sqlite_file.opened_files(path)
 
     return engine
 

@@ -20,26 +20,34 @@ BESIDE = ("-wal", "-shm", "-journal")
 """Suffixes of the files that SQLite keeps beside a store. After a crash they may hold the last writes."""
 
 OPENED = "opened file"
-"""Key of a connection's `info` whose value is the path, and the `identity`, of the file that it has opened."""
+"""Key of a connection's `info` whose value has the `identity` of each file that it has opened, by path."""
 
 _ID_AT = slice(68, 72)  # the application_id in the header of a SQLite file
 
 
+class NoStore(StoreError):
+    """A store that does not exist, and that the call must not create."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(
+            f"there is no store in the {where}: check the URL (store=, --store or KOFN_STORE). `kofn serve`, "
+            "`kofn campaign create` and Campaign.create() create a new store"
+        )
+
+
 def prepare(file: str, *, create: bool) -> None:
-    """Create the file if it is missing, readable by its owner only; without `create`, raise StoreError.
+    """Create the file if it is missing, readable by its owner only; without `create`, raise NoStore.
 
     SQLite gives the files of its write-ahead log the permissions of this file.
     """
     if not os.path.exists(file):
         if not create:
-            raise StoreError(no_store(f"file {os.path.abspath(file)}"))
+            raise NoStore(f"file {os.path.abspath(file)}")
         check_nothing_beside(file)
         try:
             create_private(os.path.realpath(file))  # SQLite follows links, also to a file that does not exist
         except OSError as why:
             raise StoreError(f"the store {file} cannot be created: {why.strerror or why}") from why
-    elif is_backup(file):
-        raise StoreError(f"{file} is a backup of a store: restore it with `kofn restore` into a new store")
 
 
 def check_nothing_beside(file: str) -> None:
@@ -52,14 +60,6 @@ def check_nothing_beside(file: str) -> None:
             f"hold its last writes. Move them to where {os.path.basename(path)} was moved, under its name; delete them "
             "only if that store is not needed"
         )
-
-
-def no_store(where: str) -> str:
-    """Return the message about a store that does not exist."""
-    return (
-        f"there is no store in the {where}: check the URL (store=, --store or KOFN_STORE). `kofn serve`, "
-        "`kofn campaign create` and Campaign.create() create a new store"
-    )
 
 
 def create_private(file: str) -> None:
@@ -77,8 +77,14 @@ def identity(file: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
+def opened_files(file: str) -> dict[str, tuple[int, int] | None]:
+    """Return the identities of a store's file and of its write-ahead log, which a connection has just opened."""
+    log = os.path.realpath(file) + BESIDE[0]  # SQLite follows links
+    return {each: identity(each) for each in (file, log)}
+
+
 def is_backup(file: str) -> bool:
-    """Return whether `kofn backup` made this file."""
+    """Return whether `kofn backup` made this file. Not for a store: closing its file ends SQLite's locks on it."""
     try:
         with open(file, "rb") as opened:
             header = opened.read(100)

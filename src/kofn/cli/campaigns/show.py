@@ -26,6 +26,13 @@ def list_(archived: bool, store: str | None, as_json: bool) -> None:
     if as_json:
         echo_json([each.to_dict() for each in found])
         return
+    if not found:
+        click.echo(
+            "There are no archived campaigns."
+            if archived
+            else "There are no campaigns: create one with `kofn campaign create`."
+        )
+        return
     table = new_table("", "campaign", "state", "policy", "arms", "K", "plays", "rewards", "mean", "in flight")
     for each in found:
         mean = "" if each.mean is None else f"{each.mean:.4g}"

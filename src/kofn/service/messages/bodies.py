@@ -28,7 +28,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from kofn import core
-from kofn.campaigns import Campaign
+from kofn.campaigns import Campaign, store_at
 from kofn.core import KofnError, StoreError
 from kofn.service.messages import models
 from kofn.service.messages.errors import ApiError
@@ -199,11 +199,18 @@ def import_stdin() -> None:
 
 
 def import_body(body: bytes, store: str | None = None) -> dict[str, Any]:
-    """Import the campaign of a body. Return its name, or the error as plain values."""
+    """Import the campaign of a body. Return its name, or the error as plain values.
+
+    The service has created its store. If there is none now, its file was moved: an empty one in its place would be
+    served beside the old one.
+    """
     try:
         imported = _parse(body, models.ImportedCampaign)
         assert isinstance(imported, models.ImportedCampaign)
-        return {"name": Campaign.import_(imported.campaign, store=store, name=imported.name).name}
+        found = store_at(store, create=False)
+        return {"name": Campaign.import_(imported.campaign, store=found, name=imported.name).name}
+    except StoreError as error:
+        return {"error": StoreError.__name__, "message": str(error)}
     except KofnError as error:
         return {"error": type(error).__name__, "message": str(error)}
     except RequestValidationError as error:

@@ -33,15 +33,20 @@ request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 
 
 def configure(settings: Settings) -> None:
-    """Send the log to stderr in the configured format. Every process of the service calls this."""
+    """Send the log to stderr in the configured format. Every process of the service calls this.
+
+    What libraries say is part of it, such as the warnings of a database driver that lost its connection, and the
+    warnings of Python.
+    """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if settings.log_format == "json" else TextFormatter())
     handler.addFilter(_add_request_id)
     handler.addFilter(RepeatFilter())
-    for name, level in (("kofn", logging.INFO), ("uvicorn", logging.WARNING)):
+    for name, level in (("", logging.WARNING), ("kofn", logging.INFO), ("uvicorn", logging.WARNING)):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(level)
+    logging.captureWarnings(True)
 
 
 def _add_request_id(record: logging.LogRecord) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from sqlalchemy import func, select, text
 
-from kofn.campaigns import Campaign, Store
+from kofn.campaigns import Campaign, Store, store_at
 from kofn.campaigns.store.schema import SETTINGS, TOKENS
 from kofn.core import BadInput
 from kofn.responses import Response, moment
@@ -54,7 +54,7 @@ def token_hash(token: str) -> str:
 
 
 def create_token(
-    store: Store,
+    store: Store | str | None,
     name: str,
     scope: Scope = "full",
     campaign: str | None = None,
@@ -63,8 +63,9 @@ def create_token(
 ) -> tuple[str, Token]:
     """Create a token. Return the token, which cannot be shown again, and what the store knows about it.
 
-    `expires_after` is a timedelta or a number of seconds; by default the token does not expire. From the first token
-    on, the store requires tokens, also when all have been revoked.
+    `store` is a store or its URL; one that does not exist is created, unless the token is refused or limited to a
+    campaign. `expires_after` is a timedelta or a number of seconds; by default the token does not expire. From the
+    first token on, the store requires tokens, also when all have been revoked.
     """
     if not (isinstance(name, str) and 0 < len(name) <= 100 and name.isprintable()):
         raise BadInput(f"the name of a token must have 1 to 100 printable characters; got {name!r:.60}")
@@ -72,10 +73,12 @@ def create_token(
         raise BadInput(f"the scope of a token must be browser, read, decide or full; got {scope!r}")
     if scope == "browser" and campaign is None:
         raise BadInput("a token with scope browser must be limited to one campaign: everyone who opens the page has it")
+    lifetime = None if expires_after is None else _lifetime(expires_after)
+    store = store_at(store, create=campaign is None)
     if campaign is not None:
         Campaign.open(campaign, store)
     now, token = store.clock(), new_token()
-    expires = None if expires_after is None else now + _lifetime(expires_after)
+    expires = None if lifetime is None else now + lifetime
     row = {"name": name, "scope": scope, "campaign": campaign, "created": now, "used": None, "expires": expires}
     with store.write() as connection:
         key = connection.execute(TOKENS.insert().values(row | {"hash": token_hash(token)})).inserted_primary_key
