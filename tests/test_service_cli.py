@@ -106,6 +106,11 @@ def test_a_refused_token_creates_no_store(options: tuple[str, ...], tmp_path: Pa
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_address_that_does_not_exist_is_named() -> None:
+    with pytest.raises(BadInput, match=r"cannot listen on nosuch\.invalid, port 80: "):
+        listen("nosuch.invalid", 80)
+
+
 def test_a_port_that_is_taken_is_said() -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))

@@ -82,15 +82,16 @@ def _given_token() -> str | None:
 
 def listen(host: str, port: int) -> socket.socket:
     """Return a listening socket. Connections that arrive before the service is ready wait in its queue."""
-    family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    listener = socket.socket(family, kind)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(address)
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise BadInput(f"cannot listen on {host}, port {port}: {error.strerror or error}") from error
+    with ExitStack() as stack:
+        try:
+            family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            listener = stack.enter_context(socket.socket(family, kind))
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(BACKLOG)
+        except OSError as error:
+            raise BadInput(f"cannot listen on {host}, port {port}: {error.strerror or error}") from error
+        stack.pop_all()
     return listener
 
 
