@@ -52,6 +52,9 @@ WITH_CONTEXT = 0.05
 WITH_OPTIONS = 0.3
 """Part of the seeds whose first campaign has options, such as sticky keys. Higher: less of the other campaigns."""
 
+LOST_TIMELINES = 0.1
+"""Part of the seeds with several processes that lose a timeline at their end. Higher: slower."""
+
 FILLERS = 40
 """Decisions of a turn while a plan waits for a lost reward."""
 
@@ -224,6 +227,7 @@ class Run:
             self.workers += [kind(place) for kind in kinds]
         self.pending: list[Call | None] = [next(worker) for worker in self.workers]
         self.backups: list[Known] = []
+        self.loses_timeline = len(self.processes) > 1 and Random(f"timeline {seed}").random() < LOST_TIMELINES
 
     def _skew(self) -> float:
         return self.rng.uniform(-5, 5) if self.profile.skewed else 0.0
@@ -262,8 +266,7 @@ class Run:
             if self.backups and rng.random() < 0.6:
                 self._restore(rng.randrange(len(self.backups)))
             else:
-                self.note(f"backup {len(self.backups)}")
-                self.backups.append(Known(self.world.backup(), [model.backup() for model in self.models]))
+                self._backup()
         process = rng.randrange(len(self.processes))
         for worker, pending in enumerate(self.pending):
             if pending is None:
@@ -287,6 +290,10 @@ class Run:
             for worker, call in pending[:MAX_GROUP]
             if not isinstance(call, Read) and locks[worker] == locks[pending[0][0]]
         }
+
+    def _backup(self) -> None:
+        self.note(f"backup {len(self.backups)}")
+        self.backups.append(Known(self.world.backup(), [model.backup() for model in self.models]))
 
     def _restore(self, number: int) -> None:
         self.note(f"backup {number} is restored")
@@ -326,8 +333,10 @@ class Run:
         for worker, call in enumerate(self.pending):
             if call is not None:
                 self._calls(self.rng.randrange(len(self.processes)), [call], f"[{worker}]")
+        if self.loses_timeline:
+            self._lose_timeline()
         for model in self.models:
-            self._learns(model)
+            self._learns(model, *self.rng.choices(range(len(self.processes)), k=2))
             waits = not model.setting.learns_from_all and model.setting.control is None
             if "stuck" in model.checks and waits and self.rng.random() < 0.3:
                 self._goes_on(model)
@@ -338,18 +347,29 @@ class Run:
                 differences = rebuilt_differences(self.processes[0].store, self.world, model)
                 check(not differences, "the policy rebuilt from the record differs: {}", differences)
 
-    def _learns(self, model: Model) -> None:
-        """The rest of the plan is played and rewarded: then the policy must learn."""
-        self._call(0, Enter(model.campaign, "running"))
+    def _lose_timeline(self) -> None:
+        """The policies learn, and a backup of the moment before is restored under processes that remember all of it.
+
+        Then other processes learn from other rewards, to steps with the same numbers.
+        """
+        lost, present = self.rng.sample(range(len(self.processes)), 2)
+        self._backup()
+        for model in self.models:
+            self._learns(model, lost, lost)
+        self._restore(len(self.backups) - 1)
+        for model in self.models:
+            self._learns(model, present, present)
+
+    def _learns(self, model: Model, decides: int, reports: int) -> None:
+        """The rest of the plan is played and rewarded, by these processes: then the policy must learn."""
+        self._call(decides, Enter(model.campaign, "running"))
         self.now += 2 * EXPIRE_AFTER  # nothing is in flight any more
-        before, place = model.row(), self.places[model.campaign]
-        process = self.rng.randrange(len(self.processes))
-        first = self._call(process, Decide(model.campaign, 1, "end 1", place.habits.keyed))
+        before, place, number = model.row(), self.places[model.campaign], len(model.truth.decisions)
+        first = self._call(decides, Decide(model.campaign, 1, f"end {number}", place.habits.keyed))
         while (rest := model.row().free) and len(first) < MOST_PLAYS:  # the control takes a part
-            key = f"end {len(first) + 1}"
-            first += self._call(process, Decide(model.campaign, min(rest, MOST_PLAYS), key, place.habits.keyed))
-        process = self.rng.randrange(len(self.processes))
-        self._call(process, Reward(model.campaign, tuple((each.id, place.inside()) for each in first)))
+            key = f"end {number + len(first)}"
+            first += self._call(decides, Decide(model.campaign, min(rest, MOST_PLAYS), key, place.habits.keyed))
+        self._call(reports, Reward(model.campaign, tuple((each.id, place.inside()) for each in first)))
         if not rest:
             check(model.row().step > before.step, "a completed plan did not make the policy learn")
 
