@@ -87,6 +87,7 @@ KINDS += [
 ]
 KINDS += [rf"\[{fault} (?:before|after)" for fault in ("error", "lost", "kill")]
 KINDS += [r"after commit\]", r"before commit\]", "is restored", "restarts", "refused: Conflict"]
+KINDS += ["is exported", "is deleted", "is imported", "is created", "another campaign open", "ChangeKept", "archived"]
 
 
 def test_seeds_are_varied_and_keep_all_promises(world: World) -> None:
