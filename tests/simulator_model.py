@@ -426,7 +426,7 @@ class Model:
         if known is not None and self._has_ended(known):
             self._check_sticky(known, outcome)
             known = None
-        stored = known is not None and all(self._stored(id, before) and self._stored(id, after) for id in known)
+        stored = known is not None and all(self._stays(id, before, after) for id in known)
         stored = stored and self._is_kept(known or [])
         if outcome.failed:
             if stored and "keys" in self.checks:
@@ -500,6 +500,11 @@ class Model:
         first, place, salt = place_of(id)
         batch = seen.batches.get(first)
         return batch is not None and batch[0] == salt and place < batch[1]
+
+    def _stays(self, id: str, before: Seen, after: Seen) -> bool:
+        """Return whether the store had the decision all the time, or since another call of the same group made it."""
+        made_now = id in self.truth.decisions and place_of(id)[0] >= before.row.decided
+        return made_now or (self._stored(id, before) and self._stored(id, after))
 
     def _reward(self, call: Reward, outcome: Outcome, before: Seen, after: Seen) -> None:
         wrong = {id for id, value in call.rewards if not self._exists(id) or self._is_outside(value)}
