@@ -128,8 +128,19 @@ class ChangeCosts(Call):
 
 
 @dataclass(frozen=True)
+class ChangeKept(Call):
+    """Change how many decisions with a reward are stored one by one."""
+
+    keep: int
+
+    def perform(self, campaign: Campaign) -> None:
+        """Make the call."""
+        campaign.configure(keep_decisions=self.keep)
+
+
+@dataclass(frozen=True)
 class Enter(Call):
-    """Pause, ship or resume. Without `stored`, decisions of the shipped subset are stored with their rewards only."""
+    """Pause, ship, resume, stop or archive. Without `stored`, shipped decisions are stored with their rewards only."""
 
     state: str
     stored: bool = True
@@ -139,7 +150,8 @@ class Enter(Call):
         if self.state == "shipped":
             campaign.ship(store=self.stored)
         else:
-            {"paused": campaign.pause, "running": campaign.resume}[self.state]()
+            enter = {"paused": campaign.pause, "running": campaign.resume}
+            (enter | {"stopped": campaign.stop, "archived": campaign.archive})[self.state]()
 
 
 @dataclass(frozen=True)

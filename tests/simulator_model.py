@@ -21,6 +21,7 @@ from tests.simulator_calls import (
     AddArm,
     Call,
     ChangeCosts,
+    ChangeKept,
     ChangeRules,
     Decide,
     Enter,
@@ -48,6 +49,9 @@ def check(condition: bool, broken: str, *values: object) -> None:
 SHIPPED_FOR = 1.0
 """Seconds for which a process may go on with a shipped subset, without a store, after another one has resumed."""
 
+FINAL = ("stopped", "archived")
+"""States in which no decisions are made any more. A campaign that is archived takes no rewards either."""
+
 MOST_SKEW = 10.0
 """Most seconds by which the clocks of two processes differ."""
 
@@ -63,7 +67,7 @@ def _request_of(id: str) -> int:
     return nonce - (nonce >> 63 << 64)
 
 
-def _place(id: str) -> tuple[int, int, int]:
+def place_of(id: str) -> tuple[int, int, int]:
     """Return the first decision of the batch, the place in it, and the salt that an id contains."""
     first, place, rest = id.split("-")
     return int(first, 16), int(place, 16), int(rest[:8], 16)
@@ -86,6 +90,7 @@ class Row(NamedTuple):
     clipped: int
     low: float
     high: float
+    keep_decisions: int
 
 
 class Recorded(NamedTuple):
@@ -100,6 +105,8 @@ class Recorded(NamedTuple):
 class Truth:
     """What took effect in the present timeline. A backup keeps a copy, and restoring it brings the copy back."""
 
+    id: int = 0
+    secret: bytes = b""
     requests: dict[str, list[str]] = field(default_factory=dict)  # the ids of each request's decisions, sorted
     decisions: dict[str, Subset] = field(default_factory=dict)
     rewards: dict[str, float] = field(default_factory=dict)
@@ -113,6 +120,7 @@ class Truth:
     unstored: dict[str, Subset] = field(default_factory=dict)  # decisions that were not
     arrived: dict[str, str] = field(default_factory=dict)  # those with a reward, and the id under which it is recorded
     clipped: int = 0
+    keep: int = 0
     costs: dict[str, float] = field(default_factory=dict)  # what arms cost now, by name
     cost_of: dict[str, float] = field(default_factory=dict)  # what the arms of each decision cost when it was made
     rules: tuple[tuple[str, tuple[str, ...]], ...] = ()
@@ -148,11 +156,8 @@ class Model:
         self.world = world
         self.setting = setting
         self.checks = checks
-        found = world.rows("SELECT id, secret FROM kofn_campaigns WHERE name = ?", setting.name)
-        self.id, self.secret = int(found[0][0]), bytes.fromhex(found[0][1])
-        self.truth = Truth(names=[f"arm {arm}" for arm in range(setting.n_arms)])
-        self.truth.active = list(range(setting.n_arms))
-        self.truth.costs = dict(setting.option("costs") or {})
+        self.truth = self.new_truth()
+        self.find()
         self.about: dict[str, Recorded] = {}  # every recorded decision of all timelines
         self.unstored: dict[int, str] = {}  # every decision that was not stored, by its request
         self.arrived: dict[str, tuple[str, Subset]] = {}  # those that this group of calls has stored
@@ -164,9 +169,34 @@ class Model:
         self.last: Row | None = None  # as it was after the last call, unless a backup was restored since
         self.roster_compared = -1  # the version of the arms that were compared last
 
+    def new_truth(self) -> Truth:
+        """Return what is true of a new campaign."""
+        names = [f"arm {arm}" for arm in range(self.setting.n_arms)]
+        costs = dict(self.setting.option("costs") or {})
+        return Truth(names=names, active=list(range(len(names))), keep=self.setting.keep, costs=costs)
+
+    @property
+    def id(self) -> int:
+        """The campaign's id in the store."""
+        return self.truth.id
+
+    @property
+    def secret(self) -> bytes:
+        """The secret of the ids of its decisions."""
+        return self.truth.secret
+
+    def find(self) -> None:
+        """Look for the campaign by its name, and note its id and its secret."""
+        found = self.world.rows("SELECT id, secret FROM kofn_campaigns WHERE name = ?", self.setting.name)
+        self.truth.id, self.truth.secret = int(found[0][0]), bytes.fromhex(found[0][1])
+
     def backup(self) -> Truth:
         """Return a copy of what took effect."""
         return copy.deepcopy(self.truth)
+
+    def restore(self, truth: Truth) -> None:
+        """Take what a backup or an export knew for the truth: what took effect since is lost."""
+        self.truth, self.last, self.roster_compared = copy.deepcopy(truth), None, -1
 
     def row(self) -> Row:
         """Return the campaign's row."""
@@ -177,7 +207,7 @@ class Model:
         """Look at what these calls concern, and at the campaign's row, unless it is known."""
         rewards = [id for call in calls if isinstance(call, Reward) for id, _ in call.rewards]
         again = [id for call in calls if isinstance(call, Decide) for id in self.truth.requests.get(call.key, ())]
-        firsts = sorted({_place(id)[0] for id in [*rewards, *again] if not _is_unstored(id)})
+        firsts = sorted({place_of(id)[0] for id in [*rewards, *again] if not _is_unstored(id)})
         batches: dict[int, tuple[int, int]] = {}
         recorded: dict[tuple[int, int], list[float]] = defaultdict(list)
         if firsts:
@@ -237,6 +267,10 @@ class Model:
 
     def _answered(self, call: Call, outcome: Outcome, before: Seen, after: Seen, new: dict[str, Subset]) -> None:
         """Follow a call that was answered or refused, or that took effect without an answer."""
+        if self.truth.state in FINAL and isinstance(outcome.refused, NotRunning):
+            fits = self.truth.state == "archived" or isinstance(call, Decide | Enter)
+            check(fits, "a campaign that is stopped refused {}: {}", call, outcome)
+            return
         if isinstance(call, Decide):
             self._decide(call, outcome, before, after, new)
         elif isinstance(call, Reward):
@@ -252,12 +286,16 @@ class Model:
                 early = call.state == "shipped" and not (self.truth.rewards or self.truth.totals)
                 check(early, "refused: {}", outcome)
                 return
+            check(self.truth.state not in FINAL or call.state in FINAL, "{} was possible", call)
             self.truth.state = call.state
             self.truth.stored = call.stored
             self._note_shipped()
         elif isinstance(call, ChangeCosts):
             check(outcome.refused is None, "refused: {}", outcome)
             self.truth.costs = dict(call.costs)
+        elif isinstance(call, ChangeKept):
+            check(outcome.refused is None, "refused: {}", outcome)
+            self.truth.keep = call.keep
         elif isinstance(call, Read):
             self._read(call, outcome)
         else:
@@ -271,7 +309,7 @@ class Model:
             if any(id in self.arrived for id, _ in call.rewards):
                 return True
             fresh = [id for id, _ in call.rewards if id in self.ids and id not in self.truth.rewards]
-            return any(after.rewards.get(_place(id)[:2]) for id in fresh if self._stored(id, before))
+            return any(after.rewards.get(place_of(id)[:2]) for id in fresh if self._stored(id, before))
         if isinstance(call, Total):
             return after.row.totalled > self._totalled()
         if isinstance(call, AddArm | RetireArm):
@@ -309,6 +347,7 @@ class Model:
         if self.setting.option("outside") == "widen" and truth.rewards:
             extremes = min(truth.rewards.values()), max(truth.rewards.values())
             check(row.low <= extremes[0] <= extremes[1] <= row.high, "{} are outside of {}", extremes, row)
+        check(row.keep_decisions == truth.keep, "{} decisions are kept, not {}", row.keep_decisions, truth.keep)
         check(row.state == truth.state, "the campaign is {}, not {}", row.state, truth.state)
         if row.roster_version != self.roster_compared:
             self._compare_arms()
@@ -387,7 +426,7 @@ class Model:
         if known is not None and self._has_ended(known):
             self._check_sticky(known, outcome)
             known = None
-        stored = known is not None and all(self._stored(id, before) and self._stored(id, after) for id in known)
+        stored = known is not None and all(self._stays(id, before, after) for id in known)
         stored = stored and self._is_kept(known or [])
         if outcome.failed:
             if stored and "keys" in self.checks:
@@ -420,7 +459,7 @@ class Model:
             check(self.truth.obeys(subset), "the decision {} breaks a rule: {} {}", id, subset, self.truth.rules)
         if outcome.answered:
             check(all(each.subset == self.ids[each.id] for each in outcome.value), "other subsets than recorded")
-        check(self.truth.state != "paused", "a campaign that is paused made decisions")
+        check(self.truth.state not in ("paused", *FINAL), "a campaign that is {} made decisions", self.truth.state)
         self.truth.requests[call.key] = sorted(ids)
 
     def _decide_unstored(self, call: Decide, outcome: Outcome) -> None:
@@ -441,10 +480,10 @@ class Model:
         """A visitor keeps the arms for some time, if nothing forbids them and the store has the last decision."""
         if not outcome.answered or self.truth.state != "running":
             return
-        last = max(ids, key=lambda id: _place(id)[0])
+        last = max(ids, key=lambda id: place_of(id)[0])
         since = outcome.value[0].at.timestamp() - self.about[last].at
         stored = self.world.rows(
-            "SELECT 1 FROM kofn_batches WHERE campaign = ? AND first = ?", self.id, _place(last)[0]
+            "SELECT 1 FROM kofn_batches WHERE campaign = ? AND first = ?", self.id, place_of(last)[0]
         )
         if stored and since <= self.setting.option("sticky") and set(self.ids[last]) <= set(self.truth.active):
             arms = {each.subset for each in outcome.value}
@@ -458,9 +497,14 @@ class Model:
 
     def _stored(self, id: str, seen: Seen) -> bool:
         """Return whether the store still has the decision."""
-        first, place, salt = _place(id)
+        first, place, salt = place_of(id)
         batch = seen.batches.get(first)
         return batch is not None and batch[0] == salt and place < batch[1]
+
+    def _stays(self, id: str, before: Seen, after: Seen) -> bool:
+        """Return whether the store had the decision all the time, or since another call of the same group made it."""
+        made_now = id in self.truth.decisions and place_of(id)[0] >= before.row.decided
+        return made_now or (self._stored(id, before) and self._stored(id, after))
 
     def _reward(self, call: Reward, outcome: Outcome, before: Seen, after: Seen) -> None:
         wrong = {id for id, value in call.rewards if not self._exists(id) or self._is_outside(value)}
@@ -513,7 +557,7 @@ class Model:
         first = self.truth.unstored.get(id, subset)
         check(subset == first and subset in self.served, "{} is recorded with other arms: {}", id, subset)
         values = [
-            row[0] for row in self._rows("value FROM record_rewards WHERE campaign = ? AND first = ?", _place(new)[0])
+            row[0] for row in self._rows("value FROM record_rewards WHERE campaign = ? AND first = ?", place_of(new)[0])
         ]
         check(values == [self._taken(value)], "the reward {:g} of {} is recorded as {}", value, id, values)
         self.truth.arrived[id], self.truth.decisions[new] = new, subset
@@ -535,7 +579,7 @@ class Model:
         known = {id: rewards[id] for id, _ in call.rewards if id in rewards}
         there = stored = {id for id, _ in call.rewards if self._stored(id, before)}
         if not before.alone:
-            recorded = {id for id in stored if id not in known and after.rewards.get(_place(id)[:2])}
+            recorded = {id for id in stored if id not in known and after.rewards.get(place_of(id)[:2])}
             stored = {id for id in stored if self._stored(id, after)} | recorded
         others = [id for id, value in call.rewards if known.get(id, self._taken(value)) != self._taken(value)]
         if outcome.refused is not None:
@@ -553,8 +597,9 @@ class Model:
         accepted = [(id, value) for id, value in call.rewards if id in stored and id not in known]
         for id, value in accepted:
             check(id in self.truth.decisions, "a reward was taken for {}, which was never decided", id)
-            values = after.rewards[_place(id)[:2]]
+            values = after.rewards[place_of(id)[:2]]
             check(values == [self._taken(value)], "the reward {:g} of {} is recorded as {}", value, id, values)
+            check(self.truth.state != "archived", "an archived campaign took the reward of {}", id)
             self._record(id, value)
         if outcome.answered:
             self._count(every, outcome.value, (len(accepted), len(known.keys() & stored)), unstored)

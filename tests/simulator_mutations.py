@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from kofn.campaigns import configure, decide, expiry, learn, reward
+from kofn.campaigns import Campaign, configure, decide, expiry, learn, reward
 from kofn.campaigns.records import rows, transaction
 from kofn.campaigns.records.batches import Batches
 from kofn.campaigns.records.costs import Costs
@@ -207,6 +207,11 @@ def _failed_commits_leave_a_transaction_open() -> Any:
     return patch.object(PostgresWriter, "_commit", commit)
 
 
+def _secrets_are_not_compared() -> Any:
+    """A process that has a deleted campaign open works on another one that has its id after a restored backup."""
+    return patch.object(Campaign, "_same", lambda self, work: work)
+
+
 MUTATIONS: dict[str, Mutation] = {
     "stamps": _policies_are_found_by_their_step,
     "marks": _rows_are_found_by_their_version,
@@ -226,6 +231,7 @@ MUTATIONS: dict[str, Mutation] = {
     "sticky-shipped": _shipped_decisions_are_given_again,
     "costs-of-then": _costs_of_now_count,
     "clipped": _clipped_rewards_are_stored_as_given,
+    "same-campaign": _secrets_are_not_compared,
     "failed-commits": _failed_commits_leave_a_transaction_open,
 }
 """Each mend by name; calling it takes the mend out for the length of a `with` block."""

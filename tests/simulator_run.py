@@ -14,7 +14,7 @@ from kofn.campaigns import Campaign
 from kofn.campaigns.records.transaction import reading
 from kofn.campaigns.reports import verify
 from kofn.campaigns.store.database import Store
-from kofn.core import KofnError, StoreError
+from kofn.core import KofnError, NoSuchCampaign, StoreError
 from tests.simulator_calls import (
     Call,
     Decide,
@@ -32,6 +32,7 @@ from tests.simulator_calls import (
 )
 from tests.simulator_faults import FAULTS, Killed, draw_fault
 from tests.simulator_model import Model, Truth, Violation, check
+from tests.simulator_moves import Moves, check_refused
 from tests.simulator_world import CONTEXTUAL, EXPIRE_AFTER, OPTIONAL, RECORDED, SETTINGS, START, World, seeded_secrets
 
 ALL_CHECKS = frozenset({"keys", "forgotten", "stuck", "lost"})
@@ -51,6 +52,9 @@ WITH_CONTEXT = 0.05
 
 WITH_OPTIONS = 0.3
 """Part of the seeds whose first campaign has options, such as sticky keys. Higher: less of the other campaigns."""
+
+LOST_TIMELINES = 0.1
+"""Part of the seeds with several processes that lose a timeline at their end. Higher: slower."""
 
 FILLERS = 40
 """Decisions of a turn while a plan waits for a lost reward."""
@@ -139,7 +143,27 @@ class Process:
         """Start: nothing in memory survives from before."""
         self.store = Store(self.run.world.url)
         self.store.clock = lambda: self.run.now + self.skew
-        self.campaigns = [Campaign.open(model.setting.name, store=self.store) for model in self.run.models]
+        self.campaigns: dict[int, Campaign] = {}
+        for model in self.run.models:
+            with suppress(NoSuchCampaign):  # it was deleted, and is not yet created again
+                self.campaign(model.campaign)
+
+    def campaign(self, number: int) -> Campaign:
+        """Return a campaign as this process has opened it."""
+        if number not in self.campaigns:
+            self.campaigns[number] = Campaign.open(self.run.models[number].setting.name, store=self.store)
+        return self.campaigns[number]
+
+    def is_open(self, model: Model) -> bool:
+        """Return whether this process has the present campaign open, not another one of its name."""
+        known = self.campaigns.get(model.campaign)
+        return known is not None and (known._id, known._secret) == (model.id, model.secret)
+
+    def present(self, model: Model) -> Campaign:
+        """Return the present campaign, opened again if this process has another one of its name open."""
+        if not self.is_open(model):
+            self.campaigns.pop(model.campaign, None)
+        return self.campaign(model.campaign)
 
     def restart(self) -> None:
         """Stop and start again."""
@@ -149,13 +173,13 @@ class Process:
     def execute(self, calls: list[Call]) -> list[Outcome]:
         """Make calls as one group: the store executes them in one transaction, as if they had waited for each other."""
         if len(calls) == 1:
-            return [self._outcome(lambda: calls[0].perform(self.campaigns[calls[0].campaign]))]
+            return [self.outcome(lambda: calls[0].perform(self.campaign(calls[0].campaign)))]
         jobs = [self._job(call) for call in calls]
         queued = [each for each in jobs if isinstance(each, Queued)]
         if queued and self._lead(queued):
             self.restart()
             return [Outcome(failed="killed") if isinstance(each, Queued) else each for each in jobs]
-        return [self._outcome(each.job.done.result) if isinstance(each, Queued) else each for each in jobs]
+        return [self.outcome(each.job.done.result) if isinstance(each, Queued) else each for each in jobs]
 
     def _lead(self, queued: list[Queued]) -> bool:
         """Execute what is queued, and return whether the process was killed."""
@@ -178,10 +202,11 @@ class Process:
             raise _Queueing
 
         with replaced(self.store.groups, "run", run), suppress(_Queueing):
-            return self._outcome(lambda: call.perform(self.campaigns[call.campaign]))
+            return self.outcome(lambda: call.perform(self.campaign(call.campaign)))
         return caught[0]
 
-    def _outcome(self, work: Callable[[], Any]) -> Outcome:
+    def outcome(self, work: Callable[[], Any]) -> Outcome:
+        """Do something, and return its outcome."""
         try:
             return Outcome(work())
         except StoreError as why:
@@ -224,6 +249,8 @@ class Run:
             self.workers += [kind(place) for kind in kinds]
         self.pending: list[Call | None] = [next(worker) for worker in self.workers]
         self.backups: list[Known] = []
+        self.moves = Moves(self, seed)
+        self.loses_timeline = len(self.processes) > 1 and Random(f"timeline {seed}").random() < LOST_TIMELINES
 
     def _skew(self) -> float:
         return self.rng.uniform(-5, 5) if self.profile.skewed else 0.0
@@ -260,17 +287,17 @@ class Run:
             self.processes[process].restart()
         if rng.random() < profile.backup_rate:
             if self.backups and rng.random() < 0.6:
-                self._restore(rng.randrange(len(self.backups)))
+                self.restore(rng.randrange(len(self.backups)))
             else:
-                self.note(f"backup {len(self.backups)}")
-                self.backups.append(Known(self.world.backup(), [model.backup() for model in self.models]))
+                self.backup()
+        self.moves.step()
         process = rng.randrange(len(self.processes))
         for worker, pending in enumerate(self.pending):
             if pending is None:
                 self.pending[worker] = self.workers[worker].send(Outcome())
         group = self._group()
         faulty = rng.random() < profile.fault_rate
-        outcomes = self._calls(process, list(group.values()), str(list(group)), faulty=faulty)
+        outcomes = self.calls(process, list(group.values()), str(list(group)), faulty=faulty)
         for worker, outcome in zip(group, outcomes, strict=True):
             self.pending[worker] = self.workers[worker].send(outcome)
 
@@ -288,22 +315,28 @@ class Run:
             if not isinstance(call, Read) and locks[worker] == locks[pending[0][0]]
         }
 
-    def _restore(self, number: int) -> None:
+    def backup(self) -> None:
+        """Back up the database, and what the models know."""
+        self.note(f"backup {len(self.backups)}")
+        self.backups.append(Known(self.world.backup(), [model.backup() for model in self.models]))
+
+    def restore(self, number: int) -> None:
+        """Restore a backup under the running processes."""
         self.note(f"backup {number} is restored")
         known = self.backups[number]
         self.world.restore(known.database)
         for model, truth in zip(self.models, known.truths, strict=True):
-            model.truth, model.last, model.roster_compared = truth, None, -1
-            truth_again = model.backup()
-            known.truths[model.campaign] = truth_again
+            model.restore(truth)
 
     def _call(self, process: int, call: Call, who: str = "end") -> Any:
         """Make a call without a fault, and return its answer."""
-        return self._calls(process, [call], who)[0].value
+        return self.calls(process, [call], who)[0].value
 
-    def _calls(self, process: int, calls: list[Call], who: str, *, faulty: bool = False) -> list[Outcome]:
+    def calls(self, process: int, calls: list[Call], who: str, *, faulty: bool = False) -> list[Outcome]:
         """Make calls as one group, perhaps with a fault, and check what they did."""
         models = [model for model in self.models if any(call.campaign == model.campaign for call in calls)]
+        for model in models:
+            self._open(process, model, calls)
         before = [model.seen([c for c in calls if c.campaign == model.campaign], model.last) for model in models]
         FAULTS.arm(draw_fault(self.rng) if faulty else None)
         outcomes = self.processes[process].execute(calls)
@@ -319,37 +352,58 @@ class Run:
             model.follow([call for call, _ in pairs], [outcome for _, outcome in pairs], seen)
         return outcomes
 
+    def _open(self, process: int, model: Model, calls: list[Call]) -> None:
+        """Open the present campaign in this process. If it has another one open, its calls are refused before."""
+        here = self.processes[process]
+        if not here.is_open(model):
+            if model.campaign in here.campaigns:
+                check_refused(self, process, model, [call for call in calls if call.campaign == model.campaign])
+            here.present(model)
+
     # The end of a seed.
 
     def _finish(self) -> None:
         """Without faults, every pending call succeeds, the policies learn, and all records agree."""
         for worker, call in enumerate(self.pending):
             if call is not None:
-                self._calls(self.rng.randrange(len(self.processes)), [call], f"[{worker}]")
+                self.calls(self.rng.randrange(len(self.processes)), [call], f"[{worker}]")
+        if self.loses_timeline:
+            self._lose_timeline()
         for model in self.models:
-            self._learns(model)
+            self._learns(model, *self.rng.choices(range(len(self.processes)), k=2))
             waits = not model.setting.learns_from_all and model.setting.control is None
             if "stuck" in model.checks and waits and self.rng.random() < 0.3:
                 self._goes_on(model)
             model.compare_records()
-            verified = self.processes[0].campaigns[model.campaign].verify()
+            verified = self.processes[0].present(model).verify()
             check(verified.ok, "verify: {}", verified.differences)
             if "policy" not in verified.compared:  # the store's own log is not complete
                 differences = rebuilt_differences(self.processes[0].store, self.world, model)
                 check(not differences, "the policy rebuilt from the record differs: {}", differences)
 
-    def _learns(self, model: Model) -> None:
-        """The rest of the plan is played and rewarded: then the policy must learn."""
-        self._call(0, Enter(model.campaign, "running"))
+    def _lose_timeline(self) -> None:
+        """The policies learn, and a backup of the moment before is restored under processes that remember all of it.
+
+        Then other processes learn from other rewards, to steps with the same numbers.
+        """
+        lost, present = self.rng.sample(range(len(self.processes)), 2)
+        self.backup()
+        for model in self.models:
+            self._learns(model, lost, lost)
+        self.restore(len(self.backups) - 1)
+        for model in self.models:
+            self._learns(model, present, present)
+
+    def _learns(self, model: Model, decides: int, reports: int) -> None:
+        """The rest of the plan is played and rewarded, by these processes: then the policy must learn."""
+        self._call(decides, Enter(model.campaign, "running"))
         self.now += 2 * EXPIRE_AFTER  # nothing is in flight any more
-        before, place = model.row(), self.places[model.campaign]
-        process = self.rng.randrange(len(self.processes))
-        first = self._call(process, Decide(model.campaign, 1, "end 1", place.habits.keyed))
+        before, place, number = model.row(), self.places[model.campaign], len(model.truth.decisions)
+        first = self._call(decides, Decide(model.campaign, 1, f"end {number}", place.habits.keyed))
         while (rest := model.row().free) and len(first) < MOST_PLAYS:  # the control takes a part
-            key = f"end {len(first) + 1}"
-            first += self._call(process, Decide(model.campaign, min(rest, MOST_PLAYS), key, place.habits.keyed))
-        process = self.rng.randrange(len(self.processes))
-        self._call(process, Reward(model.campaign, tuple((each.id, place.inside()) for each in first)))
+            key = f"end {number + len(first)}"
+            first += self._call(decides, Decide(model.campaign, min(rest, MOST_PLAYS), key, place.habits.keyed))
+        self._call(reports, Reward(model.campaign, tuple((each.id, place.inside()) for each in first)))
         if not rest:
             check(model.row().step > before.step, "a completed plan did not make the policy learn")
 

@@ -118,6 +118,9 @@ class World(Protocol):
     def rows(self, sql: str, *values: Any) -> Sequence[Any]:
         """Return the rows of a query, outside of all stores. Parameters are written as ?."""
 
+    def write(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Execute a statement for each of these rows, outside of all stores."""
+
     def backup(self) -> Any:
         """Return a backup of the database."""
 
@@ -142,26 +145,31 @@ def create_campaigns(url: str) -> None:
     """Create the campaigns of the template."""
     store = Store(url)
     store.clock = lambda: START
+    for number, each in enumerate([*SETTINGS, CONTEXTUAL, *OPTIONAL]):
+        create_campaign(store, each, number)
+    store.close()
+
+
+def create_campaign(store: Store, setting: Setting, seed: int) -> Campaign:
+    """Create one campaign."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a horizon that is too short for a good policy
-        for number, each in enumerate([*SETTINGS, CONTEXTUAL, *OPTIONAL]):
-            Campaign.create(
-                each.name,
-                [f"arm {arm}" for arm in range(each.n_arms)],
-                each.k,
-                policy=each.policy,
-                params=each.params,
-                reward_range=each.reward_range,
-                direction=each.direction,  # type: ignore[arg-type]
-                seed=number,
-                store=store,
-                expire_after=EXPIRE_AFTER,
-                keep_decisions=each.keep,
-                control=None if each.control is None else [f"arm {arm}" for arm in each.control],
-                control_share=0.3,
-                **(each.options or {}),
-            )
-    store.close()
+        return Campaign.create(
+            setting.name,
+            [f"arm {arm}" for arm in range(setting.n_arms)],
+            setting.k,
+            policy=setting.policy,
+            params=setting.params,
+            reward_range=setting.reward_range,
+            direction=setting.direction,  # type: ignore[arg-type]
+            seed=seed,
+            store=store,
+            expire_after=EXPIRE_AFTER,
+            keep_decisions=setting.keep,
+            control=None if setting.control is None else [f"arm {arm}" for arm in setting.control],
+            control_share=0.3,
+            **(setting.options or {}),
+        )
 
 
 class SqliteWorld:
@@ -198,6 +206,10 @@ class SqliteWorld:
     def rows(self, sql: str, *values: Any) -> Sequence[Any]:
         """Return the rows of a query."""
         return self._look.execute(sql, values).fetchall()
+
+    def write(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Execute a statement for each of these rows."""
+        self._look.executemany(sql, rows)
 
     def backup(self) -> sqlite3.Connection:
         """Copy the database, online."""
@@ -265,6 +277,11 @@ class PostgresWorld:
         """Return the rows of a query."""
         return list(self._look.execute(sql.replace("?", "%s"), values).fetchall())
 
+    def write(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Execute a statement for each of these rows."""
+        with self._look.cursor() as cursor:
+            cursor.executemany(sql.replace("?", "%s"), rows)
+
     def backup(self) -> str:
         """Copy all tables into a new schema."""
         name = f"{self.name}_backup_{self._backups}"
@@ -280,6 +297,24 @@ class PostgresWorld:
     def close(self) -> None:
         """Close the connection."""
         self._look.close()
+
+
+Records = dict[str, list[tuple[Any, ...]]]
+"""The complete record of a campaign: the rows of each table without the campaign's id, which is the first column."""
+
+
+def records_of(world: World, campaign: int) -> Records:
+    """Return the complete record of a campaign."""
+    found = {table: world.rows(f"SELECT * FROM record_{table} WHERE campaign = ?", campaign) for table in RECORDED}
+    return {table: [tuple(row[1:]) for row in rows] for table, rows in found.items()}
+
+
+def set_records(world: World, campaign: int, records: Records) -> None:
+    """Replace the complete record of a campaign: an import contains only what the store had not compacted."""
+    for table, columns in RECORDED.items():
+        world.write(f"DELETE FROM record_{table} WHERE campaign = ?", [[campaign]])
+        insert = f"INSERT INTO record_{table} VALUES ({', '.join('?' * len(columns))})"
+        world.write(insert, [[campaign, *row] for row in records.get(table, [])])
 
 
 @contextmanager

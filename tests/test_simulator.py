@@ -53,6 +53,11 @@ def test_seeds_that_break_a_promise_without_a_mend(world: World, seed: int) -> N
     assert broken(world, range(seed, seed + 1)) == []
 
 
+def test_calls_with_the_same_key_in_one_group_whose_answers_are_lost(world: World) -> None:
+    """The second one gets the decision of the first: the model must not take that of a third call for it."""
+    assert broken(world, range(50_961, 50_962)) == []
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("start", range(10_000, 15_000, 500))
 def test_all_promises_are_kept_in_thousands_of_seeds(world: World, start: int) -> None:
@@ -87,6 +92,7 @@ KINDS += [
 ]
 KINDS += [rf"\[{fault} (?:before|after)" for fault in ("error", "lost", "kill")]
 KINDS += [r"after commit\]", r"before commit\]", "is restored", "restarts", "refused: Conflict"]
+KINDS += ["is exported", "is deleted", "is imported", "is created", "another campaign open", "ChangeKept", "archived"]
 
 
 def test_seeds_are_varied_and_keep_all_promises(world: World) -> None:
