@@ -3,7 +3,8 @@
 Each connection sends one decision, then its reward, and waits for each answer (a pair). Beside each other, N = 24:
 `kofn serve`; FastAPI with a durable insert per request; Starlette with a group commit (benchmarks/yardsticks.py); on
 SQLite (synchronous=full) and on a PostgreSQL server started for the benchmark (with fsync). `in process` compares
-`Campaign` with two durable inserts per pair. Server and load share the machine. `--rounds` repeats everything and
+`Campaign` with two durable inserts per pair. `8 campaigns` spreads the connections over eight campaigns, whose rows are
+locked one by one on PostgreSQL. Server and load share the machine. `--rounds` repeats everything and
 reports the mean with its standard error; the ratios are of the same round. It prints the tables of
 docs/guides/service.md.
 Options: --seconds 4 --rounds 3 --no-postgres --json --quick.
@@ -25,6 +26,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 N_ARMS, K = 24, 5
 CONNECTIONS = (8, 32)
+ONE, EIGHT = ("front",), tuple(f"front-{number}" for number in range(8))
+"""The names of one campaign, and of several whose transactions do not wait for each other."""
 
 Numbers = dict[str, float]
 
@@ -101,20 +105,21 @@ async def play(port: int, name: str, until: float, taken: list[float]) -> None:
     connection._transport.close()
 
 
-async def load(port: int, name: str, connections: int, seconds: float) -> list[float]:
+async def load(port: int, names: Sequence[str], connections: int, seconds: float) -> list[float]:
+    """Return the latencies of all requests. Connections take turns in choosing one of the campaigns."""
     taken: list[list[float]] = [[] for _ in range(connections)]
     until = time.perf_counter() + seconds
-    await asyncio.gather(*(play(port, name, until, each) for each in taken))
+    await asyncio.gather(*(play(port, name, until, each) for name, each in zip(cycle(names), taken, strict=False)))
     return sorted(latency for each in taken for latency in each)
 
 
-def measured(port: int, name: str, connections: int, seconds: float, pids: Sequence[int]) -> Numbers:
+def measured(port: int, names: Sequence[str], connections: int, seconds: float, pids: Sequence[int]) -> Numbers:
     """Return pairs per second, latencies, and the memory of the server's processes."""
     import uvloop
 
-    uvloop.run(load(port, name, connections, min(1.0, seconds)))  # warm up: caches, statements, the first plans
+    uvloop.run(load(port, names, connections, min(1.0, seconds)))  # warm up: caches, statements, the first plans
     begun = time.perf_counter()
-    latencies = uvloop.run(load(port, name, connections, seconds))
+    latencies = uvloop.run(load(port, names, connections, seconds))
     elapsed = time.perf_counter() - begun
     return {
         "pairs/s": len(latencies) / 2 / elapsed,
@@ -135,15 +140,17 @@ def resident(pid: int) -> int:
 
 
 @contextmanager
-def kofn_served(store: str, workers: int = 1) -> Iterator[tuple[int, list[int]]]:
+def kofn_served(store: str, workers: int = 1, names: Sequence[str] = ONE) -> Iterator[tuple[int, list[int]]]:
     from tests.service_tools import Served
 
     with Served(store, "--workers", str(workers)) as running:
         with kofn.Client(running.url) as client:
-            client.create("front", [str(i) for i in range(N_ARMS)], K, seed=1)
+            for name in names:
+                client.create(name, [str(i) for i in range(N_ARMS)], K, seed=1)
         yield running.port, [running.pid]
         with kofn.Client(running.url) as client:
-            client.campaign("front").delete()
+            for name in names:
+                client.campaign(name).delete()
         running.stop()
 
 
@@ -231,6 +238,8 @@ GOALS = {
     "PostgreSQL, 32 connections": ("kofn", "insert per request", 1.0),
     "SQLite, in process": ("kofn", "two inserts", 1 / 3),
     "PostgreSQL, 32 connections, 2 processes": ("kofn, 2 processes", "kofn", 1.0),
+    "PostgreSQL, 8 campaigns, 8 connections, 2 processes": ("kofn, 2 processes", "kofn", 1.0),
+    "PostgreSQL, 8 campaigns, 32 connections, 2 processes": ("kofn, 2 processes", "kofn", 1.0),
 }
 """What is compared with what, and the ratio that is the goal."""
 
@@ -239,10 +248,10 @@ def round_of(folder: Path, server: str | None, seconds: float, connections: Sequ
     """Measure everything once."""
     found: dict[str, dict[str, Any]] = {}
 
-    def measure(where: str, who: str, served: Any) -> None:
+    def measure(where: str, who: str, served: Any, names: Sequence[str] = ONE) -> None:
         with served as (port, pids):
             for each in connections:
-                numbers = measured(port, "front", each, seconds, pids)
+                numbers = measured(port, names, each, seconds, pids)
                 found.setdefault(f"{where}, {each} connections", {})[who] = numbers
 
     measure("SQLite", "kofn", kofn_served(f"sqlite:///{folder}/kofn.db"))
@@ -254,6 +263,8 @@ def round_of(folder: Path, server: str | None, seconds: float, connections: Sequ
         measure("PostgreSQL", "group commit", yardstick("group", server))
         measure("PostgreSQL", "kofn, 2 processes", kofn_served(server, workers=2))
         measure("PostgreSQL", "insert per request, 2 processes", yardstick("insert", server, workers=2))
+        for who, workers in (("kofn", 1), ("kofn, 2 processes", 2)):
+            measure("PostgreSQL, 8 campaigns", who, kofn_served(server, workers, EIGHT), EIGHT)
     found["SQLite, in process"] = {
         "two inserts": inserts_in_process(f"{folder}/plain.db", seconds),
         "kofn": campaign_in_process(f"sqlite:///{folder}/campaign.db", seconds),
