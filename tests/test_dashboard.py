@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
@@ -14,6 +15,7 @@ import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
 from kofn.campaigns import Campaign, store_at
+from kofn.campaigns.records.transaction import NARROWEST
 from kofn.campaigns.reports import alarms
 from kofn.campaigns.store.schema import CAMPAIGNS
 from kofn.responses import RaisedAlarm
@@ -50,8 +52,13 @@ def made(store: str, name: str = "front-page", arms: list[str] | None = None, **
 
 
 def play(campaign: Campaign, turns: int = 20, each: int = 25) -> None:
-    """Make decisions and report their rewards; one decision per turn stays in flight."""
-    for _ in range(turns):
+    """Make decisions and report their rewards; one decision per turn stays in flight.
+
+    In the middle it waits for the next slot of the history, which then has two points at least: a line.
+    """
+    for turn in range(turns):
+        if turn == turns // 2:
+            time.sleep(NARROWEST)
         decisions = campaign.decide(each)
         campaign.rewards(rewards_for(decisions[:-1]))
 
