@@ -367,6 +367,25 @@ def test_one_process_posts_and_another_takes_over(store: Store, clock: Clock, re
     assert receiver.kinds == ["paused", "resumed"]
 
 
+def test_a_clock_that_is_set_back_leaves_one_holder(store: Store, clock: Clock) -> None:
+    one, other = Lease(store, "work"), Lease(store, "work")
+    assert one.held()
+    clock.now -= 24 * HOUR
+    assert other.held()
+    assert not one.held()
+
+
+def test_a_clock_that_is_set_back_does_not_delay_a_retry(store: Store, clock: Clock, receiver: Receiver) -> None:
+    sender, campaign = hook(store, receiver), new(store)
+    campaign.pause()
+    receiver.statuses = [500]
+    sender.step()
+    assert receiver.kinds == []
+    clock.now -= 5 * HOUR
+    sender.step()
+    assert receiver.kinds == ["paused"]
+
+
 def test_a_lease_has_one_holder(store: Store, clock: Clock) -> None:
     leases = [Lease(store, "work") for _ in range(8)]
     for _ in range(5):

@@ -148,7 +148,7 @@ class Webhook:
         for notice in list(self._new_notices()):  # all of them are read, or none
             self._queues.setdefault(notice.campaign, deque()).append(notice)
         now = self._store.clock()
-        for campaign in [each for each in self._queues if self._retry.get(each, (0.0, 0.0))[0] <= now]:
+        for campaign in [each for each in self._queues if self._is_due(each, now)]:
             queue = self._queues[campaign]
             while queue:
                 if not self._lease.held():
@@ -158,6 +158,11 @@ class Webhook:
                 queue.popleft()
             del self._queues[campaign]
         return POLL_SECONDS
+
+    def _is_due(self, campaign: int, now: float) -> bool:
+        """Return whether to post what a campaign has: its retry is due, or the clock was set back meanwhile."""
+        at, delay = self._retry.get(campaign, (0.0, 0.0))
+        return not at - delay <= now < at
 
     def _new_notices(self) -> Iterator[Notice]:
         """Yield the events that have not been looked at, those of a campaign in order."""
