@@ -23,6 +23,7 @@ from kofn import Campaign
 from kofn.campaigns import Store, backup, campaigns, restore
 from kofn.campaigns.store import backups, migrations, sqlite_file
 from kofn.campaigns.store.schema import CAMPAIGNS, METADATA, SETTINGS
+from kofn.service.api.context import Context
 from kofn.service.security.tokens import create_token, find_token, tokens, tokens_required
 from tests.campaign_tools import checked, create, play, rewards_for
 from tests.campaign_workers import CONTEXT, start
@@ -152,6 +153,33 @@ def test_a_backup_under_writers_is_consistent_and_complete(store_url: str, tmp_p
         for thread in threads:
             thread.join()
     checked(Campaign.open("front", store_url))
+
+
+def test_a_request_finds_a_campaign_that_is_restored_after_it_was_opened(
+    store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a request has opened the campaign, and then waits for the transaction of a restore, or of two."""
+    backup(tmp_path / "shop.backup", create(store_url).store)
+    open_campaign, left = Context._open_campaign, 0
+
+    def open_before_a_restore(self: Context, name: str) -> Campaign:
+        nonlocal left
+        opened = open_campaign(self, name)
+        if left:
+            left -= 1
+            restore(tmp_path / "shop.backup", self.store, replace=True)
+        return opened
+
+    monkeypatch.setattr(Context, "_open_campaign", open_before_a_restore)
+    for restores in (1, 2):
+        with service(store_url) as http:
+            left = restores
+            assert http.post("/api/campaigns/front/decisions", json={"count": 1}).status_code == 200
+        with service(store_url) as http:
+            left = restores
+            assert http.get("/api/campaigns/front").status_code == 200
+            assert left == 0
+            assert http.get("/api/campaigns/missing").status_code == 404
 
 
 def test_servers_go_on_after_a_restore_and_mix_nothing_up(store_url: str, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import select
 
 from kofn import Campaign
-from kofn.campaigns import campaigns
+from kofn.campaigns import campaigns, store_at
 from kofn.campaigns.records.names import read_id
 from kofn.campaigns.store.schema import REWARDS
 from tests.campaign_tools import checked, create, play, rewards_for
@@ -99,6 +99,34 @@ def test_a_campaign_lives_through_a_fork(store_url: str) -> None:
     play(campaign, 100, batch=10)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert campaign.summary().rewards == 300
+    checked(campaign)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+def test_a_child_goes_on_when_its_parent_closes_the_store(store_url: str) -> None:
+    """The last connection to a SQLite file deletes its log: the child's must be known as one that is still open."""
+    campaign = create(store_url)
+    play(campaign, 20, batch=10)
+    (ready, told), (wait, go) = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            play(campaign, 20, batch=10)
+            os.write(told, b".")
+            os.read(wait, 1)
+            play(campaign, 20, batch=10)
+            code = 0
+        finally:
+            os._exit(code)
+    os.close(told)
+    assert os.read(ready, 1) == b"."
+    store_at(store_url).close()
+    os.write(go, b".")
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    for each in (ready, wait, go):
+        os.close(each)
+    assert campaign.summary().rewards == 60
     checked(campaign)
 
 

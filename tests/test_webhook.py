@@ -43,6 +43,7 @@ class Receiver:
         self.raw: list[tuple[bytes, dict[str, str]]] = []
         self.statuses: list[int] = []
         self.location = ""
+        self.pieces = 0  # of an answer that goes on and on, before the final one
         receiver = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -50,6 +51,9 @@ class Receiver:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 receiver.raw.append((body, dict(self.headers)))
                 status = receiver.statuses.pop(0) if receiver.statuses else 200
+                for _ in range(receiver.pieces):
+                    self.wfile.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+                    time.sleep(0.02)
                 if status == 200:
                     receiver.bodies.append(json.loads(body))
                 self.send_response(status)
@@ -245,6 +249,35 @@ def test_redirects_are_not_followed(store: Store, clock: Clock, receiver: Receiv
     assert len(receiver.raw) == 2
 
 
+def test_an_answer_that_goes_on_and_on_is_a_failure(
+    store: Store, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each of its pieces arrives in time, the answer as a whole does not."""
+    monkeypatch.setattr(webhook, "TIMEOUT", 0.2)
+    monkeypatch.setattr(receiver.server, "handle_error", lambda *_: None)  # the connection ends while it writes
+    sender, campaign = hook(store, receiver), new(store)
+    campaign.pause()
+    receiver.pieces = 200
+    sender.step()
+    assert notified(store) == 0
+    assert "no answer within 0.2 seconds" in caplog.text or "timed out" in caplog.text
+
+
+def test_what_a_receiver_answers_instead_of_http_is_logged_in_part(
+    store: Store, receiver: Receiver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def answer(self: BaseHTTPRequestHandler, *_: Any) -> None:
+        self.wfile.write(b"x" * 5000 + b"\r\n")
+
+    monkeypatch.setattr(receiver.server.RequestHandlerClass, "send_response", answer)
+    sender, campaign = hook(store, receiver), new(store)
+    campaign.pause()
+    sender.step()
+    assert notified(store) == 0
+    assert "x" * 100 in caplog.text
+    assert "x" * 1000 not in caplog.text
+
+
 def test_old_events_are_left_out(store: Store, clock: Clock, receiver: Receiver) -> None:
     campaign = new(store)
     campaign.pause()
@@ -332,6 +365,25 @@ def test_one_process_posts_and_another_takes_over(store: Store, clock: Clock, re
     clock.now += lease.LEASE_SECONDS + 1
     second.step()
     assert receiver.kinds == ["paused", "resumed"]
+
+
+def test_a_clock_that_is_set_back_leaves_one_holder(store: Store, clock: Clock) -> None:
+    one, other = Lease(store, "work"), Lease(store, "work")
+    assert one.held()
+    clock.now -= 24 * HOUR
+    assert other.held()
+    assert not one.held()
+
+
+def test_a_clock_that_is_set_back_does_not_delay_a_retry(store: Store, clock: Clock, receiver: Receiver) -> None:
+    sender, campaign = hook(store, receiver), new(store)
+    campaign.pause()
+    receiver.statuses = [500]
+    sender.step()
+    assert receiver.kinds == []
+    clock.now -= 5 * HOUR
+    sender.step()
+    assert receiver.kinds == ["paused"]
 
 
 def test_a_lease_has_one_holder(store: Store, clock: Clock) -> None:

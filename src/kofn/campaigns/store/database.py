@@ -247,9 +247,14 @@ class Store:
         self._engine.dispose()
 
     def forked(self) -> None:
-        """Drop the connections after a fork without closing them: the parent process uses them."""
-        self._parents = self._writer  # the parent's, never used here; closing it would release the parent's locks
-        self._engine.dispose(close=False)
+        """Drop the connections after a fork: the parent process uses them.
+
+        SQLite counts its locks of a file per process, and a child inherits the count: as long as one of the parent's
+        connections is open here, new ones take no lock. Others would then delete the log in which this process writes.
+        """
+        if self._writer is not None and not self._writer.close_idle():
+            self._parents = self._writer  # another thread of the parent uses it: never closed here, which would undo it
+        self._engine.dispose(close=self._sqlite)  # PostgreSQL would end the parent's sessions
         self._new_locks()
 
     def __str__(self) -> str:

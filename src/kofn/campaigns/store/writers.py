@@ -130,6 +130,17 @@ class SqliteWriter(Writer):
             if connection is not None:
                 connection.close()
 
+    def close_idle(self) -> bool:
+        """Close the connection, unless a transaction uses it. Return whether it is closed."""
+        if not self._lock.acquire(blocking=False):
+            return False
+        try:
+            if not self._open:
+                self.close()
+            return not self._open
+        finally:
+            self._lock.release()
+
 
 class PostgresWriter(Writer):
     """A transaction on one of the connections to PostgreSQL."""

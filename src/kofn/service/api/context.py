@@ -24,6 +24,9 @@ from kofn.service.settings import Settings
 MAX_OPEN_CAMPAIGNS = 256
 """Number of campaigns kept open per process. Opening another one closes the oldest, which costs one query to reopen."""
 
+MAX_REOPENED = 3
+"""How often a request opens a campaign again that was replaced, as by a restored backup, after it was opened."""
+
 PAGE_BATCH = 10
 """Most decisions or rewards of a request with a token of scope browser. More lets strangers invent more at once."""
 
@@ -89,9 +92,9 @@ class Context:
         self._delivery: Delivery | None = None
 
     def with_campaign(self, name: str, work: Callable[[Campaign], T]) -> T:
-        """Return `work(campaign)`. A campaign that was deleted and created again is reopened."""
-        campaign = self._open.get(name)
-        if campaign is not None:
+        """Return `work(campaign)`. A campaign that was deleted and created again, or restored, is reopened."""
+        for _ in range(MAX_REOPENED):
+            campaign = self._open.get(name) or self._open_campaign(name)
             try:
                 return work(campaign)
             except NoSuchCampaign:
@@ -107,8 +110,10 @@ class Context:
 
         With `in_thread`, a thread calls `work`, because that takes long.
         """
-        campaign = self._open.get(name)
-        if campaign is not None:
+        for _ in range(MAX_REOPENED):
+            campaign = self._open.get(name)
+            if campaign is None:
+                campaign = await run_in_threadpool(self._open_campaign, name)
             try:
                 return await self._delivered(work, campaign, in_thread)
             except NoSuchCampaign:

@@ -10,14 +10,17 @@ from __future__ import annotations
 import hmac
 import json
 import math
+import socket
+import threading
 from collections import deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from http.client import HTTPException
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.request import HTTPHandler, HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from sqlalchemy import func, select, update
 
@@ -45,6 +48,9 @@ POLL_SECONDS = 2.0
 
 TIMEOUT = 10.0
 """Seconds after which a receiver that does not answer has failed."""
+
+MAX_REASON = 200
+"""Characters of the reason of a failure that are logged. The receiver may have written them."""
 
 FIRST_RETRY, MAX_RETRY = 2.0, 300.0
 """Seconds until the first retry, and between later ones. The delay doubles with each."""
@@ -80,13 +86,54 @@ class _NoRedirects(HTTPRedirectHandler):
         return
 
 
+class _Connection(HTTPConnection):
+    """A connection that ends if the answer takes longer than `TIMEOUT`. The timeout of a socket is for each piece."""
+
+    def getresponse(self) -> HTTPResponse:
+        """Return the answer, or raise TimeoutError."""
+        late = threading.Event()
+        timer = threading.Timer(TIMEOUT, _end, (self.sock, late))
+        timer.daemon = True
+        timer.start()
+        try:
+            return super().getresponse()
+        except (OSError, HTTPException) as error:
+            if late.is_set():
+                raise TimeoutError(f"no answer within {TIMEOUT:g} seconds") from error
+            raise
+        finally:
+            timer.cancel()
+
+
+def _end(connection: socket.socket, late: threading.Event) -> None:
+    late.set()
+    with suppress(OSError):  # it has just ended
+        socket.socket.shutdown(connection, socket.SHUT_RDWR)  # of TCP: the thread that waits may use TLS
+
+
+class _SecureConnection(_Connection, HTTPSConnection):
+    """The same, with TLS."""
+
+
+class _Http(HTTPHandler):
+    def http_open(self, request: Request) -> HTTPResponse:
+        """Post over HTTP."""
+        return self.do_open(_Connection, request)
+
+
+class _Https(HTTPSHandler):
+    def https_open(self, request: Request) -> HTTPResponse:
+        """Post over HTTPS."""
+        return self.do_open(_SecureConnection, request)
+
+
 class Webhook:
     """Posts events. `step` posts what is due, and returns the seconds until the next step."""
 
     def __init__(self, store: Store, url: str, secret: str | None, metrics: Metrics) -> None:
         self._store, self._url, self._secret, self._metrics = store, url, secret, metrics
         self._lease = Lease(store, "webhook")
-        self._open = build_opener(_NoRedirects).open
+        self._open = build_opener(_NoRedirects, _Http, _Https).open
         self._seen: dict[int, int] = {}  # id of a campaign: number of its latest event that was looked at
         self._sums: Any = None  # number of campaigns, of their events, and the highest id, at the last look
         self._queues: dict[int, deque[Notice]] = {}  # events to be posted, by id of the campaign
@@ -101,7 +148,7 @@ class Webhook:
         for notice in list(self._new_notices()):  # all of them are read, or none
             self._queues.setdefault(notice.campaign, deque()).append(notice)
         now = self._store.clock()
-        for campaign in [each for each in self._queues if self._retry.get(each, (0.0, 0.0))[0] <= now]:
+        for campaign in [each for each in self._queues if self._is_due(each, now)]:
             queue = self._queues[campaign]
             while queue:
                 if not self._lease.held():
@@ -111,6 +158,11 @@ class Webhook:
                 queue.popleft()
             del self._queues[campaign]
         return POLL_SECONDS
+
+    def _is_due(self, campaign: int, now: float) -> bool:
+        """Return whether to post what a campaign has: its retry is due, or the clock was set back meanwhile."""
+        at, delay = self._retry.get(campaign, (0.0, 0.0))
+        return not at - delay <= now < at
 
     def _new_notices(self) -> Iterator[Notice]:
         """Yield the events that have not been looked at, those of a campaign in order."""
@@ -167,4 +219,4 @@ class Webhook:
             error.close()
             return f"status {error.code}"
         except (OSError, HTTPException) as error:
-            return str(error) or type(error).__name__
+            return str(error)[:MAX_REASON] or type(error).__name__
