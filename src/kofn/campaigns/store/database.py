@@ -251,10 +251,14 @@ class Store:
 
         SQLite counts its locks of a file per process, and a child inherits the count: as long as one of the parent's
         connections is open here, new ones take no lock. Others would then delete the log in which this process writes.
+        So idle connections are closed, without the locks of the pool, which another thread of the parent may have held.
         """
-        if self._writer is not None and not self._writer.close_idle():
-            self._parents = self._writer  # another thread of the parent uses it: never closed here, which would undo it
-        self._engine.dispose(close=self._sqlite)  # PostgreSQL would end the parent's sessions
+        self._parents = self._writer  # never used here: a transaction of the parent would be undone
+        if self._writer is not None:
+            self._writer.close_after_fork()
+            for idle in list(self._engine.pool._pool.queue):  # type: ignore[attr-defined]  # of QueuePool
+                idle.dbapi_connection.close()
+        self._engine.dispose(close=False)
         self._new_locks()
 
     def __str__(self) -> str:

@@ -130,16 +130,10 @@ class SqliteWriter(Writer):
             if connection is not None:
                 connection.close()
 
-    def close_idle(self) -> bool:
-        """Close the connection, unless a transaction uses it. Return whether it is closed."""
-        if not self._lock.acquire(blocking=False):
-            return False
-        try:
-            if not self._open:
-                self.close()
-            return not self._open
-        finally:
-            self._lock.release()
+    def close_after_fork(self) -> None:
+        """Close the connection in a child process, unless a thread of the parent used it at that moment."""
+        if self._lock.acquire(blocking=False) and not self._open and self._raw is not None:
+            self._raw.close()
 
 
 class PostgresWriter(Writer):
