@@ -479,6 +479,32 @@ def test_a_key_keeps_all_of_its_decisions_or_none(sqlite_store: str) -> None:
     checked(campaign)
 
 
+def test_queues_take_turns_if_there_are_more_than_threads() -> None:
+    """A campaign with callers that never stop does not keep the others waiting."""
+    groups, order, more = GroupCommit(1), list[int](), iter(range(50))
+    others = [Future[Any]() for _ in range(3)]
+
+    def busy(jobs: Any) -> list[Outcome]:
+        order.append(0)
+        if next(more, None) is not None:
+            groups.submit(0, Job(0, lambda tx: None, done=Future()), busy)
+        if len(order) == 1:
+            for lock, done in enumerate(others, start=1):
+                groups.submit(lock, Job(lock, lambda tx: None, done=done), other)
+        return [(None, None)] * len(jobs)
+
+    def other(jobs: Any) -> list[Outcome]:
+        order.append(jobs[0].campaign)
+        return [(None, None)] * len(jobs)
+
+    groups.submit(0, Job(0, lambda tx: None, done=Future()), busy)
+    for done in others:
+        done.result(30)
+    assert order[:4] == [0, 1, 2, 3]
+    groups.close()
+    assert order.count(0) == 51
+
+
 # Locks.
 
 

@@ -104,6 +104,7 @@ class _Queue:
     enough: threading.Condition | None = None  # notified when that number wait
     jobs: deque[Job] = field(default_factory=deque)
     group: Sequence[Job] = ()  # what is being executed
+    led: bool = False  # whether its leader has begun
 
 
 class GroupCommit:
@@ -176,7 +177,10 @@ class GroupCommit:
         self._pool.submit(self._lead, lock, leader, execute)
 
     def _lead(self, lock: int, leader: object, execute: Execute, own: Job | None = None) -> None:
-        """Execute groups until nothing waits, or until the own job is done and a thread takes over."""
+        """Execute groups until nothing waits. A caller leaves the rest to a thread when its own job is done.
+
+        A thread leaves it to the next free one if other queues wait for a thread: they take turns.
+        """
         while group := self._next_group(lock, leader):
             began = time.monotonic()
             try:
@@ -189,11 +193,11 @@ class GroupCommit:
                     job.done.set_result(result)
                 else:
                     job.done.set_exception(error)
-            if own is None:
-                self._linger(lock, queued + len(group), min(taken, MAX_LINGER))
-            elif own.done.done():
+            if self._others_wait() if own is None else own.done.done():
                 self._hand_over(lock, execute)
                 return
+            if own is None:
+                self._linger(lock, queued + len(group), min(taken, MAX_LINGER))
 
     def _queued_behind(self, lock: int, outcomes: Sequence[Outcome]) -> int:
         """Return how many operations wait. If the store did not respond, fail them too: nobody waits twice."""
@@ -208,6 +212,11 @@ class GroupCommit:
         for job, (_, error) in zip(behind, failed(broken, len(behind)), strict=True):
             job.done.set_exception(error)
         return 0
+
+    def _others_wait(self) -> bool:
+        """Return whether a queue waits for a thread."""
+        with self._mutex:
+            return any(not queue.led for queue in self._queues.values())
 
     def _linger(self, lock: int, expected: int, seconds: float) -> None:
         """Wait this long at most until the callers of the last group have returned, so that they share a commit."""
@@ -229,7 +238,7 @@ class GroupCommit:
             queue = self._queues.get(lock)
             if queue is None or queue.leader is not leader:
                 return ()
-            size = _group_size(queue.jobs)
+            queue.led, size = True, _group_size(queue.jobs)
             queue.group = list(islice(queue.jobs, size))
             for _ in range(size):
                 queue.jobs.popleft()
@@ -246,7 +255,7 @@ class GroupCommit:
                 return
             leader = object()
             self._start(lock, leader, execute)  # the thread waits for the mutex
-            queue.leader, queue.group = leader, ()
+            queue.leader, queue.group, queue.led = leader, (), False
 
     def _abandon(self, lock: int, leader: object, execute: Execute) -> None:
         """Leave the queue to others, if this is its leader, whom an interrupt has stopped (Ctrl-C)."""
