@@ -12,13 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, patch
 
 import pytest
 from sqlalchemy import Connection, inspect, select, text
 
 import kofn
 from kofn.campaigns import Store, campaigns, store_at
-from kofn.campaigns.store import migrations
+from kofn.campaigns.store import migrations, sqlite_file
 from kofn.campaigns.store.migrations import MIGRATIONS
 from kofn.campaigns.store.schema import SETTINGS
 from tests.campaign_tools import checked, create, play
@@ -225,6 +226,23 @@ def test_nothing_is_written_to_a_log_that_was_deleted(tmp_path: Path, replaced: 
     assert campaign.summary().plays == 1
     campaign.store.close()  # the last connection deletes the log, and the next one has another
     assert len(campaign.decide(2)) == 2
+
+
+@pytest.mark.parametrize("name", ["shop.db", "shop.db-wal"])
+def test_a_folder_that_has_long_been_the_same_is_looked_at(tmp_path: Path, name: str) -> None:
+    """Its files are not looked at until a name in it changes."""
+    campaign = create(f"sqlite:///{tmp_path}/shop.db")
+    os.utime(tmp_path, (1_000_000, 1_000_000))
+    campaign.decide()
+    with patch.object(sqlite_file, "identity", Mock()) as looked_at:
+        campaign.decide()
+    looked_at.assert_not_called()
+    (tmp_path / name).rename(tmp_path / "moved")
+    with pytest.raises(kofn.StoreError, match="was deleted or moved while this process uses it"):
+        campaign.decide()
+    (tmp_path / "moved").rename(tmp_path / name)
+    campaign.decide()
+    assert campaign.summary().plays == 3
 
 
 def test_a_file_that_is_replaced_before_the_first_write_is_noticed(tmp_path: Path) -> None:

@@ -333,7 +333,7 @@ def _sqlite_engine(url: URL, create: bool) -> Engine:
         connection.isolation_level = None  # `read` and `write` issue their own BEGIN
         connection.execute(f"PRAGMA synchronous = {synchronous.upper()}")
         connection.execute("PRAGMA schema_version").fetchall()  # the first read opens the write-ahead log
-        record.info[sqlite_file.OPENED] = sqlite_file.opened_files(path)
+        record.info[sqlite_file.OPENED] = sqlite_file.OpenedFiles(path)
 
     return engine
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from contextlib import suppress
 
 from sqlalchemy import make_url
@@ -20,7 +21,10 @@ BESIDE = ("-wal", "-shm", "-journal")
 """Suffixes of the files that SQLite keeps beside a store. After a crash they may hold the last writes."""
 
 OPENED = "opened file"
-"""Key of a connection's `info` whose value has the `identity` of each file that it has opened, by path."""
+"""Key of a connection's `info` whose value is its `OpenedFiles`."""
+
+SETTLED = 2.0
+"""Seconds after which the time of a change in a folder is certain to be that of the last one: file systems round it."""
 
 _ID_AT = slice(68, 72)  # the application_id in the header of a SQLite file
 
@@ -77,10 +81,40 @@ def identity(file: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def opened_files(file: str) -> dict[str, tuple[int, int] | None]:
-    """Return the identities of a store's file and of its write-ahead log, which a connection has just opened."""
-    log = os.path.realpath(file) + BESIDE[0]  # SQLite follows links
-    return {each: identity(each) for each in (file, log)}
+class OpenedFiles:
+    """The files of a store that a connection has just opened: its own, and the write-ahead log.
+
+    While no name in their folder changes, they are the same, and the folder is all that is looked at: to look at a log
+    that is being written takes as long as a third of a commit.
+    """
+
+    def __init__(self, file: str) -> None:
+        real = os.path.realpath(file)  # SQLite follows links
+        self._files = {each: identity(each) for each in (file, real + BESIDE[0])}
+        self._folder = os.path.dirname(file) if real == file else None  # with links, several folders matter
+        self._unchanged: tuple[int, int, int] | None = None  # the folder, when the files were the same
+
+    def missing(self) -> str | None:
+        """Return the path of a file that was deleted, moved or replaced by another since it was opened."""
+        folder = self._looked_at()
+        if folder is not None and folder == self._unchanged:
+            return None
+        self._unchanged = None
+        for path, opened in self._files.items():
+            if identity(path) != opened:
+                return path
+        self._unchanged = folder
+        return None
+
+    def _looked_at(self) -> tuple[int, int, int] | None:
+        """Return the folder and when a name in it last changed; None if that was too recently to tell two changes."""
+        if self._folder is None:
+            return None
+        try:
+            found = os.stat(self._folder)
+        except OSError:
+            return None
+        return (found.st_dev, found.st_ino, found.st_mtime_ns) if time.time() - found.st_mtime > SETTLED else None
 
 
 def is_backup(file: str) -> bool:

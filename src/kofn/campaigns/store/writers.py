@@ -62,7 +62,7 @@ class SqliteWriter(Writer):
         self._lock: Any = threading.RLock()
         self._connection: Connection | None = None
         self._raw: Any = None
-        self._opened: dict[str, tuple[int, int] | None] = {}  # which files the connection has opened, by path
+        self._files: sqlite_file.OpenedFiles | None = None  # of the connection
         self._open = False  # whether something may have to be undone
 
     def _begin(self) -> Connection:
@@ -76,26 +76,25 @@ class SqliteWriter(Writer):
         if connection is None:
             connection = self._connection = self._engine.connect()
             self._raw = connection.connection.driver_connection
-            self._opened = connection.info[sqlite_file.OPENED]
+            self._files = connection.info[sqlite_file.OPENED]
         self._raw.execute("BEGIN IMMEDIATE")
-        self._check_files()
         self.waited = time.monotonic() - began
         return connection
 
     def _check_files(self) -> None:
         """Raise StoreError if the connection writes to a file that nobody will open again."""
-        for path, opened in self._opened.items():
-            there = sqlite_file.identity(path)
-            if there != opened:
-                what = "deleted or moved" if there is None else "replaced by another file"
-                raise StoreError(
-                    f"the file {path} of the store {self._name} was {what} while this process uses it, so nothing is "
-                    "written. Stop all its processes; put the file back with those beside it (-wal, -shm), or restore "
-                    "a backup; start them again"
-                )
+        assert self._files is not None
+        path = self._files.missing()
+        if path is not None:
+            what = "deleted or moved" if sqlite_file.identity(path) is None else "replaced by another file"
+            raise StoreError(
+                f"the file {path} of the store {self._name} was {what} while this process uses it, so nothing is "
+                "written. Stop all its processes; put the file back with those beside it (-wal, -shm), or restore "
+                "a backup; start them again"
+            )
 
     def _commit(self) -> None:
-        self._check_files()  # once more: the transaction may have been long
+        self._check_files()
         self._raw.commit()
         assert self._connection is not None
         self._connection.commit()  # of SQLAlchemy's own transaction, if a statement has begun one
