@@ -37,16 +37,16 @@ CARDS = "ul.cards:not([aria-busy]) > li"
 Numbers = dict[str, float]
 
 UNITS: dict[str, str] = {
-    "create": "create one [ms]",
-    "list": "page of 48 [ms]",
-    "list kB": "[kB]",
+    "create": "create one and play it [ms]",
+    "list": "48 of the list [ms]",
+    "list kB": "its size [kB]",
     "search": "search [ms]",
     "metrics": "/metrics [ms]",
-    "metrics kB": "[kB]",
-    "page": "dashboard [ms]",
-    "page kB": "[kB]",
+    "metrics kB": "its size [kB]",
+    "page": "first page of the dashboard [ms]",
+    "page kB": "its size [kB]",
     "pair": "decision and reward [ms]",
-    "MB": "memory [MB]",
+    "MB": "memory of the service [MB]",
     "store MB": "store [MB]",
 }
 
@@ -133,9 +133,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if args.json:
         print(json.dumps(found, indent=2))
         return
-    table("campaigns", *UNITS.values())
-    for count, numbers in found.items():
-        line(f"{count:,}", *(f"{numbers[name]:,.1f}" for name in UNITS))
+    table("campaigns", *(f"{count:,}" for count in found))
+    for name, unit in UNITS.items():
+        line(unit, *(f"{numbers[name]:,.1f}" for numbers in found.values()))
 
 
 if __name__ == "__main__":
