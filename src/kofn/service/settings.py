@@ -21,7 +21,7 @@ ORIGIN = re.compile(r"(?P<scheme>https?)://(?P<host>[a-z0-9.-]+|\[[0-9a-f:.]+\])
 
 
 @dataclass(frozen=True)
-class Settings:
+class ServiceSettings:
     """Settings of the service. All limits but `max_streams` and `max_connections` are per request."""
 
     store: str | None = None  # URL of the store; None: KOFN_STORE, or kofn.db
@@ -46,7 +46,7 @@ class Settings:
         os.environ[VARIABLE] = json.dumps(asdict(self))
 
     @classmethod
-    def from_environment(cls) -> Settings:
+    def from_environment(cls) -> ServiceSettings:
         """Return the settings from the environment, or the defaults."""
         found = json.loads(os.environ.get(VARIABLE, "{}"))
         tuples = {name: tuple(found.get(name, ())) for name in ("trusted_proxies", "allow_origins")}
