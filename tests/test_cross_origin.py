@@ -97,7 +97,6 @@ def test_no_other_origin_is_allowed(page: httpx.Client, origin: str) -> None:
     posted = page.post(f"{FRONT}/decisions", json={}, headers={"Origin": origin})
     for each in (refused, posted):
         assert "access-control-allow-origin" not in each.headers
-        assert "Origin" in each.headers["vary"]
 
 
 @for_each(

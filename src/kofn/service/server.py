@@ -195,12 +195,12 @@ class GracefulServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept the connections that wait, end each after its next response, and stop the server."""
+        self._app.stop()
         for each in sockets or []:
             each.listen(0)  # further clients wait, and are refused once the socket is closed
         for _ in range(5):  # in each turn, the event loop accepts what waits
             await asyncio.sleep(0)
         for server in self.servers:
             server.close()
-        self._app.stop()
         await asyncio.sleep(NOTICE_SECONDS)
         await super().shutdown(sockets)
