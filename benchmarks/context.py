@@ -28,10 +28,10 @@ from benchmarks import context_rivals
 from benchmarks.tables import NORMAL_95, interval, line, parser_for, table
 from kofn.backends import compute
 from kofn.core import FloatArray
-from kofn.logs import Log, evaluate_by_segment
-from kofn.problems import ContextualProblem, contextual_problem
-from kofn.problems.contextual_kinds import KINDS
-from kofn.problems.real.files import data_file
+from kofn.lab.logs import Log, evaluate_by_segment
+from kofn.lab.problems import ContextualProblem, contextual_problem
+from kofn.lab.problems.contextual_kinds import KINDS
+from kofn.lab.problems.real.files import data_file
 
 PROBLEMS = {"max/N12-K3": ("maximum", 12, 3), "mean/N24-K5": ("mean", 24, 5)}
 

@@ -15,11 +15,11 @@ from fastapi.security import HTTPBearer
 from fastapi.sse import EventSourceResponse
 from starlette.concurrency import run_in_threadpool
 
-from kofn import __version__, responses
+from kofn import __version__
 from kofn.campaigns import Campaign
+from kofn.campaigns.decision_files import MEDIA_TYPES, FileFormat, encoded
 from kofn.campaigns.reports.listing import list_page
-from kofn.core import BadInput, KofnError, MissingExtra
-from kofn.decision_files import MEDIA_TYPES, FileFormat, encoded
+from kofn.core import BadInput, KofnError, MissingExtra, responses
 from kofn.service.api.app_state import AppState
 from kofn.service.api.head_requests import is_head
 from kofn.service.messages import models
