@@ -34,7 +34,7 @@ MIB = 1024 * 1024
     type=Count(),
     default=1000,
     show_default=True,
-    help="Most connections per process; a quarter of them for one address.",
+    help="Most connections per process. Requests on further ones get status 503.",
 )
 @click.option(
     "--trust-proxy",

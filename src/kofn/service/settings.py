@@ -31,7 +31,7 @@ class ServiceSettings:
     max_import: int = 256 * MIB  # bytes of POST /api/import
     max_batch: int = 10_000  # decisions or rewards
     max_streams: int = 500  # open streams of live updates, per process
-    max_connections: int = 1000  # per process; a quarter of it for one address that is neither local nor a proxy
+    max_connections: int = 1000  # per process; requests on further ones get status 503
     trusted_proxies: tuple[str, ...] = ()  # addresses whose X-Forwarded-For and X-Forwarded-Proto are believed
     root_path: str = ""  # prefix under which a proxy serves it, such as /kofn
     log_format: str = "text"  # or json
