@@ -208,7 +208,7 @@ class Served:
         """Return the ids of the processes that handle requests, when there are several (on Linux)."""
         assert self._process is not None
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        return [int(each) for each in children if b"spawn_main" in Path(f"/proc/{each}/cmdline").read_bytes()]
+        return [int(each) for each in children if _is_worker(each)]
 
     def __enter__(self) -> Served:
         self.start()
@@ -222,3 +222,10 @@ class Served:
             self._process.wait(30)
         assert self._process.stderr is not None
         self._process.stderr.close()
+
+
+def _is_worker(pid: str) -> bool:
+    try:
+        return b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it has just ended
+        return False

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.middleware.gzip import GZipMiddleware
@@ -21,7 +24,6 @@ from kofn.campaigns import store_at
 from kofn.service.api.app_state import AppState
 from kofn.service.api.fast_path import FastPath
 from kofn.service.api.head_requests import HeadRequests
-from kofn.service.api.root_path import RootPath
 from kofn.service.api.routes import api_router
 from kofn.service.api.snippet import snippet_router
 from kofn.service.background.watch import BackgroundLoop, Watcher
@@ -79,12 +81,28 @@ class Service(FastAPI):
                 message["headers"] = [*message["headers"], (b"connection", b"close")]
             await send(message)
 
+        if root := self.state.settings.root_path:  # requests may have it or not: some proxies remove it
+            scope["root_path"] = root
         await self.entrance(scope, receive, send_notice)
 
-    def stop(self) -> None:
-        """End live updates, and each connection after its next response."""
-        self.stopping = True
-        self.state.shared.live.stop()
+    def stop_on_signals(self) -> None:
+        """On SIGINT and SIGTERM, end live updates, and each connection after its next response.
+
+        Otherwise the server would wait for live updates before it stops.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in (signal.SIGINT, signal.SIGTERM):
+            previous = signal.getsignal(number)
+            if not callable(previous):
+                continue
+
+            def stop(given: int, frame: Any, previous: Callable[..., Any] = previous) -> None:
+                self.stopping = True
+                self.state.shared.live.stop()
+                previous(given, frame)
+
+            signal.signal(number, stop)
 
 
 def make_app(settings: ServiceSettings | None = None) -> Service:
@@ -95,6 +113,7 @@ def make_app(settings: ServiceSettings | None = None) -> Service:
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        app.stop_on_signals()
         loops = _background_loops(shared)
         for each in loops:
             each.start()
@@ -128,7 +147,6 @@ def make_app(settings: ServiceSettings | None = None) -> Service:
     app.add_middleware(MetricsMiddleware, metrics=shared.metrics)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(HeadRequests)
-    app.add_middleware(RootPath, path=settings.root_path)
     app.add_middleware(RequestLog, enabled=settings.access_log)
     return app
 

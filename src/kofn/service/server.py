@@ -20,7 +20,7 @@ from sqlalchemy.exc import OperationalError
 from kofn.campaigns import Store, store_at
 from kofn.campaigns.store.sqlite_file import NoStore
 from kofn.core import BadInput, StoreError
-from kofn.service.app import Service, app_from_environment
+from kofn.service.app import app_from_environment
 from kofn.service.background.demo import Demo
 from kofn.service.monitoring import logs
 from kofn.service.monitoring.metrics import MULTIPROCESS_DIR
@@ -38,8 +38,8 @@ KEEP_ALIVE_SECONDS = 75
 that sends a request on a connection which is just being closed answers with 502."""
 
 NOTICE_SECONDS = 0.5
-"""Seconds in which each response ends its connection before the server stops. A lower value stops sooner, and resets
-connections on which a request is just arriving."""
+"""Seconds in which each response ends its connection (`Service.stop_on_signals`) before the server stops. A lower value
+stops sooner, and resets connections on which a request is just arriving."""
 
 BACKLOG = 2048
 """Number of connections that may wait to be accepted. When the queue is full, further connections are refused."""
@@ -179,7 +179,7 @@ def run_server(listener: socket.socket) -> None:
     settings = ServiceSettings.from_environment()
     logs.configure(settings)
     wait_for_store(settings.store, create=False)
-    GracefulServer(app_from_environment(), settings).run([listener])
+    GracefulServer(uvicorn.Config(app_from_environment(), **uvicorn_options(settings))).run([listener])
 
 
 class GracefulServer(uvicorn.Server):
@@ -189,13 +189,8 @@ class GracefulServer(uvicorn.Server):
     its next request.
     """
 
-    def __init__(self, app: Service, settings: ServiceSettings) -> None:
-        super().__init__(uvicorn.Config(app, **uvicorn_options(settings)))
-        self._app = app
-
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept the connections that wait, end each after its next response, and stop the server."""
-        self._app.stop()
+        """Accept the connections that wait, give all of them time for a last response, and stop the server."""
         for each in sockets or []:
             each.listen(0)  # further clients wait, and are refused once the socket is closed
         for _ in range(5):  # in each turn, the event loop accepts what waits

@@ -179,7 +179,7 @@ class LiveUpdates:
             viewer.add(events)
 
     def stop(self) -> None:
-        """End all streams, so that the server can shut down. Safe to call from any thread."""
+        """End all streams, so that the server can shut down. Safe to call from any thread and from a signal handler."""
         self._stopping = True
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop is closed, and its streams have ended
