@@ -9,6 +9,7 @@ from kofn.core.errors import BadInput, MissingExtra
 try:
     from matplotlib import rc_context
     from matplotlib.figure import Figure as Figure
+    from matplotlib.ticker import EngFormatter as EngFormatter
 except ImportError as missing:
     raise MissingExtra("matplotlib", "plots") from missing
 

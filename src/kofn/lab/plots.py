@@ -6,9 +6,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.ticker import EngFormatter
 
-from kofn.core.pictures import Figure
+from kofn.core.pictures import EngFormatter, Figure
 from kofn.lab.compare import Comparison
 from kofn.lab.forecast import Forecast
 from kofn.lab.paper import Cell, Dominance, PanelResult
