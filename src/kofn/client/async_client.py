@@ -1,4 +1,4 @@
-"""The asyncio client of `kofn serve`. `tools/generate_sync_client.py` makes sync_client.py from this file."""
+"""The asyncio client of `kofn serve`. `tools/generate_sync_client.py` makes sync_client.py of it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import httpx
 
 from kofn.campaign_settings import ChangedSettings, CreationSettings
 from kofn.client import calls
+from kofn.client.async_sender import AsyncSender
 from kofn.client.background import AsyncBackground, log, remember
 from kofn.client.calls import Call
-from kofn.client.reward_sender_async import AsyncRewardSender
-from kofn.client.stock import OnError, Refill, Stock
+from kofn.client.stock import Buffer, OnError, Refill, Stock
 from kofn.core import Unreachable, whole
 from kofn.responses import (
     CampaignInsight,
@@ -79,14 +79,22 @@ class AsyncClient:
         on_error: OnError | None = None,
     ) -> None:
         self._make_http = partial(httpx.AsyncClient, **calls.client_options(url, token, timeout), transport=transport)
-        self._http  # noqa: B018  # a bad URL is refused here
         self._retry_for = retry_for
-        self._background = AsyncBackground()
         self._prefetch, self._stale_after = whole("prefetch", prefetch, least=0), stale_after
-        self._stocks: dict[tuple[str, str], Stock] = {}  # by campaign and context
-        size = whole("buffer", buffer, least=0)
-        self._sender = AsyncRewardSender(self.send, self._background, size, flush_after, on_error) if size else None
+        self._buffer_size, self._flush_after, self._on_error = whole("buffer", buffer, least=0), flush_after, on_error
+        self._reset()
+        self._http  # noqa: B018  # a bad URL is refused here
         remember(self)
+
+    def _reset(self) -> None:
+        """Hold nothing: at first, and in the child of a fork, where all of it is the parent's."""
+        self.__dict__.pop("_http", None)  # made when it is needed: many children never use it
+        self._background = AsyncBackground()
+        self._stocks: dict[tuple[str, str], Stock] = {}  # by campaign and context
+        self._sender: AsyncSender | None = None
+        if self._buffer_size:
+            buffer = Buffer(self._buffer_size, self._flush_after)
+            self._sender = AsyncSender(self.send, self._background, buffer, self._on_error)
 
     @cached_property
     def _http(self) -> httpx.AsyncClient:
@@ -98,6 +106,8 @@ class AsyncClient:
         while True:
             deadline = begun + (self._retry_for if retry_for is None else retry_for)
             response: httpx.Response | None = None
+            if self._http.is_closed:
+                raise Unreachable("the client is closed: create another client")
             try:
                 response = await self._http.request(call.method, call.path, json=call.body, params=call.query)
                 if response.status_code not in calls.RETRY_STATUSES or not call.idempotent:
@@ -144,11 +154,15 @@ class AsyncClient:
         """
         return await self._sender.flush() if self._sender else Rewarded(0, 0)
 
-    async def close(self) -> None:
-        """Send the rewards in the buffer, as `flush` does, and close the connections."""
+    async def close(self, timeout: float = 10.0) -> None:
+        """Send the rewards in the buffer, as `flush` does, for up to `timeout` seconds, and close the connections.
+
+        Rewards that cannot be sent are lost: `on_error` gets each of them, and Unreachable says how many they are.
+        """
+        self._retry_for = min(self._retry_for, timeout)  # also for the requests under way
         try:
             if self._sender:
-                await self._sender.close()
+                await self._sender.close(timeout)
         finally:
             self._stocks.clear()
             await self._background.finish()
@@ -229,14 +243,6 @@ class AsyncClient:
         for (campaign, _), stock in list(self._stocks.items()):
             if campaign == name:
                 stock.clear()
-
-    def _forked(self) -> None:
-        """Share nothing with the parent: its decisions are its own, it sends its rewards, and uses its connections."""
-        self._stocks = {}
-        self._background.forget()
-        self.__dict__.pop("_http", None)  # made when it is needed: many children never use it
-        if self._sender:
-            self._sender.clear()
 
     async def health(self) -> bool:
         """Return whether the service and its store respond, without retries."""
