@@ -46,10 +46,11 @@ class Blocking:
         return call
 
     def __enter__(self) -> Any:
+        self.__getattr__("__aenter__")()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.__getattr__("close")()
+        self.__getattr__("__aexit__")()
 
 
 CLIENTS: dict[str, Callable[..., Any]] = {

@@ -443,7 +443,7 @@ class AsyncRemoteCampaign:
         await self._stop_playing(calls.change(self.name, method="DELETE"))
 
     async def _stop_playing(self, call: Call[T]) -> T:
-        """Send a change after which decisions of before are not to be played, and empty the stock."""
+        """Send a change that makes the decisions in the stock outdated, and empty the stock."""
         try:
             return await self._client.send(call)
         finally:
