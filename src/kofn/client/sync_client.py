@@ -104,46 +104,41 @@ class Client:
 
     def send(self, call: Call[T], *, retry_for: float | None = None) -> T:
         """Send a request, with retries, and return its result."""
+        return calls.read_response(call, self._request(call, retry_for))
+
+    def stream(self, call: Call[T]) -> Iterator[T]:
+        """Yield what each line of a streamed response has. The request is retried until the response begins."""
+        response = self._request(call, stream=True)
+        try:
+            for line in response.iter_lines():
+                yield calls.read_line(call, line)
+        except httpx.TransportError as error:
+            raise calls.interrupted(error, self._http.base_url) from error
+        finally:
+            response.close()
+
+    def _request(self, call: Call[T], retry_for: float | None = None, *, stream: bool = False) -> httpx.Response:
+        """Return the response to a request, after retries, or raise the error that the last response describes."""
         begun, attempt = time.monotonic(), 0
+        response: httpx.Response | None
         while True:
             deadline = begun + (self._retry_for if retry_for is None else retry_for)
-            response: httpx.Response | None = None
             if self._http.is_closed:
                 raise Unreachable("the client is closed: create another client")
+            request = self._http.build_request(call.method, call.path, json=call.body, params=call.query)
             try:
-                response = self._http.request(call.method, call.path, json=call.body, params=call.query)
+                response = self._http.send(request, stream=stream)
+                if response.is_success:
+                    return response
+                response.read()
                 if response.status_code not in calls.RETRY_STATUSES or not call.idempotent:
-                    return calls.read_response(call, response)
+                    raise calls.response_error(response)
             except httpx.TransportError as error:
+                response = None
                 if time.monotonic() > deadline or not calls.may_retry(call, error):
                     raise calls.unreachable(error, self._http.base_url) from error
             delay = calls.retry_delay(attempt, response)
             if response is not None and time.monotonic() + delay > deadline:
-                raise calls.response_error(response)
-            time.sleep(delay)
-            attempt += 1
-
-    def stream(self, call: Call[T]) -> Iterator[T]:
-        """Yield what each line of a streamed response has. The request is retried until the response begins."""
-        begun, attempt = time.monotonic(), 0
-        while True:
-            response: httpx.Response | None = None
-            try:
-                with self._http.stream(call.method, call.path, params=call.query) as response:
-                    if response.is_success:
-                        for line in response.iter_lines():
-                            yield calls.read_line(call, line)
-                        return
-                    response.read()
-            except httpx.TransportError as error:
-                if response is not None and response.is_success:
-                    raise calls.interrupted(error, self._http.base_url) from error
-                if time.monotonic() > begun + self._retry_for:
-                    raise calls.unreachable(error, self._http.base_url) from error
-            delay = calls.retry_delay(attempt, response)
-            if response is not None and (
-                response.status_code not in calls.RETRY_STATUSES or time.monotonic() + delay > begun + self._retry_for
-            ):
                 raise calls.response_error(response)
             time.sleep(delay)
             attempt += 1
