@@ -17,8 +17,8 @@ import numpy as np
 
 import kofn
 from benchmarks.tables import line, table
+from kofn.core.pictures import save_figure
 from kofn.lab.competitors import Policies
-from kofn.lab.plots import save_figure
 from kofn.lab.problems import Graph, Influence
 from kofn.lab.problems.applications.cascade import BitCascades, CascadeSimulator, FrontierCascades
 
