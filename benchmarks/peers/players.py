@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 import kofn
-from benchmarks.peers_world import World
+from benchmarks.peers.world import World
 from kofn.core import Subset
 
 
