@@ -180,11 +180,12 @@ POLICIES: dict[str, Callable[[int, int, int], dict[str, Any]]] = {
 """The policies, and their parameters for N, K and a horizon."""
 
 
-GROUPS: dict[str, tuple[int, tuple[tuple[str, Make], ...]]] = {
-    "base": (10**7, tuple((family.name, family.problem) for family in BASE)),
-    "rare": (10**6, RARE),
+GROUPS: dict[str, tuple[int, tuple[tuple[str, Make], ...], tuple[str, ...]]] = {
+    "base": (10**7, tuple((family.name, family.problem) for family in BASE), tuple(POLICIES)),
+    "rare": (10**6, RARE, ("thompson", "linear-thompson")),
 }
-"""The plays of a run, and the problems."""
+"""The plays of a run, the problems, and the policies that play them."""
+NAMES = tuple(name for _, problems, _ in GROUPS.values() for name, _ in problems)
 
 
 def played(make: Make, policy: str, horizon: int, seed: int, number: int) -> tuple[float, float]:
@@ -205,18 +206,18 @@ def rows(
     runs: int = 10,
     groups: tuple[str, ...] = tuple(GROUPS),
     families: tuple[str, ...] = (),
-    policies: tuple[str, ...] = tuple(POLICIES),
+    policies: tuple[str, ...] = (),
     quick: bool = False,
 ) -> Iterator[Row]:
     """Yield a row for each problem and policy. Problems with real items need the package obp."""
     for group in groups:
-        plays, problems = GROUPS[group]
+        plays, problems, players = GROUPS[group]
         if quick:
             plays, problems, runs = 300, problems[:1], min(runs, 2)
         for name, make in problems:
             if (families and not any(part in name for part in families)) or ("real" in name and not installed("obp")):
                 continue
-            for policy in policies:
+            for policy in policies or players:
                 found = [played(make, policy, plays, seed, number) for number in range(runs)]
                 yield {
                     "group": group,

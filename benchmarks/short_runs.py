@@ -9,6 +9,7 @@ table can be made in pieces. Settings in which all subsets are equally good are 
 
 import math
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
@@ -50,7 +51,7 @@ def table(
     seed: int = 9500,
     runs: int = 10,
     workers: int = 1,
-    archive: str | None = None,
+    archive: Path | str | None = None,
 ) -> RealTable:
     """Play what is not archived, and return the table, whose `summary()` compares policies over all settings."""
     known = [facts_of(setting, seed, runs) for setting in settings_named(list(settings))]
@@ -71,37 +72,42 @@ def rows(
     workers: int = 1,
     settings: tuple[str, ...] = (),
     policies: tuple[str, ...] = (),
-    archive: str | None = None,
+    without: tuple[str, ...] = (),
+    archive: Path | str | None = None,
     quick: bool = False,
 ) -> Iterator[Row]:
-    """Yield a row for each setting, policy and budget. By default all settings and policies play."""
+    """Yield the ratios to the best policy over all settings, as the setting "all"; then each setting and budget.
+
+    By default all settings and policies play; policies in `without` do not.
+    """
     budgets = BUDGETS
     if quick:
         settings, policies, budgets = QUICK
-    played = table(
-        tuple(settings),
-        tuple(policies or sorted(POLICIES)),
-        budgets,
-        seed=seed,
-        runs=runs,
-        workers=workers,
-        archive=archive,
-    )
-    random_gaps = {fact.problem: fact.random_gap for fact in played.facts}
+    names = tuple(name for name in policies or sorted(POLICIES) if name not in without)
+    played = table(settings, names, budgets, seed=seed, runs=runs, workers=workers, archive=archive)
+    for each in played.summary():
+        for index, budget in enumerate(budgets):
+            limits = {what: each[what][index] or (None, None) for what in ("regret", "gap")}
+            yield {
+                **row("all", each["policy"], None, budget, runs),
+                "problems": each["problems"],
+                **{
+                    f"{what}_{end}": limits[what][place] for what in limits for place, end in enumerate(("low", "high"))
+                },
+            }
     for cell in played.cells:
-        yield {
-            "setting": cell.problem,
-            "policy": cell.policy,
-            "kind": cell.kind,
-            "plays": cell.budget,
-            "runs": cell.runs,
-            "regret": cell.regret,
-            "regret_error": cell.regret_error,
-            "gap": cell.gap,
-            "gap_error": cell.gap_error,
-            "random_gap": random_gaps[cell.problem],
-            "seconds": cell.seconds,
-        }
+        means = {what: getattr(cell, what) for what in ("regret", "regret_error", "gap", "gap_error")}
+        yield row(cell.problem, cell.policy, cell.kind, cell.budget, cell.runs) | means
+    for fact in played.facts:
+        yield row(fact.problem, "random subset", "rule", None, None) | {"gap": fact.random_gap}
+
+
+def row(setting: str, policy: str, kind: str | None, plays: int | None, runs: int | None) -> Row:
+    """Return a row without its numbers."""
+    numbers = ("regret", "regret_error", "gap", "gap_error", "problems")
+    more = ("regret_low", "regret_high", "gap_low", "gap_high")
+    about = {"setting": setting, "policy": policy, "kind": kind, "plays": plays, "runs": runs}
+    return about | dict.fromkeys((*numbers, *more))
 
 
 if __name__ == "__main__":

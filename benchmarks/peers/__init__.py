@@ -110,20 +110,21 @@ def runs_of(runner: Runner, worlds: list[World], horizon: int, budget: float) ->
 
 
 def row(label: str, version: str, setting: Setting, disk: bool, found: list[Played], ours: list[Played]) -> Row:
-    """Return the results of one player in one setting. Ratios of speed are to be taken within a setting and `disk`."""
+    """Return the results of one player in one setting. Compare players within a setting and `disk`."""
     plays = len(found[0].regret)
     return {
         "setting": setting.name,
+        "disk": "yes" if disk else "no",
         "subsets": math.comb(setting.n_arms, setting.k),
         "player": label,
         "version": version,
-        "disk": disk,
         "plays": plays,
         "runs": len(found),
         "plays_per_second": plays * len(found) / sum(each.seconds for each in found),
         "regret": float(np.mean([each.regret[-1] for each in found])),
-        "thompson_regret": float(np.mean([each.regret[plays - 1] for each in ours[: len(found)]])),
+        "regret_of_thompson": float(np.mean([each.regret[plays - 1] for each in ours[: len(found)]])),
         "state_bytes": found[0].size,
+        "seconds": None,
     }
 
 
@@ -132,42 +133,41 @@ def runners(compiled: loops.Loop | None, disk: bool) -> Iterator[tuple[str, str,
     for kind in IN_MEMORY + (ON_DISK if disk else []):
         if missing(kind.needs) is None:
             yield kind.label, installed(kind.package), kind.disk, partial(play, kind)
-    yield "kofn, `thompson`, simulated", installed("kofn"), False, simulated
+    yield "kofn, thompson, simulated", installed("kofn"), False, simulated
     if compiled is not None:
-        yield "compiled loop (Numba), UCB1", installed("numba"), False, partial(looped, compiled)
+        yield "UCB1 (Numba)", installed("numba"), False, partial(looped, compiled)
 
 
 def long_runs(setting: Setting) -> Iterator[Row]:
-    """Yield the speed of long runs: measured for `kofn.simulate`, extrapolated for the compiled loops.
+    """Yield the seconds of long runs: measured for `kofn.simulate`, extrapolated for the compiled loops.
 
-    UCB1 chooses nothing in its first round, so only the plays after it count. A shorter run has no speed.
+    UCB1 chooses nothing in its first round, so only the plays after it count. A shorter run has no time.
     """
     world = World.of(setting, 1, 1)
 
-    def found(label: str, version: str, horizon: int, speed: float) -> Row:
-        blank = dict.fromkeys(("regret", "thompson_regret", "state_bytes"))
-        about = {"setting": setting.name, "subsets": len(world.subsets), "player": label, "version": version}
-        return {**about, "disk": False, "plays": horizon, "runs": 1, "plays_per_second": speed, **blank}
+    def found(label: str, version: str, horizon: int, seconds: float) -> Row:
+        about = {"setting": setting.name, "disk": None, "subsets": len(world.subsets)}
+        blank = dict.fromkeys(("plays_per_second", "regret", "regret_of_thompson", "state_bytes"))
+        return {**about, "player": label, "version": version, "plays": horizon, "runs": 1, **blank, "seconds": seconds}
 
     for horizon in FAR:
         seconds = simulated(world, horizon, math.inf, ends=(horizon,)).seconds
-        yield found("kofn, `thompson`, simulated", installed("kofn"), horizon, horizon / seconds)
+        yield found("kofn, thompson, simulated", installed("kofn"), horizon, seconds)
     if missing("numba") is None:
-        counts = {loops.draw_loop: 10**7, loops.ucb_loop: 10**5 if len(world.subsets) < 1_000 else 5_000}
-        for loop, plays in counts.items():
-            speed, name = loops.speed(loops.compiled(loop), world, plays), loop.__name__.removesuffix("_loop")
-            for horizon in FAR:
-                chosen = horizon - (len(world.subsets) if name == "ucb" else 0)
-                if chosen > 0:
-                    label = f"compiled loop (Numba), {name}, extrapolated"
-                    yield found(label, installed("numba"), horizon, speed * horizon / chosen)
+        few = 10**5 if len(world.subsets) < 1_000 else 5_000
+        draws = loops.speed(loops.compiled(loops.draw_loop), world, 10**7)
+        ucb = loops.speed(loops.compiled(loops.ucb_loop), world, few)
+        for horizon in FAR:
+            yield found("draws alone (Numba)", installed("numba"), horizon, horizon / draws)
+            if (chosen := horizon - len(world.subsets)) > 0:
+                yield found("UCB1 (Numba)", installed("numba"), horizon, chosen / ucb)
 
 
 def rows(horizon: int = HORIZON, runs: int = RUNS, limit: float = 1.0, quick: bool = False) -> Iterator[Row]:
-    """Yield a row for each setting and player; then the speed of long runs. `limit` multiplies the time limits.
+    """Yield a row for each setting and player; then the seconds of long runs. `limit` multiplies the time limits.
 
-    `regret` and `thompson_regret`, that of kofn's `thompson` by `ask` and `tell`, are after the same plays of the same
-    instances.
+    `regret` and `regret_of_thompson`, that of kofn's `thompson` by `ask` and `tell`, are after the same plays of the
+    same instances.
     """
     warnings.simplefilter("ignore")  # warnings of the other libraries
     settings = SETTINGS

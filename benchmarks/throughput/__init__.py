@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from itertools import cycle
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 import kofn
@@ -232,48 +233,71 @@ def timed(pair: Callable[[], None], seconds: float) -> Row:
 
 # All of it.
 
+Place = tuple[str, str]
+"""A store with a number of connections, and a server."""
+
 Server = AbstractContextManager[tuple[int, list[int]]]
 """Runs a server; gives its port and its processes."""
 
 
-def servers(folder: str, postgres_url: str | None) -> Iterator[tuple[Row, Server, Sequence[str]]]:
-    """Yield every server: what it is, how it is started, and the names of its campaigns."""
-
-    def about(store: str, server: str, processes: int = 1, campaigns: int = 1) -> Row:
-        return {"store": store, "server": server, "processes": processes, "campaigns": campaigns}
-
-    yield about("SQLite", "kofn"), kofn_served(f"sqlite:///{folder}/kofn.db"), ONE
-    yield about("SQLite", "insert per request"), plain_served("insert", f"{folder}/insert.db"), ONE
-    yield about("SQLite", "group commit"), plain_served("group", f"{folder}/group.db"), ONE
+def servers(folder: str, postgres_url: str | None) -> Iterator[tuple[str, str, Server, Sequence[str]]]:
+    """Yield every server: its store, its name, how it is started, and the names of its campaigns."""
+    yield "SQLite", "kofn", kofn_served(f"sqlite:///{folder}/kofn.db"), ONE
+    yield "SQLite", "insert per request", plain_served("insert", f"{folder}/insert.db"), ONE
+    yield "SQLite", "group commit", plain_served("group", f"{folder}/group.db"), ONE
     if postgres_url is not None:
-        for processes in (1, 2):
-            yield about("PostgreSQL", "kofn", processes), kofn_served(postgres_url, processes), ONE
+        for processes, more in ((1, ""), (2, ", 2 processes")):
+            yield "PostgreSQL", f"kofn{more}", kofn_served(postgres_url, processes), ONE
             plain = plain_served("insert", postgres_url, processes)
-            yield about("PostgreSQL", "insert per request", processes), plain, ONE
+            yield "PostgreSQL", f"insert per request{more}", plain, ONE
             spread = kofn_served(postgres_url, processes, EIGHT)
-            yield about("PostgreSQL", "kofn", processes, len(EIGHT)), spread, EIGHT
-        yield about("PostgreSQL", "group commit"), plain_served("group", postgres_url), ONE
+            yield "PostgreSQL, 8 campaigns", f"kofn{more}", spread, EIGHT
+        yield "PostgreSQL", "group commit", plain_served("group", postgres_url), ONE
+
+
+def round_of(folder: str, postgres_url: str | None, seconds: float, connections: Sequence[int]) -> dict[Place, Row]:
+    """Measure everything once."""
+    found: dict[Place, Row] = {}
+    for store, name, server, names in servers(folder, postgres_url):
+        with server as (port, pids):
+            for each in connections:
+                found[f"{store}, {each} connections", name] = measured(port, names, each, seconds, pids)
+    found["SQLite, in process", "two inserts"] = inserts_in_process(f"{folder}/plain.db", seconds)
+    found["SQLite, in process", "kofn"] = campaign_in_process(f"sqlite:///{folder}/campaign.db", seconds)
+    return found
 
 
 def rows(seconds: float = 4.0, rounds: int = 3, no_postgres: bool = False, quick: bool = False) -> Iterator[Row]:
-    """Yield a row for each round, server and number of connections."""
+    """Yield a row for each store, number of connections and server; then the ratios of kofn to the others.
+
+    Numbers are means over the rounds. `..._error` is their standard error; ratios are of the same round.
+    """
     from tests import postgres
 
     connections = CONNECTIONS
     if quick:
         seconds, rounds, connections = 0.2, 1, (2,)
-    for number in range(1, rounds + 1):
+    found = []
+    for _ in range(rounds):
         started = nullcontext(None) if no_postgres else postgres.server(durable=True)
         with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder, started as url:
-            for about, server, names in servers(folder, url):
-                with server as (port, pids):
-                    for each in connections:
-                        found = measured(port, names, each, seconds, pids)
-                        yield {"round": number, **about, "connections": each, **found}
-            alone = {
-                "two inserts": inserts_in_process(f"{folder}/plain.db", seconds),
-                "kofn": campaign_in_process(f"sqlite:///{folder}/campaign.db", seconds),
-            }
-            for who, found in alone.items():
-                about = {"store": "SQLite, in process", "server": who, "processes": 1, "campaigns": 1}
-                yield {"round": number, **about, "connections": 0, **found}
+            found.append(round_of(folder, url, seconds, connections))
+    for (setting, server), numbers in found[0].items():
+        means = {
+            key: fmean(each[setting, server][key] for each in found) for key in numbers if numbers[key] is not None
+        }
+        speeds = [each[setting, server]["pairs_per_second"] for each in found]
+        error = {"pairs_per_second": means.pop("pairs_per_second"), "pairs_per_second_error": standard_error(speeds)}
+        yield {"setting": setting, "server": server, "runs": rounds, **error, **means}
+    for setting, server in found[0]:
+        if server != "kofn" and (setting, "kofn") in found[0]:
+            ratios = [
+                each[setting, "kofn"]["pairs_per_second"] / each[setting, server]["pairs_per_second"] for each in found
+            ]
+            shown = {"ratio": fmean(ratios), "ratio_error": standard_error(ratios)}
+            yield {"setting": setting, "server": f"kofn / {server}", "runs": rounds, **shown}
+
+
+def standard_error(values: Sequence[float]) -> float | None:
+    """Return the standard error of the mean; None for a single value."""
+    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
