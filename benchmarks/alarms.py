@@ -6,7 +6,7 @@ tail, nothing changes, and rewards take log-normal times (sigma 1.5).
 `drift`: all arms change after 20,000 of 40,000 plays. `synergy`: a pair of arms pays only together, 0.7 instead of 0.2.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,7 +70,7 @@ def first_alarms(parts: list[Part]) -> dict[str, float]:
     return found
 
 
-def delays_of(taken: list[float]) -> Row:
+def delays_of(taken: Sequence[float]) -> Row:
     """Return the median and the longest of the delays until an alarm; nothing if there was none."""
     return {
         "median_delay": float(np.median(taken)) if taken else None,

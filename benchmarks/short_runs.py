@@ -80,7 +80,7 @@ def rows(
 
     By default all settings and policies play; policies in `without` do not.
     """
-    budgets = BUDGETS
+    budgets: tuple[int, ...] = BUDGETS
     if quick:
         settings, policies, budgets = QUICK
     names = tuple(name for name in policies or sorted(POLICIES) if name not in without)

@@ -43,7 +43,7 @@ MAKING: list[tuple[Callable[[], object], type[KofnError], list[str]]] = [
     (lambda: kofn.Problem(ARMS, "median", 2), BadInput, ["'median'", "maximum"]),
     (lambda: PROBLEM.value([(0, 1, 2)]), BadInput, ["2 arms", "3"]),
     (lambda: kofn.simulate("cmab-sm", PROBLEM, 10), BadInput, ["policy", "for instance"]),  # type: ignore[arg-type]
-    (lambda: kofn.choose("abc", 2, len), BadInput, ["candidates", "list"]),  # type: ignore[type-var]
+    (lambda: kofn.choose("abc", 2, len), BadInput, ["candidates", "list"]),
     (lambda: kofn.choose(6, 2, lambda _: float("nan"), budget=9), BadScore, ["nan"]),
     (lambda: kofn.compare(["dart-2"], PROBLEM), BadInput, ["'dart-2'", "did you mean 'dart'"]),
     (lambda: theory.time_to_try_all(30, 15, 0), BadInput, ["plays_per_second", "0"]),

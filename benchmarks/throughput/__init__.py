@@ -274,7 +274,7 @@ def rows(seconds: float = 4.0, rounds: int = 3, no_postgres: bool = False, quick
     """
     from tests import postgres
 
-    connections = CONNECTIONS
+    connections: tuple[int, ...] = CONNECTIONS
     if quick:
         seconds, rounds, connections = 0.2, 1, (2,)
     found = []
