@@ -22,6 +22,7 @@ from kofn.responses import CampaignInsight, Decision, Rewarded
 from kofn.service.security import auth
 from kofn.service.security.tokens import create_token
 from tests.campaign_tools import NAMES, checked, create
+from tests.cases import for_each
 from tests.service_tools import service
 from tools import generate_sync_client
 
@@ -215,8 +216,8 @@ def test_a_remote_campaign_has_the_methods_of_a_campaign(remote: type) -> None:
             assert returned == here.return_annotation, name
 
 
-@pytest.mark.parametrize("client_class", [Client, AsyncClient])
-@pytest.mark.parametrize("name", ["create", "import_"])
+@for_each("client_class", [Client, AsyncClient])
+@for_each("name", ["create", "import_"])
 def test_a_client_creates_as_a_campaign_does(client_class: type, name: str) -> None:
     here, there = dict(methods(Campaign)[name].parameters), dict(methods(client_class)[name].parameters)
     del there["self"]

@@ -164,9 +164,8 @@ def words(line: str) -> list[str]:
     return shlex.split(line.partition(" | ")[0], comments=True)
 
 
-RIGHT = [page for page in PAGES if page.name != "errors.md"]  # which is a table of wrong ones
-COMMANDS = sorted({line for page in RIGHT for line in shell_lines(page) if line.startswith("kofn ")})
-SPANS = sorted({span for page in RIGHT for span in re.findall(r"`(kofn [a-z][^`]*)`", prose(page))})
+COMMANDS = sorted({line for page in PAGES for line in shell_lines(page) if line.startswith("kofn ")})
+SPANS = sorted({span for page in PAGES for span in re.findall(r"`(kofn [a-z][^`]*)`", prose(page))})
 
 
 @for_each("line", COMMANDS)
