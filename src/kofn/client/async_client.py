@@ -20,15 +20,15 @@ from kofn.core import Unreachable, whole
 from kofn.core.campaign_settings import ChangedSettings, CreationSettings
 from kofn.core.responses import (
     CampaignInsight,
+    CampaignSettings,
     Decision,
-    Estimate,
+    EstimatePoint,
     Event,
     LoggedDecision,
     OpenDecision,
     Point,
     Rewarded,
     Segments,
-    Settings,
     Summary,
     Verification,
 )
@@ -371,14 +371,14 @@ class AsyncRemoteCampaign:
         """
         return self._client.stream(calls.decisions(self.name, rewarded=rewarded, since=since))
 
-    async def estimates(self, points: int = 1000, *, arms: Sequence[str] = ()) -> list[Estimate]:
+    async def estimates(self, points: int = 1000, *, arms: Sequence[str] = ()) -> list[EstimatePoint]:
         """Return what was known over time, oldest first: the expected loss, the lift, and the effects of `arms`."""
-        read = calls.read_list("estimates", Estimate)
+        read = calls.read_list("estimates", EstimatePoint)
         return await self._client.send(calls.get(self.name, "estimates", read=read, points=points, arm=list(arms)))
 
-    async def settings(self) -> Settings:
+    async def settings(self) -> CampaignSettings:
         """Return the settings that `configure` changes."""
-        return await self._client.send(calls.get(self.name, "settings", read=Settings.from_dict))
+        return await self._client.send(calls.get(self.name, "settings", read=CampaignSettings.from_dict))
 
     async def verify(self) -> Verification:
         """Rebuild the policy and the counters from the log of rewards, and compare them with the store.
@@ -394,7 +394,7 @@ class AsyncRemoteCampaign:
         found: dict[str, Any] = await self._client.send(call)
         return found
 
-    async def configure(self, **settings: Unpack[ChangedSettings]) -> Settings:
+    async def configure(self, **settings: Unpack[ChangedSettings]) -> CampaignSettings:
         """Change settings while the campaign runs, and return them all; `kofn.core.responses` has them."""
         return await self._stop_playing(calls.configure(self.name, settings))
 
