@@ -117,7 +117,9 @@ class Client:
         finally:
             response.close()
 
-    def _request(self, call: Request[T], retry_for: float | None = None, *, stream: bool = False) -> httpx.Response:
+    def _request(
+        self, call: Request[T], retry_for: float | None = None, *, stream: bool = False
+    ) -> httpx.Response:
         """Return the response to a request, after retries, or raise the error that the last response describes."""
         begun, attempt = time.monotonic(), 0
         response: httpx.Response | None
