@@ -102,11 +102,11 @@ class AsyncClient:
 
     async def send(self, call: Request[T], *, retry_for: float | None = None) -> T:
         """Send a request, with retries, and return its result."""
-        return calls.read_response(call, await self._request(call, retry_for))
+        return calls.read_response(call, await self._respond(call, retry_for))
 
     async def stream(self, call: Request[T]) -> AsyncIterator[T]:
         """Yield what each line of a streamed response has. The request is retried until the response begins."""
-        response = await self._request(call, stream=True)
+        response = await self._respond(call, None, stream=True)
         try:
             async for line in response.aiter_lines():
                 yield calls.read_line(call, line)
@@ -115,9 +115,7 @@ class AsyncClient:
         finally:
             await response.aclose()
 
-    async def _request(
-        self, call: Request[T], retry_for: float | None = None, *, stream: bool = False
-    ) -> httpx.Response:
+    async def _respond(self, call: Request[T], retry_for: float | None, *, stream: bool = False) -> httpx.Response:
         """Return the response to a request, after retries, or raise the error that the last response describes."""
         begun, attempt = time.monotonic(), 0
         response: httpx.Response | None

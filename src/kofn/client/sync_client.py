@@ -104,11 +104,11 @@ class Client:
 
     def send(self, call: Request[T], *, retry_for: float | None = None) -> T:
         """Send a request, with retries, and return its result."""
-        return calls.read_response(call, self._request(call, retry_for))
+        return calls.read_response(call, self._respond(call, retry_for))
 
     def stream(self, call: Request[T]) -> Iterator[T]:
         """Yield what each line of a streamed response has. The request is retried until the response begins."""
-        response = self._request(call, stream=True)
+        response = self._respond(call, None, stream=True)
         try:
             for line in response.iter_lines():
                 yield calls.read_line(call, line)
@@ -117,9 +117,7 @@ class Client:
         finally:
             response.close()
 
-    def _request(
-        self, call: Request[T], retry_for: float | None = None, *, stream: bool = False
-    ) -> httpx.Response:
+    def _respond(self, call: Request[T], retry_for: float | None, *, stream: bool = False) -> httpx.Response:
         """Return the response to a request, after retries, or raise the error that the last response describes."""
         begun, attempt = time.monotonic(), 0
         response: httpx.Response | None
