@@ -16,6 +16,7 @@ from kofn.cli.backups import backup, restore
 from kofn.cli.campaigns import campaign
 from kofn.cli.choose import choose
 from kofn.cli.experiments import compare, suite
+from kofn.cli.lab import lab
 from kofn.cli.options import (
     APPLICATIONS,
     ARCHIVE,
@@ -350,7 +351,7 @@ def completion(shell: str) -> None:
     click.echo(kind(cli, {}, "kofn", "_KOFN_COMPLETE").source())
 
 
-for command in (backup, campaign, choose, compare, plan, real, replay, restore, serve, suite, token):
+for command in (backup, campaign, choose, compare, lab, plan, real, replay, restore, serve, suite, token):
     cli.add_command(command)
 
 
