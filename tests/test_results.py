@@ -175,8 +175,10 @@ def test_the_command_lists_and_shows(tmp_path: Path) -> None:
     assert len(rows) == len(read("scale", FOLDER).rows)
     assert invoke("lab", "results", "scale", *folder, "--plot", str(tmp_path / "scale.png")).exit_code == 0
     assert (tmp_path / "scale.png").stat().st_size > 10_000
-    assert "there are no results 'no'; there are: leaderboard," in invoke("lab", "results", "no", *folder).stderr
-    assert "cannot read" in invoke("lab", "results", "--folder", str(tmp_path)).stderr
+    with pytest.raises(BadInput, match="there are no results 'no'; there are: leaderboard,"):
+        invoke("lab", "results", "no", *folder)
+    with pytest.raises(BadInput, match=r"cannot read .*leaderboard\.csv \(No such file"):
+        invoke("lab", "results", "--folder", str(tmp_path))
 
 
 def test_the_command_computes_what_is_stale(

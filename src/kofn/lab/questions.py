@@ -34,7 +34,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Computing:
-    """The function that yields the rows. With `split`, it is called with each of the module's `parts` as that argument."""
+    """The function that yields the rows; with `split`, it is called with each of the module's `parts`."""
 
     module: str
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -90,7 +90,11 @@ QUESTIONS: dict[str, Question] = {
                 label="regret / lowest regret, mean over settings",
                 log=True,
             ),
-            Computing("benchmarks.short_runs", {"seed": 9500, "runs": 32, "without": ("pairwise-thompson",)}),
+            Computing(
+                "benchmarks.short_runs",
+                {"seed": 9500, "runs": 32, "without": ("pairwise-thompson",)},
+                function="results",
+            ),
         ),
         Question(
             "real-data",
@@ -171,7 +175,7 @@ QUESTIONS: dict[str, Question] = {
                 lines=False,
                 at=1,
             ),
-            Computing("benchmarks.stopping", {"seed": 2028, "runs": 40}, "groups", "GROUPS"),
+            Computing("benchmarks.stopping", {"seed": 2028, "runs": 40}, "settings", "NAMES"),
         ),
         Question(
             "lift",
