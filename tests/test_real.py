@@ -219,11 +219,9 @@ def test_the_best_policy_is_not_measured_by_the_runs_that_chose_it() -> None:
 
 def test_rows_have_the_ratios_every_cell_and_every_rule() -> None:
     rows = list(made_table().rows())
-    over_all, cells, rules = ([row for row in rows if test(row)] for test in (
-        lambda row: row["setting"] == "all",
-        lambda row: row["setting"] != "all" and row["kind"] != "rule",
-        lambda row: row["kind"] == "rule",
-    ))  # fmt: skip
+    over_all = [row for row in rows if row["setting"] == "all"]
+    rules = [row for row in rows if row["kind"] == "rule"]
+    cells = [row for row in rows if row not in over_all and row not in rules]
     first = over_all[0]
     assert (first["policy"], first["problems"], round(first["regret_high"], 2)) == ("thompson", 2, 1.41)
     assert len(cells) == len(made_table().cells)

@@ -90,7 +90,7 @@ def test_a_file_is_stale_if_a_policy_in_it_has_another_version(monkeypatch: pyte
 
 def test_a_written_file_says_how_it_was_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(QUESTIONS, "small", SMALL)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"setting": "a", "policy": "dart", "regret": 1 / 3},
         {"setting": "a", "policy": "thompson (pick)", "gap": None},
     ]

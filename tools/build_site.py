@@ -56,7 +56,7 @@ def listed(line: re.Match[str]) -> str:
 
 
 def copy_pages(to: Path) -> None:
-    """Copy every page, picture and result of the site, and its style, to a folder that is laid out as the repository is."""
+    """Copy every page, picture and result, and the style, to a folder that is laid out as the repository is."""
     shutil.rmtree(to, ignore_errors=True)
     for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
         write(to / page.relative_to(ROOT), LINK.sub(r"\1\2.md", page.read_text(encoding="utf-8")))

@@ -17,7 +17,8 @@ import re
 from functools import cache
 from pathlib import Path
 
-from kofn.lab.results import QUESTIONS, Results, read, shown
+from kofn.lab.questions import QUESTIONS
+from kofn.lab.results import Results, read, shown
 from kofn.plots import draw_results
 
 ROOT = Path(__file__).parents[1]

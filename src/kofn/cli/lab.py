@@ -48,7 +48,8 @@ def results(
     kofn lab results --run short-runs
     """
     from kofn.core import BadInput
-    from kofn.lab.results import QUESTIONS, question_named, read
+    from kofn.lab.questions import QUESTIONS
+    from kofn.lab.results import question_named, read
 
     asked = [question_named(name).name for name in dict.fromkeys(names)]
     if run:
@@ -91,7 +92,8 @@ def _list(found: list[Results], as_json: bool) -> None:
 
 
 def _run(asked: list[str], folder: Path, workers: int | None) -> None:
-    from kofn.lab.results import QUESTIONS, WORK, read, run, write
+    from kofn.lab.questions import QUESTIONS
+    from kofn.lab.results import WORK, read, run, write
 
     if not asked:
         asked = [name for name, each in QUESTIONS.items() if each.computing and read(name, folder).stale]
