@@ -19,12 +19,12 @@ from scipy.special import expit
 import kofn
 from benchmarks.rows import Row, run, seeds_of, with_error
 from kofn.core import FloatArray, IntArray
-from kofn.experiments.settings import Setting
-from kofn.problems import AbstractProblem
-from kofn.problems.real.clicks import clicks
-from kofn.problems.real.files import installed
-from kofn.problems.sampling import poisson_binomial
-from kofn.theory import affordable_resolution
+from kofn.lab.problems import AbstractProblem
+from kofn.lab.problems.real.clicks import clicks
+from kofn.lab.problems.real.files import installed
+from kofn.lab.problems.sampling import poisson_binomial
+from kofn.lab.settings import Setting
+from kofn.lab.theory import affordable_resolution
 
 Values = Callable[[FloatArray], FloatArray]
 Draw = Callable[[np.random.Generator], FloatArray]

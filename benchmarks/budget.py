@@ -1,6 +1,6 @@
 """Make the table behind `kofn budget`: what `thompson` loses on random problems, and when it finds a good subset.
 
-    python -m benchmarks.budget > src/kofn/theory/thompson_budget.csv
+    python -m benchmarks.budget > src/kofn/lab/theory/thompson_budget.csv
 
 Each cell is a family of random problems at one N and K, played for a million plays. The seed, 83, was not used to tune
 the policy. Twenty runs take about ten minutes on one core.
@@ -15,9 +15,9 @@ import numpy as np
 import kofn
 from benchmarks.rows import Row, run, with_error
 from kofn.backends import compute
-from kofn.experiments.settings import Setting
-from kofn.simulation import run_seeds
-from kofn.theory.forecast import CLOSE, HORIZONS
+from kofn.lab.settings import Setting
+from kofn.lab.simulation import run_seeds
+from kofn.lab.theory.simulated import CLOSE, HORIZONS
 
 FAMILIES = ("mean", "max", "cross-selling")
 SIZES = {4: (1, 2), 10: (1, 2, 5), 30: (1, 4, 15), 100: (1, 7, 50), 300: (1, 12, 150)}

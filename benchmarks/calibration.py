@@ -10,8 +10,8 @@ import numpy as np
 
 import kofn
 from benchmarks.rows import Row, run, seeds_of
-from kofn.experiments.settings import Setting
-from kofn.experiments.suite import BEYOND
+from kofn.lab.settings import Setting
+from kofn.lab.suite import BEYOND
 
 FAMILIES = ("mean", "max", "cross-selling", *BEYOND)
 SETTINGS = tuple(Setting(family, n, k) for family in FAMILIES for n, k in ((12, 3), (24, 5)))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kofn.curves import half_width
+from kofn.lab.curves import half_width
 
 Row = dict[str, Any]
 """One result: plain values by the names of their columns. None is an empty cell."""

@@ -15,9 +15,9 @@ import numpy as np
 import kofn
 from benchmarks.base_families import BASE
 from benchmarks.rows import Row, run, seeds_of, with_error
-from kofn.evidence import Look, Stop
-from kofn.experiments.suite import SUITE
-from kofn.problems import AbstractProblem
+from kofn.campaigns.evidence import Look, Stop
+from kofn.lab.problems import AbstractProblem
+from kofn.lab.suite import SUITE
 
 Make = Callable[[Any], AbstractProblem]
 LARGE = 1_000

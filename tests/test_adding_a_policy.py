@@ -13,7 +13,7 @@ import pytest
 
 import kofn
 from kofn.policies.registry import POLICIES
-from tests import test_policy_contract as contract
+from tests.policies import test_policy_contract as contract
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/guides/adding-a-policy.md").read_text()

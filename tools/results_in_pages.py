@@ -17,9 +17,9 @@ import re
 from functools import cache
 from pathlib import Path
 
+from kofn.lab.plots import draw_results
 from kofn.lab.questions import QUESTIONS
 from kofn.lab.results import Results, read, shown
-from kofn.plots import draw_results
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"(<!-- results: (\S+?)( table)? -->\n).*?(<!-- /results -->)", re.DOTALL)

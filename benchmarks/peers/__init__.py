@@ -29,7 +29,7 @@ from benchmarks.peers.players import IN_MEMORY, ON_DISK, Player, installed, miss
 from benchmarks.peers.world import World
 from benchmarks.rows import Row
 from kofn.core import FloatArray, Subset
-from kofn.experiments.settings import Setting
+from kofn.lab.settings import Setting
 
 HORIZON, RUNS = 10_000, 5
 SETTINGS = {  # the time limit of each player, in seconds

@@ -14,7 +14,7 @@ from kofn.cli.output import echo_json, new_table, progress_bar, resumable, show
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from kofn.experiments.real import RealCell, RealTable
+    from kofn.lab.real import RealCell, RealTable
 
 WHAT = {"regret": "Regret", "gap": "Gap of the pick"}
 
@@ -73,13 +73,13 @@ def real(
     kofn real --problem films --policy thompson --policy greedy --runs 5
     kofn real --policy my_policy.py --policy thompson --archive runs --plot real.png
     """
-    from kofn.experiments.real import BUDGETS, SECONDS, run_real
+    from kofn.lab.real import BUDGETS, SECONDS, run_real
 
     if only_list:
         _list(problems, as_json)
         return
     if plot:
-        from kofn.plots import draw_real, picture_files, save_figure
+        from kofn.lab.plots import draw_real, picture_files, save_figure
 
         picture_files(plot)  # refuses a bad name before the runs
     names = [name for each in policies for name in _names(each)]
@@ -108,7 +108,7 @@ def real(
 
 
 def _list(problems: tuple[str, ...], as_json: bool) -> None:
-    from kofn.problems.real import REAL, real_named
+    from kofn.lab.problems.real import REAL, real_named
 
     chosen = [real_named(name) for name in problems or REAL]
     rows = [

@@ -11,14 +11,14 @@ from typing import Any, Self, TypeVar, Unpack, overload
 
 import httpx
 
-from kofn.campaign_settings import ChangedSettings, CreationSettings
 from kofn.client import calls
 from kofn.client.background import AsyncBackground, log, remember
 from kofn.client.calls import Call
 from kofn.client.reward_sender_async import AsyncRewardSender
 from kofn.client.stock import OnError, Refill, Stock
 from kofn.core import Unreachable, whole
-from kofn.responses import (
+from kofn.core.campaign_settings import ChangedSettings, CreationSettings
+from kofn.core.responses import (
     CampaignInsight,
     Decision,
     Estimate,
@@ -392,7 +392,7 @@ class AsyncRemoteCampaign:
         return found
 
     async def configure(self, **settings: Unpack[ChangedSettings]) -> Settings:
-        """Change settings while the campaign runs, and return them all; `kofn.responses.Settings` describes them."""
+        """Change settings while the campaign runs, and return them all; `kofn.core.responses` has them."""
         return await self._stop_playing(calls.configure(self.name, settings))
 
     async def add_arm(self, name: str, groups: Sequence[str] = ()) -> None:

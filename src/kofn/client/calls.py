@@ -19,7 +19,7 @@ import httpx
 from kofn import __version__, core
 from kofn.core import BadInput, BadReward, KofnError, NoSuchCampaign, NotAllowed, Unreachable
 from kofn.core.checks import campaign_name, reward_number, shown
-from kofn.responses import Decision, LoggedDecision, Response, Rewarded, Settings, Summary
+from kofn.core.responses import Decision, LoggedDecision, Response, Rewarded, Settings, Summary
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Response)

@@ -10,7 +10,7 @@ from kofn.client import calls
 from kofn.client.background import AsyncAlarm, AsyncBackground, log
 from kofn.client.stock import Buffer, OnError, Pairs, RefusedReward
 from kofn.core import KofnError, NoSuchCampaign, NotAllowed, Unreachable
-from kofn.responses import Buffered, Rewarded
+from kofn.core.responses import Buffered, Rewarded
 
 
 class AsyncRewardSender:

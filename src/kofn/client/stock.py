@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 
 from kofn.core import KofnError, RewardsRefused, Unreachable
-from kofn.responses import Decision, Rewarded
+from kofn.core.responses import Decision, Rewarded
 
 DEMAND_SECONDS = 1.0
 """Seconds of demand that a stock holds, if its size allows. Higher values bridge longer pauses of the service, and

@@ -13,14 +13,14 @@ from typing import Any, Self, TypeVar, Unpack, overload
 
 import httpx
 
-from kofn.campaign_settings import ChangedSettings, CreationSettings
 from kofn.client import calls
 from kofn.client.background import Background, log, remember
 from kofn.client.calls import Call
 from kofn.client.reward_sender import RewardSender
 from kofn.client.stock import OnError, Refill, Stock
 from kofn.core import Unreachable, whole
-from kofn.responses import (
+from kofn.core.campaign_settings import ChangedSettings, CreationSettings
+from kofn.core.responses import (
     CampaignInsight,
     Decision,
     Estimate,
@@ -394,7 +394,7 @@ class RemoteCampaign:
         return found
 
     def configure(self, **settings: Unpack[ChangedSettings]) -> Settings:
-        """Change settings while the campaign runs, and return them all; `kofn.responses.Settings` describes them."""
+        """Change settings while the campaign runs, and return them all; `kofn.core.responses` has them."""
         return self._stop_playing(calls.configure(self.name, settings))
 
     def add_arm(self, name: str, groups: Sequence[str] = ()) -> None:

@@ -73,9 +73,7 @@ QUESTIONS: dict[str, Question] = {
                 log=True,
                 at=1,
             ),
-            Computing(
-                "kofn.experiments.suite", {"without": ("pairwise-thompson",), "runs": 5, "horizon": 10**6, "seed": 2021}
-            ),
+            Computing("kofn.lab.suite", {"without": ("pairwise-thompson",), "runs": 5, "horizon": 10**6, "seed": 2021}),
             needs="kofn",
         ),
         Question(
@@ -117,7 +115,7 @@ QUESTIONS: dict[str, Question] = {
                 label="regret / lowest regret, mean over problems",
                 log=True,
             ),
-            Computing("kofn.experiments.real", {"seed": 2031, "runs": 10, "seconds": 130.0}),
+            Computing("kofn.lab.real", {"seed": 2031, "runs": 10, "seconds": 130.0}),
             needs="the data of the extra `real`",
         ),
         Question(

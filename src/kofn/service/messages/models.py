@@ -1,4 +1,4 @@
-"""Request bodies, and the few responses that are not in `kofn.responses`: lists and facts about the service.
+"""Request bodies, and the few responses that are not in `kofn.core.responses`: lists and facts about the service.
 
 Types and lengths are checked here; everything else is checked by the campaign.
 """
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from kofn import responses
+from kofn.core import responses
 
 MAX_NAME = 200
 """Longest name of a campaign or an arm, in characters."""
