@@ -18,8 +18,8 @@ import kofn
 from kofn.cli import cli, main
 from kofn.cli.options import Count
 from kofn.cli.output import _two_digits
+from kofn.core.pictures import picture_files
 from kofn.lab.paper import FIGURES
-from kofn.lab.plots import picture_files
 from kofn.lab.settings import FAMILIES, Setting
 from kofn.lab.suite import SUITE
 from kofn.lab.theory import learning_budget
@@ -70,7 +70,7 @@ def answer(
     """`kofn ARGV` through main, here, in an empty folder: exit code, stdout, stderr."""
     monkeypatch.chdir(tmp_path)
     if "pictures" not in request.fixturenames:
-        monkeypatch.setattr("kofn.lab.plots.save_figure", empty_picture)
+        monkeypatch.setattr("kofn.core.pictures.save_figure", empty_picture)
     monkeypatch.delenv("COLUMNS", raising=False)  # pytest-xdist sets it
 
     def call(*argv: str) -> tuple[int, str, str]:
@@ -232,7 +232,7 @@ def test_a_similar_name_is_suggested(argv: list[str], hint: str, answer: Kofn) -
 def test_no_name_is_cut_at_80_columns(width: int, answer: Kofn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     names = ["thompson-subsets", "shared-credit-ucb", "linear-thompson", "cucb", "improved-ucb"]
-    for argv in (["compare", *names, *FEW], ["policies"], [*SMALL], [*BUDGET]):
+    for argv in (["compare", *names, *FEW], ["policies", "--all"], [*SMALL], [*BUDGET]):
         code, out, _ = answer(*argv)
         assert code == 0
         assert "…" not in out
@@ -859,7 +859,7 @@ def test_a_terminal_gets_a_bar_and_bold_titles(tmp_path: Path) -> None:
 
 
 def test_no_color(tmp_path: Path) -> None:
-    code, shown = at_a_terminal("policies", cwd=tmp_path, NO_COLOR="1", COLUMNS="120")
+    code, shown = at_a_terminal("policies", "--all", cwd=tmp_path, NO_COLOR="1", COLUMNS="120")
     assert code == 0
     assert "cmab-sm" in shown
     assert "\x1b[3" not in shown  # no colour; bold may stay

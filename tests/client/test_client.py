@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 from collections.abc import Callable, Iterator
@@ -22,6 +21,8 @@ from kofn.core.responses import CampaignInsight, Decision, Rewarded
 from kofn.service.security import auth
 from kofn.service.security.tokens import create_token
 from tests.campaigns.tools import NAMES, checked, create
+from tests.cases import for_each
+from tests.client.tools import CLIENTS, Fake, down, problem
 from tests.service.tools import service
 from tools import generate_sync_client
 
@@ -32,9 +33,18 @@ def url(sqlite_store: str) -> Iterator[str]:
         yield str(http.base_url)
 
 
+Opener = Callable[..., Any]
+
+
+@pytest.fixture(params=CLIENTS)
+def opened(request: pytest.FixtureRequest) -> Opener:
+    """Opens a client of either kind."""
+    return CLIENTS[request.param]
+
+
 @pytest.fixture
-def client(url: str) -> Iterator[Client]:
-    with Client(url) as made:
+def client(opened: Opener, url: str) -> Iterator[Any]:
+    with opened(url) as made:
         yield made
 
 
@@ -43,7 +53,7 @@ def by_name(insight: CampaignInsight) -> CampaignInsight:
     return replace(insight, arms=sorted(insight.arms, key=lambda arm: arm.name))
 
 
-def test_a_campaign_from_afar(client: Client, sqlite_store: str) -> None:
+def test_a_campaign_from_afar(client: Any, sqlite_store: str) -> None:
     campaign = client.create(
         "front", NAMES, 3, reward_range=(0, 12), seed=7, direction="maximize", expire_after=timedelta(hours=1)
     )
@@ -74,7 +84,7 @@ def test_a_campaign_from_afar(client: Client, sqlite_store: str) -> None:
     checked(here)
 
 
-def test_a_campaign_is_changed_from_afar(client: Client, sqlite_store: str) -> None:
+def test_a_campaign_is_changed_from_afar(client: Any, sqlite_store: str) -> None:
     campaign = client.create("front", NAMES, 3)
     campaign.add_arm("a/b c")
     campaign.retire_arm("a/b c")
@@ -90,7 +100,7 @@ def test_a_campaign_is_changed_from_afar(client: Client, sqlite_store: str) -> N
     assert client.health()
 
 
-def test_errors_are_those_of_the_campaign(client: Client) -> None:
+def test_errors_are_those_of_the_campaign(client: Any) -> None:
     campaign = client.create("front", NAMES, 3)
     id = campaign.decide().id
     campaign.reward(id, 0.5)
@@ -108,19 +118,21 @@ def test_errors_are_those_of_the_campaign(client: Client) -> None:
         assert type(caught.value) is error
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), "0.5", None, 10**400])
-def test_a_reward_that_json_cannot_carry_is_refused_here(client: Client, value: Any) -> None:
-    with pytest.raises(kofn.BadReward, match="one finite number"):
+@for_each("value", [float("nan"), float("inf"), "0.5", None, 10**400])
+def test_a_reward_that_json_cannot_carry_is_refused_here(opened: Opener, value: Any) -> None:
+    with opened("http://kofn.test") as client, pytest.raises(kofn.BadReward, match="one finite number"):
         client.campaign("front").reward("1-0-00", value)
 
 
-@pytest.mark.parametrize("wrong", ["localhost:8000", "127.0.0.1:8000", "kofn.example.com", "http://", "ftp://kofn"])
-def test_an_address_that_is_no_url_is_refused_at_once(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@for_each("wrong", ["localhost:8000", "127.0.0.1:8000", "kofn.example.com", "http://", "ftp://kofn"])
+def test_an_address_that_is_no_url_is_refused_at_once(
+    opened: Opener, wrong: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(kofn.BadInput, match=r"must be one such as http://127\.0\.0\.1:8000; got '"):
-        Client(wrong)
+        opened(wrong)
     monkeypatch.setenv("KOFN_URL", wrong)
     with pytest.raises(kofn.BadInput, match=r"\(url=, KOFN_URL\)"):
-        kofn.AsyncClient()
+        opened()
 
 
 def test_the_token_comes_from_the_environment(url: str, sqlite_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,44 +150,13 @@ def test_the_token_comes_from_the_environment(url: str, sqlite_store: str, monke
             client.campaign("front").decide()
 
 
-def test_the_async_client_does_the_same(url: str) -> None:
-    async def work() -> None:
-        async with AsyncClient(url) as client:
-            campaign = await client.create("front", NAMES, 3)
-            some = await asyncio.gather(*(campaign.decide(5) for _ in range(4)))
-            rewarded = [await campaign.rewards({each.id: 0.5 for each in batch}) for batch in some]
-            assert rewarded == [Rewarded(5, 0)] * 4
-            assert (await campaign.reward((await campaign.decide()).id, 1.0)).accepted == 1
-            assert (await campaign.reward_total(["a", "b", "c"], 2, 1.0)).accepted == 2
-            assert (await campaign.summary()).rewards == 23
-            assert len(await campaign.best()) == 3
-            assert (await campaign.insight(arms=1)).arms
-            assert await campaign.history()
-            assert await campaign.events(1)
-            assert await campaign.open_decisions() == []
-            assert (await campaign.verify()).ok
-            await campaign.add_arm("z")
-            await campaign.retire_arm("z")
-            await campaign.pause()
-            await campaign.resume()
-            copy = await client.import_(await campaign.export(), name="copy")
-            await copy.stop()
-            await copy.delete()
-            assert [each.name for each in await client.campaigns()] == ["front"]
-            assert await client.health()
-            with pytest.raises(kofn.NoSuchCampaign):
-                await client.campaign("back").decide()
-
-    asyncio.run(work())
-
-
-@pytest.mark.parametrize("page_size", [1, 2, 3, 1000])
-def test_all_campaigns_are_listed_page_by_page(client: Client, page_size: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(calls, "PAGE_SIZE", page_size)
+def test_all_campaigns_are_listed_page_by_page(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert client.campaigns() == []
     for name in "abcde":
         client.create(name, NAMES, 3)
-    assert [each.name for each in client.campaigns()] == list("abcde")
+    for page_size in (1, 2, 3, 1000):
+        monkeypatch.setattr(calls, "PAGE_SIZE", page_size)
+        assert [each.name for each in client.campaigns()] == list("abcde")
 
 
 # The same methods as `kofn.Campaign`.
@@ -239,18 +220,14 @@ def fine(_: httpx.Request) -> httpx.Response:
 
 
 def busy(_: httpx.Request) -> httpx.Response:
-    return httpx.Response(503, json={"type": "urn:kofn:store-error", "detail": "busy"}, headers={"Retry-After": "0"})
+    return problem(503, "store-error", "busy")
 
 
 def lost(request: httpx.Request) -> httpx.Response:
     raise httpx.ReadError("the connection was lost", request=request)
 
 
-def closed(request: httpx.Request) -> httpx.Response:
-    raise httpx.ConnectError("connection refused", request=request)
-
-
-class Fake:
+class InTurn:
     """A service that does these things in turn, then answers well; it counts what it was asked."""
 
     def __init__(self, *first: Answer) -> None:
@@ -266,29 +243,18 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calls, "FIRST_DELAY", 0.001)
 
 
-def test_rewards_are_told_until_they_are_taken() -> None:
-    fake = Fake(closed, lost, busy, lost)
-    with Client("http://kofn.test", transport=httpx.MockTransport(fake)) as client:
+def test_rewards_are_told_until_they_are_taken(opened: Opener) -> None:
+    fake = InTurn(down, lost, busy, lost)
+    with opened("http://kofn.test", transport=httpx.MockTransport(fake)) as client:
         assert client.campaign("front").reward("1-0-00", 0.5).accepted == 1
     assert fake.asked == 5
 
 
-def test_the_async_client_tries_again_too() -> None:
-    fake = Fake(closed, lost, busy)
-
-    async def work() -> Rewarded:
-        async with AsyncClient("http://kofn.test", transport=httpx.MockTransport(fake)) as client:
-            return await client.campaign("front").reward("1-0-00", 0.5)
-
-    assert asyncio.run(work()).accepted == 1
-    assert fake.asked == 4
-
-
-def test_what_is_not_harmless_twice_is_sent_once() -> None:
-    for trouble, asked in {closed: 2, lost: 1, busy: 1}.items():
-        fake = Fake(trouble)
-        with Client("http://kofn.test", transport=httpx.MockTransport(fake)) as client:
-            if trouble is closed:  # nothing was sent
+def test_what_is_not_harmless_twice_is_sent_once(opened: Opener) -> None:
+    for trouble, asked in {down: 2, lost: 1, busy: 1}.items():
+        fake = InTurn(trouble)
+        with opened("http://kofn.test", transport=httpx.MockTransport(fake)) as client:
+            if trouble is down:  # nothing was sent
                 client.campaign("front").add_arm("z")
             else:
                 with pytest.raises(kofn.Unreachable):
@@ -296,12 +262,12 @@ def test_what_is_not_harmless_twice_is_sent_once() -> None:
         assert fake.asked == asked
 
 
-@pytest.mark.parametrize("trouble", [closed, lost, busy])
+@pytest.mark.parametrize("trouble", [down, lost, busy])
 def test_retries_end(trouble: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a clock that only sleep advances: on a busy machine, one request can take longer than any limit."""
     delays: list[float] = []
     monkeypatch.setattr(sync_client, "time", SimpleNamespace(monotonic=lambda: sum(delays), sleep=delays.append))
-    fake = Fake(*[trouble] * 10_000)
+    fake = InTurn(*[trouble] * 10_000)
     with (
         Client("http://kofn.test", retry_for=20.0, transport=httpx.MockTransport(fake)) as client,
         pytest.raises(kofn.Unreachable),
@@ -311,14 +277,14 @@ def test_retries_end(trouble: Answer, monkeypatch: pytest.MonkeyPatch) -> None:
     assert 20.0 - calls.MAX_DELAY <= sum(delays) <= 20.0 + calls.MAX_DELAY
 
 
-def test_an_answer_that_is_no_answer_of_ours_is_said() -> None:
-    fake = Fake(
+def test_an_answer_that_is_no_answer_of_ours_is_said(opened: Opener) -> None:
+    fake = InTurn(
         lambda _: httpx.Response(500, text="<html>oops"),
         lambda _: httpx.Response(404, text="nginx"),
         lambda _: httpx.Response(200, text="<html>Please log in"),
         lambda _: httpx.Response(413, text="nginx"),
     )
-    with Client("http://kofn.test", transport=httpx.MockTransport(fake)) as client:
+    with opened("http://kofn.test", transport=httpx.MockTransport(fake)) as client:
         with pytest.raises(kofn.Unreachable, match="500"):
             client.campaigns()
         with pytest.raises(kofn.Unreachable, match="404 Not Found is not one of kofn: check the URL"):
@@ -329,14 +295,14 @@ def test_an_answer_that_is_no_answer_of_ours_is_said() -> None:
             client.campaigns()
 
 
-def test_totals_get_a_key_of_their_own() -> None:
+def test_totals_get_a_key_of_their_own(opened: Opener) -> None:
     keys = []
 
     def note(request: httpx.Request) -> httpx.Response:
         keys.append(json.loads(request.content)["key"])
         return lost(request) if len(keys) == 1 else fine(request)
 
-    with Client("http://kofn.test", transport=httpx.MockTransport(note)) as client:
+    with opened("http://kofn.test", transport=httpx.MockTransport(note)) as client:
         client.campaign("front").reward_total(["a", "b", "c"], 2, 1.0)
         client.campaign("front").reward_total(["a", "b", "c"], 2, 1.0)
     assert keys[0] == keys[1] != keys[2]
@@ -344,61 +310,29 @@ def test_totals_get_a_key_of_their_own() -> None:
 
 # Decisions and their keys.
 
-has_keys = pytest.mark.skipif(
-    "key" not in inspect.signature(Campaign.decide).parameters, reason="Campaign.decide has no key yet"
-)
 
+def test_a_repeated_decide_has_the_same_key(opened: Opener) -> None:
+    fake, keys = Fake(), []
 
-class Decider:
-    """A service that makes the decisions of a key once. It loses every other response."""
-
-    def __init__(self) -> None:
-        self.keys: list[str] = []
-        self.made: dict[str, list[dict[str, Any]]] = {}
-
-    def __call__(self, request: httpx.Request) -> httpx.Response:
+    def lossy(request: httpx.Request) -> None:
         body = json.loads(request.content)
-        self.keys.append(body["key"])
-        again = body["key"] in self.made
-        made = [
-            {"id": f"{len(self.keys):x}-{i:x}-00", "arms": ["a"], "subset": [0], "at": NOW}
-            for i in range(body["count"])
-        ]
-        decisions = self.made.setdefault(body["key"], made)
-        return httpx.Response(200, json={"decisions": decisions}) if again else lost(request)
+        keys.append(body["key"])
+        if len(keys) % 2:
+            fake.decide(body)  # decided, but the response does not arrive
+            lost(request)
 
-
-NOW = "2026-11-16T01:00:00+00:00"
-
-
-def test_a_repeated_decide_has_the_same_key() -> None:
-    service = Decider()
-    with Client("http://kofn.test", transport=httpx.MockTransport(service)) as client:
+    fake.fail = lossy
+    with opened("http://kofn.test", transport=httpx.MockTransport(fake)) as client:
         campaign = client.campaign("front")
         first, second = campaign.decide(3), campaign.decide()
         assert campaign.decide(3, key="order 7") == campaign.decide(3, key="order 7")
-    assert [each.id for each in first] == ["1-0-00", "1-1-00", "1-2-00"]  # those of the lost response
-    assert second.id == "3-0-00"
-    assert service.keys[0] == service.keys[1] != service.keys[2] == service.keys[3]
-    assert service.keys[4:] == ["order 7"] * 3
-    assert all(1 <= len(key) <= 200 and key.isprintable() for key in service.keys)
+    assert [each.id for each in [*first, second]] == ["0-0-00", "1-0-00", "2-0-00", "3-0-00"]
+    assert keys[0] == keys[1] != keys[2] == keys[3]
+    assert keys[4:] == ["order 7"] * 4
+    assert all(1 <= len(key) <= 200 and key.isprintable() for key in keys)
 
 
-def test_the_async_client_repeats_the_key_too() -> None:
-    service = Decider()
-
-    async def work() -> list[Decision]:
-        async with AsyncClient("http://kofn.test", transport=httpx.MockTransport(service)) as client:
-            campaign = client.campaign("front")
-            return [*await campaign.decide(2), await campaign.decide(key="order 7")]
-
-    assert [each.id for each in asyncio.run(work())] == ["1-0-00", "1-1-00", "3-0-00"]
-    assert service.keys[0] == service.keys[1]
-    assert service.keys[2:] == ["order 7"] * 2
-
-
-@has_keys
-def test_a_key_names_the_same_decisions_at_the_service(client: Client) -> None:
+def test_a_key_names_the_same_decisions_at_the_service(client: Any) -> None:
     campaign = client.create("front", NAMES, 3)
     first = campaign.decide(3, key="order 7")
     assert campaign.decide(3, key="order 7") == first
@@ -409,7 +343,6 @@ def test_a_key_names_the_same_decisions_at_the_service(client: Client) -> None:
     assert campaign.summary().plays == 7
 
 
-@has_keys
 def test_a_lost_response_costs_no_decision(url: str) -> None:
     """The service decides, the response is lost, and the retry returns the decisions that were made."""
     inner = httpx.HTTPTransport()

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import unquote
 
@@ -15,10 +14,11 @@ import pytest
 import kofn
 from kofn.campaigns import Campaign
 from kofn.campaigns.records.names import is_campaign_name
-from kofn.client import AsyncClient, AsyncRemoteCampaign, Client, RemoteCampaign, calls
+from kofn.client import RemoteCampaign, calls
 from kofn.service.api.routes import api_router
 from tests.campaigns.tools import NAMES
 from tests.cases import for_each
+from tests.client.tools import CLIENTS
 from tests.service.tools import service
 
 ARMS = [".", "..", "../..", "../../front", "%2e%2e", "%2E%2E/", "a/../..", "a?b#c", "retire", "/", "\\..", ";", "é ü"]
@@ -57,21 +57,17 @@ def campaign(url: str, module_store: str) -> Iterator[Campaign]:
     made.delete()
 
 
-def test_the_client_retires_an_arm_of_any_name(url: str, campaign: Campaign) -> None:
-    with Client(url) as client:
+@pytest.fixture(params=CLIENTS)
+def opened(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """Opens a client of either kind."""
+    return CLIENTS[request.param]
+
+
+def test_the_client_retires_an_arm_of_any_name(opened: Callable[..., Any], url: str, campaign: Campaign) -> None:
+    with opened(url) as client:
         for arm in ARMS:
             client.campaign("front").retire_arm(arm)
             assert arm not in campaign.arms
-    assert campaign.arms == NAMES
-
-
-def test_the_async_client_retires_an_arm_of_any_name(url: str, campaign: Campaign) -> None:
-    async def work() -> None:
-        async with AsyncClient(url) as client:
-            for arm in ARMS:
-                await client.campaign("front").retire_arm(arm)
-
-    asyncio.run(work())
     assert campaign.arms == NAMES
 
 
@@ -87,39 +83,25 @@ class Asked:
 
 
 @for_each("method", METHODS)
-def test_a_name_that_no_campaign_has_is_not_sent(method: str) -> None:
+def test_a_name_that_no_campaign_has_is_not_sent(opened: Callable[..., Any], method: str) -> None:
     asked = Asked()
-    with Client("http://kofn.test/prefix", transport=httpx.MockTransport(asked)) as client:
+    with opened("http://kofn.test/prefix", transport=httpx.MockTransport(asked)) as client:
         for name in NO_CAMPAIGN:
             with pytest.raises(kofn.NoSuchCampaign, match="a campaign's name must be"):
                 getattr(client.campaign(name), method)(*ARGUMENTS.get(method, ()))
     assert asked.requests == []
 
 
-def test_the_async_client_sends_no_such_name_either() -> None:
-    asked = Asked()
-
-    async def work() -> None:
-        async with AsyncClient("http://kofn.test", transport=httpx.MockTransport(asked)) as client:
-            for name in NO_CAMPAIGN:
-                for method in METHODS:
-                    with pytest.raises(kofn.NoSuchCampaign):
-                        await getattr(AsyncRemoteCampaign(client, name), method)(*ARGUMENTS.get(method, ()))
-
-    asyncio.run(work())
-    assert asked.requests == []
-
-
-def called(campaign: RemoteCampaign, method: str) -> None:
+def called(campaign: Any, method: str) -> None:
     answer = getattr(campaign, method)(*ARGUMENTS.get(method, ()))
     next(answer)  # a stream sends its request when it is read
 
 
 @for_each("method", METHODS)
-def test_every_method_reaches_its_own_campaign(method: str) -> None:
+def test_every_method_reaches_its_own_campaign(opened: Callable[..., Any], method: str) -> None:
     """The path, as it is sent, is the prefix, the name in one segment, and a word that is in the source."""
     asked = Asked()
-    with Client("http://kofn.test/prefix", transport=httpx.MockTransport(asked)) as client:
+    with opened("http://kofn.test/prefix", transport=httpx.MockTransport(asked)) as client:
         for name in CAMPAIGNS:
             with pytest.raises(kofn.NoSuchCampaign, match="not here"):
                 called(client.campaign(name), method)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import json
 import math
@@ -16,17 +15,18 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import pytest
 
 import kofn
 from kofn.campaigns import Campaign
-from kofn.client import AsyncClient, Client, RefusedReward, background, calls, stock
+from kofn.client import Client, RefusedReward, calls, stock
 from kofn.client.stock import Buffer, Refill, Stock
 from kofn.core.responses import Buffered, Decision, Rewarded, moment
 from tests.campaigns.tools import NAMES, checked, create
-from tests.client.tools import Fake, down, pairs, problem
+from tests.client.tools import CLIENTS, Fake, down, pairs, problem
 from tests.service.tools import service
 from tests.waiting import wait_until
 
@@ -67,12 +67,9 @@ def demanded(held: Stock, clock: Clock, rate: float, seconds: float) -> list[Ref
 )
 def test_a_stock_holds_about_a_second_of_demand(clock: Clock, rate: float, least: int, most: int) -> None:
     held = Stock(100, 10.0, clock)
-    demanded(held, clock, rate, 40 if rate < 10 else 5)
+    refills = demanded(held, clock, rate, 400 if rate < 10 else 5)
     assert least <= len(held) <= most
-
-
-def test_a_program_that_decides_rarely_wastes_nothing(clock: Clock) -> None:
-    assert demanded(Stock(100, 10.0, clock), clock, 1.0, 500) == []
+    assert bool(refills) == (most > 0)  # a program that decides rarely wastes nothing
 
 
 def test_a_short_program_wastes_no_more_than_it_used(clock: Clock) -> None:
@@ -143,17 +140,21 @@ def test_a_clock_that_goes_back_does_no_harm(clock: Clock) -> None:
 # The buffer, with a clock of its own.
 
 
-def test_a_buffer_gives_batches_of_one_campaign(clock: Clock) -> None:
+def test_a_batch_of_one_campaign_stays_until_it_is_recorded_or_refused(clock: Clock) -> None:
     buffer = Buffer(3, 1.0, clock)
+    assert not buffer.add("a", [])
     assert buffer.add("a", pairs(4))  # the first to add starts to send
     assert not buffer.add("b", pairs(2))
     assert not buffer.add("a", pairs(1, start=4))
-    assert len(buffer) == 7
-    assert buffer.take(skip={"a"}) == ("b", pairs(2))
-    assert buffer.take() == ("a", pairs(3))
+    assert buffer.first(skip={"a"}) == ("b", pairs(2))
+    assert buffer.first() == buffer.first() == ("a", pairs(3))
+    buffer.record("a", 3, Rewarded(3, 0))
+    assert buffer.first() == ("a", pairs(2, start=3))
+    assert len(buffer) == 4
+    assert [each.id for each in buffer.refuse("a", 5, kofn.BadReward("too high"))] == ["3-0-00", "4-0-00"]
     assert not buffer.stop_sending()
-    buffer.put_back("a", pairs(3))
-    assert [buffer.take(), buffer.take(), buffer.take()] == [("a", pairs(3)), ("a", pairs(2, start=3)), None]
+    buffer.record("b", 2, Rewarded(2, 0))
+    assert buffer.first() is None
     assert buffer.stop_sending()
     assert buffer.add("a", pairs(1))
 
@@ -164,7 +165,11 @@ def test_rewards_are_due_by_number_or_by_time(clock: Clock) -> None:
     clock.now += 0.25
     buffer.add("b", pairs(1))
     assert buffer.seconds_left() == 0.75
+    buffer.pause(2.0)
+    assert buffer.seconds_left() == 2.0
     buffer.add("b", pairs(1))
+    assert buffer.seconds_left() == 2.0
+    clock.now += 2
     assert buffer.seconds_left() == 0.0
 
 
@@ -174,63 +179,31 @@ def test_a_full_or_closed_buffer_takes_nothing(clock: Clock) -> None:
     buffer.add("a", pairs(50))
     with pytest.raises(kofn.Unreachable, match="200 already wait"):
         buffer.add("a", pairs(1))
-    assert len(buffer) == 200
-    assert buffer.take() == ("a", pairs(2))
-    with pytest.raises(kofn.Unreachable, match="200 already wait"):  # two of them are being sent
-        buffer.add("a", pairs(1))
-    buffer.recorded(2, Rewarded(2, 0))
+    buffer.record("a", 2, Rewarded(2, 0))
     buffer.add("a", pairs(2))
     buffer.close()
     with pytest.raises(kofn.Unreachable, match="closed"):
         buffer.add("a", [])
     assert len(buffer) == 200
+    assert buffer.stop_sending()  # closing sends the rest
 
 
 def test_refused_rewards_are_counted_and_some_are_kept(clock: Clock) -> None:
-    buffer = Buffer(2, 1.0, clock)
-    buffer.recorded(4, Rewarded(3, 1))
-    buffer.recorded(1, Rewarded(1, 0))
+    buffer = Buffer(20, 1.0, clock)
+    buffer.add("a", pairs(stock.MAX_REFUSED + 10))
+    buffer.record("a", 4, Rewarded(3, 1))
+    buffer.record("a", 1, Rewarded(1, 0))
     assert buffer.results() == Rewarded(4, 1)
-    for i in range(stock.MAX_REFUSED + 5):
-        buffer.refuse(RefusedReward("a", str(i), 1.0, kofn.BadReward("too high")))
-    with pytest.raises(kofn.RewardsRefused, match=r"1,005 .* decision '0' of the campaign 'a': too high") as caught:
+    assert len(buffer.refuse("a", 2000, kofn.BadReward("too high"))) == stock.MAX_REFUSED + 5
+    with pytest.raises(
+        kofn.RewardsRefused, match=r"1,005 .* decision '5-0-00' of the campaign 'a': too high"
+    ) as caught:
         buffer.results()
     assert len(caught.value.refused) == stock.MAX_REFUSED
     assert buffer.results() == Rewarded(0, 0)
 
 
 # Both clients, against a service that is simulated.
-
-
-class Blocking:
-    """An asyncio client, used as if it were the synchronous one: its loop runs in a thread."""
-
-    def __init__(self, inner: Any, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        self.inner = inner
-        self.loop = loop or asyncio.new_event_loop()
-        if loop is None:
-            threading.Thread(target=self.loop.run_forever, daemon=True).start()
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self.inner, name)
-        if not callable(found):
-            return found
-
-        def call(*args: Any, **given: Any) -> Any:
-            async def work() -> Any:
-                result = found(*args, **given)
-                return await result if inspect.isawaitable(result) else result
-
-            result = asyncio.run_coroutine_threadsafe(work(), self.loop).result(30)
-            return Blocking(result, self.loop) if name == "campaign" else result
-
-        return call
-
-    def __enter__(self) -> Any:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.__getattr__("close")()
 
 
 @pytest.fixture
@@ -241,20 +214,13 @@ def fake() -> Fake:
 Opener = Callable[..., Any]
 
 
-@pytest.fixture(params=["threads", "asyncio"])
+@pytest.fixture(params=CLIENTS)
 def opened(request: Any, fake: Fake, monkeypatch: pytest.MonkeyPatch) -> Opener:
     """Opens a client of either kind to the simulated service."""
     monkeypatch.setattr(calls, "FIRST_DELAY", 0.001)
     monkeypatch.setattr(calls, "MAX_DELAY", 0.01)
     monkeypatch.setattr(stock, "REFILL_PAUSE", 0.01)
-
-    def make(**settings: Any) -> Any:
-        given = {"transport": httpx.MockTransport(fake)} | settings
-        if request.param == "threads":
-            return Client("http://kofn.test", **given)
-        return Blocking(AsyncClient("http://kofn.test", **given))
-
-    return make
+    return partial(CLIENTS[request.param], "http://kofn.test", transport=httpx.MockTransport(fake))
 
 
 def decide_often(campaign: Any) -> None:
@@ -387,6 +353,8 @@ def test_closing_sends_the_rest(opened: Opener, fake: Fake) -> None:
     assert sorted(fake.batches) == [3, 7]
     with pytest.raises(kofn.Unreachable, match="closed"):
         client.campaign("front").reward("ff-0-00", 0.5)
+    with pytest.raises(kofn.Unreachable, match="closed"):
+        client.campaign("front").decide()
 
 
 @pytest.mark.parametrize("bad", [[0], [31], [5, 6, 20], list(range(32))])
@@ -461,6 +429,53 @@ def test_closing_says_what_is_lost(opened: Opener, fake: Fake) -> None:
     assert [(each.id, each.value) for each in lost] == pairs(7)
 
 
+def test_closing_ends_in_time(opened: Opener, fake: Fake) -> None:
+    fake.fail = down
+    client = opened(buffer=5, flush_after=0.0)
+    client.campaign("front").rewards(pairs(7))
+    begun = time.monotonic()
+    with pytest.raises(kofn.Unreachable, match="7 rewards in the buffer could not be sent and are lost"):
+        client.close(0.1)
+    assert time.monotonic() - begun < 30  # of the 60 seconds of retry_for
+
+
+def test_closing_does_not_wait_for_a_request_without_a_response(fake: Fake) -> None:
+    lost: list[RefusedReward] = []
+    asked, released = threading.Event(), threading.Event()
+
+    def silent(request: httpx.Request) -> None:
+        asked.set()
+        released.wait(60)
+
+    fake.fail = silent
+    transport = httpx.MockTransport(fake)
+    client = Client("http://kofn.test", transport=transport, buffer=5, flush_after=0.0, on_error=lost.append)
+    client.campaign("front").rewards(pairs(7))
+    asked.wait(60)
+    with pytest.raises(kofn.Unreachable, match=r"7 rewards .* lost: the service did not respond within 0.05 seconds"):
+        client.close(0.05)
+    released.set()
+    wait_until(lambda: fake.recorded, "the response comes too late")
+    assert [(each.id, each.value) for each in lost] == pairs(7)
+
+
+def test_while_the_service_is_gone_only_one_campaign_is_retried(opened: Opener, fake: Fake) -> None:
+    asked: list[str] = []
+
+    def note(request: httpx.Request) -> httpx.Response:
+        asked.append(request.url.path.split("/")[3])
+        return down(request)
+
+    fake.fail = note
+    client = opened(buffer=100, flush_after=60.0, retry_for=0.1)
+    for name in "abc":
+        client.campaign(name).rewards(pairs(1))
+    with pytest.raises(kofn.Unreachable, match="3 rewards"):
+        client.close()
+    assert asked.count("a") > 1
+    assert asked.count("b") == asked.count("c") == 1
+
+
 def test_an_on_error_that_fails_does_no_harm(opened: Opener, fake: Fake) -> None:
     def fails(_: RefusedReward) -> None:
         raise ZeroDivisionError
@@ -478,7 +493,7 @@ def test_bad_sizes_are_refused(opened: Opener, settings: dict[str, Any]) -> None
         opened(**settings)
 
 
-def test_many_threads_share_a_stock_and_a_buffer(fake: Fake) -> None:
+def test_many_threads_or_tasks_share_a_stock_and_a_buffer(opened: Opener, fake: Fake) -> None:
     ids: list[str] = []
 
     def work() -> None:
@@ -487,7 +502,7 @@ def test_many_threads_share_a_stock_and_a_buffer(fake: Fake) -> None:
             ids.append(decision.id)
             campaign.reward(decision.id, 0.5)
 
-    with Client("http://kofn.test", transport=httpx.MockTransport(fake), prefetch=50, buffer=20) as client:
+    with opened(prefetch=50, buffer=20) as client:
         campaign = client.campaign("front")
         threads = [threading.Thread(target=work) for _ in range(8)]
         for thread in threads:
@@ -502,41 +517,26 @@ def test_many_threads_share_a_stock_and_a_buffer(fake: Fake) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_after_a_fork_nothing_is_shared(fake: Fake) -> None:
-    with Client("http://kofn.test", transport=httpx.MockTransport(fake), prefetch=50, buffer=20) as client:
-        campaign = client.campaign("front")
-        ids = {campaign.decide().id for _ in range(100)}
-        wait_until(lambda: len(client._stocks["front", ""]), "the stock has decisions")
-        held = {each.id for _, each in client._stocks["front", ""]._held}
-        campaign.rewards(pairs(3))
-        connections = client._http
-        background._forked()  # what happens in the child
-        assert client._http is not connections  # they are the parent's
-        assert client.waiting_rewards == 0
-        assert not {campaign.decide().id for _ in range(100)} & (ids | held)
-        campaign.reward("ffff-0-00", 0.5)
-        connections.close()
-    assert "ffff-0-00" in fake.recorded
-
-
-def test_a_child_plays_no_decision_of_its_parent() -> None:
-    """With a real fork. The child has a copy of the service too, so only its stock and buffer tell something."""
+def test_after_a_fork_nothing_is_shared() -> None:
+    """The child has no decision, no reward and no connection of its parent, and sends its own rewards."""
     program = """
         import os, httpx
         from tests.client.tools import Fake, pairs
         from kofn import Client
         transport = httpx.MockTransport(Fake())
         client = Client("http://kofn.test", transport=transport, prefetch=50, buffer=20, flush_after=60)
-        campaign = client.campaign("front")
+        campaign, connections = client.campaign("front"), client._http
         for _ in range(100):
             campaign.decide()
         campaign.rewards(pairs(3))
         child = os.fork()
         if child == 0:
-            os._exit(10 + client.waiting_rewards + len(client._stocks))
+            shared = client.waiting_rewards + len(client._stocks) + (client._http is connections)
+            campaign.rewards(pairs(5, start=16))
+            os._exit(10 * shared + client.flush().accepted)
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), client.waiting_rewards)
         """
-    assert run(program) == "10 3"
+    assert run(program) == "5 3"
 
 
 def run(program: str, *arguments: str, code: int = 0) -> str:
@@ -563,6 +563,15 @@ def test_a_program_that_ends_without_closing_sends_its_rewards() -> None:
         client.campaign("front").rewards(pairs(3))
         """
     assert run(program) == "3"
+
+
+def test_where_no_thread_can_start_closing_sends_the_rest(fake: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when a program ends, from Python 3.12 on."""
+    client = Client("http://kofn.test", transport=httpx.MockTransport(fake), buffer=20, flush_after=60)
+    client.campaign("front").rewards(pairs(3))
+    monkeypatch.setattr(threading.Thread, "start", Mock(side_effect=RuntimeError))
+    client.close()
+    assert fake.recorded == dict(pairs(3))
 
 
 @pytest.mark.parametrize("kind", ["Client", "AsyncClient"])

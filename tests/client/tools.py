@@ -1,13 +1,63 @@
-"""A simulated service for the tests of the clients. It imports little, as programs that are tested start with it."""
+"""Both clients for one set of tests, and a simulated service. Programs that are tested import it: it loads little."""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
 import threading
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import httpx
+
+from kofn.client import AsyncClient, AsyncRemoteCampaign, Client
+
+
+@cache
+def running_loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, daemon=True).start()
+    return loop
+
+
+class Blocking:
+    """An asyncio client or campaign, used as if it were the synchronous one: its loop runs in a thread."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.inner, name)
+        if not callable(found):
+            return found
+
+        def call(*args: Any, **given: Any) -> Any:
+            async def work() -> Any:
+                result = found(*args, **given)
+                if inspect.isasyncgen(result):
+                    return iter([each async for each in result])
+                return await result if inspect.isawaitable(result) else result
+
+            result = asyncio.run_coroutine_threadsafe(work(), running_loop()).result(30)
+            return Blocking(result) if isinstance(result, AsyncRemoteCampaign) else result
+
+        return call
+
+    def __enter__(self) -> Any:
+        self.__getattr__("__aenter__")()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.__getattr__("__aexit__")()
+
+
+CLIENTS: dict[str, Callable[..., Any]] = {
+    "threads": Client,
+    "asyncio": lambda *args, **given: Blocking(AsyncClient(*args, **given)),
+}
+"""Each makes a client: the synchronous one, and the asyncio client as if it were synchronous."""
 
 
 def pairs(count: int, start: int = 0) -> list[tuple[str, float]]:

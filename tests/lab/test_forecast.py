@@ -110,7 +110,7 @@ def test_the_picture_has_the_curves(small: Forecast) -> None:
     assert labels == ["limit of the loss, as estimated", "true loss", "ready below 0.02", "80 % become ready here"]
 
 
-COMMAND = ["plan", "--arms", "10", "--k", "2", "--base", "20%", "--lift", "0.5", "--per-day", "5,000"]
+COMMAND = ["forecast", "--arms", "10", "--k", "2", "--base", "20%", "--lift", "0.5", "--per-day", "5,000"]
 
 
 def test_the_command_prints_the_answer(small: Forecast, tmp_path: Path) -> None:

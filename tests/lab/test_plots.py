@@ -12,8 +12,9 @@ from matplotlib.collections import FillBetweenPolyCollection
 from matplotlib.figure import Figure
 
 from kofn import BadInput, Curve, Run
+from kofn.core.pictures import save_figure
 from kofn.lab.paper import FIGURES, Dominance, Panel, PanelResult, run_panel
-from kofn.lab.plots import draw_dominance, draw_panel, draw_run, save_figure
+from kofn.lab.plots import draw_dominance, draw_panel, draw_run
 from kofn.lab.published import published
 
 PNG = b"\x89PNG\r\n\x1a\n"

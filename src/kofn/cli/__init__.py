@@ -125,8 +125,9 @@ def paper(
     kofn paper cross-selling --reading rate   the parameter of the exponential arms as a rate
     """
     from kofn.backends import open_backend
+    from kofn.core.pictures import save_figure
     from kofn.lab.paper import Dominance, figures_named, run_panel
-    from kofn.lab.plots import draw_dominance, draw_panel, save_figure
+    from kofn.lab.plots import draw_dominance, draw_panel
 
     results = []
     figures = figures_named(name, reading)
@@ -215,10 +216,8 @@ def run(
     from kofn.lab.simulation import run_seeds, simulate
 
     if out := picture(out, "run", for_people=not as_json):
-        from kofn.lab.plots import (
-            draw_run,
-            save_figure,
-        )  # imported here, so that a missing package is reported before the run
+        from kofn.core.pictures import save_figure  # a missing package is reported before the run
+        from kofn.lab.plots import draw_run
     for_problem, for_policy, for_plays = run_seeds(seed, number)
     named = problem_named(problem, arms, k, reward=reward, minimize=minimize, reward_range=reward_range)
     instance = instance_of(named, for_problem)

@@ -84,7 +84,7 @@ def compare(
     from kofn.policies.registry import POLICIES
 
     if out := picture(out, "compare", for_people=not (as_json or as_csv)):
-        from kofn.lab.plots import picture_files, save_figure
+        from kofn.core.pictures import picture_files, save_figure
 
         picture_files(out)  # refuses a bad name before the runs
     instances = problem_named(problem, arms, k, reward=reward, minimize=minimize, reward_range=reward_range)

@@ -75,7 +75,8 @@ def forecast(
     from kofn.lab.forecast import forecast
 
     if out := picture(out, "forecast", for_people=not as_json):
-        from kofn.lab.plots import draw_forecast, save_figure  # a missing package is reported before the runs
+        from kofn.core.pictures import save_figure  # a missing package is reported before the runs
+        from kofn.lab.plots import draw_forecast
     limit = None if loss is None else loss[0] * base[0] if loss[1] else loss[0]
     with progress_bar("kofn forecast") as progress:
         found = forecast(

@@ -60,7 +60,8 @@ def results(
         return
     found = [read(name, folder) for name in asked]
     if plot:
-        from kofn.lab.plots import draw_results, save_figure
+        from kofn.core.pictures import save_figure
+        from kofn.lab.plots import draw_results
 
         if len(found) > 1:
             raise BadInput(f"--plot draws one question; got {len(found)}")

@@ -79,7 +79,8 @@ def real(
         _list(problems, as_json)
         return
     if plot:
-        from kofn.lab.plots import draw_real, picture_files, save_figure
+        from kofn.core.pictures import picture_files, save_figure
+        from kofn.lab.plots import draw_real
 
         picture_files(plot)  # refuses a bad name before the runs
     names = [name for each in policies for name in _names(each)]

@@ -95,9 +95,7 @@ def not_sent(error: Exception) -> BadInput:
 
 
 def read_response(call: Call[T], response: httpx.Response) -> T:
-    """Return the result of a call, or raise the error that the response describes."""
-    if not response.is_success:
-        raise response_error(response)
+    """Return the result of a call, or raise Unreachable if the response is not one of kofn."""
     try:
         return call.read(response.json() if response.content else None)
     except (ValueError, KeyError, TypeError) as error:  # for instance the login page of a proxy

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kofn.choosing import Choice
-from kofn.core import BadInput, MissingExtra
+from kofn.core.pictures import EngFormatter, Figure
 from kofn.lab.compare import Comparison
 from kofn.lab.forecast import Forecast
 from kofn.lab.paper import Cell, Dominance, PanelResult
@@ -18,13 +16,6 @@ from kofn.lab.questions import Chart
 from kofn.lab.real import RealTable
 from kofn.lab.results import Results
 from kofn.lab.simulation import Run
-
-try:
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import EngFormatter, FuncFormatter, NullFormatter
-except ImportError as missing:
-    raise MissingExtra("matplotlib", "plots") from missing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -153,46 +144,6 @@ def draw_forecast(forecast: Forecast) -> Figure:
     return figure
 
 
-def draw_choice(choice: Choice) -> Figure:
-    """Draw the score of each evaluation, and the value of the choice; of a repeatable score, also the best so far.
-
-    The best of noisy scores is no value of any subset: it grows with their number.
-    """
-    figure = Figure(figsize=(6.4, 4), layout="constrained")
-    ax = figure.subplots()
-    numbers = [each.number for each in choice.history]
-    ax.plot(numbers, [each.value for each in choice.history], ".", color="grey", ms=4, label="score")
-    if choice.repeatable:
-        colour = COLOURS["cmab-sm (figures)"]
-        ax.step(numbers, list(choice.best_so_far()), where="post", color=colour, lw=2, label="best so far")
-    chosen = COLOURS["improved-ucb (figures)"]
-    ax.axhline(choice.value, color=chosen, ls="--", lw=1, label=f"value of the choice, {choice.value:.4g}")
-    if not choice.repeatable and math.isfinite(choice.high - choice.low):
-        ax.axhspan(choice.low, choice.high, color=chosen, alpha=0.15, lw=0, label="its 95 % interval")
-    ax.set(xlabel="evaluation", ylabel="score", title=f"{len(choice.arms)} candidates, {choice.direction}")
-    ax.grid(alpha=0.25)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.legend(frameon=False)
-    return figure
-
-
-def picture_files(path: Path) -> list[Path]:
-    """Return the files that a picture at `path` is written to: PNG and SVG."""
-    if not path.name:
-        raise BadInput(f"a picture needs a file name, such as {path / 'run'}; got the folder {str(path)!r}")
-    stem = path.stem if path.suffix in (".png", ".svg") else path.name
-    return [path.with_name(f"{stem}.png"), path.with_name(f"{stem}.svg")]
-
-
-def save_figure(figure: Figure, path: Path) -> list[Path]:
-    """Write the figure to `path` as PNG and SVG, and return the files. The same numbers give the same bytes."""
-    files = picture_files(path)
-    with rc_context({"svg.hashsalt": "kofn"}):
-        figure.savefig(files[0], dpi=150)
-        figure.savefig(files[1], metadata={"Date": None})
-    return files
-
-
 def draw_comparison(result: Comparison) -> Figure:
     """Draw the mean regret of each policy, with the best first in the legend; references are dotted.
 
@@ -285,9 +236,12 @@ def _value_axis(ax: Axes, chart: Chart) -> None:
     axis = ax.yaxis if chart.lines else ax.xaxis
     (ax.set_yscale if chart.lines else ax.set_xscale)("log" if chart.log else "linear")
     low, high = ax.get_ylim() if chart.lines else ax.get_xlim()
-    short = FuncFormatter(lambda x, _: f"{x:.4g}" if x < 1000 else EngFormatter(sep="")(x))
-    axis.set_major_formatter(short)
+    axis.set_major_formatter(_short)
     if chart.log:
-        axis.set_minor_formatter(short if high < 10 * low else NullFormatter())
+        axis.set_minor_formatter(_short if high < 10 * low else "")
     if chart.at is not None:
         (ax.axhline if chart.lines else ax.axvline)(chart.at, color="grey", ls="--", lw=1)
+
+
+def _short(x: float, _: int | None) -> str:
+    return f"{x:.4g}" if x < 1000 else EngFormatter(sep="")(x)

@@ -279,9 +279,7 @@ class PolicyInfo(BaseModel):
 
     name: str = Field(examples=["thompson"])
     description: str = Field(description="What it is for.")
-    use: Literal["default", "alternative", "comparison", "simulation"] = Field(
-        description="The default, an alternative for some campaigns, for comparisons only, or for simulations only."
-    )
+    offered: bool = Field(description="Whether it is for practitioners. The others are for research.")
     needs_horizon: bool = Field(description="Whether the parameter `horizon` is required.")
     takes_context: bool = Field(description="Whether what is best may depend on the context of a decision.")
     settings: list[str] = Field(
