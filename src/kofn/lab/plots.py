@@ -243,5 +243,5 @@ def _value_axis(ax: Axes, chart: Chart) -> None:
         (ax.axhline if chart.lines else ax.axvline)(chart.at, color="grey", ls="--", lw=1)
 
 
-def _short(x: float, _: int | None) -> str:
+def _short(x: float, _: float) -> str:
     return f"{x:.4g}" if x < 1000 else EngFormatter(sep="")(x)
