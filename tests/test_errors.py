@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 import kofn
-from kofn import BadInput, BadRecord, BadReward, BadScore, BadTally, KofnError, Tally, TooManySubsets, theory
+from kofn import BadInput, BadRecord, BadReward, BadScore, BadTally, KofnError, Tally, TooManySubsets
+from kofn.lab import rivals, theory
 from tests.cases import for_each
-from tests.service_tools import NEW, service
+from tests.service.tools import NEW, service
 
 ARMS = kofn.Bernoulli([0.1, 0.3, 0.5, 0.6, 0.8, 0.9])
 PROBLEM = kofn.Problem(ARMS, "maximum", k=2)
@@ -34,7 +35,7 @@ MAKING: list[tuple[Callable[[], object], type[KofnError], list[str]]] = [
     (lambda: kofn.CMABSM(5, 2, 1000, resolution=1e-12), BadInput, ["1e-12", "use at least"]),
     (lambda: kofn.CMABSM(5, 2, 1000, direction="up"), BadInput, ["'up'", "'minimize'"]),  # type: ignore[arg-type]
     (lambda: kofn.CMABSM(5, 2, 1000, reward_range=(1, 0)), BadInput, ["(1, 0)", "low < high"]),
-    (lambda: kofn.ImprovedUCB(100, 50, 1000), TooManySubsets, ["50 of 100"]),
+    (lambda: rivals.ImprovedUCB(100, 50, 1000), TooManySubsets, ["50 of 100"]),
     (lambda: kofn.make_policy("cmabsm", 5, 2), BadInput, ["'cmabsm'", "did you mean 'cmab-sm'"]),
     (lambda: kofn.make_policy("cmab-sm", 5, 2), BadInput, ["horizon=", "doubling"]),
     (lambda: kofn.make_policy("dart", 5, 2, horizon=9, epsilon=1), BadInput, ["epsilon", "it takes: "]),
@@ -56,7 +57,7 @@ TELLING: list[tuple[Callable[[kofn.Policy], object], type[KofnError], list[str]]
     (lambda policy: policy.tell((1, 6), 1), BadInput, ["(1, 6)", "0 to 5"]),
     (lambda policy: policy.tell_plan([1, 0]), BadTally, ["list", "Tally.of("]),  # type: ignore[arg-type]
     (lambda policy: policy.tell_plan(Tally(*np.ones((3, 1)))), BadTally, ["1"]),
-    (lambda policy: policy.load(kofn.DART(6, 2, 1_000_000).state()), BadRecord, ["does not fit", "CMABSM"]),
+    (lambda policy: policy.load(rivals.DART(6, 2, 1_000_000).state()), BadRecord, ["does not fit", "CMABSM"]),
 ]
 
 

@@ -10,7 +10,7 @@ import pytest
 from kofn import Campaign
 from kofn.campaigns.reports.alarms import EXPECTED, Arrivals, Part
 from tests.campaigns.tools import Clock, create, play, rewards_for
-from tests.cases import postgres_is_slow
+from tests.cases import for_each, postgres_is_slow
 
 HOUR = 3600.0
 
@@ -55,7 +55,7 @@ def test_a_change_raises_its_alarm(kind: str, after: dict[str, Any]) -> None:
         assert alarms_of(history + hours(30, start=50, **after) + hours(200, start=80)) == []
 
 
-@pytest.mark.parametrize("after", [{"rate": 0.45}, {"delay": 100.0}, {"decided": 2000}, {"decided": 20}])
+@for_each("after", [{"rate": 0.45}, {"delay": 100.0}, {"decided": 2000}, {"decided": 20}])
 def test_small_changes_and_other_traffic_raise_nothing(after: dict[str, Any]) -> None:
     history = hours(50)
     for length in range(1, 30):

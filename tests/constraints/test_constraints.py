@@ -16,6 +16,7 @@ from kofn.constraints import allowed as module
 from kofn.constraints.allowed import Allowed, Listed
 from kofn.constraints.quotas import Quotas
 from kofn.constraints.solver import Solver
+from tests.cases import for_each
 
 
 def obeys(rule: Rule, subset: set[Any]) -> bool:
@@ -161,8 +162,8 @@ def test_classes_of_many_arms_give_the_same_exchanges(monkeypatch: pytest.Monkey
 # How the best is found.
 
 
-@pytest.mark.parametrize(
-    ("rules", "way"),
+@for_each(
+    "rules, way",
     [
         (Constraints(), Quotas),
         (Constraints(AtMost(2, range(5)), AtLeast(1, range(5, 9)), Always([3]), Never([8])), Quotas),
@@ -204,10 +205,10 @@ def test_a_solution_within_the_solvers_tolerance_is_not_enough() -> None:
 
 
 def test_a_hard_program_ends_with_an_allowed_subset(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five budgets of 200 arms: the proof takes hundreds of nodes. With a limit of one, a good subset is taken."""
+    """Five budgets of 100 arms: the proof takes many nodes. With a limit of one, a good subset is taken."""
     rng = np.random.default_rng(4)
-    budgets = (Budget(47.5, dict(enumerate(rng.uniform(1, 5, 200).round(2).tolist()))) for _ in range(5))
-    allowed, score = Constraints(*budgets).allowed(200, 20), rng.normal(size=(1, 200))
+    budgets = (Budget(23.8, dict(enumerate(rng.uniform(1, 5, 100).round(2).tolist()))) for _ in range(5))
+    allowed, score = Constraints(*budgets).allowed(100, 10), rng.normal(size=(1, 100))
     best = allowed.best(score)[0]
     nodes, program = [], scipy.optimize.milp
 
@@ -400,8 +401,8 @@ def test_rules_of_groups_add_up() -> None:
     assert len(rules) == 5
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
+@for_each(
+    "make, message",
     [
         (lambda: AtMost(-1, [0]), "count of the rule at-most must be a whole number of at least 0"),
         (lambda: AtMost(1, []), "needs at least 1 arm"),
@@ -438,9 +439,9 @@ RULES = [
 ]
 
 
-@pytest.mark.parametrize("rules", RULES)
-@pytest.mark.parametrize("reward", ["mean", "maximum", "minimum", "threshold"])
-@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+@for_each("rules", RULES)
+@for_each("reward", ["mean", "maximum", "minimum", "threshold"])
+@for_each("direction", ["maximize", "minimize"])
 def test_the_best_of_a_problem_obeys(rules: Constraints, reward: str, direction: Any) -> None:
     arms = kofn.Bernoulli(np.random.default_rng(5).random(12))
     problem = kofn.Problem(arms, reward, 3, direction=direction).under(rules)

@@ -18,6 +18,7 @@ from kofn.constraints.solver import Solver
 from kofn.core import BadRecord, FloatArray, IntArray
 from kofn.policies.registry import POLICIES, make_policy
 from kofn.policies.thompson import exchanges
+from tests.cases import for_each
 from tests.constraints.tools import FIXED, KINDS, OTHER, QUOTAS, K, N
 
 WORTH = np.linspace(0.1, 0.9, N)
@@ -57,8 +58,8 @@ def best_of(rules: Constraints, worth: Any = WORTH) -> tuple[int, ...]:
 LEARN = {"fixed": ["cmab-sm", "dart", "doubling"], "all": ["improved-ucb", "thompson", "thompson-subsets"]}
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
+@for_each(
+    "name, kind",
     [*((name, "fixed") for name in LEARN["fixed"]), *((name, kind) for name in LEARN["all"] for kind in KINDS)],
 )
 def test_without_noise_the_best_allowed_subset_is_found(name: str, kind: str) -> None:

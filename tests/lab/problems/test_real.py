@@ -18,6 +18,7 @@ from kofn.lab.problems.real.graphs import Edges, LiveEdges
 from kofn.lab.problems.real.search import best_singles, climb, cover, greedy, improved
 from kofn.lab.problems.real.shuffled import Shuffled
 from kofn.lab.problems.real.stocks import Portfolio
+from tests.cases import for_each
 from tests.lab.real_tools import needs
 
 
@@ -125,7 +126,7 @@ def by_trying_all(problem: TableProblem) -> float:
     return float(problem.value(every).max())
 
 
-@pytest.mark.parametrize("seed", range(5))
+@for_each("seed", range(5))
 def test_the_integer_program_and_the_swap_search_find_the_best_of_all_subsets(seed: int) -> None:
     problem = random_cover(seed=seed)
     top = by_trying_all(problem)
@@ -315,7 +316,7 @@ def test_clicks_are_read_from_a_package_that_is_never_imported(tmp_path: Path, m
         files.data_file("obp", "dataset", "men.csv")
 
 
-@pytest.mark.parametrize("name", ["films", "coverage-email", "stocks", "influence-miserables", "examples-digits"])
+@for_each("name", ["films", "coverage-email", "stocks", "influence-miserables", "examples-digits"])
 def test_problems_load_and_their_values_are_in_range(name: str) -> None:
     needs(REAL[name].package or "numpy")
     problem = load(name)

@@ -16,6 +16,7 @@ from kofn import BadInput, BadRecord, Tally
 from kofn.core import FloatArray
 from kofn.lab.rivals import PairwiseThompson, pairwise_thompson
 from kofn.lab.rivals.pairwise_model import LEVEL, Functions, Posterior, Rows, Scales, climb
+from tests.cases import for_each
 
 N, K = 6, 3
 ALL = np.array(list(itertools.combinations(range(N), K)))
@@ -44,7 +45,7 @@ def some_rows(seed: int, number: int = 12, most: int = 30, *, binary: bool = Fal
     return subsets, Rows(indicator(subsets), count, mean, 0.1 * count * rng.random(number), binary)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@for_each("seed", range(4))
 def test_the_posterior_is_that_of_a_regression_on_arms_and_pairs(seed: int) -> None:
     """The Gaussian process is equal to Bayesian linear regression with a weight for each arm, pair and subset."""
     subsets, rows = some_rows(seed)
@@ -73,7 +74,7 @@ def test_draws_have_the_mean_and_the_covariance_of_the_posterior(width: float) -
     assert np.abs(np.cov(drawn.T) - exact).max() < 0.06 * exact.max()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@for_each("seed", range(4))
 def test_the_mode_is_that_of_plain_optimisation(seed: int) -> None:
     """Also if almost all rewards are 0, where Newton's method could overshoot."""
     subsets, rows = some_rows(seed, binary=True)
@@ -131,7 +132,7 @@ def random_functions(seed: int) -> Functions:
     return Functions(rng.standard_normal(5), rng.standard_normal((5, N)), half + half.transpose(0, 2, 1))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@for_each("seed", range(5))
 def test_a_climb_takes_the_best_swap_and_ends_where_none_gains(seed: int) -> None:
     functions, start = random_functions(seed), np.tile([0, 2, 4], (5, 1))
     values = functions.of(indicator(ALL))
@@ -224,7 +225,7 @@ def test_too_many_arms_are_refused() -> None:
         PairwiseThompson(201, 5)
 
 
-@pytest.mark.parametrize(("n_arms", "k"), [(2, 1), (5, 1), (5, 4), (200, 100)])
+@for_each("n_arms, k", [(2, 1), (5, 1), (5, 4), (200, 100)])
 def test_all_sizes_play(n_arms: int, k: int) -> None:
     policy = PairwiseThompson(n_arms, k, seed=1)
     for _ in range(5):
@@ -233,8 +234,8 @@ def test_all_sizes_play(n_arms: int, k: int) -> None:
         policy.tell_plan(Tally.of([[0.0, 1.0] * (n // 2) + [1.0] * (n % 2) for _, n in plan]))
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
+@for_each(
+    "key, value",
     [
         ("subsets", [0, 1]),
         ("subsets", [1, 0, 0, 2, 1, 2]),
