@@ -14,7 +14,7 @@ import numpy as np
 
 import kofn
 from benchmarks.rows import Row, run
-from kofn.campaigns.reports.alarms import Arrivals, Part
+from kofn.campaigns.reports.alarms import ArrivalHistory, Period
 
 HOUR, DAY = 3600.0, 86400.0
 CHANGES = ("none", "heavy tail", "silence", "missing", "delay")
@@ -37,7 +37,7 @@ FULL = Scale()
 QUICK = Scale(20, 1000, (0.3,), (60.0,), 400, 400)
 
 
-def hourly(rng: np.random.Generator, scale: Scale, rate: float, delay: float, change: str) -> list[Part]:
+def hourly(rng: np.random.Generator, scale: Scale, rate: float, delay: float, change: str) -> list[Period]:
     """Return a history in hours, with a change in the middle."""
     hours = np.arange(24 * scale.days)
     busy = (1 + 0.8 * np.sin(2 * np.pi * hours / 24)) * np.repeat(rng.lognormal(0, 0.3, scale.days), 24)
@@ -56,16 +56,16 @@ def hourly(rng: np.random.Generator, scale: Scale, rate: float, delay: float, ch
     rewarded = np.bincount(slot, minlength=len(hours))
     waited = np.bincount(slot, takes[comes], minlength=len(hours))
     return [
-        Part(HOUR * hour, HOUR * (hour + 1), int(decided[hour]), int(rewarded[hour]), float(waited[hour]))
+        Period(HOUR * hour, HOUR * (hour + 1), int(decided[hour]), int(rewarded[hour]), float(waited[hour]))
         for hour in hours.tolist()
     ]
 
 
-def first_alarms(parts: list[Part]) -> dict[str, float]:
+def first_alarms(parts: list[Period]) -> dict[str, float]:
     """Return when each alarm was first seen, by kind."""
     found: dict[str, float] = {}
     for seen in range(12, len(parts) + 1, 12):
-        for alarm in Arrivals(parts[:seen], HOUR * seen).alarms():
+        for alarm in ArrivalHistory(parts[:seen], HOUR * seen).alarms():
             found.setdefault(alarm.kind, HOUR * seen)
     return found
 

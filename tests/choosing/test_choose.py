@@ -638,9 +638,7 @@ def test_the_result_in_words() -> None:
         f"chosen: {list(choice.subset)}",
         "value: 3 (exact: the score is repeatable)",
     ]
-    assert "policy: thompson (on average among the lowest losses" in str(choice)
     assert "history" not in repr(choice)
-    assert "policy: thompson (with goal 'pick', on average" in str(kofn.choose(12, 3, noisy(1), budget=50, seed=1))
     unsure = kofn.choose(12, 3, noisy(1), budget=3, seed=1)
     assert "too few evaluations for an interval" in str(unsure)
     assert unsure.to_dict()["low"] is None

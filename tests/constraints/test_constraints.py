@@ -15,7 +15,7 @@ from kofn.constraints import Always, AtLeast, AtMost, Budget, Never, NeverTogeth
 from kofn.constraints import allowed as module
 from kofn.constraints.allowed import Allowed, Listed
 from kofn.constraints.quotas import Quotas
-from kofn.constraints.solver import Solver
+from kofn.constraints.solver import MilpSolver
 from tests.cases import for_each
 
 
@@ -137,7 +137,7 @@ def test_the_solver_against_brute_force(monkeypatch: pytest.MonkeyPatch) -> None
     module._made.cache_clear()
     kinds = [check_against_brute_force(seed) for seed in range(400, 440)]
     module._made.cache_clear()
-    assert "Solver" in kinds
+    assert "MilpSolver" in kinds
     assert "Listed" not in kinds
 
 
@@ -197,7 +197,7 @@ def test_a_solution_within_the_solvers_tolerance_is_not_enough() -> None:
     """HiGHS accepts sums that exceed a limit by 1e-7: such a subset is excluded, and the next best is found."""
     costs = {0: 1.0, 1: 1.0 + 1e-7, 2: 0.5, 3: 0.25, 4: 0.1, 5: 0.1}
     rules = Constraints(Budget(2.0, costs), OnlyTogether([4, 5]))
-    solver = Solver(
+    solver = MilpSolver(
         np.array([[*costs.values()]]), np.array([0.0]), np.array([2.0]), 2, lambda sums: bool((sums <= 2 + 1e-9).all())
     )
     assert rules.allows([(0, 1), (0, 2)], 6, 2).tolist() == [False, True]
@@ -240,7 +240,7 @@ def test_rules_that_are_too_hard_are_refused(monkeypatch: pytest.MonkeyPatch) ->
 def test_where_the_solver_finds_nothing_in_time_a_known_subset_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     rules = NeverTogether([0, 1]), NeverTogether([1, 2]), Budget(7.5, dict.fromkeys(range(40), 1.5))
     allowed = Constraints(*rules).allowed(40, 5)
-    assert isinstance(allowed.way, Solver)
+    assert isinstance(allowed.way, MilpSolver)
     nothing = SimpleNamespace(status=1, x=None)
     monkeypatch.setattr(scipy.optimize, "milp", lambda *_, **__: nothing)
     assert allowed.allows(allowed.best(np.ones((2, 40)))).all()
@@ -335,7 +335,7 @@ def test_rules_about_many_arms_are_few_inequalities() -> None:
 def test_random_subsets_differ_where_no_exchange_of_one_arm_is_allowed() -> None:
     """Twenty pairs that are only together: a random walk of exchanges of one arm cannot leave its start."""
     allowed = Constraints(*(OnlyTogether([2 * pair, 2 * pair + 1]) for pair in range(20))).allowed(40, 10)
-    assert isinstance(allowed.way, Solver)
+    assert isinstance(allowed.way, MilpSolver)
     drawn = allowed.random(50, np.random.default_rng(1))
     assert allowed.allows(drawn).all()
     assert len(np.unique(drawn, axis=0)) == module.CHAINS

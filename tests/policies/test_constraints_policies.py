@@ -14,7 +14,7 @@ import kofn
 from kofn import BadInput, Constraints, Policy, Tally, Thompson
 from kofn.constraints import Always, AtMost, Never, NeverTogether, OnlyTogether
 from kofn.constraints import allowed as module
-from kofn.constraints.solver import Solver
+from kofn.constraints.solver import MilpSolver
 from kofn.core import BadRecord, FloatArray, IntArray
 from kofn.policies.registry import POLICIES, make_policy
 from kofn.policies.thompson import exchanges
@@ -257,13 +257,13 @@ def test_the_page_lists_the_policies_that_obey() -> None:
 def test_plays_beside_the_first_plan_need_few_solutions(monkeypatch: pytest.MonkeyPatch) -> None:
     """The solver finds subsets with every arm once, not some hundred of them."""
     policy = kofn.Thompson(24, 5, seed=1, constraints=[NeverTogether([arm, arm + 1]) for arm in range(23)])
-    solved, solve = [], Solver._solve
+    solved, solve = [], MilpSolver._solve
 
-    def counted(self: Solver, score: FloatArray) -> IntArray | None:
+    def counted(self: MilpSolver, score: FloatArray) -> IntArray | None:
         solved.append(score)
         return solve(self, score)
 
-    monkeypatch.setattr(Solver, "_solve", counted)
+    monkeypatch.setattr(MilpSolver, "_solve", counted)
     beside = [policy.filler(number) for number in range(50)]
     assert policy.constraints is not None
     assert policy.constraints.allows(beside, 24, 5).all()

@@ -15,7 +15,7 @@ import kofn
 from kofn.constraints import Always, AtMost, Constraints, NeverTogether
 from kofn.core import FloatArray, Subset, Tally
 from kofn.core.contexts import MOST_WITH_OTHER, OTHER, Attributes, bounded, context_of, key_of, words_of
-from kofn.policies.contextual.model import PRIOR, Model, Rows, typical_share
+from kofn.policies.contextual.model import PRIOR, Model, PlayRows, typical_share
 from kofn.policies.contextual.pooling import OWN, Design, Pool, design_of, pooled_arms
 from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.posterior import Posterior
@@ -180,7 +180,7 @@ def test_with_one_segment_the_rows_are_learned_as_by_thompson() -> None:
     thompson._learn_contenders(rows.x, thompson.odds(rows), rewards, weights)
     model = Model(8, 3, float(logit(0.4)), 0.7, constants)
     place = np.full(12, model.number_of("{}"))
-    model._learn_rows(Rows(place, subsets, rewards, weights), model.predict(place, subsets)[0])
+    model._learn_rows(PlayRows(place, subsets, rewards, weights), model.predict(place, subsets)[0])
     ours = model.posterior(0)
     np.testing.assert_allclose(ours.mean, thompson.mean, atol=1e-6)
     np.testing.assert_allclose(ours.covariance, thompson.covariance, atol=1e-5)
@@ -223,7 +223,7 @@ def learned_model(rng: np.random.Generator, keys: Sequence[str] = KEYS[:2], n_ar
     subsets = np.array([sorted(rng.choice(n_arms, k, replace=False)) for _ in range(60)])
     place = np.array([model.number_of(keys[at % len(keys)]) for at in range(60)])
     rewards = 0.2 + 0.6 * subsets.mean(axis=1) / n_arms
-    model.learn(Rows(place, subsets, rewards, np.full(60, 5.0)), *model.predict(place, subsets))
+    model.learn(PlayRows(place, subsets, rewards, np.full(60, 5.0)), *model.predict(place, subsets))
     return model
 
 

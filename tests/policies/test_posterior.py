@@ -19,7 +19,7 @@ from tests.cases import for_each
 
 C = Constants(contenders=64)  # with 128, the same problems would take four times as long
 
-Rows = tuple[Any, Any, Any]
+RelativeRows = tuple[Any, Any, Any]
 """Subsets, mean rewards, weights."""
 
 
@@ -50,7 +50,7 @@ def laplace(mean: Any, covariance: Any, x: Any, rewards: Any, weights: Any) -> t
     return mean + root @ z, root @ np.linalg.inv(precision) @ root.T
 
 
-def told_at_random(rng: np.random.Generator, n_arms: int, k: int, rows: int, near: Any = None) -> Rows:
+def told_at_random(rng: np.random.Generator, n_arms: int, k: int, rows: int, near: Any = None) -> RelativeRows:
     """Rows of any subsets, or of the subset `near` with some arms exchanged, a mean reward and a weight for each."""
     subsets = []
     for _ in range(rows):

@@ -15,7 +15,7 @@ from kofn.constraints import NeverTogether
 from kofn.core.contexts import key_of
 from kofn.core.open_plan import OpenPlan
 from kofn.core.plan import Plan
-from kofn.lab.arrivals import Arrivals, first_plays
+from kofn.lab.arrivals import Visitors, first_plays
 from kofn.lab.problems import Bernoulli, ContextualProblem, Problem, Segment, contextual_problem
 from kofn.lab.problems.contextual_kinds import KINDS, crossed
 from kofn.lab.settings import ContextualSetting, Setting
@@ -153,7 +153,7 @@ def test_visitors_drawn_at_once_are_those_who_come_one_by_one(
         for number in range(2):
             policy = ContextualScript(4, ROWS, FILLERS, attributes)
             if number:
-                played = Arrivals(policy, problem).play(10**6, rng)
+                played = Visitors(policy, problem).play(10**6, rng)
                 assert played.plays == policy.plays
             else:
                 asked_and_told(policy, problem, rng)

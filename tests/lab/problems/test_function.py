@@ -23,7 +23,7 @@ import kofn
 from kofn import BadInput, BadReward, Bernoulli, Problem, ProblemWarning
 from kofn.lab.problems import duration
 from kofn.lab.problems.function import FunctionProblem
-from kofn.lab.problems.search import Search
+from kofn.lab.problems.search import SearchResult
 from tests.cases import for_each
 from tests.cli.tools import invoke
 
@@ -209,8 +209,8 @@ def test_a_noisy_search_finds_a_subset_that_is_as_good_as_its_draws_can_tell() -
 
 
 def test_a_search_says_what_it_did() -> None:
-    assert str(Search((0, 1), 12, 3_400, 1_200_000)) == "searched: 12 starts, 3,400 subsets, 1,200,000 draws"
-    assert str(Search((0, 1), 0, 28, 400)) == "all 28 subsets tried: 400 draws"
+    assert str(SearchResult((0, 1), 12, 3_400, 1_200_000)) == "searched: 12 starts, 3,400 subsets, 1,200,000 draws"
+    assert str(SearchResult((0, 1), 0, 28, 400)) == "all 28 subsets tried: 400 draws"
 
 
 def test_a_given_best_is_not_searched() -> None:

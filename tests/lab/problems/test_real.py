@@ -88,7 +88,7 @@ def test_values_are_kept_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_subset_that_beats_the_best_known_one_is_reported() -> None:
     problem = Portfolio("abcdef", np.random.default_rng(2).normal(0.01, 0.08, (6, 50)), 2)
-    vars(problem)["searched"] = search.Search((0, 1), float(problem.value([(0, 1)])[0]), False, "none")
+    vars(problem)["searched"] = search.BestSearch((0, 1), float(problem.value([(0, 1)])[0]), False, "none")
     every = np.array(list(itertools.combinations(range(6), 2)))
     with pytest.warns(UserWarning, match=r"is better than the best known subset, \(0, 1\): report it"):
         assert (problem.gap(every) >= 0).all()

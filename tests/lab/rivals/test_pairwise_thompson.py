@@ -15,7 +15,7 @@ import kofn
 from kofn import BadInput, BadRecord, Tally
 from kofn.core import FloatArray
 from kofn.lab.rivals import PairwiseThompson, pairwise_thompson
-from kofn.lab.rivals.pairwise_model import LEVEL, Functions, Posterior, Rows, Scales, climb
+from kofn.lab.rivals.pairwise_model import LEVEL, Functions, PairPosterior, Scales, SubsetSums, climb
 from tests.cases import for_each
 
 N, K = 6, 3
@@ -37,19 +37,19 @@ def features(subsets: Any, scales: Scales) -> FloatArray:
     return np.array(columns, float).T
 
 
-def some_rows(seed: int, number: int = 12, most: int = 30, *, binary: bool = False) -> tuple[Any, Rows]:
+def some_rows(seed: int, number: int = 12, most: int = 30, *, binary: bool = False) -> tuple[Any, SubsetSums]:
     rng = np.random.default_rng(seed)
     subsets = ALL[rng.permutation(len(ALL))[:number]]
     count = rng.integers(1, most, number).astype(float)
     mean = rng.binomial(count.astype(int), 0.4) / count
-    return subsets, Rows(indicator(subsets), count, mean, 0.1 * count * rng.random(number), binary)
+    return subsets, SubsetSums(indicator(subsets), count, mean, 0.1 * count * rng.random(number), binary)
 
 
 @for_each("seed", range(4))
 def test_the_posterior_is_that_of_a_regression_on_arms_and_pairs(seed: int) -> None:
     """The Gaussian process is equal to Bayesian linear regression with a weight for each arm, pair and subset."""
     subsets, rows = some_rows(seed)
-    posterior = Posterior(rows, SCALES, np.linspace(-2, 1, len(subsets)))
+    posterior = PairPosterior(rows, SCALES, np.linspace(-2, 1, len(subsets)))
     design = features(subsets, SCALES) / np.sqrt(posterior.noise)[:, None]
     covariance = np.linalg.inv(design.T @ design + np.eye(design.shape[1]))
     weights = covariance @ design.T @ (posterior.z / np.sqrt(posterior.noise))
@@ -63,7 +63,7 @@ def test_the_posterior_is_that_of_a_regression_on_arms_and_pairs(seed: int) -> N
 def test_draws_have_the_mean_and_the_covariance_of_the_posterior(width: float) -> None:
     """Of 20,000 draws: a mean is within 5 standard errors, a covariance within 0.06 of the largest variance."""
     subsets, rows = some_rows(7)
-    posterior = Posterior(rows, SCALES, np.zeros(len(subsets)))
+    posterior = PairPosterior(rows, SCALES, np.zeros(len(subsets)))
     design = features(subsets, SCALES) / np.sqrt(posterior.noise)[:, None]
     smooth = features(ALL, SCALES)
     smooth[:, -len(ALL) :] = 0.0
@@ -88,7 +88,7 @@ def test_the_mode_is_that_of_plain_optimisation(seed: int) -> None:
         return float(fit + weights @ weights / 2)
 
     other = cast(Any, minimize)(loss, np.zeros(design.shape[1]), tol=1e-10)
-    found = Posterior.near(rows, scales, np.full(len(subsets), 4.0), steps=50).mode
+    found = PairPosterior.near(rows, scales, np.full(len(subsets), 4.0), steps=50).mode
     assert found == pytest.approx(design @ other.x, abs=0.02)
 
 
@@ -96,12 +96,12 @@ def test_the_evidence_of_coins_is_close_to_the_integral() -> None:
     """Of two subsets with 60 plays each, up to a constant that does not depend on the scales: within 0.05."""
     x, axis = indicator([(0, 1, 2), (0, 1, 3)]), np.linspace(-4, 4, 401)
     grid = np.stack(np.meshgrid(axis, axis), axis=-1)
-    rows = Rows(x, np.array([60.0, 60.0]), np.array([0.3, 0.6]), np.zeros(2), binary=True)
+    rows = SubsetSums(x, np.array([60.0, 60.0]), np.array([0.3, 0.6]), np.zeros(2), binary=True)
     gaps = []
     for scales in (Scales(1.0, 0.3, 0.1), Scales(0.1, 0.1, 0.01)):
         covariance = features(np.array([(0, 1, 2), (0, 1, 3)]), scales)
         prior = stats.multivariate_normal(np.zeros(2), covariance @ covariance.T)
-        posterior = Posterior.near(rows, scales, np.zeros(2), steps=50)
+        posterior = PairPosterior.near(rows, scales, np.zeros(2), steps=50)
 
         like = sum(
             n * (y * log_expit(odds) + (1 - y) * log_expit(-odds))
@@ -117,7 +117,7 @@ def test_the_evidence_of_other_rewards_is_their_gaussian_density() -> None:
     subsets, rows = some_rows(3)
     gaps = []
     for scales in (SCALES, Scales(0.2, 0.1, 0.3, 0.8)):
-        posterior = Posterior(rows, scales, np.zeros(len(subsets)))  # p = 1/2: the variance is a quarter of dispersion
+        posterior = PairPosterior(rows, scales, np.zeros(len(subsets)))  # p = 1/2
         covariance = features(subsets, scales) @ features(subsets, scales).T + np.diag(posterior.noise)
         density = stats.multivariate_normal(np.zeros(len(subsets)), covariance).logpdf(posterior.z)
         variance, freedom = scales.dispersion / 4, rows.count.sum() - len(subsets)
@@ -199,7 +199,7 @@ def test_the_subsets_that_were_played_least_are_forgotten_first(monkeypatch: pyt
 def test_a_row_gets_at_most_the_plays_that_double_its_information() -> None:
     """The rest of a long plan goes to the incumbent; variances are those of explicit weights."""
     subsets, rows = some_rows(5)
-    posterior = Posterior(rows, SCALES, np.zeros(len(subsets)))
+    posterior = PairPosterior(rows, SCALES, np.zeros(len(subsets)))
     design = features(subsets, SCALES) / np.sqrt(posterior.noise)[:, None]
     smooth = features(ALL, SCALES)
     smooth[:, -len(ALL) :] = 0.0
