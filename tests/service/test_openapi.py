@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kofn.service import Settings, make_app
+from kofn.service import ServiceSettings, make_app
 from kofn.service.security.tokens import create_token
 from tests.service.tools import NEW, service
 from tests.system import missing
@@ -45,7 +45,7 @@ def need(library: str) -> None:
 
 @pytest.fixture(scope="module")
 def document(module_store: str) -> dict[str, Any]:
-    return make_app(Settings(store=module_store)).openapi()
+    return make_app(ServiceSettings(store=module_store)).openapi()
 
 
 def test_the_document_is_valid(document: dict[str, Any]) -> None:
