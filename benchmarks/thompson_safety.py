@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from typing import Any
 from unittest import mock
@@ -23,7 +22,6 @@ from scipy.special import expit
 import kofn
 from benchmarks.tables import interval, line, paired, parser_for, table
 from kofn.core import FloatArray, IntArray
-from kofn.core.threads import ONE_THREAD
 from kofn.experiments.settings import Setting
 from kofn.experiments.suite import SUITE
 from kofn.policies.thompson import sampling
@@ -345,22 +343,6 @@ def together(seed: int, runs: int, scale: Scale = FULL) -> None:
         line(f"{n_arms:,}", f"{horizon:,}", *seconds, paired(spent[n_arms], spent[0]), *map(interval, lost.values()))
 
 
-def threads(seed: int, runs: int, scale: Scale = FULL) -> None:
-    """Print the processor time of short runs with one thread of BLAS, as policies use it, and with all of them."""
-    table("arms", "plays", "one thread [s]", "all threads [s]", "all / one")
-    horizon = min(2_000, scale.horizon)
-    for n_arms in (24, 64, 100, 300)[: scale.few]:
-        spent: list[list[float]] = []
-        for limit in (ONE_THREAD._blas.limit, lambda limits: nullcontext()):
-            with mock.patch.object(ONE_THREAD._blas, "limit", limit):
-                spent.append([])
-                for number in range(runs):
-                    start = time.process_time()
-                    run(Setting("mean", n_arms, 5).problem, "thompson", horizon, seed, number)
-                    spent[-1].append(time.process_time() - start)
-        line(f"{n_arms}", f"{horizon:,}", *(f"{np.mean(each):.3f}" for each in spent), paired(spent[1], spent[0]))
-
-
 TABLES: dict[str, Callable[..., None]] = {
     "base": base,
     "ranges": ranges,
@@ -368,7 +350,6 @@ TABLES: dict[str, Callable[..., None]] = {
     "rare": rare,
     "speed": speed,
     "together": together,
-    "threads": threads,
 }
 
 

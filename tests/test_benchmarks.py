@@ -317,7 +317,7 @@ def test_every_table_of_thompson_is_tested() -> None:
     assert set(ROWS) == set(load("thompson").TABLES)
 
 
-SAFETY_ROWS = {"base": 1, "ranges": 1, "ablation": 3, "rare": 1, "speed": 2, "together": 1, "threads": 1}
+SAFETY_ROWS = {"base": 1, "ranges": 1, "ablation": 3, "rare": 1, "speed": 2, "together": 1}
 """The rows that each table of `thompson_safety` has with --quick."""
 
 

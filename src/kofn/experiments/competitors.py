@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from kofn.core import BadInput, KofnError, Policy, ProblemWarning, ShortHorizonWarning
+from kofn.core.threads import ONE_THREAD
 from kofn.experiments.settings import Setting
 from kofn.policies import ThompsonSizes, make_policy, policy_named, register, save
 from kofn.problems import AbstractProblem, ContextualProblem
@@ -49,6 +50,7 @@ class Competitor:
         """Return the seeds of a run; they are the same for all competitors."""
         return run_seeds(self.seed, run)
 
+    @ONE_THREAD
     def play(self, run: int) -> Trial:
         """Play the run of that number. The size of the state is measured at the end of run 0."""
         for_problem, for_policy, for_plays = self.seeds(run)
@@ -71,6 +73,7 @@ class Competitor:
             return trial
         return replace(trial, final_gap=trial.run.final_gap(instance_of(self.problem, self.seeds(run).problem)))
 
+    @ONE_THREAD
     def checked(self, first: AbstractProblem | None = None, *, archived: bool = False) -> Entry:
         """Play the first two plays of run 0, so that a competitor that cannot play is refused before the sweep.
 
