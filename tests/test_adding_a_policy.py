@@ -70,6 +70,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
             printed = run(copy, *command.split())
             if page:
                 (copy / page).write_text(printed)
+    run(copy, "-m", "tests.golden")
     return copy
 
 
