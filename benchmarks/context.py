@@ -3,7 +3,6 @@
 `regret` compares `contextual-thompson` with one campaign for all and one per segment, on the same instances: its regret
 divided by theirs, with 95 % intervals over paired runs. `cost` measures the record and the time per plan as N and the
 number of segments grow. `rivals` plays the same visitors, one by one, with the libraries that people would use instead.
-`log` evaluates the uniform log of the Open Bandit Dataset (`obp`) by each feature of its visitors.
 `--quick` plays few plays.
 """
 
@@ -28,10 +27,8 @@ from benchmarks import context_rivals
 from benchmarks.tables import NORMAL_95, interval, line, parser_for, table
 from kofn.backends import compute
 from kofn.core import FloatArray
-from kofn.logs import Log, evaluate_by_segment
 from kofn.problems import ContextualProblem, contextual_problem
 from kofn.problems.contextual_kinds import KINDS
-from kofn.problems.real.files import data_file
 
 PROBLEMS = {"max/N12-K3": ("maximum", 12, 3), "mean/N24-K5": ("mean", 24, 5)}
 
@@ -170,27 +167,7 @@ def _world(kind: str, visitors: int, seed: int, run: int) -> context_rivals.Worl
     return context_rivals.World(problem, visitors, for_plays, int(for_policy.generate_state(1)[0]))
 
 
-def log(seed: int, runs: int, scale: Scale, workers: int) -> None:
-    """Print what the uniform log of the Open Bandit Dataset says about each feature of its visitors."""
-    del seed, runs, scale, workers
-    table("campaign", "attribute", "items", "clicks", "segments", "plays of known ones", "one for all", "gain")
-    for campaign in ("all", "men", "women"):
-        for feature in range(4):
-            try:
-                path = data_file("obp", "dataset", "obd", "random", campaign, f"{campaign}.csv")
-            except kofn.MissingExtra as why:
-                print(f"skipped: {why}")
-                return
-            columns, attribute = ("item_id", "click", "propensity_score"), f"user_feature_{feature}"
-            past = Log.read(path, columns=columns, context=[attribute])
-            found = evaluate_by_segment(past)
-            value, gain = (f"{each.value:.4f} ± {NORMAL_95 * each.error:.4f}" for each in (found.value, found.gain))
-            known = f"{1 - found.unknown:.0%}"
-            clicks = int(past.rewards.sum())
-            line(campaign, attribute, past.n_arms, clicks, len(found.segments), known, value, gain)
-
-
-TABLES = {"regret": regret, "cost": cost, "rivals": rivals, "log": log}
+TABLES = {"regret": regret, "cost": cost, "rivals": rivals}
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

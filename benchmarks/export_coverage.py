@@ -17,7 +17,7 @@ import numpy as np
 
 from kofn import Campaign
 from kofn.decision_files import encoded
-from kofn.logs import Estimate, Log, evaluate_all
+from kofn.logs import DecisionLog, ValueWithError, evaluate_all
 from kofn.problems import Bernoulli, Problem
 
 ARMS = list("abcde")
@@ -41,7 +41,7 @@ CASES = (
 METHODS = ("mean", "snips", "dr", "ips")
 
 
-def played(case: Case, seed: int) -> tuple[Problem, Log]:
+def played(case: Case, seed: int) -> tuple[Problem, DecisionLog]:
     """Return the log of a campaign, and the problem that it played."""
     rng = np.random.default_rng(seed)
     problem = Problem(Bernoulli(rng.uniform(0.05, 0.6, len(ARMS))), "maximum", 2)
@@ -59,7 +59,7 @@ def played(case: Case, seed: int) -> tuple[Problem, Log]:
         path = Path(folder) / "log.csv"
         path.write_bytes(b"".join(encoded(campaign.decisions(), "csv")))
         campaign.store.close()
-        return problem, Log.read(path)
+        return problem, DecisionLog.read(path)
 
 
 def held(case: Case, seed: int) -> Iterator[tuple[str, list[bool], bool]]:
@@ -67,7 +67,7 @@ def held(case: Case, seed: int) -> Iterator[tuple[str, list[bool], bool]]:
     problem, log = played(case, seed)
     every = evaluate_all(log)
     for method in METHODS:
-        found: list[tuple[Estimate, float]] = [
+        found: list[tuple[ValueWithError, float]] = [
             (getattr(each, method), float(problem.value([each.subset])[0])) for each in every
         ]
         known = [(estimate, truth) for estimate, truth in found if not np.isnan(estimate.value)]

@@ -394,13 +394,13 @@ SECTIONS: dict[str, list[Wrong]] = {
         ),
         Wrong(
             "a subset that was never logged",
-            "logs.evaluate(logs.Log.simulate(problem, 3, seed=1), (0, 1))",
+            "logs.evaluate(logs.DecisionLog.simulate(problem, 3, seed=1), (0, 1))",
             BadInput,
             "the log has no play of (0, 1); an estimate with an error needs two. An additive",
         ),
         Wrong(
             "a policy that does not fit the log",
-            "kofn.replay(kofn.Thompson(7, 2), logs.Log.simulate(problem, 100, seed=1))",
+            "kofn.replay(kofn.Thompson(7, 2), logs.DecisionLog.simulate(problem, 100, seed=1))",
             BadInput,
             "the policy has n_arms=7, but the log has n_arms=6: make them equal",
         ),

@@ -605,7 +605,7 @@ def test_the_misleading_ranking_has_the_best_five_last() -> None:
     assert load("priors").misleading(means, np.random.default_rng(1)).tolist() == [3, 0, 1, 2, 4, 5, 6]
 
 
-@pytest.mark.parametrize(("table", "rows"), [slowly("regret", 4), ("cost", 1), ("log", 12)])
+@pytest.mark.parametrize(("table", "rows"), [slowly("regret", 4), ("cost", 1)])
 def test_context(table: str, rows: int, capsys: pytest.CaptureFixture[str]) -> None:
     load("context").main([table, "--quick", "--runs", "2", "--workers", "1"])
     printed = capsys.readouterr().out
