@@ -696,7 +696,7 @@ COMMANDS = [
     WrongCommand(
         "unknown setting",
         "suite --settings median",
-        "the suite has no setting median (did you mean mean?); it has: mean",
+        "there is no setting 'median': did you mean 'mean'? Available: mean",
     ),
     WrongCommand(
         "unknown policy in the suite",
