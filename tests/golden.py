@@ -112,7 +112,7 @@ def run(name: str, params: dict[str, Any], case: Case, seed: int, nudge: int = 0
     """Return the plays of each arm and the regret of one run, with other errors of the rewards for each `nudge`."""
     world, of = World(case, seed, nudge), POLICIES[name]
     horizon = case.plays * (LONG if of.needs_horizon or name == "doubling" else 1)
-    given = {"n_arms": case.n_arms, "k": case.k, "horizon": horizon, "seed": seed}
+    given: dict[str, Any] = {"n_arms": case.n_arms, "k": case.k, "horizon": horizon, "seed": seed}
     given |= {"best": world.best} if "best" in of.needs else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", kofn.ShortHorizonWarning)
