@@ -18,10 +18,10 @@ import numpy as np
 
 import kofn
 from kofn.backends import compute
-from kofn.curves import Curve, half_width
-from kofn.experiments.settings import Setting
-from kofn.simulation import run_seeds
-from kofn.theory.forecast import CLOSE, HORIZONS, TABLE
+from kofn.lab.curves import Curve, half_width
+from kofn.lab.settings import Setting
+from kofn.lab.simulation import run_seeds
+from kofn.lab.theory.simulated import CLOSE, HORIZONS, TABLE
 
 FAMILIES = ("mean", "max", "cross-selling")
 SIZES = {4: (1, 2), 10: (1, 2, 5), 30: (1, 4, 15), 100: (1, 7, 50), 300: (1, 12, 150)}

@@ -15,8 +15,8 @@ import numpy as np
 import kofn
 from benchmarks.tables import line, parser_for, table
 from benchmarks.thompson import instance
-from kofn.experiments.settings import Setting
-from kofn.experiments.suite import BEYOND
+from kofn.lab.settings import Setting
+from kofn.lab.suite import BEYOND
 
 FAMILIES = ("mean", "max", "cross-selling", *BEYOND)
 

@@ -16,7 +16,7 @@ import numpy as np
 import kofn
 from benchmarks.tables import NORMAL_95, line, parser_for, table
 from kofn.core import FloatArray, IntArray, Subset
-from kofn.subsets import all_subsets
+from kofn.core.subsets import all_subsets
 
 N_ARMS, K = 20, 5
 BUDGETS = (50, 100, 300, 1000)

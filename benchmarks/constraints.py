@@ -22,8 +22,8 @@ import kofn
 from benchmarks.tables import NORMAL_95, interval, line, parser_for, table
 from benchmarks.thompson import instance
 from kofn.constraints import AtMost, Budget, Constraints, NeverTogether
-from kofn.experiments.settings import Setting
-from kofn.problems import AbstractProblem
+from kofn.lab.problems import AbstractProblem
+from kofn.lab.settings import Setting
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def constrained(problem: AbstractProblem, horizon: int, seed: Any, rng: np.rando
 
 def listed(problem: AbstractProblem, horizon: int, seed: Any, rng: np.random.Generator) -> list[tuple[int, float]]:
     """Play Thompson sampling over the list of all allowed subsets."""
-    policy = kofn.ThompsonSubsets(problem.n_arms, problem.k, constraints=problem.constraints, seed=seed)
+    policy = kofn.lab.rivals.ThompsonSubsets(problem.n_arms, problem.k, constraints=problem.constraints, seed=seed)
     return _played(policy, problem, horizon, rng)
 
 

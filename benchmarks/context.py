@@ -27,8 +27,8 @@ from benchmarks import context_rivals
 from benchmarks.tables import NORMAL_95, interval, line, parser_for, table
 from kofn.backends import compute
 from kofn.core import FloatArray
-from kofn.problems import ContextualProblem, contextual_problem
-from kofn.problems.contextual_kinds import KINDS
+from kofn.lab.problems import ContextualProblem, contextual_problem
+from kofn.lab.problems.contextual_kinds import KINDS
 
 PROBLEMS = {"max/N12-K3": ("maximum", 12, 3), "mean/N24-K5": ("mean", 24, 5)}
 

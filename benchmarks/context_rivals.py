@@ -21,7 +21,7 @@ import kofn
 from benchmarks.peers_players import missing
 from kofn.core import FloatArray, Subset
 from kofn.core.contexts import key_of
-from kofn.problems import ContextualProblem
+from kofn.lab.problems import ContextualProblem
 
 LIMIT = 10.0
 """Most seconds of processor time of a player in a run. Higher: slow players make more plays."""

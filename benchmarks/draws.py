@@ -19,7 +19,7 @@ POINTS = (10**6, 10**7, 10**8, 10**9)
 
 
 def made(draws: int, seed: np.random.SeedSequence) -> kofn.Policy:
-    return kofn.LinearThompson(12, 3, draws=draws, seed=seed)
+    return kofn.lab.rivals.LinearThompson(12, 3, draws=draws, seed=seed)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from kofn import make_policy, simulate
-from kofn.experiments.settings import Setting
-from kofn.simulation import run_seeds
+from kofn.lab.settings import Setting
+from kofn.lab.simulation import run_seeds
 
 WORKERS, RUNS, SHORT = 2, 400, 2000
 Engine = Callable[[Callable[[int], Any], int], list[Any]]

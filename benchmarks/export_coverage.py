@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kofn import Campaign
-from kofn.decision_files import encoded
-from kofn.logs import DecisionLog, ValueWithError, evaluate_all
-from kofn.problems import Bernoulli, Problem
+from kofn.campaigns.decision_files import encoded
+from kofn.lab.logs import DecisionLog, ValueWithError, evaluate_all
+from kofn.lab.problems import Bernoulli, Problem
 
 ARMS = list("abcde")
 BATCH, CALLS = 200, 10

@@ -30,7 +30,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from benchmarks.tables import NORMAL_95, line, parser_for, table
-from kofn.sklearn import EnsembleSelector, SubsetSelector
+from kofn.adapters.sklearn import EnsembleSelector, SubsetSelector
 
 FOLDS = 5
 Rows = tuple[Any, Any]

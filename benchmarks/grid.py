@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 import kofn
-from kofn.experiments.settings import Setting
+from kofn.lab.settings import Setting
 
 SKETCHES = {  # family, N: K, full covariance, linear memory
     ("mean", 12): ((2, 3, 5), (286, 285, 274), (393, 381, 332)),

@@ -14,8 +14,8 @@ import numpy as np
 import kofn
 from benchmarks.tables import interval, line, parser_for, table
 from benchmarks.thompson import GRID, instance
-from kofn.experiments.settings import Setting
-from kofn.experiments.suite import SUITE
+from kofn.lab.settings import Setting
+from kofn.lab.suite import SUITE
 from kofn.policies.thompson.guarantee import regret_bound
 
 

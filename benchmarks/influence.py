@@ -17,10 +17,10 @@ import numpy as np
 
 import kofn
 from benchmarks.tables import line, table
-from kofn.experiments.competitors import Policies
-from kofn.plots import save_figure
-from kofn.problems import Graph, Influence
-from kofn.problems.applications.cascade import BitCascades, CascadeSimulator, FrontierCascades
+from kofn.core.pictures import save_figure
+from kofn.lab.competitors import Policies
+from kofn.lab.problems import Graph, Influence
+from kofn.lab.problems.applications.cascade import BitCascades, CascadeSimulator, FrontierCascades
 
 POLICIES: Policies = {
     "thompson": "thompson",

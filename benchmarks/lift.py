@@ -15,10 +15,10 @@ import numpy as np
 import kofn
 from benchmarks.tables import NORMAL_95, line, parser_for, table
 from benchmarks.thompson_safety import BASE, RevenueSampler
+from kofn.campaigns.evidence import Sums, lift, sample_ratio
 from kofn.core import IntArray
-from kofn.evidence import Sums, lift, sample_ratio
-from kofn.experiments.settings import Setting
-from kofn.problems import AbstractProblem
+from kofn.lab.problems import AbstractProblem
+from kofn.lab.settings import Setting
 
 AMOUNTS = RevenueSampler(np.ones(1), np.mean).amounts
 Draw = Callable[[float, int, np.random.Generator], tuple[float, float]]

@@ -86,7 +86,7 @@ def kilobytes(http: httpx.Client, path: str) -> float:
 
 def measure(running: Any, browser: Any, client: kofn.Client, count: int, pairs: int) -> Numbers:
     """Return what a service with this number of campaigns needs."""
-    from tests.browser import measure_load
+    from tests.service.browser import measure_load
 
     http, rng = running.client, random.Random(count)
     listed, sought = "/api/campaigns?limit=48", f"/api/campaigns?limit=48&q={name_of(count - 1)[-3:]}"
@@ -106,8 +106,8 @@ def measure(running: Any, browser: Any, client: kofn.Client, count: int, pairs: 
 
 def run(folder: str, counts: Sequence[int], pairs: int) -> dict[int, Numbers]:
     """Return the numbers of a service, to which campaigns are added."""
-    from tests.browser import headless
-    from tests.service_tools import Served
+    from tests.service.browser import headless
+    from tests.service.tools import Served
 
     file, found, there = Path(folder) / "shop.db", {}, 0
     with Served(f"sqlite:///{file}") as running, kofn.Client(running.url) as client, headless() as browser:

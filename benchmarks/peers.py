@@ -32,7 +32,7 @@ from benchmarks.peers_page import page
 from benchmarks.peers_players import IN_MEMORY, ON_DISK, Player, installed, missing
 from benchmarks.peers_world import World
 from kofn.core import FloatArray, Subset
-from kofn.experiments.settings import Setting
+from kofn.lab.settings import Setting
 
 HORIZON, RUNS = 10_000, 5
 SETTINGS = {  # the time limit of each player, in seconds

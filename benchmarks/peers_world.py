@@ -10,7 +10,7 @@ import numpy as np
 
 import kofn
 from kofn.core import FloatArray, Subset
-from kofn.experiments.settings import Setting
+from kofn.lab.settings import Setting
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 
 from kofn.core import generator
-from kofn.experiments.archive import as_archive
-from kofn.experiments.real import BUDGETS, Facts, RealTable, Task, play_all, tasks_of
-from kofn.experiments.real_page import WHAT, head, ratio_lines, shown
-from kofn.experiments.settings import Setting
-from kofn.experiments.suite import settings_named
+from kofn.lab.archive import as_archive
+from kofn.lab.real import BUDGETS, Facts, RealTable, Task, play_all, tasks_of
+from kofn.lab.real_page import WHAT, head, ratio_lines, shown
+from kofn.lab.settings import Setting
+from kofn.lab.simulation import run_seeds
+from kofn.lab.suite import settings_named
 from kofn.policies.registry import POLICIES
-from kofn.simulation import run_seeds
 
 MOST_ARMS = {"pairwise-thompson": 24}
 """Arms with which a policy still plays. With 45, a run of 10,000 plays of `pairwise-thompson` takes 5 to 20 seconds."""

@@ -15,8 +15,8 @@ import kofn
 from benchmarks.tables import NORMAL_95, line, parser_for, table
 from benchmarks.thompson import instance
 from kofn.core import FloatArray, IntArray
-from kofn.experiments.settings import Setting
-from kofn.problems import AbstractProblem
+from kofn.lab.problems import AbstractProblem
+from kofn.lab.settings import Setting
 
 
 @dataclass(frozen=True)

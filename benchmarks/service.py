@@ -41,7 +41,7 @@ QUICK: dict[str, dict[str, Any]] = {
 
 @contextmanager
 def served(store: str, workers: int = 1) -> Iterator[str]:
-    from tests.service_tools import Served
+    from tests.service.tools import Served
 
     with Served(store, "--workers", str(workers)) as running:
         yield running.url
@@ -207,7 +207,7 @@ def in_one_loop(problem: kofn.Problem, horizon: int, seed: int, delay: int) -> f
 
 def page_of(store: str, plays: int = 1_000_000) -> dict[str, float]:
     """Return the best and worst load time of the dashboard of a large campaign out of five, and its size."""
-    from tests.browser import fill, headless, measure_load
+    from tests.service.browser import fill, headless, measure_load
 
     fill(
         kofn.Campaign.create("large", [f"arm {i}" for i in range(24)], 5, seed=1, store=store, reward_range=(0, 12)),

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 import kofn
-from kofn.experiments.settings import Setting
+from kofn.lab.settings import Setting
 
 SETTINGS = [
     Setting(family, n, k) for family in ("mean", "max", "cross-selling") for n, k in ((12, 3), (24, 5), (45, 4))

@@ -12,7 +12,7 @@ import numpy as np
 import kofn
 from benchmarks.tables import interval, line, parser_for, table
 from kofn.core import Direction, FloatArray
-from kofn.problems import AbstractProblem
+from kofn.lab.problems import AbstractProblem
 
 HORIZON, QUICK = 30_000, 1_000
 CHANGED_AFTER = 20_000

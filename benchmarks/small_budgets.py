@@ -18,8 +18,8 @@ import numpy as np
 import kofn
 from benchmarks.tables import line, paired, parser_for, table
 from kofn.core import FloatArray, IntArray
-from kofn.experiments.settings import Setting
-from kofn.problems import AbstractProblem
+from kofn.lab.problems import AbstractProblem
+from kofn.lab.settings import Setting
 
 HORIZONS = (100, 300, 1_000, 3_000, 10_000)
 POLICIES = ("thompson", "linear-thompson", "pairwise-thompson", "slate-glm")

@@ -16,9 +16,9 @@ import numpy as np
 import kofn
 from benchmarks.tables import NORMAL_95, line, parser_for, table
 from benchmarks.thompson_safety import BASE
-from kofn.evidence import Look, Stop
-from kofn.experiments.suite import SUITE
-from kofn.problems import AbstractProblem
+from kofn.campaigns.evidence import Look, Stop
+from kofn.lab.problems import AbstractProblem
+from kofn.lab.suite import SUITE
 
 Make = Callable[[Any], AbstractProblem]
 LARGE = 1_000

@@ -16,13 +16,13 @@ import kofn
 from benchmarks.grid import SKETCHES
 from benchmarks.tables import interval, line, paired, parser_for, table
 from kofn.backends import compute
-from kofn.experiments.archive import RunArchive
-from kofn.experiments.competitors import competitors_for
-from kofn.experiments.published import published
-from kofn.experiments.settings import Setting
-from kofn.experiments.suite import SUITE, run_suite
+from kofn.lab.archive import RunArchive
+from kofn.lab.competitors import competitors_for
+from kofn.lab.problems import AbstractProblem
+from kofn.lab.published import published
+from kofn.lab.settings import Setting
+from kofn.lab.suite import SUITE, run_suite
 from kofn.policies.thompson.constants import Constants
-from kofn.problems import AbstractProblem
 
 RIVALS = ("linear-thompson", "shared-credit", "glm-max", "dart", "cmab-sm", "slots", "etcg")
 """The policies that win any setting of docs/background/leaderboard.md, and the paper's own."""

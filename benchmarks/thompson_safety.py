@@ -22,15 +22,15 @@ from scipy.special import expit
 import kofn
 from benchmarks.tables import interval, line, paired, parser_for, table
 from kofn.core import FloatArray, IntArray
-from kofn.experiments.settings import Setting
-from kofn.experiments.suite import SUITE
+from kofn.lab.problems import AbstractProblem
+from kofn.lab.problems.real.clicks import clicks
+from kofn.lab.problems.real.files import installed
+from kofn.lab.problems.sampling import poisson_binomial
+from kofn.lab.settings import Setting
+from kofn.lab.suite import SUITE
+from kofn.lab.theory import affordable_resolution
 from kofn.policies.thompson import sampling
 from kofn.policies.thompson.constants import Constants
-from kofn.problems import AbstractProblem
-from kofn.problems.real.clicks import clicks
-from kofn.problems.real.files import installed
-from kofn.problems.sampling import poisson_binomial
-from kofn.theory import affordable_resolution
 
 Values = Callable[[FloatArray], FloatArray]
 Draw = Callable[[np.random.Generator], FloatArray]

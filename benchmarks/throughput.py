@@ -141,7 +141,7 @@ def resident(pid: int) -> int:
 
 @contextmanager
 def kofn_served(store: str, workers: int = 1, names: Sequence[str] = ONE) -> Iterator[tuple[int, list[int]]]:
-    from tests.service_tools import Served
+    from tests.service.tools import Served
 
     with Served(store, "--workers", str(workers)) as running:
         with kofn.Client(running.url) as client:

@@ -24,13 +24,13 @@ from kofn import BadInput, BadRecord, BadReward, BadScore, BadTally, KofnError, 
 SETUP = """\
 import numpy as np
 import kofn
-from kofn import logs, problems, rewards, theory
+from kofn.lab import logs, problems, rewards, theory
 
 policy = kofn.CMABSM(n_arms=6, k=2, horizon=1_000_000)
 latency = kofn.CMABSM(6, 2, 1_000_000, reward_range=(0, 250), direction="minimize")
 used = kofn.CMABSM(6, 2, 1_000_000)
 used.tell(used.ask(), 1)
-ucb = kofn.ImprovedUCB(6, 2, 1_000_000)
+ucb = kofn.lab.rivals.ImprovedUCB(6, 2, 1_000_000)
 plan = policy.plan()
 ones = np.ones(len(plan))
 record = kofn.save(used)
@@ -108,7 +108,7 @@ SECTIONS: dict[str, list[Wrong]] = {
         ),
         Wrong(
             "too many subsets",
-            "kofn.ImprovedUCB(100, 50, 1000)",
+            "kofn.lab.rivals.ImprovedUCB(100, 50, 1000)",
             TooManySubsets,
             "50 of 100 arms make ",
         ),
@@ -262,7 +262,7 @@ SECTIONS: dict[str, list[Wrong]] = {
             "another version",
             "kofn.restore(record | {'format': 99})",
             BadRecord,
-            "this record has format 99; this kofn reads formats 1 to 2",
+            "this record has format 99; this kofn reads format 2",
         ),
         Wrong(
             "another policy",
@@ -573,14 +573,17 @@ SECTIONS: dict[str, list[Wrong]] = {
     ],
     "Theory": [
         Wrong(
-            "all arms", "theory.budget(30, 30, 1000)", BadInput, "k must be less than n_arms; got k=30 and n_arms=30"
+            "all arms",
+            "theory.learning_budget(30, 30, 1000)",
+            BadInput,
+            "k must be less than n_arms; got k=30 and n_arms=30",
         ),
         Wrong(
             "U below 1", "theory.regret_bound(30, 5, 1000, 0.5)", BadInput, "lipschitz must be from 1 to 1e9; got 0.5"
         ),
         Wrong(
             "a resolution of 0",
-            "theory.budget(30, 5, 1000, resolution=0)",
+            "theory.learning_budget(30, 5, 1000, resolution=0)",
             BadInput,
             "resolution must be at least 1e-30",
         ),

@@ -25,8 +25,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 _names = count()
 
-LIBRARIES = dict.fromkeys(("browser.py", "test_context_page.py", "test_dashboard.py", "test_snippet.py"), "playwright")
-LIBRARIES["test_service_schema.py"] = "schemathesis"
+BROWSER_TESTS = ("browser.py", "test_context_page.py", "test_dashboard.py", "test_snippet.py")
+LIBRARIES = {f"service/{file}": "playwright" for file in BROWSER_TESTS} | {"service/test_schema.py": "schemathesis"}
 """Files that import a library of the extra `dev` which the oldest supported versions are tested without."""
 
 LONG = 0.2
@@ -227,7 +227,7 @@ def module_store(tmp_path_factory: pytest.TempPathFactory, empty_store: bytes) -
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """A Chromium for one module only: its event loop would disturb other tests."""
-    from tests.browser import headless
+    from tests.service.browser import headless
 
     with headless() as started:
         yield started
@@ -236,7 +236,7 @@ def browser() -> Iterator[Any]:
 @pytest.fixture
 def pages(browser: Any) -> Iterator[Any]:
     """Opens pages; fails at the end if one had an error or violated the policy."""
-    from tests.browser import checked_pages
+    from tests.service.browser import checked_pages
 
     with checked_pages(browser) as opened:
         yield opened
@@ -245,7 +245,7 @@ def pages(browser: Any) -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def module_address(module_store: str) -> Iterator[str]:
     """The URL of a service in a process of its own, whose store is `module_store`."""
-    from tests.browser import served
+    from tests.service.browser import served
 
     with served(module_store) as where:
         yield where

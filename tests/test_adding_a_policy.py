@@ -70,7 +70,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
             printed = run(copy, *command.split())
             if page:
                 (copy / page).write_text(printed)
-    run(copy, "-m", "tests.golden")
+    run(copy, "-m", "tests.policies.golden")
     return copy
 
 
@@ -80,7 +80,7 @@ def test_it_is_the_copy_that_is_tried(tree: Path) -> None:
 
 
 def test_the_contract_and_the_docs_find_it_and_it_passes_its_own_test(tree: Path) -> None:
-    own = ["tests/test_policy_contract.py", f"tests/test_{MODULE}.py", f"src/kofn/policies/{MODULE}.py"]
+    own = ["tests/policies/test_policy_contract.py", f"tests/test_{MODULE}.py", f"src/kofn/policies/{MODULE}.py"]
     docs = ["tests/test_docs.py", "tests/test_bad_input.py"]
     known = (
         f"{NAME} or {MODULE} or index or public or up_to_date or lead or targets or tests_named or machine or fill_in"

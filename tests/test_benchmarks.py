@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import kofn
-from kofn.experiments.settings import Setting
+from kofn.lab.settings import Setting
 
 ROOT = Path(__file__).parent.parent
 NUMBER = re.compile(r"(?<![\w^.-])-?\d[\d,]*(?:\.\d+)?(?:e[+-]\d+)?")
@@ -132,7 +132,7 @@ def test_the_plain_cascade_has_the_same_mean_as_ours() -> None:
 def test_policies_are_set_against_greedy(capsys: pytest.CaptureFixture[str]) -> None:
     influence = load("influence")
     stars = [(centre, 10 * centre + leaf) for centre in (1, 2, 3) for leaf in range(5)]
-    problem = kofn.problems.Influence(stars, 2, probability=0.5, source_sets=2**14)
+    problem = kofn.lab.problems.Influence(stars, 2, probability=0.5, source_sets=2**14)
     influence.regret(problem, 2_000, 1, 1)
     shown = capsys.readouterr().out
     assert all(f"| {name} |" in shown for name in influence.POLICIES)
@@ -616,7 +616,7 @@ def test_context(table: str, rows: int, capsys: pytest.CaptureFixture[str]) -> N
 def test_the_three_ways_with_contexts_lose_what_they_must() -> None:
     """In 3 segments that differ, after 3,000 plays: one subset for all loses the most."""
     context = load("context")
-    problem = kofn.problems.contextual_problem("different", 3, 8, 2, "mean", seed=1)
+    problem = kofn.lab.problems.contextual_problem("different", 3, 8, 2, "mean", seed=1)
     _, for_policy, for_plays = kofn.run_seeds(1, 0)
     pooled, plain, separate = (way(problem, (300, 3_000), for_policy, for_plays) for way in context.WAYS.values())
     assert max(pooled[1], separate[1]) < 0.8 * plain[1]

@@ -14,7 +14,7 @@ from benchmarks import peers_yardstick as yardstick
 from benchmarks.peers_players import IN_MEMORY, ON_DISK, Player, Thompson, installed, missing
 from benchmarks.peers_world import World
 from kofn.core import Subset
-from kofn.experiments.settings import Setting
+from kofn.lab.settings import Setting
 
 P = np.array([0.05, 0.95, 0.1, 0.9, 0.05])
 PLAYS = {"Optuna": 240, "OptunaSQLite": 120, "Campaign": 300}

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sqlalchemy import ColumnElement, exists, func, or_, select
 
-from kofn.campaigns.groups import SHIPPED
+from kofn.campaigns.allocation import SHIPPED
 from kofn.campaigns.records.batches import Batch
 from kofn.campaigns.records.rows import CampaignRow
 from kofn.campaigns.records.transaction import Transaction

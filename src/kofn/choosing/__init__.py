@@ -7,6 +7,6 @@ table of policies, `choice.py` the result.
 """
 
 from kofn.choosing.choice import Choice, Evaluation
-from kofn.choosing.run import choose, choose_async
+from kofn.choosing.choose import choose, choose_async
 
 __all__ = ["Choice", "Evaluation", "choose", "choose_async"]

@@ -20,7 +20,7 @@ from kofn.choosing.repeats import Repeats
 from kofn.choosing.space import Space
 from kofn.constraints import Constraints
 from kofn.core import BadInput, Direction, Policy, Subset
-from kofn.policies import make_policy
+from kofn.policies.registry import make_policy, policy_named
 
 MARGIN = 1.0
 """Width that is added to the range of scores seen, on both sides, relative to it. Higher: the policy is rebuilt for a
@@ -107,7 +107,7 @@ class Search:
             reward_range=self.range,
             direction=self.direction,
             **({} if self.constraints is None else {"constraints": self.constraints}),
-            **({"goal": self._goal} if self.policy_name == "thompson" else {}),
+            **({"goal": self._goal} if "goal" in policy_named(self.policy_name).__signature__.parameters else {}),
         )
 
     @property

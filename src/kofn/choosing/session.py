@@ -24,8 +24,8 @@ from kofn.choosing.search import Search
 from kofn.constraints import Constraints
 from kofn.core import BadInput, BadReward, BadScore, Direction, Seed, check_range, seed_number, whole
 from kofn.core.checks import reward_number, shown
+from kofn.core.progress import progress_bar
 from kofn.core.threads import ONE_THREAD
-from kofn.progress import progress_bar
 
 MOST_BY_DEFAULT, LEAST_BY_DEFAULT, PER_CANDIDATE = 3_000, 100, 20
 """Most evaluations if no budget is given: PER_CANDIDATE for each candidate, from LEAST_BY_DEFAULT to MOST_BY_DEFAULT.

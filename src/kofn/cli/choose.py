@@ -80,7 +80,8 @@ def choose(
     else:
         raise click.UsageError("give either --candidates FILE or --arms N")
     if plot:
-        from kofn.plots import draw_choice, picture_files, save_figure
+        from kofn.choosing.picture import draw_choice
+        from kofn.core.pictures import picture_files, save_figure
 
         picture_files(plot)  # refuses a bad name before the calls
     function = score_named(score)

@@ -14,8 +14,8 @@ from kofn.cli.output import echo_json, new_table, pairs, show
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from kofn.logs import DecisionLog, OffPolicyEstimate
-    from kofn.logs.replay import Replayed
+    from kofn.lab.logs import DecisionLog, OffPolicyEstimate
+    from kofn.lab.logs.replay import Replayed
 
 
 @click.command()
@@ -74,7 +74,7 @@ def replay(
     kofn replay log.csv --subset "1 4 8"                one subset
     kofn replay log.csv --uniform --policy thompson     what a policy would have earned
     """
-    from kofn.logs import DecisionLog, evaluate, evaluate_all
+    from kofn.lab.logs import DecisionLog, evaluate, evaluate_all
 
     past = DecisionLog.read(log, uniform=uniform, n_arms=arms, adaptive=adaptive, context=attributes or None)
     if policy is not None:
@@ -138,8 +138,8 @@ def _adaptive_notes(left_out: int, log: DecisionLog) -> list[str]:
 
 
 def _replayed(policy: str, params: dict[str, Any], log: DecisionLog, minimize: bool, seed: int) -> Replayed:
-    from kofn.logs.replay import replay as replay_log
-    from kofn.policies import make_policy
+    from kofn.lab.logs.replay import replay as replay_log
+    from kofn.policies.registry import make_policy
 
     defaults: dict[str, Any] = {"n_arms": log.n_arms, "k": log.k, "horizon": len(log), "seed": seed}
     defaults["direction"] = "minimize" if minimize else "maximize"

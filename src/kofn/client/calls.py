@@ -19,7 +19,7 @@ import httpx
 from kofn import __version__, core
 from kofn.core import BadInput, BadReward, KofnError, NoSuchCampaign, NotAllowed, Unreachable
 from kofn.core.checks import campaign_name, reward_number, shown
-from kofn.responses import Decision, LoggedDecision, Response, Rewarded, Settings, Summary
+from kofn.core.responses import Decision, LoggedDecision, Response, Rewarded, Settings, Summary
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Response)
@@ -95,9 +95,7 @@ def not_sent(error: Exception) -> BadInput:
 
 
 def read_response(call: Call[T], response: httpx.Response) -> T:
-    """Return the result of a call, or raise the error that the response describes."""
-    if not response.is_success:
-        raise response_error(response)
+    """Return the result of a call, or raise Unreachable if the response is not one of kofn."""
     try:
         return call.read(response.json() if response.content else None)
     except (ValueError, KeyError, TypeError) as error:  # for instance the login page of a proxy

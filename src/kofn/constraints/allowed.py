@@ -21,7 +21,7 @@ from kofn.constraints.quotas import Quotas, quotas
 from kofn.constraints.rules import ROUNDING, Rule, slack
 from kofn.constraints.solver import MOST_SECONDS, Solver
 from kofn.core import BadInput, FloatArray, IntArray, Subset, check_sizes
-from kofn.subsets import subset_blocks
+from kofn.core.subsets import subset_blocks
 
 MOST_ARMS = 10_000
 """Most arms of constraints. Higher: a first plan that covers all arms takes longer, in proportion to the square."""

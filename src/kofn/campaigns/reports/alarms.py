@@ -15,12 +15,12 @@ from itertools import islice
 
 from sqlalchemy import select
 
-from kofn.campaigns.groups import ratio_of
+from kofn.campaigns.allocation import ratio_of
 from kofn.campaigns.records.rows import SERVING, subset_from
 from kofn.campaigns.records.transaction import Transaction
 from kofn.campaigns.store.schema import BATCHES
 from kofn.core import Alarm, Insight
-from kofn.responses import RaisedAlarm, moment
+from kofn.core.responses import RaisedAlarm, moment
 
 MATURE = 5.0
 """Mean delays after which a decision is expected to have its reward. Higher: alarms come later, and fewer in error."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Table, bindparam, select
 
-from kofn.campaigns.groups import CONTROL, LEARNED
+from kofn.campaigns.allocation import CONTROL, LEARNED
 from kofn.campaigns.learn import planned_rows, tell_rows, with_arms
 from kofn.campaigns.records.costs import Costs
 from kofn.campaigns.records.options import options_from
@@ -22,8 +22,8 @@ from kofn.campaigns.records.rows import CampaignRow, Roster
 from kofn.campaigns.records.transaction import Transaction
 from kofn.campaigns.store.schema import BATCHES, PLANS, REWARDS, ROSTERS, STATES, TOTALS
 from kofn.core import KofnError, Policy
+from kofn.core.responses import Verification
 from kofn.policies.registry import is_converted, restore, save
-from kofn.responses import Verification
 
 TOLERANCE = 1e-6
 """Largest relative deviation of a number that passes. Sums of the same rewards in another order differ in their last

@@ -30,7 +30,7 @@ from kofn.campaigns.store import migrations, schema, sqlite_file
 from kofn.campaigns.store.database import PATIENCE, Store, store_at
 from kofn.campaigns.store.stamps import new_stamp
 from kofn.core import BadRecord, StoreError
-from kofn.responses import Response, moment
+from kofn.core.responses import Response, moment
 
 FORMAT = 1
 """The version of the file. Raise it when an older kofn cannot read a newer backup."""

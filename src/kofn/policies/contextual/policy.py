@@ -37,7 +37,6 @@ from kofn.policies.contextual.insight import attribute_insights
 from kofn.policies.contextual.model import Model, Rows
 from kofn.policies.contextual.segment import Segment
 from kofn.policies.randomised import Randomised, SeededOptions
-from kofn.policies.registry import register
 from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.noise import Noise, Range, first_rewards
 from kofn.policies.thompson.policy import MOST_HALF_LIVES, Thompson
@@ -49,7 +48,6 @@ FOR_PLAN, FOR_FILLERS, FOR_ATTRIBUTES = 0, 1, 2
 """Purposes of random numbers."""
 
 
-@register
 class ContextualThompson(Constrained, Randomised):
     """Draw the effects of all arms in the segment of the context, swap the incumbent's weakest arm for the strongest.
 
@@ -69,6 +67,7 @@ class ContextualThompson(Constrained, Randomised):
     """
 
     name = "contextual-thompson"
+    purpose = "Learns what is best for whom, such as phones and desktops."
     takes_context = True
     accepts_unplanned = True
     constants: ClassVar[Constants] = Constants(contenders=64)  # each segment has a matrix of their size

@@ -23,7 +23,7 @@ from kofn.core import BadRecord, FloatArray, IntArray, Policy, subset_of
 from kofn.core.fields import Fields, Part, any_length, integers, number, numbers, symmetric
 from kofn.policies.batching import top_subset
 from kofn.policies.thompson.constants import Constants
-from kofn.policies.thompson.groups import Start, start_of_new
+from kofn.policies.thompson.new_arms import Start, start_of_new
 
 NEWTON_STEPS, LONGEST_STEP, CONVERGED = 25, 2.0, 0.01
 """Newton's method: the most steps, the longest step and the step that ends it, both in log odds. Steps converge

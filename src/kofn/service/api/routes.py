@@ -14,11 +14,11 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from fastapi.security import HTTPBearer
 from starlette.concurrency import run_in_threadpool
 
-from kofn import __version__, responses
+from kofn import __version__
 from kofn.campaigns import Campaign
+from kofn.campaigns.decision_files import MEDIA_TYPES, FileFormat, encoded
 from kofn.campaigns.reports.listing import list_page
-from kofn.core import BadInput, KofnError, MissingExtra
-from kofn.decision_files import MEDIA_TYPES, FileFormat, encoded
+from kofn.core import BadInput, KofnError, MissingExtra, responses
 from kofn.service.api.context import Context
 from kofn.service.api.head_requests import is_head
 from kofn.service.messages import models
