@@ -29,24 +29,9 @@ BROWSER_TESTS = ("browser.py", "test_context_page.py", "test_dashboard.py", "tes
 LIBRARIES = {f"service/{file}": "playwright" for file in BROWSER_TESTS} | {"service/test_schema.py": "schemathesis"}
 """Files that import a library of the extra `dev` which the oldest supported versions are tested without."""
 
-LONG = 0.2
-"""Seconds: a test function that takes longer, with all its parameters, is left out by `make check`. After a change run
-`pytest -n auto --write-long-tests` on a quiet machine, which writes the list."""
-
-LONG_TESTS_FILE = Path(__file__).parent / "data" / "long-tests.txt"
-LONG_TESTS = frozenset(LONG_TESTS_FILE.read_text().split())
-
 collect_ignore = [file for file, library in LIBRARIES.items() if not find_spec(library) and not require_all()]
 
 STARTS_PROCESSES = {"subprocess", "Popen", "Process", "multiprocessing"}
-
-
-_durations: dict[str, float] = {}
-"""Seconds of each test function, over all its parameters."""
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--write-long-tests", action="store_true", help="write tests/data/long-tests.txt from this run")
 
 
 def pytest_configure() -> None:
@@ -57,17 +42,6 @@ def pytest_collection_finish() -> None:
     """Leave what collection has made out of all later garbage collections, which would look at it again and again."""
     gc.enable()
     gc.freeze()  # with its garbage: collecting that first takes half a second in each worker, and frees little
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    name = report.nodeid.partition("[")[0].rpartition("/")[2]
-    _durations[name] = _durations.get(name, 0.0) + report.duration
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    if session.config.getoption("--write-long-tests") and not hasattr(session.config, "workerinput"):
-        long = sorted(name for name, seconds in _durations.items() if seconds > LONG and name.startswith("test_"))
-        LONG_TESTS_FILE.write_text("\n".join(long) + "\n")
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -94,8 +68,6 @@ def _markers(item: pytest.Function) -> Iterator[str]:
         yield "cluster"
     if names & STARTS_PROCESSES:
         yield "process"
-    if f"{item.path.name}::{item.originalname}" in LONG_TESTS:
-        yield "long"
 
 
 @cache

@@ -163,9 +163,8 @@ def words(line: str) -> list[str]:
     return shlex.split(line.partition(" | ")[0], comments=True)
 
 
-RIGHT = [page for page in PAGES if page.name != "errors.md"]  # which is a table of wrong ones
-COMMANDS = sorted({line for page in RIGHT for line in shell_lines(page) if line.startswith("kofn ")})
-SPANS = sorted({span for page in RIGHT for span in re.findall(r"`(kofn [a-z][^`]*)`", prose(page))})
+COMMANDS = sorted({line for page in PAGES for line in shell_lines(page) if line.startswith("kofn ")})
+SPANS = sorted({span for page in PAGES for span in re.findall(r"`(kofn [a-z][^`]*)`", prose(page))})
 
 
 @for_each("line", COMMANDS)
@@ -285,8 +284,8 @@ def test_tests_named_in_the_text_exist(page: Path) -> None:
 
 
 EXAMPLE = {  # the files that a reader of docs/guides/adding-a-policy.md makes
-    "src/kofn/policies/explore_then_commit.py",
-    "tests/test_explore_then_commit.py",
+    "src/kofn/lab/rivals/explore_then_commit.py",
+    "tests/lab/rivals/test_explore_then_commit.py",
     "docs/reference/policies/explore-then-commit.md",
 }
 

@@ -35,6 +35,7 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 import kofn
 from kofn.adapters.sklearn import EnsembleSelector, SubsetSelector
 from kofn.adapters.sklearn.ensembles import _Bags
+from tests.cases import for_each
 
 CHECKED = [
     SubsetSelector(LogisticRegression(), budget=15, cv=3, random_state=0),
@@ -199,8 +200,8 @@ def test_metadata_without_routing_is_refused() -> None:
         SubsetSelector(GaussianNB(), 2).fit(*planted(0), sample_weight=np.ones(120))
 
 
-@pytest.mark.parametrize(
-    ("options", "error"),
+@for_each(
+    "options, error",
     [
         ({"n_features_to_select": 10}, "is 10 of 10 features; select at least 1 and at most 9"),
         ({"n_features_to_select": 0}, "is 0 of 10 features"),
@@ -366,8 +367,8 @@ def test_an_ensemble_in_a_grid_search_and_a_pickle() -> None:
     assert (again.predict(X) == grid.predict(X)).all()
 
 
-@pytest.mark.parametrize(
-    ("options", "error"),
+@for_each(
+    "options, error",
     [
         ({"k": 3}, "k must be at most 2, one less than the number of models; got 3"),
         ({"k": 0}, "k must be"),

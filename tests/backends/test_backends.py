@@ -13,7 +13,7 @@ import pytest
 import kofn
 from kofn import BadBackend, BadInput, MissingExtra
 from kofn.backends import cluster_worker, compute, compute_unordered, dask_cluster, local
-from kofn.backends.dask_cluster import Batches, compute_on_cluster
+from kofn.backends.dask_cluster import TaskBatches, compute_on_cluster
 from kofn.lab.settings import Setting
 from tests.backends.tasks import always_killed, once_killed, slowly, square
 
@@ -108,7 +108,7 @@ def test_what_is_done_is_not_done_again_after_a_loss(monkeypatch: pytest.MonkeyP
 
 
 def test_batches_grow_when_tasks_are_quick_and_shrink_when_they_are_not() -> None:
-    batches = Batches(square, [(x,) for x in range(200)])
+    batches = TaskBatches(square, [(x,) for x in range(200)])
     sizes = []
     for seconds in (0.001, 0.001, 0.001, 1.0, 0.25, 0.001):
         sizes.append(batches.size)
@@ -120,7 +120,7 @@ def test_batches_grow_when_tasks_are_quick_and_shrink_when_they_are_not() -> Non
 
 
 def test_batches_hold_all_tasks_once() -> None:
-    batches, seen, numbers = Batches(square, [(x,) for x in range(50)]), [], []
+    batches, seen, numbers = TaskBatches(square, [(x,) for x in range(50)]), [], []
     while batch := next(iter(batches), None):
         numbers.append(batch[0])
         _, results = cluster_worker.compute_batch(cluster_worker.environment(), batch[1])

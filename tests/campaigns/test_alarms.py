@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from kofn import Campaign
-from kofn.campaigns.reports.alarms import EXPECTED, Arrivals, Part
+from kofn.campaigns.reports.alarms import EXPECTED, ArrivalHistory, Period
 from tests.campaigns.tools import Clock, create, play, rewards_for
-from tests.cases import postgres_is_slow
+from tests.cases import for_each, postgres_is_slow
 
 HOUR = 3600.0
 
@@ -19,16 +19,16 @@ def kinds(campaign: Campaign) -> list[str]:
     return [alarm.kind for alarm in campaign.insight().alarms or []]
 
 
-def hours(count: int, *, start: int = 0, decided: int = 200, rate: float = 0.5, delay: float = 60.0) -> list[Part]:
+def hours(count: int, *, start: int = 0, decided: int = 200, rate: float = 0.5, delay: float = 60.0) -> list[Period]:
     rewarded = round(decided * rate)
     return [
-        Part(HOUR * (start + hour), HOUR * (start + hour + 1), decided, rewarded, rewarded * delay)
+        Period(HOUR * (start + hour), HOUR * (start + hour + 1), decided, rewarded, rewarded * delay)
         for hour in range(count)
     ]
 
 
-def alarms_of(parts: list[Part]) -> list[str]:
-    return [alarm.kind for alarm in Arrivals(parts, parts[-1].end + 600).alarms()]
+def alarms_of(parts: list[Period]) -> list[str]:
+    return [alarm.kind for alarm in ArrivalHistory(parts, parts[-1].end + 600).alarms()]
 
 
 def test_a_steady_history_raises_nothing() -> None:
@@ -55,7 +55,7 @@ def test_a_change_raises_its_alarm(kind: str, after: dict[str, Any]) -> None:
         assert alarms_of(history + hours(30, start=50, **after) + hours(200, start=80)) == []
 
 
-@pytest.mark.parametrize("after", [{"rate": 0.45}, {"delay": 100.0}, {"decided": 2000}, {"decided": 20}])
+@for_each("after", [{"rate": 0.45}, {"delay": 100.0}, {"decided": 2000}, {"decided": 20}])
 def test_small_changes_and_other_traffic_raise_nothing(after: dict[str, Any]) -> None:
     history = hours(50)
     for length in range(1, 30):
@@ -73,11 +73,11 @@ def test_late_rewards_are_not_missing_and_not_slower() -> None:
             here = (arrived >= hour * HOUR) & (arrived < (hour + 1) * HOUR)
             made = int(((decided >= hour * HOUR) & (decided < (hour + 1) * HOUR)).sum())
             waited = float((arrived - decided)[here].sum())
-            parts.append(Part(hour * HOUR, (hour + 1) * HOUR, made, int(here.sum()), waited))
-        assert list(Arrivals(parts, float(now)).alarms()) == []
+            parts.append(Period(hour * HOUR, (hour + 1) * HOUR, made, int(here.sum()), waited))
+        assert list(ArrivalHistory(parts, float(now)).alarms()) == []
 
 
-def arrived(days: int, delays: Any, seed: int = 0) -> list[Part]:
+def arrived(days: int, delays: Any, seed: int = 0) -> list[Period]:
     """Return a history in hours of decisions with a daily cycle, of which 30 % get a reward after these delays."""
     rng = np.random.default_rng(seed)
     cycle = 1 + 0.8 * np.sin(2 * np.pi * np.arange(24 * days) / 24)
@@ -89,7 +89,7 @@ def arrived(days: int, delays: Any, seed: int = 0) -> list[Part]:
     rewarded = np.bincount(slot[inside], minlength=24 * days)
     waited = np.bincount(slot[inside], takes[inside], minlength=24 * days)
     return [
-        Part(HOUR * hour, HOUR * (hour + 1), int(made[hour]), int(rewarded[hour]), float(waited[hour]))
+        Period(HOUR * hour, HOUR * (hour + 1), int(made[hour]), int(rewarded[hour]), float(waited[hour]))
         for hour in range(24 * days)
     ]
 

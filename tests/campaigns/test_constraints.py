@@ -23,7 +23,7 @@ from kofn.constraints import Always, AtLeast, AtMost, Budget, Never, NeverTogeth
 from kofn.core import BadInput, BadRecord, KofnError
 from kofn.service.api.policy_menu import policy_menu
 from tests.campaigns.tools import NAMES, Clock, checked, create, play, rewards_for
-from tests.cases import postgres_is_slow
+from tests.cases import for_each, postgres_is_slow
 from tests.cli.tools import invoke
 from tests.service.tools import NEW, error_detail, service
 
@@ -92,7 +92,7 @@ def test_random_control_draws_every_allowed_subset_alike(sqlite_store: str) -> N
     assert min(each for each in propensities if each is not None) == pytest.approx(0.5 / len(allowed))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_each("seed", range(20))
 def test_random_subsets_of_quotas_are_counted_and_drawn_alike(seed: int) -> None:
     rng = np.random.default_rng(seed)
     n_arms, brand = 9, rng.integers(0, 3, 9)

@@ -138,7 +138,7 @@ def is_larger(log: Path, size: int) -> bool:
     return size_of(log) > size
 
 
-@pytest.mark.parametrize("kills", [6, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.slow)])
 def test_killed_at_random_moments_it_loses_nothing(store_url: str, tmp_path: Path, kills: int) -> None:
     """Two processes run at once; each resumes where the previous one was killed."""
     campaign = create(store_url)

@@ -20,6 +20,7 @@ from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.insight import FEW, LIMIT, losses
 from kofn.policies.thompson.policy import FOR_LOSS
 from kofn.policies.thompson.posterior import Posterior
+from tests.cases import for_each
 
 
 def known(loss_high: float | None, *alarms: Alarm) -> Insight:
@@ -39,7 +40,7 @@ def test_it_must_stay_below_the_threshold_while_plays_grow() -> None:
     assert stop.look(known(0.002), 5_000, later).ready
 
 
-@pytest.mark.parametrize("interruption", [known(0.01), known(0.5), known(0.001, Alarm("drift", 5)), known(None), None])
+@for_each("interruption", [known(0.01), known(0.5), known(0.001, Alarm("drift", 5)), known(None), None])
 def test_an_interruption_begins_again(interruption: Insight | None) -> None:
     stop = Stop(loss=0.01)
     before = stop.look(known(0.009), 1_000)
@@ -70,8 +71,8 @@ def test_a_look_survives_json() -> None:
         assert Look.from_dict(json.loads(json.dumps(look.to_dict()))) == look
 
 
-@pytest.mark.parametrize(
-    ("text", "stop"),
+@for_each(
+    "text, stop",
     [
         ("loss<0.01", Stop(loss=0.01)),
         (" loss < 1e-3 ", Stop(loss=0.001)),
@@ -91,7 +92,7 @@ def test_the_value_of_a_horizon_is_a_loss_per_play() -> None:
     assert Stop(value=500, horizon=100_000).look(known(0.006), 10).since is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     ["loss", "loss<", "loss<x", "loss>0.01", "loss<0.01 over 50", "value<5", "gain<3", "", None, "loss<-1", "loss<nan"],
 )
@@ -100,7 +101,7 @@ def test_what_is_not_a_rule_is_refused(text: Any) -> None:
         Stop.parse(text)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "given",
     [
         {},

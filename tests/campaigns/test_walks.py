@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
 
 import pytest
 
@@ -89,14 +87,3 @@ def test_whatever_happens_all_of_it_fits_together(sqlite_store: str, policy: str
     assert summary.rewards == len(life.rewarded) + life.totals
     assert summary.in_flight + summary.expired == len(life.in_flight)
     assert life.campaign.insight().updates > 0
-
-
-def test_the_benchmark_runs(sqlite_store: str) -> None:
-    spec = spec_from_file_location("campaign_benchmark", Path(__file__).parents[2] / "benchmarks" / "campaign.py")
-    assert spec is not None
-    assert spec.loader is not None
-    benchmark = module_from_spec(spec)
-    spec.loader.exec_module(benchmark)
-    result = benchmark.measure({"SQLite": sqlite_store}, sizes=(24,), batches=(10,), seconds=0.2)
-    assert list(result) == ["SQLite, N = 24, batches of 10 [pairs/s]"]
-    assert all(value > 0 for value in result.values())

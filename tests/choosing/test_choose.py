@@ -21,6 +21,7 @@ from kofn.choosing import Choice, Evaluation
 from kofn.choosing.repeats import Repeats
 from kofn.choosing.search import LEAST_BUDGET, RESERVE, Scores, Search, reserve
 from kofn.constraints import Always, Budget, Never, NeverTogether, OnlyTogether
+from tests.cases import for_each
 
 WEIGHTS = np.array([3.0, 1.0, 4.0, 1.5, 9.0, 2.0, 6.0, 5.0, 3.5, 8.0, 7.0, 0.5])
 TOGETHER = np.random.default_rng(3).normal(size=(12, 12))
@@ -82,8 +83,8 @@ def same(one: Choice, other: Choice) -> bool:
 # What it chooses.
 
 
-@pytest.mark.parametrize("score", [additive, pairs])
-@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+@for_each("score", [additive, pairs])
+@for_each("direction", ["maximize", "minimize"])
 def test_a_repeatable_score_ends_in_the_best_subset(score: Callable[[list[int]], float], direction: Any) -> None:
     """300 of 792 subsets are scored; the best of all is known by trying them all."""
     every = [score(list(arms)) for arms in itertools.combinations(range(12), 5)]
@@ -170,8 +171,8 @@ RULES: dict[str, kofn.Constraints] = {
 }
 
 
-@pytest.mark.parametrize("noise", [0.0, 1.0])
-@pytest.mark.parametrize("kind", RULES)
+@for_each("noise", [0.0, 1.0])
+@for_each("kind", RULES)
 def test_what_is_scored_and_chosen_obeys_constraints(kind: str, noise: float) -> None:
     rules, k, calls = RULES[kind], 4 if kind == "pairs" else 3, list[list[int]]()
     choice = kofn.choose(12, k, watched(noisy(1, noise), calls), budget=150, constraints=rules, seed=1)
@@ -239,7 +240,7 @@ def test_rules_by_text_and_in_the_file(tmp_path: Path) -> None:
             kofn.choose(names, 3, score, budget=60, constraints=other, file=file)
 
 
-@pytest.mark.parametrize("budget", [1, 2, 3, 7, 14, 15, 40])
+@for_each("budget", [1, 2, 3, 7, 14, 15, 40])
 def test_the_budget_is_spent_exactly(budget: int) -> None:
     """A budget below N / K means that some candidates are in no scored subset: 12 / 3 = 4 calls see each once."""
     calls: list[list[int]] = []
@@ -558,8 +559,8 @@ def test_candidates_of_any_kind_are_resumed(tmp_path: Path) -> None:
 # Errors.
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
+@for_each(
+    "value, message",
     [
         (math.nan, "returned nan; a score must be one finite number"),
         (math.inf, "returned inf; a score must be one finite number"),
@@ -637,9 +638,7 @@ def test_the_result_in_words() -> None:
         f"chosen: {list(choice.subset)}",
         "value: 3 (exact: the score is repeatable)",
     ]
-    assert "policy: thompson (on average among the lowest losses" in str(choice)
     assert "history" not in repr(choice)
-    assert "policy: thompson (with goal 'pick', on average" in str(kofn.choose(12, 3, noisy(1), budget=50, seed=1))
     unsure = kofn.choose(12, 3, noisy(1), budget=3, seed=1)
     assert "too few evaluations for an interval" in str(unsure)
     assert unsure.to_dict()["low"] is None

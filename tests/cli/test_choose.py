@@ -9,6 +9,7 @@ import pytest
 from click.testing import Result
 
 import kofn
+from tests.cases import for_each
 from tests.cli.tools import invoke
 
 SCRIPT = """
@@ -106,8 +107,8 @@ def test_a_picture() -> None:
     assert "its 95 % interval" in Path("noisy.svg").read_text()
 
 
-@pytest.mark.parametrize(
-    ("score", "message"),
+@for_each(
+    "score, message",
     [
         ("script.py:scores", "script.py defines no `scores`; it defines broken, by_number, later, score"),
         ("script.py:NUMBER", "the score must be a function of a list of candidates; script.py:NUMBER is 3"),
@@ -127,8 +128,8 @@ def test_wrong_scores(score: str, message: str) -> None:
     assert message in str(result.exception)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
+@for_each(
+    "options, message",
     [
         (["--candidates", "twice.txt", "-k", "1"], "twice.txt, line 4: 'Ada' is listed twice, first in line 1"),
         (["--candidates", "binary", "-k", "1"], "binary is not a text file in UTF-8"),

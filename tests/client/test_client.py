@@ -196,8 +196,8 @@ def test_a_remote_campaign_has_the_methods_of_a_campaign(remote: type) -> None:
             assert returned == here.return_annotation, name
 
 
-@pytest.mark.parametrize("client_class", [Client, AsyncClient])
-@pytest.mark.parametrize("name", ["create", "import_"])
+@for_each("client_class", [Client, AsyncClient])
+@for_each("name", ["create", "import_"])
 def test_a_client_creates_as_a_campaign_does(client_class: type, name: str) -> None:
     here, there = dict(methods(Campaign)[name].parameters), dict(methods(client_class)[name].parameters)
     del there["self"]

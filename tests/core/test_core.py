@@ -30,6 +30,7 @@ from kofn.core import (
     subset_of,
     whole,
 )
+from tests.cases import for_each
 
 settings.register_profile("steady", deadline=None, derandomize=True, max_examples=60)
 settings.load_profile("steady")
@@ -110,8 +111,8 @@ def test_a_plan_cannot_be_written_to() -> None:
         plan.subsets[0] = 5
 
 
-@pytest.mark.parametrize(
-    ("times", "plays", "part"),
+@for_each(
+    "times, plays, part",
     [
         ((30, 10), 20, [15, 5]),
         ((30, 10), 0, [0, 0]),
@@ -177,14 +178,14 @@ def test_tallies_add_up() -> None:
 # Numbers and subsets.
 
 
-@pytest.mark.parametrize("value", [3, 3.0, np.int8(3), np.float64(3), np.uint64(3)])
+@for_each("value", [3, 3.0, np.int8(3), np.float64(3), np.uint64(3)])
 def test_whole_numbers(value: Any) -> None:
     number = whole("x", value)
     assert number == 3
     assert type(number) is int
 
 
-@pytest.mark.parametrize("value", [0, -1, 2.5, "3", None, True, np.True_, np.nan, np.inf, -np.inf, 3j, [3]])
+@for_each("value", [0, -1, 2.5, "3", None, True, np.True_, np.nan, np.inf, -np.inf, 3j, [3]])
 def test_what_is_no_whole_number_is_named(value: Any) -> None:
     with pytest.raises(BadInput, match="rounds must be a whole number"):
         whole("rounds", value)
@@ -196,7 +197,7 @@ def test_whole_numbers_are_exact_beyond_floats() -> None:
     assert whole("x", 1e15) == 10**15  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("n_arms", "k"), [(3, 3), (3, 4), (1, 1), (0, 0), (3, 0), (3, -1), (3, 1.5), (3, True)])
+@for_each("n_arms, k", [(3, 3), (3, 4), (1, 1), (0, 0), (3, 0), (3, -1), (3, 1.5), (3, True)])
 def test_sizes_that_leave_nothing_to_choose_are_refused(n_arms: Any, k: Any) -> None:
     with pytest.raises(BadInput, match=r"n_arms|k must be"):
         check_sizes(n_arms, k)
@@ -208,14 +209,14 @@ def test_sizes_come_back_as_ints() -> None:
     assert {type(size) for size in sizes} == {int}
 
 
-@pytest.mark.parametrize("arms", [(1, 3), [3, 1], {3, 1}, np.array([3, 1], np.uint8), iter([3, 1]), range(1, 4, 2)])
+@for_each("arms", [(1, 3), [3, 1], {3, 1}, np.array([3, 1], np.uint8), iter([3, 1]), range(1, 4, 2)])
 def test_a_subset_of_anything_that_holds_arms(arms: Any) -> None:
     subset = subset_of(arms, 4, 2)
     assert subset == (1, 3)
     assert {type(arm) for arm in subset} == {int}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "arms", [(1,), (1, 2, 3), (1, 1), (1, 1, 2), (-1, 1), (1, 4), (0.5, 1), "12", 7, None, ("1", "2"), [[1, 2]], ()]
 )
 def test_what_is_no_subset_is_refused(arms: Any) -> None:
@@ -232,7 +233,7 @@ def test_errors_are_of_one_tree() -> None:
     assert str(error) == "matplotlib is not installed: pip install 'kofn[plots]'"
 
 
-@pytest.mark.parametrize("seed", [True, 1.5, "1", -1, [1]])
+@for_each("seed", [True, 1.5, "1", -1, [1]])
 def test_what_is_no_seed_is_refused(seed: Any) -> None:
     with pytest.raises(BadInput, match="seed must be"):
         generator(seed)
@@ -364,8 +365,8 @@ def test_any_order_of_asking_telling_and_releasing_ends_the_plan(rows: Rows, dat
 # Telling.
 
 
-@pytest.mark.parametrize("subset", [(1, 2), (2, 1), [2, 1], np.array([2, 1]), {1, 2}, (np.int32(1), np.int32(2))])
-@pytest.mark.parametrize("asked", [True, False])
+@for_each("subset", [(1, 2), (2, 1), [2, 1], np.array([2, 1]), {1, 2}, (np.int32(1), np.int32(2))])
+@for_each("asked", [True, False])
 def test_a_subset_may_be_told_in_any_shape(subset: Any, asked: bool) -> None:
     policy = scripted([(C, 2)])
     if asked:
@@ -374,8 +375,8 @@ def test_a_subset_may_be_told_in_any_shape(subset: Any, asked: bool) -> None:
     assert told(policy) == [1]
 
 
-@pytest.mark.parametrize(
-    ("reward", "value"),
+@for_each(
+    "reward, value",
     [(1, 1), (True, 1), (np.True_, 1), (np.bool_(False), 0), (np.int64(1), 1), (np.float32(0.5), 0.5), (0.25, 0.25)],
 )
 def test_a_reward_may_be_any_number(reward: Any, value: float) -> None:
@@ -384,7 +385,7 @@ def test_a_reward_may_be_any_number(reward: Any, value: float) -> None:
     assert policy.learned == [[1, value, value**2]]
 
 
-@pytest.mark.parametrize("reward", [1.5, -0.1, np.nan, np.inf, -np.inf, None, "much", [1, 0], 1j, 10**400, object()])
+@for_each("reward", [1.5, -0.1, np.nan, np.inf, -np.inf, None, "much", [1, 0], 1j, 10**400, object()])
 def test_what_is_no_reward_is_refused_and_changes_nothing(reward: Any) -> None:
     policy = scripted([(A, 2)])
     before = policy.state()
@@ -394,7 +395,7 @@ def test_what_is_no_reward_is_refused_and_changes_nothing(reward: Any) -> None:
     assert [policy.ask() for _ in range(2)] == [A, D]  # the play is still out
 
 
-@pytest.mark.parametrize("subset", [((0,), (1,)), (0, None), ("0", "1"), (0.5, 1)])
+@for_each("subset", [((0,), (1,)), (0, None), ("0", "1"), (0.5, 1)])
 def test_a_tuple_of_anything_but_arms_is_refused(subset: Any) -> None:
     with pytest.raises(BadInput, match="a subset must be 2 arms from 0 to 3"):
         scripted([(A, 2)]).tell(subset, 1)
@@ -536,9 +537,9 @@ def test_a_total_of_planned_plays_is_a_tally(kind: type[Scripted]) -> None:
     assert policy.learned == [[5, 3, 2.5, 3.0, 1.75, 3.0]]
 
 
-@pytest.mark.parametrize("direction", ["maximize", "minimize"])
-@pytest.mark.parametrize("reward_range", [(0.0, 1.0), (0.0, 40.0), (-3.0, 5.0)])
-@pytest.mark.parametrize("subset", [A, D])
+@for_each("direction", ["maximize", "minimize"])
+@for_each("reward_range", [(0.0, 1.0), (0.0, 40.0), (-3.0, 5.0)])
+@for_each("subset", [A, D])
 def test_squares_that_are_not_known_are_the_largest_there_can_be(
     subset: Subset, reward_range: tuple[float, float], direction: Direction
 ) -> None:
@@ -550,8 +551,8 @@ def test_squares_that_are_not_known_are_the_largest_there_can_be(
     assert policy.learned == [pytest.approx([8, ones, ones])]
 
 
-@pytest.mark.parametrize(
-    ("subset", "count", "total", "squares"),
+@for_each(
+    "subset, count, total, squares",
     [
         (D, 0, 0.0, None),
         (D, -1, 0.0, None),
@@ -606,7 +607,7 @@ def test_what_was_not_planned_is_kept() -> None:
         assert each.learned == [[3, 1, 2, 3.0, 0.5, 1.0, 3.0, 0.25, 0.75]]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "unplanned",
     [
         None,
@@ -634,7 +635,7 @@ def test_unplanned_plays_that_cannot_be_are_refused(unplanned: Any) -> None:
 RANGES = [(0.0, 1.0), (0.0, 40.0), (-3.0, 5.0), (-8.0, -4.0), (100.0, 101.0)]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "reward_range", [(0, 5e-324), (0, 1e-154), (-1e308, 1e308), (0, 1e154), (1e160, math.nextafter(1e160, math.inf))]
 )
 def test_a_range_in_which_normalising_overflows_is_refused(reward_range: tuple[float, float]) -> None:
@@ -651,8 +652,8 @@ def test_rewards_in_an_extreme_range_are_finite(reward_range: tuple[float, float
     assert len(policy.best()) == 2
 
 
-@pytest.mark.parametrize("reward_range", RANGES)
-@pytest.mark.parametrize("direction", ["maximize", "minimize"])
+@for_each("reward_range", RANGES)
+@for_each("direction", ["maximize", "minimize"])
 def test_rewards_reach_the_policy_in_0_to_1(reward_range: tuple[float, float], direction: Direction) -> None:
     inside = np.array([0, 0.125, 0.25, 0.5, 0.75, 1.0])  # scaled without rounding in every range above
     low, high = reward_range
@@ -691,7 +692,7 @@ def test_both_doors_agree_and_what_was_told_can_be_kept(
         assert fresh.state() == policy.state()
 
 
-@pytest.mark.parametrize("reward_range", RANGES)
+@for_each("reward_range", RANGES)
 def test_sums_a_little_outside_their_range_are_rounding(reward_range: tuple[float, float]) -> None:
     low, high = reward_range
     size = max(abs(low), abs(high))
@@ -713,8 +714,8 @@ def test_sums_a_little_outside_their_range_are_rounding(reward_range: tuple[floa
             assert policy.learned == []
 
 
-@pytest.mark.parametrize(
-    ("rewards", "squares"),
+@for_each(
+    "rewards, squares",
     [
         ([0.5, 0.5], 0.4),  # below the mean's square
         ([1.0, 0.0], 1.1),  # above what 0s and 1s can have
@@ -723,7 +724,7 @@ def test_sums_a_little_outside_their_range_are_rounding(reward_range: tuple[floa
         ([0.5], -0.25),
     ],
 )
-@pytest.mark.parametrize("reward_range", [(0.0, 1.0), (0.0, 40.0), (-3.0, 5.0)])
+@for_each("reward_range", [(0.0, 1.0), (0.0, 40.0), (-3.0, 5.0)])
 def test_squares_that_no_rewards_have_are_refused(
     rewards: list[float], squares: float, reward_range: tuple[float, float]
 ) -> None:
@@ -740,8 +741,8 @@ def test_squares_that_no_rewards_have_are_refused(
     assert policy.state() == before
 
 
-@pytest.mark.parametrize(
-    ("count", "total", "squares", "why"),
+@for_each(
+    "count, total, squares, why",
     [
         ([-1], [0.0], [0.0], "got -1 plays"),
         ([1.0], [0.5], [0.25], "whole numbers"),
@@ -762,8 +763,8 @@ def test_what_is_no_tally_is_refused(count: Any, total: Any, squares: Any, why: 
     assert policy.state() == before
 
 
-@pytest.mark.parametrize(
-    ("count", "total"),
+@for_each(
+    "count, total",
     [
         ([1], [0.5]),
         (np.array([1]), np.array(["x"])),
@@ -782,7 +783,7 @@ def test_a_tally_of_any_kind_is_read_or_refused(count: Any, total: Any) -> None:
         assert told(policy) == [1]
 
 
-@pytest.mark.parametrize("low", [0.0, 1e3, 1e6, 1.7e9])
+@for_each("low", [0.0, 1e3, 1e6, 1.7e9])
 def test_what_was_told_in_a_range_far_from_zero_can_be_restored(low: float) -> None:
     """Squares of large numbers lose their digits; what is kept of them must still be what rewards can have."""
     for inside in (0.0, 0.3, 0.5, 1.0):
@@ -791,13 +792,13 @@ def test_what_was_told_in_a_range_far_from_zero_can_be_restored(low: float) -> N
         scripted([(A, 100)], reward_range=(low, low + 1)).load(policy.state())
 
 
-@pytest.mark.parametrize("reward_range", [(1, 1), (2, 1), (0, np.inf), (np.nan, 1), (0,), (0, 1, 2), 5, None, ("a", 1)])
+@for_each("reward_range", [(1, 1), (2, 1), (0, np.inf), (np.nan, 1), (0,), (0, 1, 2), 5, None, ("a", 1)])
 def test_what_is_no_range_is_refused(reward_range: Any) -> None:
     with pytest.raises(BadInput, match="reward_range"):
         scripted([(A, 1)], reward_range=reward_range)
 
 
-@pytest.mark.parametrize("direction", ["max", "", None, 1, ["minimize"]])
+@for_each("direction", ["max", "", None, 1, ["minimize"]])
 def test_what_is_no_direction_is_refused(direction: Any) -> None:
     with pytest.raises(BadInput, match="direction must be 'maximize' or 'minimize'"):
         scripted([(A, 1)], direction=direction)
@@ -829,7 +830,7 @@ def spoiled(**changes: Any) -> dict[str, Any]:
     return {"plays": 2, "updates": 0, "observed": state | changes, "learned": []}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "state",
     [
         spoiled(rows=[2]),

@@ -16,6 +16,7 @@ from kofn.lab.problems.expectation import MonteCarlo
 from kofn.lab.problems.sampling import CountSampler, OutcomeSampler, PlaySampler
 from kofn.lab.rivals import CUCB, ETCG, Oracle
 from kofn.lab.settings import Setting
+from tests.cases import for_each
 
 P = np.array([0.15, 0.5, 0.3, 0.8, 0.05, 0.6])
 PADDED = np.array([[0, 1, 2], [1, 3, -1], [5, -1, -1], [-1, -1, -1]])
@@ -79,8 +80,8 @@ def test_single_arms_have_the_range_and_direction_of_the_reward() -> None:
     assert policy.learned == [[[1.75, 0.0], [0.5, 1.0]]]
 
 
-@pytest.mark.parametrize(
-    ("arms", "error"),
+@for_each(
+    "arms, error",
     [
         (None, BadTally),
         (np.zeros(2), BadTally),
@@ -107,7 +108,7 @@ def test_an_arm_that_earned_too_much_is_named() -> None:
         )
 
 
-@pytest.mark.parametrize("arms", [[], [[0.1]], [[0.1, 2.0]], [[0.1, math.nan]], None, [["a", "b"]]])
+@for_each("arms", [[], [[0.1]], [[0.1, 2.0]], [[0.1, math.nan]], None, [["a", "b"]]])
 def test_a_state_with_arms_that_cannot_be_is_refused(arms: Any) -> None:
     policy = Seeing()
     policy.tell((0, 1), 0.5, arms=[0.25, 0.5])
@@ -205,8 +206,8 @@ def weighted(x: Any) -> Any:
 REWARDS: dict[str, Any] = {"mean": lambda x: sum(x) / 3, "maximum": max, "minimum": min, "cross-selling": cross}
 
 
-@pytest.mark.parametrize("absent", [0.0, 1.0, 0.25])
-@pytest.mark.parametrize("reward", [*REWARDS, "weighted"])
+@for_each("absent", [0.0, 1.0, 0.25])
+@for_each("reward", [*REWARDS, "weighted"])
 def test_padded_rows_of_bernoulli_arms_are_exact(reward: str, absent: float) -> None:
     """Values by enumeration; single plays by chi-square, p-value above 1e-7."""
     fn = REWARDS.get(reward, lambda x: float(weighted(np.array(x))))
@@ -290,8 +291,8 @@ def test_shorter_subsets_and_any_integers_are_welcome() -> None:
     assert problem.gap([(3,)])[0] == pytest.approx(problem.optimum - P[3] / 3)
 
 
-@pytest.mark.parametrize(
-    ("absent", "subsets", "message"),
+@for_each(
+    "absent, subsets, message",
     [
         (None, [[0, 1, -1]], r"row 0: \(0, 1, -1\). To play fewer arms, give what an empty place \(-1\) pays"),
         (None, [(0, 1)], "a subset has 3 arms; got rows of 2"),
@@ -311,7 +312,7 @@ def test_what_is_no_padded_row_is_refused(absent: float | None, subsets: Any, me
         problem.play(np.array(subsets) if absent is None and len(subsets[0]) == 3 else subsets, [1], 0)
 
 
-@pytest.mark.parametrize("absent", [-0.1, 1.1, math.nan, "0", True, 1j])
+@for_each("absent", [-0.1, 1.1, math.nan, "0", True, 1j])
 def test_what_no_arm_could_pay_is_refused(absent: Any) -> None:
     with pytest.raises(BadInput, match="absent must be a number that an arm can pay, from 0 to 1"):
         Problem(Bernoulli(P), "mean", 3, absent=absent)

@@ -96,11 +96,11 @@ def test_the_last_thread_that_leaves_removes_the_limit() -> None:
     assert threads() == {3}
 
 
-def test_the_digits_do_not_depend_on_cores_or_other_threads() -> None:
-    def regret(number: int) -> float:
-        with threadpool_limits(number, user_api="blas"):
-            return kofn.simulate(kofn.Thompson(150, 3, seed=1), problem(150), 2_000, seed=2).regret
+def regret() -> float:
+    return kofn.simulate(kofn.Thompson(150, 3, seed=1), problem(150), 2_000, seed=2).regret
 
+
+def test_the_digits_do_not_depend_on_cores_or_other_threads() -> None:
     stop = threading.Event()
 
     def in_and_out() -> None:
@@ -108,16 +108,34 @@ def test_the_digits_do_not_depend_on_cores_or_other_threads() -> None:
             with ONE_THREAD:
                 pass
 
-    alone = regret(1)
+    with threadpool_limits(1, user_api="blas"):
+        alone = regret()
     others = [threading.Thread(target=in_and_out) for _ in range(3)]
     for each in others:
         each.start()
     try:
-        assert regret(2) == alone
+        assert regret() == alone
     finally:
         stop.set()
         for each in others:
             each.join()
+
+
+def test_who_enters_has_one_thread_even_if_a_user_has_set_another_number() -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    def stay() -> None:
+        with ONE_THREAD:
+            inside.set()
+            leave.wait(10)
+
+    other = threading.Thread(target=stay)
+    other.start()
+    assert inside.wait(10)
+    with threadpool_limits(2, user_api="blas"), ONE_THREAD:
+        assert threads() == {1}
+    leave.set()
+    other.join()
 
 
 def test_an_error_removes_the_limit() -> None:

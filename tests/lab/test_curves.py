@@ -9,6 +9,7 @@ from scipy import stats
 
 from kofn import BadInput, Band, Curve
 from kofn.lab.curves import MOST_POINTS
+from tests.cases import for_each
 
 
 def curve(*points: tuple[float, float]) -> Curve:
@@ -22,7 +23,7 @@ BENT = curve((0, 0), (10, 5), (20, 6))
 # One curve.
 
 
-@pytest.mark.parametrize(("plays", "regret"), [(0, 0), (1, 0.5), (10, 5), (12.5, 5.25), (19, 5.9), (20, 6)])
+@for_each("plays, regret", [(0, 0), (1, 0.5), (10, 5), (12.5, 5.25), (19, 5.9), (20, 6)])
 def test_a_curve_is_straight_between_breakpoints(plays: float, regret: float) -> None:
     assert BENT.at(plays) == pytest.approx(regret)
     assert BENT.final == 6.0
@@ -32,7 +33,7 @@ def test_a_curve_answers_for_many_at_once() -> None:
     assert BENT.at([[0, 5], [10, 15]]).tolist() == [[0, 2.5], [5, 5.5]]
 
 
-@pytest.mark.parametrize("plays", [-1, 20.5, math.nan, math.inf, [0, 21]])
+@for_each("plays", [-1, 20.5, math.nan, math.inf, [0, 21]])
 def test_a_curve_does_not_guess_outside_its_run(plays: float) -> None:
     with pytest.raises(BadInput, match=r"plays must be from 0 to 20, the length of the run; got "):
         BENT.at(plays)
@@ -75,8 +76,8 @@ def test_the_band_of_two_by_hand() -> None:
     assert band.level == 0.9
 
 
-@pytest.mark.parametrize("level", [0.5, 0.95, 0.999])
-@pytest.mark.parametrize("runs", [2, 3, 10, 40])
+@for_each("level", [0.5, 0.95, 0.999])
+@for_each("runs", [2, 3, 10, 40])
 def test_the_band_is_students_interval(runs: int, level: float) -> None:
     finals = np.random.default_rng(runs).gamma(2, 50, runs)
     band = Band.over(ends(*finals), level=level, points=2)
@@ -121,13 +122,13 @@ def test_as_many_points_as_wanted(points: int) -> None:
     assert len(Band.over(ends(1, 2), points=points).mean) == points
 
 
-@pytest.mark.parametrize("points", [1, 0, -5, MOST_POINTS + 1, 2.5, "many", None, True])
+@for_each("points", [1, 0, -5, MOST_POINTS + 1, 2.5, "many", None, True])
 def test_too_few_or_too_many_points_are_refused(points: int) -> None:
     with pytest.raises(BadInput, match="points must be"):
         Band.over(ends(1, 2), points=points)
 
 
-@pytest.mark.parametrize("level", [0, 1, 0.0, 1.0, -0.5, 95, math.nan, "high", None])
+@for_each("level", [0, 1, 0.0, 1.0, -0.5, 95, math.nan, "high", None])
 def test_a_level_is_a_probability(level: float) -> None:
     with pytest.raises(BadInput, match=r"level must be a probability such as 0\.95, not "):
         Band.over(ends(1, 2), level=level)

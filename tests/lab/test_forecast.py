@@ -13,6 +13,7 @@ from kofn import BadInput, forecast
 from kofn.lab.forecast import Forecast
 from kofn.lab.forecast_world import World
 from kofn.lab.plots import draw_forecast
+from tests.cases import for_each
 from tests.cli.tools import invoke
 
 SMALL: dict[str, Any] = {"base": 0.2, "lift": 0.5, "per_day": 5_000, "loss": 0.02, "runs": 2, "seed": 1}
@@ -23,9 +24,7 @@ def small() -> Forecast:
     return forecast(10, 2, **SMALL, workers=1)
 
 
-@pytest.mark.parametrize(
-    ("base", "lift", "sd"), [(0.02, 0.1, None), (0.3, 1.5, None), (1.5, 0.2, 12.0), (30.0, 0.1, 10.0)]
-)
+@for_each("base, lift, sd", [(0.02, 0.1, None), (0.3, 1.5, None), (1.5, 0.2, 12.0), (30.0, 0.1, 10.0)])
 def test_the_best_subset_has_the_lift(base: float, lift: float, sd: float | None) -> None:
     world = World(20, 4, base, lift, sd)
     for seed in range(5):
@@ -87,8 +86,8 @@ def test_what_is_not_ready_in_time_is_said() -> None:
     assert found.message.startswith("After 2 days, no campaign is ready: ")
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
+@for_each(
+    "given, message",
     [
         ({"base": 0.9, "lift": 0.5}, "a click rate must be below 1"),
         ({"base": -1.0}, "base must be a number above 0"),
@@ -128,7 +127,7 @@ def test_the_command_prints_json(small: Forecast) -> None:
     assert json.loads(done.stdout) == small.to_dict()
 
 
-@pytest.mark.parametrize("lift", ["0", "-10%", "much", "nan", "inf"])
+@for_each("lift", ["0", "-10%", "much", "nan", "inf"])
 def test_a_lift_that_is_none_is_refused(lift: str) -> None:
     done = invoke(*COMMAND[:7], f"--lift={lift}", *COMMAND[9:])
     assert done.exit_code == 2

@@ -25,6 +25,7 @@ from kofn.lab.problems import AbstractProblem, Correlated
 from kofn.lab.published import published
 from kofn.lab.readings import ReadingInstances
 from kofn.lab.settings import FAMILIES, Setting, family_named
+from tests.cases import for_each
 
 # Settings.
 
@@ -35,22 +36,22 @@ def made(setting: Setting, seed: int) -> Problem:
     return problem
 
 
-@pytest.mark.parametrize(
-    ("name", "reward", "arms"),
-    [
-        ("mean", "mean", Bernoulli),
-        ("max", "maximum", Bernoulli),
-        ("min", "minimum", Bernoulli),
-        ("cross-selling", "cross-selling", ArctanExponential),
-        ("close", "mean", Bernoulli),
-        ("rare", "maximum", Bernoulli),
-        ("dominant", "mean", Bernoulli),
-        ("equal", "mean", Bernoulli),
-        ("likely-min", "minimum", Bernoulli),
-        ("threshold", "threshold", Bernoulli),
-        ("correlated", "maximum", Correlated),
-    ],
-)
+KINDS: list[tuple[str, str, type]] = [
+    ("mean", "mean", Bernoulli),
+    ("max", "maximum", Bernoulli),
+    ("min", "minimum", Bernoulli),
+    ("cross-selling", "cross-selling", ArctanExponential),
+    ("close", "mean", Bernoulli),
+    ("rare", "maximum", Bernoulli),
+    ("dominant", "mean", Bernoulli),
+    ("equal", "mean", Bernoulli),
+    ("likely-min", "minimum", Bernoulli),
+    ("threshold", "threshold", Bernoulli),
+    ("correlated", "maximum", Correlated),
+]
+
+
+@for_each("name, reward, arms", KINDS)
 def test_each_family_makes_its_problem(name: str, reward: str, arms: type) -> None:
     problem = made(Setting(name, n_arms=30, k=4), 1)
     assert isinstance(problem.arms, arms)
@@ -61,12 +62,11 @@ def test_each_family_makes_its_problem(name: str, reward: str, arms: type) -> No
 
 
 def test_no_family_is_forgotten_here() -> None:
-    (parametrize,) = test_each_family_makes_its_problem.pytestmark  # type: ignore[attr-defined]
-    assert [name for name, *_ in parametrize.args[1]] == list(FAMILIES)
+    assert [name for name, *_ in KINDS] == list(FAMILIES)
 
 
-@pytest.mark.parametrize(
-    ("name", "low", "high"),
+@for_each(
+    "name, low, high",
     [("close", 0.45, 0.55), ("rare", 0.0, 0.02), ("likely-min", 0.5, 1.0), ("threshold", 0.0, 1.0)],
 )
 def test_arms_are_drawn_from_the_range_of_their_family(name: str, low: float, high: float) -> None:
@@ -111,7 +111,7 @@ def test_arms_are_drawn_as_the_paper_says() -> None:
     assert 9.9 < scales.scale.max() <= 10
 
 
-@pytest.mark.parametrize("name", sorted(FAMILIES))
+@for_each("name", sorted(FAMILIES))
 def test_an_instance_is_made_again_by_its_seed(name: str) -> None:
     setting = Setting(name, 8, 3)
     first, again, other = (made(setting, seed) for seed in (5, 5, 6))
@@ -122,7 +122,7 @@ def test_a_setting_has_a_name_that_says_it_all() -> None:
     assert Setting("cross-selling", 24, 11).name == "cross-selling/N24-K11"
 
 
-@pytest.mark.parametrize(("family", "n_arms", "k"), [("nope", 5, 2), (["max"], 5, 2), ("max", 5, 5), ("max", 5, 0)])
+@for_each("family, n_arms, k", [("nope", 5, 2), (["max"], 5, 2), ("max", 5, 5), ("max", 5, 0)])
 def test_a_setting_that_cannot_be_is_refused(family: str, n_arms: int, k: int) -> None:
     with pytest.raises(BadInput):
         Setting(family, n_arms, k)
@@ -168,8 +168,8 @@ def test_printed_curves_are_regret_over_plays() -> None:
 # Figures by name.
 
 
-@pytest.mark.parametrize(
-    ("name", "found"),
+@for_each(
+    "name, found",
     [
         (None, list(FIGURES)),
         ("max", ["max-12", "max-24"]),
@@ -183,7 +183,7 @@ def test_figures_by_name(name: str | None, found: list[str]) -> None:
     assert [figure.name for figure in figures_named(name)] == found
 
 
-@pytest.mark.parametrize("name", ["maximum", "max-45", "", "MAX"])
+@for_each("name", ["maximum", "max-45", "", "MAX"])
 def test_an_unknown_figure_is_refused_with_the_list(name: str) -> None:
     with pytest.raises(BadInput) as refused:
         figures_named(name)
@@ -242,9 +242,7 @@ def test_the_ratio_is_taken_where_the_published_curve_ends() -> None:
     assert cell_of("cmab-sm", final=100, printed=40).ratio == pytest.approx(80 / 40)
 
 
-@pytest.mark.parametrize(
-    ("horizon", "at", "published"), [(400, 400, 20), (799, 799, 39.95), (800, 800, 40), (900, 800, 40)]
-)
+@for_each("horizon, at, published", [(400, 400, 20), (799, 799, 39.95), (800, 800, 40), (900, 800, 40)])
 def test_a_shorter_run_is_compared_at_its_own_end(horizon: float, at: float, published: float) -> None:
     printed = Curve(np.array([0.0, 200.0, 800.0]), np.array([0.0, 10, 40]))
     cell = Cell.of(2, PanelPolicy("cmab-sm", "figures", "cmab-sm"), [run_of([0, horizon], [0, 20])], printed)
@@ -407,7 +405,7 @@ def test_a_line_plays_with_its_schedule_and_without_a_note(tmp_path: Path) -> No
         make_policy("cmab-sm", 45, 2, horizon=1_000)
 
 
-@pytest.mark.parametrize(("horizon", "runs"), [(1, 2), (0, 2), (100, 0), (100, -1), (2.5, 1)])
+@for_each("horizon, runs", [(1, 2), (0, 2), (100, 0), (100, -1), (2.5, 1)])
 def test_a_panel_that_cannot_be_run_is_refused(horizon: int, runs: int) -> None:
     with pytest.raises(BadInput, match="must be a whole number"):
         run_panel(SMALL, horizon=horizon, runs=runs, workers=1)
@@ -429,8 +427,8 @@ def test_the_figures_come_out_as_published(name: str) -> None:
 # Readings of cross-selling.
 
 
-@pytest.mark.parametrize(
-    ("name", "low", "high", "factor"),
+@for_each(
+    "name, low, high, factor",
     [
         ("scale", 0, 10, 1),
         ("rate", 0.1, np.inf, 1),

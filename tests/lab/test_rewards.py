@@ -15,6 +15,7 @@ import kofn
 from kofn.core import BadInput
 from kofn.lab.problems import Bernoulli, Empirical, Problem
 from kofn.lab.rewards import Reward, as_reward, by_name, cross_selling, maximum, mean, minimum, total, utility
+from tests.cases import for_each
 from tests.cli.tools import invoke
 
 NOTHING: Any = None
@@ -36,7 +37,7 @@ def test_cross_selling_of_ones_is_one() -> None:
     assert cross_selling(np.ones((4, 9))).tolist() == [1.0] * 4
 
 
-@pytest.mark.parametrize("reward", [mean, maximum, minimum, cross_selling, utility(np.sqrt)])
+@for_each("reward", [mean, maximum, minimum, cross_selling, utility(np.sqrt)])
 def test_the_last_axis_goes(reward: Reward) -> None:
     x = np.random.default_rng(0).random((2, 3, 4))
     paid = reward(x)
@@ -44,13 +45,13 @@ def test_the_last_axis_goes(reward: Reward) -> None:
     assert paid[1, 2] == pytest.approx(float(reward(x[1, 2])))
 
 
-@pytest.mark.parametrize("reward", [mean, maximum, minimum, cross_selling, utility(np.sqrt, increasing=True)])
+@for_each("reward", [mean, maximum, minimum, cross_selling, utility(np.sqrt, increasing=True)])
 def test_it_pickles_to_an_equal_one(reward: Reward) -> None:
     assert pickle.loads(pickle.dumps(reward)) == reward
 
 
-@pytest.mark.parametrize(
-    ("name", "reward"),
+@for_each(
+    "name, reward",
     [
         ("max", maximum),
         ("maximum", maximum),
@@ -72,8 +73,8 @@ def test_a_plain_callable_has_nothing_assumed() -> None:
     assert as_reward(reward) is reward
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
+@for_each(
+    "make, message",
     [
         (
             lambda: by_name("median"),
@@ -103,8 +104,8 @@ def test_a_sum_is_played_like_a_mean_of_k_times_the_range() -> None:
     assert [3 * row["regret"] for row in rows[0]] == pytest.approx([row["regret"] for row in rows[1]])
 
 
-@pytest.mark.parametrize(
-    ("arms", "reward", "found"),
+@for_each(
+    "arms, reward, found",
     [
         (Bernoulli([0.1, 0.5, 0.3]), "mean", (0.0, 1.0)),
         (Empirical([[0.2, 0.4], [0.3], [0.5]]), "sum", (0.0, 1.0)),

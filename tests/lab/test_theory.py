@@ -56,8 +56,8 @@ def test_the_printed_resolution_at_a_million_plays(n_arms: int, expected: float)
 # Tables.
 
 
-@pytest.mark.parametrize(
-    ("schedule", "rounds", "radius", "plays"),
+@for_each(
+    "schedule, rounds, radius, plays",
     [
         (Schedule(n_arms=24, k=2, horizon=10**6), 1, [1, 1 / 2, 1 / 4], [36, 142, 566]),
         (Schedule(n_arms=45, k=8, horizon=10**6), 0, [1, 1 / 2], [40, 158]),
@@ -79,8 +79,8 @@ def test_a_schedule_is_a_value() -> None:
         Schedule(24, 2, 10**6).rounds = 5  # type: ignore[misc]
 
 
-@pytest.mark.parametrize(
-    ("n_arms", "k", "groups", "actions"),
+@for_each(
+    "n_arms, k, groups, actions",
     [(24, 2, 8, 45), (12, 5, 2, 18), (13, 5, 3, 30), (5, 4, 1, 5), (5, 3, 2, 12), (2, 1, 1, 2), (7, 1, 4, 14)],
 )
 def test_groups_and_actions(n_arms: int, k: int, groups: int, actions: int) -> None:
@@ -105,8 +105,8 @@ def test_shortest_horizons(n_arms: int, useful: int, any_bound: int) -> None:
     assert theory.horizon_for(n_arms, 1) == any_bound  # the paper's T > 256 N log(2NT)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "loss"),
+@for_each(
+    "arguments, loss",
     [
         ({}, 3.1508),
         ({"first": 10**6}, 2.7024),
@@ -252,8 +252,8 @@ def test_what_overflows_is_none_in_json() -> None:
     assert "more than 1e300 years" in record["verdict"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
+@for_each(
+    "arguments, words",
     [
         (
             {"n_arms": 30, "k": 15, "horizon": 1e6},
@@ -371,9 +371,7 @@ def test_a_simulated_size_is_that_of_the_table() -> None:
         assert found.settled_90 == (max(1, int(row["settled_90"])) if row["settled_90"] else None)
 
 
-@pytest.mark.parametrize(
-    ("n_arms", "k", "horizon"), [(12, 3, 50_000), (5, 2, 150), (299, 149, 999_999), (30, 4, 2_000)]
-)
+@for_each("n_arms, k, horizon", [(12, 3, 50_000), (5, 2, 150), (299, 149, 999_999), (30, 4, 2_000)])
 def test_between_sizes_the_forecast_is_between_those_around_it(n_arms: int, k: int, horizon: int) -> None:
     rows = list(csv.DictReader(TABLE.read_text().splitlines()))
     sizes = sorted({int(row["n_arms"]) for row in rows})
@@ -396,8 +394,8 @@ def test_between_two_horizons_the_error_is_in_proportion_to_the_regret() -> None
         assert each.regret_error / each.regret == pytest.approx(sum(shares) / 2, rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("size", "reason"),
+@for_each(
+    "size, reason",
     [
         ((301, 3, 1_000), "the table has 4 to 300 arms, not 301"),
         ((3, 1, 1_000), "the table has 4 to 300 arms, not 3"),

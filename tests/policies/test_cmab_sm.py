@@ -287,7 +287,7 @@ def test_merging_stays_best_first_over_several_merges() -> None:
     assert policy.best() == (3, 6)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_each("seed", range(20))
 def test_any_number_of_groups_in_any_order_ends_in_the_best(seed: int) -> None:
     rng = np.random.default_rng(seed)
     n_arms = int(rng.integers(3, 20))
@@ -347,7 +347,7 @@ def test_k_one_below_n_is_one_group(n_arms: int) -> None:
     assert policy.best() == tuple(arm for arm in range(n_arms) if worth[arm] > min(worth))
 
 
-@pytest.mark.parametrize(("n_arms", "k"), [(3, 3), (3, 4), (1, 1), (3, 0)])
+@for_each("n_arms, k", [(3, 3), (3, 4), (1, 1), (3, 0)])
 def test_nothing_to_choose_is_refused(n_arms: int, k: int) -> None:
     with pytest.raises(BadInput, match=r"k must be|n_arms must be"):
         CMABSM(n_arms, k, horizon=1000)
@@ -375,7 +375,7 @@ def test_the_partition_is_in_order_or_seeded() -> None:
     assert groups_of(five) == np.sort(shuffled, axis=1).tolist()
 
 
-@pytest.mark.parametrize("seed", range(10))
+@for_each("seed", range(10))
 def test_a_seeded_partition_pads_with_arms_of_the_first_group(seed: int) -> None:
     first, second, last = groups_of(CMABSM(9, 3, 10**6, seed=seed))
     own = set(range(9)) - {*first, *second}
@@ -418,13 +418,13 @@ def test_a_resolution_just_below_a_half_has_one_round() -> None:
     assert CMABSM(12, 4, horizon=10, resolution=math.nextafter(0.25, 0)).schedule.rounds == 2
 
 
-@pytest.mark.parametrize("resolution", [0, -0.1, 1, 1.5, math.nan, math.inf])
+@for_each("resolution", [0, -0.1, 1, 1.5, math.nan, math.inf])
 def test_what_is_no_resolution_is_refused(resolution: float) -> None:
     with pytest.raises(BadInput, match="resolution"):
         CMABSM(12, 4, horizon=10**6, resolution=resolution)
 
 
-@pytest.mark.parametrize("horizon", [0, -5, 1.5, None, "long"])
+@for_each("horizon", [0, -5, 1.5, None, "long"])
 def test_what_is_no_horizon_is_refused(horizon: Any) -> None:
     with pytest.raises(BadInput, match="horizon must be a whole number"):
         CMABSM(12, 4, horizon=horizon)
@@ -451,7 +451,7 @@ def test_best_is_of_k_different_arms_and_plays_stay_within_the_bound(seed: int) 
     assert policy.plays <= policy.schedule.exploration_plays
 
 
-@pytest.mark.parametrize(("n_arms", "k"), [(6, 2), (12, 3), (4, 1), (5, 4)])
+@for_each("n_arms, k", [(6, 2), (12, 3), (4, 1), (5, 4)])
 def test_the_bound_is_reached_when_all_arms_are_alike(n_arms: int, k: int) -> None:
     policy = CMABSM(n_arms, k, horizon=1000, resolution=0.1)
     played = Counter[str]()

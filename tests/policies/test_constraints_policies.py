@@ -14,10 +14,11 @@ import kofn
 from kofn import BadInput, Constraints, Policy, Tally, Thompson
 from kofn.constraints import Always, AtMost, Never, NeverTogether, OnlyTogether
 from kofn.constraints import allowed as module
-from kofn.constraints.solver import Solver
+from kofn.constraints.solver import MilpSolver
 from kofn.core import BadRecord, FloatArray, IntArray
 from kofn.policies.registry import POLICIES, make_policy
 from kofn.policies.thompson import exchanges
+from tests.cases import for_each
 from tests.constraints.tools import FIXED, KINDS, OTHER, QUOTAS, K, N
 
 WORTH = np.linspace(0.1, 0.9, N)
@@ -57,8 +58,8 @@ def best_of(rules: Constraints, worth: Any = WORTH) -> tuple[int, ...]:
 LEARN = {"fixed": ["cmab-sm", "dart", "doubling"], "all": ["improved-ucb", "thompson", "thompson-subsets"]}
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
+@for_each(
+    "name, kind",
     [*((name, "fixed") for name in LEARN["fixed"]), *((name, kind) for name in LEARN["all"] for kind in KINDS)],
 )
 def test_without_noise_the_best_allowed_subset_is_found(name: str, kind: str) -> None:
@@ -256,13 +257,13 @@ def test_the_page_lists_the_policies_that_obey() -> None:
 def test_plays_beside_the_first_plan_need_few_solutions(monkeypatch: pytest.MonkeyPatch) -> None:
     """The solver finds subsets with every arm once, not some hundred of them."""
     policy = kofn.Thompson(24, 5, seed=1, constraints=[NeverTogether([arm, arm + 1]) for arm in range(23)])
-    solved, solve = [], Solver._solve
+    solved, solve = [], MilpSolver._solve
 
-    def counted(self: Solver, score: FloatArray) -> IntArray | None:
+    def counted(self: MilpSolver, score: FloatArray) -> IntArray | None:
         solved.append(score)
         return solve(self, score)
 
-    monkeypatch.setattr(Solver, "_solve", counted)
+    monkeypatch.setattr(MilpSolver, "_solve", counted)
     beside = [policy.filler(number) for number in range(50)]
     assert policy.constraints is not None
     assert policy.constraints.allows(beside, 24, 5).all()

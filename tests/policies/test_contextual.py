@@ -15,10 +15,11 @@ import kofn
 from kofn.constraints import Always, AtMost, Constraints, NeverTogether
 from kofn.core import FloatArray, Subset, Tally
 from kofn.core.contexts import MOST_WITH_OTHER, OTHER, Attributes, bounded, context_of, key_of, words_of
-from kofn.policies.contextual.model import PRIOR, Model, Rows, typical_share
+from kofn.policies.contextual.model import PRIOR, Model, PlayRows, typical_share
 from kofn.policies.contextual.pooling import OWN, Design, Pool, design_of, pooled_arms
 from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.posterior import Posterior
+from tests.cases import for_each
 
 COUNTRIES, DEVICES = ("de", "fr", "uk"), ("phone", "desktop")
 KEYS = [key_of({"country": country, "device": device}) for country in COUNTRIES for device in DEVICES]
@@ -35,8 +36,8 @@ def test_a_segment_has_one_key_in_whatever_order_attributes_come() -> None:
     assert words_of("{}") == "everyone"
 
 
-@pytest.mark.parametrize(
-    ("context", "why"),
+@for_each(
+    "context, why",
     [
         ("phone", "must be a dict"),
         ({"age": 31.5}, "give a class"),
@@ -58,9 +59,7 @@ def test_a_bad_context_is_refused_with_a_reason(context: Any, why: str) -> None:
     assert json.dumps(policy.state()) == before
 
 
-@pytest.mark.parametrize(
-    "attributes", ["device", 3, {"device": []}, {"device": "phone"}, ["a", "a"], {"a": ["x", "x"]}]
-)
+@for_each("attributes", ["device", 3, {"device": []}, {"device": "phone"}, ["a", "a"], {"a": ["x", "x"]}])
 def test_bad_attributes_are_refused(attributes: Any) -> None:
     with pytest.raises(kofn.BadInput):
         kofn.ContextualThompson(4, 2, attributes=attributes)
@@ -116,7 +115,7 @@ def direct_prior(keys: list[str], design: Design, variance: FloatArray) -> Float
     return prior.reshape(len(keys) * size, -1)
 
 
-@pytest.mark.parametrize("keys", [KEYS, KEYS[:1], KEYS[:2], [*KEYS, "{}"]])
+@for_each("keys", [KEYS, KEYS[:1], KEYS[:2], [*KEYS, "{}"]])
 def test_the_pool_is_the_posterior_of_one_gaussian(keys: list[str]) -> None:
     pool, covariance, means = pool_and_reference(np.random.default_rng(3), keys)
     np.testing.assert_allclose(pool.means.ravel(), means, rtol=1e-8, atol=1e-10)
@@ -127,11 +126,11 @@ def test_the_pool_is_the_posterior_of_one_gaussian(keys: list[str]) -> None:
 
 def test_draws_of_the_pool_have_its_joint_covariance() -> None:
     pool, covariance, means = pool_and_reference(np.random.default_rng(4), KEYS)
-    drawn = pool.draws(200_000, np.random.default_rng(5)).reshape(200_000, -1)
+    drawn = pool.draws(50_000, np.random.default_rng(5)).reshape(50_000, -1)
     deviation = np.sqrt(covariance.diagonal())
-    assert (abs(drawn.mean(axis=0) - means) < 5 * deviation / np.sqrt(200_000)).all()
+    assert (abs(drawn.mean(axis=0) - means) < 5 * deviation / np.sqrt(50_000)).all()
     correlation = np.cov(drawn.T) / np.outer(deviation, deviation)
-    assert abs(correlation - covariance / np.outer(deviation, deviation)).max() < 5 * 2 / np.sqrt(200_000)
+    assert abs(correlation - covariance / np.outer(deviation, deviation)).max() < 5 * 2 / np.sqrt(50_000)
 
 
 def test_the_evidence_of_variances_is_that_of_one_gaussian() -> None:
@@ -181,7 +180,7 @@ def test_with_one_segment_the_rows_are_learned_as_by_thompson() -> None:
     thompson._learn_contenders(rows.x, thompson.odds(rows), rewards, weights)
     model = Model(8, 3, float(logit(0.4)), 0.7, constants)
     place = np.full(12, model.number_of("{}"))
-    model._learn_rows(Rows(place, subsets, rewards, weights), model.predict(place, subsets)[0])
+    model._learn_rows(PlayRows(place, subsets, rewards, weights), model.predict(place, subsets)[0])
     ours = model.posterior(0)
     np.testing.assert_allclose(ours.mean, thompson.mean, atol=1e-6)
     np.testing.assert_allclose(ours.covariance, thompson.covariance, atol=1e-5)
@@ -224,7 +223,7 @@ def learned_model(rng: np.random.Generator, keys: Sequence[str] = KEYS[:2], n_ar
     subsets = np.array([sorted(rng.choice(n_arms, k, replace=False)) for _ in range(60)])
     place = np.array([model.number_of(keys[at % len(keys)]) for at in range(60)])
     rewards = 0.2 + 0.6 * subsets.mean(axis=1) / n_arms
-    model.learn(Rows(place, subsets, rewards, np.full(60, 5.0)), *model.predict(place, subsets))
+    model.learn(PlayRows(place, subsets, rewards, np.full(60, 5.0)), *model.predict(place, subsets))
     return model
 
 
@@ -313,7 +312,7 @@ def test_a_small_segment_profits_from_a_large_one() -> None:
 
 def test_many_values_keep_the_record_bounded() -> None:
     policy, rng = kofn.ContextualThompson(6, 2, seed=14), np.random.default_rng(14)
-    for visitor in range(1_200):
+    for visitor in range(700):
         context = {"city": str(int(rng.zipf(1.5)) % 500), "device": DEVICES[visitor % 2]}
         subset = policy.ask(context)
         policy.tell(subset, float(rng.random() < 0.2 + 0.1 * max(subset)), context=context)
@@ -429,7 +428,7 @@ def test_rewards_of_any_range_and_direction() -> None:
     assert after.value == pytest.approx(insight.value, abs=1.0)  # it has also learned from the open plan
 
 
-@pytest.mark.parametrize(
+@for_each(
     "damage",
     [
         {"segments": []},

@@ -14,6 +14,7 @@ import pytest
 import kofn
 from kofn import CMABSM, BadInput, Doubling, Plan, Policy, Tally
 from kofn.lab.rivals import ImprovedUCB
+from tests.cases import for_each
 
 WORTH = np.array([0.2, 0.9, 0.4, 0.1, 0.8, 0.3])
 BEST = (1, 4)
@@ -61,7 +62,7 @@ def test_a_longer_first_stage() -> None:
     assert [plays for _, plays in seen] == [1000, 1000, 2000, 4000, 8000]
 
 
-@pytest.mark.parametrize("first", [0, -2, 1.5, "2", None])
+@for_each("first", [0, -2, 1.5, "2", None])
 def test_what_is_no_first_stage_is_refused(first: Any) -> None:
     with pytest.raises(BadInput, match="first must be a whole number"):
         Doubling(cmab_sm, first=first)
@@ -127,8 +128,8 @@ def by_name(of: str, **params: Any) -> Policy:
     return kofn.make_policy("doubling", n_arms=6, k=2, of=of, **params)
 
 
-@pytest.mark.parametrize(
-    ("policy", "inner"),
+@for_each(
+    "policy, inner",
     [
         (lambda: Doubling(partial(CMABSM, n_arms=6, k=2)), "cmab-sm"),
         (lambda: Doubling(partial(CMABSM, 6, 2)), "cmab-sm"),
@@ -181,8 +182,8 @@ def test_a_factory_that_changes_its_mind_runs_but_cannot_be_saved() -> None:
     policy.tell_plan(earned(policy.plan()))
 
 
-@pytest.mark.parametrize(
-    ("factory", "made"),
+@for_each(
+    "factory, made",
     [
         (lambda horizon: None, "None"),
         (lambda horizon: "cmab-sm", "'cmab-sm'"),
@@ -195,7 +196,7 @@ def test_a_factory_of_the_wrong_thing_is_refused(factory: Any, made: str) -> Non
         Doubling(factory)
 
 
-@pytest.mark.parametrize("factory", [5, None, "cmab-sm", CMABSM(6, 2, 100, resolution=0.2), CMABSM])
+@for_each("factory", [5, None, "cmab-sm", CMABSM(6, 2, 100, resolution=0.2), CMABSM])
 def test_what_is_no_factory_is_refused(factory: Any) -> None:
     with pytest.raises(BadInput, match="factory"):
         Doubling(factory)
@@ -214,8 +215,8 @@ def test_a_seed_that_is_no_number_is_saved_or_refused(seed: Any) -> None:
         assert one.state().get("groups") == other.state().get("groups")
 
 
-@pytest.mark.parametrize(
-    ("params", "why"),
+@for_each(
+    "params, why",
     [
         ({"of": "doubling"}, "must create a policy that needs a horizon"),
         ({"of": "magic"}, "there is no policy 'magic'"),
@@ -229,7 +230,7 @@ def test_wrong_parameters_by_name_are_refused(params: dict[str, Any], why: str) 
         kofn.make_policy("doubling", n_arms=6, k=2, **params)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "changes",
     [
         {"stage": 0},

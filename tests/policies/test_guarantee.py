@@ -15,6 +15,7 @@ from kofn import BadInput, BadRecord, Bernoulli, Problem, Tally, Thompson
 from kofn.policies.elimination import ACCEPTED, REJECTED, UNDECIDED
 from kofn.policies.thompson import guarantee as module
 from kofn.policies.thompson.guarantee import FAILURE, SHARE, SLACK, WARM_UP, Guarantee, radius, regret_bound
+from tests.cases import for_each
 
 MAXIMUM = Problem(Bernoulli([0.1, 0.3, 0.5, 0.6, 0.8, 0.9]), "maximum", 2)
 
@@ -319,8 +320,8 @@ def test_a_guarantee_is_kept() -> None:
     assert "guarantee" not in Thompson(40, 3).state()
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
+@for_each(
+    "name, value",
     [
         ("pivot", 6),
         ("pivots", 0),

@@ -20,6 +20,7 @@ from kofn.policies.thompson import insight
 from kofn.policies.thompson.alarms import ALPHA, Alarms, Evidence, log_e_values
 from kofn.policies.thompson.insight import losses
 from tests.campaigns.tools import create, play
+from tests.cases import for_each
 
 Values = Callable[[Any, int], Any]
 """The mean reward of each row of subsets, after this number of plays."""
@@ -270,9 +271,7 @@ def test_alarms_are_kept_and_older_records_have_none() -> None:
     assert older.expected_loss == known(policy).expected_loss
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("drift", [1, 0.0]), ("misfit", [-1, 0.0, 0]), ("count", -1), ("drift", [1, 1e9, 0])]
-)
+@for_each("name, value", [("drift", [1, 0.0]), ("misfit", [-1, 0.0, 0]), ("count", -1), ("drift", [1, 1e9, 0])])
 def test_invalid_alarms_are_refused(name: str, value: Any) -> None:
     policy = Thompson(6, 2, seed=1)
     watch(policy, synergy, 50, np.random.default_rng(1))

@@ -10,6 +10,7 @@ import pytest
 from kofn import Tally
 from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.noise import Noise, Range
+from tests.cases import for_each
 
 C = Constants()
 LEAST, SHRINKAGE = C.least, C.shrinkage
@@ -43,9 +44,9 @@ def average(outcomes: dict[float, float], n: int, dispersion: float, value: floa
     return total
 
 
-@pytest.mark.parametrize("n", [2, 3, 5])
-@pytest.mark.parametrize("p", [0.5, 0.1, 0.02])
-@pytest.mark.parametrize("places", [1, 2])
+@for_each("n", [2, 3, 5])
+@for_each("p", [0.5, 0.1, 0.02])
+@for_each("places", [1, 2])
 def test_the_scatter_within_a_row_is_right_on_average(n: int, p: float, places: int) -> None:
     """One Bernoulli arm, or the mean of two: a row of n plays is n - 1 times r(1 - r), and its part of that."""
     outcomes = {j / places: math.comb(places, j) * p**j * (1 - p) ** (places - j) for j in range(places + 1)}
@@ -54,7 +55,7 @@ def test_the_scatter_within_a_row_is_right_on_average(n: int, p: float, places: 
     assert variation == pytest.approx(largest / places)
 
 
-@pytest.mark.parametrize(("n", "p"), [(1, 0.5), (1, 0.3), (1, 0.02), (1, 0.999), (2, 0.5)])
+@for_each("n, p", [(1, 0.5), (1, 0.3), (1, 0.02), (1, 0.999), (2, 0.5)])
 def test_what_was_expected_is_compared_with_what_came(n: int, p: float) -> None:
     """One play says nothing within its row; about its expectation it varies by p(1 - p)."""
     variation, largest = average({1.0: p, 0.0: 1 - p}, n, 1.0, p, np.zeros(1))
@@ -152,7 +153,7 @@ def test_nothing_seen_has_no_range() -> None:
     assert seen([[0.1 + 0.2], [0.3]]).width == 0.0  # equal but for rounding
 
 
-@pytest.mark.parametrize(
+@for_each(
     "plans",
     [
         [[[0.2], [0.7]]],
@@ -174,7 +175,7 @@ def test_other_rewards_widen_it() -> None:
         assert (found.low, found.high) == pytest.approx((0.2, 0.7))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@for_each("seed", range(5))
 def test_no_row_varies_more_than_its_range_allows(seed: int) -> None:
     rng = np.random.default_rng(seed)
     found = Range()

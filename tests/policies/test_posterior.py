@@ -15,10 +15,11 @@ from kofn.core import BadInput
 from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.posterior import Posterior
 from kofn.policies.thompson.sampling import distinct_integers, draw_swaps, spread_factor
+from tests.cases import for_each
 
 C = Constants(contenders=64)  # with 128, the same problems would take four times as long
 
-Rows = tuple[Any, Any, Any]
+RelativeRows = tuple[Any, Any, Any]
 """Subsets, mean rewards, weights."""
 
 
@@ -49,7 +50,7 @@ def laplace(mean: Any, covariance: Any, x: Any, rewards: Any, weights: Any) -> t
     return mean + root @ z, root @ np.linalg.inv(precision) @ root.T
 
 
-def told_at_random(rng: np.random.Generator, n_arms: int, k: int, rows: int, near: Any = None) -> Rows:
+def told_at_random(rng: np.random.Generator, n_arms: int, k: int, rows: int, near: Any = None) -> RelativeRows:
     """Rows of any subsets, or of the subset `near` with some arms exchanged, a mean reward and a weight for each."""
     subsets = []
     for _ in range(rows):
@@ -99,7 +100,7 @@ def design(posterior: Posterior, subsets: Any) -> Any:
 # The update.
 
 
-@pytest.mark.parametrize(("n_arms", "k"), [(2, 1), (5, 2), (12, 3), (12, 11), (64, 5), (65, 1), (80, 3), (99, 60)])
+@for_each("n_arms, k", [(2, 1), (5, 2), (12, 3), (12, 11), (64, 5), (65, 1), (80, 3), (99, 60)])
 def test_predictions_are_those_of_the_dense_matrices(n_arms: int, k: int) -> None:
     posterior, rng = learned(n_arms, k), np.random.default_rng(1)
     subsets = told_at_random(rng, n_arms, k, 30, posterior.incumbent)[0]
@@ -113,7 +114,7 @@ def test_predictions_are_those_of_the_dense_matrices(n_arms: int, k: int) -> Non
     assert predicted.apart == pytest.approx(alone, rel=1e-9, abs=1e-12)
 
 
-@pytest.mark.parametrize(("n_arms", "k"), [(2, 1), (5, 2), (12, 3), (12, 11), (64, 5)])
+@for_each("n_arms, k", [(2, 1), (5, 2), (12, 3), (12, 11), (64, 5)])
 def test_few_arms_are_conditioned_exactly(n_arms: int, k: int) -> None:
     """The mode and the curvature there, as plain steps on the log density find them; steps end at 0.01."""
     posterior, rng = learned(n_arms, k), np.random.default_rng(n_arms)
@@ -217,8 +218,8 @@ def held(effects: dict[int, float]) -> Posterior:
     return posterior
 
 
-@pytest.mark.parametrize(
-    ("effects", "played", "incumbent"),
+@for_each(
+    "effects, played, incumbent",
     [
         ({4: 1.0, 5: 2.0}, [[0, 1]], [0, 1]),  # better ones that nobody has played
         ({4: 1.0, 5: 2.0}, [[0, 4]], [0, 4]),
@@ -319,8 +320,8 @@ def test_of_many_arms_only_what_has_been_played_is_drawn_wider() -> None:
     assert (spread_factor(posterior, inside, posterior.edges(), 0.0) == 1.0).all()
 
 
-@pytest.mark.parametrize(
-    ("held", "n", "paid"), [(0.95, 10, 6), (0.95, 100, 80), (0.99, 30, 25), (0.999, 20, 17), (0.8, 20, 9), (0.3, 40, 4)]
+@for_each(
+    "held, n, paid", [(0.95, 10, 6), (0.95, 100, 80), (0.99, 30, 25), (0.999, 20, 17), (0.8, 20, 9), (0.3, 40, 4)]
 )
 def test_an_arm_with_bad_luck_comes_back_as_often_as_its_exact_posterior_says(held: float, n: int, paid: int) -> None:
     """K = 1, an incumbent that is known, and one other arm: the chance that it is better, by an integral.
@@ -368,7 +369,7 @@ def drawn(posterior: Posterior, draws: int, dispersion: float) -> Any:
     return found
 
 
-@pytest.mark.parametrize(("n_arms", "k", "dispersion"), [(6, 2, 1.0), (70, 3, 1e-9), (70, 3, 100.0), (24, 20, 1e3)])
+@for_each("n_arms, k, dispersion", [(6, 2, 1.0), (70, 3, 1e-9), (70, 3, 100.0), (24, 20, 1e3)])
 def test_draws_swap_the_weakest_for_the_strongest(n_arms: int, k: int, dispersion: float) -> None:
     """Each arm as often as draws of all effects do: within 5 standard errors. Much noise makes many swaps free."""
     posterior, draws = learned(n_arms, k, plans=2, seed=3), 4_000
@@ -464,7 +465,7 @@ def test_an_incumbent_of_kept_arms_stays() -> None:
     assert keep[posterior.incumbent].tolist() == incumbent.tolist()
 
 
-@pytest.mark.parametrize(("before", "keep", "new"), [(60, 60, 20), (80, 40, 4), (80, 40, 60), (12, 4, 0), (12, 3, 1)])
+@for_each("before, keep, new", [(60, 60, 20), (80, 40, 4), (80, 40, 60), (12, 4, 0), (12, 3, 1)])
 def test_the_number_of_contenders_follows_the_number_of_arms(before: int, keep: int, new: int) -> None:
     posterior = learned(before, 3)
     kept = np.arange(before - keep, before)
@@ -480,8 +481,8 @@ def test_the_number_of_contenders_follows_the_number_of_arms(before: int, keep: 
 # To keep.
 
 
-@pytest.mark.parametrize("n_arms", [12, 80])
-@pytest.mark.parametrize("plans", [0, 1, 2])
+@for_each("n_arms", [12, 80])
+@for_each("plans", [0, 1, 2])
 def test_beliefs_are_kept_to_the_last_digit(n_arms: int, plans: int) -> None:
     """With more arms than contenders there are none after the first plan: there was no boundary before it."""
     posterior = learned(n_arms, plans=plans)
@@ -490,8 +491,8 @@ def test_beliefs_are_kept_to_the_last_digit(n_arms: int, plans: int) -> None:
     assert np.array_equal(again.covariance, posterior.covariance)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
+@for_each(
+    "name, value",
     [
         ("incumbent", [0, 1]),
         ("incumbent", [0, 1, 12]),

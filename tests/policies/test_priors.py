@@ -15,6 +15,7 @@ from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.posterior import Posterior
 from kofn.policies.thompson.prior import FLOOR, LATER_FLOOR, RELAXED_AFTER, SCALE
 from tests.campaigns.tools import NAMES, checked, create, play
+from tests.cases import for_each
 
 RIGHT = kofn.Prior.from_ranking(range(12), weight=0.9)
 
@@ -205,8 +206,8 @@ def test_a_campaign_takes_it_as_a_parameter(tmp_path: Path) -> None:
     assert min(learned.trust[:-1]) > 0.0
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
+@for_each(
+    "make, message",
     [
         (lambda: kofn.Prior([1.0], [0.5, 0.5]), "a score and a trust for each arm; got 1 scores and 2"),
         (lambda: kofn.Prior([], []), "a score and a trust for each arm"),

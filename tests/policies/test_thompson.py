@@ -21,6 +21,7 @@ from kofn.lab.rivals import DART
 from kofn.lab.settings import Setting
 from kofn.policies.thompson.noise import Noise, Range
 from kofn.policies.thompson.posterior import Posterior
+from tests.cases import for_each
 
 Values = Callable[[Any], Any]
 """The mean reward of each row of subsets."""
@@ -77,9 +78,9 @@ CASES = [(reward, n_arms, k) for reward, sizes in SIZES_OF.items() for n_arms, k
 
 def test_without_noise_it_ends_in_the_best() -> None:
     """Of 20 other seeds of each case, none ended beside it. Which ones would depends on the processor, as matrix
-    products are rounded differently: two of 45 are allowed."""
-    missed = {case: sum(left_to_gain(*case, seed=seed) > 0.001 for seed in (1, 2, 3)) for case in CASES}
-    assert sum(missed.values()) <= 2, missed
+    products are rounded differently: one of 30 is allowed."""
+    missed = {case: sum(left_to_gain(*case, seed=seed) > 0.001 for seed in (1, 2)) for case in CASES}
+    assert sum(missed.values()) <= 1, missed
 
 
 def test_without_noise_no_arm_falls_out_of_reach() -> None:
@@ -142,8 +143,8 @@ def scale_after(rewards: list[float], k: int = 2) -> tuple[float, float]:
     return policy._posterior.prior_variance, policy._noise.floor / 1e-5
 
 
-@pytest.mark.parametrize(
-    ("rewards", "prior", "floor"),
+@for_each(
+    "rewards, prior, floor",
     [
         # The range is that of the rewards: they are 0, 1/2 and 1 in it. With half a play of 1 and half a play of 0,
         # the mean m is 1/2 and m (1 - m) is 1/4. The squared deviations are 1/2, and 1/4 of the added play: a variance
@@ -180,7 +181,7 @@ def test_without_two_different_rewards_all_arms_are_played_alike() -> None:
     assert 0 in policy.best()
 
 
-@pytest.mark.parametrize("wide", [(-1.0, 1.0), (0.0, 100.0), (-99.0, 1.0), (-50.0, 50.0), (0.0, 2.0**60)])
+@for_each("wide", [(-1.0, 1.0), (0.0, 100.0), (-99.0, 1.0), (-50.0, 50.0), (0.0, 2.0**60)])
 def test_a_range_that_is_too_wide_changes_no_plan(wide: tuple[float, float]) -> None:
     """Coins have the same range in every declared range, up to rounding: the plays are the same."""
     problem = Problem(Bernoulli(np.random.default_rng(3).random(12)), "minimum", 3)
@@ -487,7 +488,7 @@ def test_a_log_much_longer_than_the_half_life_can_be_told() -> None:
     assert set(policy.best()) <= {7, 8, 9}
 
 
-@pytest.mark.parametrize("half_life", [0, -1, 1.5, "long", True])
+@for_each("half_life", [0, -1, 1.5, "long", True])
 def test_what_is_no_half_life_is_refused(half_life: Any) -> None:
     with pytest.raises(BadInput, match="half_life must be a whole number"):
         Thompson(4, 2, half_life=half_life)
@@ -663,7 +664,7 @@ def test_a_change_before_anything_is_told() -> None:
     assert policy.best() == (3, 4, 5)
 
 
-@pytest.mark.parametrize(("keep", "new"), [([0, 1, 2], 0), ([0, 0, 1, 2], 1), ([9, 1, 2, 3], 0), (range(9), -1)])
+@for_each("keep, new", [([0, 1, 2], 0), ([0, 0, 1, 2], 1), ([9, 1, 2, 3], 0), (range(9), -1)])
 def test_a_change_that_leaves_no_choice_is_refused(keep: Any, new: int) -> None:
     with pytest.raises(BadInput):
         Thompson(9, 3, seed=1).with_arms(keep, new)
@@ -672,8 +673,8 @@ def test_a_change_that_leaves_no_choice_is_refused(keep: Any, new: int) -> None:
 # To keep.
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
+@for_each(
+    "name, value",
     [
         ("planner", 4),
         ("learned", 1.5),

@@ -11,6 +11,7 @@ import kofn
 from kofn import BadInput, Bernoulli, Problem, Tally, Thompson, ThompsonSizes
 from kofn.constraints import AtLeast, NeverTogether
 from kofn.lab.problems import AbstractProblem
+from tests.cases import for_each
 
 N, K, FEWEST = 8, 4, 2
 P = np.array([0.9, 0.2, 0.7, 0.5, 0.1, 0.8, 0.3, 0.6])
@@ -26,9 +27,9 @@ def policy_of(of: AbstractProblem, **params: Any) -> ThompsonSizes:
     return ThompsonSizes(N, K, fewest=FEWEST, **own | params)
 
 
-@pytest.mark.parametrize("direction", ["maximize", "minimize"])
-@pytest.mark.parametrize("reward", ["sum", "mean", "maximum"])
-@pytest.mark.parametrize("rules", [[], [NeverTogether([0, 5]), AtLeast(1, [1, 4])]])
+@for_each("direction", ["maximize", "minimize"])
+@for_each("reward", ["sum", "mean", "maximum"])
+@for_each("rules", [[], [NeverTogether([0, 5]), AtLeast(1, [1, 4])]])
 def test_the_best_of_a_problem_is_that_of_all_sizes(reward: str, direction: Any, rules: Any) -> None:
     of = problem(reward, direction, COSTS if reward == "sum" else COSTS / 4).under(rules)
     sizes = range(FEWEST, K + 1)
@@ -67,8 +68,8 @@ def test_what_costs_are_refused() -> None:
         kofn.simulate(ThompsonSizes(N, K, fewest=2), Problem(Bernoulli(P), "mean", K), 100)
 
 
-@pytest.mark.parametrize("rules", [[], [NeverTogether([0, 5]), AtLeast(1, [1, 4])]])
-@pytest.mark.parametrize(("reward", "direction"), [("sum", "maximize"), ("sum", "minimize"), ("maximum", "maximize")])
+@for_each("rules", [[], [NeverTogether([0, 5]), AtLeast(1, [1, 4])]])
+@for_each("reward, direction", [("sum", "maximize"), ("sum", "minimize"), ("maximum", "maximize")])
 def test_the_best_size_is_found(reward: str, direction: Any, rules: Any) -> None:
     """The best subsets have 2 or 3 arms, and are ahead by 0.01 at least: 30,000 plays suffice with these seeds."""
     of = problem(reward, direction, COSTS if reward == "sum" else COSTS / 4).under(rules)

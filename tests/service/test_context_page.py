@@ -103,11 +103,11 @@ def test_a_campaign_is_created_and_shipped_for_each_segment(address: str, module
     page.keyboard.press("s")
     expect(dialog).to_contain_text("Each segment gets its own best subset from now on.")
     expect(dialog.locator(".ship-segments li")).to_have_count(4)
-    expect(dialog).to_contain_text("A new segment gets what those with the same attributes let expect")
+    expect(dialog).to_contain_text("A new segment gets the winners predicted from similar segments")
     button(dialog, "Ship").click()
     notice = page.locator(".notice.is-shipped")
     expect(notice).to_contain_text("Each segment gets its own winner")
-    expect(notice).to_contain_text("A new segment gets what those with the same attributes let expect.")
+    expect(notice).to_contain_text("A new segment gets the winners predicted from similar segments.")
     expect(notice.locator(".shipped-arms")).to_have_count(0)
     expect(panel(page).get_by_role("columnheader", name="Gets")).to_be_visible()
     for value, likes in LIKES.items():

@@ -504,8 +504,8 @@ class Campaign:
     def ship(self, arms: Sequence[str] | Sequence[int] | None = None, *, store: bool = True) -> None:
         """Give everyone the best subset, or these arms, from now on. Rewards are still counted; `resume` undoes it.
 
-        If the policy takes a context, each segment gets its own best subset, and a segment that has not been seen what
-        the others let expect of it; these `arms` go to everyone.
+        If the policy takes a context, each segment gets its own best subset, and a new segment gets a prediction from
+        similar segments; these `arms` go to everyone.
 
         With `store=False`, decisions are not stored when they are made, but with their rewards: a decision then needs
         no database. Another process may go on for a second after `resume`.

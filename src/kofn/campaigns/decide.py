@@ -226,7 +226,7 @@ def _from_plan(tx: Transaction, count: int, segment: str | None) -> list[Share]:
     handed_out = []
     for each, share in zip(found, shares, strict=True):
         if share:
-            tx.plan.fly(tx, each, share)
+            tx.plan.hand_out(tx, each, share)
             propensity = planned_propensity(tx, each.play, each.times)
             handed_out.append(Share(each.row, each.subset, share, propensity=propensity))
             if share == largest:

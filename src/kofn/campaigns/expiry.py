@@ -71,7 +71,7 @@ def _give_up(tx: Transaction, batches: Sequence[Batch]) -> None:
         row.in_flight -= batch.open
         row.expired += batch.open
         if batch.step == row.step and batch.row >= 0:
-            tx.plan.landed(tx, batch.row, batch.open)
+            tx.plan.release(tx, batch.row, batch.open)
 
 
 def compact(tx: Transaction) -> None:

@@ -266,7 +266,7 @@ def _record(tx: Transaction, batches: dict[int, Batch], new: Sequence[_New]) -> 
         batch, value = batches[place.first], each.value
         planned = batch.row if place.first in current else None
         if planned is not None and batch.due is not None:
-            plan.landed(tx, planned)
+            plan.release(tx, planned)
         if batch.due is None:
             row.expired -= 1
         else:

@@ -128,7 +128,7 @@ def show_choice(choice: Choice) -> None:
         "expected loss": None if choice.expected_loss is None else f"{choice.expected_loss:.2g}",
         "evaluations": f"{choice.evaluations:,}",
         "stopped": choice.reason,
-        "policy": f"{choice.policy} ({choice.policy_reason})",
+        "policy": choice.policy,
         "seed": f"{choice.seed}",
     }
     show(pairs(f"{len(choice.arms)} candidates, {choice.direction}", rows))

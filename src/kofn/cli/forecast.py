@@ -11,7 +11,7 @@ from kofn.cli.options import AS_JSON, BACKEND, PICTURE, SEED, WORKERS, Count
 from kofn.cli.output import echo_json, pairs, picture, progress_bar, show
 
 
-class Share(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4 only
+class ShareType(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4 only
     """A number above 0, or a percentage such as 10%: the number and whether it was a percentage."""
 
     name = "number"
@@ -33,11 +33,13 @@ class Share(click.ParamType):  # type: ignore[type-arg]  # generic since click 8
 @click.command()
 @click.option("--arms", type=Count(), required=True, help="N, the number of arms.")
 @click.option("--k", type=Count(), required=True, help="K, the size of a subset.")
-@click.option("--base", type=Share(), required=True, help="The mean reward of the present subset, such as 0.02 or 2%.")
-@click.option("--lift", type=Share(), required=True, help="How much better the best subset is, such as 10%.")
+@click.option("--base", type=ShareType(), required=True, help="Mean reward of the present subset, such as 0.02 or 2%.")
+@click.option("--lift", type=ShareType(), required=True, help="How much better the best subset is, such as 10%.")
 @click.option("--per-day", type=Count(), required=True, help="Plays per day.")
 @click.option(
-    "--loss", type=Share(), help="Ready if the loss per play is below it; a percentage is one of --base. Default: 1%."
+    "--loss",
+    type=ShareType(),
+    help="Ready if the loss per play is below it; a percentage is of --base. Default: 1%.",
 )
 @click.option("--sd", type=float, help="Rewards are amounts with this standard deviation. Default: clicks, 0 or 1.")
 @click.option("--days", type=Count(), default=365, show_default=True, help="Longest time to simulate, in days.")

@@ -14,7 +14,7 @@ import httpx
 from kofn.client import calls
 from kofn.client.async_sender import AsyncSender
 from kofn.client.background import AsyncBackground, log, remember
-from kofn.client.calls import Call
+from kofn.client.calls import Request
 from kofn.client.stock import Buffer, OnError, Refill, Stock
 from kofn.core import Unreachable, whole
 from kofn.core.campaign_settings import ChangedSettings, CreationSettings
@@ -100,11 +100,11 @@ class AsyncClient:
     def _http(self) -> httpx.AsyncClient:
         return self._make_http()
 
-    async def send(self, call: Call[T], *, retry_for: float | None = None) -> T:
+    async def send(self, call: Request[T], *, retry_for: float | None = None) -> T:
         """Send a request, with retries, and return its result."""
         return calls.read_response(call, await self._request(call, retry_for))
 
-    async def stream(self, call: Call[T]) -> AsyncIterator[T]:
+    async def stream(self, call: Request[T]) -> AsyncIterator[T]:
         """Yield what each line of a streamed response has. The request is retried until the response begins."""
         response = await self._request(call, stream=True)
         try:
@@ -115,7 +115,9 @@ class AsyncClient:
         finally:
             await response.aclose()
 
-    async def _request(self, call: Call[T], retry_for: float | None = None, *, stream: bool = False) -> httpx.Response:
+    async def _request(
+        self, call: Request[T], retry_for: float | None = None, *, stream: bool = False
+    ) -> httpx.Response:
         """Return the response to a request, after retries, or raise the error that the last response describes."""
         begun, attempt = time.monotonic(), 0
         response: httpx.Response | None
@@ -437,7 +439,7 @@ class AsyncRemoteCampaign:
         """Delete the campaign with all its data."""
         await self._stop_playing(calls.change(self.name, method="DELETE"))
 
-    async def _stop_playing(self, call: Call[T]) -> T:
+    async def _stop_playing(self, call: Request[T]) -> T:
         """Send a change that makes the decisions in the stock outdated, and empty the stock."""
         try:
             return await self._client.send(call)

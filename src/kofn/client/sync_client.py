@@ -15,7 +15,7 @@ import httpx
 
 from kofn.client import calls
 from kofn.client.background import Background, log, remember
-from kofn.client.calls import Call
+from kofn.client.calls import Request
 from kofn.client.stock import Buffer, OnError, Refill, Stock
 from kofn.client.sync_sender import Sender
 from kofn.core import Unreachable, whole
@@ -102,11 +102,11 @@ class Client:
     def _http(self) -> httpx.Client:
         return self._make_http()
 
-    def send(self, call: Call[T], *, retry_for: float | None = None) -> T:
+    def send(self, call: Request[T], *, retry_for: float | None = None) -> T:
         """Send a request, with retries, and return its result."""
         return calls.read_response(call, self._request(call, retry_for))
 
-    def stream(self, call: Call[T]) -> Iterator[T]:
+    def stream(self, call: Request[T]) -> Iterator[T]:
         """Yield what each line of a streamed response has. The request is retried until the response begins."""
         response = self._request(call, stream=True)
         try:
@@ -117,7 +117,7 @@ class Client:
         finally:
             response.close()
 
-    def _request(self, call: Call[T], retry_for: float | None = None, *, stream: bool = False) -> httpx.Response:
+    def _request(self, call: Request[T], retry_for: float | None = None, *, stream: bool = False) -> httpx.Response:
         """Return the response to a request, after retries, or raise the error that the last response describes."""
         begun, attempt = time.monotonic(), 0
         response: httpx.Response | None
@@ -439,7 +439,7 @@ class RemoteCampaign:
         """Delete the campaign with all its data."""
         self._stop_playing(calls.change(self.name, method="DELETE"))
 
-    def _stop_playing(self, call: Call[T]) -> T:
+    def _stop_playing(self, call: Request[T]) -> T:
         """Send a change that makes the decisions in the stock outdated, and empty the stock."""
         try:
             return self._client.send(call)

@@ -45,8 +45,9 @@ class OneThread(ContextDecorator):
             shared, own = self._libraries
             self._here.before = _set_threads(own, [1] * len(own))
             with self._lock:
+                before = _set_threads(shared, [1] * len(shared))  # also if others are inside: a user may have set it
                 if not self._inside:
-                    self._before = _set_threads(shared, [1] * len(shared))
+                    self._before = before
                 self._inside += 1
         self._here.depth = self._depth + 1
 

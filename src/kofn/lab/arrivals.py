@@ -51,7 +51,7 @@ class Played(NamedTuple):
     earned: float
 
 
-class Arrivals:
+class Visitors:
     """The visitors of a problem; in a problem without segments, all have an empty context."""
 
     def __init__(self, policy: Policy, problem: AbstractProblem) -> None:

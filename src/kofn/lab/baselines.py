@@ -19,7 +19,7 @@ from kofn.lab.rivals import ETCG
 from kofn.policies.randomised import Randomised
 
 
-class Search(Randomised):
+class BaselineSearch(Randomised):
     """Evaluate subsets, each `repeats` times, and keep the one with the highest mean; then play it.
 
     `repeats` is a quarter of the root of the horizon: the noise of a mean and the number of subsets that are tried
@@ -64,7 +64,7 @@ class Search(Randomised):
             self._kept, self._mean = plan.subset(leader), float(means[leader])
 
 
-class RandomSearch(Search):
+class RandomSearch(BaselineSearch):
     """Evaluate random subsets."""
 
     name = "random-search"
@@ -74,7 +74,7 @@ class RandomSearch(Search):
         return np.argsort(self._rng().random((rows, self.n_arms)), axis=1)[:, : self.k]
 
 
-class SwapSearch(Search):
+class SwapSearch(BaselineSearch):
     """Climb a hill: exchange a random arm of the best subset so far for another, and keep what has a higher mean."""
 
     name = "swap-search"
@@ -95,11 +95,11 @@ def greedy(n_arms: int, k: int, horizon: int, **options: Any) -> ETCG:
     return ETCG(n_arms, k, horizon, m=max(1, horizon // candidates), **options)
 
 
-Make: TypeAlias = Callable[..., Search | ETCG]
+Make: TypeAlias = Callable[..., BaselineSearch | ETCG]
 BASELINES: dict[str, Make] = {"greedy": greedy, "random-search": RandomSearch, "swap-search": SwapSearch}
 
 
-def baseline(make: Make, problem: AbstractProblem, horizon: int, seed: np.random.SeedSequence) -> Search | ETCG:
+def baseline(make: Make, problem: AbstractProblem, horizon: int, seed: np.random.SeedSequence) -> BaselineSearch | ETCG:
     """Make a baseline for a problem."""
     fit: dict[str, Any] = {"direction": problem.direction, "reward_range": problem.reward_range, "seed": seed}
     return make(problem.n_arms, problem.k, horizon, **fit)

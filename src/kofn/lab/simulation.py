@@ -13,7 +13,7 @@ from kofn.core import BadInput, IntArray, Policy, Seed, Subset, generator, whole
 from kofn.core.checks import check_horizon
 from kofn.core.contexts import key_of
 from kofn.core.threads import ONE_THREAD
-from kofn.lab.arrivals import Arrivals, Played
+from kofn.lab.arrivals import Played, Visitors
 from kofn.lab.curves import Curve
 from kofn.lab.problems import AbstractProblem, ContextualProblem
 from kofn.lab.problems.contextual import Segment, segments_of
@@ -127,7 +127,7 @@ def simulate(
     for_best = rng.spawn(1)[0] if realised else rng  # a separate stream: plays are the same with and without it
     plays, regret, earned, plan_rows, exploration = [0], [0.0], [0.0], 0, None
     regret_of = problem.regret_meter()
-    arrivals = Arrivals(policy, problem) if policy.takes_context else None
+    arrivals = Visitors(policy, problem) if policy.takes_context else None
     while (t := plays[-1]) < horizon:
         if policy.committed and exploration is None:
             exploration = t

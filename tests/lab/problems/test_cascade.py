@@ -22,6 +22,7 @@ from kofn.lab.problems.applications.cascade import (
     bernoulli_words,
     choose_simulator,
 )
+from tests.cases import for_each
 
 EDGES = [(0, 1, 0.5), (1, 2, 0.3), (0, 2, 0.4), (2, 3, 0.6), (3, 0, 0.2), (4, 3, 0.35), (1, 4, 0.9)]
 TINY = Graph(EDGES, directed=True)  # at most 0.95 of weight ends at any node, so it is a threshold graph, too
@@ -174,7 +175,7 @@ def test_empty_places_seed_nobody(walker: type[CascadeSimulator], model: Model) 
     assert found[1] >= 1
 
 
-@pytest.mark.parametrize("chance", [0.0, 1e-3, 0.1, 1 / 3, 0.5, 0.75, 0.999, 1.0])
+@for_each("chance", [0.0, 1e-3, 0.1, 1 / 3, 0.5, 0.75, 0.999, 1.0])
 def test_bits_are_one_with_their_chance(chance: float) -> None:
     words = bernoulli_words(np.full(50, chance), 400, np.random.default_rng(3))
     bits = np.unpackbits(words.view(np.uint8)).astype(float)

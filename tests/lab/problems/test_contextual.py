@@ -15,12 +15,13 @@ from kofn.constraints import NeverTogether
 from kofn.core.contexts import key_of
 from kofn.core.open_plan import OpenPlan
 from kofn.core.plan import Plan
-from kofn.lab.arrivals import Arrivals, first_plays
+from kofn.lab.arrivals import Visitors, first_plays
 from kofn.lab.problems import Bernoulli, ContextualProblem, Problem, Segment, contextual_problem
 from kofn.lab.problems.contextual_kinds import KINDS, crossed
 from kofn.lab.settings import ContextualSetting, Setting
 from kofn.lab.suite import settings_named
 from tests.campaigns.contextual_policy import ContextualScript
+from tests.cases import for_each
 
 PHONE, LAPTOP, WATCH = ({"device": device} for device in ("phone", "laptop", "watch"))
 P = {"phone": [0.9, 0.5, 0.1, 0.3], "laptop": [0.2, 0.5, 0.8, 0.6], "watch": [0.3, 0.4, 0.3, 0.9]}
@@ -71,7 +72,7 @@ def test_plays_for_random_visitors_have_the_exact_mean_and_variance() -> None:
     assert problem.play_best(10**6, np.random.default_rng(1)) == pytest.approx(problem.optimum * 1e6, abs=2_500)
 
 
-@pytest.mark.parametrize("family", KINDS)
+@for_each("family", KINDS)
 def test_families_differ_as_they_say(family: str) -> None:
     problem = contextual_problem(family, 6, 12, 3, "mean", seed=4)
     p = np.array([segment.problem.arms.p for segment in problem.segments])  # type: ignore[attr-defined]
@@ -93,8 +94,8 @@ def test_segments_are_crossed_evenly() -> None:
     assert [crossed(s) for s in (1, 2, 6, 7, 20, 50)] == [(1, 1), (2, 1), (2, 3), (7, 1), (4, 5), (5, 10)]
 
 
-@pytest.mark.parametrize(
-    ("segments", "message"),
+@for_each(
+    "segments, message",
     [
         ([], "at least one segment"),
         ([Segment(PHONE, 0.0, Problem(Bernoulli([0.1, 0.2]), "mean", 1))], "device phone must be above 0"),
@@ -152,7 +153,7 @@ def test_visitors_drawn_at_once_are_those_who_come_one_by_one(
         for number in range(2):
             policy = ContextualScript(4, ROWS, FILLERS, attributes)
             if number:
-                played = Arrivals(policy, problem).play(10**6, rng)
+                played = Visitors(policy, problem).play(10**6, rng)
                 assert played.plays == policy.plays
             else:
                 asked_and_told(policy, problem, rng)

@@ -12,6 +12,7 @@ from kofn.lab.problems import Bernoulli, Correlated
 from kofn.lab.problems.expectation import JointMonteCarlo
 from kofn.lab.problems.sampling import CorrelatedCountSampler, CountSampler, PlaySampler
 from kofn.lab.rewards import Reward, threshold, utility
+from tests.cases import for_each
 
 P = np.array([0.15, 0.5, 0.3, 0.8, 0.05, 0.6])
 REWARDS = ["mean", "maximum", "minimum", "cross-selling", "threshold"]
@@ -74,8 +75,8 @@ def test_alone_an_arm_is_a_bernoulli_arm() -> None:
 # The distribution.
 
 
-@pytest.mark.parametrize("reward", REWARDS)
-@pytest.mark.parametrize("together", [0.0, 0.35, 1.0])
+@for_each("reward", REWARDS)
+@for_each("together", [0.0, 0.35, 1.0])
 def test_values_are_those_of_all_outcomes(reward: str, together: float) -> None:
     problem = Problem(Correlated(P, together), reward, k=3)
     assert isinstance(problem._sampler, CorrelatedCountSampler)
@@ -86,7 +87,7 @@ def test_values_are_those_of_all_outcomes(reward: str, together: float) -> None:
     assert problem.value([problem.best])[0] == pytest.approx(max(expected), abs=1e-12)
 
 
-@pytest.mark.parametrize("reward", REWARDS)
+@for_each("reward", REWARDS)
 def test_without_togetherness_they_are_bernoulli_arms(reward: str) -> None:
     correlated, plain = (Problem(arms, reward, k=3) for arms in (Correlated(P, 0.0), Bernoulli(P)))
     subsets = list(itertools.combinations(range(6), 3))
@@ -102,7 +103,7 @@ def test_always_together_the_best_arm_decides_a_maximum_and_the_worst_a_minimum(
     assert Problem(arms, "threshold", k=3).value(subsets) == pytest.approx(np.sort(P[subsets], axis=1)[:, 1])  # 2 of 3
 
 
-@pytest.mark.parametrize("reward", REWARDS)
+@for_each("reward", REWARDS)
 def test_sums_of_many_plays_have_the_law_of_single_ones(reward: str) -> None:
     """Totals of 40 plays, 4,000 of them by the distribution and by draws: Kolmogorov-Smirnov, p-value above 1e-6."""
     arms, rows, times = Correlated(P, 0.9), np.tile([1, 2, 3], (4_000, 1)), np.full(4_000, 40)
@@ -165,7 +166,7 @@ def test_places_that_pay_something_keep_the_others_together() -> None:
     assert Problem(arms, "mean", k=2, absent=0.5).value([(0,)])[0] == 0.5
 
 
-@pytest.mark.parametrize("together", [-0.1, 1.1, float("nan"), "0.5", None])
+@for_each("together", [-0.1, 1.1, float("nan"), "0.5", None])
 def test_togetherness_is_a_share(together: Any) -> None:
     with pytest.raises(BadInput, match="together must be a fraction of the plays, from 0 to 1, not "):
         Correlated(P, together)
@@ -174,7 +175,7 @@ def test_togetherness_is_a_share(together: Any) -> None:
 # Threshold.
 
 
-@pytest.mark.parametrize(("k", "least"), [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (11, 6)])
+@for_each("k, least", [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3), (11, 6)])
 def test_threshold_asks_for_half_of_the_arms(k: int, least: int) -> None:
     paid = threshold(np.tri(k + 1, k, -1))  # 0, 1, ..., K arms pay
     assert paid.tolist() == [float(count >= least) for count in range(k + 1)]

@@ -13,6 +13,7 @@ from scipy import integrate, special, stats
 
 from kofn.core import BadInput
 from kofn.lab.problems import ArctanExponential, Arms, Bernoulli, Beta, Empirical
+from tests.cases import for_each
 
 FAMILIES: list[Arms] = [
     Bernoulli([0.0, 0.2, 0.7, 1.0]),
@@ -73,7 +74,7 @@ def test_it_pickles(arms: Arms) -> None:
     assert (again.mean == arms.mean).all()
 
 
-@pytest.mark.parametrize("scale", [1e-4, 0.03, 0.5, 1.0, 7.0, 1e4])
+@for_each("scale", [1e-4, 0.03, 0.5, 1.0, 7.0, 1e4])
 def test_arctan_moments_by_quadrature_and_closed_form(scale: float) -> None:
     arms = ArctanExponential([scale])
     z = 1 / scale
@@ -166,8 +167,8 @@ def test_parameters_are_copied_and_frozen() -> None:
         arms.p[0] = 0.5
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
+@for_each(
+    "make, message",
     [
         (lambda: Bernoulli([0.2, 1.2]), r"p must be probabilities from 0 to 1; p\[1\] is 1.2"),
         (lambda: Bernoulli([0.2, np.nan]), r"p must be finite numbers; p\[1\] is nan"),

@@ -23,7 +23,8 @@ import kofn
 from kofn import BadInput, BadReward, Bernoulli, Problem, ProblemWarning
 from kofn.lab.problems import duration
 from kofn.lab.problems.function import FunctionProblem
-from kofn.lab.problems.search import Search
+from kofn.lab.problems.search import SearchResult
+from tests.cases import for_each
 from tests.cli.tools import invoke
 
 P = np.array([0.15, 0.5, 0.3, 0.8, 0.05, 0.6, 0.35, 0.1])
@@ -208,8 +209,8 @@ def test_a_noisy_search_finds_a_subset_that_is_as_good_as_its_draws_can_tell() -
 
 
 def test_a_search_says_what_it_did() -> None:
-    assert str(Search((0, 1), 12, 3_400, 1_200_000)) == "searched: 12 starts, 3,400 subsets, 1,200,000 draws"
-    assert str(Search((0, 1), 0, 28, 400)) == "all 28 subsets tried: 400 draws"
+    assert str(SearchResult((0, 1), 12, 3_400, 1_200_000)) == "searched: 12 starts, 3,400 subsets, 1,200,000 draws"
+    assert str(SearchResult((0, 1), 0, 28, 400)) == "all 28 subsets tried: 400 draws"
 
 
 def test_a_given_best_is_not_searched() -> None:
@@ -289,8 +290,8 @@ async def awaited(subset: Any, rng: Any) -> float:
     return 1.0
 
 
-@pytest.mark.parametrize(
-    ("f", "message"),
+@for_each(
+    "f, message",
     [
         (
             lambda s, rng: None,
@@ -311,8 +312,8 @@ def test_a_function_that_returns_no_reward(f: Any, message: str) -> None:
         Problem.of(f, 6, 2)
 
 
-@pytest.mark.parametrize(
-    ("f", "message"),
+@for_each(
+    "f, message",
     [
         (lambda rows, rng: 1.0, r"must return one number per row; for 1 rows it returned float64 of shape \(\)"),
         (lambda rows, rng: rows, r"it returned int64 of shape \(1, 2\)"),
@@ -331,7 +332,7 @@ def test_a_function_that_ignores_rng_is_reported() -> None:
     assert 0 < problem.play([(0, 1)], [100], 1).total[0] < 100
 
 
-@pytest.mark.parametrize("wrong", [{"draws": 1}, {"effort": 10}, {"batch": 1}, {"k": 6}, {"best": (0, 0)}])
+@for_each("wrong", [{"draws": 1}, {"effort": 10}, {"batch": 1}, {"k": 6}, {"best": (0, 0)}])
 def test_wrong_arguments(wrong: dict[str, Any]) -> None:
     with pytest.raises(BadInput):
         Problem.of(share, **{"n_arms": 6, "k": 2, **wrong})

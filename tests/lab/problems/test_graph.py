@@ -10,6 +10,7 @@ import pytest
 
 from kofn import BadInput
 from kofn.lab.problems import Graph
+from tests.cases import for_each
 
 
 def pairs(graph: Graph) -> set[tuple[Any, Any]]:
@@ -49,7 +50,7 @@ def test_edges_are_sorted_by_target_and_lead_to_others() -> None:
     assert graph.edge_probabilities("in-degree").tolist() == [1 / graph.in_degree[t] for t in graph.target.tolist()]
 
 
-@pytest.mark.parametrize(("nodes", "links"), [(2, 1), (50, 1), (500, 3), (2_000, 5)])
+@for_each("nodes, links", [(2, 1), (50, 1), (500, 3), (2_000, 5)])
 def test_a_generated_graph_has_its_links(nodes: int, links: int) -> None:
     graph = Graph.generated(nodes, links, seed=3)
     assert graph.n_edges == 2 * links * (nodes - links)
@@ -70,8 +71,8 @@ def test_a_generated_graph_has_hubs() -> None:
     assert (Graph.generated(500, seed=1).source != Graph.generated(500, seed=2).source).any()
 
 
-@pytest.mark.parametrize(
-    ("edges", "options", "message"),
+@for_each(
+    "edges, options, message",
     [
         ([], {}, "a graph must have at least one edge"),
         ([(1, 2, 3, 4)], {}, "an edge must be"),
@@ -87,8 +88,8 @@ def test_edges_that_are_none_are_refused(edges: Any, options: Any, message: str)
         Graph(edges, **options)
 
 
-@pytest.mark.parametrize(
-    ("probability", "message"),
+@for_each(
+    "probability, message",
     [
         (None, "have no weights"),
         (1.5, "must be from 0 to 1; got 1.5"),

@@ -19,6 +19,7 @@ from kofn import BadInput
 from kofn.lab.problems import Graph, Influence
 from kofn.lab.problems.applications.cascade import BitCascades, FrontierCascades
 from kofn.lab.problems.expectation import best_subset
+from tests.cases import for_each
 from tests.lab.problems.test_cascade import EDGES, MODELS, TINY, each_model, exact
 
 STARS = Graph(
@@ -188,8 +189,8 @@ def test_large_graphs_are_walked_by_lists_and_small_ones_by_words() -> None:
     assert (np.abs(tally.total / 2_000 - values) < 5.3 * np.hypot(errors, large.value_error * 2)).all()
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
+@for_each(
+    "make, message",
     [
         (lambda: Influence(TINY, 5), "k must be less than n_arms"),
         (lambda: Influence(TINY, 2, model="linear"), "model must be 'cascade' or 'threshold', not 'linear'"),  # type: ignore[arg-type]

@@ -13,6 +13,7 @@ from scipy import stats
 import kofn
 from kofn import BadInput
 from kofn.lab.problems import Arms, Bernoulli, Beta, Correlated, Empirical, Interactions, Problem
+from tests.cases import for_each
 
 P = np.array([0.15, 0.5, 0.3, 0.8, 0.6])
 WORTH = np.array(
@@ -117,8 +118,8 @@ def test_the_check_names_arms_that_depend_on_their_company() -> None:
     assert Interactions(Bernoulli(P), np.ones((5, 5)), 3).check()
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
+@for_each(
+    "make, message",
     [
         (lambda: Interactions(Bernoulli(P), np.ones((4, 4)), 2), r"got shape \(4, 4\)"),
         (lambda: Interactions(Bernoulli(P), np.triu(np.ones((5, 5))), 2), "it is not symmetric"),

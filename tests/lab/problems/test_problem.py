@@ -25,6 +25,7 @@ from kofn.lab.problems.arms import CELLS
 from kofn.lab.problems.expectation import KRONROD_COARSE, KRONROD_FINE, KRONROD_NODES, CurveProduct, MonteCarlo
 from kofn.lab.problems.sampling import LARGE_K, CountSampler, OutcomeSampler, PlaySampler, poisson_binomial
 from kofn.lab.rewards import Reward, cross_selling, maximum, mean, minimum, utility
+from tests.cases import for_each
 
 P = np.array([0.15, 0.5, 0.3, 0.8, 0.05, 0.6])
 SUBSETS = np.array([[0, 1, 2], [1, 3, 5], [0, 4, 5]])
@@ -64,7 +65,7 @@ BERNOULLI_REWARDS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("reward", BERNOULLI_REWARDS)
+@for_each("reward", BERNOULLI_REWARDS)
 def test_bernoulli_values_are_enumeration(reward: Any) -> None:
     problem = Problem(Bernoulli(P), reward, 3)
     exact = [sum(v * q for v, q in brute_force(P[row], reward).items()) for row in SUBSETS]
@@ -83,7 +84,7 @@ def test_laws_are_the_cheapest() -> None:
     assert isinstance(Problem(arms, wrong, 3)._sampler, OutcomeSampler)
 
 
-@pytest.mark.parametrize("k", [1, 2, 7, 40, 96, 97, 300])
+@for_each("k", [1, 2, 7, 40, 96, 97, 300])
 def test_poisson_binomial(k: int) -> None:
     """Of few arms to many digits, also where it is tiny; of many to as many as a number near 1 has."""
     p = np.random.default_rng(k).random((2, k)) * 0.9
@@ -131,7 +132,7 @@ def outcome_counts(tally: Tally, values: list[float]) -> Any:
     return np.bincount(found, minlength=len(values))
 
 
-@pytest.mark.parametrize("reward", BERNOULLI_REWARDS)
+@for_each("reward", BERNOULLI_REWARDS)
 def test_single_plays_follow_the_exact_distribution(reward: Any) -> None:
     """Chi-square against the brute-force pmf, p-value above 1e-7."""
     pmf = brute_force(P[SUBSETS[1]], reward)
@@ -140,8 +141,8 @@ def test_single_plays_follow_the_exact_distribution(reward: Any) -> None:
     assert stats.chisquare(counts, 40_000 * np.array(list(pmf.values()))).pvalue > 1e-7
 
 
-@pytest.mark.parametrize("reward", BERNOULLI_REWARDS)
-@pytest.mark.parametrize("n", [5, 1000])
+@for_each("reward", BERNOULLI_REWARDS)
+@for_each("n", [5, 1000])
 def test_rows_of_many_plays_are_distributed_as_plain_simulation(reward: Any, n: int) -> None:
     """Total and squares of rows of n plays against n drawn plays per row: two-sample Kolmogorov-Smirnov and moments."""
     rows, rng = 1500, np.random.default_rng(17)
@@ -160,8 +161,8 @@ def test_rows_of_many_plays_are_distributed_as_plain_simulation(reward: Any, n: 
     assert (tally.count == n).all()
 
 
-@pytest.mark.parametrize(
-    ("arms", "reward"),
+@for_each(
+    "arms, reward",
     [
         (ArctanExponential([0.3, 1.0, 2.0, 5.0]), cross_selling),
         (Beta([1.0, 2.0, 3.0, 0.5], 2.0), maximum),
@@ -378,9 +379,9 @@ def _spread(x: Any) -> Any:
 # The best.
 
 
-@pytest.mark.parametrize("direction", ["maximize", "minimize"])
-@pytest.mark.parametrize(
-    ("arms", "reward"),
+@for_each("direction", ["maximize", "minimize"])
+@for_each(
+    "arms, reward",
     [
         (Bernoulli(P), maximum),
         (Bernoulli(P), minimum),
@@ -509,7 +510,7 @@ BAD_PLAYS: list[tuple[Any, Any, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("subsets", "times", "rng", "message"), BAD_PLAYS)
+@for_each("subsets, times, rng, message", BAD_PLAYS)
 def test_bad_plays_change_nothing(subsets: Any, times: Any, rng: Any, message: str) -> None:
     problem = Problem(Bernoulli(P), maximum, 3)
     before = problem.play(SUBSETS, [7, 8, 9], 1).total, problem.value(SUBSETS), dict(vars(problem))
@@ -524,8 +525,8 @@ def _loud(x: Any) -> Any:
     raise RuntimeError("no such thing")
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
+@for_each(
+    "make, message",
     [
         (lambda: Problem([0.1, 0.2], mean, 1), r"arms must be Arms, for instance .*Bernoulli.*, not \[0.1, 0.2\]"),  # type: ignore[arg-type]
         (lambda: Problem(Bernoulli(P), mean, 6), "k must be less than n_arms; got k=6 and n_arms=6"),

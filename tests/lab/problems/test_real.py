@@ -18,6 +18,7 @@ from kofn.lab.problems.real.graphs import Edges, LiveEdges
 from kofn.lab.problems.real.search import best_singles, climb, cover, greedy, improved
 from kofn.lab.problems.real.shuffled import Shuffled
 from kofn.lab.problems.real.stocks import Portfolio
+from tests.cases import for_each
 from tests.lab.real_tools import needs
 
 
@@ -87,7 +88,7 @@ def test_values_are_kept_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_subset_that_beats_the_best_known_one_is_reported() -> None:
     problem = Portfolio("abcdef", np.random.default_rng(2).normal(0.01, 0.08, (6, 50)), 2)
-    vars(problem)["searched"] = search.Search((0, 1), float(problem.value([(0, 1)])[0]), False, "none")
+    vars(problem)["searched"] = search.BestSearch((0, 1), float(problem.value([(0, 1)])[0]), False, "none")
     every = np.array(list(itertools.combinations(range(6), 2)))
     with pytest.warns(UserWarning, match=r"is better than the best known subset, \(0, 1\): report it"):
         assert (problem.gap(every) >= 0).all()
@@ -125,7 +126,7 @@ def by_trying_all(problem: TableProblem) -> float:
     return float(problem.value(every).max())
 
 
-@pytest.mark.parametrize("seed", range(5))
+@for_each("seed", range(5))
 def test_the_integer_program_and_the_swap_search_find_the_best_of_all_subsets(seed: int) -> None:
     problem = random_cover(seed=seed)
     top = by_trying_all(problem)
@@ -315,7 +316,7 @@ def test_clicks_are_read_from_a_package_that_is_never_imported(tmp_path: Path, m
         files.data_file("obp", "dataset", "men.csv")
 
 
-@pytest.mark.parametrize("name", ["films", "coverage-email", "stocks", "influence-miserables", "examples-digits"])
+@for_each("name", ["films", "coverage-email", "stocks", "influence-miserables", "examples-digits"])
 def test_problems_load_and_their_values_are_in_range(name: str) -> None:
     needs(REAL[name].package or "numpy")
     problem = load(name)

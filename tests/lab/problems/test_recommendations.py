@@ -14,6 +14,7 @@ from scipy import stats
 import kofn
 from kofn import BadInput
 from kofn.lab.problems import Bernoulli, Problem, Recommendations
+from tests.cases import for_each
 
 P = np.array([0.15, 0.5, 0.3, 0.8, 0.05, 0.6])
 ROWS = list(itertools.combinations(range(6), 3))
@@ -122,8 +123,8 @@ def test_a_policy_finds_the_list() -> None:
     assert kofn.simulate(kofn.Thompson(6, 2, seed=1), problem, 50_000, seed=1).final == (3, 5)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
+@for_each(
+    "options, message",
     [
         ({}, "give either patience=0.8, or examine="),
         ({"patience": 0.5, "examine": [1, 1]}, "give either patience=0.8, or examine="),

@@ -12,6 +12,7 @@ from scipy import integrate, stats
 import kofn
 from kofn import BadInput
 from kofn.lab.problems import Bernoulli, Lognormal, Pareto, storage
+from tests.cases import for_each
 
 FASTEST, TAIL, TIMEOUT = np.array([10.0, 20.0, 15.0, 30.0, 12.0]), np.array([1.2, 4.0, 3.0, 6.0, 2.0]), 300.0
 PARETO = Pareto(FASTEST, TAIL, TIMEOUT)
@@ -122,8 +123,8 @@ def test_policies_made_by_name_know_the_range(policy: str) -> None:
     assert result.standings[0].trials[0].run.final == (0, 2)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
+@for_each(
+    "make, message",
     [
         (lambda: Pareto([1, 2], 2.0, 0), "timeout must be a finite number above 0"),
         (lambda: Pareto([1, 2], 2.0, float("inf")), "a finite number above 0, not inf"),

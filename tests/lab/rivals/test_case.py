@@ -10,6 +10,7 @@ import kofn
 from kofn import BadInput, BadRecord, Bernoulli, Problem, Tally, simulate
 from kofn.core import Subset
 from kofn.lab.rivals import CASE
+from tests.cases import for_each
 
 
 class Reference:
@@ -101,15 +102,13 @@ def test_the_best_is_played_when_no_challenger_can_be_better() -> None:
     assert len(policy.state()["challengers"]) == 5
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("challengers", 0), ("challengers", 1.5), ("delta", 0), ("delta", 1), ("delta", "x")]
-)
+@for_each("name, value", [("challengers", 0), ("challengers", 1.5), ("delta", 0), ("delta", 1), ("delta", "x")])
 def test_what_is_no_parameter_is_refused(name: str, value: Any) -> None:
     with pytest.raises(BadInput, match=f"{name} must be"):
         CASE(6, 3, **{name: value})
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [
         {"challengers": [[0, 1]] * 2},

@@ -9,12 +9,13 @@ import kofn
 from kofn import Bernoulli, Problem, Tally, simulate
 from kofn.core import Subset
 from kofn.lab.rivals import CUCB, CombinatorialThompson
+from tests.cases import for_each
 from tests.lab.rivals.test_shared_credit import drawn_plan
 
 P = np.array([0.35, 0.9, 0.2, 0.6, 0.5, 0.1, 0.8])
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 6])
+@for_each("k", [1, 2, 3, 6])
 def test_equal_to_plain_python_plan_by_plan(k: int) -> None:
     """The subset's reward is always a half: only the arms' own rewards count."""
     rng, policy = np.random.default_rng(k), CombinatorialThompson(7, k, seed=k)

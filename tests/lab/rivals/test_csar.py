@@ -95,7 +95,7 @@ def test_equal_to_plain_python_play_by_play(case: int) -> None:
     assert list(policy.plan()) == [(best, horizon)]
 
 
-@pytest.mark.parametrize(("n_arms", "k"), [(8, 4), (16, 4), (12, 6), (40, 10)])
+@for_each("n_arms, k", [(8, 4), (16, 4), (12, 6), (40, 10)])
 def test_estimates_are_those_of_least_squares(n_arms: int, k: int) -> None:
     """With whole blocks the rows have one solution, however noisy the rewards are."""
     policy, rng = CSAR(n_arms, k, 10**6), np.random.default_rng(1)
@@ -226,7 +226,7 @@ def test_a_horizon_that_is_too_short_is_said() -> None:
         CSAR(45, 4, 1_000)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "wrong",
     [
         {"status": [0, 0, 0]},

@@ -11,6 +11,7 @@ import kofn
 from kofn import BadInput, BadReward, BadTally, Bernoulli, Problem, Tally, simulate
 from kofn.core import Subset
 from kofn.lab.rivals import CUCB, SharedCreditUCB
+from tests.cases import for_each
 from tests.lab.rivals.test_shared_credit import bounds_plan
 
 P = np.array([0.35, 0.9, 0.2, 0.6, 0.5, 0.1, 0.8])
@@ -23,7 +24,7 @@ def totals(policy: CUCB, rng: np.random.Generator) -> Tally:
     return Tally(plan.times.copy(), half, half / 2, arms)
 
 
-@pytest.mark.parametrize("k", [1, 2, 3, 6])
+@for_each("k", [1, 2, 3, 6])
 def test_equal_to_plain_python_plan_by_plan(k: int) -> None:
     """The subset's reward is always a half: only the arms' own rewards count."""
     rng, policy = np.random.default_rng(k), CUCB(7, k)
@@ -86,7 +87,7 @@ def test_single_arms_are_told_in_the_order_of_the_subset() -> None:
     assert again.state() == policy.state()
 
 
-@pytest.mark.parametrize("arms", [None, 7, [], [0.5], [0.5, 0.5, 0.5], [0.5, 1.5], [0.5, math.nan], ["a", 0.1]])
+@for_each("arms", [None, 7, [], [0.5], [0.5, 0.5, 0.5], [0.5, 1.5], [0.5, math.nan], ["a", 0.1]])
 def test_what_is_not_a_reward_of_each_arm_is_refused(arms: Any) -> None:
     policy = CUCB(5, 2)
     before = policy.state()
@@ -95,7 +96,7 @@ def test_what_is_not_a_reward_of_each_arm_is_refused(arms: Any) -> None:
     assert policy.state() == before
 
 
-@pytest.mark.parametrize("subset", [7, None, (0,), (0, 0), (0, 5), (2, 4), "ab"])
+@for_each("subset", [7, None, (0,), (0, 0), (0, 5), (2, 4), "ab"])
 def test_what_is_not_a_subset_of_the_plan_is_refused(subset: Any) -> None:
     with pytest.raises(BadInput):
         CUCB(5, 2).tell(subset, 0.5, arms=[0.5, 0.5])

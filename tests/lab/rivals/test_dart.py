@@ -13,6 +13,7 @@ import kofn
 from kofn import BadRecord, Plan, ShortHorizonWarning, Tally
 from kofn.core import FloatArray, Subset
 from kofn.lab.rivals import DART
+from tests.cases import for_each
 
 Draw = Callable[[Subset, int, int], float]
 
@@ -190,8 +191,8 @@ def loaded(worth: list[float], k: int, r: int, **more: Any) -> DART:
     return policy
 
 
-@pytest.mark.parametrize(
-    ("worth", "marks"),
+@for_each(
+    "worth, marks",
     [
         ([0.9, 0.8, 0.31, 0.31, 0.31], [1, 0, 0, 0, 0]),  # 0.9 is more than 1/2 above the third
         ([0.8, 0.8, 0.31, 0.31, 0.31], [0, 0, 0, 0, 0]),
@@ -266,7 +267,7 @@ def test_it_stops_at_the_resolution() -> None:
     assert policy.best() == (2, 3)
 
 
-@pytest.mark.parametrize(("reward", "k"), [("mean", 2), ("maximum", 2), ("mean", 5), ("minimum", 3)])
+@for_each("reward, k", [("mean", 2), ("maximum", 2), ("mean", 5), ("minimum", 3)])
 def test_finds_the_best_of_noisy_arms(reward: str, k: int) -> None:
     p = np.array([0.2, 0.4, 0.3, 0.1, 0.35, 0.15, 0.25])
     p[[1, 4, 6, 0, 2][:k]] += 0.45
@@ -295,7 +296,7 @@ def test_a_horizon_that_is_too_short_is_said() -> None:
     assert policy.committed
 
 
-@pytest.mark.parametrize(
+@for_each(
     "wrong",
     [
         {"status": [0, 0, 0]},

@@ -166,7 +166,7 @@ def test_a_horizon_just_long_enough_is_fine(recwarn: pytest.WarningsRecorder) ->
     assert not recwarn.list
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [
         {"chosen": [1, 1]},
@@ -189,7 +189,7 @@ def test_a_state_that_cannot_be_is_refused(change: dict[str, Any]) -> None:
     assert kofn.restore(kofn.save(policy)).plan().plays == 20
 
 
-@pytest.mark.parametrize("m", [0, -1, 2.5, "many"])
+@for_each("m", [0, -1, 2.5, "many"])
 def test_what_is_no_m_is_refused(m: Any) -> None:
     with pytest.raises(BadInput, match="m must be a whole number"):
         ETCG(4, 2, 1000, m=m)

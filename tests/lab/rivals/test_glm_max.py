@@ -12,6 +12,7 @@ from kofn import BadRecord, Bernoulli, Problem, Tally
 from kofn.lab.rivals import GLMMax
 from kofn.lab.rivals.glm_max import mode
 from kofn.lab.rivals.linear_model import Quadratic
+from tests.cases import for_each
 
 
 def prior(n_arms: int) -> Quadratic:
@@ -27,7 +28,7 @@ def log_posterior(w: Any, rows: list[tuple[tuple[int, ...], float, float]]) -> f
     return float(value)
 
 
-@pytest.mark.parametrize("case", range(15))
+@for_each("case", range(15))
 def test_the_mode_is_that_of_plain_optimisation(case: int) -> None:
     rng = np.random.default_rng(case)
     n_arms = int(rng.integers(2, 6))
@@ -145,7 +146,7 @@ def test_nothing_but_zeros_or_ones_is_survived() -> None:
         assert len(policy.best()) == 2
 
 
-@pytest.mark.parametrize("wrong", [{"mode": [1.0]}, {"mode": [-1.0, 1, 1]}, {"V": [0.0] * 6}, {"b": [1.0]}])
+@for_each("wrong", [{"mode": [1.0]}, {"mode": [-1.0, 1, 1]}, {"V": [0.0] * 6}, {"b": [1.0]}])
 def test_a_state_that_no_plays_make_is_refused(wrong: Any) -> None:
     policy = GLMMax(3, 1, seed=1)
     with pytest.raises(BadRecord):

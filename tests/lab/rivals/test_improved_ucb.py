@@ -79,7 +79,7 @@ def test_the_plays_of_each_round() -> None:
     assert list(itertools.accumulate(plays)) == n
 
 
-@pytest.mark.parametrize(("horizon", "rounds"), [(1, 0), (2, 0), (3, 1), (10, 1), (11, 2), (43, 2), (44, 3)])
+@for_each("horizon, rounds", [(1, 0), (2, 0), (3, 1), (10, 1), (11, 2), (43, 2), (44, 3)])
 def test_the_number_of_rounds(horizon: int, rounds: int) -> None:
     """A round more whenever T / e has grown fourfold."""
     assert ImprovedUCB(n_arms=3, k=1, horizon=horizon).rounds == rounds
@@ -169,7 +169,7 @@ def test_two_and_a_half_million_subsets_work() -> None:
     policy.tell(first, 1)
 
 
-@pytest.mark.parametrize("horizon", [0, -1, 2.5, None, "10"])
+@for_each("horizon", [0, -1, 2.5, None, "10"])
 def test_what_is_no_horizon_is_refused(horizon: Any) -> None:
     with pytest.raises(BadInput, match="horizon must be a whole number"):
         ImprovedUCB(n_arms=3, k=1, horizon=horizon)

@@ -12,6 +12,7 @@ from kofn import BadInput, Bernoulli, Problem, Tally
 from kofn.lab.rivals import LinearThompson
 from kofn.lab.rivals.linear_model import MOST_ARMS
 from kofn.lab.settings import Setting
+from tests.cases import for_each
 
 
 class Reference:
@@ -75,7 +76,7 @@ class Reference:
         return [(subset, played.count(subset)) for subset in sorted(set(played))]
 
 
-@pytest.mark.parametrize("case", range(12))
+@for_each("case", range(12))
 def test_equal_to_the_reference_play_by_play(case: int) -> None:
     rng = np.random.default_rng(case)
     n_arms = int(rng.integers(2, 9))
@@ -191,7 +192,7 @@ def test_finds_the_best_of_many() -> None:
     assert sum(run.optimal for run in runs) >= 9
 
 
-@pytest.mark.parametrize("draws", [0, -1, 2.5, None, "many"])
+@for_each("draws", [0, -1, 2.5, None, "many"])
 def test_what_is_no_number_of_draws_is_refused(draws: Any) -> None:
     with pytest.raises(BadInput, match="draws must be a whole number"):
         LinearThompson(4, 2, draws=draws)
@@ -203,8 +204,8 @@ def test_too_many_arms_are_refused_before_memory_is(name: str) -> None:
         kofn.make_policy(name, n_arms=MOST_ARMS + 1, k=5)
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
+@for_each(
+    "key, value",
     [
         ("noise", 0),
         ("noise", -0.5),

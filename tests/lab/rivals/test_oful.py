@@ -10,6 +10,7 @@ import pytest
 import kofn
 from kofn import BadInput, BadRecord, Bernoulli, Problem, Tally
 from kofn.lab.rivals import OFUL, oful
+from tests.cases import for_each
 
 
 def reference(
@@ -137,8 +138,8 @@ def test_many_arms_take_the_local_search() -> None:
     assert OFUL(45, 2)._all
 
 
-@pytest.mark.parametrize(
-    ("params", "message"),
+@for_each(
+    "params, message",
     [
         ({"regularisation": 0}, "regularisation must be a number above 0"),
         ({"regularisation": "1"}, "regularisation must be a number"),

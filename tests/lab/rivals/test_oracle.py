@@ -8,6 +8,7 @@ import pytest
 import kofn
 from kofn import BadInput, BadRecord, Bernoulli, Problem, simulate
 from kofn.lab.rivals import Oracle
+from tests.cases import for_each
 
 
 def test_it_loses_nothing() -> None:
@@ -28,7 +29,7 @@ def test_it_believes_what_it_is_told() -> None:
     assert next(iter(policy.plan()))[0] == (1, 4)
 
 
-@pytest.mark.parametrize("best", [None, (1,), (1, 1), (1, 6), "ab"])
+@for_each("best", [None, (1,), (1, 1), (1, 6), "ab"])
 def test_it_must_be_told(best: Any) -> None:
     with pytest.raises(BadInput, match=r"best=problem\.best|a subset|an arm must be a number"):
         Oracle(6, 2, best=best)

@@ -15,7 +15,8 @@ import kofn
 from kofn import BadInput, BadRecord, Tally
 from kofn.core import FloatArray
 from kofn.lab.rivals import PairwiseThompson, pairwise_thompson
-from kofn.lab.rivals.pairwise_model import LEVEL, Functions, Posterior, Rows, Scales, climb
+from kofn.lab.rivals.pairwise_model import LEVEL, Functions, PairPosterior, Scales, SubsetSums, climb
+from tests.cases import for_each
 
 N, K = 6, 3
 ALL = np.array(list(itertools.combinations(range(N), K)))
@@ -36,19 +37,19 @@ def features(subsets: Any, scales: Scales) -> FloatArray:
     return np.array(columns, float).T
 
 
-def some_rows(seed: int, number: int = 12, most: int = 30, *, binary: bool = False) -> tuple[Any, Rows]:
+def some_rows(seed: int, number: int = 12, most: int = 30, *, binary: bool = False) -> tuple[Any, SubsetSums]:
     rng = np.random.default_rng(seed)
     subsets = ALL[rng.permutation(len(ALL))[:number]]
     count = rng.integers(1, most, number).astype(float)
     mean = rng.binomial(count.astype(int), 0.4) / count
-    return subsets, Rows(indicator(subsets), count, mean, 0.1 * count * rng.random(number), binary)
+    return subsets, SubsetSums(indicator(subsets), count, mean, 0.1 * count * rng.random(number), binary)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@for_each("seed", range(4))
 def test_the_posterior_is_that_of_a_regression_on_arms_and_pairs(seed: int) -> None:
     """The Gaussian process is equal to Bayesian linear regression with a weight for each arm, pair and subset."""
     subsets, rows = some_rows(seed)
-    posterior = Posterior(rows, SCALES, np.linspace(-2, 1, len(subsets)))
+    posterior = PairPosterior(rows, SCALES, np.linspace(-2, 1, len(subsets)))
     design = features(subsets, SCALES) / np.sqrt(posterior.noise)[:, None]
     covariance = np.linalg.inv(design.T @ design + np.eye(design.shape[1]))
     weights = covariance @ design.T @ (posterior.z / np.sqrt(posterior.noise))
@@ -62,7 +63,7 @@ def test_the_posterior_is_that_of_a_regression_on_arms_and_pairs(seed: int) -> N
 def test_draws_have_the_mean_and_the_covariance_of_the_posterior(width: float) -> None:
     """Of 20,000 draws: a mean is within 5 standard errors, a covariance within 0.06 of the largest variance."""
     subsets, rows = some_rows(7)
-    posterior = Posterior(rows, SCALES, np.zeros(len(subsets)))
+    posterior = PairPosterior(rows, SCALES, np.zeros(len(subsets)))
     design = features(subsets, SCALES) / np.sqrt(posterior.noise)[:, None]
     smooth = features(ALL, SCALES)
     smooth[:, -len(ALL) :] = 0.0
@@ -73,7 +74,7 @@ def test_draws_have_the_mean_and_the_covariance_of_the_posterior(width: float) -
     assert np.abs(np.cov(drawn.T) - exact).max() < 0.06 * exact.max()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@for_each("seed", range(4))
 def test_the_mode_is_that_of_plain_optimisation(seed: int) -> None:
     """Also if almost all rewards are 0, where Newton's method could overshoot."""
     subsets, rows = some_rows(seed, binary=True)
@@ -87,7 +88,7 @@ def test_the_mode_is_that_of_plain_optimisation(seed: int) -> None:
         return float(fit + weights @ weights / 2)
 
     other = cast(Any, minimize)(loss, np.zeros(design.shape[1]), tol=1e-10)
-    found = Posterior.near(rows, scales, np.full(len(subsets), 4.0), steps=50).mode
+    found = PairPosterior.near(rows, scales, np.full(len(subsets), 4.0), steps=50).mode
     assert found == pytest.approx(design @ other.x, abs=0.02)
 
 
@@ -95,12 +96,12 @@ def test_the_evidence_of_coins_is_close_to_the_integral() -> None:
     """Of two subsets with 60 plays each, up to a constant that does not depend on the scales: within 0.05."""
     x, axis = indicator([(0, 1, 2), (0, 1, 3)]), np.linspace(-4, 4, 401)
     grid = np.stack(np.meshgrid(axis, axis), axis=-1)
-    rows = Rows(x, np.array([60.0, 60.0]), np.array([0.3, 0.6]), np.zeros(2), binary=True)
+    rows = SubsetSums(x, np.array([60.0, 60.0]), np.array([0.3, 0.6]), np.zeros(2), binary=True)
     gaps = []
     for scales in (Scales(1.0, 0.3, 0.1), Scales(0.1, 0.1, 0.01)):
         covariance = features(np.array([(0, 1, 2), (0, 1, 3)]), scales)
         prior = stats.multivariate_normal(np.zeros(2), covariance @ covariance.T)
-        posterior = Posterior.near(rows, scales, np.zeros(2), steps=50)
+        posterior = PairPosterior.near(rows, scales, np.zeros(2), steps=50)
 
         like = sum(
             n * (y * log_expit(odds) + (1 - y) * log_expit(-odds))
@@ -116,7 +117,7 @@ def test_the_evidence_of_other_rewards_is_their_gaussian_density() -> None:
     subsets, rows = some_rows(3)
     gaps = []
     for scales in (SCALES, Scales(0.2, 0.1, 0.3, 0.8)):
-        posterior = Posterior(rows, scales, np.zeros(len(subsets)))  # p = 1/2: the variance is a quarter of dispersion
+        posterior = PairPosterior(rows, scales, np.zeros(len(subsets)))  # p = 1/2
         covariance = features(subsets, scales) @ features(subsets, scales).T + np.diag(posterior.noise)
         density = stats.multivariate_normal(np.zeros(len(subsets)), covariance).logpdf(posterior.z)
         variance, freedom = scales.dispersion / 4, rows.count.sum() - len(subsets)
@@ -131,7 +132,7 @@ def random_functions(seed: int) -> Functions:
     return Functions(rng.standard_normal(5), rng.standard_normal((5, N)), half + half.transpose(0, 2, 1))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@for_each("seed", range(5))
 def test_a_climb_takes_the_best_swap_and_ends_where_none_gains(seed: int) -> None:
     functions, start = random_functions(seed), np.tile([0, 2, 4], (5, 1))
     values = functions.of(indicator(ALL))
@@ -198,7 +199,7 @@ def test_the_subsets_that_were_played_least_are_forgotten_first(monkeypatch: pyt
 def test_a_row_gets_at_most_the_plays_that_double_its_information() -> None:
     """The rest of a long plan goes to the incumbent; variances are those of explicit weights."""
     subsets, rows = some_rows(5)
-    posterior = Posterior(rows, SCALES, np.zeros(len(subsets)))
+    posterior = PairPosterior(rows, SCALES, np.zeros(len(subsets)))
     design = features(subsets, SCALES) / np.sqrt(posterior.noise)[:, None]
     smooth = features(ALL, SCALES)
     smooth[:, -len(ALL) :] = 0.0
@@ -224,7 +225,7 @@ def test_too_many_arms_are_refused() -> None:
         PairwiseThompson(201, 5)
 
 
-@pytest.mark.parametrize(("n_arms", "k"), [(2, 1), (5, 1), (5, 4), (200, 100)])
+@for_each("n_arms, k", [(2, 1), (5, 1), (5, 4), (200, 100)])
 def test_all_sizes_play(n_arms: int, k: int) -> None:
     policy = PairwiseThompson(n_arms, k, seed=1)
     for _ in range(5):
@@ -233,8 +234,8 @@ def test_all_sizes_play(n_arms: int, k: int) -> None:
         policy.tell_plan(Tally.of([[0.0, 1.0] * (n // 2) + [1.0] * (n % 2) for _, n in plan]))
 
 
-@pytest.mark.parametrize(
-    ("key", "value"),
+@for_each(
+    "key, value",
     [
         ("subsets", [0, 1]),
         ("subsets", [1, 0, 0, 2, 1, 2]),

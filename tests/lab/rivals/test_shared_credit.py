@@ -12,6 +12,7 @@ import kofn
 from kofn import BadRecord, Bernoulli, Plan, Problem, Tally, simulate
 from kofn.core import Subset
 from kofn.lab.rivals import SharedCredit, SharedCreditUCB
+from tests.cases import for_each
 
 Rewards = Callable[[Subset, int], float]
 
@@ -64,7 +65,7 @@ def bounds_plan(credit: list[list[float]], k: int, t: int, factor: float) -> Cou
     return plan
 
 
-@pytest.mark.parametrize("case", range(20))
+@for_each("case", range(6))
 def test_thompson_is_equal_to_plain_python_plan_by_plan(case: int) -> None:
     rng = np.random.default_rng(case)
     n_arms = int(rng.integers(2, 12))
@@ -81,7 +82,7 @@ def test_thompson_is_equal_to_plain_python_plan_by_plan(case: int) -> None:
     assert policy.best() == tuple(sorted(sorted(range(n_arms), key=lambda arm: -means[arm])[:k]))
 
 
-@pytest.mark.parametrize("case", range(20))
+@for_each("case", range(6))
 def test_ucb_is_equal_to_plain_python_plan_by_plan(case: int) -> None:
     rng = np.random.default_rng(case)
     n_arms = int(rng.integers(2, 12))
@@ -180,8 +181,8 @@ def test_ucb_locks_in_at_once_when_groups_of_k_share_everything() -> None:
     assert state["count"][0::2] == state["count"][1::2]
 
 
-@pytest.mark.parametrize("name", ["shared-credit", "shared-credit-ucb"])
-@pytest.mark.parametrize(
+@for_each("name", ["shared-credit", "shared-credit-ucb"])
+@for_each(
     "change",
     [
         {"count": [1, 1, 1, 0]},

@@ -10,6 +10,7 @@ from scipy.optimize import minimize
 import kofn
 from kofn import BadRecord, Bernoulli, Plan, Problem, Tally
 from kofn.lab.rivals import SlateGLM
+from tests.cases import for_each
 
 Row = tuple[tuple[int, ...], float, float]
 
@@ -34,7 +35,7 @@ def first_plan(case: int) -> tuple[SlateGLM, list[Row]]:
     return policy, [(s, float(r.sum()), float(n - r.sum())) for (s, n), r in zip(plan, rewards, strict=True)]
 
 
-@pytest.mark.parametrize("case", range(12))
+@for_each("case", range(12))
 def test_the_mode_is_that_of_plain_optimisation(case: int) -> None:
     policy, rows = first_plan(case)
     found = np.array(policy.state()["mode"])
@@ -43,7 +44,7 @@ def test_the_mode_is_that_of_plain_optimisation(case: int) -> None:
     assert found == pytest.approx(other.x, abs=1e-4)
 
 
-@pytest.mark.parametrize("case", range(6))
+@for_each("case", range(6))
 def test_one_plan_is_laplaces_approximation(case: int) -> None:
     """V is minus the second derivative of the log posterior at its mode, and b puts the mode where it is."""
     policy, rows = first_plan(case)
@@ -102,7 +103,7 @@ def test_extreme_rewards_leave_finite_weights() -> None:
     assert isinstance(policy.plan(), Plan)
 
 
-@pytest.mark.parametrize(("key", "value"), [("mode", [0.0]), ("V", [1.0]), ("V", [0.0] * 6), ("learned", -1)])
+@for_each("key, value", [("mode", [0.0]), ("V", [1.0]), ("V", [0.0] * 6), ("learned", -1)])
 def test_a_state_that_no_plays_make_is_refused(key: str, value: Any) -> None:
     policy = SlateGLM(3, 1, seed=1)
     before = policy.state()

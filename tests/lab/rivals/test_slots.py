@@ -152,7 +152,7 @@ def test_a_horizon_that_is_too_short_is_said() -> None:
         Slots(9, 3, 1_000, resolution=0.7)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "wrong",
     [
         {"places": [0, 0]},

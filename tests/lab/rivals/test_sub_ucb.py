@@ -56,7 +56,7 @@ def test_equal_arms_are_played_in_turn() -> None:
     assert ucb_plays(np.full(5, 0.5), np.full(5, 3), 1.0, 12).tolist() == [3, 3, 2, 2, 2]
 
 
-@pytest.mark.parametrize("case", range(8))
+@for_each("case", range(8))
 def test_equal_to_plain_python_plan_by_plan(case: int) -> None:
     rng = np.random.default_rng(case)
     n = int(rng.integers(3, 8))
@@ -111,7 +111,7 @@ def covered(subset: Subset) -> float:
     return len(set().union(*(cover[arm] for arm in subset))) / 8
 
 
-@pytest.mark.parametrize("level", [0, 1, 2, 3])
+@for_each("level", [0, 1, 2, 3])
 def test_it_finds_the_best_cover(level: int) -> None:
     policy = SubUCB(6, 3, 10**5, level=level)
     while policy.plays < 50_000 and not policy.committed:
@@ -133,13 +133,13 @@ def test_a_horizon_too_short_for_ucb_is_said() -> None:
         SubUCB(24, 5, 1_000)
 
 
-@pytest.mark.parametrize(("name", "value"), [("level", -1), ("level", 4), ("level", 1.5), ("m", 0), ("m", "many")])
+@for_each("name, value", [("level", -1), ("level", 4), ("level", 1.5), ("m", 0), ("m", "many")])
 def test_what_is_no_parameter_is_refused(name: str, value: Any) -> None:
     with pytest.raises(BadInput, match=f"{name} must be"):
         SubUCB(6, 3, 1_000, **{name: value})
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [
         {"chosen": [0, 1]},

@@ -12,6 +12,7 @@ import kofn
 from kofn import BadRecord, Bernoulli, Beta, Plan, Problem, Tally, TooManySubsets, simulate
 from kofn.core import Direction
 from kofn.lab.rivals import ThompsonSubsets
+from tests.cases import for_each
 
 PAIRS = list(itertools.combinations(range(4), 2))
 
@@ -51,13 +52,13 @@ def expected(values: Any) -> Any:
 def test_binary_rewards_give_each_subset_the_share_of_beta_draws_in_which_it_leads(
     count: list[int], total: list[float]
 ) -> None:
-    """Draws of 400 plans against 10^6 draws, each of all subsets: chi-square, p-value above 1e-7."""
+    """Draws of 150 plans against 10^6 draws, each of all subsets: chi-square, p-value above 1e-7."""
     rng = np.random.default_rng(3)
     share = expected(rng.beta(1 + np.array(total), 1 + np.array(count) - total, (10**6, 6)))
-    plans = [leaders(knowing(count, total, total, seed)) for seed in range(400)]
+    plans = [leaders(knowing(count, total, total, seed)) for seed in range(150)]
     draws = min(max(1, sum(count) // 10), 2**13)
     assert all(plan.sum() == draws for plan in plans)
-    likely = share * draws * 400 > 5
+    likely = share * draws * 150 > 5
     found = np.sum(plans, axis=0)
     assert stats.chisquare(found[likely], share[likely] / share[likely].sum() * found[likely].sum()).pvalue > 1e-7
     assert found[~likely].sum() < 40
@@ -107,7 +108,7 @@ def test_zeros_and_ones_of_any_range_are_binary(direction: Direction) -> None:
     assert policy.binary
 
 
-@pytest.mark.parametrize(("n_arms", "k"), [(2, 1), (5, 2), (7, 3), (9, 8), (24, 4)])
+@for_each("n_arms, k", [(2, 1), (5, 2), (7, 3), (9, 8), (24, 4)])
 def test_what_is_told_of_a_subset_is_kept_in_its_place(n_arms: int, k: int) -> None:
     every = list(itertools.combinations(range(n_arms), k))
     policy = ThompsonSubsets(n_arms, k, seed=3)
@@ -179,7 +180,7 @@ def test_two_and_a_half_million_subsets_work() -> None:
     assert policy.best() in seen
 
 
-@pytest.mark.parametrize(
+@for_each(
     "change",
     [
         {"count": [1] * 5},

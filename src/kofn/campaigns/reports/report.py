@@ -15,7 +15,7 @@ from kofn.campaigns.records.names import write_id
 from kofn.campaigns.records.plan_rows import observed_rows
 from kofn.campaigns.records.rows import Roster, subset_from
 from kofn.campaigns.records.transaction import Transaction, merge_slots
-from kofn.campaigns.reports.alarms import Arrivals, arrivals_of, raised
+from kofn.campaigns.reports.alarms import ArrivalHistory, arrivals_of, raised
 from kofn.campaigns.stopping import look_of
 from kofn.campaigns.store.schema import BATCHES, ESTIMATES, EVENTS, PLANS, REWARDS
 from kofn.campaigns.store.statements import chunks
@@ -92,7 +92,7 @@ def _stop(tx: Transaction) -> StopReport | None:
     return StopReport(look.ready, look.bound, stop.threshold, look.reason)
 
 
-def _plays_per_month(created: float, arrivals: Arrivals) -> float | None:
+def _plays_per_month(created: float, arrivals: ArrivalHistory) -> float | None:
     """Return the plays of the last month; of a younger campaign, what its plays per second would be in a month."""
     age = arrivals.now - created
     if age < HOUR:

@@ -40,7 +40,7 @@ Sums = dict[int, dict[int, PlanRow]]
 
 
 @dataclass
-class Log:
+class StoredPlays:
     """All rows of a campaign that take part in a verification."""
 
     campaign: CampaignRow
@@ -107,13 +107,13 @@ _ROWS = {
 """The rows of a campaign, in the order in which they are compared."""
 
 
-def read_log(tx: Transaction) -> Log:
+def read_log(tx: Transaction) -> StoredPlays:
     """Read all rows that take part."""
 
     def rows(table: Table) -> Any:
         return tx.execute(_ROWS[table], {"c": tx.id})
 
-    return Log(
+    return StoredPlays(
         campaign=tx.row,
         roster=rows(ROSTERS).one_or_none(),
         record=_record(rows(STATES).one_or_none()),
@@ -131,7 +131,7 @@ def _record(state: Any) -> Any:
         return None
 
 
-def verify(log: Log) -> Verification:
+def verify(log: StoredPlays) -> Verification:
     """Compare the counters with the rows; if the log is complete, the policy and its plan with those it leads to."""
     comparison, campaign = _Comparison(), log.campaign
     _compare_counters(comparison, log)
@@ -159,7 +159,7 @@ def verify(log: Log) -> Verification:
     )
 
 
-def _is_of_an_older_version(log: Log) -> bool:
+def _is_of_an_older_version(log: StoredPlays) -> bool:
     """Return whether the campaign began with a policy that planned otherwise than it does now."""
     try:
         return is_converted(json.loads(log.roster.origin))
@@ -167,7 +167,7 @@ def _is_of_an_older_version(log: Log) -> bool:
         return False
 
 
-def _compare_counters(comparison: _Comparison, log: Log) -> None:
+def _compare_counters(comparison: _Comparison, log: StoredPlays) -> None:
     """Compare the campaign's counters, and those of batches and plan, with the rows that they count."""
     row, batches = log.campaign, log.batches
     planned = [each for each in log.plan if each.row < row.plan_rows]
@@ -206,7 +206,7 @@ def _compare_counters(comparison: _Comparison, log: Log) -> None:
         comparison.same(f"plays in flight of plan row {each.row}", each.in_flight, in_flight[each.row])
 
 
-def _net_rewards(log: Log) -> tuple[list[float], list[float]]:
+def _net_rewards(log: StoredPlays) -> tuple[list[float], list[float]]:
     """Return the stored rewards and totals net of costs."""
     row, roster = log.campaign, log.roster
     names = [] if roster is None else json.loads(roster.names)
@@ -217,7 +217,7 @@ def _net_rewards(log: Log) -> tuple[list[float], list[float]]:
     return rewards, totals
 
 
-def _compare_policy(comparison: _Comparison, log: Log) -> None:
+def _compare_policy(comparison: _Comparison, log: StoredPlays) -> None:
     """Compare the policy's record and its plan with those that the log leads to."""
     sums = _sums(log)
     try:
@@ -234,7 +234,7 @@ def _compare_policy(comparison: _Comparison, log: Log) -> None:
     comparison.same("observed plays", stored, current)
 
 
-def _rebuilt(log: Log, sums: Sums) -> tuple[Policy, Roster]:
+def _rebuilt(log: StoredPlays, sums: Sums) -> tuple[Policy, Roster]:
     """Return the policy and its arms after all steps of the log."""
     names, origin = json.loads(log.roster.names), json.loads(log.roster.origin)
     changes = {change["step"]: change for change in json.loads(log.roster.changes)}
@@ -250,7 +250,7 @@ def _rebuilt(log: Log, sums: Sums) -> tuple[Policy, Roster]:
     return policy, roster
 
 
-def _sums(log: Log) -> Sums:
+def _sums(log: StoredPlays) -> Sums:
     """Return what the log has for each row of each plan; plays that were not learned from are left out."""
     sums: Sums = defaultdict(dict)
     batches = {batch.first: (batch.subset, batch.context) for batch in log.batches}

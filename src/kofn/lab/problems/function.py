@@ -24,9 +24,9 @@ from kofn.lab.problems.assumptions import DOMINANCE, INCREASING, SYMMETRIC, Chec
 from kofn.lab.problems.base import AbstractProblem, RegretMeter
 from kofn.lab.problems.duration import duration, warn_of_long_work
 from kofn.lab.problems.rows import Subsets
-from kofn.lab.problems.sampled_values import DrawOne, Moments, SampledValues
+from kofn.lab.problems.sampled_values import DrawMoments, DrawOne, SampledValues
 from kofn.lab.problems.sampling import Sums
-from kofn.lab.problems.search import Search, search
+from kofn.lab.problems.search import SearchResult, search
 
 DRAWS, DRAWS_IN_BATCHES = 1024, 16_384
 """Default draws behind a value. Four times as many halve its standard error, and take four times as long."""
@@ -169,7 +169,7 @@ class FunctionProblem(AbstractProblem):
         return self._known_best.mean
 
     @cached_property
-    def _known_best(self) -> Moments:
+    def _known_best(self) -> DrawMoments:
         draws = _FOR_BEST * self.draws
         return SampledValues(self._source, _VALUES, draws).upto(self.best, draws)
 
@@ -233,7 +233,7 @@ class FunctionProblem(AbstractProblem):
         return self.search.best
 
     @cached_property
-    def search(self) -> Search:
+    def search(self) -> SearchResult:
         """How the best subset was searched."""
         if not self._all_fixed:
             warn_of_long_work("the search for the best subset", self, self.effort, "give best=, or a smaller effort=")

@@ -110,7 +110,7 @@ def _position(rng: np.random.Generator) -> tuple[Any, int]:
 
 
 @dataclass
-class Moments:
+class DrawMoments:
     """The number of draws of a subset, their mean, and the sum of squared differences from it."""
 
     count: int = 0
@@ -140,7 +140,7 @@ class SampledValues(SampledExpectation):
 
     def __init__(self, source: DrawOne, stream: int, draws: int, *, common: bool = True) -> None:
         self._source, self._stream, self._draws, self._common = source, stream, draws, common
-        self._known: dict[Subset, Moments] = {}
+        self._known: dict[Subset, DrawMoments] = {}
         self.made = 0
 
     def value(self, subsets: IntArray) -> FloatArray:
@@ -151,10 +151,10 @@ class SampledValues(SampledExpectation):
         """Return the standard error of each row's value: 0 if the function uses no random numbers for it."""
         return np.array([each.error for each in self._rows(subsets)])
 
-    def _rows(self, subsets: IntArray) -> list[Moments]:
+    def _rows(self, subsets: IntArray) -> list[DrawMoments]:
         return [self.upto(tuple(sorted(row)), self._draws) for row in subsets.tolist()]
 
-    def upto(self, subset: Subset, draws: int) -> Moments:
+    def upto(self, subset: Subset, draws: int) -> DrawMoments:
         """Return what is known of a subset after at least this number of draws."""
         known = self._known.get(subset)
         if known is None:
@@ -172,11 +172,11 @@ class SampledValues(SampledExpectation):
         """The number of subsets that were drawn."""
         return len(self._known)
 
-    def _first(self, subset: Subset) -> Moments:
+    def _first(self, subset: Subset) -> DrawMoments:
         """Return the one reward of a subset without random numbers, else nothing: the draw was only a test."""
         reward, fixed = self._source.reward_and_whether_fixed(subset, self._rng(subset, 0))
         self.made += 1
-        return Moments(1, reward, exact=True) if fixed else Moments()
+        return DrawMoments(1, reward, exact=True) if fixed else DrawMoments()
 
     def _rng(self, subset: Subset, draw: int) -> np.random.Generator:
         own = () if self._common else subset

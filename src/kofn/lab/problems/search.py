@@ -35,7 +35,7 @@ _MOST_DRAWS = 2**16
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchResult:
     """The best subset that was found, and the effort: starts of the local search (0: all subsets), subsets and draws.
 
     `exact` means that the function uses no random numbers, so that one draw of a subset is its value.
@@ -54,7 +54,9 @@ class Search:
         return f"searched: {self.starts} starts, {self.subsets:,} subsets, {draws}"
 
 
-def search(source: DrawOne, n_arms: int, effort: int, *, sign: float, fixed: bool, streams: tuple[int, int]) -> Search:
+def search(
+    source: DrawOne, n_arms: int, effort: int, *, sign: float, fixed: bool, streams: tuple[int, int]
+) -> SearchResult:
     """Return the best subset found with about `effort` draws; sign is -1 to minimise.
 
     `fixed` says that the function seems to use no random numbers: then as many subsets are tried as there are draws.
@@ -81,12 +83,12 @@ class _Seeker:
         self._rng = np.random.default_rng([n_arms, source.k])
         self._at_random = 0
 
-    def try_all(self, draws: int) -> Search:
+    def try_all(self, draws: int) -> SearchResult:
         """Let all subsets race, with this number of draws in the first round."""
         every = list(combinations(range(self._n_arms), self._k))
         return self._report(self._race(self._values, every, draws, self._effort), starts=0)
 
-    def climb_from_starts(self, few: int) -> Search:
+    def climb_from_starts(self, few: int) -> SearchResult:
         """Climb from several starts, and let what they found race."""
         climbing = (1 - _FOR_FINAL) * self._effort
         starts = [self._start_by_effects(_FOR_START * self._effort)]
@@ -161,6 +163,6 @@ class _Seeker:
     def _score(self, values: SampledValues, subset: Subset, draws: int) -> float:
         return self._sign * values.upto(subset, draws).mean
 
-    def _report(self, best: Subset, *, starts: int) -> Search:
+    def _report(self, best: Subset, *, starts: int) -> SearchResult:
         subsets = self._values.subsets
-        return Search(best, starts, subsets, self._spent, exact=self._values.upto(best, 1).exact)
+        return SearchResult(best, starts, subsets, self._spent, exact=self._values.upto(best, 1).exact)

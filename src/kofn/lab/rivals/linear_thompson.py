@@ -32,7 +32,7 @@ SHRINKAGE = 0.5
 
 
 @dataclass
-class Moments(Part):
+class RewardMoments(Part):
     """Mean and variance of rewards."""
 
     fields = Fields(mean=number(above=0, most=1), variance=number(above=0))
@@ -42,7 +42,7 @@ class Moments(Part):
 
 
 @dataclass
-class Noise(Part):
+class Dispersion(Part):
     """The dispersion: the variance of rewards in units of r(1 - r), where r is the mean reward. It is 1 for coins."""
 
     fields = Fields(squares=number(above=0), units=number(above=0))
@@ -51,7 +51,7 @@ class Noise(Part):
     units: float  # sum of r(1 - r)
 
     @classmethod
-    def of(cls, variance: float, mean: float) -> Noise:
+    def of(cls, variance: float, mean: float) -> Dispersion:
         """Return the noise at the beginning, from the variance of a few rewards with this mean."""
         return cls(SHRINKAGE * variance / (mean * (1 - mean)), SHRINKAGE)
 
@@ -83,14 +83,16 @@ class LinearThompson(Randomised):
 
     name = "linear-thompson"
     linear_memory = False
-    fields = Fields(learned=integer(), first=listed(Moments), noise=listed(Noise), seen=part(Quadratic, flat=True))
+    fields = Fields(
+        learned=integer(), first=listed(RewardMoments), noise=listed(Dispersion), seen=part(Quadratic, flat=True)
+    )
 
     def __init__(self, n_arms: int, k: int, *, draws: int = 256, **options: Unpack[SeededOptions]) -> None:
         super().__init__(n_arms, k, draws=whole("draws", draws), **options)
         self._seen = Quadratic.zeros(self.n_arms)  # V and b; each play is divided by the noise of its plan
         self._learned = 0
-        self._first = Moments(0.5, 0.25)  # of the first plan's rewards
-        self._noise = Noise(SHRINKAGE, SHRINKAGE)
+        self._first = RewardMoments(0.5, 0.25)  # of the first plan's rewards
+        self._noise = Dispersion(SHRINKAGE, SHRINKAGE)
         self._compute_posterior()
 
     def best(self) -> Subset:
@@ -110,7 +112,7 @@ class LinearThompson(Randomised):
             self._noise.add(tally, *self._deviations(x, tally))
         else:
             self._first = _moments(tally)
-            self._noise = Noise.of(self._first.variance, self._first.mean)
+            self._noise = Dispersion.of(self._first.variance, self._first.mean)
         precision = 1 / self._noise.variance(tally)
         self._seen.add(x, precision * tally.count.astype(float), precision * tally.total)
         self._learned += plan.plays
@@ -144,10 +146,10 @@ class LinearThompson(Randomised):
         self._compute_posterior()
 
 
-def _moments(tally: Tally) -> Moments:
+def _moments(tally: Tally) -> RewardMoments:
     """Return mean and variance of all rewards, with one more play that earned 1/2 and deviated from the mean by 1/2."""
     n, total, squares = int(tally.count.sum()), float(tally.total.sum()), float(tally.squares.sum())
-    return Moments((total + 0.5) / (n + 1), (max(0.0, squares - total * total / n) + 0.25) / (n + 1))
+    return RewardMoments((total + 0.5) / (n + 1), (max(0.0, squares - total * total / n) + 0.25) / (n + 1))
 
 
 def _unit(tally: Tally) -> float:

@@ -79,7 +79,7 @@ class Scales(Part):
 
 
 @dataclass(frozen=True)
-class Rows:
+class SubsetSums:
     """What is known of each distinct subset: its indicator, plays, mean reward, and squares about the mean."""
 
     x: FloatArray
@@ -116,18 +116,18 @@ class Functions:
 
 
 @dataclass(frozen=True)
-class Posterior:
+class PairPosterior:
     """The posterior of all log-odds: the likelihood of each row is replaced by a Gaussian at `expanded` (Laplace).
 
     The Gaussian is an observation `z` of the row's log-odds with variance `noise`.
     """
 
-    rows: Rows
+    rows: SubsetSums
     scales: Scales
     expanded: FloatArray
 
     @classmethod
-    def near(cls, rows: Rows, scales: Scales, start: FloatArray, steps: int = STEPS) -> Self:
+    def near(cls, rows: SubsetSums, scales: Scales, start: FloatArray, steps: int = STEPS) -> Self:
         """Return the posterior expanded at its mode, which Newton's method finds from this start."""
         found = cls(rows, scales, start)
         for _ in range(steps):
@@ -190,7 +190,7 @@ class Posterior:
             fit = -(float(self.z @ self.alpha) + squares + freedom * math.log(self.scales.dispersion)) / 2
         return fit - determinant + self.scales.log_prior
 
-    def learned(self) -> Posterior:
+    def learned(self) -> PairPosterior:
         """Return the posterior after each scale has moved one step up or down, if the evidence grows."""
         found, evidence = self, self.evidence
         for name in Scales.fields:
@@ -200,7 +200,7 @@ class Posterior:
                 value = getattr(found.scales, name) * by
                 if not LEAST < value < MOST:
                     continue
-                other = Posterior.near(self.rows, replace(found.scales, **{name: value}), found.mode, 2)
+                other = PairPosterior.near(self.rows, replace(found.scales, **{name: value}), found.mode, 2)
                 if (reached := other.evidence) > evidence:
                     found, evidence = other, reached
                     break

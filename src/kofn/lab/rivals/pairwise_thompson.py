@@ -18,7 +18,7 @@ from kofn.core import BadInput, BadRecord, FloatArray, IntArray, Plan, Subset, T
 from kofn.core.fields import Fields, any_length, check_totals, integers, numbers, part
 from kofn.core.plan import ROUNDING
 from kofn.lab.rivals.linear_model import indicators
-from kofn.lab.rivals.pairwise_model import Functions, Posterior, Rows, Scales, climb
+from kofn.lab.rivals.pairwise_model import Functions, PairPosterior, Scales, SubsetSums, climb
 from kofn.policies.batching import plan_of, sweeps, tenth, top_k
 from kofn.policies.randomised import Randomised, SeededOptions
 
@@ -91,7 +91,7 @@ class PairwiseThompson(Randomised):
         self._count: NDArray[np.int64] = np.zeros(0, np.int64)
         self._total = self._squares = self._expanded = np.zeros(0)
         self._scales = Scales()
-        self._posterior: Posterior | None
+        self._posterior: PairPosterior | None
         self._loaded()
 
     def best(self) -> Subset:
@@ -109,7 +109,7 @@ class PairwiseThompson(Randomised):
         drawn = plan_of(climb(functions, np.tile(self._incumbent, (draws, 1)), SWAPS), plays)
         return self._limited(self._posterior, drawn)
 
-    def _limited(self, posterior: Posterior, drawn: Plan) -> Plan:
+    def _limited(self, posterior: PairPosterior, drawn: Plan) -> Plan:
         """Limit each row to the plays that double the information about it; the incumbent gets the rest.
 
         A draw is frozen for the whole plan. Without the limit, a subset that is known to be bad after ten plays would
@@ -133,8 +133,8 @@ class PairwiseThompson(Randomised):
         keep = np.sort(np.lexsort((np.arange(len(start)), self._count))[-MOST_SUBSETS:])  # of equals, the newest
         for name in ("subsets", "count", "total", "squares"):
             setattr(self, f"_{name}", getattr(self, f"_{name}")[keep])
-        found = Posterior.near(self._rows(), self._scales, start[keep]).learned()
-        found = Posterior.near(found.rows, found.scales, found.mode)
+        found = PairPosterior.near(self._rows(), self._scales, start[keep]).learned()
+        found = PairPosterior.near(found.rows, found.scales, found.mode)
         self._scales, self._expanded = found.scales, found.expanded
         self._use(found)
 
@@ -150,20 +150,20 @@ class PairwiseThompson(Randomised):
             setattr(self, f"_{name}", added)
         np.add.at(self._seen, plan.subsets, tally.count[:, None])
 
-    def _predicted(self, before: Posterior | None, subsets: IntArray) -> FloatArray:
+    def _predicted(self, before: PairPosterior | None, subsets: IntArray) -> FloatArray:
         """Return the log-odds of new subsets by what was known; before the first plan, those of the mean reward."""
         if before is None:
             mean = self._total.sum() / self._count.sum()
             return np.full(len(subsets), logit(np.clip(mean, NEARLY, 1 - NEARLY)))
         return np.asarray(before.mean().of(indicators(subsets, self.n_arms))[0])
 
-    def _rows(self) -> Rows:
+    def _rows(self) -> SubsetSums:
         count, mean = self._count.astype(float), self._total / self._count
         within = np.maximum(self._squares - self._total * mean, 0.0)
         binary = bool(self._total.sum() - self._squares.sum() <= ROUNDING * self._count.sum())
-        return Rows(indicators(self._subsets, self.n_arms), count, mean, within, binary)
+        return SubsetSums(indicators(self._subsets, self.n_arms), count, mean, within, binary)
 
-    def _use(self, posterior: Posterior) -> None:
+    def _use(self, posterior: PairPosterior) -> None:
         """Continue with this posterior: find its incumbent."""
         self._posterior, mean = posterior, posterior.mean()
         played = posterior.mode
@@ -186,7 +186,7 @@ class PairwiseThompson(Randomised):
         self._incumbent = tuple(range(self.k))
         if rows:
             self._check_rows()
-            self._use(Posterior(self._rows(), self._scales, self._expanded))
+            self._use(PairPosterior(self._rows(), self._scales, self._expanded))
 
     def _check_rows(self) -> None:
         subsets, count = self._subsets, self._count

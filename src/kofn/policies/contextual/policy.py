@@ -34,8 +34,8 @@ from kofn.core.threads import ONE_THREAD
 from kofn.policies.batching import tenth
 from kofn.policies.constrained import Constrained, changed_arms
 from kofn.policies.contextual.insight import attribute_insights
-from kofn.policies.contextual.model import Model, Rows
-from kofn.policies.contextual.segment import Segment
+from kofn.policies.contextual.model import Model, PlayRows
+from kofn.policies.contextual.segment import SegmentEvidence
 from kofn.policies.randomised import Randomised, SeededOptions
 from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.noise import Noise, Range, first_rewards
@@ -102,7 +102,7 @@ class ContextualThompson(Constrained, Randomised):
     # The record has the fields of the model too.
 
     @property
-    def _segments(self) -> list[Segment]:
+    def _segments(self) -> list[SegmentEvidence]:
         return self._model.segments
 
     def _state(self) -> dict[str, Any]:
@@ -308,7 +308,7 @@ class ContextualThompson(Constrained, Randomised):
             told = Tally(n[rows], tally.total[rows], tally.squares[rows])
             of_rows = (each[rows] for each in (expected, *variances))
             known.alarms.learn(plan.keep(rows), told, *of_rows, known.plays, width)
-        model.learn(Rows(segment, plan.subsets, mean, n / dispersion), odds, spread)
+        model.learn(PlayRows(segment, plan.subsets, mean, n / dispersion), odds, spread)
         for known in model.segments:
             known.alarms.follow(known.incumbent)
 

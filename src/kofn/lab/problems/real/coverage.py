@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kofn.core import FloatArray, IntArray, Subset
-from kofn.lab.problems.real.search import Search, cover
+from kofn.lab.problems.real.search import BestSearch, cover
 from kofn.lab.problems.real.table import TableProblem
 
 
@@ -41,7 +41,7 @@ class Coverage(TableProblem):
             held |= self._bits[subsets[:, place]]
         return np.asarray(held)
 
-    def _find(self) -> Search:
+    def _find(self) -> BestSearch:
         return cover(self.hits, self.k)
 
 

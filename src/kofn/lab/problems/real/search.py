@@ -27,7 +27,7 @@ Value = Callable[[IntArray], FloatArray]
 
 
 @dataclass(frozen=True)
-class Search:
+class BestSearch:
     """The best subset that was found; `proven` if no subset can be better; `effort` says what was done."""
 
     best: Subset
@@ -36,16 +36,16 @@ class Search:
     effort: str
 
 
-def search(value: Value, n_arms: int, k: int) -> Search:
+def search(value: Value, n_arms: int, k: int) -> BestSearch:
     """Try all subsets if they are few, else climb from many random starts and from the greedy choice."""
     subsets = math.comb(n_arms, k)
     if subsets <= MOST_TRIED:
         best = best_subset(value, n_arms, k)
-        return Search(best, _one(value, best), True, f"all {subsets:,} subsets tried")
+        return BestSearch(best, _one(value, best), True, f"all {subsets:,} subsets tried")
     return climb(value, n_arms, k)
 
 
-def climb(value: Value, n_arms: int, k: int) -> Search:
+def climb(value: Value, n_arms: int, k: int) -> BestSearch:
     """Improve random subsets and the greedy choice by the best exchange of one arm until none helps."""
     rng = np.random.default_rng(_SEED)
     best = improved(value, n_arms, greedy(value, n_arms, k))
@@ -58,7 +58,9 @@ def climb(value: Value, n_arms: int, k: int) -> Search:
         reached += found >= top - _EQUAL
         starts += 1
     ends = f"{reached} end in this value" if reached != 1 else "1 ends in this value"
-    return Search(best, top, False, f"swap search from the greedy choice and {starts} random subsets, of which {ends}")
+    return BestSearch(
+        best, top, False, f"swap search from the greedy choice and {starts} random subsets, of which {ends}"
+    )
 
 
 def improved(value: Value, n_arms: int, start: list[int] | Subset) -> Subset:
@@ -93,7 +95,7 @@ def best_singles(value: Value, n_arms: int, k: int) -> Subset:
     return tuple(sorted(np.argsort(-value(rows), kind="stable")[:k].tolist()))
 
 
-def cover(hits: NDArray[np.bool_], k: int) -> Search:
+def cover(hits: NDArray[np.bool_], k: int) -> BestSearch:
     """Return the K rows of `hits` that cover most columns, by an integer program (HiGHS).
 
     Columns that the same rows cover are one column with a weight. x is the choice of rows; y, at most 1, is whether a
@@ -120,7 +122,7 @@ def cover(hits: NDArray[np.bool_], k: int) -> Search:
     bound = -float(found.mip_dual_bound or 0.0)
     proven = bound <= value + (1 - 1e-6) / hits.shape[1]  # values are multiples of 1 / contexts
     effort = "integer program (HiGHS), optimal" if proven else f"integer program (HiGHS), upper bound {bound:.4f}"
-    return Search(best, value, proven, effort)
+    return BestSearch(best, value, proven, effort)
 
 
 def _exchanges(chosen: IntArray, n_arms: int) -> IntArray:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kofn.core import FloatArray, IntArray, Subset
 from kofn.lab.problems.base import AbstractProblem
 from kofn.lab.problems.expectation import in_blocks
-from kofn.lab.problems.real.search import Search, best_singles, greedy, search
+from kofn.lab.problems.real.search import BestSearch, best_singles, greedy, search
 from kofn.lab.problems.rows import Subsets
 from kofn.lab.problems.sampling import Sums, sum_drawn_plays
 
@@ -68,7 +68,7 @@ class TableProblem(AbstractProblem):
         return Table(self)
 
     @cached_property
-    def searched(self) -> Search:
+    def searched(self) -> BestSearch:
         """The best subset that was found, and what was done to find it."""
         return self._find()
 
@@ -90,7 +90,7 @@ class TableProblem(AbstractProblem):
             warnings.warn(f"{better} is better than the best known subset, {self.best}: report it", stacklevel=2)
         return np.maximum(self.optimum - values, 0.0)
 
-    def _find(self) -> Search:
+    def _find(self) -> BestSearch:
         return search(self._table.value, self.n_arms, self.k)
 
     def _find_best(self) -> Subset:

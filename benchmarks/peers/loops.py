@@ -1,4 +1,4 @@
-"""The physical yardstick: UCB1 over all subsets as a bare loop, compiled by Numba if it is installed."""
+"""The least that a loop over plays can cost: UCB1 over all subsets, and draws alone, compiled by Numba."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.peers_world import World
+from benchmarks.peers.world import World
 from kofn.core import FloatArray, IntArray
 
 Loop = Callable[[FloatArray, IntArray, int, bool, np.random.Generator], IntArray]

@@ -19,10 +19,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-STORE = "KOFN_YARDSTICK"
+STORE = "KOFN_PLAIN_STORE"
 """Environment variable with the file of the SQLite database, or the URL of the PostgreSQL database."""
 
-TABLE = "CREATE TABLE IF NOT EXISTS yardstick (id BIGINT PRIMARY KEY, kind TEXT, value DOUBLE PRECISION)"
+TABLE = "CREATE TABLE IF NOT EXISTS plain (id BIGINT PRIMARY KEY, kind TEXT, value DOUBLE PRECISION)"
 _numbers = itertools.count(int.from_bytes(os.urandom(5), "big") * 1_000_000)
 _local = threading.local()
 
@@ -47,7 +47,7 @@ def insert(rows: list[tuple[int, str, float]]) -> None:
     connection = connect()
     mark = "%s" if os.environ[STORE].startswith("postgresql") else "?"
     cursor = connection.cursor()
-    cursor.executemany(f"INSERT INTO yardstick VALUES ({mark}, {mark}, {mark})", rows)
+    cursor.executemany(f"INSERT INTO plain VALUES ({mark}, {mark}, {mark})", rows)
     connection.commit()
 
 

@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 import kofn
-from benchmarks.peers_world import World
+from benchmarks.peers.world import World
 from kofn.core import Subset
 
 
@@ -84,7 +84,7 @@ def installed(package: str) -> str:
 
 
 class Thompson(Player):
-    label, needs, package = "kofn, `thompson`, ask and tell", "kofn", "kofn"
+    label, needs, package = "kofn, thompson, ask and tell", "kofn", "kofn"
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -110,7 +110,7 @@ class OfList(Player):
 
 
 class RiverThompson(OfList):
-    label, needs, package = "river, `ThompsonSampling`", "river.bandit", "river"
+    label, needs, package = "river, ThompsonSampling", "river.bandit", "river"
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -129,7 +129,7 @@ class RiverThompson(OfList):
 
 
 class RiverUCB(RiverThompson):
-    label = "river, `UCB(delta=1)`"
+    label = "river, UCB(delta=1)"
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -140,7 +140,7 @@ class RiverUCB(RiverThompson):
 
 
 class MABWiser(OfList):
-    label, needs, package = "MABWiser, `ThompsonSampling`", "mabwiser.mab", "mabwiser"
+    label, needs, package = "MABWiser, ThompsonSampling", "mabwiser.mab", "mabwiser"
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -162,7 +162,7 @@ class MABWiser(OfList):
 
 
 class Coba(OfList):
-    label, needs, package = "coba, `BanditUCBLearner`", "coba.learners", "coba"
+    label, needs, package = "coba, BanditUCBLearner", "coba.learners", "coba"
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -181,7 +181,7 @@ class Coba(OfList):
 
 
 class SMPyBandits(OfList):
-    label, needs, package = "SMPyBandits, `Thompson`", "SMPyBandits.Policies", "SMPyBandits"
+    label, needs, package = "SMPyBandits, Thompson", "SMPyBandits.Policies", "SMPyBandits"
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -207,7 +207,7 @@ class Slates(Player):
     passed to `learn`.
     """
 
-    label, needs, package = "Vowpal Wabbit, `--slates --squarecb`", "vowpalwabbit", "vowpalwabbit"
+    label, needs, package = "Vowpal Wabbit, --slates --squarecb", "vowpalwabbit", "vowpalwabbit"
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -283,7 +283,7 @@ class OptunaSQLite(Optuna):
 
 
 class Campaign(Player):
-    label, needs, package, disk = "kofn, `Campaign`, SQLite", "kofn.campaigns", "kofn", True
+    label, needs, package, disk = "kofn, Campaign, SQLite", "kofn.campaigns", "kofn", True
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
