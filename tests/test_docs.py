@@ -48,7 +48,7 @@ PUBLIC = {
         DecisionLog LoggedProblem OffPolicyEstimate Replayed ValueWithError evaluate evaluate_all replay
     """,
     "kofn.lab.rewards": "Reward as_reward by_name cross_selling maximum mean minimum threshold total utility",
-    "kofn.service": "Settings Token create_token make_app revoke_token tokens",
+    "kofn.service": "ServiceSettings Token create_token make_app revoke_token tokens",
     "kofn.adapters.sklearn": "EnsembleSelector SubsetSelector",
     "kofn.lab.theory": """
         FamilyBudget LearningBudget Schedule ThompsonBudget YEAR actions affordable_resolution bounds_cross_at

@@ -23,7 +23,7 @@ from kofn import Campaign
 from kofn.campaigns import Store, backup, campaigns, restore
 from kofn.campaigns.store import backups, migrations, sqlite_file
 from kofn.campaigns.store.schema import CAMPAIGNS, METADATA, SETTINGS
-from kofn.service.api.context import Context
+from kofn.service.api.app_state import AppState
 from kofn.service.security.tokens import create_token, find_token, tokens, tokens_required
 from tests.campaigns.tools import checked, create, play, rewards_for
 from tests.campaigns.workers import CONTEXT, start
@@ -160,9 +160,9 @@ def test_a_request_finds_a_campaign_that_is_restored_after_it_was_opened(
 ) -> None:
     """As when a request has opened the campaign, and then waits for the transaction of a restore, or of two."""
     backup(tmp_path / "shop.backup", create(store_url).store)
-    open_campaign, left = Context._open_campaign, 0
+    open_campaign, left = AppState._open_campaign, 0
 
-    def open_before_a_restore(self: Context, name: str) -> Campaign:
+    def open_before_a_restore(self: AppState, name: str) -> Campaign:
         nonlocal left
         opened = open_campaign(self, name)
         if left:
@@ -170,7 +170,7 @@ def test_a_request_finds_a_campaign_that_is_restored_after_it_was_opened(
             restore(tmp_path / "shop.backup", self.store, replace=True)
         return opened
 
-    monkeypatch.setattr(Context, "_open_campaign", open_before_a_restore)
+    monkeypatch.setattr(AppState, "_open_campaign", open_before_a_restore)
     for restores in (1, 2):
         with service(store_url) as http:
             left = restores

@@ -24,7 +24,7 @@ from kofn.campaigns.reports import decisions
 from kofn.client import AsyncClient, Client
 from kofn.core.responses import LoggedDecision
 from kofn.lab.logs import DecisionLog
-from kofn.service import Settings, make_app
+from kofn.service import ServiceSettings, make_app
 from kofn.service.security.tokens import create_token, token_hash
 from tests.campaigns.tools import create, play, rewards_for
 from tests.cases import postgres_is_slow
@@ -465,7 +465,7 @@ def test_a_slow_reader_does_not_make_the_service_read_ahead(sqlite_store: str, m
         return parts(*given)
 
     monkeypatch.setattr(decisions, "_parts", counted)
-    app = make_app(Settings(store=sqlite_store, session=token_hash(TOKEN)))
+    app = make_app(ServiceSettings(store=sqlite_store, session=token_hash(TOKEN)))
     sent: list[int] = []
 
     async def receive() -> dict[str, Any]:

@@ -24,7 +24,7 @@ from kofn.service import server
 from kofn.service.background import demo
 from kofn.service.security.tokens import find_token
 from kofn.service.server import listen
-from kofn.service.settings import Settings
+from kofn.service.settings import ServiceSettings
 from tests.campaigns.tools import checked, create
 from tests.cli.tools import invoke
 
@@ -92,7 +92,7 @@ def test_a_service_that_is_refused_creates_no_store(
 
 def test_a_refused_service_leaves_an_empty_database_empty(postgres_store: str) -> None:
     with pytest.raises(BadInput, match="kofn token create"):
-        server.session_token("0.0.0.0", Settings(store=postgres_store))
+        server.session_token("0.0.0.0", ServiceSettings(store=postgres_store))
     with pytest.raises(StoreError, match="there is no store in the database"):
         store_at(postgres_store, create=False)
 
@@ -121,10 +121,12 @@ def test_a_port_that_is_taken_is_said() -> None:
 
 def test_settings_travel_to_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOFN_SERVICE", "{}")
-    assert Settings.from_environment() == Settings()
-    there = Settings(store="sqlite:///x.db", open=True, max_batch=3, trusted_proxies=("10.0.0.7",), root_path="/kofn")
+    assert ServiceSettings.from_environment() == ServiceSettings()
+    there = ServiceSettings(
+        store="sqlite:///x.db", open=True, max_batch=3, trusted_proxies=("10.0.0.7",), root_path="/kofn"
+    )
     there.to_environment()
-    assert Settings.from_environment() == there
+    assert ServiceSettings.from_environment() == there
 
 
 def test_help_imports_no_server() -> None:
@@ -178,10 +180,10 @@ def test_a_process_that_is_replaced_waits_for_its_database(
     monkeypatch.setattr(server, "store_at", store_at)
     monkeypatch.setattr(time, "sleep", lambda _: None)
     monkeypatch.setattr("kofn.service.monitoring.logs.configure", lambda _: None)  # it is of the whole process
-    monkeypatch.setattr("uvicorn.Config.load", lambda _: loaded.append(list(answers)))
-    monkeypatch.setattr(server.GracefulServer, "run", lambda *_: None)
+    monkeypatch.setattr(server, "app_from_environment", lambda: loaded.append(list(answers)))
+    monkeypatch.setattr("uvicorn.Server.run", lambda *_: None)
     with socket.socket() as listener:
-        server.run_server(listener, {})
+        server.run_server(listener)
     assert loaded == [[]]
     assert [each.getMessage().endswith("Trying again") for each in caplog.records] == [True] * 2
 
@@ -191,7 +193,7 @@ def test_a_process_that_is_replaced_creates_no_store(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("KOFN_SERVICE", json.dumps({"store": f"sqlite:///{tmp_path}/shop.db"}))
     monkeypatch.setattr("kofn.service.monitoring.logs.configure", lambda _: None)
     with socket.socket() as listener, pytest.raises(StoreError, match=r"there is no store in the file .*shop\.db"):
-        server.run_server(listener, {})
+        server.run_server(listener)
     assert list(tmp_path.iterdir()) == []
 
 

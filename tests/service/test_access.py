@@ -20,7 +20,7 @@ from kofn.core.responses import moment
 from kofn.service.security import auth
 from kofn.service.security.tokens import create_token, find_token, revoke_token, tokens, tokens_required
 from kofn.service.server import session_token
-from kofn.service.settings import Settings, prefix
+from kofn.service.settings import ServiceSettings, prefix
 from tests.campaigns.tools import create
 from tests.cases import for_each
 from tests.service.tools import NEW, TOKEN, bearer, error_detail, service
@@ -106,7 +106,7 @@ def test_a_store_that_had_a_token_is_never_open_again(store: Store, sqlite_store
     error_detail(stranger.get(FRONT), 401, "unauthorized")
     error_detail(stranger.get(FRONT, headers=last), 401, "unauthorized")
     assert tokens_required(store)
-    assert session_token("127.0.0.1", Settings(store=sqlite_store)) is None
+    assert session_token("127.0.0.1", ServiceSettings(store=sqlite_store)) is None
 
 
 def test_a_revoked_last_token_opens_nothing(store: Store, stranger: Client) -> None:
@@ -297,28 +297,18 @@ def test_a_page_of_others_gets_nothing(demo: Client, headers: dict[str, str]) ->
 @pytest.mark.parametrize(
     "hosts", [["127.0.0.1", "kofn.example.com"], ["kofn.example.com", "127.0.0.1"], ["127.0.0.1"] * 2]
 )
-def test_a_request_to_two_hosts_is_not_local(demo: Client, hosts: list[str]) -> None:
+def test_a_request_to_two_hosts_is_refused(demo: Client, hosts: list[str]) -> None:
     """httpx would not send it."""
     lines = "".join(f"Host: {each}\r\n" for each in hosts)
     with socket.create_connection((demo.base_url.host, demo.base_url.port or 80), timeout=20) as connection:
         connection.sendall(f"GET {FRONT} HTTP/1.1\r\n{lines}\r\n".encode())
-        assert connection.recv(65536).startswith(b"HTTP/1.1 401 ")
+        assert connection.recv(65536).startswith(b"HTTP/1.1 400 ")
 
 
-@pytest.mark.parametrize(
-    ("target", "status"),
-    [
-        ("http://kofn.example.com", 401),
-        ("HTTPS://kofn.example.com:8000", 401),
-        ("http://evil@127.0.0.1", 401),
-        ("http://127.0.0.1", 200),
-        ("http://localhost:8000", 200),
-        ("", 200),
-    ],
-)
-def test_the_host_of_an_absolute_target_counts(demo: Client, target: str, status: int) -> None:
-    answer = demo.get(FRONT, extensions={"target": f"{target}{FRONT}".encode()})
-    assert answer.status_code == status
+@pytest.mark.parametrize("target", ["http://kofn.example.com", "http://evil@127.0.0.1", "http://127.0.0.1"])
+def test_an_absolute_target_is_refused(demo: Client, target: str) -> None:
+    """It names the host a second time. Only clients of a forward proxy send it."""
+    assert demo.get(FRONT, extensions={"target": f"{target}{FRONT}".encode()}).status_code == 404
 
 
 def test_our_own_page_may_ask(demo: Client) -> None:
@@ -337,7 +327,7 @@ def test_a_plain_proxy_is_not_a_local_user(api: Client) -> None:
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.7", "kofn.example.com"])
 def test_no_public_address_without_a_token(store: Store, sqlite_store: str, host: str) -> None:
-    settings = Settings(store=sqlite_store)
+    settings = ServiceSettings(store=sqlite_store)
     with pytest.raises(BadInput, match="kofn token create"):
         session_token(host, settings)
     create_token(store, "shop")
@@ -347,7 +337,7 @@ def test_no_public_address_without_a_token(store: Store, sqlite_store: str, host
 def test_a_store_without_tokens_gets_one_for_the_session(
     store: Store, sqlite_store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = Settings(store=sqlite_store)
+    settings = ServiceSettings(store=sqlite_store)
     monkeypatch.delenv("KOFN_TOKEN", raising=False)
     first, second = session_token("127.0.0.1", settings), session_token("::1", settings)
     assert first is not None

@@ -10,7 +10,7 @@ import pytest
 
 from kofn.campaigns import Campaign, Store, store_at
 from kofn.core import BadInput
-from kofn.service import Settings
+from kofn.service import ServiceSettings
 from kofn.service.security.tokens import create_token
 from kofn.service.settings import web_origin, webhook_url
 from tests.cases import for_each
@@ -75,27 +75,28 @@ def test_a_browser_token_has_small_batches(page: httpx.Client) -> None:
 @pytest.mark.parametrize("route", ["decisions", "rewards"])
 def test_an_allowed_origin_may_post(page: httpx.Client, route: str) -> None:
     asked = page.options(f"{FRONT}/{route}", headers=PREFLIGHT)
-    assert asked.status_code == 204
+    assert asked.status_code == 200
     assert asked.headers["access-control-allow-origin"] == SHOP
     assert asked.headers["access-control-allow-methods"] == "POST"
-    assert asked.headers["access-control-allow-headers"] == "Authorization, Content-Type"
+    assert {"Authorization", "Content-Type"} <= set(asked.headers["access-control-allow-headers"].split(", "))
+    assert asked.headers["access-control-max-age"] == "7200"
     assert "access-control-allow-credentials" not in asked.headers
     answers = [page.post(f"{FRONT}/{route}", json={"rewards": []} if route == "rewards" else {})]
     answers += [page.post(f"{FRONT}/{route}", content=b"{"), page.post(f"{FRONT}/{route}", headers=bearer("wrong"))]
     assert len({each.status_code for each in answers}) == 3
     for each in answers:  # pages read errors, too
         assert each.headers["access-control-allow-origin"] == SHOP
-        assert "Origin" in each.headers.get_list("vary")
+        assert "access-control-allow-credentials" not in each.headers
+        assert "Origin" in each.headers["vary"]
 
 
 @for_each("origin", ["https://evil.example", "http://shop.example", "https://shop.example.evil", "null"])
 def test_no_other_origin_is_allowed(page: httpx.Client, origin: str) -> None:
     refused = page.options(f"{FRONT}/decisions", headers=PREFLIGHT | {"Origin": origin})
-    assert "--allow-origin" in error_detail(refused, 405, "method-not-allowed")
+    assert refused.status_code == 400
     posted = page.post(f"{FRONT}/decisions", json={}, headers={"Origin": origin})
     for each in (refused, posted):
-        assert not [name for name in each.headers if name.startswith("access-control")]
-        assert "Origin" in each.headers.get_list("vary")
+        assert "access-control-allow-origin" not in each.headers
 
 
 @for_each(
@@ -129,7 +130,7 @@ def test_pages_under_the_path_of_a_proxy(store: Store, sqlite_store: str) -> Non
         for prefix in ("", "/kofn"):
             asked = client.options(f"{prefix}{FRONT}/decisions", headers=PREFLIGHT | {"Origin": SHOP})
             posted = client.post(f"{prefix}{FRONT}/decisions", json={}, headers={"Origin": SHOP})
-            assert (asked.status_code, posted.status_code) == (204, 200)
+            assert (asked.status_code, posted.status_code) == (200, 200)
             assert posted.headers["access-control-allow-origin"] == SHOP
             assert client.get(f"{prefix}/kofn.js").status_code == 200
 
@@ -202,6 +203,6 @@ def test_a_webhook_is_a_web_address(given: str) -> None:
 
 def test_processes_get_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOFN_SERVICE", "")
-    settings = Settings(allow_origins=(SHOP, "http://a"), browser_rate=7, webhook="https://hooks.example")
+    settings = ServiceSettings(allow_origins=(SHOP, "http://a"), browser_rate=7, webhook="https://hooks.example")
     settings.to_environment()
-    assert Settings.from_environment() == settings
+    assert ServiceSettings.from_environment() == settings

@@ -25,6 +25,7 @@ from kofn.campaigns import Store, restore
 from kofn.cli import cli
 from kofn.service.security.limits import FAILURES
 from kofn.service.security.tokens import create_token
+from kofn.service.server import KEEP_ALIVE_SECONDS
 from tests.campaigns.tools import create
 from tests.service.tools import free_port, is_healthy, service, wait_for_service
 from tests.system import missing
@@ -230,6 +231,16 @@ def test_proxies_and_service_agree_on_limits() -> None:
     assert caddy.count("{") == caddy.count("}")
     assert r"location ~ ^/(metrics|ready)$" in nginx  # for programs inside only
     assert "@inside path /metrics /ready" in caddy
+
+
+def test_proxies_end_what_the_service_does_not() -> None:
+    """Slow requests and many connections; and idle connections before the service closes them."""
+    nginx, caddy = (DEPLOY / "nginx.conf").read_text(), (DEPLOY / "Caddyfile").read_text()
+    for each in ("client_header_timeout", "client_body_timeout", "send_timeout", "limit_conn", "limit_req"):
+        assert re.search(rf"^    {each} ", nginx, re.MULTILINE)
+    assert re.findall(r"read_(header|body) \d+s", caddy) == ["header", "body"]
+    for idle in (*re.findall(r"keepalive_timeout (\d+)s", nginx), *re.findall(r"keepalive (\d+)s", caddy)):
+        assert int(idle) < KEEP_ALIVE_SECONDS
 
 
 def self_signed(folder: Path) -> None:

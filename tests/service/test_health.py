@@ -23,7 +23,7 @@ from kofn import Campaign
 from kofn.campaigns import Store, store_at
 from kofn.campaigns.store import database as store_module
 from kofn.core import StoreError
-from kofn.service import Settings, make_app
+from kofn.service import ServiceSettings, make_app
 from kofn.service.monitoring import health, metrics, metrics_route
 from kofn.service.monitoring.metrics import Metrics
 from kofn.service.security.tokens import create_token
@@ -37,7 +37,7 @@ SECRET = "the store postgresql://kofn@secret-host/db failed: no"
 @pytest.fixture
 def app(sqlite_store: str, monkeypatch: pytest.MonkeyPatch) -> FastAPI:
     monkeypatch.setattr(health, "CACHED_SECONDS", 0.0)
-    return make_app(Settings(store=sqlite_store, open=True))
+    return make_app(ServiceSettings(store=sqlite_store, open=True))
 
 
 @pytest.fixture

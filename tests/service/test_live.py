@@ -41,8 +41,9 @@ def create(store: Store, name: str) -> Campaign:
     return Campaign.create(name, ["a", "b", "c"], 2, store=store, seed=1)
 
 
-def data(event: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(event.partition("data: ")[2])
+def data(event: bytes) -> dict[str, Any]:
+    (line,) = (line for line in event.splitlines() if line.startswith(b"data: "))
+    found: dict[str, Any] = json.loads(line.removeprefix(b"data: "))
     return found
 
 
@@ -60,8 +61,7 @@ async def until(true: Any) -> None:
 def test_many_viewers_share_one_watcher_which_ends_with_the_last(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     create(store, "front")
     updates = LiveUpdates(store, 500)
-    poll = "_watch" if hasattr(LiveUpdates, "_watch") else "_poll"
-    original, running, most = getattr(LiveUpdates, poll), 0, 0
+    original, running, most = LiveUpdates._watch, 0, 0
 
     async def counted(self: LiveUpdates, *args: Any) -> None:
         nonlocal running, most
@@ -72,7 +72,7 @@ def test_many_viewers_share_one_watcher_which_ends_with_the_last(store: Store, m
         finally:
             running -= 1
 
-    monkeypatch.setattr(LiveUpdates, poll, counted)
+    monkeypatch.setattr(LiveUpdates, "_watch", counted)
 
     async def main() -> None:
         streams = [updates.stream("front") for _ in range(100)]
@@ -90,7 +90,7 @@ def test_many_viewers_share_one_watcher_which_ends_with_the_last(store: Store, m
     asyncio.run(main())
 
 
-async def _events(stream: Any, count: int) -> list[str]:
+async def _events(stream: Any, count: int) -> list[bytes]:
     return [await anext(stream) for _ in range(count)]
 
 

@@ -16,7 +16,7 @@ import kofn
 from kofn.campaigns import Campaign, store_at
 from kofn.service.monitoring import logs
 from kofn.service.security.tokens import create_token
-from kofn.service.settings import Settings
+from kofn.service.settings import ServiceSettings
 from tests.campaigns.tools import create
 from tests.service.tools import bearer, error_detail, service
 
@@ -36,7 +36,7 @@ def configured(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     loggers = [logging.getLogger(name) for name in ("", "kofn", "uvicorn")]
     before = [(each.handlers, each.propagate, each.level) for each in loggers]
     with warnings.catch_warnings():  # pytest shows them in its own way
-        yield lambda form: logs.configure(Settings(log_format=form, access_log=True))
+        yield lambda form: logs.configure(ServiceSettings(log_format=form, access_log=True))
         logging.captureWarnings(False)
     for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
         logger.handlers, logger.propagate = handlers, propagate

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kofn.service import Settings, make_app
+from kofn.service import ServiceSettings, make_app
 from kofn.service.security.tokens import create_token
 from tests.service.tools import NEW, service
 from tests.system import missing
@@ -45,7 +45,7 @@ def need(library: str) -> None:
 
 @pytest.fixture(scope="module")
 def document(module_store: str) -> dict[str, Any]:
-    return make_app(Settings(store=module_store)).openapi()
+    return make_app(ServiceSettings(store=module_store)).openapi()
 
 
 def test_the_document_is_valid(document: dict[str, Any]) -> None:
@@ -96,7 +96,7 @@ def test_a_generated_client_works(generated: str, sqlite_store: str) -> None:
             made = call("create_campaign", body=models.NewCampaign.from_dict(NEW))
             assert (made.name, made.arms, made.created.year >= 2026) == ("front", 8, True)
             decisions = call("decide", "front", body=models.DecisionRequest(count=2)).decisions
-            rewards = [models.Reward(id=each.id, reward=1.5) for each in decisions]
+            rewards = [models.RewardItem(id=each.id, reward=1.5) for each in decisions]
             assert call("reward", "front", body=models.Rewards(rewards=rewards)).accepted == 2
             assert call("list_campaigns").campaigns[0].rewards == 2
             assert len(call("get_insight", "front").best) == 3

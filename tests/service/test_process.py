@@ -21,7 +21,7 @@ import kofn
 from kofn import Campaign
 from kofn.campaigns.records.names import read_id
 from kofn.campaigns.store.schema import REWARDS
-from kofn.service.security.limits import LAME_DUCK_SECONDS
+from kofn.service.server import NOTICE_SECONDS
 from tests.campaigns.tools import NAMES, checked, create, noise
 from tests.service.tools import TOKEN, Served, bearer
 from tests.waiting import wait_until
@@ -125,7 +125,7 @@ class Callers:
         answered, in_time = time.monotonic(), True
         try:
             while True:
-                in_time = time.monotonic() - answered < LAME_DUCK_SECONDS / 2
+                in_time = time.monotonic() - answered < NOTICE_SECONDS / 2
                 connection.request("GET", "/api/campaigns/front", headers=bearer(TOKEN))
                 response = connection.getresponse()
                 assert response.status == 200

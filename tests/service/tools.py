@@ -21,10 +21,9 @@ from sqlalchemy import select
 
 from kofn.campaigns import Store
 from kofn.campaigns.store.schema import CAMPAIGNS
-from kofn.service import Settings, make_app
-from kofn.service.security.limits import protocol_for
+from kofn.service import ServiceSettings, make_app
 from kofn.service.security.tokens import token_hash
-from kofn.service.server import listen
+from kofn.service.server import listen, uvicorn_options
 from tests.waiting import wait_until
 
 TOKEN = "kofn_a_session_of_the_tests"
@@ -64,11 +63,9 @@ def service(store: str, **settings: Any) -> Iterator[httpx.Client]:
 
     A stranger is `httpx.Client(base_url=client.base_url)`. `open=True` starts it as a demo, which needs no token.
     """
-    chosen = Settings(store=store, **{"session": token_hash(TOKEN)} | settings)
-    app, listener, proxies = make_app(chosen), listen("127.0.0.1", 0), list(chosen.trusted_proxies)
-    options: dict[str, Any] = {"proxy_headers": bool(proxies), "forwarded_allow_ips": proxies, "ws": "none"}
-    options |= {"http": protocol_for(chosen), "log_level": "critical", "server_header": False}
-    server = _Server(uvicorn.Config(app, **options))
+    chosen = ServiceSettings(store=store, **{"session": token_hash(TOKEN)} | settings)
+    app, listener = make_app(chosen), listen("127.0.0.1", 0)
+    server = _Server(uvicorn.Config(app, log_level="critical", **uvicorn_options(chosen)))
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     try:
@@ -81,7 +78,7 @@ def service(store: str, **settings: Any) -> Iterator[httpx.Client]:
                 time.sleep(0.005)
             yield client
     finally:
-        app.state.context.live.stop()
+        app.state.shared.live.stop()
         server.should_exit = True
         thread.join(30)
         listener.close()
@@ -211,7 +208,7 @@ class Served:
         """Return the ids of the processes that handle requests, when there are several (on Linux)."""
         assert self._process is not None
         children = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
-        return [int(each) for each in children if b"spawn_main" in Path(f"/proc/{each}/cmdline").read_bytes()]
+        return [int(each) for each in children if _is_worker(each)]
 
     def __enter__(self) -> Served:
         self.start()
@@ -225,3 +222,10 @@ class Served:
             self._process.wait(30)
         assert self._process.stderr is not None
         self._process.stderr.close()
+
+
+def _is_worker(pid: str) -> bool:
+    try:
+        return b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:  # it has just ended
+        return False

@@ -40,7 +40,7 @@ RULES = click.option(
     multiple=True,
     type=RuleType(),
     metavar="RULE",
-    help='RuleType that every subset obeys, such as "at most 1 of mug, cup" or "always tray"; repeatable.',
+    help='Rule that every subset obeys, such as "at most 1 of mug, cup" or "always tray"; repeatable.',
 )
 
 

@@ -19,7 +19,7 @@ from kofn.service.api.live import LiveUpdates
 from kofn.service.messages.errors import ApiError
 from kofn.service.monitoring.metrics import Metrics
 from kofn.service.security.auth import Access
-from kofn.service.settings import Settings
+from kofn.service.settings import ServiceSettings
 
 MAX_OPEN_CAMPAIGNS = 256
 """Number of campaigns kept open per process. Opening another one closes the oldest, which costs one query to reopen."""
@@ -80,10 +80,10 @@ class _LoopPromise:
         self._delivery.add(self._future, None, exception)
 
 
-class Context:
+class AppState:
     """State that all requests of a process share."""
 
-    def __init__(self, store: Store, settings: Settings) -> None:
+    def __init__(self, store: Store, settings: ServiceSettings) -> None:
         self.store, self.settings = store, settings
         self.metrics = Metrics(store)
         self.live = LiveUpdates(store, settings.max_streams)
