@@ -23,7 +23,7 @@ from kofn.campaigns.decision_files import COLUMNS, FORMATS, ROW_GROUP, ROWS, enc
 from kofn.campaigns.reports import decisions
 from kofn.client import AsyncClient, Client
 from kofn.core.responses import LoggedDecision
-from kofn.lab.logs import Log
+from kofn.lab.logs import DecisionLog
 from kofn.service import ServiceSettings, make_app
 from kofn.service.security.tokens import create_token, token_hash
 from tests.campaigns.tools import create, play, rewards_for
@@ -270,7 +270,7 @@ def test_a_format_that_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch, tmp
         encoded(made_up(1), "parquet")
     (tmp_path / "log.parquet").write_bytes(b"PAR1")
     with pytest.raises(MissingExtra, match="pyarrow is not installed"):
-        Log.read(tmp_path / "log.parquet")
+        DecisionLog.read(tmp_path / "log.parquet")
 
 
 def test_a_data_frame_has_types(sqlite_store: str) -> None:
@@ -296,7 +296,7 @@ def test_a_log_reads_every_file(sqlite_store: str, tmp_path: Path, file_format: 
     campaign, rows = filled(sqlite_store)
     path = tmp_path / "log"
     path.write_bytes(b"".join(encoded(campaign.decisions(), file_format)))
-    log, used = Log.read(path), [row for row in rows if row.reward is not None]
+    log, used = DecisionLog.read(path), [row for row in rows if row.reward is not None]
     assert (len(log), log.unrewarded, log.adaptive) == (len(used), len(rows) - len(used), True)
     assert log.rewards.tolist() == [row.reward for row in used]
     assert [[log.name(arm) for arm in subset] for subset in log.subsets.tolist()] == [row.arms for row in used]

@@ -217,7 +217,7 @@ def test_a_horizon_past_all_counting_is_refused(argv: list[str], answer: Kofn, t
             ["compare", "dart", "--problem", "cross-sell"],
             "there is no problem 'cross-sell': did you mean 'cross-selling'?",
         ),
-        (["suite", "--settings", "rar"], "the suite has no setting rar (did you mean rare?)"),
+        (["suite", "--settings", "rar"], "there is no setting 'rar': did you mean 'rare'?"),
     ],
 )
 def test_a_similar_name_is_suggested(argv: list[str], hint: str, answer: Kofn) -> None:

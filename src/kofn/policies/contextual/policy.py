@@ -30,7 +30,7 @@ from kofn.core import (
 from kofn.core.contexts import MOST_WITH_OTHER, Attributes, bounded, context_of
 from kofn.core.fields import Fields, integer, listed
 from kofn.core.insight import averaged
-from kofn.core.threads import one_thread
+from kofn.core.threads import ONE_THREAD
 from kofn.policies.batching import tenth
 from kofn.policies.constrained import Constrained, changed_arms
 from kofn.policies.contextual.insight import attribute_insights
@@ -147,7 +147,7 @@ class ContextualThompson(Constrained, Randomised):
             return tuple(self._view(key)._posterior.incumbent.tolist())
         return self._model.best_for(range(len(self._segments)))
 
-    @one_thread
+    @ONE_THREAD
     def insight(self, context: Mapping[str, Any] | None = None) -> Insight | None:
         """Return what is known about the best subset for a context; without one, the average over all segments."""
         key = None if context is None else self.segment(context)
@@ -262,7 +262,7 @@ class ContextualThompson(Constrained, Randomised):
             count[chosen] += 1
         return count
 
-    @one_thread
+    @ONE_THREAD
     def filler(self, index: int, segment: str | None = None) -> Subset:
         """Return another draw of the segment, so that plays made while rewards are late are learned from too."""
         key = self.segment(None) if segment is None else segment

@@ -32,7 +32,7 @@ from kofn.core import (
     whole,
 )
 from kofn.core.fields import Fields, added, integer, listed, part
-from kofn.core.threads import one_thread
+from kofn.core.threads import ONE_THREAD
 from kofn.policies.batching import plan_of, shares, sweeps, tenth
 from kofn.policies.constrained import Constrained, changed_arms
 from kofn.policies.randomised import Randomised, SeededOptions
@@ -174,7 +174,7 @@ class Thompson(Constrained, Randomised):
             return self._posterior
         return self._posterior.beside(top(self._posterior.mean, self.k, self._allowed))
 
-    @one_thread
+    @ONE_THREAD
     def insight(self) -> Insight | None:
         """Return what is known about the best subset and each arm; None until two different rewards were seen."""
         if not self._knows:
@@ -225,6 +225,7 @@ class Thompson(Constrained, Randomised):
         rarer = max(min(value, 1 - value), TINY)
         return self._learned * rarer / (rarer + self._noise.dispersion * (1 - rarer))
 
+    @ONE_THREAD
     def _probability_best(self) -> float:
         draws = min(1000, max(self.constants.draws, 2**22 // self.n_arms))
         swaps = self._drawn(self._posterior, draws, self._rng(FOR_INSIGHT))
@@ -414,7 +415,7 @@ class Thompson(Constrained, Randomised):
         """Return the subsets that the guarantee allows instead of these."""
         return subsets if self._guarantee is None else self._guarantee.allowed(subsets, self._posterior.mean)
 
-    @one_thread
+    @ONE_THREAD
     def filler(self, index: int, segment: str | None = None) -> Subset:
         """Return another draw, so that plays made while rewards are late are learned from too."""
         del segment
