@@ -674,7 +674,6 @@ def test_a_change_that_leaves_no_choice_is_refused(keep: Any, new: int) -> None:
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("planner", 4),
         ("learned", 1.5),
         ("learned", 0),
         ("noise", [1.0, 1.0]),

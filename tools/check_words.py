@@ -169,9 +169,7 @@ CLASHES = (
 """What the glossary forbids in identifiers, as regular expressions."""
 
 OLD_FORMATS = (
-    "src/kofn/campaigns/store/migrations.py",
     "src/kofn/policies/registry.py",
-    "tests/test_campaign_migrations.py",
     "tests/test_words.py",
 )
 """Files that must use old names: they read what older versions wrote, or test this module."""

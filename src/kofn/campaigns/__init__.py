@@ -7,7 +7,7 @@
 - What the posterior and the rewards say now: `assess` (stop rule, circuit breaker).
 - `reports`: insight, alarms, decisions one by one, `verify`, and lists of many campaigns.
 - `records`: a campaign's row, plan, batches, names and options, and the `transaction` that reads and writes them.
-- `store`: the database, its tables and `migrations`, statements, group commits and `backups`.
+- `store`: the database, its tables and `migrations`, statements, group commits and `sqlite_backup`.
 """
 
 from kofn.core import MissingExtra
@@ -18,8 +18,8 @@ except ImportError as missing:
     raise MissingExtra("SQLAlchemy", "store") from missing
 
 from kofn.campaigns.campaign import Campaign, campaigns
-from kofn.campaigns.store.backups import Backup, backup, restore
 from kofn.campaigns.store.database import Store, store_at
+from kofn.campaigns.store.sqlite_backup import backup, restore
 from kofn.responses import (
     ArmInsight,
     AttributeReport,
@@ -40,7 +40,6 @@ from kofn.responses import (
 __all__ = [
     "ArmInsight",
     "AttributeReport",
-    "Backup",
     "Campaign",
     "CampaignInsight",
     "Decision",
