@@ -25,7 +25,7 @@ demo: $(DEMO)  ## the paper's main figure and a table
 serve: $(SERVE)  ## the service and its dashboard, with demo campaigns that fill themselves
 	$(BIN)/kofn serve --demo
 
-check: $(INSTALLED)  ## for every edit: ruff, mypy --strict, and the tests that are fast and need no other programs
+check: $(INSTALLED)  ## for every edit: ruff, mypy --strict, and the tests that need no other programs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(MAKE) --jobs=2 types quick-tests
@@ -41,7 +41,7 @@ types: $(INSTALLED)
 	$(BIN)/mypy
 
 quick-tests: $(INSTALLED)
-	$(BIN)/pytest -n auto --dist worksteal -m "$(EVERYWHERE) and not long"
+	$(BIN)/pytest -n auto --dist worksteal -m "$(EVERYWHERE)"
 
 all-tests: $(INSTALLED)
 	KOFN_REQUIRE_ALL=1 $(BIN)/pytest -n $(WORKERS) --dist worksteal -m "not slow"
@@ -52,25 +52,20 @@ test-slow: $(INSTALLED)  ## the slow statistical tests
 test-oldest:  ## the core tests with the oldest versions that pyproject.toml allows, on Python 3.11
 	python3.11 -m venv $(OLDEST)
 	$(OLDEST)/bin/pip install --quiet --disable-pip-version-check --constraint constraints-oldest.txt --editable ".[all,test]"
-	$(OLDEST)/bin/pytest -n auto -m "$(EVERYWHERE) and not long"
+	$(OLDEST)/bin/pytest -n auto -m "$(EVERYWHERE)"
 
 test-sdist: $(INSTALLED)  ## build the sdist, unpack it, install it into a new environment and run its tests there
 	rm -rf build/sdist
 	$(BIN)/python -m build --sdist --outdir build/sdist
 	tar -C build/sdist -xzf build/sdist/kofn-*.tar.gz
 	cd build/sdist/kofn-*/ && $(PYTHON) -m venv .venv && $(PIP) --constraint constraints.txt --editable ".[all,test]"
-	cd build/sdist/kofn-*/ && $(BIN)/pytest -p no:cacheprovider -n auto -m "$(EVERYWHERE) and not long"
+	cd build/sdist/kofn-*/ && $(BIN)/pytest -p no:cacheprovider -n auto -m "$(EVERYWHERE)"
 
-benchmark: $(INSTALLED)  ## speed and memory, as ratios within one run
-	$(BIN)/python benchmarks/speed.py
-	$(BIN)/python benchmarks/memory.py
-	$(BIN)/python benchmarks/growth.py
-	$(BIN)/python benchmarks/campaign.py
-	$(BIN)/python benchmarks/service.py
+benchmark: $(INSTALLED)  ## speed, as ratios within one run
+	$(BIN)/python -m benchmarks.speed
 
 docs: $(INSTALLED)  ## regenerate the pages that are made from code, and build the site into build/site; warnings are errors
 	$(BIN)/python -m tools.generate_docs
-	$(BIN)/python -m tests.bad_input > docs/reference/errors.md
 	$(BIN)/python tools/build_site.py
 
 clean:  ## remove the virtual environments and everything generated

@@ -1,34 +1,27 @@
 """Make the table behind `kofn budget`: what `thompson` loses on random problems, and when it finds a good subset.
 
-    python -m benchmarks.budget [--runs 20] [--out FILE] [--quick]
+    python -m benchmarks.budget > src/kofn/lab/theory/thompson_budget.csv
 
 Each cell is a family of random problems at one N and K, played for a million plays. The seed, 83, was not used to tune
-the policy. Twenty runs take about ten minutes on one core. `--quick` plays two small sizes for 100 plays, and
-writes no table without `--out`.
+the policy. Twenty runs take about ten minutes on one core.
 """
 
-import argparse
-import csv
 import math
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 import kofn
+from benchmarks.rows import Row, run, with_error
 from kofn.backends import compute
-from kofn.curves import Curve, half_width
-from kofn.experiments.settings import Setting
-from kofn.simulation import run_seeds
-from kofn.theory.forecast import CLOSE, HORIZONS, TABLE
+from kofn.lab.settings import Setting
+from kofn.lab.simulation import run_seeds
+from kofn.lab.theory.simulated import CLOSE, HORIZONS
 
 FAMILIES = ("mean", "max", "cross-selling")
 SIZES = {4: (1, 2), 10: (1, 2, 5), 30: (1, 4, 15), 100: (1, 7, 50), 300: (1, 12, 150)}
 SEED = 83
-LEVEL = 0.95
-"""Confidence level of `regret_error`, the half-width of the interval of the mean regret."""
-QUICK_SIZES, QUICK_HORIZONS = {4: (1, 2)}, HORIZONS[:1]
 
 
 class Played(NamedTuple):
@@ -46,9 +39,9 @@ def settled_after(plays: Sequence[float], gaps: Sequence[float]) -> float:
     return plays[last] if last < len(plays) else math.inf
 
 
-def play(setting: Setting, run: int, horizons: Sequence[int] = HORIZONS) -> Played:
+def play(setting: Setting, number: int, horizons: Sequence[int] = HORIZONS) -> Played:
     """Play one run for the longest of the horizons."""
-    for_problem, for_policy, for_plays = run_seeds(SEED, run)
+    for_problem, for_policy, for_plays = run_seeds(SEED, number)
     problem = setting.problem(for_problem)
     policy = kofn.Thompson(setting.n_arms, setting.k, reward_range=problem.reward_range, seed=for_policy)
     low, high = problem.reward_range
@@ -60,8 +53,7 @@ def play(setting: Setting, run: int, horizons: Sequence[int] = HORIZONS) -> Play
 
     result = kofn.simulate(policy, problem, max(horizons), np.random.default_rng(for_plays), progress=look)
     known = [gaps[int(np.searchsorted(plays, horizon, side="right")) - 1] for horizon in horizons]
-    curve: Curve = result.curve
-    return Played([float(curve.at(each)) / (high - low) for each in horizons], known, settled_after(plays, gaps))
+    return Played([float(result.curve.at(each)) / (high - low) for each in horizons], known, settled_after(plays, gaps))
 
 
 def quantile(values: Sequence[float], share: float) -> float:
@@ -69,57 +61,36 @@ def quantile(values: Sequence[float], share: float) -> float:
     return sorted(values)[math.ceil(share * len(values) - 1e-9) - 1]
 
 
-def rows_of(setting: Setting, played: Sequence[Played], horizons: Sequence[int] = HORIZONS) -> list[list[str]]:
-    """Return one row of the table for each horizon."""
+def rows_of(setting: Setting, played: Sequence[Played], horizons: Sequence[int]) -> Iterator[Row]:
+    """Yield one row of the table for each horizon."""
     settled = [quantile([each.settled for each in played], share) for share in (0.5, 0.9)]
-    shown = ["" if each == math.inf else f"{each:.0f}" for each in settled]
-    regrets = np.array([each.regret for each in played])
-    regret, error = regrets.mean(axis=0), half_width(regrets, LEVEL)
-    rows = []
+    half, most = (None if each == math.inf else round(each) for each in settled)
     for index, horizon in enumerate(horizons):
         gaps = np.array([each.gaps[index] for each in played])
-        means = (regret[index], error[index], (gaps <= 1e-12).mean(), gaps.mean())
-        numbers = [f"{float(each):.4g}" for each in means]
-        size = [str(setting.n_arms), str(setting.k), str(horizon), str(len(played))]
-        rows.append([setting.family, *size, *numbers, *shown])
-    return rows
+        means = {
+            **with_error("regret", [each.regret[index] for each in played]),
+            "found_best": float((gaps <= 1e-12).mean()),
+            "final_gap": float(gaps.mean()),
+        }
+        yield {
+            "family": setting.family,
+            "n_arms": setting.n_arms,
+            "k": setting.k,
+            "horizon": horizon,
+            "runs": len(played),
+            **{name: float(f"{mean:.4g}") for name, mean in means.items()},
+            "settled_half": half,
+            "settled_90": most,
+        }
 
 
-COLUMNS = [
-    "family",
-    "n_arms",
-    "k",
-    "horizon",
-    "runs",
-    "regret",
-    "regret_error",
-    "found_best",
-    "final_gap",
-    "settled_half",
-    "settled_90",
-]
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Play all cells and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=20)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--out", type=Path, help=f"by default {TABLE.name} in the package")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that the benchmark works")
-    args = parser.parse_args(arguments)
-    sizes, horizons = (QUICK_SIZES, QUICK_HORIZONS) if args.quick else (SIZES, HORIZONS)
-    out = args.out or (None if args.quick else TABLE)
-    settings = [Setting(family, n, k) for family in FAMILIES for n, ks in sizes.items() for k in ks]
-    table = [COLUMNS]
-    for setting in settings:
-        tasks = [(setting, run, horizons) for run in range(args.runs)]
-        table += rows_of(setting, compute(play, tasks, workers=args.workers), horizons)
-        if out:
-            with out.open("w", newline="") as file:
-                csv.writer(file, lineterminator="\n").writerows(table)
-        print(setting.name, table[-1], flush=True)
+def rows(runs: int = 20, workers: int = 1, quick: bool = False) -> Iterator[Row]:
+    """Yield the table, a row for each family, size and number of plays."""
+    sizes, horizons = ({4: (1, 2)}, HORIZONS[:1]) if quick else (SIZES, HORIZONS)
+    for setting in [Setting(family, n, k) for family in FAMILIES for n, ks in sizes.items() for k in ks]:
+        tasks = [(setting, number, horizons) for number in range(min(runs, 2) if quick else runs)]
+        yield from rows_of(setting, compute(play, tasks, workers=workers), horizons)
 
 
 if __name__ == "__main__":
-    main()
+    run(rows, __doc__)

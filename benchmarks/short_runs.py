@@ -1,47 +1,114 @@
-"""Measure the regret of a policy after few plays: `python benchmarks/short_runs.py linear-thompson`.
+"""Regret, and the gap of `best()`, after 100 to 10,000 plays of every setting of the suite.
 
-Nine settings with a fresh instance per run; the mean regret and its standard error after 300, 1,000, 3,000 ... plays.
-`--quick` plays two settings, 300 plays.
+    python -m benchmarks.short_runs --archive out/short-runs
+
+Every policy plays every setting that it can play, with each budget as its horizon; run 7 of all policies is on the same
+instance. The seed, 9500, was not used to tune any policy. With `--archive`, runs are kept and not repeated, so that the
+table can be made in pieces. Settings in which all subsets are equally good are left out.
 """
 
-import argparse
-from collections.abc import Sequence
-from functools import partial
+import math
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
-import kofn
-from kofn.experiments.settings import Setting
+from benchmarks.rows import Row, run
+from kofn.core import generator
+from kofn.lab.archive import as_archive
+from kofn.lab.real import BUDGETS, Facts, RealTable, Task, play_all, tasks_of
+from kofn.lab.settings import Setting
+from kofn.lab.simulation import run_seeds
+from kofn.lab.suite import settings_named
+from kofn.policies.registry import POLICIES
 
-SETTINGS = [
-    Setting(family, n, k) for family in ("mean", "max", "cross-selling") for n, k in ((12, 3), (24, 5), (45, 4))
-]
-TIMES = (300, 1_000, 3_000, 10_000, 100_000, 1_000_000)
+MOST_ARMS = {"pairwise-thompson": 24}
+"""Arms with which a policy still plays. With 45, a run of 10,000 plays of `pairwise-thompson` takes 5 to 20 seconds."""
+RANDOM_SUBSETS = 200
+"""Random subsets of each instance, whose mean gap is that of a setting."""
+QUICK = ("close/N12-K3", "max/N12-K3", "equal/N12-K3"), ("thompson", "shared-credit", "uniform"), (20, 60)
 
 
-def made(name: str, setting: Setting, horizon: int, seed: np.random.SeedSequence) -> kofn.Policy:
-    return kofn.make_policy(name, setting.n_arms, setting.k, horizon=horizon, seed=seed)
+def facts_of(setting: Setting, seed: int, runs: int) -> Facts:
+    """Return what is known about the instances of a setting without plays."""
+    gaps, optima = [], []
+    for number in range(runs):
+        problem = setting.problem(run_seeds(seed, number).problem)
+        rng = generator(number)
+        random = [rng.choice(problem.n_arms, problem.k, replace=False) for _ in range(RANDOM_SUBSETS)]
+        gaps.append(float(problem.gap(np.array(random)).mean()))
+        optima.append(problem.optimum)
+    return Facts(
+        setting.name, setting.n_arms, setting.k, float(np.mean(optima)), (), "", float(np.mean(gaps)), rules={}
+    )
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("policy")
-    parser.add_argument("--runs", type=int, default=40)
-    parser.add_argument("--seed", type=int, default=90210)
-    parser.add_argument("--horizon", type=int, default=10_000)
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that the benchmark works")
-    args = parser.parse_args(arguments)
-    horizon, runs, settings = (300, 2, SETTINGS[:2]) if args.quick else (args.horizon, args.runs, SETTINGS)
-    times = [each for each in TIMES if each <= horizon]
-    print(f"| regret after | {' | '.join(f'{each:,}' for each in times)} |\n| --- |{' --- |' * len(times)}")
-    for setting in settings:
-        make = partial(made, args.policy, setting, horizon)
-        found = kofn.simulate_many(make, setting.problem, horizon, runs, args.seed)
-        at = np.array([np.interp(times, run.curve.plays, run.curve.regret) for run in found])
-        error = at.std(axis=0, ddof=1) / np.sqrt(runs)
-        shown = [f"{mean:,.1f} ± {by:,.1f}" for mean, by in zip(at.mean(axis=0), error, strict=True)]
-        print(f"| {setting.name} | {' | '.join(shown)} |", flush=True)
+def table(
+    settings: tuple[str, ...],
+    policies: tuple[str, ...],
+    budgets: tuple[int, ...] = BUDGETS,
+    *,
+    seed: int = 9500,
+    runs: int = 10,
+    workers: int = 1,
+    archive: Path | str | None = None,
+) -> RealTable:
+    """Play what is not archived, and return the table, whose `summary()` compares policies over all settings."""
+    known = [facts_of(setting, seed, runs) for setting in settings_named(list(settings))]
+    facts = tuple(each for each in known if each.random_gap > 0)
+    tasks: list[Task] = []
+    skipped: dict[str, str] = {}
+    for each in facts:
+        able = [name for name in policies if each.n_arms <= MOST_ARMS.get(name, math.inf)]
+        more, cannot = tasks_of({each.problem: settings_named([each.problem])[0]}, able, budgets, seed)
+        tasks, skipped = tasks + more, skipped | cannot
+    cells = play_all(tasks, runs, math.inf, as_archive(archive), "local", workers, None)
+    return RealTable(facts, cells, budgets, runs, seed, skipped)
+
+
+def rows(
+    seed: int = 9500,
+    runs: int = 10,
+    workers: int = 1,
+    settings: tuple[str, ...] = (),
+    policies: tuple[str, ...] = (),
+    without: tuple[str, ...] = (),
+    archive: Path | str | None = None,
+    quick: bool = False,
+) -> Iterator[Row]:
+    """Yield the ratios to the best policy over all settings, as the setting "all"; then each setting and budget.
+
+    By default all settings and policies play; policies in `without` do not.
+    """
+    budgets: tuple[int, ...] = BUDGETS
+    if quick:
+        settings, policies, budgets = QUICK
+    names = tuple(name for name in policies or sorted(POLICIES) if name not in without)
+    played = table(settings, names, budgets, seed=seed, runs=runs, workers=workers, archive=archive)
+    for each in played.summary():
+        for index, budget in enumerate(budgets):
+            limits = {what: each[what][index] or (None, None) for what in ("regret", "gap")}
+            yield {
+                **row("all", each["policy"], None, budget, runs),
+                "problems": each["problems"],
+                **{
+                    f"{what}_{end}": limits[what][place] for what in limits for place, end in enumerate(("low", "high"))
+                },
+            }
+    for cell in played.cells:
+        means = {what: getattr(cell, what) for what in ("regret", "regret_error", "gap", "gap_error")}
+        yield row(cell.problem, cell.policy, cell.kind, cell.budget, cell.runs) | means
+    for fact in played.facts:
+        yield row(fact.problem, "random subset", "rule", None, None) | {"gap": fact.random_gap}
+
+
+def row(setting: str, policy: str, kind: str | None, plays: int | None, runs: int | None) -> Row:
+    """Return a row without its numbers."""
+    numbers = ("regret", "regret_error", "gap", "gap_error", "problems")
+    more = ("regret_low", "regret_high", "gap_low", "gap_high")
+    about = {"setting": setting, "policy": policy, "kind": kind, "plays": plays, "runs": runs}
+    return about | dict.fromkeys((*numbers, *more))
 
 
 if __name__ == "__main__":
-    main()
+    run(rows, __doc__)

@@ -1,21 +1,18 @@
-"""Measure speed, as ratios within one process, because machines are noisy: `python benchmarks/speed.py`.
+"""Measure speed, as ratios within one process, because machines are noisy: `python -m benchmarks.speed`.
 
 1. A CMAB-SM run of 10^6 plays against a plain loop that draws every play with NumPy.
 2. The same run with 10^12 plays, at the same resolution.
 3. One `ask` and one `tell`, at N = 24 and at N = 100,000.
-
-`--json` prints JSON. `--quick` measures little, to see that the benchmark works.
 """
 
-import argparse
-import json
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 import kofn
+from benchmarks.rows import Row, run
 
 N, K = 24, 5
 P = np.random.default_rng(7).random(N)
@@ -70,41 +67,25 @@ def ask_tell(n_arms: int, k: int, pairs: int = 100_000) -> float:
     return seconds(work, 3) / pairs
 
 
-def measure(part: int = 50_000, pairs: int = 100_000, repeat: int = 15) -> dict[str, float]:
-    """Return all numbers. `part` is how many plays the plain loop makes: each costs the same."""
+def rows(part: int = 50_000, pairs: int = 100_000, repeat: int = 15, quick: bool = False) -> Iterator[Row]:
+    """Yield all numbers. `part` is how many plays the plain loop makes: each costs the same."""
+    if quick:
+        part, pairs, repeat = 500, 50, 1
     simulated(10**6, None)  # warm up
-    result: dict[str, float] = {}
     few = max(1, repeat // 5)
     for name, resolution in (("printed", None), ("resolution 0.05", 0.05)):
-        run = seconds(lambda r=resolution: simulated(10**6, r), repeat)  # type: ignore[misc]
+        short = seconds(lambda r=resolution: simulated(10**6, r), repeat)  # type: ignore[misc]
         loop = seconds(lambda r=resolution: plain_loop(part, r), few) * 10**6 / part  # type: ignore[misc]
         bare = seconds(lambda: bare_loop(part), few) * 10**6 / part
-        result |= {
-            f"run of 10^6 plays, {name} [ms]": run * 1e3,
-            f"plain loop, {name} [s]": loop,
-            f"plain loop / run, {name}": loop / run,
-            f"draws alone / run, {name}": bare / run,
-        }
+        yield {"what": f"run of 10^6 plays, {name}", "value": short * 1e3, "unit": "ms"}
+        yield {"what": f"plain loop / run, {name}", "value": loop / short, "unit": ""}
+        yield {"what": f"draws alone / run, {name}", "value": bare / short, "unit": ""}
     long = seconds(lambda: simulated(10**12, 0.05), repeat)
-    short = seconds(lambda: simulated(10**6, 0.05), repeat)
-    result["run of 10^12 plays / run of 10^6, resolution 0.05"] = long / short
-    result["ask + tell, N = 24, K = 5 [µs]"] = ask_tell(24, 5, pairs) * 1e6
-    result["ask + tell, N = 100,000, K = 10 [µs]"] = ask_tell(100_000, 10, pairs) * 1e6
-    return result
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, to see that the benchmark works")
-    args = parser.parse_args(arguments)
-    numbers = measure(part=500, pairs=50, repeat=1) if args.quick else measure()
-    if args.json:
-        print(json.dumps(numbers, indent=2))
-    else:
-        for name, value in numbers.items():
-            print(f"{name:55} {value:12,.2f}")
+    yield {"what": "run of 10^12 plays / run of 10^6, resolution 0.05", "value": long / short, "unit": ""}
+    for n_arms, k in ((24, 5), (100_000, 10)):
+        each = ask_tell(n_arms, k, pairs) * 1e6
+        yield {"what": f"ask and tell, N = {n_arms:,}, K = {k}", "value": each, "unit": "µs"}
 
 
 if __name__ == "__main__":
-    main()
+    run(rows, __doc__)

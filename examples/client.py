@@ -10,7 +10,7 @@ import uvicorn
 
 import kofn
 from kofn.campaigns import store_at
-from kofn.service import Settings, create_token, make_app
+from kofn.service import ServiceSettings, create_token, make_app
 
 SERVERS = ["ash", "birch", "cedar", "elm", "fir", "oak"]
 
@@ -19,7 +19,7 @@ SERVERS = ["ash", "birch", "cedar", "elm", "fir", "oak"]
 def service(store: str) -> Iterator[tuple[str, str]]:
     """Run the service on a free port of this machine, and yield its URL and a token."""
     listener = socket.create_server(("127.0.0.1", 0))
-    app = make_app(Settings(store=store))
+    app = make_app(ServiceSettings(store=store))
     token, _ = create_token(store_at(store), "example")  # in a shell: kofn token create example
     server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
     thread = threading.Thread(target=server.run, args=([listener],))

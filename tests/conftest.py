@@ -25,28 +25,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 _names = count()
 
-LIBRARIES = dict.fromkeys(("browser.py", "test_context_page.py", "test_dashboard.py", "test_snippet.py"), "playwright")
-LIBRARIES["test_service_schema.py"] = "schemathesis"
+BROWSER_TESTS = ("browser.py", "test_context_page.py", "test_dashboard.py", "test_snippet.py")
+LIBRARIES = {f"service/{file}": "playwright" for file in BROWSER_TESTS} | {"service/test_schema.py": "schemathesis"}
 """Files that import a library of the extra `dev` which the oldest supported versions are tested without."""
-
-LONG = 0.2
-"""Seconds: a test function that takes longer, with all its parameters, is left out by `make check`. After a change run
-`pytest -n auto --write-long-tests` on a quiet machine, which writes the list."""
-
-LONG_TESTS_FILE = Path(__file__).parent / "data" / "long-tests.txt"
-LONG_TESTS = frozenset(LONG_TESTS_FILE.read_text().split())
 
 collect_ignore = [file for file, library in LIBRARIES.items() if not find_spec(library) and not require_all()]
 
 STARTS_PROCESSES = {"subprocess", "Popen", "Process", "multiprocessing"}
-
-
-_durations: dict[str, float] = {}
-"""Seconds of each test function, over all its parameters."""
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--write-long-tests", action="store_true", help="write tests/data/long-tests.txt from this run")
 
 
 def pytest_configure() -> None:
@@ -57,17 +42,6 @@ def pytest_collection_finish() -> None:
     """Leave what collection has made out of all later garbage collections, which would look at it again and again."""
     gc.enable()
     gc.freeze()  # with its garbage: collecting that first takes half a second in each worker, and frees little
-
-
-def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    name = report.nodeid.partition("[")[0].rpartition("/")[2]
-    _durations[name] = _durations.get(name, 0.0) + report.duration
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    if session.config.getoption("--write-long-tests") and not hasattr(session.config, "workerinput"):
-        long = sorted(name for name, seconds in _durations.items() if seconds > LONG and name.startswith("test_"))
-        LONG_TESTS_FILE.write_text("\n".join(long) + "\n")
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
@@ -94,8 +68,6 @@ def _markers(item: pytest.Function) -> Iterator[str]:
         yield "cluster"
     if names & STARTS_PROCESSES:
         yield "process"
-    if f"{item.path.name}::{item.originalname}" in LONG_TESTS:
-        yield "long"
 
 
 @cache
@@ -227,7 +199,7 @@ def module_store(tmp_path_factory: pytest.TempPathFactory, empty_store: bytes) -
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     """A Chromium for one module only: its event loop would disturb other tests."""
-    from tests.browser import headless
+    from tests.service.browser import headless
 
     with headless() as started:
         yield started
@@ -236,7 +208,7 @@ def browser() -> Iterator[Any]:
 @pytest.fixture
 def pages(browser: Any) -> Iterator[Any]:
     """Opens pages; fails at the end if one had an error or violated the policy."""
-    from tests.browser import checked_pages
+    from tests.service.browser import checked_pages
 
     with checked_pages(browser) as opened:
         yield opened
@@ -245,7 +217,7 @@ def pages(browser: Any) -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def module_address(module_store: str) -> Iterator[str]:
     """The URL of a service in a process of its own, whose store is `module_store`."""
-    from tests.browser import served
+    from tests.service.browser import served
 
     with served(module_store) as where:
         yield where

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import kofn
-from tests.service_tools import service
+from tests.service.tools import service
 
 PAGE = Path(__file__).parents[1] / "docs/tutorial/getting-started.md"
 

@@ -8,11 +8,11 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from kofn import Bernoulli, Problem
-from kofn.experiments.settings import Setting
-from kofn.logs import Log, evaluate_all
-from kofn.plots import WHEEL
-from kofn.problems import Interactions, Pareto, Recommendations, storage
-from kofn.problems.applications.recommendations import Order
+from kofn.lab.logs import Log, evaluate_all
+from kofn.lab.plots import WHEEL
+from kofn.lab.problems import Interactions, Pareto, Recommendations, storage
+from kofn.lab.problems.applications.recommendations import Order
+from kofn.lab.settings import Setting
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 GREY = "#b0b0b0"

@@ -21,7 +21,7 @@ from playwright.sync_api import Browser, Page
 from kofn.campaigns import Campaign, Decision, Store, store_at
 from kofn.service.background import demo
 from kofn.service.security.tokens import create_token
-from tests.browser import SIGN_IN, headless, served
+from tests.service.browser import SIGN_IN, headless, served
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 OUT = Path("out/screens")

@@ -1,7 +1,7 @@
 """kofn picks the best K of N when all you ever see is one number: the reward of the whole subset.
 
-This module offers the names in `__all__` of the modules below, and the problems that most people need. They are
-imported when first used, so that the command line starts quickly.
+This package offers the names below. Each is imported from its module when it is first used, so that the command line
+starts quickly. `kofn.lab` has what researchers measure with: problems, rivals, theory, logs and plots.
 """
 
 from importlib import import_module
@@ -10,69 +10,76 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kofn import constraints as constraints
-    from kofn import evidence as evidence
-    from kofn import logs as logs
-    from kofn import problems as problems
-    from kofn import rewards as rewards
-    from kofn import theory as theory
+    from kofn import lab as lab
     from kofn.campaigns import Campaign as Campaign
     from kofn.choosing import *  # noqa: F403
     from kofn.client import AsyncClient as AsyncClient
     from kofn.client import Client as Client
     from kofn.constraints import Constraints as Constraints
     from kofn.core import *  # noqa: F403
-    from kofn.curves import *  # noqa: F403
-    from kofn.experiments.ahead import *  # noqa: F403
-    from kofn.experiments.compare import *  # noqa: F403
-    from kofn.experiments.real import *  # noqa: F403
-    from kofn.logs.replay import *  # noqa: F403
-    from kofn.policies import *  # noqa: F403
-    from kofn.problems import ArctanExponential as ArctanExponential
-    from kofn.problems import Bernoulli as Bernoulli
-    from kofn.problems import Beta as Beta
-    from kofn.problems import Empirical as Empirical
-    from kofn.problems import Problem as Problem
-    from kofn.simulation import *  # noqa: F403
+    from kofn.lab.compare import *  # noqa: F403
+    from kofn.lab.curves import *  # noqa: F403
+    from kofn.lab.forecast import *  # noqa: F403
+    from kofn.lab.logs.replay import *  # noqa: F403
+    from kofn.lab.problems import ArctanExponential as ArctanExponential
+    from kofn.lab.problems import Bernoulli as Bernoulli
+    from kofn.lab.problems import Beta as Beta
+    from kofn.lab.problems import Empirical as Empirical
+    from kofn.lab.problems import Problem as Problem
+    from kofn.lab.real import *  # noqa: F403
+    from kofn.lab.simulation import *  # noqa: F403
+    from kofn.policies.cmab_sm import CMABSM as CMABSM
+    from kofn.policies.contextual import ContextualThompson as ContextualThompson
+    from kofn.policies.doubling import Doubling as Doubling
+    from kofn.policies.registry import make_policy as make_policy
+    from kofn.policies.registry import policy_named as policy_named
+    from kofn.policies.registry import register as register
+    from kofn.policies.registry import restore as restore
+    from kofn.policies.registry import save as save
+    from kofn.policies.thompson import Prior as Prior
+    from kofn.policies.thompson import Thompson as Thompson
+    from kofn.policies.thompson_sizes import ThompsonSizes as ThompsonSizes
+    from kofn.policies.uniform import Uniform as Uniform
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
-_MODULES = (
-    "core",
-    "policies",
-    "choosing",
-    "curves",
-    "simulation",
-    "logs.replay",
-    "experiments.compare",
-    "experiments.ahead",
-    "experiments.real",
-)
-_PROBLEMS = ("ArctanExponential", "Bernoulli", "Beta", "Empirical", "Problem")
-_NAMESPACES = ("constraints", "evidence", "logs", "problems", "rewards", "theory")
-_OPTIONAL = {  # available if the library that it needs is installed
-    "AsyncClient": ("client", "httpx"),
-    "Campaign": ("campaigns", "sqlalchemy"),
-    "Client": ("client", "httpx"),
+_NAMES = {
+    "core": """Alarm AttributeInsight BadBackend BadInput BadRecord BadReward BadScore BadTally CampaignError
+        CampaignExists Conflict Insight KofnError MissingExtra NoSuchCampaign NotAllowed NotRunning Plan Policy
+        ProblemWarning RewardsRefused SegmentInsight ShortHorizonWarning StoreError Tally ThinLogWarning TooManySubsets
+        UnknownDecision Unreachable""",
+    "policies.cmab_sm": "CMABSM",
+    "policies.contextual": "ContextualThompson",
+    "policies.doubling": "Doubling",
+    "policies.registry": "make_policy policy_named register restore save",
+    "policies.thompson": "Prior Thompson",
+    "policies.thompson_sizes": "ThompsonSizes",
+    "policies.uniform": "Uniform",
+    "constraints": "Constraints",
+    "choosing": "Choice Evaluation choose choose_async",
+    "campaigns": "Campaign",
+    "client": "AsyncClient Client",
+    "lab.compare": "Comparison Standing compare",
+    "lab.curves": "Band Curve",
+    "lab.forecast": "Forecast forecast",
+    "lab.logs.replay": "Replayed replay",
+    "lab.problems": "ArctanExponential Bernoulli Beta Empirical Problem",
+    "lab.real": "RealCell RealTable run_real",
+    "lab.simulation": "Run run_seeds simulate simulate_many",
 }
+_MODULE_OF = {name: module for module, names in _NAMES.items() for name in names.split()}
+_PACKAGES = ("constraints", "lab")
+_EXTRAS = {"AsyncClient": "httpx", "Campaign": "sqlalchemy", "Client": "httpx"}  # the library that a name needs
 
 
 def __getattr__(name: str) -> Any:
     if name == "__all__":
-        promised = [each for module in _MODULES for each in import_module(f"kofn.{module}").__all__]
-        optional = [each for each, (_, library) in _OPTIONAL.items() if find_spec(library)]
-        return sorted(["Constraints", "__version__", *promised, *_PROBLEMS, *_NAMESPACES, *optional])
-    if name in _OPTIONAL:
-        return getattr(import_module(f"kofn.{_OPTIONAL[name][0]}"), name)
-    if name in _NAMESPACES:
+        missing = {each for each, library in _EXTRAS.items() if not find_spec(library)}
+        return sorted({*_MODULE_OF, *_PACKAGES, "__version__"} - missing)
+    if name in _MODULE_OF:
+        return getattr(import_module(f"kofn.{_MODULE_OF[name]}"), name)
+    if name in _PACKAGES:
         return import_module(f"kofn.{name}")
-    if name == "Constraints":
-        return import_module("kofn.constraints").Constraints
-    if name in _PROBLEMS:
-        return getattr(import_module("kofn.problems"), name)
-    if not name.startswith("_"):
-        for module in map(import_module, (f"kofn.{module}" for module in _MODULES)):
-            if name in module.__all__:
-                return getattr(module, name)
     raise AttributeError(f"module 'kofn' has no attribute {name!r}")
 
 

@@ -105,7 +105,7 @@ def compute_on_cluster(
     from distributed.comm import CommClosedError
 
     _check_cluster(client)
-    batches = Batches(function, tasks)
+    batches = TaskBatches(function, tasks)
     sweep, compute_batch = uuid.uuid4().hex, _batch_function()
     in_flight = as_completed(loop=client.loop)
 
@@ -139,7 +139,7 @@ def compute_on_cluster(
             client.cancel(list(in_flight.futures))
 
 
-class Batches:
+class TaskBatches:
     """Pickles tasks in batches: one task at first, and more if tasks turn out to be quick."""
 
     def __init__(self, function: Callable[..., Any], tasks: Sequence[Task]) -> None:

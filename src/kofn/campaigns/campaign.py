@@ -12,9 +12,9 @@ from typing import Any, Self, TypeVar, Unpack, cast, overload
 from sqlalchemy import Connection, select
 from sqlalchemy.exc import IntegrityError
 
-from kofn.campaign_settings import CampaignOptions, ChangedSettings
-from kofn.campaigns import assess, configure, create, decide, expiry, learn, reward, transfer
+from kofn.campaigns import configure, create, decide, expiry, learn, reward, stopping, transfer
 from kofn.campaigns.decide import ShippedSubset
+from kofn.campaigns.decision_files import to_frame
 from kofn.campaigns.records import transaction
 from kofn.campaigns.records.costs import policy_costs
 from kofn.campaigns.records.names import arm_names, campaign_name, check_key, is_campaign_name
@@ -30,9 +30,9 @@ from kofn.campaigns.store.group_commit import Job, Promise
 from kofn.campaigns.store.schema import CAMPAIGNS, OF_CAMPAIGN, TOKENS
 from kofn.campaigns.store.statements import Driver
 from kofn.core import BadInput, CampaignExists, Direction, NoSuchCampaign, NotRunning, Seed, check_sizes, whole
+from kofn.core.campaign_settings import CampaignOptions, ChangedSettings
 from kofn.core.checks import shown
-from kofn.decision_files import to_frame
-from kofn.responses import (
+from kofn.core.responses import (
     CampaignInsight,
     Decision,
     Estimate,
@@ -147,7 +147,7 @@ class Campaign:
         `ship_when_ready` it then ships. `constraints` are rules that every subset obeys: `kofn.Constraints`, or a list
         of rules, by names of arms. `costs` has what arms cost, by name or in their order, for the policy
         thompson-sizes: report rewards without them; means, lift and all that is learned are net of them.
-        `kofn.responses.Settings` describes all options; `configure` changes them.
+        `kofn.core.responses.Settings` describes all options; `configure` changes them.
         """
         name, names = campaign_name(name), arm_names(arms)
         check_sizes(len(names), k)
@@ -304,7 +304,7 @@ class Campaign:
         def work(tx: Transaction) -> list[Decision]:
             segment = segment_of(tx, context)
             if tx.row.state == "shipped":
-                segment = assess.ship_to(tx, segment)
+                segment = stopping.ship_to(tx, segment)
                 if not tx.options.store_shipped:
                     shipped = decide.shipped_subset(tx)
                     tx.after_commit.append(partial(self._know_shipped, tx, shipped))
@@ -467,7 +467,7 @@ class Campaign:
     # Change.
 
     def configure(self, **settings: Unpack[ChangedSettings]) -> Settings:
-        """Change settings while the campaign runs, and return them all; `kofn.responses.Settings` describes them.
+        """Change settings while the campaign runs, and return them all; `kofn.core.responses.Settings` describes them.
 
         A wider `reward_range`, `half_life`, `guarantee`, `constraints` and `costs` keep what was learned. From the next
         decision on, every subset obeys the new rules, and costs what arms cost then. A new control starts a new
@@ -504,8 +504,8 @@ class Campaign:
     def ship(self, arms: Sequence[str] | Sequence[int] | None = None, *, store: bool = True) -> None:
         """Give everyone the best subset, or these arms, from now on. Rewards are still counted; `resume` undoes it.
 
-        If the policy takes a context, each segment gets its own best subset, and a segment that has not been seen what
-        the others let expect of it; these `arms` go to everyone.
+        If the policy takes a context, each segment gets its own best subset, and a new segment gets a prediction from
+        similar segments; these `arms` go to everyone.
 
         With `store=False`, decisions are not stored when they are made, but with their rewards: a decision then needs
         no database. Another process may go on for a second after `resume`.
@@ -522,7 +522,7 @@ class Campaign:
             of_segments = best_of_segments(tx.snapshot) if arms is None else {}
             for names in map(tx.roster.names_of, (subset, *of_segments.values())):
                 check_obeys(tx.options.constraints, names, "this subset", "Ship other arms, or change the rule first")
-            assess.ship(tx, subset, of_segments, store=store)
+            stopping.ship(tx, subset, of_segments, store=store)
 
         self._shipped.clear()
         self._write(ship)

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from kofn.campaign_settings import ChangedSettings
+from kofn.campaigns.allocation import restart_comparison
 from kofn.campaigns.create import decisions_to_keep, seconds
 from kofn.campaigns.expiry import compact_at
-from kofn.campaigns.groups import restart_comparison
 from kofn.campaigns.learn import change_params, check_not_archived, check_shipped_obey
 from kofn.campaigns.records.costs import costs_text, most_cost, policy_costs
 from kofn.campaigns.records.options import with_options
@@ -17,6 +16,7 @@ from kofn.campaigns.records.rules import policy_rules, rules_text
 from kofn.campaigns.records.transaction import Transaction
 from kofn.campaigns.store.stamps import new_stamp
 from kofn.core import BadInput
+from kofn.core.campaign_settings import ChangedSettings
 from kofn.core.checks import check_range
 
 _OF_POLICY = ("reward_range", "half_life", "guarantee")

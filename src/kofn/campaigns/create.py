@@ -12,7 +12,6 @@ from typing import Any, SupportsIndex
 import numpy as np
 from sqlalchemy import Connection, select
 
-from kofn.campaign_settings import CampaignOptions
 from kofn.campaigns.expiry import compact_at
 from kofn.campaigns.learn import write_snapshot
 from kofn.campaigns.records.costs import most_cost
@@ -21,6 +20,7 @@ from kofn.campaigns.records.rows import CampaignRow, PolicySnapshot, Roster, ins
 from kofn.campaigns.records.transaction import NARROWEST, Transaction
 from kofn.campaigns.store.schema import CAMPAIGNS, ROSTERS
 from kofn.core import BadInput, CampaignExists, Policy, Seed, seed_number, whole
+from kofn.core.campaign_settings import CampaignOptions
 from kofn.policies.registry import make_policy, policy_named
 
 WEEK = 7 * 24 * 3600.0
@@ -85,7 +85,7 @@ def fewest_of(
     direction: str,
 ) -> int:
     """Return the fewest arms of a subset of this policy."""
-    if "fewest" not in policy_named(name).__signature__.parameters:
+    if not policy_named(name).takes_fewest:
         return k
     return policy_for(name, n_arms, k, params, seed, reward_range, direction).fewest
 

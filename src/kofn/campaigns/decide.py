@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from kofn.campaigns.expiry import expire, plan_missing_again
-from kofn.campaigns.groups import (
+from kofn.campaigns.allocation import (
     CONTROL,
     FILLER,
     GROUPS,
@@ -25,6 +24,7 @@ from kofn.campaigns.groups import (
     shipment_of,
     shipped_shares,
 )
+from kofn.campaigns.expiry import expire, plan_missing_again
 from kofn.campaigns.records.batches import Batch
 from kofn.campaigns.records.names import UnstoredPlace, write_id, write_unstored_id
 from kofn.campaigns.records.plan_rows import PlanRow, Play
@@ -34,7 +34,7 @@ from kofn.campaigns.store.stamps import new_stamp
 from kofn.core import BadInput, Conflict, NotRunning, Policy, Subset
 from kofn.core.checks import shown
 from kofn.core.contexts import bounded, context_of
-from kofn.responses import Decision, moment
+from kofn.core.responses import Decision, moment
 
 MAX_METADATA = 2000
 """Longest metadata of a decision, in characters of JSON. The export has it with each decision."""
@@ -226,7 +226,7 @@ def _from_plan(tx: Transaction, count: int, segment: str | None) -> list[Share]:
     handed_out = []
     for each, share in zip(found, shares, strict=True):
         if share:
-            tx.plan.fly(tx, each, share)
+            tx.plan.hand_out(tx, each, share)
             propensity = planned_propensity(tx, each.play, each.times)
             handed_out.append(Share(each.row, each.subset, share, propensity=propensity))
             if share == largest:

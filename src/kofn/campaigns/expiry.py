@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from sqlalchemy import ColumnElement, exists, func, or_, select
 
-from kofn.campaigns.groups import SHIPPED
+from kofn.campaigns.allocation import SHIPPED
 from kofn.campaigns.records.batches import Batch
 from kofn.campaigns.records.rows import CampaignRow
 from kofn.campaigns.records.transaction import Transaction
@@ -71,7 +71,7 @@ def _give_up(tx: Transaction, batches: Sequence[Batch]) -> None:
         row.in_flight -= batch.open
         row.expired += batch.open
         if batch.step == row.step and batch.row >= 0:
-            tx.plan.landed(tx, batch.row, batch.open)
+            tx.plan.release(tx, batch.row, batch.open)
 
 
 def compact(tx: Transaction) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import bindparam, select
 
-from kofn.campaigns.groups import lift_of
+from kofn.campaigns.allocation import lift_of
 from kofn.campaigns.records.names import arm_name
 from kofn.campaigns.records.plan_rows import UNLEARNED, PlanRow, observed_rows, replace_plan
 from kofn.campaigns.records.rows import CampaignRow, PolicySnapshot, Roster, record_text, subset_from, subset_text

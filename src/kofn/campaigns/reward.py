@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 from sqlalchemy import select
 
-from kofn.campaigns.assess import assess
+from kofn.campaigns.allocation import FILLER, LEARNED, SHIPPED, count_reward, shipments
 from kofn.campaigns.expiry import compact
-from kofn.campaigns.groups import FILLER, LEARNED, SHIPPED, count_reward, shipments
 from kofn.campaigns.learn import change_params, learn_if_due
 from kofn.campaigns.records.batches import Batch
 from kofn.campaigns.records.costs import Costs
@@ -23,6 +22,7 @@ from kofn.campaigns.records.names import DecisionPlace, UnstoredPlace, read_id
 from kofn.campaigns.records.rows import CampaignRow, subset_text
 from kofn.campaigns.records.transaction import Transaction
 from kofn.campaigns.segments import segment_of
+from kofn.campaigns.stopping import assess
 from kofn.campaigns.store.schema import TOTALS
 from kofn.campaigns.store.stamps import new_stamp
 from kofn.core import (
@@ -41,7 +41,7 @@ from kofn.core import (
 )
 from kofn.core.checks import LARGEST_REWARD, MAX_LENGTH, outside_range, reward_number, shown
 from kofn.core.plan import ROUNDING, check_tally
-from kofn.responses import RefusedReward, Rewarded
+from kofn.core.responses import RefusedReward, Rewarded
 
 Rewards = Mapping[str, float] | Iterable[tuple[str, float]]
 Place = DecisionPlace | UnstoredPlace
@@ -266,7 +266,7 @@ def _record(tx: Transaction, batches: dict[int, Batch], new: Sequence[_New]) -> 
         batch, value = batches[place.first], each.value
         planned = batch.row if place.first in current else None
         if planned is not None and batch.due is not None:
-            plan.landed(tx, planned)
+            plan.release(tx, planned)
         if batch.due is None:
             row.expired -= 1
         else:

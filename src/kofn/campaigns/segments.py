@@ -12,7 +12,7 @@ from kofn.campaigns.records.rows import PolicySnapshot
 from kofn.campaigns.records.transaction import Transaction
 from kofn.core import BadInput, Subset
 from kofn.core.contexts import context_of, key_of, words_of
-from kofn.responses import AttributeReport, SegmentReport, Segments
+from kofn.core.responses import AttributeReport, SegmentReport, Segments
 
 
 def segment_of(tx: Transaction, context: Mapping[str, Any] | None) -> str | None:

@@ -15,12 +15,10 @@ from typing import Any, get_args
 import numpy as np
 from sqlalchemy import BigInteger, Column, Double, Integer, Table, select
 
-from kofn.campaign_settings import CampaignOptions
-from kofn.campaigns.assess import look_of
+from kofn.campaigns.allocation import GROUPS
 from kofn.campaigns.create import check_free, decisions_to_keep, seconds
 from kofn.campaigns.decide import MAX_METADATA
 from kofn.campaigns.expiry import compact_at
-from kofn.campaigns.groups import GROUPS
 from kofn.campaigns.learn import begin_plan, planned_rows
 from kofn.campaigns.records.costs import most_cost, net_limits, policy_costs
 from kofn.campaigns.records.names import arm_name, arm_names, campaign_name
@@ -29,12 +27,14 @@ from kofn.campaigns.records.plan_rows import UNLEARNED
 from kofn.campaigns.records.rows import CampaignRow, PolicySnapshot, Roster, insert_row, subset_from, subset_text
 from kofn.campaigns.records.rules import check_obeys, policy_rules
 from kofn.campaigns.records.transaction import NARROWEST, Transaction
+from kofn.campaigns.stopping import look_of
 from kofn.campaigns.store.schema import OF_CAMPAIGN, ROSTERS, STATES
 from kofn.core import BadInput, BadRecord, whole, whole_numbers
+from kofn.core.campaign_settings import CampaignOptions
 from kofn.core.checks import MAX_LENGTH, shown
 from kofn.core.contexts import context_of
+from kofn.core.responses import State
 from kofn.policies.registry import restore
-from kofn.responses import State
 
 FORMAT = 1
 """The version of an export. Raise it when an older kofn cannot read a newer export."""

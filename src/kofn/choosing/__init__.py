@@ -1,12 +1,12 @@
 """Choose the best K of N candidates by calling a function that scores a subset: one call, no policy needed.
 
-`run.py` has the two functions, `session.py` one call of them, `search.py` decides which subset is scored next,
+`choose.py` has the two functions, `session.py` one call of them, `search.py` decides which subset is scored next,
 `space.py` has the subsets that can be chosen, `calls.py` calls the function (here, in threads, in processes, on Dask or
-in an event loop), `record.py` keeps the file, `repeats.py` finds out whether scores are repeatable, `rule.py` has the
-table of policies, `choice.py` the result.
+in an event loop), `record.py` keeps the file, `repeats.py` finds out whether scores are repeatable,
+`choice.py` has the result and `picture.py` its picture.
 """
 
 from kofn.choosing.choice import Choice, Evaluation
-from kofn.choosing.run import choose, choose_async
+from kofn.choosing.choose import choose, choose_async
 
 __all__ = ["Choice", "Evaluation", "choose", "choose_async"]

@@ -15,7 +15,7 @@ from kofn.backends.local import interrupts_ignored
 from kofn.core import BadBackend, BadInput, Subset
 
 
-class Call(NamedTuple):
+class ScoreCall(NamedTuple):
     """A call of the score: its number, the arms, and the candidates that the score gets."""
 
     number: int
@@ -32,7 +32,7 @@ class Outcome(NamedTuple):
 
 
 Submit = Callable[[Callable[..., Any], list[Any]], "Future[Outcome]"]
-Done = Callable[[Call, Outcome], bool]
+Done = Callable[[ScoreCall, Outcome], bool]
 """Called in the main thread when a call has ended; returns whether further calls may start."""
 
 
@@ -113,7 +113,7 @@ def check_choose_backend(backend: Any) -> None:
 
 
 def call_round(
-    submit: Submit | None, score: Callable[..., Any], calls: Sequence[Call], workers: int, done: Done
+    submit: Submit | None, score: Callable[..., Any], calls: Sequence[ScoreCall], workers: int, done: Done
 ) -> None:
     """Call the score for these subsets in order, with at most `workers` in flight, until `done` returns False."""
     if submit is None:
@@ -122,7 +122,7 @@ def call_round(
                 return
         return
     waiting, going = list(reversed(calls)), True
-    in_flight: dict[Future[Outcome], Call] = {}
+    in_flight: dict[Future[Outcome], ScoreCall] = {}
     while in_flight or (waiting and going):
         while waiting and going and len(in_flight) < workers:
             call = waiting.pop()
@@ -141,11 +141,11 @@ def _result(future: Future[Outcome]) -> Outcome:
 
 
 async def call_round_async(
-    score: Callable[..., Awaitable[Any]], calls: Sequence[Call], workers: int, done: Done
+    score: Callable[..., Awaitable[Any]], calls: Sequence[ScoreCall], workers: int, done: Done
 ) -> None:
     """Await the score for these subsets in order, with at most `workers` in flight, until `done` returns False."""
     waiting, going = list(reversed(calls)), True
-    in_flight: dict[asyncio.Task[Outcome], Call] = {}
+    in_flight: dict[asyncio.Task[Outcome], ScoreCall] = {}
     try:
         while in_flight or (waiting and going):
             while waiting and going and len(in_flight) < workers:

@@ -46,8 +46,8 @@ class Choice:
     `arms` are the positions of the subset in the candidates. `value` is the estimated mean score of the subset, with a
     95 % interval from `low` to `high`; for a repeatable score it is the score itself. `expected_loss` is how much
     better the best subset is on average, by the policy's model; None if that is unknown. `reason` says why the search
-    stopped, `policy` which policy searched, and `policy_reason` why that one. `repeatable` says whether the same subset
-    always has the same score; None if no subset was scored often enough to tell.
+    stopped, `policy` which policy searched. `repeatable` says whether the same subset always has the same score; None
+    if no subset was scored often enough to tell.
     """
 
     subset: tuple[Any, ...]
@@ -58,7 +58,6 @@ class Choice:
     expected_loss: float | None
     reason: str
     policy: str
-    policy_reason: str
     repeatable: bool | None
     direction: Direction
     seed: int
@@ -89,7 +88,6 @@ class Choice:
             "evaluations": self.evaluations,
             "reason": self.reason,
             "policy": self.policy,
-            "policy_reason": self.policy_reason,
             "repeatable": self.repeatable,
             "direction": self.direction,
             "seed": self.seed,
@@ -116,7 +114,6 @@ class Choice:
         if self.expected_loss is not None:
             lines.append(f"expected loss: {self.expected_loss:.2g}")
         lines.append(f"stopped after {self.evaluations:,} evaluations: {self.reason}")
-        lines.append(f"policy: {self.policy} ({self.policy_reason})")
         return "\n".join(lines)
 
 

@@ -20,7 +20,7 @@ from kofn.choosing.repeats import Repeats
 from kofn.choosing.space import Space
 from kofn.constraints import Constraints
 from kofn.core import BadInput, Direction, Policy, Subset
-from kofn.policies import make_policy
+from kofn.policies.registry import make_policy, policy_named
 
 MARGIN = 1.0
 """Width that is added to the range of scores seen, on both sides, relative to it. Higher: the policy is rebuilt for a
@@ -83,7 +83,6 @@ class Search:
     pick: Subset | None = None  # of a noisy score, once its new scores have begun
     fresh: Scores = field(default_factory=Scores)  # of the pick, since then
     swapping: bool = False  # whether this round is one of swaps of the best subsets
-    swapped: int = 0  # evaluations in such rounds
     stopped: str = ""  # why the search ended before its budget
 
     def __post_init__(self) -> None:
@@ -107,7 +106,7 @@ class Search:
             reward_range=self.range,
             direction=self.direction,
             **({} if self.constraints is None else {"constraints": self.constraints}),
-            **({"goal": self._goal} if self.policy_name == "thompson" else {}),
+            **({"goal": self._goal} if "goal" in policy_named(self.policy_name).__signature__.parameters else {}),
         )
 
     @property
@@ -151,7 +150,6 @@ class Search:
 
     def include(self, evaluations: Sequence[Evaluation]) -> None:
         """Include the evaluations of a round, in its order."""
-        self.swapped += len(evaluations) if self.swapping else 0
         for each in evaluations:
             self.history.append(each)
             self.repeats.include(each.arms, each.value)
@@ -247,7 +245,7 @@ class Search:
         except BadInput:
             return self.policy
 
-    def estimate(self) -> Estimate:
+    def estimate(self) -> ScoreEstimate:
         """Return the subset to choose, and what it is worth.
 
         A noisy score is estimated by the new scores of the pick alone: they were not part of the selection, so they
@@ -260,11 +258,11 @@ class Search:
             arms = self.best_scored()
             value = self.scores[arms].mean
             all_scored = len(self.scores) == self.space.number
-            return Estimate(arms, value, value, value, 0.0 if all_scored else loss)
+            return ScoreEstimate(arms, value, value, value, 0.0 if all_scored else loss)
         if not self.fresh.count:
-            return Estimate(arms, self.scores[arms].mean, -math.inf, math.inf, loss)
+            return ScoreEstimate(arms, self.scores[arms].mean, -math.inf, math.inf, loss)
         half = self._half_width()
-        return Estimate(arms, self.fresh.mean, self.fresh.mean - half, self.fresh.mean + half, loss)
+        return ScoreEstimate(arms, self.fresh.mean, self.fresh.mean - half, self.fresh.mean + half, loss)
 
     def _half_width(self) -> float:
         """Return the half-width of the 95 % interval of the mean of the pick's new scores, by Student's t.
@@ -289,7 +287,7 @@ def reserve(budget: int) -> int:
     return max(budget // RESERVE, FEWEST_RESERVED) if budget >= LEAST_BUDGET else 0
 
 
-class Estimate(NamedTuple):
+class ScoreEstimate(NamedTuple):
     """A subset and what it is worth, with a 95 % interval, and the expected loss of choosing it."""
 
     arms: Subset

@@ -15,16 +15,15 @@ from typing import Any, Self
 import numpy as np
 
 from kofn.backends import Progress
-from kofn.choosing.calls import Call, Outcome
+from kofn.choosing.calls import Outcome, ScoreCall
 from kofn.choosing.choice import Choice, Evaluation, label, listed
 from kofn.choosing.record import Record, Searched
 from kofn.choosing.repeats import Repeats
-from kofn.choosing.rule import policy_for
 from kofn.choosing.search import Search
 from kofn.constraints import Constraints
 from kofn.core import BadInput, BadReward, BadScore, Direction, Seed, check_range, seed_number, whole
 from kofn.core.checks import reward_number, shown
-from kofn.progress import progress_bar
+from kofn.core.progress import progress_bar
 
 MOST_BY_DEFAULT, LEAST_BY_DEFAULT, PER_CANDIDATE = 3_000, 100, 20
 """Most evaluations if no budget is given: PER_CANDIDATE for each candidate, from LEAST_BY_DEFAULT to MOST_BY_DEFAULT.
@@ -35,6 +34,9 @@ MOST_IN_TIME = 10**6
 
 SEARCH_TIME = 0.9
 """Part of the time after which a noisy score gets new scores of the pick."""
+
+POLICY = "thompson"
+"""The policy that searches if none is given."""
 
 LARGEST = 1e100
 """Largest size of a score: sums of squares must be finite."""
@@ -76,15 +78,13 @@ class Session:
         self.seconds = _seconds(seconds)
         self.progress, self.on_evaluation = progress, on_evaluation
         most = self.budget or _default_budget(n_arms, self.seconds)
-        rule = policy_for(most, n_arms)
         number = None if seed is None else seed_number(seed)
         labels = [label(each) for each in self.candidates]
         rules = _numbered(constraints, labels, k)
         plain = None if rules is None else rules.to_list()
         searched = Searched(labels, k, direction, number, policy, plain)
-        self.record = None if file is None else Record(Path(file), searched, rule.policy)
-        searched = self.record.searched if self.record else searched.complete(rule.policy)
-        self.policy_reason = rule.reason if searched.policy == rule.policy and not policy else "as given"
+        self.record = None if file is None else Record(Path(file), searched, POLICY)
+        searched = self.record.searched if self.record else searched.complete(POLICY)
         self.recorded = self.record.done if self.record else {}
         self.search = Search(
             n_arms,
@@ -115,7 +115,7 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def next_calls(self) -> list[Call]:
+    def next_calls(self) -> list[ScoreCall]:
         """Include the round that has ended, and return the calls of the next; those in the file are not repeated."""
         while True:
             self.search.include([self.ended[number] for number in self.numbers if number in self.ended])
@@ -132,14 +132,14 @@ class Session:
             self.numbers = list(range(first, first + len(subsets)))
             self.ended = {number: self.recorded[number] for number in self.numbers if number in self.recorded}
             calls = [
-                Call(number, arms, [self.candidates[arm] for arm in arms])
+                ScoreCall(number, arms, [self.candidates[arm] for arm in arms])
                 for number, arms in zip(self.numbers, subsets, strict=True)
                 if number not in self.ended
             ]
             if calls or not subsets:
                 return calls
 
-    def done(self, call: Call, outcome: Outcome) -> bool:
+    def done(self, call: ScoreCall, outcome: Outcome) -> bool:
         """Record a call that has ended; return whether further calls may start."""
         try:
             value = self._value(call, outcome)
@@ -168,7 +168,6 @@ class Session:
             expected_loss=found.expected_loss,
             reason=self._reason(),
             policy=search.policy_name,
-            policy_reason=self._policy_reason(),
             repeatable=search.repeats.known,
             direction=search.direction,
             seed=search.seed,
@@ -187,15 +186,7 @@ class Session:
             return f"the time of {self.seconds:g} seconds is over"
         return f"the default budget of {self.search.budget:,} evaluations is spent"
 
-    def _policy_reason(self) -> str:
-        goal = self.search.policy.params.get("goal")
-        reason = f"with goal {goal!r}, {self.policy_reason}" if goal else self.policy_reason
-        if not self.search.swapped:
-            return reason
-        evaluations = f"{self.search.swapped:,} evaluations"
-        return f"{reason}; it had no new subset for {evaluations}, which were swaps of the best ones"
-
-    def _value(self, call: Call, outcome: Outcome) -> float:
+    def _value(self, call: ScoreCall, outcome: Outcome) -> float:
         """Return the score as a number, or raise BadScore."""
         error, range_given = outcome.error, self.search.reward_range
         if error is not None:

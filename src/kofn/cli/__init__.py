@@ -16,6 +16,7 @@ from kofn.cli.backups import backup, restore
 from kofn.cli.campaigns import campaign
 from kofn.cli.choose import choose
 from kofn.cli.experiments import compare, suite
+from kofn.cli.forecast import forecast
 from kofn.cli.options import (
     APPLICATIONS,
     ARCHIVE,
@@ -46,14 +47,13 @@ from kofn.cli.output import (
     resumable,
     show,
 )
-from kofn.cli.plan import plan
 from kofn.cli.real import real
 from kofn.cli.replay import replay
 from kofn.cli.serve import serve, token
 
 if TYPE_CHECKING:
-    from kofn.problems import AbstractProblem
-    from kofn.simulation import Run
+    from kofn.lab.problems import AbstractProblem
+    from kofn.lab.simulation import Run
 
 
 @click.group(
@@ -66,7 +66,7 @@ def cli(context: click.Context) -> None:
 
     \b
     kofn budget --arms 24 --k 5 --horizon 1e6   what will learning cost?
-    kofn plan --arms 24 --k 5 --base 2% --lift 10% --per-day 5000   how many days will it take?
+    kofn forecast --arms 24 --k 5 --base 2% --lift 10% --per-day 5000   how many days will it take?
     kofn run thompson --problem max --out run   one run, with a picture
     kofn compare thompson dart --problem max    which policy is best?
     kofn choose script.py:score --candidates items.txt -k 5   the best 5 by a function of yours
@@ -124,8 +124,9 @@ def paper(
     kofn paper cross-selling --reading rate   the parameter of the exponential arms as a rate
     """
     from kofn.backends import open_backend
-    from kofn.experiments.paper import Dominance, figures_named, run_panel
-    from kofn.plots import draw_dominance, draw_panel, save_figure
+    from kofn.core.pictures import save_figure
+    from kofn.lab.paper import Dominance, figures_named, run_panel
+    from kofn.lab.plots import draw_dominance, draw_panel
 
     results = []
     figures = figures_named(name, reading)
@@ -210,14 +211,12 @@ def run(
     import numpy as np
 
     from kofn.cli.experiments import problem_named
-    from kofn.experiments.competitors import instance_of, policy_for
-    from kofn.simulation import run_seeds, simulate
+    from kofn.lab.competitors import instance_of, policy_for
+    from kofn.lab.simulation import run_seeds, simulate
 
     if out := picture(out, "run", for_people=not as_json):
-        from kofn.plots import (
-            draw_run,
-            save_figure,
-        )  # imported here, so that a missing package is reported before the run
+        from kofn.core.pictures import save_figure  # a missing package is reported before the run
+        from kofn.lab.plots import draw_run
     for_problem, for_policy, for_plays = run_seeds(seed, number)
     named = problem_named(problem, arms, k, reward=reward, minimize=minimize, reward_range=reward_range)
     instance = instance_of(named, for_problem)
@@ -256,7 +255,7 @@ def run(
 
 def _found_by_segment(result: Run, instance: AbstractProblem) -> str | None:
     """Return in how many segments the best subset was found; None if the policy takes no context."""
-    from kofn.problems.contextual import segments_of
+    from kofn.lab.problems.contextual import segments_of
 
     if not result.by_segment:
         return None
@@ -281,9 +280,9 @@ def budget(arms: int, k: int, horizon: int, resolution: float | None, lipschitz:
     \b
     kofn budget --arms 30 --k 15 --horizon 1e6
     """
-    from kofn.theory import budget as budget_of
+    from kofn.lab.theory import learning_budget
 
-    answer = budget_of(arms, k, horizon, lipschitz=lipschitz, resolution=resolution)
+    answer = learning_budget(arms, k, horizon, lipschitz=lipschitz, resolution=resolution)
     if as_json:
         echo_json(answer.to_dict())
         return
@@ -307,9 +306,10 @@ def budget(arms: int, k: int, horizon: int, resolution: float | None, lipschitz:
 
 
 @cli.command()
+@click.option("--all", "everything", is_flag=True, help="Also the policies for research.")
 @AS_JSON
-def policies(as_json: bool) -> None:
-    """List the policies and their requirements."""
+def policies(everything: bool, as_json: bool) -> None:
+    """List the policies for practitioners, or all policies, with their requirements."""
     from kofn.policies.registry import POLICIES
 
     facts: list[dict[str, Any]] = [
@@ -319,9 +319,10 @@ def policies(as_json: bool) -> None:
             "linear_memory": policy.linear_memory,
             "keeps_subsets": policy.keeps_subsets,
             "needs": sorted(policy.needs),
-            "description": (policy.__doc__ or "").strip().splitlines()[0],
+            "description": policy.purpose or (policy.__doc__ or "").strip().splitlines()[0],
         }
-        for name, policy in sorted(POLICIES.items())
+        for name, policy in POLICIES.items()
+        if everything or policy.purpose
     ]
     if as_json:
         echo_json(facts)
@@ -331,7 +332,7 @@ def policies(as_json: bool) -> None:
         horizon = "needs it" if fact["needs_horizon"] else "any"
         memory = "O(N)" if fact["linear_memory"] else "all subsets" if fact["keeps_subsets"] else "O(N^2)"
         table.add_row(fact["name"], horizon, memory, ", ".join(fact["needs"]), fact["description"])
-    show(table)
+    show(table, *([] if everything else [f"{len(POLICIES) - len(facts)} more are for research: kofn policies --all"]))
 
 
 @cli.command()
@@ -350,7 +351,7 @@ def completion(shell: str) -> None:
     click.echo(kind(cli, {}, "kofn", "_KOFN_COMPLETE").source())
 
 
-for command in (backup, campaign, choose, compare, plan, real, replay, restore, serve, suite, token):
+for command in (backup, campaign, choose, compare, forecast, real, replay, restore, serve, suite, token):
     cli.add_command(command)
 
 

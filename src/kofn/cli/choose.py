@@ -80,7 +80,8 @@ def choose(
     else:
         raise click.UsageError("give either --candidates FILE or --arms N")
     if plot:
-        from kofn.plots import draw_choice, picture_files, save_figure
+        from kofn.choosing.picture import draw_choice
+        from kofn.core.pictures import picture_files, save_figure
 
         picture_files(plot)  # refuses a bad name before the calls
     function = score_named(score)
@@ -127,7 +128,7 @@ def show_choice(choice: Choice) -> None:
         "expected loss": None if choice.expected_loss is None else f"{choice.expected_loss:.2g}",
         "evaluations": f"{choice.evaluations:,}",
         "stopped": choice.reason,
-        "policy": f"{choice.policy} ({choice.policy_reason})",
+        "policy": choice.policy,
         "seed": f"{choice.seed}",
     }
     show(pairs(f"{len(choice.arms)} candidates, {choice.direction}", rows))

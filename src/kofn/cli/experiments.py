@@ -26,7 +26,7 @@ from kofn.cli.options import (
 from kofn.cli.output import OPTIONAL, comparison_table, echo_json, new_table, picture, progress_bar, resumable, show
 
 if TYPE_CHECKING:
-    from kofn.experiments.competitors import Instances
+    from kofn.lab.competitors import Instances
 
 
 @click.command()
@@ -80,11 +80,11 @@ def compare(
     kofn compare thompson dart --problem shop.py:clicks --arms 40 -k 5 --horizon 1e4 --runs 5
     kofn compare --runs 1000 --archive sweep --backend dask:tcp://10.0.0.1:8786
     """
-    from kofn.experiments.compare import compare as compare_policies
+    from kofn.lab.compare import compare as compare_policies
     from kofn.policies.registry import POLICIES
 
     if out := picture(out, "compare", for_people=not (as_json or as_csv)):
-        from kofn.plots import picture_files, save_figure
+        from kofn.core.pictures import picture_files, save_figure
 
         picture_files(out)  # refuses a bad name before the runs
     instances = problem_named(problem, arms, k, reward=reward, minimize=minimize, reward_range=reward_range)
@@ -116,7 +116,7 @@ def compare(
 
 def best_note(problem: Instances) -> Iterator[str]:
     """Yield how the best subset of one problem was found, unless it was computed."""
-    from kofn.problems import AbstractProblem
+    from kofn.lab.problems import AbstractProblem
 
     if isinstance(problem, AbstractProblem) and (evidence := problem.best_evidence) != "computed":
         yield f"best subset: {problem.best} ({evidence}), expected reward {problem.optimum:.4g}"
@@ -133,8 +133,8 @@ def problem_named(
 ) -> Instances:
     """Return the family of a name, what a Python file defines as `problem`, or the problem of a Python function."""
     from kofn.core import BadInput
-    from kofn.experiments.settings import ContextualSetting, RealSetting, Setting
-    from kofn.problems import Problem
+    from kofn.lab.problems import Problem
+    from kofn.lab.settings import ContextualSetting, RealSetting, Setting
 
     if not names_object(name):
         if minimize or reward_range:
@@ -213,8 +213,8 @@ def suite(
     kofn suite --settings real --horizon 1e4
     kofn suite --page leaderboard.md
     """
-    from kofn.experiments.archive import RunArchive
-    from kofn.experiments.suite import Leaderboard, as_markdown, run_suite, settings_named, versus
+    from kofn.lab.archive import RunArchive
+    from kofn.lab.suite import Leaderboard, as_markdown, run_suite, settings_named, versus
 
     chosen = settings_named(settings)
     if only_list:

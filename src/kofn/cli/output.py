@@ -5,26 +5,31 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kofn.progress import progress_bar as progress_bar
-
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from kofn.experiments.compare import Comparison
-    from kofn.experiments.paper import PanelResult
-    from kofn.theory import Forecast
+    from kofn.lab.compare import Comparison
+    from kofn.lab.paper import PanelResult
+    from kofn.lab.theory import ThompsonBudget
 
 PIPED_WIDTH = 120
 """Width of tables in a file or pipe, in characters, if the environment variable COLUMNS is not set."""
+
+
+def progress_bar(title: str) -> AbstractContextManager[Callable[[int, int], None]]:
+    """Show a progress bar on stderr, only at a terminal."""
+    from kofn.core import progress  # here, so that `--help` does not import NumPy
+
+    return progress.progress_bar(title)
 
 
 def echo_json(value: Any) -> None:
@@ -79,7 +84,7 @@ def panel_table(result: PanelResult) -> Table:
     return table
 
 
-def forecast_table(forecast: Forecast, size: str) -> Table:
+def forecast_table(forecast: ThompsonBudget, size: str) -> Table:
     """Return what `thompson` is expected to lose and find, one row for each family of problems."""
     close = f"within {forecast.close:g} of best after"
     names = ("random problems", "regret", "± 95 %", "per play", "found best", "final gap", close)
@@ -215,7 +220,7 @@ OPTIONAL = ("state", "s per run", "plan rows", "worst run", "high", "95 % low")
 
 def comparison_table(result: Comparison) -> Table:
     """Return a comparison as a table, best policy first."""
-    from kofn.experiments.compare import COLUMNS, cells
+    from kofn.lab.compare import COLUMNS, cells
 
     title = f"{result.problem}: regret after {result.horizon:,} plays, {result.runs} runs"
     table = new_table(title, *COLUMNS)

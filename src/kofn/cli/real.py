@@ -14,7 +14,7 @@ from kofn.cli.output import echo_json, new_table, progress_bar, resumable, show
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from kofn.experiments.real import RealTable
+    from kofn.lab.real import RealTable
 
 
 @click.command()
@@ -73,13 +73,14 @@ def real(
     kofn real --problem films --policy thompson --policy greedy --runs 5
     kofn real --policy my_policy.py --policy thompson --archive runs --plot real.png
     """
-    from kofn.experiments.real import BUDGETS, SECONDS, run_real
+    from kofn.lab.real import BUDGETS, SECONDS, run_real
 
     if only_list:
         _list(problems, as_json)
         return
     if plot:
-        from kofn.plots import draw_real, picture_files, save_figure
+        from kofn.core.pictures import picture_files, save_figure
+        from kofn.lab.plots import draw_real
 
         picture_files(plot)  # refuses a bad name before the runs
     names = [name for each in policies for name in _names(each)]
@@ -100,7 +101,7 @@ def real(
         plot.parent.mkdir(parents=True, exist_ok=True)
         click.echo(f"wrote {', '.join(map(str, save_figure(draw_real(result), plot)))}", err=True)
     if page:
-        from kofn.experiments.real_page import as_markdown
+        from kofn.lab.real_page import as_markdown
 
         page.parent.mkdir(parents=True, exist_ok=True)
         words = ["kofn real", *(f"--problem {each}" for each in problems), *(f"--policy {each}" for each in policies)]
@@ -118,7 +119,7 @@ def real(
 
 
 def _list(problems: tuple[str, ...], as_json: bool) -> None:
-    from kofn.problems.real import REAL, real_named
+    from kofn.lab.problems.real import REAL, real_named
 
     chosen = [real_named(name) for name in problems or REAL]
     rows = [
@@ -155,7 +156,7 @@ def _names(policy: str) -> list[str]:
 
 
 def _problem_table(result: RealTable, problem: str, what: str) -> Table:
-    from kofn.experiments.real_page import WHAT, shown
+    from kofn.lab.real_page import WHAT, shown
 
     table = new_table(f"{problem}: {WHAT[what].lower()}, {result.runs} runs", "policy", *_budgets(result))
     for policy in result.policies(problem):
@@ -167,7 +168,7 @@ def _problem_table(result: RealTable, problem: str, what: str) -> Table:
 
 
 def _summary_table(result: RealTable, what: str) -> Table:
-    from kofn.experiments.real_page import WHAT, ratio
+    from kofn.lab.real_page import WHAT, ratio
 
     title = f"{WHAT[what]} relative to the best on each problem, geometric mean"
     table = new_table(title, "policy", "problems", *_budgets(result))

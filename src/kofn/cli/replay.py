@@ -14,8 +14,8 @@ from kofn.cli.output import echo_json, new_table, pairs, show
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from kofn.logs import BySegment, Evaluation, Log
-    from kofn.logs.replay import Replayed
+    from kofn.lab.logs import BySegment, Evaluation, Log
+    from kofn.lab.logs.replay import Replayed
 
 
 @click.command()
@@ -77,7 +77,7 @@ def replay(
     kofn replay log.csv --uniform --policy thompson     what a policy would have earned
     kofn replay log.csv --uniform --by-segment          are contexts worth it?
     """
-    from kofn.logs import Log, evaluate, evaluate_all, evaluate_by_segment
+    from kofn.lab.logs import Log, evaluate, evaluate_all, evaluate_by_segment
 
     past = Log.read(log, uniform=uniform, n_arms=arms, adaptive=adaptive, context=attributes or None)
     if by_segment:
@@ -179,8 +179,8 @@ def _gains(found: BySegment) -> list[str]:
 
 
 def _replayed(policy: str, params: dict[str, Any], log: Log, minimize: bool, seed: int) -> Replayed:
-    from kofn.logs.replay import replay as replay_log
-    from kofn.policies import make_policy
+    from kofn.lab.logs.replay import replay as replay_log
+    from kofn.policies.registry import make_policy
 
     defaults: dict[str, Any] = {"n_arms": log.n_arms, "k": log.k, "horizon": len(log), "seed": seed}
     defaults["direction"] = "minimize" if minimize else "maximize"

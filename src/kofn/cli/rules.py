@@ -12,7 +12,7 @@ import click
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-class Rule(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4 only
+class RuleType(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4 only
     """A rule such as "at most 1 of mug, cup", converted to its plain values."""
 
     name = "rule"
@@ -38,7 +38,7 @@ RULES = click.option(
     "--rule",
     "rules",
     multiple=True,
-    type=Rule(),
+    type=RuleType(),
     metavar="RULE",
     help='Rule that every subset obeys, such as "at most 1 of mug, cup" or "always tray"; repeatable.',
 )

@@ -34,7 +34,7 @@ MIB = 1024 * 1024
     type=Count(),
     default=1000,
     show_default=True,
-    help="Most connections per process; a quarter of them for one address.",
+    help="Most connections per process. Requests on further ones get status 503.",
 )
 @click.option(
     "--trust-proxy",
@@ -123,9 +123,9 @@ def serve(
     from kofn.service import server
     from kofn.service.monitoring import logs
     from kofn.service.security.tokens import token_hash
-    from kofn.service.settings import Settings, is_loopback, prefix, proxy_address, web_origin, webhook_url
+    from kofn.service.settings import ServiceSettings, is_loopback, prefix, proxy_address, web_origin, webhook_url
 
-    settings = Settings(
+    settings = ServiceSettings(
         store,
         max_body=max_body * MIB,
         max_import=max_import * MIB,

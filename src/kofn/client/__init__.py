@@ -1,4 +1,4 @@
-"""Clients of `kofn serve`: campaigns over HTTP, with safe retries. They return the classes of `kofn.responses`."""
+"""Clients of `kofn serve`: campaigns over HTTP, with safe retries. They return the classes of `kofn.core.responses`."""
 
 from kofn.core import MissingExtra
 

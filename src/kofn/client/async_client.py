@@ -1,4 +1,4 @@
-"""The asyncio client of `kofn serve`. `tools/generate_sync_client.py` makes sync_client.py from this file."""
+"""The asyncio client of `kofn serve`. `tools/generate_sync_client.py` makes sync_client.py of it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any, Self, TypeVar, Unpack, overload
 
 import httpx
 
-from kofn.campaign_settings import ChangedSettings, CreationSettings
 from kofn.client import calls
+from kofn.client.async_sender import AsyncSender
 from kofn.client.background import AsyncBackground, log, remember
-from kofn.client.calls import Call
-from kofn.client.reward_sender_async import AsyncRewardSender
-from kofn.client.stock import OnError, Refill, Stock
+from kofn.client.calls import Request
+from kofn.client.stock import Buffer, OnError, Refill, Stock
 from kofn.core import Unreachable, whole
-from kofn.responses import (
+from kofn.core.campaign_settings import ChangedSettings, CreationSettings
+from kofn.core.responses import (
     CampaignInsight,
     Decision,
     Estimate,
@@ -79,59 +79,66 @@ class AsyncClient:
         on_error: OnError | None = None,
     ) -> None:
         self._make_http = partial(httpx.AsyncClient, **calls.client_options(url, token, timeout), transport=transport)
-        self._http  # noqa: B018  # a bad URL is refused here
         self._retry_for = retry_for
-        self._background = AsyncBackground()
         self._prefetch, self._stale_after = whole("prefetch", prefetch, least=0), stale_after
-        self._stocks: dict[tuple[str, str], Stock] = {}  # by campaign and context
-        size = whole("buffer", buffer, least=0)
-        self._sender = AsyncRewardSender(self.send, self._background, size, flush_after, on_error) if size else None
+        self._buffer_size, self._flush_after, self._on_error = whole("buffer", buffer, least=0), flush_after, on_error
+        self._reset()
+        self._http  # noqa: B018  # a bad URL is refused here
         remember(self)
+
+    def _reset(self) -> None:
+        """Hold nothing: at first, and in the child of a fork, where all of it is the parent's."""
+        self.__dict__.pop("_http", None)  # made when it is needed: many children never use it
+        self._background = AsyncBackground()
+        self._stocks: dict[tuple[str, str], Stock] = {}  # by campaign and context
+        self._sender: AsyncSender | None = None
+        if self._buffer_size:
+            buffer = Buffer(self._buffer_size, self._flush_after)
+            self._sender = AsyncSender(self.send, self._background, buffer, self._on_error)
 
     @cached_property
     def _http(self) -> httpx.AsyncClient:
         return self._make_http()
 
-    async def send(self, call: Call[T], *, retry_for: float | None = None) -> T:
+    async def send(self, call: Request[T], *, retry_for: float | None = None) -> T:
         """Send a request, with retries, and return its result."""
+        return calls.read_response(call, await self._request(call, retry_for))
+
+    async def stream(self, call: Request[T]) -> AsyncIterator[T]:
+        """Yield what each line of a streamed response has. The request is retried until the response begins."""
+        response = await self._request(call, stream=True)
+        try:
+            async for line in response.aiter_lines():
+                yield calls.read_line(call, line)
+        except httpx.TransportError as error:
+            raise calls.interrupted(error, self._http.base_url) from error
+        finally:
+            await response.aclose()
+
+    async def _request(
+        self, call: Request[T], retry_for: float | None = None, *, stream: bool = False
+    ) -> httpx.Response:
+        """Return the response to a request, after retries, or raise the error that the last response describes."""
         begun, attempt = time.monotonic(), 0
+        response: httpx.Response | None
         while True:
             deadline = begun + (self._retry_for if retry_for is None else retry_for)
-            response: httpx.Response | None = None
+            if self._http.is_closed:
+                raise Unreachable("the client is closed: create another client")
+            request = self._http.build_request(call.method, call.path, json=call.body, params=call.query)
             try:
-                response = await self._http.request(call.method, call.path, json=call.body, params=call.query)
+                response = await self._http.send(request, stream=stream)
+                if response.is_success:
+                    return response
+                await response.aread()
                 if response.status_code not in calls.RETRY_STATUSES or not call.idempotent:
-                    return calls.read_response(call, response)
+                    raise calls.response_error(response)
             except httpx.TransportError as error:
+                response = None
                 if time.monotonic() > deadline or not calls.may_retry(call, error):
                     raise calls.unreachable(error, self._http.base_url) from error
             delay = calls.retry_delay(attempt, response)
             if response is not None and time.monotonic() + delay > deadline:
-                raise calls.response_error(response)
-            await asyncio.sleep(delay)
-            attempt += 1
-
-    async def stream(self, call: Call[T]) -> AsyncIterator[T]:
-        """Yield what each line of a streamed response has. The request is retried until the response begins."""
-        begun, attempt = time.monotonic(), 0
-        while True:
-            response: httpx.Response | None = None
-            try:
-                async with self._http.stream(call.method, call.path, params=call.query) as response:
-                    if response.is_success:
-                        async for line in response.aiter_lines():
-                            yield calls.read_line(call, line)
-                        return
-                    await response.aread()
-            except httpx.TransportError as error:
-                if response is not None and response.is_success:
-                    raise calls.interrupted(error, self._http.base_url) from error
-                if time.monotonic() > begun + self._retry_for:
-                    raise calls.unreachable(error, self._http.base_url) from error
-            delay = calls.retry_delay(attempt, response)
-            if response is not None and (
-                response.status_code not in calls.RETRY_STATUSES or time.monotonic() + delay > begun + self._retry_for
-            ):
                 raise calls.response_error(response)
             await asyncio.sleep(delay)
             attempt += 1
@@ -144,11 +151,15 @@ class AsyncClient:
         """
         return await self._sender.flush() if self._sender else Rewarded(0, 0)
 
-    async def close(self) -> None:
-        """Send the rewards in the buffer, as `flush` does, and close the connections."""
+    async def close(self, timeout: float = 10.0) -> None:
+        """Send the rewards in the buffer, as `flush` does, for up to `timeout` seconds, and close the connections.
+
+        Rewards that cannot be sent are lost: `on_error` gets each of them, and Unreachable says how many they are.
+        """
+        self._retry_for = min(self._retry_for, timeout)  # also for the requests under way
         try:
             if self._sender:
-                await self._sender.close()
+                await self._sender.close(timeout)
         finally:
             self._stocks.clear()
             await self._background.finish()
@@ -229,14 +240,6 @@ class AsyncClient:
         for (campaign, _), stock in list(self._stocks.items()):
             if campaign == name:
                 stock.clear()
-
-    def _forked(self) -> None:
-        """Share nothing with the parent: its decisions are its own, it sends its rewards, and uses its connections."""
-        self._stocks = {}
-        self._background.forget()
-        self.__dict__.pop("_http", None)  # made when it is needed: many children never use it
-        if self._sender:
-            self._sender.clear()
 
     async def health(self) -> bool:
         """Return whether the service and its store respond, without retries."""
@@ -392,7 +395,7 @@ class AsyncRemoteCampaign:
         return found
 
     async def configure(self, **settings: Unpack[ChangedSettings]) -> Settings:
-        """Change settings while the campaign runs, and return them all; `kofn.responses.Settings` describes them."""
+        """Change settings while the campaign runs, and return them all; `kofn.core.responses` has them."""
         return await self._stop_playing(calls.configure(self.name, settings))
 
     async def add_arm(self, name: str, groups: Sequence[str] = ()) -> None:
@@ -436,8 +439,8 @@ class AsyncRemoteCampaign:
         """Delete the campaign with all its data."""
         await self._stop_playing(calls.change(self.name, method="DELETE"))
 
-    async def _stop_playing(self, call: Call[T]) -> T:
-        """Send a change after which decisions of before are not to be played, and empty the stock."""
+    async def _stop_playing(self, call: Request[T]) -> T:
+        """Send a change that makes the decisions in the stock outdated, and empty the stock."""
         try:
             return await self._client.send(call)
         finally:

@@ -1,4 +1,7 @@
-"""How clients work in the background: the synchronous one in threads, the other in tasks. Also forks, and exits."""
+"""What the synchronous client does in threads, and the other in tasks. Also forks, and exits.
+
+Everything else of the synchronous client is generated from the asyncio client.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,14 @@ import atexit
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, TypeVar
 from weakref import WeakSet
+
+T = TypeVar("T")
 
 log = logging.getLogger("kofn.client")
 
@@ -37,21 +44,30 @@ class Background:
         else:
             self._threads.add(thread)
 
-    def forget(self) -> None:
-        """Forget the work that was started: in the child of a fork there are no such threads."""
-        self._threads = WeakSet()
+    def within(self, seconds: float, work: Callable[[], T]) -> T:
+        """Return `work()`, or raise TimeoutError after some seconds: its thread then continues."""
+        result: Future[T] = Future()
+
+        def call() -> None:
+            try:
+                result.set_result(work())
+            except BaseException as error:
+                result.set_exception(error)
+
+        self.start(call)
+        return result.result(seconds)
 
     def finish(self) -> None:
         """Wait until the work is done, but not for long."""
+        deadline = time.monotonic() + JOIN_SECONDS
         for thread in list(self._threads):
             if thread is not threading.current_thread():
-                thread.join(JOIN_SECONDS)
+                thread.join(max(0.0, deadline - time.monotonic()))
 
-    def exit(self, client: AnyClient) -> None:
+    def exit(self, client: Any) -> None:
         """Close a client when the program ends."""
-        client._retry_for = min(client._retry_for, EXIT_SECONDS)
         try:
-            client.close()
+            client.close(EXIT_SECONDS)
         except Exception as error:
             log.error("the program ends: %s", error)
 
@@ -68,9 +84,10 @@ class AsyncBackground:
         self._tasks.add(task)  # the loop itself only has a weak reference
         task.add_done_callback(self._tasks.discard)
 
-    def forget(self) -> None:
-        """Forget the work that was started: it is the parent's."""
-        self._tasks = set()
+    async def within(self, seconds: float, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return `await work()`, or cancel it and raise TimeoutError after some seconds."""
+        async with asyncio.timeout(seconds):
+            return await work()
 
     async def finish(self) -> None:
         """Cancel the work."""
@@ -79,74 +96,42 @@ class AsyncBackground:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def exit(self, client: AnyClient) -> None:
+    def exit(self, client: Any) -> None:
         """Report what is lost when the program ends: there is no event loop any more."""
         log.error("the program ends, and %d rewards in the buffer are lost: close the client", client.waiting_rewards)
 
 
-class Alarm:
+class Wakeup(threading.Event):
     """Ends the wait of a thread."""
 
-    def __init__(self) -> None:
-        self._event = threading.Event()
-
-    def ring(self) -> None:
-        """End the wait under way, or the next one."""
-        self._event.set()
-
-    def wait(self, seconds: float) -> None:
-        """Wait for some seconds, or until the alarm rings."""
-        self._event.wait(seconds)
-        self._event.clear()
+    def sleep(self, seconds: float) -> None:
+        """Wait for some seconds, or until `set` is called."""
+        self.wait(seconds)
 
 
-class AsyncAlarm:
+class AsyncWakeup(asyncio.Event):
     """Ends the wait of a task."""
 
-    def __init__(self) -> None:
-        self._event = asyncio.Event()
-
-    def ring(self) -> None:
-        """End the wait under way, or the next one."""
-        self._event.set()
-
-    async def wait(self, seconds: float) -> None:
-        """Wait for some seconds, or until the alarm rings."""
+    async def sleep(self, seconds: float) -> None:
+        """Wait for some seconds, or until `set` is called."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._event.wait(), seconds)
-        self._event.clear()
+            async with asyncio.timeout(seconds):
+                await self.wait()
 
 
 # Forks and exits.
 
-
-class AnyClient(Protocol):
-    """What a client of either kind does when the process forks or ends."""
-
-    _retry_for: float
-    _background: Any
-
-    @property
-    def waiting_rewards(self) -> int:
-        """The number of rewards in the buffer."""
-
-    def close(self) -> Any:
-        """Send them, and close the connections."""
-
-    def _forked(self) -> None: ...
+_clients: WeakSet[Any] = WeakSet()
 
 
-_clients: WeakSet[AnyClient] = WeakSet()
-
-
-def remember(client: AnyClient) -> None:
-    """Have a client told when the process forks or ends."""
+def remember(client: Any) -> None:
+    """Have a client of either kind told when the process forks or ends."""
     _clients.add(client)
 
 
 def _forked() -> None:
     for each in list(_clients):
-        each._forked()
+        each._reset()
 
 
 def _exited() -> None:

@@ -19,7 +19,7 @@ import httpx
 from kofn import __version__, core
 from kofn.core import BadInput, BadReward, KofnError, NoSuchCampaign, NotAllowed, Unreachable
 from kofn.core.checks import campaign_name, reward_number, shown
-from kofn.responses import Decision, LoggedDecision, Response, Rewarded, Settings, Summary
+from kofn.core.responses import Decision, LoggedDecision, Response, Rewarded, Settings, Summary
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Response)
@@ -40,7 +40,7 @@ DEFAULT_URL = "http://127.0.0.1:8000"
 
 
 @dataclass(frozen=True)
-class Call(Generic[T]):
+class Request(Generic[T]):
     """A request, and the function that reads its response. Only idempotent requests are sent twice."""
 
     method: str
@@ -71,7 +71,7 @@ def retry_delay(attempt: int, response: httpx.Response | None) -> float:
     return max(minimum, random.uniform(0.5, 1.0) * min(MAX_DELAY, FIRST_DELAY * 2.0**attempt))
 
 
-def may_retry(call: Call[Any], error: httpx.TransportError) -> bool:
+def may_retry(call: Request[Any], error: httpx.TransportError) -> bool:
     """Return whether a failed request may be sent again: always if it was not sent, else if it is idempotent."""
     return isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout) or call.idempotent
 
@@ -94,10 +94,8 @@ def not_sent(error: Exception) -> BadInput:
 # Responses.
 
 
-def read_response(call: Call[T], response: httpx.Response) -> T:
-    """Return the result of a call, or raise the error that the response describes."""
-    if not response.is_success:
-        raise response_error(response)
+def read_response(call: Request[T], response: httpx.Response) -> T:
+    """Return the result of a call, or raise Unreachable if the response is not one of kofn."""
     try:
         return call.read(response.json() if response.content else None)
     except (ValueError, KeyError, TypeError) as error:  # for instance the login page of a proxy
@@ -154,13 +152,13 @@ def campaign_path(name: str, *rest: str) -> str:
         raise NoSuchCampaign(str(error)) from None
 
 
-def get(name: str, *rest: str, read: Callable[[Any], T], **query: Any) -> Call[T]:
+def get(name: str, *rest: str, read: Callable[[Any], T], **query: Any) -> Request[T]:
     """Read a resource of a campaign. Parameters that are None are left out."""
     given = {key: value for key, value in query.items() if value is not None}
-    return Call("GET", campaign_path(name, *rest), read, query=given)
+    return Request("GET", campaign_path(name, *rest), read, query=given)
 
 
-def decisions(name: str, *, rewarded: bool, since: datetime | None) -> Call[LoggedDecision]:
+def decisions(name: str, *, rewarded: bool, since: datetime | None) -> Request[LoggedDecision]:
     """Read the stored decisions, as a stream of JSON lines: `read` returns the decision of a line."""
     query = {
         "format": "jsonl",
@@ -175,7 +173,7 @@ def iso(time: datetime) -> str:
     return (time if time.tzinfo else time.replace(tzinfo=UTC)).isoformat()
 
 
-def read_line(call: Call[T], line: str) -> T:
+def read_line(call: Request[T], line: str) -> T:
     """Return the result that a line of a streamed response has, or raise Unreachable."""
     try:
         return call.read(json.loads(line))
@@ -183,27 +181,27 @@ def read_line(call: Call[T], line: str) -> T:
         raise Unreachable(f"the response to {call.method} {call.path} is not one of kofn: {error!r:.200}") from error
 
 
-def change(name: str, *rest: str, method: str = "POST", body: Any = None, idempotent: bool = False) -> Call[None]:
+def change(name: str, *rest: str, method: str = "POST", body: Any = None, idempotent: bool = False) -> Request[None]:
     """Change a campaign, without a result."""
-    return Call(method, campaign_path(name, *rest), read_nothing, body, idempotent=idempotent)
+    return Request(method, campaign_path(name, *rest), read_nothing, body, idempotent=idempotent)
 
 
-def list_campaigns(offset: int, *, archived: bool = False) -> Call[tuple[list[Summary], int]]:
+def list_campaigns(offset: int, *, archived: bool = False) -> Request[tuple[list[Summary], int]]:
     """Read one page of the campaigns, and the number of all campaigns."""
     read = read_list("campaigns", Summary)
     query: dict[str, Any] = {"limit": PAGE_SIZE, "offset": offset} | ({"state": "archived"} if archived else {})
-    return Call("GET", "/api/campaigns", lambda body: (read(body), int(body["count"])), query=query)
+    return Request("GET", "/api/campaigns", lambda body: (read(body), int(body["count"])), query=query)
 
 
-def create(name: str, arms: Sequence[str], k: int, settings: Mapping[str, Any]) -> Call[Summary]:
+def create(name: str, arms: Sequence[str], k: int, settings: Mapping[str, Any]) -> Request[Summary]:
     """Create a campaign. Not idempotent: a repeated request would fail because the name is taken."""
     body = {"name": name, "arms": list(arms), "k": k} | plain_settings(settings)
-    return Call("POST", "/api/campaigns", Summary.from_dict, body, idempotent=False)
+    return Request("POST", "/api/campaigns", Summary.from_dict, body, idempotent=False)
 
 
-def configure(name: str, settings: Mapping[str, Any]) -> Call[Settings]:
+def configure(name: str, settings: Mapping[str, Any]) -> Request[Settings]:
     """Change settings of a campaign."""
-    return Call("PATCH", campaign_path(name, "settings"), Settings.from_dict, plain_settings(settings))
+    return Request("PATCH", campaign_path(name, "settings"), Settings.from_dict, plain_settings(settings))
 
 
 def plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -219,9 +217,11 @@ def plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     return plain
 
 
-def import_(exported: Mapping[str, Any], name: str | None) -> Call[Summary]:
+def import_(exported: Mapping[str, Any], name: str | None) -> Request[Summary]:
     """Import an exported campaign. Not idempotent, like `create`."""
-    return Call("POST", "/api/import", Summary.from_dict, {"campaign": dict(exported), "name": name}, idempotent=False)
+    return Request(
+        "POST", "/api/import", Summary.from_dict, {"campaign": dict(exported), "name": name}, idempotent=False
+    )
 
 
 def decide(
@@ -230,12 +230,12 @@ def decide(
     key: str | None = None,
     metadata: Mapping[str, Any] | None = None,
     context: Mapping[str, Any] | None = None,
-) -> Call[list[Decision]]:
+) -> Request[list[Decision]]:
     """Ask for decisions. Without a key the request gets a random one, so that a retry returns the same decisions."""
     body: dict[str, Any] = {"count": count, "key": uuid.uuid4().hex if key is None else key}
     body |= {} if metadata is None else {"metadata": dict(metadata)}
     body |= {} if context is None else {"context": dict(context)}
-    return Call("POST", campaign_path(name, "decisions"), read_list("decisions", Decision), body)
+    return Request("POST", campaign_path(name, "decisions"), read_list("decisions", Decision), body)
 
 
 def context_text(context: Mapping[str, Any] | None) -> str:
@@ -245,11 +245,11 @@ def context_text(context: Mapping[str, Any] | None) -> str:
 
 def rewards(
     name: str, given: Mapping[str, float] | Iterable[tuple[str, float]], *, partial: bool = False
-) -> Call[Rewarded]:
+) -> Request[Rewarded]:
     """Report rewards. The service records each one once."""
     body: dict[str, Any] = {"rewards": [{"id": id, "reward": value} for id, value in reward_pairs(given)]}
     body |= {"partial": True} if partial else {}
-    return Call("POST", campaign_path(name, "rewards"), Rewarded.from_dict, body)
+    return Request("POST", campaign_path(name, "rewards"), Rewarded.from_dict, body)
 
 
 def reward_pairs(given: Mapping[str, float] | Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
@@ -265,7 +265,7 @@ def reward_total(
     squares: float | None,
     key: str | None,
     context: Mapping[str, Any] | None = None,
-) -> Call[Rewarded]:
+) -> Request[Rewarded]:
     """Report a total. Without a key it gets a random one, so that a retry is recorded once."""
     body: dict[str, Any] = {"arms": list(arms), "count": count, "total": finite_number(total)}
     body |= {
@@ -273,7 +273,7 @@ def reward_total(
         "key": uuid.uuid4().hex if key is None else key,
     }
     body |= {} if context is None else {"context": dict(context)}
-    return Call("POST", campaign_path(name, "totals"), Rewarded.from_dict, body)
+    return Request("POST", campaign_path(name, "totals"), Rewarded.from_dict, body)
 
 
 def finite_number(value: Any) -> float:

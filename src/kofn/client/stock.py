@@ -12,9 +12,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
+from itertools import islice
 
 from kofn.core import KofnError, RewardsRefused, Unreachable
-from kofn.responses import Decision, Rewarded
+from kofn.core.responses import Decision, Rewarded
 
 DEMAND_SECONDS = 1.0
 """Seconds of demand that a stock holds, if its size allows. Higher values bridge longer pauses of the service, and
@@ -117,25 +118,25 @@ OnError = Callable[[RefusedReward], object]
 
 
 class Buffer:
-    """Rewards that wait to be sent, in batches of at most `size`, and for at most `flush_after` seconds.
+    """Rewards that the service has neither recorded nor refused yet, in batches of one campaign.
 
-    Its length includes the rewards of a batch that is being sent, until `recorded`, `refuse` or `put_back` is called.
+    They are due when there are `size` of them, or after `flush_after` seconds.
     """
 
     def __init__(self, size: int, flush_after: float, clock: Clock = time.monotonic) -> None:
         self._size, self._flush_after, self._clock = size, flush_after, clock
         self._lock = threading.Lock()
-        self._waiting: dict[str, deque[tuple[str, float]]] = {}
-        self._count, self._taken, self._since = 0, 0, 0.0
+        self._waiting: dict[str, deque[tuple[str, float]]] = {}  # by campaign
+        self._count, self._due, self._pause_until = 0, 0.0, -math.inf
         self._sending = self._closed = False
-        self._done = Rewarded(0, 0)
+        self._recorded = Rewarded(0, 0)
         self._refused: list[RefusedReward] = []
         self._refused_count = 0
 
     def __len__(self) -> int:
-        return self._count + self._taken
+        return self._count
 
-    def add(self, campaign: str, pairs: Sequence[tuple[str, float]]) -> bool:
+    def add(self, campaign: str, pairs: Pairs) -> bool:
         """Add rewards. Return whether the caller must start to send: then it sends until `stop_sending` returns True.
 
         A full or closed buffer raises Unreachable, and takes none of them.
@@ -143,70 +144,70 @@ class Buffer:
         with self._lock:
             if self._closed:
                 raise Unreachable("the client is closed, so the reward was not taken: create another client")
-            if len(self) and len(self) + len(pairs) > CAPACITY * self._size:
-                raise Unreachable(f"the reward was not taken: {len(self):,} already wait until the service responds")
+            if self._count and self._count + len(pairs) > CAPACITY * self._size:
+                raise Unreachable(f"the reward was not taken: {self._count:,} already wait until the service responds")
+            if not pairs:
+                return False
             if not self._count:
-                self._since = self._clock()
+                self._due = self._clock() + self._flush_after
             self._waiting.setdefault(campaign, deque()).extend(pairs)
             self._count += len(pairs)
-            start, self._sending = not self._sending and self._count > 0, self._sending or self._count > 0
+            start, self._sending = not self._sending, True
             return start
 
     def seconds_left(self) -> float:
-        """Return the seconds until the rewards are due: 0 when there are enough for a batch."""
+        """Return the seconds until the rewards are due: 0 when there are enough for a batch, or none."""
         with self._lock:
-            if self._count >= self._size:
+            if self._closed or not self._count:
                 return 0.0
-            return max(0.0, self._since + self._flush_after - self._clock())
+            due = self._pause_until if self._count >= self._size else max(self._due, self._pause_until)
+            return max(0.0, due - self._clock())
 
-    def take(self, skip: Iterable[str] = ()) -> tuple[str, Pairs] | None:
-        """Remove and return the next batch, of one campaign that is not in `skip`; None if there is none."""
-        with self._lock:
-            campaign = next((name for name in self._waiting if name not in skip), None)
-            if campaign is None:
-                return None
-            waiting = self._waiting[campaign]
-            pairs = [waiting.popleft() for _ in range(min(self._size, len(waiting)))]
-            if not waiting:
-                del self._waiting[campaign]
-            self._count -= len(pairs)
-            self._taken += len(pairs)
-            return campaign, pairs
+    def pause(self, seconds: float) -> None:
+        """Call no rewards due for some seconds, as after a failure."""
+        self._pause_until = self._clock() + seconds
 
-    def put_back(self, campaign: str, pairs: Pairs) -> None:
-        """Return rewards of a batch that were not sent to the front."""
-        if not pairs:
-            return
+    def first(self, skip: Iterable[str] = ()) -> tuple[str, Pairs] | None:
+        """Return the next batch, of one campaign that is not in `skip`. It stays until `record` or `refuse`."""
         with self._lock:
-            self._waiting.setdefault(campaign, deque()).extendleft(reversed(pairs))
-            self._count += len(pairs)
-            self._taken -= len(pairs)
+            for campaign, waiting in self._waiting.items():
+                if campaign not in skip:
+                    return campaign, list(islice(waiting, self._size))
+        return None
+
+    def record(self, campaign: str, count: int, answer: Rewarded) -> None:
+        """Remove the first rewards of a campaign, to which the service gave this answer."""
+        with self._lock:
+            self._remove(campaign, count)
+            self._recorded = _added(self._recorded, answer)
+
+    def refuse(self, campaign: str, count: int, error: KofnError) -> list[RefusedReward]:
+        """Remove the first rewards of a campaign, which are not recorded, and return them."""
+        with self._lock:
+            refused = [RefusedReward(campaign, *pair, error) for pair in self._remove(campaign, count)]
+            self._refused_count += len(refused)
+            self._refused += refused[: MAX_REFUSED - len(self._refused)]
+            return refused
+
+    def _remove(self, campaign: str, count: int) -> Pairs:
+        waiting = self._waiting.get(campaign, deque())
+        removed = [waiting.popleft() for _ in range(min(count, len(waiting)))]
+        if not waiting:
+            self._waiting.pop(campaign, None)
+        self._count -= len(removed)
+        return removed
 
     def stop_sending(self) -> bool:
-        """Return whether nothing waits: the next reward then starts to send again."""
+        """Return whether nothing waits: the next reward then starts to send again. Closing sends the rest itself."""
         with self._lock:
-            self._sending = self._count > 0
+            self._sending = self._count > 0 and not self._closed
             return not self._sending
-
-    def recorded(self, count: int, answer: Rewarded) -> None:
-        """Note what the service answered to `count` rewards."""
-        with self._lock:
-            self._taken -= count
-            self._done = _added(self._done, answer)
-
-    def refuse(self, refused: RefusedReward) -> None:
-        """Note a reward that was not recorded."""
-        with self._lock:
-            self._taken -= 1
-            self._refused_count += 1
-            if len(self._refused) < MAX_REFUSED:
-                self._refused.append(refused)
 
     def results(self) -> Rewarded:
         """Return what was recorded since the last call, or raise RewardsRefused if something was refused since then."""
         with self._lock:
-            done, refused, count = self._done, self._refused, self._refused_count
-            self._done, self._refused, self._refused_count = Rewarded(0, 0), [], 0
+            recorded, refused, count = self._recorded, self._refused, self._refused_count
+            self._recorded, self._refused, self._refused_count = Rewarded(0, 0), [], 0
         if refused:
             first = refused[0]
             raise RewardsRefused(
@@ -214,7 +215,7 @@ class Buffer:
                 f"{first.campaign!r}: {first.error}",
                 refused,
             ) from first.error
-        return done
+        return recorded
 
     def close(self) -> None:
         """Take no more rewards."""

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from kofn.constraints.quotas import Quotas, quotas
 from kofn.constraints.rules import ROUNDING, Rule, slack
-from kofn.constraints.solver import MOST_SECONDS, Solver
+from kofn.constraints.solver import MOST_SECONDS, MilpSolver
 from kofn.core import BadInput, FloatArray, IntArray, Subset, check_sizes
-from kofn.subsets import subset_blocks
+from kofn.core.subsets import subset_blocks
 
 MOST_ARMS = 10_000
 """Most arms of constraints. Higher: a first plan that covers all arms takes longer, in proportion to the square."""
@@ -34,7 +34,7 @@ EPSILON = 8 * np.finfo(float).eps
 """Largest relative difference between sums of some numbers in another order."""
 
 
-class Rows(NamedTuple):
+class Inequalities(NamedTuple):
     """Inequalities: low <= matrix x <= high, where x has a 1 for each arm of a subset."""
 
     matrix: FloatArray
@@ -63,7 +63,7 @@ class Rows(NamedTuple):
         return hold
 
 
-class Way(Protocol):
+class Solver(Protocol):
     """A way to find the best subsets; arms are numbered among the free ones."""
 
     exact: bool  # whether finding the best subsets of many draws is cheap, and therefore done for all
@@ -136,7 +136,7 @@ class Exchanges:
 class Allowed:
     """The allowed subsets of K of N arms."""
 
-    def __init__(self, n_arms: int, k: int, rows: Rows, status: NDArray[np.int64], way: Way) -> None:
+    def __init__(self, n_arms: int, k: int, rows: Inequalities, status: NDArray[np.int64], way: Solver) -> None:
         self.n_arms, self.k, self.rows, self.way = n_arms, k, rows, way
         self.always, self.never = status == IN, status == OUT
         self.free = np.flatnonzero(status == FREE)
@@ -365,18 +365,18 @@ def _made(rules: tuple[Rule, ...], n_arms: int, k: int) -> Allowed | None:
     free, fixed = np.flatnonzero(status == FREE), np.flatnonzero(status == IN)
     places = k - len(fixed)
     inside = rows.matrix[:, fixed].sum(axis=1)
-    left = _binding(Rows(rows.matrix[:, free], rows.low - inside, rows.high - inside), places)
+    left = _binding(Inequalities(rows.matrix[:, free], rows.low - inside, rows.high - inside), places)
     if left is None:
         return None
-    way: Way | None = quotas(left.matrix, left.low, left.high, places)
+    way: Solver | None = quotas(left.matrix, left.low, left.high, places)
     if way is None and math.comb(len(free), places) <= MOST_TRIED:
         subsets = _tried(rows, free, fixed, places)
         way = Listed(subsets, len(free)) if len(subsets) <= MOST_LISTED else None
-    way = way or Solver(left.matrix, left.low, left.high, places, left.hold)
+    way = way or MilpSolver(left.matrix, left.low, left.high, places, left.hold)
     return None if way.best(np.zeros((1, len(free)))) is None else Allowed(n_arms, k, rows, status, way)
 
 
-def _rows(rules: Sequence[Rule], n_arms: int) -> Rows:
+def _rows(rules: Sequence[Rule], n_arms: int) -> Inequalities:
     """Return all inequalities, with their slack for rounding."""
     rows = [row for rule in rules for row in rule.rows()]
     matrix = np.zeros((len(rows), n_arms))
@@ -385,10 +385,10 @@ def _rows(rules: Sequence[Rule], n_arms: int) -> Rows:
         matrix[number, arms] = list(row.coefficients.values())
     low, high = (np.array([each[side] for each in rows], float) for side in (1, 2))
     slacks = np.array([slack(row.high) for row in rows])
-    return Rows(matrix, low - slacks, high + slacks)
+    return Inequalities(matrix, low - slacks, high + slacks)
 
 
-def _implied(rows: Rows, n_arms: int, k: int) -> NDArray[np.int64] | None:
+def _implied(rows: Inequalities, n_arms: int, k: int) -> NDArray[np.int64] | None:
     """Return which arms are in every allowed subset, or in none, by looking at one inequality at a time.
 
     None if an arm can be neither in nor out. The number of arms, K, is an inequality too.
@@ -412,17 +412,17 @@ def _implied(rows: Rows, n_arms: int, k: int) -> NDArray[np.int64] | None:
         status[if_in], status[if_out] = OUT, IN
 
 
-def _binding(rows: Rows, places: int) -> Rows | None:
+def _binding(rows: Inequalities, places: int) -> Inequalities | None:
     """Return the inequalities that not all subsets of this size satisfy; None if no subset satisfies one."""
     ordered = np.sort(rows.matrix, axis=1)
     least, most = ordered[:, :places].sum(axis=1), ordered[:, ordered.shape[1] - places :].sum(axis=1)
     if ((least > rows.high) | (most < rows.low)).any():
         return None
     binds = (least < rows.low) | (most > rows.high)
-    return Rows(rows.matrix[binds], rows.low[binds], rows.high[binds])
+    return Inequalities(rows.matrix[binds], rows.low[binds], rows.high[binds])
 
 
-def _tried(rows: Rows, free: IntArray, fixed: IntArray, places: int) -> IntArray:
+def _tried(rows: Inequalities, free: IntArray, fixed: IntArray, places: int) -> IntArray:
     """Return all allowed subsets, by trying every choice of the free arms; arms are numbered among the free ones."""
     if not places:
         return np.empty((1, 0), np.int64)

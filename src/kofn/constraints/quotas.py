@@ -2,7 +2,7 @@
 
 The allowed subsets are the bases of a matroid (0/1 points of a base polytope: Murota, Discrete Convex Analysis, 2003,
 section 4.4), so the greedy choice has the highest sum, and a subset that no allowed exchange of two arms improves is
-the best. tests/test_constraints.py compares both with brute force.
+the best. tests/constraints/test_constraints.py compares both with brute force.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ MOST_SECONDS = 10.0
 """Most seconds for the question whether any subset obeys the rules. It can refuse rules, and never changes a play."""
 
 
-class Solver:
+class MilpSolver:
     """One integer program per row of scores: some milliseconds each, so that callers limit their number."""
 
     exact = False

@@ -70,6 +70,12 @@ class Policy(ABC):
     takes_context: ClassVar[bool] = False
     """Whether what is best may depend on the context of a play: `ask(context)`, `tell(subset, reward, context=...)`."""
 
+    takes_fewest: ClassVar[bool] = False
+    """Whether it may play fewer than K arms: `fewest` is one of its parameters."""
+
+    purpose: ClassVar[str] = ""
+    """What it is for, in a sentence for practitioners. Menus offer only the policies that have one."""
+
     fields: ClassVar[Fields] = Fields()
     """Its state: the field `name` is the attribute `_name`, and the key `name` of the record."""
 

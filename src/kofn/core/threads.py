@@ -1,7 +1,7 @@
 """One thread for the linear algebra of policies.
 
 Their matrices are small: BLAS takes longer to wake its threads than to compute, with OpenBLAS and some hundred arms up
-to a hundred times as long (`python -m benchmarks.thompson_safety threads`). One thread also gives the same digits on
+to a hundred times as long. One thread also gives the same digits on
 any number of cores.
 """
 

@@ -63,3 +63,10 @@ def plan_of(subsets: IntArray, plays: int) -> Plan:
     """
     rows, which = np.unique(subsets, axis=0, return_inverse=True)
     return Plan(rows, np.bincount(which.ravel(), shares(plays, len(subsets))).astype(np.int64))
+
+
+def sweeps(n_arms: int, k: int, times: int, rng: np.random.Generator) -> Plan:
+    """Return a plan of random blocks with every arm `times` times; the last block is filled up from the first."""
+    places = np.arange(-(-n_arms // k) * k) % n_arms
+    blocks = np.concatenate([rng.permutation(n_arms)[places].reshape(-1, k) for _ in range(times)])
+    return plan_of(np.sort(blocks, axis=1), len(blocks))

@@ -48,9 +48,8 @@ from kofn.core.fields import (
 from kofn.policies.batching import MOST_PLAN_CELLS, averages
 from kofn.policies.constrained import Constrained
 from kofn.policies.randomised import shuffled_arms
-from kofn.policies.registry import register
+from kofn.policies.schedule import Schedule, groups
 from kofn.policies.scheduled import Scheduled, ScheduledOptions
-from kofn.theory.schedule import Schedule, groups
 
 
 class Sizes(NamedTuple):
@@ -280,7 +279,6 @@ class Play(Part):
     best: Subset
 
 
-@register
 class CMABSM(Constrained, Scheduled):
     """The paper's algorithm: explore by SORT and MERGE, then play the K arms found.
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 from kofn.core import BadInput, BadRecord, Plan, Policy, Seed, ShortHorizonWarning, Subset, Tally, whole
 from kofn.core.fields import Field, Fields, integer, subset
 from kofn.policies.randomised import optional_seed
-from kofn.policies.registry import make_policy, register
+from kofn.policies.registry import make_policy
 
 SHARED = ("n_arms", "k", "horizon", "reward_range", "direction")
 """Parameters of the inner policy that are not repeated in the record."""
@@ -26,7 +26,6 @@ def _load_inner(_: str, state: Any, policy: Any) -> Policy:
     return inner
 
 
-@register
 class Doubling(Policy):
     """Any policy that needs a horizon, without one: stages of doubling length, each with a new policy.
 

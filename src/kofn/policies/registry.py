@@ -4,22 +4,81 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from importlib import import_module
 from typing import Any, TypeVar
 
 from kofn.core import BadInput, BadRecord, Policy, Seed, ShortHorizonWarning, generator
 from kofn.core.checks import check_horizon, unknown_name
 
 FORMAT = 2
-"""The version of the record. It changes when an older kofn cannot read a new record; `upgraded` reads older formats."""
+"""The version of the record. It changes when an older kofn cannot read a new record."""
 
-POLICIES: dict[str, type[Policy]] = {}
+KOFNS_OWN = {
+    "thompson": "kofn.policies.thompson:Thompson",
+    "contextual-thompson": "kofn.policies.contextual:ContextualThompson",
+    "uniform": "kofn.policies.uniform:Uniform",
+    "thompson-sizes": "kofn.policies.thompson_sizes:ThompsonSizes",
+    "cmab-sm": "kofn.policies.cmab_sm:CMABSM",
+    "doubling": "kofn.policies.doubling:Doubling",
+    "case": "kofn.lab.rivals.case:CASE",
+    "combinatorial-thompson": "kofn.lab.rivals.combinatorial_thompson:CombinatorialThompson",
+    "csar": "kofn.lab.rivals.csar:CSAR",
+    "cucb": "kofn.lab.rivals.cucb:CUCB",
+    "dart": "kofn.lab.rivals.dart:DART",
+    "etcg": "kofn.lab.rivals.etcg:ETCG",
+    "glm-max": "kofn.lab.rivals.glm_max:GLMMax",
+    "improved-ucb": "kofn.lab.rivals.improved_ucb:ImprovedUCB",
+    "linear-thompson": "kofn.lab.rivals.linear_thompson:LinearThompson",
+    "oful": "kofn.lab.rivals.oful:OFUL",
+    "oracle": "kofn.lab.rivals.oracle:Oracle",
+    "pairwise-thompson": "kofn.lab.rivals.pairwise_thompson:PairwiseThompson",
+    "shared-credit": "kofn.lab.rivals.shared_credit:SharedCredit",
+    "shared-credit-ucb": "kofn.lab.rivals.shared_credit:SharedCreditUCB",
+    "slate-glm": "kofn.lab.rivals.slate_glm:SlateGLM",
+    "slots": "kofn.lab.rivals.slots:Slots",
+    "sub-ucb": "kofn.lab.rivals.sub_ucb:SubUCB",
+    "thompson-subsets": "kofn.lab.rivals.thompson_subsets:ThompsonSubsets",
+}
+"""The module and class of each policy of kofn. A policy is imported when it is first asked for by its name."""
 
 P = TypeVar("P", bound=type[Policy])
 
 
+class _Registry(MutableMapping[str, type[Policy]]):
+    """Classes of policies by name: those of kofn, and those that a program has registered."""
+
+    def __init__(self, places: Mapping[str, str]) -> None:
+        self._known: dict[str, type[Policy] | str] = dict(places)
+
+    def __getitem__(self, name: str) -> type[Policy]:
+        found = self._known[name]
+        if isinstance(found, str):
+            module, _, attribute = found.partition(":")
+            found = self._known[name] = getattr(import_module(module), attribute)
+        return found
+
+    def __setitem__(self, name: str, policy: type[Policy]) -> None:
+        self._known[name] = policy
+
+    def __delitem__(self, name: str) -> None:
+        del self._known[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known
+
+
+POLICIES: MutableMapping[str, type[Policy]] = _Registry(KOFNS_OWN)
+
+
 def register(policy: P) -> P:
-    """Make a policy available by its name; a decorator for its class."""
+    """Make a policy of your own available by its name; a decorator for its class."""
     POLICIES[policy.name] = policy
     return policy
 
@@ -73,12 +132,12 @@ def save(policy: Policy) -> dict[str, Any]:
 
 
 def restore(record: Mapping[str, Any]) -> Policy:
-    """Return the policy of a record that `save` made, with this version of kofn or an older one."""
+    """Return the policy of a record that `save` made."""
     if not isinstance(record, Mapping) or not {"policy", "format", "params", "state"} <= record.keys():
         raise BadRecord("a record must have the keys policy, format, params and state, as kofn.save() makes them")
     record = upgraded(record)
     if type(record["format"]) is not int or record["format"] != FORMAT:
-        raise BadRecord(f"this record has format {record['format']!r}; this kofn reads formats 1 to {FORMAT}")
+        raise BadRecord(f"this record has format {record['format']!r}; this kofn reads format {FORMAT}")
     if not isinstance(record["policy"], str) or record["policy"] not in POLICIES:
         raise BadRecord(f"this record is of the policy {record['policy']!r}, which this kofn does not have")
     try:

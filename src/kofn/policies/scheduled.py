@@ -6,7 +6,7 @@ from typing import Unpack
 
 from kofn.core import Policy, PolicyOptions, Seed
 from kofn.policies.randomised import optional_seed
-from kofn.theory.schedule import Form, Schedule
+from kofn.policies.schedule import Form, Schedule
 
 
 class ScheduledOptions(PolicyOptions, total=False):

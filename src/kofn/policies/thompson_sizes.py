@@ -33,7 +33,6 @@ from kofn.core import (
 from kofn.core.fields import Field, Fields
 from kofn.policies.constrained import changed_arms
 from kofn.policies.randomised import Randomised, SeededOptions
-from kofn.policies.registry import register
 from kofn.policies.thompson import Thompson
 from kofn.policies.thompson.costs import recharged
 
@@ -44,7 +43,6 @@ def _load_inner(_: str, state: Any, policy: Any) -> Policy:
     return inner
 
 
-@register
 class ThompsonSizes(Randomised):
     """The default policy for subsets of `fewest` to K arms, where arms cost something.
 
@@ -64,6 +62,7 @@ class ThompsonSizes(Randomised):
     """
 
     name = "thompson-sizes"
+    takes_fewest = True
     takes_constraints = "all"
     accepts_unplanned = True
     fields = Fields(inner=Field(Policy.state, _load_inner))

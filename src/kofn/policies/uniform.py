@@ -7,10 +7,8 @@ from kofn.policies.batching import draws_for, plan_of, tenth, top_k
 from kofn.policies.constrained import Constrained
 from kofn.policies.credit import Credited
 from kofn.policies.randomised import Randomised
-from kofn.policies.registry import register
 
 
-@register
 class Uniform(Constrained, Randomised, Credited):
     """Play random subsets, whatever their rewards. `best()` still reports the top K by average reward.
 
@@ -23,6 +21,7 @@ class Uniform(Constrained, Randomised, Credited):
     """
 
     name = "uniform"
+    purpose = "Learns nothing: every decision has random arms. For A/A tests, and to collect unbiased data."
     consistent = False
 
     def _next(self) -> Plan:

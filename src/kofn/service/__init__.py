@@ -11,6 +11,6 @@ except ImportError as missing:
 
 from kofn.service.app import make_app
 from kofn.service.security.tokens import Token, create_token, revoke_token, tokens
-from kofn.service.settings import Settings
+from kofn.service.settings import ServiceSettings
 
-__all__ = ["Settings", "Token", "create_token", "make_app", "revoke_token", "tokens"]
+__all__ = ["ServiceSettings", "Token", "create_token", "make_app", "revoke_token", "tokens"]

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.staticfiles import StaticFiles
 from starlette.concurrency import run_in_threadpool
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kofn import __version__
 from kofn.campaigns import store_at
-from kofn.service.api.context import Context
+from kofn.service.api.app_state import AppState
 from kofn.service.api.fast_path import FastPath
 from kofn.service.api.head_requests import HeadRequests
-from kofn.service.api.root_path import RootPath
 from kofn.service.api.routes import api_router
 from kofn.service.api.snippet import snippet_router
 from kofn.service.background.watch import BackgroundLoop, Watcher
@@ -33,9 +35,9 @@ from kofn.service.monitoring.logs import RequestLog
 from kofn.service.monitoring.metrics import MetricsMiddleware
 from kofn.service.monitoring.metrics_route import metrics_router
 from kofn.service.security.auth import Authenticator
-from kofn.service.security.cross_origin import CrossOrigin, preflight_router
+from kofn.service.security.cross_origin import CrossOrigin
 from kofn.service.security.headers import SecurityHeaders
-from kofn.service.settings import Settings
+from kofn.service.settings import ServiceSettings
 
 COMPRESS_FROM = 16_384
 """Smallest response, in bytes, that is compressed. Lower values compress batches of decisions, which costs time."""
@@ -50,9 +52,9 @@ GARBAGE_THRESHOLD = 10_000
 takes a tenth of the processor time. A higher value saves little more, and keeps garbage for longer."""
 
 
-def app_from_environment() -> FastAPI:
+def app_from_environment() -> Service:
     """Return the application with the settings that `kofn serve` put into the environment."""
-    app = make_app(Settings.from_environment())
+    app = make_app(ServiceSettings.from_environment())
     tune_interpreter()
     return app
 
@@ -69,26 +71,54 @@ class Service(FastAPI):
     """The application: the most frequent requests take the fast path, all others the framework's."""
 
     entrance: ASGIApp
+    stopping = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
-        await self.entrance(scope, receive, send)
+        """Handle one request. Once the service stops, the response tells the client to use another connection."""
+
+        async def send_notice(message: Message) -> None:
+            if self.stopping and message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], (b"connection", b"close")]
+            await send(message)
+
+        if root := self.state.settings.root_path:  # requests may have it or not: some proxies remove it
+            scope["root_path"] = root
+        await self.entrance(scope, receive, send_notice)
+
+    def stop_on_signals(self) -> None:
+        """On SIGINT and SIGTERM, end live updates, and each connection after its next response.
+
+        Otherwise the server would wait for live updates before it stops.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in (signal.SIGINT, signal.SIGTERM):
+            previous = signal.getsignal(number)
+            if not callable(previous):
+                continue
+
+            def stop(given: int, frame: Any, previous: Callable[..., Any] = previous) -> None:
+                self.stopping = True
+                self.state.shared.live.stop()
+                previous(given, frame)
+
+            signal.signal(number, stop)
 
 
-def make_app(settings: Settings | None = None) -> FastAPI:
+def make_app(settings: ServiceSettings | None = None) -> Service:
     """Return the application that serves the campaigns of a store."""
-    settings = settings or Settings()
+    settings = settings or ServiceSettings()
     store = store_at(settings.store)
-    context = Context(store, settings)
+    shared = AppState(store, settings)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        context.live.stop_on_signals()
-        loops = _background_loops(context)
+        app.stop_on_signals()
+        loops = _background_loops(shared)
         for each in loops:
             each.start()
         yield
-        context.live.stop()
+        shared.live.stop()
         for each in loops:
             await run_in_threadpool(each.stop)
         await run_in_threadpool(store.close)
@@ -103,31 +133,30 @@ def make_app(settings: Settings | None = None) -> FastAPI:
         lifespan=lifespan,
     )
     authenticator = Authenticator(store, settings)
-    fast_path = FastPath(super(Service, app).__call__, context, authenticator)
+    fast_path = FastPath(super(Service, app).__call__, shared, authenticator)
     app.entrance = CrossOrigin(fast_path, settings) if settings.allow_origins else fast_path
-    app.state.settings, app.state.context, app.state.authenticator = settings, context, authenticator
+    app.state.settings, app.state.shared, app.state.authenticator = settings, shared, authenticator
     app.state.readiness = Readiness(store)
     add_error_handlers(app)
     complete_openapi(app)
-    for router in (api_router, metrics_router, health_router, preflight_router, snippet_router):
+    for router in (api_router, metrics_router, health_router, snippet_router):
         app.router.routes.extend(router.routes)  # include_router would analyse all of them again, which takes 0.1 s
     _add_dashboard(app)
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESS_FROM, compresslevel=1)
     app.add_middleware(UnexpectedErrors)
-    app.add_middleware(MetricsMiddleware, metrics=context.metrics)
+    app.add_middleware(MetricsMiddleware, metrics=shared.metrics)
     app.add_middleware(SecurityHeaders)
     app.add_middleware(HeadRequests)
-    app.add_middleware(RootPath, path=settings.root_path)
     app.add_middleware(RequestLog, enabled=settings.access_log)
     return app
 
 
-def _background_loops(context: Context) -> list[BackgroundLoop]:
+def _background_loops(shared: AppState) -> list[BackgroundLoop]:
     """Return the work that this process does besides requests."""
-    store, settings = context.store, context.settings
+    store, settings = shared.store, shared.settings
     loops = [BackgroundLoop("watcher", Watcher(store, settings.watch_interval).step, settings.watch_interval)]
     if settings.webhook:
-        webhook = Webhook(store, settings.webhook, os.environ.get(SECRET), context.metrics)
+        webhook = Webhook(store, settings.webhook, os.environ.get(SECRET), shared.metrics)
         loops.append(BackgroundLoop("webhook", webhook.step, POLL_SECONDS))
     return loops
 

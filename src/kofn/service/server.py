@@ -10,7 +10,6 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -21,18 +20,26 @@ from sqlalchemy.exc import OperationalError
 from kofn.campaigns import Store, store_at
 from kofn.campaigns.store.sqlite_file import NoStore
 from kofn.core import BadInput, StoreError
+from kofn.service.app import app_from_environment
 from kofn.service.background.demo import Demo
 from kofn.service.monitoring import logs
 from kofn.service.monitoring.metrics import MULTIPROCESS_DIR
-from kofn.service.security.limits import LimitedProtocol, stop_serving
 from kofn.service.security.tokens import has_tokens, new_token, tokens_required
-from kofn.service.settings import Settings, is_loopback
+from kofn.service.settings import ServiceSettings, is_loopback
 from kofn.service.supervisor import Supervisor
 
 log = logging.getLogger("kofn.service")
 
 SHUTDOWN_TIMEOUT = 30
 """Seconds that running requests have to finish when the service stops. After that they are cancelled."""
+
+KEEP_ALIVE_SECONDS = 75
+"""Seconds after which an idle connection is closed. It must be longer than proxies keep theirs (60 in deploy/): a proxy
+that sends a request on a connection which is just being closed answers with 502."""
+
+NOTICE_SECONDS = 0.5
+"""Seconds in which each response ends its connection (`Service.stop_on_signals`) before the server stops. A lower value
+stops sooner, and resets connections on which a request is just arriving."""
 
 BACKLOG = 2048
 """Number of connections that may wait to be accepted. When the queue is full, further connections are refused."""
@@ -46,10 +53,8 @@ FIRST_RETRY, MAX_RETRY = 0.25, 5.0
 MIN_TOKEN = 16
 """Fewest characters of KOFN_TOKEN when the service takes its token from there. Shorter ones can be guessed."""
 
-APP = "kofn.service.app:app_from_environment"
 
-
-def session_token(host: str, settings: Settings, seconds: float = 0.0) -> str | None:
+def session_token(host: str, settings: ServiceSettings, seconds: float = 0.0) -> str | None:
     """Return a token that is valid until the service stops, or None if the store requires stored tokens.
 
     It is the value of KOFN_TOKEN, or a new one. Raise `BadInput` if other machines can reach the address: such a
@@ -128,60 +133,69 @@ def raise_file_limit() -> int | None:
     return limit
 
 
-def serve(listener: socket.socket, settings: Settings, *, workers: int = 1, demo: bool = False) -> int:
+def serve(listener: socket.socket, settings: ServiceSettings, *, workers: int = 1, demo: bool = False) -> int:
     """Handle requests until a signal arrives; then finish running requests. Return the exit code."""
     files = raise_file_limit()
     if files is not None and files - SPARE_FILES < settings.max_connections:
         settings = replace(settings, max_connections=max(1, files - SPARE_FILES))
         log.warning("only %d files may be open: at most %d connections", files, settings.max_connections)
     settings.to_environment()
-    options: dict[str, Any] = {
-        "factory": True,
-        "lifespan": "on",  # an error in it stops the service
-        "http": LimitedProtocol,
-        "log_config": None,
-        "access_log": False,  # `kofn.service.monitoring.logs` has its own
-        "ws": "none",
-        "server_header": False,
-        "proxy_headers": bool(settings.trusted_proxies),
-        "forwarded_allow_ips": list(settings.trusted_proxies),
-        "timeout_graceful_shutdown": SHUTDOWN_TIMEOUT,
-    }
     with ExitStack() as stack:
         if demo:
             player = Demo(store_at(settings.store))
             player.start()
             stack.callback(player.stop)
         if workers == 1:
-            run_server(listener, options)
+            run_server(listener)
             return 0
         os.environ[MULTIPROCESS_DIR] = stack.enter_context(tempfile.TemporaryDirectory(prefix="kofn-metrics-"))
-        return Supervisor(run_server, listener, options, workers).run(SHUTDOWN_TIMEOUT)
+        return Supervisor(run_server, listener, workers).run(SHUTDOWN_TIMEOUT)
 
 
-def run_server(listener: socket.socket, options: Mapping[str, Any]) -> None:
+def uvicorn_options(settings: ServiceSettings) -> dict[str, Any]:
+    """Return the options of uvicorn. Of its limits, those that a proxy cannot enforce for the process are set."""
+    return {
+        "http": "h11",  # httptools loses the body of a request that offers `Upgrade: h2c`, as Java's client does
+        "ws": "none",
+        "lifespan": "on",  # an error in it stops the service
+        "log_config": None,
+        "access_log": False,  # `kofn.service.monitoring.logs` has its own
+        "server_header": False,
+        "proxy_headers": bool(settings.trusted_proxies),
+        "forwarded_allow_ips": list(settings.trusted_proxies),
+        "limit_concurrency": settings.max_connections + 1,  # uvicorn refuses the request that reaches its limit
+        "timeout_keep_alive": KEEP_ALIVE_SECONDS,
+        "timeout_graceful_shutdown": SHUTDOWN_TIMEOUT,
+    }
+
+
+def run_server(listener: socket.socket) -> None:
     """Run one server in this process, with the settings that are in the environment.
 
     Of several processes, one may be replaced while the database restarts. It waits: one that ends at once counts as a
     failed start, and after some of these the service stops. If the store was moved or deleted, it ends: an empty one
     in its place would be served beside the old one, which the other processes have open.
     """
-    settings = Settings.from_environment()
+    settings = ServiceSettings.from_environment()
     logs.configure(settings)
     wait_for_store(settings.store, create=False)
-    config = uvicorn.Config(APP, **options)
-    config.load()  # before signals are handled: a process that is asked to stop while it imports must end at once
-    GracefulServer(config).run([listener])
+    GracefulServer(uvicorn.Config(app_from_environment(), **uvicorn_options(settings))).run([listener])
 
 
 class GracefulServer(uvicorn.Server):
-    """uvicorn's server, which answers requests that are just arriving when it is asked to stop."""
+    """uvicorn's server, which answers requests that are just arriving when it is asked to stop.
+
+    uvicorn resets the connections that wait to be accepted, and closes idle ones, on which the client may be sending
+    its next request.
+    """
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop the server. First accept the connections that already wait: closing the socket would reset them."""
-        stop_serving(self.server_state)
+        """Accept the connections that wait, give all of them time for a last response, and stop the server."""
         for each in sockets or []:
             each.listen(0)  # further clients wait, and are refused once the socket is closed
         for _ in range(5):  # in each turn, the event loop accepts what waits
             await asyncio.sleep(0)
+        for server in self.servers:
+            server.close()
+        await asyncio.sleep(NOTICE_SECONDS)
         await super().shutdown(sockets)

@@ -21,7 +21,7 @@ ORIGIN = re.compile(r"(?P<scheme>https?)://(?P<host>[a-z0-9.-]+|\[[0-9a-f:.]+\])
 
 
 @dataclass(frozen=True)
-class Settings:
+class ServiceSettings:
     """Settings of the service. All limits but `max_streams` and `max_connections` are per request."""
 
     store: str | None = None  # URL of the store; None: KOFN_STORE, or kofn.db
@@ -31,7 +31,7 @@ class Settings:
     max_import: int = 256 * MIB  # bytes of POST /api/import
     max_batch: int = 10_000  # decisions or rewards
     max_streams: int = 500  # open streams of live updates, per process
-    max_connections: int = 1000  # per process; a quarter of it for one address that is neither local nor a proxy
+    max_connections: int = 1000  # per process; requests on further ones get status 503
     trusted_proxies: tuple[str, ...] = ()  # addresses whose X-Forwarded-For and X-Forwarded-Proto are believed
     root_path: str = ""  # prefix under which a proxy serves it, such as /kofn
     log_format: str = "text"  # or json
@@ -46,7 +46,7 @@ class Settings:
         os.environ[VARIABLE] = json.dumps(asdict(self))
 
     @classmethod
-    def from_environment(cls) -> Settings:
+    def from_environment(cls) -> ServiceSettings:
         """Return the settings from the environment, or the defaults."""
         found = json.loads(os.environ.get(VARIABLE, "{}"))
         tuples = {name: tuple(found.get(name, ())) for name in ("trusted_proxies", "allow_origins")}

@@ -1,4 +1,14 @@
-"""Several server processes on one listening socket. A process that ends is reported and replaced."""
+"""Several server processes on one listening socket. A process that ends is reported and replaced.
+
+uvicorn's own workers (`uvicorn.run(..., workers=2)`, tried with 0.54 in place of this module) do not do for a service:
+
+- When no worker can start, they are restarted forever if the application cannot be made (as when its store was moved),
+  and `uvicorn.run` returns as after a normal stop if its lifespan fails. Here the service ends with exit code 1.
+- Workers whose supervisor is killed keep the port and go on serving.
+- A worker that does not respond for 5 seconds is killed, as when it parses a large import.
+- A worker that dies is not reported as an error.
+- The supervisor keeps the socket open while it stops: new connections wait, and are reset at the end.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +19,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from typing import Any
@@ -25,7 +35,7 @@ MAX_FAILURES = 5
 KILL_SECONDS = 10.0
 """Seconds that a process has to end after the time for running requests is over. Then it is killed."""
 
-Target = Callable[[socket.socket, Mapping[str, Any]], None]
+Target = Callable[[socket.socket], None]
 
 
 class Supervisor:
@@ -35,8 +45,8 @@ class Supervisor:
     stops: otherwise connections would wait in its queue until they are reset.
     """
 
-    def __init__(self, target: Target, listener: socket.socket, options: Mapping[str, Any], workers: int) -> None:
-        self._target, self._listener, self._options = target, listener, options
+    def __init__(self, target: Target, listener: socket.socket, workers: int) -> None:
+        self._target, self._listener = target, listener
         self._processes: list[tuple[float, SpawnProcess]] = []
         self._workers, self._failures = workers, 0
         self._signal = 0
@@ -63,8 +73,7 @@ class Supervisor:
         self._signal = number
 
     def _start(self) -> tuple[float, SpawnProcess]:
-        arguments = (self._target, self._listener, self._options)
-        process = multiprocessing.get_context("spawn").Process(target=_work, args=arguments)
+        process = multiprocessing.get_context("spawn").Process(target=_work, args=(self._target, self._listener))
         process.start()
         return time.monotonic(), process
 
@@ -97,9 +106,9 @@ def _how(process: SpawnProcess) -> str:
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
 
 
-def _work(target: Target, listener: socket.socket, options: Mapping[str, Any]) -> None:
+def _work(target: Target, listener: socket.socket) -> None:
     threading.Thread(target=_follow_parent, daemon=True).start()
-    target(listener, options)
+    target(listener)
 
 
 def _follow_parent() -> None:

@@ -9,14 +9,14 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, get_args
 
-from kofn.campaign_settings import Outside
+from kofn.campaigns.evidence import Stop
 from kofn.campaigns.records.costs import named_costs
 from kofn.campaigns.records.rules import check_obeys, named_rules
 from kofn.constraints import Constraints
 from kofn.core import BadInput, Subset
+from kofn.core.campaign_settings import Outside
 from kofn.core.checks import shown
-from kofn.evidence import Stop
-from kofn.responses import Settings
+from kofn.core.responses import Settings
 
 if TYPE_CHECKING:
     from kofn.campaigns.records.rows import Roster

@@ -226,15 +226,15 @@ class PlanRows:
         self.load_plays(tx, [play])
         return sum(max(0, row.times) for row in self._by_play.get(play, ()))
 
-    def fly(self, tx: Transaction, row: PlanRow, count: int) -> None:
+    def hand_out(self, tx: Transaction, row: PlanRow, count: int) -> None:
         """Count plays of a row as in flight; a negative count takes them back."""
         before = row.free
         row.in_flight += count
         self._update_free(tx, row, before)
 
-    def landed(self, tx: Transaction, number: int, count: int = 1) -> None:
+    def release(self, tx: Transaction, number: int, count: int = 1) -> None:
         """Count plays of this row as no longer in flight."""
-        self.fly(tx, self._by_number[number], -count)
+        self.hand_out(tx, self._by_number[number], -count)
 
     def _update_free(self, tx: Transaction, row: PlanRow, before: int) -> None:
         self._changed[row.row] = row

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import Connection, bindparam, select
 
+from kofn.campaigns.evidence import Sums
 from kofn.campaigns.records.options import options_from
 from kofn.campaigns.store.migrations import check_version
 from kofn.campaigns.store.schema import CAMPAIGNS, VERSION
@@ -32,9 +33,8 @@ from kofn.core import (
     Subset,
 )
 from kofn.core.checks import shown
-from kofn.evidence import Sums
+from kofn.core.responses import State, Summary, moment
 from kofn.policies.registry import POLICIES, save
-from kofn.responses import State, Summary, moment
 
 SERVING = ("running", "shipped")
 """States of a campaign that serves decisions."""

@@ -15,12 +15,12 @@ from itertools import islice
 
 from sqlalchemy import select
 
-from kofn.campaigns.groups import ratio_of
+from kofn.campaigns.allocation import ratio_of
 from kofn.campaigns.records.rows import SERVING, subset_from
 from kofn.campaigns.records.transaction import Transaction
 from kofn.campaigns.store.schema import BATCHES
 from kofn.core import Alarm, Insight
-from kofn.responses import RaisedAlarm, moment
+from kofn.core.responses import RaisedAlarm, moment
 
 MATURE = 5.0
 """Mean delays after which a decision is expected to have its reward. Higher: alarms come later, and fewer in error."""
@@ -79,7 +79,7 @@ _POLICY = {
 
 
 @dataclass(frozen=True)
-class Part:
+class Period:
     """A part of the history: when it begins and ends, and its sums."""
 
     begin: float = math.inf
@@ -88,9 +88,9 @@ class Part:
     rewarded: int = 0
     waited: float = 0.0
 
-    def __add__(self, other: Part) -> Part:
+    def __add__(self, other: Period) -> Period:
         sums = self.decided + other.decided, self.rewarded + other.rewarded, self.waited + other.waited
-        return Part(min(self.begin, other.begin), max(self.end, other.end), *sums)
+        return Period(min(self.begin, other.begin), max(self.end, other.end), *sums)
 
     @property
     def rate(self) -> float:
@@ -104,14 +104,14 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Arrivals:
+class ArrivalHistory:
     """How decisions and rewards arrived, oldest part first, as seen at a time."""
 
-    parts: Sequence[Part]
+    parts: Sequence[Period]
     now: float
 
     @cached_property
-    def all(self) -> Part:
+    def all(self) -> Period:
         """All of the history."""
         return _sum(self.parts)
 
@@ -120,13 +120,13 @@ class Arrivals:
         """The time before which decisions are expected to have their reward."""
         return self.now - MATURE * self.all.delay
 
-    def split(self, seconds: float, factor: int = 1) -> tuple[Sequence[Part], Sequence[Part]]:
+    def split(self, seconds: float, factor: int = 1) -> tuple[Sequence[Period], Sequence[Period]]:
         """Return the history before, and its recent part: it lasts at least `seconds`, with enough decisions.
 
         With a larger `factor` it has more decisions, so that smaller changes are seen, later. The first plays are left
         out: at first, only fast rewards have arrived.
         """
-        recent, at = Part(), len(self.parts)
+        recent, at = Period(), len(self.parts)
         enough = factor * (MIN_RECENT if self.all.rate >= 0.2 else MIN_RECENT / 5 / max(self.all.rate, 1e-9))
         while at and (recent.decided < enough or recent.end - recent.begin < seconds):
             at -= 1
@@ -146,7 +146,7 @@ class Arrivals:
             yield from islice(found, 1)
 
 
-def raised(tx: Transaction, known: Insight | None, arrivals: Arrivals) -> list[RaisedAlarm]:
+def raised(tx: Transaction, known: Insight | None, arrivals: ArrivalHistory) -> list[RaisedAlarm]:
     """Return all alarms, those of the policy first."""
     found = [_of_policy(alarm) for alarm in (known.alarms if known and known.alarms else ())]
     if tx.row.state in SERVING and tx.row.rewarded:
@@ -197,28 +197,28 @@ def _of_policy(alarm: Alarm) -> RaisedAlarm:
     return RaisedAlarm(alarm.kind, alarm.since, None, message, advice)
 
 
-def arrivals_of(tx: Transaction) -> Arrivals:
+def arrivals_of(tx: Transaction) -> ArrivalHistory:
     """Return the campaign's history."""
     width = tx.row.slot_width
     slots = sorted(tx.slots().items())
-    return Arrivals(
+    return ArrivalHistory(
         [
-            Part(slot * width, (slot + 1) * width, decided, rewarded, waited)
+            Period(slot * width, (slot + 1) * width, decided, rewarded, waited)
             for slot, (decided, rewarded, _, waited) in slots
         ],
         tx.now,
     )
 
 
-def _sum(parts: Sequence[Part]) -> Part:
+def _sum(parts: Sequence[Period]) -> Period:
     """Return all of these parts as one; they are in order."""
     if not parts:
-        return Part()
+        return Period()
     decided, rewarded = sum(part.decided for part in parts), sum(part.rewarded for part in parts)
-    return Part(parts[0].begin, parts[-1].end, decided, rewarded, sum(part.waited for part in parts))
+    return Period(parts[0].begin, parts[-1].end, decided, rewarded, sum(part.waited for part in parts))
 
 
-def _silence(arrivals: Arrivals) -> Iterator[RaisedAlarm]:
+def _silence(arrivals: ArrivalHistory) -> Iterator[RaisedAlarm]:
     parts = arrivals.parts
     last = max(index for index, part in enumerate(parts) if part.rewarded)
     before = _sum(parts[: last + 1])
@@ -235,11 +235,11 @@ def _silence(arrivals: Arrivals) -> Iterator[RaisedAlarm]:
         )
 
 
-def _enough(before: Part, recent: Part) -> bool:
+def _enough(before: Period, recent: Period) -> bool:
     return min(before.decided, recent.decided) >= MIN_RECENT and before.rewarded >= MIN_RECENT / 5
 
 
-def _delay(parts_before: Sequence[Part], parts_recent: Sequence[Part]) -> Iterator[RaisedAlarm]:
+def _delay(parts_before: Sequence[Period], parts_recent: Sequence[Period]) -> Iterator[RaisedAlarm]:
     before, recent = _sum(parts_before), _sum(parts_recent)
     if not _enough(before, recent) or recent.rewarded < MIN_RECENT / 5:
         return
@@ -254,7 +254,7 @@ def _delay(parts_before: Sequence[Part], parts_recent: Sequence[Part]) -> Iterat
         )
 
 
-def _delay_error(*both: Sequence[Part]) -> float:
+def _delay_error(*both: Sequence[Period]) -> float:
     """Return the standard error of the difference of the mean delays of two parts of the history.
 
     The variance is that between slots of the history. It includes delays with a heavy tail, and those that depend on
@@ -269,7 +269,7 @@ def _delay_error(*both: Sequence[Part]) -> float:
     return math.sqrt(squares / sum(known.rewarded for known in sums) * sum(1 / known.rewarded for known in sums))
 
 
-def _missing(parts_before: Sequence[Part], parts_recent: Sequence[Part]) -> Iterator[RaisedAlarm]:
+def _missing(parts_before: Sequence[Period], parts_recent: Sequence[Period]) -> Iterator[RaisedAlarm]:
     before, recent = _sum(parts_before), _sum(parts_recent)
     if not _enough(before, recent):
         return

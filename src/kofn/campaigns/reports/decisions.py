@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import select, tuple_
 
-from kofn.campaigns.groups import GROUPS
+from kofn.campaigns.allocation import GROUPS
 from kofn.campaigns.records.costs import Costs
 from kofn.campaigns.records.names import write_id
 from kofn.campaigns.records.rows import subset_from
@@ -23,7 +23,7 @@ from kofn.campaigns.store.schema import BATCHES, REWARDS
 from kofn.core import BadInput
 from kofn.core.checks import shown
 from kofn.core.contexts import context_of
-from kofn.responses import LoggedDecision, moment
+from kofn.core.responses import LoggedDecision, moment
 
 CHUNK = 1000
 """Decisions that are read in one transaction. A higher value is faster, and holds more of them in memory."""

@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, Connection, func, select
 from kofn.campaigns.records.rows import CampaignRow
 from kofn.campaigns.store.database import Store
 from kofn.campaigns.store.schema import CAMPAIGNS
-from kofn.responses import State, Summary
+from kofn.core.responses import State, Summary
 
 LOOK_BACK = 10.0
 """Seconds. A look first reads the campaigns that changed this long before the latest change that it knows, or later. A

@@ -8,21 +8,21 @@ from typing import Any, TypeVar
 
 from sqlalchemy import select
 
-from kofn.campaigns.assess import look_of
-from kofn.campaigns.groups import GROUPS, lift_of, ratio_of
+from kofn.campaigns.allocation import GROUPS, lift_of, ratio_of
 from kofn.campaigns.learn import estimate_of, insight_of, plays_per_arm
 from kofn.campaigns.records import transaction
 from kofn.campaigns.records.names import write_id
 from kofn.campaigns.records.plan_rows import observed_rows
 from kofn.campaigns.records.rows import Roster, subset_from
 from kofn.campaigns.records.transaction import Transaction, merge_slots
-from kofn.campaigns.reports.alarms import Arrivals, arrivals_of, raised
+from kofn.campaigns.reports.alarms import ArrivalHistory, arrivals_of, raised
+from kofn.campaigns.stopping import look_of
 from kofn.campaigns.store.schema import BATCHES, ESTIMATES, EVENTS, PLANS, REWARDS
 from kofn.campaigns.store.statements import chunks
 from kofn.core import BadInput, Insight, whole
 from kofn.core.checks import shown
 from kofn.core.contexts import context_of
-from kofn.responses import (
+from kofn.core.responses import (
     ArmInsight,
     CampaignInsight,
     Estimate,
@@ -92,7 +92,7 @@ def _stop(tx: Transaction) -> StopReport | None:
     return StopReport(look.ready, look.bound, stop.threshold, look.reason)
 
 
-def _plays_per_month(created: float, arrivals: Arrivals) -> float | None:
+def _plays_per_month(created: float, arrivals: ArrivalHistory) -> float | None:
     """Return the plays of the last month; of a younger campaign, what its plays per second would be in a month."""
     age = arrivals.now - created
     if age < HOUR:

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Table, bindparam, select
 
-from kofn.campaigns.groups import CONTROL, LEARNED
+from kofn.campaigns.allocation import CONTROL, LEARNED
 from kofn.campaigns.learn import planned_rows, tell_rows, with_arms
 from kofn.campaigns.records.costs import Costs
 from kofn.campaigns.records.options import options_from
@@ -22,8 +22,8 @@ from kofn.campaigns.records.rows import CampaignRow, Roster
 from kofn.campaigns.records.transaction import Transaction
 from kofn.campaigns.store.schema import BATCHES, PLANS, REWARDS, ROSTERS, STATES, TOTALS
 from kofn.core import KofnError, Policy
+from kofn.core.responses import Verification
 from kofn.policies.registry import restore, save
-from kofn.responses import Verification
 
 TOLERANCE = 1e-6
 """Largest relative deviation of a number that passes. Sums of the same rewards in another order differ in their last
@@ -40,7 +40,7 @@ Sums = dict[int, dict[int, PlanRow]]
 
 
 @dataclass
-class Log:
+class StoredPlays:
     """All rows of a campaign that take part in a verification."""
 
     campaign: CampaignRow
@@ -107,13 +107,13 @@ _ROWS = {
 """The rows of a campaign, in the order in which they are compared."""
 
 
-def read_log(tx: Transaction) -> Log:
+def read_log(tx: Transaction) -> StoredPlays:
     """Read all rows that take part."""
 
     def rows(table: Table) -> Any:
         return tx.execute(_ROWS[table], {"c": tx.id})
 
-    return Log(
+    return StoredPlays(
         campaign=tx.row,
         roster=rows(ROSTERS).one_or_none(),
         record=_record(rows(STATES).one_or_none()),
@@ -131,7 +131,7 @@ def _record(state: Any) -> Any:
         return None
 
 
-def verify(log: Log) -> Verification:
+def verify(log: StoredPlays) -> Verification:
     """Compare the counters with the rows; if the log is complete, the policy and its plan with those it leads to."""
     comparison, campaign = _Comparison(), log.campaign
     _compare_counters(comparison, log)
@@ -157,7 +157,7 @@ def verify(log: Log) -> Verification:
     )
 
 
-def _compare_counters(comparison: _Comparison, log: Log) -> None:
+def _compare_counters(comparison: _Comparison, log: StoredPlays) -> None:
     """Compare the campaign's counters, and those of batches and plan, with the rows that they count."""
     row, batches = log.campaign, log.batches
     planned = [each for each in log.plan if each.row < row.plan_rows]
@@ -196,7 +196,7 @@ def _compare_counters(comparison: _Comparison, log: Log) -> None:
         comparison.same(f"plays in flight of plan row {each.row}", each.in_flight, in_flight[each.row])
 
 
-def _net_rewards(log: Log) -> tuple[list[float], list[float]]:
+def _net_rewards(log: StoredPlays) -> tuple[list[float], list[float]]:
     """Return the stored rewards and totals net of costs."""
     row, roster = log.campaign, log.roster
     names = [] if roster is None else json.loads(roster.names)
@@ -207,7 +207,7 @@ def _net_rewards(log: Log) -> tuple[list[float], list[float]]:
     return rewards, totals
 
 
-def _compare_policy(comparison: _Comparison, log: Log) -> None:
+def _compare_policy(comparison: _Comparison, log: StoredPlays) -> None:
     """Compare the policy's record and its plan with those that the log leads to."""
     sums = _sums(log)
     try:
@@ -224,7 +224,7 @@ def _compare_policy(comparison: _Comparison, log: Log) -> None:
     comparison.same("observed plays", stored, current)
 
 
-def _rebuilt(log: Log, sums: Sums) -> tuple[Policy, Roster]:
+def _rebuilt(log: StoredPlays, sums: Sums) -> tuple[Policy, Roster]:
     """Return the policy and its arms after all steps of the log."""
     names, origin = json.loads(log.roster.names), json.loads(log.roster.origin)
     changes = {change["step"]: change for change in json.loads(log.roster.changes)}
@@ -240,7 +240,7 @@ def _rebuilt(log: Log, sums: Sums) -> tuple[Policy, Roster]:
     return policy, roster
 
 
-def _sums(log: Log) -> Sums:
+def _sums(log: StoredPlays) -> Sums:
     """Return what the log has for each row of each plan; plays that were not learned from are left out."""
     sums: Sums = defaultdict(dict)
     batches = {batch.first: (batch.subset, batch.context) for batch in log.batches}

@@ -14,7 +14,7 @@ from kofn.cli.options import STORE
 from kofn.cli.output import write_whole
 
 FORMATS = ("csv", "jsonl", "parquet")
-"""As in `kofn.decision_files`; here, so that `--help` does not import NumPy."""
+"""As in `kofn.campaigns.decision_files`; here, so that `--help` does not import NumPy."""
 
 
 class Time(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4 only
@@ -58,7 +58,7 @@ def decisions(
     kofn campaign decisions front --out front.csv
     kofn campaign decisions front --format jsonl --rewarded --since 2026-11-01 | head
     """
-    from kofn.decision_files import encoded
+    from kofn.campaigns.decision_files import encoded
 
     chosen = file_format or _format_of(out)
     if out is None and chosen == "parquet" and sys.stdout.isatty():

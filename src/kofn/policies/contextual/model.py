@@ -23,7 +23,7 @@ from kofn.constraints.allowed import Allowed
 from kofn.core import BadRecord, FloatArray, IntArray, Subset
 from kofn.core.fields import Fields, any_length, by_name, each, integers, number, part
 from kofn.policies.contextual.pooling import ALL, OWN, Design, Pool, design_of, pooled_arms
-from kofn.policies.contextual.segment import Segment
+from kofn.policies.contextual.segment import SegmentEvidence
 from kofn.policies.thompson.alarms import Alarms
 from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.posterior import (
@@ -49,7 +49,7 @@ SAFETY = 4.0
 """Factor of the shares that were learned, up to 1. Higher: less pooling."""
 
 
-class Rows(NamedTuple):
+class PlayRows(NamedTuple):
     """Rows of plays: the number of each one's segment, its subset, mean reward and weight, in plays of a coin."""
 
     segment: IntArray
@@ -57,9 +57,9 @@ class Rows(NamedTuple):
     rewards: FloatArray
     weights: FloatArray
 
-    def only(self, rows: NDArray[np.bool_]) -> Rows:
+    def only(self, rows: NDArray[np.bool_]) -> PlayRows:
         """Return these rows."""
-        return Rows(self.segment[rows], self.subsets[rows], self.rewards[rows], self.weights[rows])
+        return PlayRows(self.segment[rows], self.subsets[rows], self.rewards[rows], self.weights[rows])
 
 
 class Model:
@@ -70,7 +70,7 @@ class Model:
         variance=number(above=0),
         shares=by_name(),
         contenders=integers(any_length),
-        segments=each(part(Segment)),
+        segments=each(part(SegmentEvidence)),
     )
 
     def __init__(
@@ -86,7 +86,7 @@ class Model:
         self.n_arms, self.k, self.start, self.variance = n_arms, k, start, variance
         self.constants, self.allowed = constants, allowed
         self.contenders: IntArray = np.arange(min(n_arms, constants.contenders))
-        self.segments: list[Segment] = []
+        self.segments: list[SegmentEvidence] = []
         self.shares: dict[str, float] = {}
         self._changed()
 
@@ -202,14 +202,14 @@ class Model:
             return len(keys)
         return keys.index(key)
 
-    def expected(self, key: str) -> Segment:
-        """Return a new segment as the others let expect it."""
-        segment = Segment.new(key, len(self.contenders) + 1, 0 if self.is_dense else self.n_arms)
+    def expected(self, key: str) -> SegmentEvidence:
+        """Return the prior of a new segment, learned from the others."""
+        segment = SegmentEvidence.new(key, len(self.contenders) + 1, 0 if self.is_dense else self.n_arms)
         if self.segments:
             segment.incumbent = top(self.with_segment(segment).means(-1), self.k, self.allowed)
         return segment
 
-    def with_segment(self, segment: Segment) -> Model:
+    def with_segment(self, segment: SegmentEvidence) -> Model:
         """Return a model with one more segment; both share all other segments."""
         other = copy.copy(self)
         other.segments = [*self.segments, segment]
@@ -302,7 +302,7 @@ class Model:
 
     # The update.
 
-    def learn(self, rows: Rows, before: FloatArray, spread: FloatArray) -> None:
+    def learn(self, rows: PlayRows, before: FloatArray, spread: FloatArray) -> None:
         """Learn from rows of plays of which log odds `before` with the variance `spread` were expected."""
         dense = np.ones(len(before), bool) if self.is_dense else self._learn_arms(rows)
         if dense.any():
@@ -321,7 +321,7 @@ class Model:
         self._keep_levels(levels, doubts)
         self._choose_contenders()
 
-    def _learn_arms(self, rows: Rows) -> NDArray[np.bool_]:
+    def _learn_arms(self, rows: PlayRows) -> NDArray[np.bool_]:
         """Learn about arms that are not contenders from the rows that have some; return which rows have none."""
         dense = np.ones(len(rows.rewards), bool)
         for place in np.unique(rows.segment).tolist():
@@ -341,7 +341,7 @@ class Model:
         self._changed(self._pooled)
         return dense
 
-    def _learn_rows(self, rows: Rows, before: FloatArray) -> None:
+    def _learn_rows(self, rows: PlayRows, before: FloatArray) -> None:
         """Add what rows of contenders say to the evidence of their segments."""
         pool, x, odds = self.pool, self._rows(rows.subsets), before
         means, other = pool.means, before - self.start - (x * pool.means[rows.segment]).sum(axis=1)
@@ -367,7 +367,7 @@ class Model:
             segment.precision, segment.vector = precision[place], vector[place]
         self._changed(found)
 
-    def _move(self, place: int, rows: Rows) -> float:
+    def _move(self, place: int, rows: PlayRows) -> float:
         """Move the incumbent to the best of the subsets that were just played, or to another segment's incumbent.
 
         Return its log odds.
@@ -484,7 +484,7 @@ class Model:
         means[self.contenders] = dense
         return np.asarray(means)
 
-    def _replace(self, segment: Segment, effects: FloatArray) -> None:
+    def _replace(self, segment: SegmentEvidence, effects: FloatArray) -> None:
         """Replace an incumbent that lacks arms, or that rules forbid."""
         whole = segment.incumbent.min() >= 0
         if not whole or (self.allowed is not None and not self.allowed.allows(segment.incumbent[None, :])[0]):

@@ -34,10 +34,9 @@ from kofn.core.threads import one_thread
 from kofn.policies.batching import tenth
 from kofn.policies.constrained import Constrained, changed_arms
 from kofn.policies.contextual.insight import attribute_insights
-from kofn.policies.contextual.model import Model, Rows
-from kofn.policies.contextual.segment import Segment
+from kofn.policies.contextual.model import Model, PlayRows
+from kofn.policies.contextual.segment import SegmentEvidence
 from kofn.policies.randomised import Randomised, SeededOptions
-from kofn.policies.registry import register
 from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.noise import Noise, Range, first_rewards
 from kofn.policies.thompson.policy import MOST_HALF_LIVES, Thompson
@@ -46,7 +45,6 @@ FOR_PLAN, FOR_FILLERS, FOR_ATTRIBUTES = 0, 1, 2
 """Purposes of random numbers."""
 
 
-@register
 class ContextualThompson(Constrained, Randomised):
     """Draw the effects of all arms in the segment of the context, swap the incumbent's weakest arm for the strongest.
 
@@ -66,6 +64,7 @@ class ContextualThompson(Constrained, Randomised):
     """
 
     name = "contextual-thompson"
+    purpose = "Learns what is best for whom, such as phones and desktops."
     takes_context = True
     accepts_unplanned = True
     constants: ClassVar[Constants] = Constants(contenders=64)  # each segment has a matrix of their size
@@ -99,7 +98,7 @@ class ContextualThompson(Constrained, Randomised):
     # The record has the fields of the model too.
 
     @property
-    def _segments(self) -> list[Segment]:
+    def _segments(self) -> list[SegmentEvidence]:
         return self._model.segments
 
     def _state(self) -> dict[str, Any]:
@@ -303,7 +302,7 @@ class ContextualThompson(Constrained, Randomised):
             told = Tally(n[rows], tally.total[rows], tally.squares[rows])
             of_rows = (each[rows] for each in (expected, *variances))
             known.alarms.learn(plan.keep(rows), told, *of_rows, known.plays, width)
-        model.learn(Rows(segment, plan.subsets, mean, n / dispersion), odds, spread)
+        model.learn(PlayRows(segment, plan.subsets, mean, n / dispersion), odds, spread)
         for known in model.segments:
             known.alarms.follow(known.incumbent)
 

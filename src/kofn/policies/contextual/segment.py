@@ -14,7 +14,7 @@ from kofn.policies.thompson.alarms import Alarms
 
 
 @dataclass
-class Segment(Part):
+class SegmentEvidence(Part):
     """One segment. Its evidence is exp(-b' precision b / 2 + b' vector), as a function of its coordinates b.
 
     Coordinate 0 is the intercept, the others are the effects of the contenders. Of the other arms, the evidence has a

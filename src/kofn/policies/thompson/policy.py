@@ -33,18 +33,16 @@ from kofn.core import (
 )
 from kofn.core.fields import Fields, integer, listed, optional, part
 from kofn.core.threads import one_thread
-from kofn.policies.batching import plan_of, shares, tenth
+from kofn.policies.batching import plan_of, shares, sweeps, tenth
 from kofn.policies.constrained import Constrained, changed_arms
-from kofn.policies.linear_model import sweeps
 from kofn.policies.randomised import Randomised, SeededOptions
-from kofn.policies.registry import register
 from kofn.policies.thompson.alarms import Alarms
 from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.exchanges import allowed_draws
-from kofn.policies.thompson.groups import group_numbers
 from kofn.policies.thompson.guarantee import Comparisons, Guarantee
 from kofn.policies.thompson.in_flight import InFlight
 from kofn.policies.thompson.insight import FEW, losses
+from kofn.policies.thompson.new_arms import group_numbers
 from kofn.policies.thompson.noise import Noise, Range, first_rewards
 from kofn.policies.thompson.posterior import TINY, Posterior, top
 from kofn.policies.thompson.prior import NORMAL_95, Prior
@@ -71,7 +69,6 @@ MOST_HALF_LIVES = 20.0
 """Most half-lives forgotten at once, so that numbers stay in the range of floats: a millionth is left."""
 
 
-@register
 class Thompson(Constrained, Randomised):
     """Draw the effect of each arm, swap the incumbent's weakest arm for the strongest other, play that.
 
@@ -94,6 +91,7 @@ class Thompson(Constrained, Randomised):
     """
 
     name = "thompson"
+    purpose = "Learns the effect of each arm. Right for nearly every campaign."
     constants = Constants()
     fields = Fields(
         learned=integer(),

@@ -23,7 +23,7 @@ from kofn.core import BadRecord, FloatArray, IntArray, Policy, subset_of
 from kofn.core.fields import Fields, Part, any_length, integers, number, numbers, symmetric
 from kofn.policies.batching import top_subset
 from kofn.policies.thompson.constants import Constants
-from kofn.policies.thompson.groups import Start, start_of_new
+from kofn.policies.thompson.new_arms import Start, start_of_new
 
 NEWTON_STEPS, LONGEST_STEP, CONVERGED = 25, 2.0, 0.01
 """Newton's method: the most steps, the longest step and the step that ends it, both in log odds. Steps converge
@@ -52,7 +52,7 @@ NO_ARMS, NO_SIGNS = np.empty(0, np.int64), np.empty(0)
 EVERY_ARM = slice(None)
 
 
-class Rows(NamedTuple):
+class RelativeRows(NamedTuple):
     """Subsets relative to the incumbent.
 
     `x` has a column for the level (1) and each contender (1 if it is swapped in, -1 if out). The other arms that are
@@ -64,12 +64,12 @@ class Rows(NamedTuple):
     arm: IntArray
     sign: FloatArray
 
-    def only(self, rows: IntArray) -> Rows:
+    def only(self, rows: IntArray) -> RelativeRows:
         """Return these rows; they are sorted."""
         number = np.full(len(self.x), -1)
         number[rows] = np.arange(len(rows))
         kept = number[self.row] >= 0
-        return Rows(self.x[rows], number[self.row[kept]], self.arm[kept], self.sign[kept])
+        return RelativeRows(self.x[rows], number[self.row[kept]], self.arm[kept], self.sign[kept])
 
     def plus(self, of_contenders: FloatArray, of_arms: FloatArray) -> FloatArray:
         """Return the sum of both parts of each row; `of_arms` has a number for each of the listed arms."""
@@ -82,7 +82,7 @@ class Prediction(NamedTuple):
     `apart` is the variance of the difference between their log odds and the incumbent's.
     """
 
-    rows: Rows
+    rows: RelativeRows
     odds: FloatArray
     spread: FloatArray
     apart: FloatArray
@@ -162,7 +162,7 @@ class Posterior(Part):
 
     # What is predicted.
 
-    def relative(self, subsets: IntArray) -> Rows:
+    def relative(self, subsets: IntArray) -> RelativeRows:
         """Return subsets relative to the incumbent."""
         count, size = len(subsets), len(self.contenders)
         every_row = np.arange(count)[:, None]
@@ -170,7 +170,7 @@ class Posterior(Part):
             x = np.zeros((count, size + 1))
             x[:, 1:][every_row, subsets] = 1.0
             x -= self._indicator
-            return Rows(x, NO_ARMS, NO_ARMS, NO_SIGNS)
+            return RelativeRows(x, NO_ARMS, NO_ARMS, NO_SIGNS)
         column = np.full(len(self.mean), size + 1)  # the last column collects the arms that are not contenders
         column[self.contenders] = np.arange(1, size + 1)
         x = np.zeros((count, size + 2))
@@ -187,7 +187,7 @@ class Posterior(Part):
         row_out, gone = np.nonzero(absent & (column[self.incumbent] > size))
         arm = np.concatenate([subsets[row_in, at], self.incumbent[gone]])
         sign = np.concatenate([np.ones(len(row_in)), np.full(len(row_out), -1.0)])
-        return Rows(x[:, :-1], np.concatenate([row_in, row_out]), arm, sign)
+        return RelativeRows(x[:, :-1], np.concatenate([row_in, row_out]), arm, sign)
 
     @property
     def _indicator(self) -> FloatArray:
@@ -202,7 +202,7 @@ class Posterior(Part):
         """The contenders as an index of arms; a slice of all, which is faster, if all arms are contenders."""
         return EVERY_ARM if len(self.contenders) == len(self.mean) else self.contenders
 
-    def odds(self, rows: Rows) -> FloatArray:
+    def odds(self, rows: RelativeRows) -> FloatArray:
         """Return the mean log odds of each row."""
         dense = rows.x[:, 1:].dot(self.mean[self._dense]) + self.level
         return rows.plus(dense, rows.sign * self.mean[rows.arm]) if len(rows.row) else dense
@@ -329,7 +329,7 @@ class Posterior(Part):
         other._condition(predicted, expit(predicted.odds), weights)
         return other
 
-    def learn_mixed(self, rows: Rows, rewards: FloatArray, weights: FloatArray) -> IntArray:
+    def learn_mixed(self, rows: RelativeRows, rewards: FloatArray, weights: FloatArray) -> IntArray:
         """Update the arms that are not contenders with the rows that have some; return the numbers of these rows."""
         mixed = np.unique(rows.row)
         for start in range(0, len(mixed), ROWS_AT_ONCE):
@@ -380,7 +380,7 @@ class Posterior(Part):
         self.covariance = half.T @ half
         self.variance[self._dense] = np.maximum(self.covariance.diagonal()[1:], TINY * self.prior_variance)
 
-    def _learn_arms(self, rows: Rows, rewards: FloatArray, weights: FloatArray) -> None:
+    def _learn_arms(self, rows: RelativeRows, rewards: FloatArray, weights: FloatArray) -> None:
         """Condition the arms that are not contenders on rows that have some; the others stay, with their uncertainty.
 
         (Schmidt, 1966.)

@@ -17,16 +17,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kofn.core import KofnError
 from kofn.service.api import routes
-from kofn.service.api.context import Context
+from kofn.service.api.app_state import AppState
 from kofn.service.messages import models
 from kofn.service.messages.bodies import THREAD_FROM, is_json
 from kofn.service.messages.errors import ApiError, internal_error, response_to
 from kofn.service.monitoring import logs
 from kofn.service.security.auth import Access, Authenticator, check_scope
 from kofn.service.security.headers import SECURITY_HEADERS
-from kofn.service.security.limits import RESPOND
 
-Endpoint = Callable[[Context, str, Any, Access], Awaitable[Response]]
+Endpoint = Callable[[AppState, str, Any, Access], Awaitable[Response]]
 
 ENDPOINTS: dict[str, tuple[Endpoint, type[BaseModel]]] = {
     "decisions": (routes.decide, models.DecisionRequest),
@@ -43,9 +42,9 @@ class FastPath:
     What is not ordinary, such as a large or malformed body, is left to the framework.
     """
 
-    def __init__(self, framework: ASGIApp, context: Context, authenticator: Authenticator) -> None:
-        self._framework, self._context, self._authenticator = framework, context, authenticator
-        self._root, self._log = context.settings.root_path, context.settings.access_log
+    def __init__(self, framework: ASGIApp, shared: AppState, authenticator: Authenticator) -> None:
+        self._framework, self._shared, self._authenticator = framework, shared, authenticator
+        self._root, self._log = shared.settings.root_path, shared.settings.access_log
         posts = (route for route in routes.api_router.routes if "POST" in (getattr(route, "methods", None) or ()))
         self._routes: dict[str, Any] = {
             PATHS[path]: route for route in posts if (path := getattr(route, "path", "")) in PATHS
@@ -64,12 +63,10 @@ class FastPath:
         try:
             response = await self._response(Request(scope, receive), name, last)
             sent = [*response.raw_headers, *SECURITY_HEADERS, (b"x-request-id", id.encode())]
-            respond = scope.get("extensions", {}).get(RESPOND)
-            if respond is None or not respond(response.status_code, sent, response.body):
-                await send({"type": "http.response.start", "status": response.status_code, "headers": sent})
-                await send({"type": "http.response.body", "body": response.body})
+            await send({"type": "http.response.start", "status": response.status_code, "headers": sent})
+            await send({"type": "http.response.body", "body": response.body})
             seconds = time.perf_counter() - begun
-            self._context.metrics.count_request(scope, response.status_code, seconds)
+            self._shared.metrics.count_request(scope, response.status_code, seconds)
             if self._log:
                 logs.log_request(scope, response.status_code, seconds)
         except _NotOrdinary as unusual:
@@ -101,7 +98,7 @@ class FastPath:
                 parsed = model.__pydantic_validator__.validate_json(message["body"])
             except ValidationError:  # the framework explains it
                 raise _NotOrdinary(message) from None
-            return await endpoint(self._context, name, parsed, access)
+            return await endpoint(self._shared, name, parsed, access)
         except (KofnError, ApiError) as error:
             return await response_to(request, error)
         except _NotOrdinary:

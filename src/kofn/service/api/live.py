@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import signal
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
 from anyio import CapacityLimiter, to_thread
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 
 from kofn.campaigns import Store, Summary
 from kofn.campaigns.reports.listing import Watch, list_page
@@ -30,6 +29,9 @@ KEEP_ALIVE_INTERVAL = 15.0
 
 CHECK_INTERVAL = 2.0
 """Seconds between two checks of a viewer's token. Lower values end the streams of a revoked token sooner."""
+
+RETRY_MILLISECONDS = 2000
+"""Milliseconds after which a browser reconnects when a stream has ended."""
 
 MAX_STREAM_SECONDS = 600.0
 """Seconds after which a stream ends. The client reconnects."""
@@ -48,17 +50,17 @@ class Viewer:
 
     def __init__(self, campaign: str | None, token: str | None) -> None:
         self.campaign, self.token = campaign, token
-        self.pending: dict[str, str] = {}
+        self.pending: dict[str, bytes] = {}
         self.woken = asyncio.Event()
 
-    def add(self, events: dict[str, str]) -> None:
+    def add(self, events: dict[str, bytes]) -> None:
         """Replace the pending events of these campaigns."""
         mine = events if self.campaign is None else {n: text for n, text in events.items() if n == self.campaign}
         if mine:
             self.pending.update(mine)
             self.woken.set()
 
-    def take(self) -> list[str]:
+    def take(self) -> list[bytes]:
         """Return the pending events, which count as sent from now on."""
         taken, self.pending = list(self.pending.values()), {}
         self.woken.clear()
@@ -79,7 +81,7 @@ class LiveUpdates:
 
     async def stream(
         self, campaign: str | None, token: str | None = None, check: Check | None = None
-    ) -> AsyncIterator[str]:
+    ) -> AsyncIterator[bytes]:
         """Yield server-sent events of one campaign, or of all, until `check` fails.
 
         The first event of one campaign is its current state. The first event of all campaigns is `ready`: changes after
@@ -90,7 +92,7 @@ class LiveUpdates:
             return
         self._viewers.add(viewer)
         try:
-            yield "retry: 2000\n\n"
+            yield format_sse_event(retry=RETRY_MILLISECONDS)
             try:
                 await self._watch_started()
                 first = await self._first_event(campaign)
@@ -103,7 +105,7 @@ class LiveUpdates:
         finally:
             self._viewers.discard(viewer)
 
-    async def _follow(self, viewer: Viewer, check: Check | None) -> AsyncIterator[str]:
+    async def _follow(self, viewer: Viewer, check: Check | None) -> AsyncIterator[bytes]:
         time = asyncio.get_running_loop().time
         deadline, checked, sent = time() + MAX_STREAM_SECONDS, time(), time()
         while not self._stopping and time() < deadline:
@@ -115,14 +117,14 @@ class LiveUpdates:
                 checked = time()
             events = viewer.take()
             if not events and time() - sent >= KEEP_ALIVE_INTERVAL:
-                events = [": keep-alive\n\n"]
+                events = [KEEPALIVE_COMMENT]
             for event in events:
                 yield event
                 sent = time()
 
-    async def _first_event(self, campaign: str | None) -> str:
+    async def _first_event(self, campaign: str | None) -> bytes:
         if campaign is None:
-            return "event: ready\ndata: {}\n\n"
+            return format_sse_event(event="ready", data_str="{}")
         found = await self._in_thread(lambda: list_page(self._store, limit=1, name=campaign).summaries)
         return _event(campaign, found[0] if found else None)
 
@@ -187,24 +189,9 @@ class LiveUpdates:
         for viewer in self._viewers:
             viewer.woken.set()
 
-    def stop_on_signals(self) -> None:
-        """End all streams on SIGINT and SIGTERM. Otherwise the server would wait for them before it stops."""
-        if threading.current_thread() is not threading.main_thread():
-            return
-        for number in (signal.SIGINT, signal.SIGTERM):
-            previous = signal.getsignal(number)
-            if not callable(previous):
-                continue
 
-            def stop(given: int, frame: Any, previous: Any = previous) -> None:
-                self.stop()
-                previous(given, frame)
-
-            signal.signal(number, stop)
-
-
-def _event(name: str, summary: Summary | None) -> str:
+def _event(name: str, summary: Summary | None) -> bytes:
     if summary is None:
-        return f"event: deleted\ndata: {json.dumps({'name': name})}\n\n"
+        return format_sse_event(event="deleted", data_str=json.dumps({"name": name}))
     data = json.dumps(summary.to_dict(), allow_nan=False)
-    return f"id: {summary.version}\nevent: change\ndata: {data}\n\n"
+    return format_sse_event(event="change", data_str=data, id=str(summary.version))

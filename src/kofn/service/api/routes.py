@@ -12,14 +12,15 @@ import pydantic_core
 from fastapi import APIRouter, Depends, Path, Query, Request
 from fastapi.responses import JSONResponse, Response, StreamingResponse
 from fastapi.security import HTTPBearer
+from fastapi.sse import EventSourceResponse
 from starlette.concurrency import run_in_threadpool
 
-from kofn import __version__, responses
+from kofn import __version__
 from kofn.campaigns import Campaign
+from kofn.campaigns.decision_files import MEDIA_TYPES, FileFormat, encoded
 from kofn.campaigns.reports.listing import list_page
-from kofn.core import BadInput, KofnError, MissingExtra
-from kofn.decision_files import MEDIA_TYPES, FileFormat, encoded
-from kofn.service.api.context import Context
+from kofn.core import BadInput, KofnError, MissingExtra, responses
+from kofn.service.api.app_state import AppState
 from kofn.service.api.head_requests import is_head
 from kofn.service.messages import models
 from kofn.service.messages.bodies import Bodies, json_chunks
@@ -59,9 +60,9 @@ api_router = APIRouter(
 )
 
 
-async def _context(request: Request) -> Context:
-    context: Context = request.app.state.context
-    return context
+async def _shared(request: Request) -> AppState:
+    shared: AppState = request.app.state.shared
+    return shared
 
 
 async def _access(request: Request) -> Access:
@@ -69,7 +70,7 @@ async def _access(request: Request) -> Access:
     return access
 
 
-ContextDep = Annotated[Context, Depends(_context)]
+AppStateDep = Annotated[AppState, Depends(_shared)]
 AccessDep = Annotated[Access, Depends(_access)]
 Name = Annotated[str, Path(max_length=200, description="Name of the campaign.", examples=["front-page"])]
 
@@ -101,10 +102,10 @@ def to_json_list(key: str, items: Sequence[responses.Response], **more: Any) -> 
 
 
 @api_router.get("/session", response_model=models.Session, tags=["service"])
-async def get_session(context: ContextDep, access: AccessDep) -> Response:
+async def get_session(shared: AppStateDep, access: AccessDep) -> Response:
     """Return what the token of this request allows."""
     body = {"version": __version__, "scope": access.scope, "campaign": access.campaign, "token": access.token}
-    return to_json(body | {"max_batch": context.settings.max_batch})
+    return to_json(body | {"max_batch": shared.settings.max_batch})
 
 
 @api_router.get("/policies", response_model=models.Policies, tags=["service"])
@@ -120,7 +121,7 @@ def list_policies() -> Response:
 
 @api_router.get("/campaigns", response_model=models.Campaigns, tags=["campaigns"])
 def list_campaigns(
-    context: ContextDep,
+    shared: AppStateDep,
     access: AccessDep,
     limit: Annotated[int, Query(ge=1, le=10_000, description="Number of campaigns to return.")] = 1000,
     offset: Annotated[int, Query(ge=0, lt=2**53, description="Number of campaigns to skip.")] = 0,
@@ -133,47 +134,47 @@ def list_campaigns(
 
     Archived campaigns are listed only if `state` is `archived`.
     """
-    page = list_page(context.store, limit=limit, offset=offset, search=q, state=state, name=access.campaign)
+    page = list_page(shared.store, limit=limit, offset=offset, search=q, state=state, name=access.campaign)
     return to_json_list("campaigns", page.summaries, count=page.count, states=page.states)
 
 
 @api_router.post("/campaigns", response_model=responses.Summary, status_code=201, tags=["campaigns"])
-def create_campaign(context: ContextDep, new: models.NewCampaign) -> Response:
+def create_campaign(shared: AppStateDep, new: models.NewCampaign) -> Response:
     """Create a campaign. It is running at once."""
     settings = {name: value for name, value in new.given().items() if name not in ("name", "arms", "k")}
-    return _created(context, Campaign.create(new.name, new.arms, new.k, store=context.store, **settings))
+    return _created(shared, Campaign.create(new.name, new.arms, new.k, store=shared.store, **settings))
 
 
 @api_router.post("/import", response_model=responses.Summary, status_code=201, tags=["campaigns"])
-def import_campaign(request: Request, context: ContextDep, imported: models.ImportedCampaign) -> Response:
+def import_campaign(request: Request, shared: AppStateDep, imported: models.ImportedCampaign) -> Response:
     """Import an exported campaign. It continues in the state in which it was exported."""
     if done := getattr(request.state, "imported", None):  # by another process, because the body is large
-        return _created(context, Campaign.open(done, context.store))
-    return _created(context, Campaign.import_(imported.campaign, store=context.store, name=imported.name))
+        return _created(shared, Campaign.open(done, shared.store))
+    return _created(shared, Campaign.import_(imported.campaign, store=shared.store, name=imported.name))
 
 
-def _created(context: Context, campaign: Campaign) -> Response:
+def _created(shared: AppState, campaign: Campaign) -> Response:
     response = to_json(campaign.summary(), 201)
-    response.headers["Location"] = f"{context.settings.root_path}/api/campaigns/{quote(campaign.name, safe='')}"
+    response.headers["Location"] = f"{shared.settings.root_path}/api/campaigns/{quote(campaign.name, safe='')}"
     return response
 
 
 @api_router.get("/campaigns/{name}", response_model=responses.Summary, tags=["campaigns"])
-def get_campaign(context: ContextDep, name: Name) -> Response:
+def get_campaign(shared: AppStateDep, name: Name) -> Response:
     """Return the summary of a campaign."""
-    return to_json(context.with_campaign(name, Campaign.summary))
+    return to_json(shared.with_campaign(name, Campaign.summary))
 
 
 @api_router.delete("/campaigns/{name}", status_code=204, tags=["campaigns"])
-def delete_campaign(context: ContextDep, name: Name) -> Response:
+def delete_campaign(shared: AppStateDep, name: Name) -> Response:
     """Delete a campaign with all its data, and the tokens that are valid for it only."""
-    context.with_campaign(name, Campaign.delete)
+    shared.with_campaign(name, Campaign.delete)
     return Response(status_code=204)
 
 
 @api_router.get("/campaigns/{name}/export", tags=["campaigns"], response_model=dict[str, Any])
 def export_campaign(
-    context: ContextDep,
+    shared: AppStateDep,
     access: AccessDep,
     name: Name,
     with_secret: Annotated[
@@ -183,7 +184,7 @@ def export_campaign(
     """Export a campaign for POST /api/import. A full token is required for the secret."""
     if with_secret and access.scope != "full":
         raise ApiError(403, "forbidden", "this would export the campaign's secret key: use a token with scope full")
-    exported = context.with_campaign(name, lambda campaign: campaign.export(with_secret=with_secret))
+    exported = shared.with_campaign(name, lambda campaign: campaign.export(with_secret=with_secret))
     return StreamingResponse(json_chunks(exported), media_type="application/json")
 
 
@@ -191,44 +192,44 @@ def export_campaign(
 
 
 @api_router.post("/campaigns/{name}/decisions", response_model=models.Decisions, tags=["decisions"])
-async def decide(context: ContextDep, name: Name, body: models.DecisionRequest, access: AccessDep) -> Response:
+async def decide(shared: AppStateDep, name: Name, body: models.DecisionRequest, access: AccessDep) -> Response:
     """Return the next decisions. Show the arms of each one, and report its reward under its id.
 
     With a `key`, the request is idempotent. With a `context`, the decisions are the best for whom it describes.
     """
-    context.check_batch(body.count, access)
+    shared.check_batch(body.count, access)
     count = body.count
     about: dict[str, Any] = {"key": body.key, "metadata": body.metadata, "context": body.context}
-    decisions = await context.submit(name, lambda campaign, done: campaign.submit_decide(done, count, **about))
-    context.metrics.decisions.inc(count)
+    decisions = await shared.submit(name, lambda campaign, done: campaign.submit_decide(done, count, **about))
+    shared.metrics.decisions.inc(count)
     if count > LARGE_BATCH:
         return await run_in_threadpool(to_json_list, "decisions", decisions)
     return to_json_list("decisions", decisions)
 
 
 @api_router.post("/campaigns/{name}/rewards", response_model=responses.Rewarded, tags=["decisions"])
-async def reward(context: ContextDep, name: Name, body: models.Rewards, access: AccessDep) -> Response:
+async def reward(shared: AppStateDep, name: Name, body: models.Rewards, access: AccessDep) -> Response:
     """Record rewards of decisions. All are recorded or none, unless the batch is partial. The request is idempotent."""
-    context.check_batch(len(body.rewards), access)
+    shared.check_batch(len(body.rewards), access)
     pairs = [(each.id, each.reward) for each in body.rewards]
     large = len(pairs) > LARGE_BATCH
     partial = body.partial
-    done = await context.submit(
+    done = await shared.submit(
         name, lambda campaign, done: campaign.submit_rewards(done, pairs, partial=partial), in_thread=large
     )
-    return _rewarded(context, done)
+    return _rewarded(shared, done)
 
 
 @api_router.post("/campaigns/{name}/totals", response_model=responses.Rewarded, tags=["decisions"])
-async def reward_total(context: ContextDep, name: Name, body: models.Total) -> Response:
+async def reward_total(shared: AppStateDep, name: Name, body: models.Total) -> Response:
     """Record the total reward of several plays of one subset. The plays need not be decisions of this campaign."""
     sums = body.count, body.total, body.squares
-    done = await context.change(name, Campaign.reward_total, body.arms, *sums, key=body.key, context=body.context)
-    return _rewarded(context, done)
+    done = await shared.change(name, Campaign.reward_total, body.arms, *sums, key=body.key, context=body.context)
+    return _rewarded(shared, done)
 
 
-def _rewarded(context: Context, done: responses.Rewarded) -> Response:
-    context.metrics.count_rewards(done)
+def _rewarded(shared: AppState, done: responses.Rewarded) -> Response:
+    shared.metrics.count_rewards(done)
     return to_json(done)
 
 
@@ -237,7 +238,7 @@ def _rewarded(context: Context, done: responses.Rewarded) -> Response:
 
 @api_router.get("/campaigns/{name}/decisions", response_model=models.OpenDecisions, tags=["reports"])
 def list_open_decisions(
-    context: ContextDep,
+    shared: AppStateDep,
     name: Name,
     open: Annotated[bool, Query(description="Must be true: only decisions without a reward can be listed.")] = True,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
@@ -245,7 +246,7 @@ def list_open_decisions(
     """List decisions without a reward, newest first."""
     if not open:
         raise BadInput("only decisions without a reward can be listed: omit `open`, or pass open=true")
-    return to_json_list("decisions", context.with_campaign(name, lambda campaign: campaign.open_decisions(limit)))
+    return to_json_list("decisions", shared.with_campaign(name, lambda campaign: campaign.open_decisions(limit)))
 
 
 EXPORTED: dict[int | str, dict[str, Any]] = {
@@ -260,7 +261,7 @@ EXPORTED: dict[int | str, dict[str, Any]] = {
 @api_router.get("/campaigns/{name}/decisions/export", responses=EXPORTED, response_class=Response, tags=["reports"])
 def export_decisions(
     request: Request,
-    context: ContextDep,
+    shared: AppStateDep,
     name: Name,
     format: Annotated[FileFormat, Query(description="Format of the file.")] = "csv",
     rewarded: Annotated[bool, Query(description="Only decisions with a reward.")] = False,
@@ -272,9 +273,9 @@ def export_decisions(
     """
     headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(f'{name}.{format}', safe='')}"}
     if is_head(request.scope):
-        context.with_campaign(name, Campaign.summary)
+        shared.with_campaign(name, Campaign.summary)
         return Response(media_type=MEDIA_TYPES[format], headers=headers)
-    decisions = context.with_campaign(name, lambda campaign: campaign.decisions(rewarded=rewarded, since=since))
+    decisions = shared.with_campaign(name, lambda campaign: campaign.decisions(rewarded=rewarded, since=since))
     try:
         pieces = encoded(decisions, format)
     except MissingExtra as missing:
@@ -284,14 +285,14 @@ def export_decisions(
 
 @api_router.get("/campaigns/{name}/insight", response_model=responses.CampaignInsight, tags=["reports"])
 def get_insight(
-    context: ContextDep,
+    shared: AppStateDep,
     name: Name,
     arms: Annotated[
         int | None, Query(ge=0, le=1_000_000, description="Number of arms to return; all by default.")
     ] = None,
 ) -> Response:
     """Return what a campaign has learned: the best subset, its estimated reward, and all arms, best first."""
-    found = context.with_campaign(name, Campaign.insight)
+    found = shared.with_campaign(name, Campaign.insight)
     return to_json(replace(found, arms=_ranked(found)[:arms]))
 
 
@@ -306,56 +307,56 @@ def _ranked(found: responses.CampaignInsight) -> list[responses.ArmInsight]:
 
 
 @api_router.get("/campaigns/{name}/segments", response_model=responses.Segments, tags=["reports"])
-def get_segments(context: ContextDep, name: Name) -> Response:
+def get_segments(shared: AppStateDep, name: Name) -> Response:
     """Return what is best for each segment, those with most plays first, and which attributes of the context matter.
 
     Only a campaign of a policy that takes a context has segments.
     """
-    return to_json(context.with_campaign(name, Campaign.segments))
+    return to_json(shared.with_campaign(name, Campaign.segments))
 
 
 @api_router.get("/campaigns/{name}/history", response_model=models.History, tags=["reports"])
 def get_history(
-    context: ContextDep,
+    shared: AppStateDep,
     name: Name,
     points: Annotated[int, Query(ge=1, le=2000, description="Largest number of points to return.")] = 2000,
 ) -> Response:
     """Return plays and rewards over time, oldest first."""
-    return to_json_list("points", context.with_campaign(name, lambda campaign: campaign.history(points)))
+    return to_json_list("points", shared.with_campaign(name, lambda campaign: campaign.history(points)))
 
 
 @api_router.get("/campaigns/{name}/estimates", response_model=models.Estimates, tags=["reports"])
 def get_estimates(
-    context: ContextDep,
+    shared: AppStateDep,
     name: Name,
     points: Annotated[int, Query(ge=1, le=1000, description="Largest number of points to return.")] = 1000,
     arm: Annotated[list[str] | None, Query(description="Arms whose effects to return; none by default.")] = None,
 ) -> Response:
     """Return what was known over time, oldest first: the best subset, its value, the expected loss, and the lift."""
-    found = context.with_campaign(name, lambda campaign: campaign.estimates(points, arms=arm or ()))
+    found = shared.with_campaign(name, lambda campaign: campaign.estimates(points, arms=arm or ()))
     return to_json_list("estimates", found)
 
 
 @api_router.get("/campaigns/{name}/settings", response_model=responses.Settings, tags=["reports"])
-def get_settings(context: ContextDep, name: Name) -> Response:
+def get_settings(shared: AppStateDep, name: Name) -> Response:
     """Return the settings that can be changed."""
-    return to_json(context.with_campaign(name, Campaign.settings))
+    return to_json(shared.with_campaign(name, Campaign.settings))
 
 
 @api_router.get("/campaigns/{name}/events", response_model=models.Events, tags=["reports"])
-def list_events(context: ContextDep, name: Name, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> Response:
+def list_events(shared: AppStateDep, name: Name, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> Response:
     """List the events of a campaign, newest first."""
-    return to_json_list("events", context.with_campaign(name, lambda campaign: campaign.events(limit)))
+    return to_json_list("events", shared.with_campaign(name, lambda campaign: campaign.events(limit)))
 
 
 @api_router.get("/campaigns/{name}/verify", response_model=responses.Verification, tags=["reports"])
-def verify_campaign(context: ContextDep, name: Name) -> Response:
+def verify_campaign(shared: AppStateDep, name: Name) -> Response:
     """Check that the state of a campaign follows from its log of rewards. This reads the whole log.
 
     The response has status 200 whether or not everything agrees; see `ok`. A process verifies one campaign at a time.
     """
-    with context.one_verification():
-        return to_json(context.with_campaign(name, Campaign.verify))
+    with shared.one_verification():
+        return to_json(shared.with_campaign(name, Campaign.verify))
 
 
 STREAM: dict[int | str, dict[str, Any]] = {
@@ -364,30 +365,30 @@ STREAM: dict[int | str, dict[str, Any]] = {
 
 
 @api_router.get("/stream", responses=STREAM, response_class=Response, tags=["reports"])
-async def stream_campaigns(request: Request, context: ContextDep, access: AccessDep) -> Response:
+async def stream_campaigns(request: Request, shared: AppStateDep, access: AccessDep) -> Response:
     """Stream changes of all campaigns: `ready` first, then `change` with the new summary, or `deleted` with the name.
 
     The stream ends after ten minutes, or when the token is revoked. Clients should reconnect.
     """
-    return _stream(request, context, access, access.campaign)
+    return _stream(request, shared, access, access.campaign)
 
 
 @api_router.get("/campaigns/{name}/stream", responses=STREAM, response_class=Response, tags=["reports"])
-async def stream_campaign(request: Request, context: ContextDep, access: AccessDep, name: Name) -> Response:
+async def stream_campaign(request: Request, shared: AppStateDep, access: AccessDep, name: Name) -> Response:
     """Stream changes of one campaign: `change` with the summary, now and after each change, or `deleted`.
 
     The stream ends after ten minutes, or when the token is revoked. Clients should reconnect.
     """
-    await context.check_exists(name)
-    return _stream(request, context, access, name)
+    await shared.check_exists(name)
+    return _stream(request, shared, access, name)
 
 
-def _stream(request: Request, context: Context, access: Access, name: str | None) -> Response:
+def _stream(request: Request, shared: AppState, access: Access, name: str | None) -> Response:
     token = request.headers.get("authorization")  # names of tokens are not unique
-    context.live.check_capacity(token)
+    shared.live.check_capacity(token)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     if is_head(request.scope):
-        return Response(media_type="text/event-stream", headers=headers)
+        return Response(media_type=EventSourceResponse.media_type, headers=headers)
 
     async def still_allowed() -> bool:
         try:
@@ -398,68 +399,68 @@ def _stream(request: Request, context: Context, access: Access, name: str | None
             return True
         return (now.scope, now.campaign) == (access.scope, access.campaign)
 
-    events = context.live.stream(name, token, still_allowed)
-    return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+    events = shared.live.stream(name, token, still_allowed)
+    return EventSourceResponse(events, headers=headers)
 
 
 # Changes.
 
 
 async def _changed(
-    context: Context, name: str, change: Callable[..., None], *arguments: Any, **options: Any
+    shared: AppState, name: str, change: Callable[..., None], *arguments: Any, **options: Any
 ) -> Response:
     """Change a campaign, and return its summary."""
-    await context.change(name, change, *arguments, **options)
-    return await run_in_threadpool(get_campaign, context, name)
+    await shared.change(name, change, *arguments, **options)
+    return await run_in_threadpool(get_campaign, shared, name)
 
 
 @api_router.post("/campaigns/{name}/arms", response_model=responses.Summary, status_code=201, tags=["changes"])
-async def add_arm(context: ContextDep, name: Name, arm: models.NewArm) -> Response:
+async def add_arm(shared: AppStateDep, name: Name, arm: models.NewArm) -> Response:
     """Add an arm. What was learned about the other arms is kept."""
-    await context.change(name, Campaign.add_arm, arm.name, arm.groups)
-    return to_json(await run_in_threadpool(context.with_campaign, name, Campaign.summary), 201)
+    await shared.change(name, Campaign.add_arm, arm.name, arm.groups)
+    return to_json(await run_in_threadpool(shared.with_campaign, name, Campaign.summary), 201)
 
 
 @api_router.post("/campaigns/{name}/arms/retire", response_model=responses.Summary, tags=["changes"])
-async def retire_arm(context: ContextDep, name: Name, arm: models.RetiredArm) -> Response:
+async def retire_arm(shared: AppStateDep, name: Name, arm: models.RetiredArm) -> Response:
     """Retire an arm. It is no longer played; what was learned about the other arms is kept."""
-    return await _changed(context, name, Campaign.retire_arm, arm.name)
+    return await _changed(shared, name, Campaign.retire_arm, arm.name)
 
 
 @api_router.post("/campaigns/{name}/pause", response_model=responses.Summary, tags=["changes"])
-async def pause_campaign(context: ContextDep, name: Name) -> Response:
+async def pause_campaign(shared: AppStateDep, name: Name) -> Response:
     """Pause a campaign. It makes no decisions until it is resumed, but still accepts rewards."""
-    return await _changed(context, name, Campaign.pause)
+    return await _changed(shared, name, Campaign.pause)
 
 
 @api_router.post("/campaigns/{name}/resume", response_model=responses.Summary, tags=["changes"])
-async def resume_campaign(context: ContextDep, name: Name) -> Response:
+async def resume_campaign(shared: AppStateDep, name: Name) -> Response:
     """Resume a paused or shipped campaign: it decides and learns again."""
-    return await _changed(context, name, Campaign.resume)
+    return await _changed(shared, name, Campaign.resume)
 
 
 @api_router.patch("/campaigns/{name}/settings", response_model=responses.Settings, tags=["changes"])
-async def configure_campaign(context: ContextDep, name: Name, body: models.ChangedSettings) -> Response:
+async def configure_campaign(shared: AppStateDep, name: Name, body: models.ChangedSettings) -> Response:
     """Change settings of a campaign while it runs. What was learned is kept."""
-    return to_json(await context.change(name, Campaign.configure, **body.given()))
+    return to_json(await shared.change(name, Campaign.configure, **body.given()))
 
 
 @api_router.post("/campaigns/{name}/ship", response_model=responses.Summary, tags=["changes"])
-async def ship_campaign(context: ContextDep, name: Name, body: models.Shipment) -> Response:
+async def ship_campaign(shared: AppStateDep, name: Name, body: models.Shipment) -> Response:
     """Ship: everyone gets the best subset, or the given arms, from now on. Rewards are still counted.
 
     If the policy takes a context, each segment gets its own best subset.
     """
-    return await _changed(context, name, Campaign.ship, body.arms, store=body.store)
+    return await _changed(shared, name, Campaign.ship, body.arms, store=body.store)
 
 
 @api_router.post("/campaigns/{name}/stop", response_model=responses.Summary, tags=["changes"])
-async def stop_campaign(context: ContextDep, name: Name) -> Response:
+async def stop_campaign(shared: AppStateDep, name: Name) -> Response:
     """Stop a campaign permanently. It makes no more decisions, but still accepts rewards."""
-    return await _changed(context, name, Campaign.stop)
+    return await _changed(shared, name, Campaign.stop)
 
 
 @api_router.post("/campaigns/{name}/archive", response_model=responses.Summary, tags=["changes"])
-async def archive_campaign(context: ContextDep, name: Name) -> Response:
+async def archive_campaign(shared: AppStateDep, name: Name) -> Response:
     """Archive a campaign permanently: it leaves the list, and takes no more rewards. Its data is kept."""
-    return await _changed(context, name, Campaign.archive)
+    return await _changed(shared, name, Campaign.archive)

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from sqlalchemy import select
 
-from kofn.campaign_settings import CampaignOptions
 from kofn.campaigns import Campaign, Decision, Store, create
 from kofn.campaigns.records.names import arm_names
 from kofn.campaigns.records.rows import Roster
 from kofn.campaigns.store.schema import CAMPAIGNS
 from kofn.core import CampaignExists, KofnError, NoSuchCampaign, NotRunning
+from kofn.core.campaign_settings import CampaignOptions
 
 log = logging.getLogger("kofn.service")
 

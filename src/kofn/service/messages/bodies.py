@@ -156,7 +156,7 @@ async def _import_in_process(request: Request) -> str:
         with tempfile.TemporaryFile() as file:
             await _save_body(request, file)
             file.seek(0)
-            store = request.app.state.context.store.url.render_as_string(hide_password=False)
+            store = request.app.state.shared.store.url.render_as_string(hide_password=False)
             answer = await asyncio.to_thread(_run_import, file, store)  # not a thread of the requests
     if "name" in answer:
         return str(answer["name"])

@@ -1,4 +1,4 @@
-"""Request bodies, and the few responses that are not in `kofn.responses`: lists and facts about the service.
+"""Request bodies, and the few responses that are not in `kofn.core.responses`: lists and facts about the service.
 
 Types and lengths are checked here; everything else is checked by the campaign.
 """
@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from kofn import responses
+from kofn.core import responses
 
 MAX_NAME = 200
 """Longest name of a campaign or an arm, in characters."""
@@ -279,9 +279,7 @@ class PolicyInfo(BaseModel):
 
     name: str = Field(examples=["thompson"])
     description: str = Field(description="What it is for.")
-    use: Literal["default", "alternative", "comparison", "simulation"] = Field(
-        description="The default, an alternative for some campaigns, for comparisons only, or for simulations only."
-    )
+    offered: bool = Field(description="Whether it is for practitioners. The others are for research.")
     needs_horizon: bool = Field(description="Whether the parameter `horizon` is required.")
     takes_context: bool = Field(description="Whether what is best may depend on the context of a decision.")
     settings: list[str] = Field(

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kofn.campaigns.store.stamps import new_stamp
 from kofn.service.messages.errors import route_path
-from kofn.service.settings import Settings
+from kofn.service.settings import ServiceSettings
 
 access = logging.getLogger("kofn.access")
 
@@ -32,7 +32,7 @@ REPEATS = 10.0
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 
 
-def configure(settings: Settings) -> None:
+def configure(settings: ServiceSettings) -> None:
     """Send the log to stderr in the configured format. Every process of the service calls this.
 
     What libraries say is part of it, such as the warnings of a database driver that lost its connection, and the

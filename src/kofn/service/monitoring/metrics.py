@@ -16,13 +16,13 @@ from sqlalchemy.pool import QueuePool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kofn.campaigns import Store
-from kofn.campaigns.assess import look_of
-from kofn.campaigns.groups import lift_of
+from kofn.campaigns.allocation import lift_of
 from kofn.campaigns.records.options import options_from
 from kofn.campaigns.records.rows import SERVING, CampaignRow
 from kofn.campaigns.reports.listing import recent_rows, totals
+from kofn.campaigns.stopping import look_of
 from kofn.campaigns.store.schema import ESTIMATES
-from kofn.responses import Rewarded, Summary
+from kofn.core.responses import Rewarded, Summary
 from kofn.service.messages.errors import route_path
 
 LATENCY_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)

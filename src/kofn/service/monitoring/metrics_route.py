@@ -39,7 +39,7 @@ class MetricsRoute(APIRoute):
             except KofnError:
                 access = None
             if access is None:
-                metrics: Metrics = request.app.state.context.metrics
+                metrics: Metrics = request.app.state.shared.metrics
                 return _text(metrics.text_without_store(requests=False))
             if access.campaign is not None:
                 detail = "metrics cover all campaigns: use a token that is not limited to one campaign"
@@ -58,7 +58,7 @@ async def get_metrics(request: Request) -> Response:
 
     While the store does not respond, `kofn_store_up` is 0 and metrics of campaigns are missing.
     """
-    state, metrics = request.app.state, request.app.state.context.metrics
+    state, metrics = request.app.state, request.app.state.shared.metrics
     if not hasattr(state, "read_metrics"):
         state.read_metrics = LimitedCall(metrics.text, STORE_LIMIT)
     try:

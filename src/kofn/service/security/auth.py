@@ -31,7 +31,7 @@ from kofn.service.messages.errors import ApiError
 from kofn.service.monitoring.quiet_log import quiet
 from kofn.service.security.limits import Allowance, FailedTokens, network
 from kofn.service.security.tokens import Token, find_hash, has_expired, mark_used, token_hash
-from kofn.service.settings import Settings, is_loopback
+from kofn.service.settings import ServiceSettings, is_loopback
 
 TOKEN_CACHE_SECONDS = 5.0
 """Seconds for which a process caches a valid token. A revoked token works for at most this long; 0: no cache."""
@@ -84,7 +84,7 @@ class Access:
 class Authenticator:
     """Checks tokens, and decides which requests need none."""
 
-    def __init__(self, store: Store, settings: Settings) -> None:
+    def __init__(self, store: Store, settings: ServiceSettings) -> None:
         self._store, self._settings = store, settings
         self._cache: dict[str, tuple[float, Token]] = {}
         self._proven: OrderedDict[str, None] = OrderedDict()  # hashes of tokens that were valid
@@ -312,7 +312,7 @@ class AuthenticatedRoute(APIRoute):
             access = await state.authenticator.access(request)
             check_scope(access, request, self.path)
             request.state.access = access
-            settings: Settings = state.settings
+            settings: ServiceSettings = state.settings
             return await inner(limit_body(request, settings.max_import if is_import else settings.max_body))
 
         return handler

@@ -14,7 +14,7 @@ from sqlalchemy import func, select, text
 from kofn.campaigns import Campaign, Store, store_at
 from kofn.campaigns.store.schema import SETTINGS, TOKENS
 from kofn.core import BadInput
-from kofn.responses import Response, moment
+from kofn.core.responses import Response, moment
 
 Scope = Literal["browser", "read", "decide", "full"]
 SCOPES: tuple[str, ...] = get_args(Scope)

@@ -9,7 +9,6 @@ import * as fields from "./settings_fields.js";
 
 const OF_POLICY = ["half_life", "guarantee"];
 const SIZES = "thompson-sizes";
-const USES = { alternative: "For some campaigns", comparison: "For comparisons only" };
 
 /** Open the dialog. `created(name)` is called when the campaign has been created. */
 export function createDialog(created) {
@@ -158,7 +157,7 @@ function attributesField() {
   };
 }
 
-/** The policies, those that make sense first, with what the chosen one is for. Those for simulations are left out.
+/** The policies, those for practitioners first, with what the chosen one is for. Those that need a horizon are left out.
  * `changed(policy)` is called with the chosen one. */
 function policyField(changed) {
   const select = h("select", { name: "policy", on: { change: explain } }, h("option", { value: "thompson" }, "thompson (default)"));
@@ -173,10 +172,10 @@ function policyField(changed) {
   policies()
     .then((all) => {
       known = all;
-      for (const [use, label] of Object.entries(USES)) {
-        const some = all.filter((each) => each.use === use);
-        select.append(h("optgroup", { label }, some.map(({ name }) => h("option", { value: name }, name))));
-      }
+      const options = (some) => some.map(({ name }) => h("option", { value: name }, name));
+      const others = all.filter((each) => each.name !== "thompson" && !each.needs_horizon);
+      select.append(...options(others.filter((each) => each.offered)));
+      select.append(h("optgroup", { label: "Research policies" }, options(others.filter((each) => !each.offered))));
       explain();
     })
     .catch(() => {}); // the default policy can be chosen without the list

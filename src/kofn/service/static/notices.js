@@ -22,7 +22,7 @@ const BUTTONS = {
 };
 
 const TO_SEGMENTS = [
-  "Each segment gets its own winner: see Segments. A new segment gets what those with the same attributes let expect.",
+  "Each segment gets its own winner: see Segments. A new segment gets the winners predicted from similar segments.",
   "Rewards are still counted; resume to learn again.",
 ];
 

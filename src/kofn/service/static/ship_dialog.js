@@ -27,7 +27,7 @@ export function shipDialog(name, insight, segments, done) {
     intro: `${who} from now on. Rewards are still counted, and Resume goes back to learning.`,
     fields: [
       segments.length > 0 && ofSegments(segments),
-      segments.length > 0 && h("p", {}, "A new segment gets what those with the same attributes let expect, and keeps it."),
+      segments.length > 0 && h("p", {}, "A new segment gets the winners predicted from similar segments, and keeps them."),
       segments.length === 0 &&
         best.length > 0 &&
         h("div", { class: "ship-arms" }, h("p", {}, "Everyone gets the best subset:"), h("div", { class: "chips" }, chips(best, 40))),

@@ -1,0 +1,52 @@
+"""The settings of campaigns, as `Campaign` and the clients take them. `kofn.core.responses.Settings` describes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
+
+from kofn.core import Direction
+
+if TYPE_CHECKING:  # the rules need SciPy, which takes long to import
+    from kofn.constraints import Constraints, Rule
+
+Outside = Literal["refuse", "clip", "widen"]
+"""What happens to rewards outside the range."""
+
+
+class CampaignOptions(TypedDict, total=False):
+    """Options of a new campaign that can be changed while it runs."""
+
+    control: Sequence[str] | str | None
+    control_share: float
+    sticky: timedelta | float | None
+    outside: Outside
+    stop_when: str | None
+    ship_when_ready: bool
+    breaker: bool
+    unit: str
+    constraints: Constraints | Sequence[Rule | Mapping[str, Any]] | None
+    costs: Mapping[str, float] | Sequence[float] | None
+
+
+class ChangedSettings(CampaignOptions, total=False):
+    """What `configure` takes."""
+
+    reward_range: tuple[float, float]
+    half_life: int | None
+    guarantee: bool
+    expire_after: timedelta | float
+    keep_decisions: int
+
+
+class CreationSettings(CampaignOptions, total=False):
+    """What a client's `create` takes."""
+
+    policy: str
+    params: Mapping[str, Any]
+    reward_range: tuple[float, float] | None
+    direction: Direction
+    seed: int
+    expire_after: timedelta | float
+    keep_decisions: int

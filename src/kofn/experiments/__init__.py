@@ -1,1 +1,0 @@
-"""Experiments as data: settings, sweeps and their archive, comparisons, the suite and the paper's figures."""

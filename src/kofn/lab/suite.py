@@ -1,0 +1,235 @@
+"""The suite: a fixed set of settings that every policy plays, with archived runs.
+
+An interrupted suite can be resumed, and the results of two versions can be compared.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kofn.backends import Backend, Progress
+from kofn.core import BadInput, KofnError, Policy, whole
+from kofn.core.checks import check_horizon
+from kofn.lab.archive import RunArchive
+from kofn.lab.compare import Standing, standing
+from kofn.lab.competitors import Entry, competitors_for
+from kofn.lab.paper import KS
+from kofn.lab.settings import CONTEXTUAL_SETTINGS, REAL_SETTINGS, Setting
+from kofn.lab.sweep import sweep
+from kofn.policies.registry import POLICIES, policy_named
+
+BEYOND = ("close", "rare", "dominant", "equal", "min", "likely-min", "threshold", "correlated")
+SUITE: tuple[Setting, ...] = (
+    *(Setting(family, n, k) for family in ("mean", "max", "cross-selling") for n, ks in KS.items() for k in ks),
+    *(Setting(family, n, k) for family in BEYOND for n, k in ((12, 3), (24, 5))),
+    *(Setting(family, n, 10) for family in ("mean", "max") for n in (1_000, 10_000)),
+)
+BY_NAME: tuple[Setting, ...] = (*REAL_SETTINGS, *CONTEXTUAL_SETTINGS)
+"""Settings that are played only if they are named. A policy that takes no context cannot win a contextual one."""
+FLOOR_AND_CEILING = ("uniform", "oracle")
+MAX_ARMS, MAX_SUBSETS = 500, 200_000
+"""Limits for policies that keep a number for each pair of arms (MAX_ARMS) or for each subset (MAX_SUBSETS).
+
+Higher limits let these policies play more settings, and make the suite take longer."""
+
+
+def settings_named(names: Sequence[str]) -> list[Setting]:
+    """Return the settings with these names, or of these families; all settings of the suite without names.
+
+    The problems on real data and those with contexts are not part of the suite, but can be named: they are the
+    families `real` and `context`.
+    """
+    if not names:
+        return list(SUITE)
+    every = (*SUITE, *BY_NAME)
+    found = [setting for setting in every if setting.name in names or setting.family in names]
+    known = {setting.name for setting in every} | {setting.family for setting in every}
+    if unknown := sorted(set(names) - known):
+        close = difflib.get_close_matches(unknown[0], sorted(known), n=1)
+        hint = f" (did you mean {close[0]}?)" if close else ""
+        raise BadInput(
+            f"the suite has no setting {', '.join(unknown)}{hint}; it has: {', '.join(s.name for s in every)}"
+        )
+    return found
+
+
+def run_suite(
+    archive: RunArchive,
+    *,
+    settings: Iterable[Setting] = SUITE,
+    policies: Sequence[str] | None = None,
+    without: Sequence[str] = (),
+    horizon: int = 10**6,
+    runs: int = 10,
+    seed: int = 2021,
+    backend: Backend = "local",
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Run what is not in the archive yet, and yield one result for each setting and policy, except those `without`.
+
+    If a policy cannot play a setting, the result has the reason under `skipped`.
+    """
+    horizon, runs = check_horizon(horizon), whole("runs", runs)
+    asked = {"horizon": horizon, "runs": runs, "seed": whole("seed", seed, least=0)}
+    names = sorted(POLICIES) if policies is None else list(policies)
+    for name in (*names, *without):
+        policy_named(name)
+    played = [name for name in names if name not in without]
+    checked = [(setting, name, _checked(setting, name, asked)) for setting in settings for name in played]
+    entries = [each for _, _, each in checked if isinstance(each, Entry)]
+    trials = sweep(entries, runs, backend=backend, workers=workers, archive=archive, progress=progress)
+    for setting, name, each in checked:
+        result = {"skipped": each} if isinstance(each, str) else _result(standing(each, next(trials)))
+        yield {"setting": setting.name, "policy": name, **asked, **result}
+
+
+def _checked(setting: Setting, name: str, asked: dict[str, int]) -> Entry | str:
+    """Return the entry of the policy in this setting, or the reason why it cannot play."""
+    if reason := too_long(setting, policy_named(name)):
+        return reason
+    try:
+        (competitor,) = competitors_for([name], setting, asked["horizon"], asked["seed"])
+        return competitor.checked(archived=True)
+    except KofnError as why:
+        return str(why)
+
+
+def _result(found: Standing) -> dict[str, Any]:
+    return {"row": found.to_dict(), "finals": found.finals.tolist()}
+
+
+def too_long(setting: Setting, policy: type[Policy]) -> str | None:
+    """Return why the suite does not run this policy in this setting; None if it does."""
+    if setting.n_arms > MAX_ARMS and not policy.linear_memory:
+        return f"with more than {MAX_ARMS} arms, the suite runs only policies with memory linear in N"
+    if policy.keeps_subsets and math.comb(setting.n_arms, setting.k) > MAX_SUBSETS:
+        return f"with more than {MAX_SUBSETS:,} subsets, the suite runs no policy that keeps a number for each subset"
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class Leaderboard:
+    """The results of a suite, as tables."""
+
+    results: tuple[dict[str, Any], ...]
+
+    def regret(self, setting: str) -> dict[str, float]:
+        """Return the mean regret of each policy that played this setting."""
+        return {
+            each["policy"]: each["row"]["regret"]
+            for each in self.results
+            if each["setting"] == setting and "row" in each
+        }
+
+    def rivals(self, setting: str) -> dict[str, float]:
+        """Return the same without `uniform`, `oracle` and the references."""
+        return {name: regret for name, regret in self.regret(setting).items() if is_ranked(name)}
+
+    @property
+    def settings(self) -> list[str]:
+        """The settings that were played, in the order of the suite."""
+        played = {each["setting"] for each in self.results}
+        return [setting.name for setting in (*SUITE, *BY_NAME) if setting.name in played]
+
+    @property
+    def unranked(self) -> list[str]:
+        """The policies that were played and are not ranked."""
+        return sorted({each["policy"] for each in self.results if "row" in each and not is_ranked(each["policy"])})
+
+    def standings(self) -> list[dict[str, Any]]:
+        """Return a row for each ranked policy: settings played, settings won, and its regret relative to the best."""
+        ratios: dict[str, list[float]] = {}
+        wins: dict[str, int] = {}
+        for setting in self.settings:
+            rivals = self.rivals(setting)
+            if not rivals or (least := min(rivals.values())) < 1:  # no regret to compare, as with equal arms
+                continue
+            for name, regret in rivals.items():
+                ratios.setdefault(name, []).append(regret / least)
+                wins[name] = wins.get(name, 0) + (regret == least)
+        rows = [
+            {
+                "policy": name,
+                "settings": len(each),
+                "wins": wins[name],
+                "median_ratio": statistics.median(each),
+                "worst_ratio": max(each),
+            }
+            for name, each in ratios.items()
+        ]
+        return sorted(rows, key=lambda row: (row["median_ratio"], row["policy"]))
+
+
+def is_ranked(policy: str) -> bool:
+    """Return whether a policy is ranked: it is not `uniform` or `oracle`, and observes only one number per play."""
+    return policy not in FLOOR_AND_CEILING and "arms" not in policy_named(policy).needs
+
+
+def as_markdown(board: Leaderboard, command: str) -> str:
+    """Return the leaderboard as a Markdown page."""
+    first = board.results[0]
+    lines = [
+        "# Leaderboard",
+        "",
+        f"The mean regret of every policy after {first['horizon']:,} plays on every setting of the suite, over "
+        f"{first['runs']} runs, each with a fresh random problem (seed {first['seed']}). Lower is better; the best in "
+        f"each column is bold. Not ranked: {', '.join(f'`{name}`' for name in board.unranked)}. `uniform` and `oracle` "
+        "show the range, and the others observe the reward of each arm. A cell is empty if the policy cannot play the "
+        "setting or would take too long.",
+        "",
+        f"Made by `{command}`.",
+        "",
+        "## Over all settings",
+        "",
+        "The regret of a policy divided by that of the setting's best policy: the median and the worst over the "
+        "settings it played. Settings in which the best policy loses less than 1, such as equal arms, are left out.",
+        "",
+        "| policy | settings | best in | median ratio | worst ratio |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        *(
+            f"| `{row['policy']}` | {row['settings']} | {row['wins']} | {row['median_ratio']:,.1f} | "
+            f"{row['worst_ratio']:,.0f} |"
+            for row in board.standings()
+        ),
+    ]
+    for family in dict.fromkeys(name.partition("/")[0] for name in board.settings):
+        lines += ["", f"## {family}", "", *_family_table(board, family)]
+    return "\n".join(lines) + "\n"
+
+
+def _family_table(board: Leaderboard, family: str) -> Iterator[str]:
+    settings = [name for name in board.settings if name.partition("/")[0] == family]
+    columns = {setting: board.regret(setting) for setting in settings}
+    least = {setting: min(board.rivals(setting).values(), default=-1.0) for setting in settings}
+    yield f"| policy | {' | '.join(name.partition('/')[2] for name in settings)} |"
+    yield f"| --- |{' ---: |' * len(settings)}"
+    for policy in sorted({name for column in columns.values() for name in column}):
+        shown = []
+        for setting, column in columns.items():
+            regret = column.get(policy)
+            best = regret is not None and regret == least[setting] >= 1 and is_ranked(policy)
+            bold = "**" if best else ""
+            shown.append("" if regret is None else f"{bold}{regret:,.0f}{bold}")
+        yield f"| `{policy}` | {' | '.join(shown)} |"
+
+
+def versus(results: Iterable[dict[str, Any]], earlier: RunArchive) -> list[dict[str, Any]]:
+    """Return the regret of these results and of another version, for settings where it has all of the same runs."""
+    rows = []
+    for now in results:
+        then = earlier.find(now["setting"], now["policy"], now["horizon"], now["seed"])
+        if "row" in now and then.keys() >= set(range(now["runs"])):
+            before = float(np.mean([then[run].run.regret for run in range(now["runs"])]))
+            after = now["row"]["regret"]
+            rows.append({"setting": now["setting"], "policy": now["policy"], "before": before, "after": after})
+    if not rows:
+        raise BadInput(f"{earlier.folder} has none of these runs of version {earlier.version}: run its suite first")
+    return rows

@@ -1,0 +1,221 @@
+"""What the default policy, `thompson`, is expected to lose and to find, from stored simulations.
+
+`python -m benchmarks.budget` makes the table: for each family of random problems, N and K, runs of a million plays.
+Sizes between the simulated ones are interpolated linearly in log N, in log K / log(N / 2) and in log T; regret and
+numbers of plays are interpolated by their logarithms, the error of the regret in proportion to the regret. Nothing is
+extrapolated.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from kofn.core.sizes import check_arms_and_k, check_plays
+
+TABLE = Path(__file__).with_name("thompson_budget.csv")
+HORIZONS = (10**2, 10**3, 10**4, 10**5, 10**6)
+"""The numbers of plays at which the table has the regret."""
+CLOSE = 0.01
+"""The gap, as a share of the reward range, within which a subset counts as found. A smaller gap takes more plays."""
+LEAST_REGRET = 0.1
+"""Regret below this is interpolated as this: the logarithm of 0 does not exist."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FamilyBudget:
+    """What `thompson` does on random problems of one family, in the mean over the runs.
+
+    `regret` and `final_gap` are in units of the reward range. `regret_error` is the half-width of the 95 % confidence
+    interval of `regret` (Student's t). Between simulated sizes it is an upper limit on the error that comes from the
+    runs of the sizes around; it does not contain the error of interpolating.
+
+    `settled_half` and `settled_90` are the plays after which the policy's best subset stays within `CLOSE` of the
+    optimum in half and in 90 % of the runs; None if that takes more than a million plays.
+    """
+
+    family: str
+    runs: int
+    regret: float
+    regret_error: float
+    found_best: float
+    final_gap: float
+    settled_half: int | None
+    settled_90: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThompsonBudget:
+    """What `thompson` is expected to lose and to find on problems of one size.
+
+    The numbers are for `horizon` plays: `asked`, the requested horizon, or the longest simulated one if that is less.
+    `families` is empty if the size is outside the table; `outside` then has the reason.
+    """
+
+    n_arms: int
+    k: int
+    horizon: int
+    asked: int
+    interpolated: bool
+    families: tuple[FamilyBudget, ...]
+    outside: str = ""
+    close: float = CLOSE
+
+    @property
+    def verdict(self) -> str:
+        """The forecast in a few sentences."""
+        if not self.families:
+            return f"Thompson, the default policy: no forecast, because {self.outside}."
+        regrets = [each.regret for each in self.families]
+        least, most = f"{min(regrets):,.0f}", f"{max(regrets):,.0f}"
+        lost = least if least == most else f"{least} to {most}"
+        settled = [each.settled_90 for each in self.families]
+        latest = None if None in settled else max(each for each in settled if each is not None)
+        found = (
+            f"after at most {latest:,} plays" if latest is not None else f"only after more than {HORIZONS[-1]:,} plays"
+        )
+        source = "interpolated between simulated sizes" if self.interpolated else "simulated at this size"
+        shorter = "" if self.asked == self.horizon else f" (the table ends there; you have {self.asked:,})"
+        return (
+            f"Thompson, the default policy: expected regret of {lost} in {self.horizon:,} plays{shorter}, with rewards "
+            f"in [0, 1]. In 9 of 10 runs it has found a subset within {self.close:g} of the best {found}. These "
+            f"numbers are {source}, {self.families[0].runs} runs for each kind of random problem: "
+            f"{', '.join(each.family for each in self.families)}."
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything and the verdict as plain values, ready for JSON."""
+        return asdict(self) | {"families": [asdict(each) for each in self.families], "verdict": self.verdict}
+
+
+@dataclass(frozen=True)
+class _Point:
+    """The numbers of one cell, or between cells: logarithms of regret and plays, None where there is no number.
+
+    `log_error` is the half-width of the regret's interval as a share of the regret, which is to first order the
+    half-width of its logarithm. Linear interpolation never understates it, whatever the correlation of the cells.
+    """
+
+    runs: float
+    log_regret: float
+    log_error: float
+    found_best: float
+    final_gap: float
+    log_half: float | None
+    log_90: float | None
+
+    def towards(self, other: _Point, share: float) -> _Point:
+        """Return the point at this share of the way to the other."""
+        if share == 0:
+            return self
+        if share == 1:
+            return other
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        numbers: list[Any] = [None if a is None or b is None else a + share * (b - a) for a, b in pairs]
+        return _Point(*numbers)
+
+
+def thompson_budget(n_arms: int, k: int, horizon: int) -> ThompsonBudget:
+    """Return what `thompson` is expected to lose and to find, from stored simulations of random problems.
+
+    >>> forecast = thompson_budget(n_arms=30, k=15, horizon=10**6)
+    >>> [each.family for each in forecast.families], forecast.interpolated
+    (['mean', 'max', 'cross-selling'], False)
+    >>> thompson_budget(n_arms=10**6, k=5, horizon=10**6).outside
+    'the table has 4 to 300 arms, not 1,000,000'
+    """
+    n_arms, k = check_arms_and_k(n_arms, k)
+    asked = check_plays(horizon)
+    horizon = min(asked, HORIZONS[-1])
+    size: dict[str, Any] = {"n_arms": n_arms, "k": k, "horizon": horizon, "asked": asked}
+    if outside := _outside(n_arms, k, horizon):
+        return ThompsonBudget(**size, interpolated=False, families=(), outside=outside)
+    sizes = {(n, each) for _, n, each in _table()}
+    families = tuple(_family(family, n_arms, k, horizon) for family in dict.fromkeys(key[0] for key in _table()))
+    return ThompsonBudget(**size, interpolated=(n_arms, k) not in sizes or horizon not in HORIZONS, families=families)
+
+
+def _outside(n_arms: int, k: int, horizon: int) -> str:
+    """Return why a size is outside the table; an empty text if it is inside."""
+    least, most = min(n for _, n, _ in _table()), max(n for _, n, _ in _table())
+    if not least <= n_arms <= most:
+        return f"the table has {least} to {most} arms, not {n_arms:,}"
+    if 2 * k > n_arms:
+        return f"the table has K up to N / 2, not K = {k:,} of N = {n_arms:,}"
+    if horizon < HORIZONS[0]:
+        return f"the table begins at {HORIZONS[0]} plays, and {horizon} are fewer"
+    return ""
+
+
+@cache
+def _table() -> dict[tuple[str, int, int], dict[int, _Point]]:
+    """Return the table: for each family, N and K, the numbers at each horizon."""
+    table: dict[tuple[str, int, int], dict[int, _Point]] = {}
+    with TABLE.open(newline="") as file:
+        for row in csv.DictReader(file):
+            regret = max(LEAST_REGRET, float(row["regret"]))
+            settled = (math.log(max(1.0, float(row[name]))) if row[name] else None for name in SETTLED)
+            table.setdefault((row["family"], int(row["n_arms"]), int(row["k"])), {})[int(row["horizon"])] = _Point(
+                float(row["runs"]),
+                math.log(regret),
+                float(row["regret_error"]) / regret,
+                float(row["found_best"]),
+                float(row["final_gap"]),
+                *settled,
+            )
+    return table
+
+
+SETTLED = ("settled_half", "settled_90")
+
+
+def _family(family: str, n_arms: int, k: int, horizon: int) -> FamilyBudget:
+    """Interpolate in T, then in K, then in N."""
+    sizes = sorted({n for name, n, _ in _table() if name == family})
+    low, high, share = _between(list(map(math.log, sizes)), math.log(n_arms))
+    at = [_at_size(family, sizes[index], _position(n_arms, k), horizon) for index in (low, high)]
+    point = at[0].towards(at[1], share)
+    plays = [None if each is None else round(math.exp(each)) for each in (point.log_half, point.log_90)]
+    regret = math.exp(point.log_regret)
+    return FamilyBudget(
+        family=family,
+        runs=round(point.runs),
+        regret=regret,
+        regret_error=regret * point.log_error,
+        found_best=point.found_best,
+        final_gap=point.final_gap,
+        settled_half=plays[0],
+        settled_90=plays[1],
+    )
+
+
+def _at_size(family: str, n_arms: int, position: float, horizon: int) -> _Point:
+    ks = sorted(k for name, n, k in _table() if (name, n) == (family, n_arms))
+    low, high, share = _between([_position(n_arms, k) for k in ks], position)
+    at = [_at_horizon(_table()[family, n_arms, ks[index]], horizon) for index in (low, high)]
+    return at[0].towards(at[1], share)
+
+
+def _at_horizon(row: dict[int, _Point], horizon: int) -> _Point:
+    low, high, share = _between(list(map(math.log, row)), math.log(horizon))
+    points = list(row.values())
+    return points[low].towards(points[high], share)
+
+
+def _position(n_arms: int, k: int) -> float:
+    """Return where K is between 1 (0.0) and N / 2 (1.0), on a logarithmic scale."""
+    return math.log(k) / math.log(n_arms / 2)
+
+
+def _between(nodes: Sequence[float], value: float) -> tuple[int, int, float]:
+    """Return the nodes around a value, and how far it is from the first to the second."""
+    high = min(max(bisect_left(nodes, value - 1e-12), 0), len(nodes) - 1)
+    if abs(nodes[high] - value) <= 1e-12 or high == 0:
+        return high, high, 0.0
+    return high - 1, high, min(1.0, (value - nodes[high - 1]) / (nodes[high] - nodes[high - 1]))

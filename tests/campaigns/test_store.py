@@ -1,0 +1,308 @@
+"""The store: its version, its durability, and its errors."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock, patch
+
+import pytest
+from sqlalchemy import Connection, select
+
+import kofn
+from kofn.campaigns import Store, campaigns, store_at
+from kofn.campaigns.store import sqlite_file
+from kofn.campaigns.store.schema import SETTINGS
+from tests.campaigns.tools import checked, create, play
+
+
+@pytest.fixture
+def sqlite_store(new_sqlite_store: str) -> str:
+    """Here, stores are created by the code under test."""
+    return new_sqlite_store
+
+
+def test_an_acknowledged_reward_is_on_the_disk(tmp_path: Path) -> None:
+    for query, level in (("", 2), ("?synchronous=normal", 1)):
+        store = Store(f"sqlite:///{tmp_path}/shop.db{query}")
+        with store.read() as connection:
+            assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == level
+            assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+            assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 10_000
+
+
+def test_a_failed_call_changes_nothing(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    campaign = create(store_url)
+    play(campaign, 200, batch=20)
+    decisions = campaign.decide(60)
+    before = campaign.export()
+
+    def fails(*_: Any) -> None:
+        raise RuntimeError("the power failed")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("kofn.campaigns.records.transaction.update_row", fails)  # the very last step, after learning
+        with pytest.raises(RuntimeError, match="the power failed"):
+            campaign.rewards({each.id: 6.0 for each in decisions})
+        with pytest.raises(RuntimeError, match="the power failed"):
+            campaign.decide(5)
+        with pytest.raises(RuntimeError, match="the power failed"):
+            campaign.add_arm("i")
+    assert campaign.export() == before
+    checked(campaign)
+    campaign.rewards({each.id: 6.0 for each in decisions})
+    checked(campaign)
+
+
+def test_a_store_that_cannot_be_reached_says_so(tmp_path: Path) -> None:
+    with pytest.raises(kofn.StoreError, match="there is no folder"):
+        store_at(f"sqlite:///{tmp_path}/nowhere/shop.db")
+    (tmp_path / "text.db").write_text("this is not a database, whatever its name says" * 100)
+    with pytest.raises(kofn.StoreError, match="not a database"):
+        store_at(f"sqlite:///{tmp_path}/text.db")
+    with pytest.raises(kofn.StoreError, match="failed: ") as refused:
+        store_at("postgresql://kofn:secret@127.0.0.1:1/nothing")
+    assert "secret" not in str(refused.value)
+
+
+def test_a_store_that_is_busy_for_too_long_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kofn.campaigns.store.database.LOCK_TIMEOUT", 0.05)
+    campaign = create(f"sqlite:///{tmp_path}/shop.db")
+    other = sqlite3.connect(tmp_path / "shop.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(kofn.StoreError, match="database is locked"):
+        campaign.decide()
+    other.execute("COMMIT")
+    campaign.decide()
+    other.close()
+
+
+def test_one_store_per_url_and_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    first = store_at("sqlite:///shop.db")
+    assert store_at("sqlite:///shop.db") is first
+    assert store_at(first) is first
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    assert store_at("sqlite:///shop.db") is not first
+    create("sqlite:///shop.db", "second")
+    assert campaigns(first) == []
+
+
+def test_a_store_that_was_not_meant_is_not_created(tmp_path: Path) -> None:
+    typo = f"sqlite:///{tmp_path}/typo.db"
+    for call in (
+        lambda: store_at(typo, create=False),
+        lambda: Store(typo, create=False),
+        lambda: kofn.Campaign.open("front", store=typo),
+        lambda: campaigns(typo),
+    ):
+        with pytest.raises(kofn.StoreError, match=r"there is no store in the file .*/typo\.db: check the URL"):
+            call()
+    assert list(tmp_path.iterdir()) == []
+    create(typo)
+    assert len(campaigns(typo)) == 1
+
+
+def test_a_database_without_tables_is_no_store(store_url: str, tmp_path: Path) -> None:
+    if store_url.startswith("sqlite"):
+        (tmp_path / "shop.db").touch()
+    with pytest.raises(kofn.StoreError, match="there is no store in the database"):
+        kofn.Campaign.open("front", store=store_url)
+    store = Store(store_url)
+    assert campaigns(store) == []
+    store.close()
+
+
+def test_only_its_owner_can_read_a_new_file(tmp_path: Path) -> None:
+    before = os.umask(0)
+    try:
+        campaign = create(f"sqlite:///{tmp_path}/shop.db")
+        campaign.decide()
+        files = sorted(tmp_path.iterdir())
+        assert [file.name for file in files] == ["shop.db", "shop.db-shm", "shop.db-wal"]
+        assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
+    finally:
+        os.umask(before)
+    (tmp_path / "link.db").symlink_to(tmp_path / "new.db")  # to a file that does not exist
+    create(f"sqlite:///{tmp_path}/link.db").store.close()
+    assert (tmp_path / "new.db").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "shared.db").touch(0o640)
+    (tmp_path / "shared.db").chmod(0o640)
+    Store(f"sqlite:///{tmp_path}/shared.db").close()
+    assert (tmp_path / "shared.db").stat().st_mode & 0o777 == 0o640  # an existing file keeps its permissions
+
+
+def test_nothing_is_written_to_a_file_that_was_moved_or_replaced(tmp_path: Path) -> None:
+    """SQLite would go on in the file that it has open, and everything acknowledged there would be lost."""
+    file, other = tmp_path / "shop.db", create(f"sqlite:///{tmp_path}/other.db")
+    campaign = create(f"sqlite:///{file}")
+    decision = campaign.decide()
+    file.rename(tmp_path / "moved.db")
+    for _ in range(2):
+        with pytest.raises(kofn.StoreError, match=r"shop\.db was deleted or moved while this process uses it"):
+            campaign.decide()
+    assert not file.exists()
+    other.store.close()
+    (tmp_path / "other.db").rename(file)
+    with pytest.raises(kofn.StoreError, match=r"was replaced by another file .* restore a backup; start them again"):
+        campaign.reward(decision.id, 1.0)
+    file.unlink()
+    (tmp_path / "moved.db").rename(file)  # put back
+    assert campaign.reward(decision.id, 1.0).accepted == 1
+    assert campaign.summary().plays == 1
+
+
+def test_a_second_store_of_the_same_file_ends_no_locks(tmp_path: Path) -> None:
+    """On POSIX, a process that closes a file has no locks on it any more. Another one would take itself for alone."""
+    campaign = create(f"sqlite:///{tmp_path}/shop.db")
+    campaign.decide()
+    Store(f"sqlite:///{tmp_path}/../{tmp_path.name}/shop.db").close()
+    log = (tmp_path / "shop.db-wal").stat().st_ino
+    other = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM kofn_schema'); c.close()"
+    subprocess.run([sys.executable, "-c", other, str(tmp_path / "shop.db")], check=True)
+    assert (tmp_path / "shop.db-wal").stat().st_ino == log  # who closes the store as the last one deletes it
+    assert len(campaign.decide(2)) == 2
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_nothing_is_written_to_a_log_that_was_deleted(tmp_path: Path, replaced: bool) -> None:
+    """SQLite would go on in the write-ahead log that it has open. After a kill, nobody would find it."""
+    log = tmp_path / "shop.db-wal"
+    campaign = create(f"sqlite:///{tmp_path}/shop.db")
+    decision = campaign.decide()
+    log.rename(tmp_path / "moved")
+    if replaced:
+        log.touch()
+    how = "replaced by another file" if replaced else "deleted or moved"
+    for _ in range(2):
+        with pytest.raises(
+            kofn.StoreError, match=rf"shop\.db-wal of the store .* was {how} while this process uses it"
+        ):
+            campaign.decide()
+    (tmp_path / "moved").rename(log)  # put back
+    assert campaign.reward(decision.id, 1.0).accepted == 1
+    assert campaign.summary().plays == 1
+    campaign.store.close()  # the last connection deletes the log, and the next one has another
+    assert len(campaign.decide(2)) == 2
+
+
+@pytest.mark.parametrize("name", ["shop.db", "shop.db-wal"])
+def test_a_folder_that_has_long_been_the_same_is_looked_at(tmp_path: Path, name: str) -> None:
+    """Its files are not looked at until a name in it changes."""
+    campaign = create(f"sqlite:///{tmp_path}/shop.db")
+    os.utime(tmp_path, (1_000_000, 1_000_000))
+    campaign.decide()
+    with patch.object(sqlite_file, "identity", Mock()) as looked_at:
+        campaign.decide()
+    looked_at.assert_not_called()
+    (tmp_path / name).rename(tmp_path / "moved")
+    with pytest.raises(kofn.StoreError, match="was deleted or moved while this process uses it"):
+        campaign.decide()
+    (tmp_path / "moved").rename(tmp_path / name)
+    campaign.decide()
+    assert campaign.summary().plays == 3
+
+
+def test_a_file_that_is_replaced_before_the_first_write_is_noticed(tmp_path: Path) -> None:
+    """The writer takes a connection of the pool, which a read has opened before."""
+    file = tmp_path / "shop.db"
+    create(f"sqlite:///{file}").store.close()
+    shutil.copy(file, tmp_path / "copy.db")
+    campaign = kofn.Campaign.open("front", store=Store(f"sqlite:///{file}"))
+    (tmp_path / "copy.db").replace(file)
+    with pytest.raises(kofn.StoreError, match="was replaced by another file"):
+        campaign.decide()
+    campaign.store.close()  # it opens the present file from here on
+    assert len(campaign.decide(2)) == 2
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_file_that_is_moved_during_a_transaction_is_noticed(tmp_path: Path, waits: bool) -> None:
+    """While it waits for another process, and before it commits."""
+    file = tmp_path / "shop.db"
+    store = create(f"sqlite:///{file}").store
+    with closing(sqlite3.connect(file, isolation_level=None)) as other, ThreadPoolExecutor(1) as thread:
+        other.execute("BEGIN IMMEDIATE" if waits else "SELECT 1")
+        reached, moved = threading.Event(), threading.Event()
+
+        def write(connection: Connection) -> None:
+            reached.set()
+            assert moved.wait(60)
+            connection.execute(SETTINGS.insert(), {"name": "a", "value": "b"})
+
+        written = thread.submit(store.transact, write)
+        assert reached.wait(0.05 if waits else 60) != waits
+        file.rename(tmp_path / "moved.db")
+        moved.set()
+        other.execute("COMMIT" if waits else "SELECT 1")
+        with pytest.raises(kofn.StoreError, match="was deleted or moved"):
+            written.result(60)
+    (tmp_path / "moved.db").rename(file)
+    with store.read() as connection:
+        assert not connection.execute(select(SETTINGS)).all()
+    store.close()
+
+
+def test_a_file_that_was_deleted_is_not_created_again(tmp_path: Path) -> None:
+    store = Store(f"sqlite:///{tmp_path}/shop.db")
+    store.close()
+    (tmp_path / "shop.db").unlink()
+    for call in (lambda: campaigns(store), lambda: create(store)):
+        with pytest.raises(kofn.StoreError, match="unable to open database file"):
+            call()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_beside_a_store_that_another_process_has_just_created_is_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store appears after `prepare` has found none."""
+    file, found = str(tmp_path / "shop.db"), sqlite_file.check_nothing_beside
+
+    def late(path: str) -> None:
+        Path(file).touch()
+        Path(f"{file}-wal").touch()
+        found(path)
+
+    monkeypatch.setattr(sqlite_file, "check_nothing_beside", late)
+    sqlite_file.prepare(file, create=True)
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: Any) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("kofn.campaigns.store.sqlite_file.os.open", refuses)
+    with pytest.raises(kofn.StoreError, match=r"shop\.db cannot be created: Permission denied"):
+        Store(f"sqlite:///{tmp_path}/shop.db")
+
+
+def test_a_policy_imports_nothing_slow() -> None:
+    slow = "{'sqlalchemy', 'scipy.optimize', 'scipy.stats'}"
+    program = f"import sys, kofn, kofn.cli; kofn.Thompson; assert not {slow} & set(sys.modules); kofn.Campaign"
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize(("library", "url"), [("sqlalchemy", "sqlite:///x.db"), ("psycopg", "postgresql://x/y")])
+def test_a_missing_library_is_named(library: str, url: str, tmp_path: Path) -> None:
+    program = f"""
+import sys
+sys.modules[{library!r}] = None
+import kofn
+assert ("Campaign" in kofn.__all__) == ({library!r} != "sqlalchemy")
+try:
+    kofn.Campaign.open("front", store={url!r})
+except kofn.MissingExtra as missing:
+    print(missing)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert done.stdout.strip().endswith(f"pip install 'kofn[{'store' if library == 'sqlalchemy' else 'postgres'}]'")

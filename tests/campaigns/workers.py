@@ -1,0 +1,90 @@
+"""The work of other processes in the tests of campaigns."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import kofn
+from kofn import Campaign
+from kofn.campaigns import Decision
+from tests.campaigns.tools import create, rewards_for
+
+CONTEXT = multiprocessing.get_context("forkserver")  # imports once, then starts processes quickly
+CONTEXT.set_forkserver_preload(
+    ["tests.campaigns.test_processes", "tests.campaigns.test_migrations", "tests.campaigns.test_backup"]
+)
+
+
+def start(work: Callable[..., None], *arguments: Any) -> BaseProcess:
+    """Start a process that does this work."""
+    process = CONTEXT.Process(target=work, args=arguments, daemon=True)
+    process.start()
+    return process
+
+
+def run(work: Callable[..., None], each: Sequence[tuple[Any, ...]], seconds: float = 120) -> None:
+    """Do this work in one process per tuple of arguments, all at once. If one process fails, the test fails."""
+    barrier = CONTEXT.Barrier(len(each))
+    processes = [start(_together, barrier, work, *arguments) for arguments in each]
+    until = time.monotonic() + seconds
+    for process in processes:
+        process.join(max(0.0, until - time.monotonic()))
+    assert [process.exitcode for process in processes] == [0] * len(each)
+
+
+def _together(barrier: Any, work: Callable[..., None], *arguments: Any) -> None:
+    barrier.wait(60)
+    work(*arguments)
+
+
+def make_or_open(store: str) -> Campaign:
+    """Create the campaign, or open it if another process was faster."""
+    try:
+        return create(store)
+    except kofn.CampaignExists:
+        return Campaign.open("front", store=store)
+
+
+def open_and_play(store: str, seed: int, calls: int) -> None:
+    """Create or open the campaign, then decide and reward at random, some rewards late."""
+    campaign = make_or_open(store)
+    rng = random.Random(seed)
+    in_flight: list[Decision] = []
+    for _ in range(calls):
+        in_flight += campaign.decide(rng.randint(1, 12))
+        rng.shuffle(in_flight)
+        now = [in_flight.pop() for _ in range(rng.randint(0, len(in_flight)))]
+        campaign.rewards(rewards_for(now))
+    campaign.rewards(rewards_for(in_flight))
+
+
+def tell_all(store: str, rewards: dict[str, float]) -> None:
+    """Record the same rewards as other processes, in small batches and a random order."""
+    campaign = Campaign.open("front", store=store)
+    pairs = list(rewards.items())
+    random.Random(os.getpid()).shuffle(pairs)
+    for begin in range(0, len(pairs), 10):
+        campaign.rewards(pairs[begin : begin + 10])
+
+
+def play_until_killed(store: str, log: str, seed: int) -> None:
+    """Decide and reward without end. Acknowledged rewards are written to the log before the next call."""
+    campaign = Campaign.open("front", store=store)
+    rng = random.Random(seed)
+    file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    in_flight: list[Decision] = [*campaign.open_decisions(200)]  # left by the previous process
+    while True:
+        in_flight += campaign.decide(rng.randint(1, 30))
+        rng.shuffle(in_flight)
+        now = rewards_for(in_flight.pop() for _ in range(rng.randint(1, len(in_flight))))
+        campaign.rewards(now)
+        os.write(file, (json.dumps(now) + "\n").encode())
+        if rng.random() < 0.5:
+            campaign.rewards(now)  # a retry

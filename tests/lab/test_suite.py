@@ -1,0 +1,264 @@
+"""The suite: a fixed list of settings, results that are kept whole, and a page that says what they say."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kofn
+from kofn import BadInput
+from kofn.lab import suite, sweep
+from kofn.lab.archive import RunArchive
+from kofn.lab.competitors import Competitor, Trial
+from kofn.lab.settings import FAMILIES, Setting
+from kofn.lab.suite import SUITE, Leaderboard, as_markdown, run_suite, settings_named, versus
+from kofn.policies.registry import POLICIES
+
+NAMES = """
+    mean/N12-K2 mean/N12-K3 mean/N12-K5 mean/N24-K2 mean/N24-K3 mean/N24-K5 mean/N24-K7 mean/N24-K11
+    mean/N45-K2 mean/N45-K4 mean/N45-K8
+    max/N12-K2 max/N12-K3 max/N12-K5 max/N24-K2 max/N24-K3 max/N24-K5 max/N24-K7 max/N24-K11
+    max/N45-K2 max/N45-K4 max/N45-K8
+    cross-selling/N12-K2 cross-selling/N12-K3 cross-selling/N12-K5 cross-selling/N24-K2 cross-selling/N24-K3
+    cross-selling/N24-K5 cross-selling/N24-K7 cross-selling/N24-K11 cross-selling/N45-K2 cross-selling/N45-K4
+    cross-selling/N45-K8
+    close/N12-K3 close/N24-K5 rare/N12-K3 rare/N24-K5 dominant/N12-K3 dominant/N24-K5 equal/N12-K3 equal/N24-K5
+    min/N12-K3 min/N24-K5 likely-min/N12-K3 likely-min/N24-K5 threshold/N12-K3 threshold/N24-K5
+    correlated/N12-K3 correlated/N24-K5
+    mean/N1000-K10 mean/N10000-K10 max/N1000-K10 max/N10000-K10
+"""
+MIN, RARE = Setting("min", 12, 3), Setting("rare", 12, 3)
+SMALL: dict[str, Any] = {"horizon": 200, "runs": 2, "seed": 3, "workers": 1}
+
+
+# The settings.
+
+
+def test_the_settings_are_fixed() -> None:
+    """Results of different versions can be compared because this list does not change: add to it, at the end."""
+    assert [setting.name for setting in SUITE] == NAMES.split()
+    assert {setting.family for setting in SUITE} == set(FAMILIES)
+
+
+def test_settings_by_name_and_by_family() -> None:
+    assert settings_named([]) == list(SUITE)
+    assert [each.name for each in settings_named(["rare", "max/N12-K3"])] == [
+        "max/N12-K3",
+        "rare/N12-K3",
+        "rare/N24-K5",
+    ]
+    with pytest.raises(
+        BadInput,
+        match=r"the suite has no setting max/N13-K3, median \(did you mean max/N12-K3\?\); it has: mean/N12-K2, ",
+    ):
+        settings_named(["median", "max", "max/N13-K3"])
+
+
+# The archive.
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
+    """The runs that are really done."""
+    made: list[tuple[str, str, int]] = []
+
+    def counted(competitor: Competitor, run: int) -> Trial:
+        assert isinstance(competitor.problem, Setting)
+        made.append((competitor.problem.name, competitor.label, run))
+        return competitor.play(run)
+
+    monkeypatch.setattr(sweep, "play", counted)
+    return made
+
+
+def run(archive: RunArchive, policies: tuple[str, ...] = ("uniform", "oracle", "etcg"), **options: Any) -> list[Any]:
+    return list(run_suite(archive, settings=[MIN, RARE], policies=policies, **SMALL | options))
+
+
+def test_what_is_in_the_store_is_not_run_again(tmp_path: Path, calls: list[tuple[str, str, int]]) -> None:
+    archive = RunArchive(tmp_path)
+    first = run(archive)
+    pairs = [(setting, policy) for setting in ("min/N12-K3", "rare/N12-K3") for policy in ("uniform", "oracle", "etcg")]
+    assert [(each["setting"], each["policy"]) for each in first] == pairs
+    played = [(*pair, number) for pair in pairs if pair != ("min/N12-K3", "etcg") for number in range(2)]
+    assert calls == played
+    assert run(archive) == first
+    assert calls == played  # nothing more
+    (path,) = tmp_path.glob(f"{kofn.__version__}/rare/N12-K3/uniform-*.jsonl")
+    path.unlink()
+    again = run(archive)
+    assert calls == [*played, ("rare/N12-K3", "uniform", 0), ("rare/N12-K3", "uniform", 1)]
+    assert again[3]["finals"] == first[3]["finals"]  # the same seed
+
+
+@pytest.mark.parametrize(
+    ("other", "more"), [({"runs": 1}, 0), ({"runs": 3}, 5), ({"seed": 4}, 10), ({"horizon": 9}, 10)]
+)
+def test_what_was_asked_otherwise_is_run_and_what_was_there_stays(
+    other: dict[str, Any], more: int, tmp_path: Path, calls: list[tuple[str, str, int]]
+) -> None:
+    archive = RunArchive(tmp_path)
+    before = run(archive)
+    calls.clear()
+    (name, value), found = *other.items(), run(archive, **other)
+    assert len(calls) == more  # of more runs, only those are done that are not there
+    assert {each[name] for each in found} == {value}
+    assert run(archive, **other) == found
+    assert run(archive) == before
+    assert len(calls) == more
+
+
+def test_a_suite_that_is_stopped_goes_on_where_it_was(tmp_path: Path, calls: list[tuple[str, str, int]]) -> None:
+    whole = run(RunArchive(tmp_path / "whole"), ("uniform", "oracle"))
+    calls.clear()
+    results = run_suite(RunArchive(tmp_path), settings=[MIN, RARE], policies=["uniform", "oracle"], **SMALL)
+    next(results)
+    next(results)
+    del results
+    assert len(calls) == 4
+    again = run(RunArchive(tmp_path), ("uniform", "oracle"))
+    assert len(calls) == 8
+    assert [each["finals"] for each in again] == [each["finals"] for each in whole]
+
+
+def test_a_result_has_what_was_asked_its_row_and_its_runs(tmp_path: Path) -> None:
+    uniform, _, etcg, *_ = run(RunArchive(tmp_path))
+    assert {key: uniform[key] for key in ("setting", "policy", "horizon", "runs", "seed")} == {
+        "setting": "min/N12-K3",
+        "policy": "uniform",
+        "horizon": 200,
+        "runs": 2,
+        "seed": 3,
+    }
+    runs = kofn.simulate_many(
+        lambda seed: kofn.make_policy("uniform", 12, 3, seed=seed), MIN.problem, 200, runs=2, seed=3, workers=1
+    )
+    assert uniform["finals"] == [run.regret for run in runs]
+    assert uniform["row"]["regret"] == pytest.approx(sum(uniform["finals"]) / 2)
+    assert etcg["skipped"].startswith("etcg plays fewer than K arms")  # what cannot play comes with its reason
+    assert "row" not in etcg
+
+
+def test_progress_counts_runs_from_what_is_in_the_store(tmp_path: Path) -> None:
+    heard: list[tuple[int, int]] = []
+    run(RunArchive(tmp_path), ("uniform",), runs=1)
+    run(RunArchive(tmp_path), ("uniform",), progress=lambda *at: heard.append(at))
+    assert heard == [(2, 4), (3, 4), (4, 4)]
+
+
+@pytest.mark.parametrize("other", [{"runs": 0}, {"horizon": 1.5}, {"seed": -1}, {"policies": ["nope"]}])
+def test_wrong_input_is_refused_before_anything_runs(
+    other: dict[str, Any], tmp_path: Path, calls: list[tuple[str, str, int]]
+) -> None:
+    with pytest.raises(BadInput):
+        run(RunArchive(tmp_path), **other)
+    assert calls == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_policies_play_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "_checked", lambda *_: "not here")
+    found = list(run_suite(RunArchive(tmp_path), settings=[MIN]))
+    assert [each["policy"] for each in found] == sorted(POLICIES)
+    assert (found[0]["horizon"], found[0]["runs"], found[0]["seed"]) == (10**6, 10, 2021)
+
+
+def test_what_would_take_too_long_is_not_tried(tmp_path: Path, calls: list[tuple[str, str, int]]) -> None:
+    large, many = Setting("mean", 1_000, 10), Setting("mean", 45, 8)
+    assert math.comb(45, 8) > suite.MAX_SUBSETS > math.comb(45, 4)
+    names = ["improved-ucb", "linear-thompson", "uniform"]
+    found = list(run_suite(RunArchive(tmp_path), settings=[large, many], policies=names, horizon=10, runs=1, workers=1))
+    quadratic = "with more than 500 arms, the suite runs only policies with memory linear in N"
+    subsets = "with more than 200,000 subsets, the suite runs no policy that keeps a number for each subset"
+    assert [each.get("skipped") for each in found] == [quadratic, quadratic, None, subsets, None, None]
+    assert [each[:2] for each in calls] == [
+        ("mean/N1000-K10", "uniform"),
+        ("mean/N45-K8", "linear-thompson"),
+        ("mean/N45-K8", "uniform"),
+    ]
+
+
+# Two versions.
+
+
+def result(setting: str, policy: str, regret: float | None, **asked: int) -> dict[str, Any]:
+    """A result made by hand; one that cannot play without a regret."""
+    end = {"skipped": "cannot"} if regret is None else {"row": {"regret": regret}, "finals": [regret]}
+    return {"setting": setting, "policy": policy, "horizon": 1000, "runs": 1, "seed": 2021} | asked | end
+
+
+def test_two_versions_side_by_side(tmp_path: Path) -> None:
+    before, now = RunArchive(tmp_path, "0.0.9"), RunArchive(tmp_path)
+    then = run(before, ("uniform", "oracle"))
+    found = run(now, ("uniform", "etcg"))
+    assert now.versions == ["0.0.9", kofn.__version__]
+    regret = [each["row"]["regret"] for each in (then[0], then[2])]
+    assert versus(found, now.of_version("0.0.9")) == [
+        {"setting": "min/N12-K3", "policy": "uniform", "before": regret[0], "after": regret[0]},
+        {"setting": "rare/N12-K3", "policy": "uniform", "before": regret[1], "after": regret[1]},
+    ]
+    for other in ({"seed": 4}, {"horizon": 100}, {"runs": 3}):  # not the same runs
+        with pytest.raises(BadInput, match=r".* has none of these runs of version 0\.0\.9: run its suite first"):
+            versus(run(now, ("uniform",), **other), before)
+    fewer = versus(run(now, ("uniform",), runs=1), before)
+    assert fewer[0]["before"] == fewer[0]["after"] == then[0]["finals"][0]
+    with pytest.raises(BadInput, match=r"has no results of version '0\.0\.8'; it has: 0\.0\.9, "):
+        now.of_version("0.0.8")
+    with pytest.raises(BadInput, match="it has: none"):
+        RunArchive(tmp_path / "empty").of_version("0.0.9")
+
+
+# The leaderboard, from results made by hand.
+
+BOARD = Leaderboard(
+    (
+        *(result("max/N12-K3", policy, regret) for policy, regret in [("dart", 100.0), ("slots", 400.0)]),
+        *(result("max/N12-K3", policy, regret) for policy, regret in [("uniform", 9e4), ("oracle", 0.0)]),
+        *(result("max/N12-K3", policy, regret) for policy, regret in [("cucb", 10.0), ("etcg", None)]),
+        *(result("max/N24-K5", policy, regret) for policy, regret in [("dart", 300.0), ("slots", 200.0)]),
+        *(result("equal/N12-K3", policy, regret) for policy, regret in [("dart", 0.0), ("slots", 0.0)]),
+        *(result("rare/N12-K3", policy, regret) for policy, regret in [("dart", 10.0), ("oracle", 0.0)]),
+    )
+)
+
+
+def test_standings_count_wins_and_ratios_of_rivals_only() -> None:
+    assert BOARD.settings == ["max/N12-K3", "max/N24-K5", "rare/N12-K3", "equal/N12-K3"]  # as in the suite
+    assert BOARD.regret("max/N12-K3") == {"dart": 100, "slots": 400, "uniform": 9e4, "oracle": 0, "cucb": 10}
+    assert BOARD.rivals("max/N12-K3") == {"dart": 100, "slots": 400}
+    assert BOARD.standings() == [
+        {"policy": "dart", "settings": 3, "wins": 2, "median_ratio": 1.0, "worst_ratio": 1.5},
+        {"policy": "slots", "settings": 2, "wins": 1, "median_ratio": 2.5, "worst_ratio": 4.0},
+    ]
+
+
+def test_the_page() -> None:
+    page = as_markdown(BOARD, "kofn suite --page it.md")
+    assert page.startswith("# Leaderboard\n\nThe mean regret of every policy")
+    assert (
+        "after 1,000 plays on every setting of the suite, over 1 runs, each with a fresh random problem (seed 2021)"
+        in page
+    )
+    assert "Made by `kofn suite --page it.md`." in page
+    assert "Not ranked: `cucb`, `oracle`, `uniform`." in page
+    assert "| `dart` | 3 | 2 | 1.0 | 2 |\n| `slots` | 2 | 1 | 2.5 | 4 |\n" in page
+    table = """
+## max
+
+| policy | N12-K3 | N24-K5 |
+| --- | ---: | ---: |
+| `cucb` | 10 |  |
+| `dart` | **100** | 300 |
+| `oracle` | 0 |  |
+| `slots` | 400 | **200** |
+| `uniform` | 90,000 |  |
+"""
+    assert table in page
+    assert [line for line in page.splitlines() if line.startswith("## ")] == [
+        "## Over all settings",
+        "## max",
+        "## rare",
+        "## equal",
+    ]
+    assert page.endswith("|\n")
