@@ -14,7 +14,7 @@ WORKERS ?= $(shell expr 1 + $$(getconf _NPROCESSORS_ONLN))
 # Tests start Python some hundred times: compiled modules are kept, whatever the environment says.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo serve check test types quick-tests all-tests test-slow test-oldest test-sdist benchmark docs clean
+.PHONY: help demo serve check test types quick-tests all-tests test-slow test-oldest test-sdist benchmark results docs clean
 
 help:  ## the commands of this file
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | expand -t 16
@@ -63,6 +63,9 @@ test-sdist: $(INSTALLED)  ## build the sdist, unpack it, install it into a new e
 
 benchmark: $(INSTALLED)  ## speed, as ratios within one run
 	$(BIN)/python -m benchmarks.speed
+
+results: $(INSTALLED)  ## compute the results that are stale, or one with NAME=leaderboard; an interrupted one resumes
+	$(BIN)/kofn lab results --run $(NAME)
 
 docs: $(INSTALLED)  ## regenerate the pages that are made from code, and build the site into build/site; warnings are errors
 	$(BIN)/python -m tools.generate_docs

@@ -8,12 +8,13 @@ table can be made in pieces. Settings in which all subsets are equally good are 
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.rows import Row, run
+from kofn.backends import Progress
 from kofn.core import generator
 from kofn.lab.archive import as_archive
 from kofn.lab.real import BUDGETS, Facts, RealTable, Task, play_all, tasks_of
@@ -50,8 +51,9 @@ def table(
     *,
     seed: int = 9500,
     runs: int = 10,
-    workers: int = 1,
+    workers: int | None = 1,
     archive: Path | str | None = None,
+    progress: Progress | None = None,
 ) -> RealTable:
     """Play what is not archived, and return the table, whose `summary()` compares policies over all settings."""
     known = [facts_of(setting, seed, runs) for setting in settings_named(list(settings))]
@@ -62,8 +64,16 @@ def table(
         able = [name for name in policies if each.n_arms <= MOST_ARMS.get(name, math.inf)]
         more, cannot = tasks_of({each.problem: settings_named([each.problem])[0]}, able, budgets, seed)
         tasks, skipped = tasks + more, skipped | cannot
-    cells = play_all(tasks, runs, math.inf, as_archive(archive), "local", workers, None)
+    cells = play_all(tasks, runs, math.inf, as_archive(archive), "local", workers, progress)
     return RealTable(facts, cells, budgets, runs, seed, skipped)
+
+
+def results(
+    archive: Path, seed: int, runs: int, without: Sequence[str], workers: int | None, progress: Progress | None
+) -> Iterator[Row]:
+    """Play everything, and yield the rows of results/short-runs.csv."""
+    names = tuple(name for name in sorted(POLICIES) if name not in without)
+    return table((), names, seed=seed, runs=runs, workers=workers, archive=archive, progress=progress).rows()
 
 
 def rows(
@@ -85,29 +95,7 @@ def rows(
         settings, policies, budgets = QUICK
     names = tuple(name for name in policies or sorted(POLICIES) if name not in without)
     played = table(settings, names, budgets, seed=seed, runs=runs, workers=workers, archive=archive)
-    for each in played.summary():
-        for index, budget in enumerate(budgets):
-            limits = {what: each[what][index] or (None, None) for what in ("regret", "gap")}
-            yield {
-                **row("all", each["policy"], None, budget, runs),
-                "problems": each["problems"],
-                **{
-                    f"{what}_{end}": limits[what][place] for what in limits for place, end in enumerate(("low", "high"))
-                },
-            }
-    for cell in played.cells:
-        means = {what: getattr(cell, what) for what in ("regret", "regret_error", "gap", "gap_error")}
-        yield row(cell.problem, cell.policy, cell.kind, cell.budget, cell.runs) | means
-    for fact in played.facts:
-        yield row(fact.problem, "random subset", "rule", None, None) | {"gap": fact.random_gap}
-
-
-def row(setting: str, policy: str, kind: str | None, plays: int | None, runs: int | None) -> Row:
-    """Return a row without its numbers."""
-    numbers = ("regret", "regret_error", "gap", "gap_error", "problems")
-    more = ("regret_low", "regret_high", "gap_low", "gap_high")
-    about = {"setting": setting, "policy": policy, "kind": kind, "plays": plays, "runs": runs}
-    return about | dict.fromkeys((*numbers, *more))
+    yield from played.rows()
 
 
 if __name__ == "__main__":

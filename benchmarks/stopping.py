@@ -27,6 +27,7 @@ GROUPS: dict[str, tuple[int, list[tuple[str, Make]]]] = {
     "large": (30_000, [(setting.name, setting.problem) for setting in SUITE if setting.n_arms == LARGE]),
 }
 """The most plays of a run, and the problems."""
+NAMES = tuple(name for _, problems in GROUPS.values() for name, _ in problems)
 
 
 def stopped(make: Make, parts: Sequence[float], plays: int, seed: int, number: int) -> list[tuple[float, float]]:
@@ -53,6 +54,7 @@ def rows(
     seed: int = 2028,
     runs: int = 40,
     groups: tuple[str, ...] = tuple(GROUPS),
+    settings: tuple[str, ...] = (),
     parts: tuple[float, ...] = (0.05, 0.02, 0.01),
     quick: bool = False,
 ) -> Iterator[Row]:
@@ -65,6 +67,8 @@ def rows(
         if quick:
             plays, problems, parts, runs = 300, problems[:1], (0.2, 0.1), min(runs, 2)
         for name, make in problems:
+            if settings and name not in settings:
+                continue
             found = np.array([stopped(make, parts, plays, seed, number) for number in range(runs)])
             for part, (losses, taken) in zip(parts, found.transpose(1, 2, 0), strict=True):
                 ready = ~np.isnan(losses)

@@ -65,6 +65,11 @@ def test_pages_ask_nothing_of_another_host(site: Path) -> None:
     assert [page.name for page in site.rglob("*.html") if ASSET.search(page.read_text())] == []
 
 
+def test_results_can_be_downloaded(site: Path) -> None:
+    assert (site / "results/leaderboard.csv").is_file()
+    assert "results/leaderboard.csv" in (site / "docs/background/leaderboard/index.html").read_text()
+
+
 def test_search_finds_words_of_the_pages(site: Path) -> None:
     index = (site / "search.json").read_text()
     assert "How kofn is built" in index

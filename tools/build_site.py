@@ -56,12 +56,12 @@ def listed(line: re.Match[str]) -> str:
 
 
 def copy_pages(to: Path) -> None:
-    """Copy every page and picture of the site, and its style, to a folder that is laid out as the repository is."""
+    """Copy every page, picture and result, and the style, to a folder that is laid out as the repository is."""
     shutil.rmtree(to, ignore_errors=True)
     for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]:
         write(to / page.relative_to(ROOT), LINK.sub(r"\1\2.md", page.read_text(encoding="utf-8")))
-    for picture in ROOT.glob("docs/images/*"):
-        shutil.copy(picture, made(to / picture.relative_to(ROOT)))
+    for file in [*ROOT.glob("docs/images/*"), *ROOT.glob("results/*.csv")]:
+        shutil.copy(file, made(to / file.relative_to(ROOT)))
     shutil.copy(ROOT / "tools" / "site.css", to)
     for program in sorted(ROOT.glob("examples/*.py")):
         title = program.relative_to(ROOT).as_posix()

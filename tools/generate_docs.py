@@ -1,4 +1,4 @@
-"""Write the pages made from code, docs/reference/cli.md and docs/reference/policies/index.md: `make docs`."""
+"""Write what pages have from code and from results/: `make docs`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import click
 
 from kofn.cli import cli
 from kofn.policies.registry import POLICIES
+from tools import results_in_pages
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 OPENING = """\
@@ -25,6 +26,7 @@ def main() -> None:
     """Write the pages."""
     (REFERENCE / "cli.md").write_text(page(), encoding="utf-8")
     (REFERENCE / "policies" / "index.md").write_text(policies_page(), encoding="utf-8")
+    results_in_pages.main()
 
 
 def page() -> str:

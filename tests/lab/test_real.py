@@ -15,7 +15,6 @@ from kofn.lab.baselines import BASELINES, RandomSearch, SwapSearch, baseline, gr
 from kofn.lab.competitors import Competitor
 from kofn.lab.problems.real import REAL, files, load
 from kofn.lab.real import Facts, RealCell, RealTable, run_real
-from kofn.lab.real_page import as_markdown
 from kofn.lab.settings import REAL_SETTINGS, RealSetting
 from kofn.lab.suite import run_suite, settings_named
 from kofn.policies.registry import POLICIES
@@ -151,9 +150,6 @@ def test_slow_policies_make_fewer_runs_and_the_table_says_so() -> None:
                      progress=lambda *each: done.append(each))  # fmt: skip
     assert [cell.runs for cell in table.cells] == [2]
     assert done[-1] == (2, 2)
-    page = as_markdown(table, "kofn real")
-    assert "made fewer runs, as noted: `dart`" in page
-    assert [line.endswith(" (2 runs) |") for line in page.splitlines() if line.startswith("| `dart` |")] == [True, True]
 
 
 def test_a_factory_is_a_policy_too() -> None:
@@ -221,13 +217,18 @@ def test_the_best_policy_is_not_measured_by_the_runs_that_chose_it() -> None:
     assert low.mean() < 0.9
 
 
-def test_the_page_has_every_problem_and_every_policy() -> None:
-    page = as_markdown(made_table(), "kofn real --runs 3")
-    assert "Made by `kofn real --runs 3`." in page
-    assert "| `thompson` (2) | 1.41 to 1.41 |" in page
-    assert "| `greedy` (baseline) | 10.0 ± 2.5 |" in page
-    assert "Optimum 0.9000 (all tried); a random subset loses 0.2000 on average. Most rated: gap 0.1000." in page
-    assert page.count("\n## ") == 3
+def test_rows_have_the_ratios_every_cell_and_every_rule() -> None:
+    rows = list(made_table().rows())
+    over_all = [row for row in rows if row["setting"] == "all"]
+    rules = [row for row in rows if row["kind"] == "rule"]
+    cells = [row for row in rows if row not in over_all and row not in rules]
+    first = over_all[0]
+    assert (first["policy"], first["problems"], round(first["regret_high"], 2)) == ("thompson", 2, 1.41)
+    assert len(cells) == len(made_table().cells)
+    greedy = next(row for row in cells if row["policy"] == "greedy")
+    assert (greedy["kind"], greedy["regret"], round(greedy["regret_error"], 1)) == ("baseline", 10.0, 2.5)
+    assert {(row["policy"], row["gap"]) for row in rules} >= {("random subset", 0.2), ("most rated", 0.1)}
+    assert all(row.keys() >= rows[-1].keys() for row in rows)
 
 
 # The command.
@@ -240,16 +241,15 @@ def test_the_command_lists_the_problems() -> None:
     assert invoke("real", "--list", "--problem", KARATE).stdout.startswith(f"{KARATE}: N = 34, K = 3. Inform 3 of 34")
 
 
-def test_the_command_writes_tables_a_picture_and_a_page(tmp_path: Path) -> None:
+def test_the_command_writes_tables_and_a_picture(tmp_path: Path) -> None:
     options = ["--problem", KARATE, "--budget", "20", "--budget", "60", "--runs", "2", "--workers", "1"]
     policies = ["--policy", "thompson", "--policy", "greedy"]
-    written = ["--plot", str(tmp_path / "real.png"), "--page", str(tmp_path / "real.md")]
+    written = ["--plot", str(tmp_path / "real.png")]
     done = invoke("real", *options, *policies, *written, "--archive", str(tmp_path / "a"))
     assert done.exit_code == 0
     assert "influence-karate: regret, 2 runs" in done.stdout
     assert "Gap of the pick relative to the best on each problem" in " ".join(done.stdout.split())
     assert (tmp_path / "real.png").stat().st_size > 10_000
-    assert f"kofn real --problem {KARATE} --policy thompson" in (tmp_path / "real.md").read_text()
     again = json.loads(invoke("real", *options, *policies, "--archive", str(tmp_path / "a"), "--json").stdout)
     assert [row["policy"] for row in again["summary"]] == ["thompson", "greedy"]
     assert again["problems"][0]["best"] == [0, 32, 33]

@@ -1,4 +1,4 @@
-"""The suite: a fixed list of settings, results that are kept whole, and a page that says what they say."""
+"""The suite: a fixed list of settings, results that are kept whole, and rows of them."""
 
 import math
 from pathlib import Path
@@ -12,7 +12,7 @@ from kofn.lab import suite, sweep
 from kofn.lab.archive import RunArchive
 from kofn.lab.competitors import Competitor, Trial
 from kofn.lab.settings import FAMILIES, Setting
-from kofn.lab.suite import SUITE, Leaderboard, as_markdown, run_suite, settings_named, versus
+from kofn.lab.suite import SUITE, Leaderboard, run_suite, settings_named, versus
 from kofn.policies.registry import POLICIES
 
 NAMES = """
@@ -233,32 +233,12 @@ def test_standings_count_wins_and_ratios_of_rivals_only() -> None:
     ]
 
 
-def test_the_page() -> None:
-    page = as_markdown(BOARD, "kofn suite --page it.md")
-    assert page.startswith("# Leaderboard\n\nThe mean regret of every policy")
-    assert (
-        "after 1,000 plays on every setting of the suite, over 1 runs, each with a fresh random problem (seed 2021)"
-        in page
-    )
-    assert "Made by `kofn suite --page it.md`." in page
-    assert "Not ranked: `cucb`, `oracle`, `uniform`." in page
-    assert "| `dart` | 3 | 2 | 1.0 | 2 |\n| `slots` | 2 | 1 | 2.5 | 4 |\n" in page
-    table = """
-## max
-
-| policy | N12-K3 | N24-K5 |
-| --- | ---: | ---: |
-| `cucb` | 10 |  |
-| `dart` | **100** | 300 |
-| `oracle` | 0 |  |
-| `slots` | 400 | **200** |
-| `uniform` | 90,000 |  |
-"""
-    assert table in page
-    assert [line for line in page.splitlines() if line.startswith("## ")] == [
-        "## Over all settings",
-        "## max",
-        "## rare",
-        "## equal",
-    ]
-    assert page.endswith("|\n")
+def test_rows_have_the_standings_and_every_result() -> None:
+    first, second, *rest = BOARD.rows()
+    assert first == {
+        "setting": "all", "policy": "dart", "plays": 1000, "runs": 1, "regret": None,
+        "settings": 3, "best_in": 2, "median_ratio": 1.0, "worst_ratio": 1.5,
+    }  # fmt: skip
+    assert second["policy"] == "slots"
+    assert rest[0] == {"setting": "max/N12-K3", "policy": "dart", "plays": 1000, "runs": 1, "regret": 100.0}
+    assert len(rest) == sum("row" in each for each in BOARD.results)

@@ -96,7 +96,7 @@ def test_a_generated_client_works(generated: str, sqlite_store: str) -> None:
             made = call("create_campaign", body=models.NewCampaign.from_dict(NEW))
             assert (made.name, made.arms, made.created.year >= 2026) == ("front", 8, True)
             decisions = call("decide", "front", body=models.DecisionRequest(count=2)).decisions
-            rewards = [models.Reward(id=each.id, reward=1.5) for each in decisions]
+            rewards = [models.RewardItem(id=each.id, reward=1.5) for each in decisions]
             assert call("reward", "front", body=models.Rewards(rewards=rewards)).accepted == 2
             assert call("list_campaigns").campaigns[0].rewards == 2
             assert len(call("get_insight", "front").best) == 3

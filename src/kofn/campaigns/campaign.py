@@ -34,8 +34,9 @@ from kofn.core.campaign_settings import CampaignOptions, ChangedSettings
 from kofn.core.checks import shown
 from kofn.core.responses import (
     CampaignInsight,
+    CampaignSettings,
     Decision,
-    Estimate,
+    EstimatePoint,
     Event,
     LoggedDecision,
     OpenDecision,
@@ -43,7 +44,6 @@ from kofn.core.responses import (
     RaisedAlarm,
     Rewarded,
     Segments,
-    Settings,
     Summary,
     Verification,
 )
@@ -147,7 +147,7 @@ class Campaign:
         `ship_when_ready` it then ships. `constraints` are rules that every subset obeys: `kofn.Constraints`, or a list
         of rules, by names of arms. `costs` has what arms cost, by name or in their order, for the policy
         thompson-sizes: report rewards without them; means, lift and all that is learned are net of them.
-        `kofn.core.responses.Settings` describes all options; `configure` changes them.
+        `kofn.core.responses.CampaignSettings` describes all options; `configure` changes them.
         """
         name, names = campaign_name(name), arm_names(arms)
         check_sizes(len(names), k)
@@ -427,12 +427,12 @@ class Campaign:
         with self._read() as tx:
             return report.events(tx, limit)
 
-    def settings(self) -> Settings:
+    def settings(self) -> CampaignSettings:
         """Return the settings that `configure` changes."""
         with self._read() as tx:
             return report.settings(tx)
 
-    def estimates(self, points: int = learn.MAX_ESTIMATES, *, arms: Sequence[str] = ()) -> list[Estimate]:
+    def estimates(self, points: int = learn.MAX_ESTIMATES, *, arms: Sequence[str] = ()) -> list[EstimatePoint]:
         """Return what was known over time, oldest first: the expected loss, the lift, and the effects of `arms`.
 
         At most 1,000 points are kept, the older ones less densely. The last one is that of now.
@@ -466,8 +466,8 @@ class Campaign:
 
     # Change.
 
-    def configure(self, **settings: Unpack[ChangedSettings]) -> Settings:
-        """Change settings while the campaign runs, and return them all; `kofn.core.responses.Settings` describes them.
+    def configure(self, **settings: Unpack[ChangedSettings]) -> CampaignSettings:
+        """Change settings while the campaign runs, and return them all (`kofn.core.responses.CampaignSettings`).
 
         A wider `reward_range`, `half_life`, `guarantee`, `constraints` and `costs` keep what was learned. From the next
         decision on, every subset obeys the new rules, and costs what arms cost then. A new control starts a new
@@ -475,7 +475,7 @@ class Campaign:
         """
         self._shipped.clear()
 
-        def change(tx: Transaction) -> Settings:
+        def change(tx: Transaction) -> CampaignSettings:
             configure.configure(tx, settings)
             return report.settings(tx)
 

@@ -41,7 +41,7 @@ from kofn.core import (
 )
 from kofn.core.checks import LARGEST_REWARD, MAX_LENGTH, outside_range, reward_number, shown
 from kofn.core.plan import ROUNDING, check_tally
-from kofn.core.responses import RefusedReward, Rewarded
+from kofn.core.responses import Refusal, Rewarded
 
 Rewards = Mapping[str, float] | Iterable[tuple[str, float]]
 Place = DecisionPlace | UnstoredPlace
@@ -65,7 +65,7 @@ class RewardBatch:
 
     partial: bool = False
     given: dict[Place, tuple[str, float]] = field(default_factory=dict)
-    refused: list[RefusedReward] = field(default_factory=list)
+    refused: list[Refusal] = field(default_factory=list)
     firsts: set[int] = field(default_factory=set)  # numbers of the batches of decisions
     requests: set[int] = field(default_factory=set)  # hashes of decisions that were not stored when they were made
 
@@ -73,7 +73,7 @@ class RewardBatch:
         """Refuse one reward for this reason; without `partial`, raise the error."""
         if not self.partial or isinstance(why, StoreError):
             raise why
-        self.refused.append(RefusedReward(str(id)[:MAX_LENGTH], str(why)))
+        self.refused.append(Refusal(str(id)[:MAX_LENGTH], str(why)))
 
     def add(self, id: str, value: float, place: Place) -> None:
         """Add a reward; another one of the same decision is refused."""

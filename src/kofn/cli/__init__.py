@@ -17,6 +17,7 @@ from kofn.cli.campaigns import campaign
 from kofn.cli.choose import choose
 from kofn.cli.experiments import compare, suite
 from kofn.cli.forecast import forecast
+from kofn.cli.lab import lab
 from kofn.cli.options import (
     APPLICATIONS,
     ARCHIVE,
@@ -351,7 +352,7 @@ def completion(shell: str) -> None:
     click.echo(kind(cli, {}, "kofn", "_KOFN_COMPLETE").source())
 
 
-for command in (backup, campaign, choose, compare, forecast, real, replay, restore, serve, suite, token):
+for command in (backup, campaign, choose, compare, forecast, lab, real, replay, restore, serve, suite, token):
     cli.add_command(command)
 
 

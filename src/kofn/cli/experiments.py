@@ -184,7 +184,6 @@ def _takes_seed(function: Any) -> bool:
     "--archive", type=click.Path(path_type=Path), default=Path("suite"), show_default=True, help="Folder of the runs."
 )
 @click.option("--list", "only_list", is_flag=True, help="List the settings and exit.")
-@click.option("--page", type=click.Path(path_type=Path), help="Write the leaderboard to this file, as Markdown.")
 @click.option("--against", metavar="VERSION", help="Compare with the archived results of another version of kofn.")
 @AS_JSON
 def suite(
@@ -198,7 +197,6 @@ def suite(
     workers: int | None,
     archive: Path,
     only_list: bool,
-    page: Path | None,
     against: str | None,
     as_json: bool,
 ) -> None:
@@ -211,10 +209,9 @@ def suite(
     kofn suite --list
     kofn suite --settings max --settings rare --runs 3
     kofn suite --settings real --horizon 1e4
-    kofn suite --page leaderboard.md
     """
     from kofn.lab.archive import RunArchive
-    from kofn.lab.suite import Leaderboard, as_markdown, run_suite, settings_named, versus
+    from kofn.lab.suite import Leaderboard, run_suite, settings_named, versus
 
     chosen = settings_named(settings)
     if only_list:
@@ -236,15 +233,6 @@ def suite(
             progress=progress,
         )
         board = Leaderboard(tuple(results))
-    if page:
-        page.parent.mkdir(parents=True, exist_ok=True)
-        words = ["kofn suite", *(f"--settings {name}" for name in settings)]
-        words += [*(f"--policy {name}" for name in policies)]
-        words += [f"--without {name}" for name in without]
-        words += [] if archive == Path("suite") else [f"--archive {archive}"]
-        options = f"--runs {runs} --horizon {horizon} --seed {seed} --page {page}"
-        page.write_text(as_markdown(board, " ".join([*words, options])))
-        click.echo(f"wrote {page}", err=True)
     if earlier:
         rows = versus(board.results, earlier)
         if as_json:

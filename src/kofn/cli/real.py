@@ -14,7 +14,9 @@ from kofn.cli.output import echo_json, new_table, progress_bar, resumable, show
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from kofn.lab.real import RealTable
+    from kofn.lab.real import RealCell, RealTable
+
+WHAT = {"regret": "Regret", "gap": "Gap of the pick"}
 
 
 @click.command()
@@ -45,7 +47,6 @@ if TYPE_CHECKING:
 @ARCHIVE
 @click.option("--list", "only_list", is_flag=True, help="List the problems and exit.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Write a picture to this file, as PNG and SVG.")
-@click.option("--page", type=click.Path(path_type=Path), help="Write all tables to this file, as Markdown.")
 @AS_JSON
 def real(
     problems: tuple[str, ...],
@@ -59,7 +60,6 @@ def real(
     archive: Path | None,
     only_list: bool,
     plot: Path | None,
-    page: Path | None,
     as_json: bool,
 ) -> None:
     """Compare policies on real data: films, features, ensembles, examples, graphs, water sensors, stocks and clicks.
@@ -100,16 +100,6 @@ def real(
     if plot:
         plot.parent.mkdir(parents=True, exist_ok=True)
         click.echo(f"wrote {', '.join(map(str, save_figure(draw_real(result), plot)))}", err=True)
-    if page:
-        from kofn.lab.real_page import as_markdown
-
-        page.parent.mkdir(parents=True, exist_ok=True)
-        words = ["kofn real", *(f"--problem {each}" for each in problems), *(f"--policy {each}" for each in policies)]
-        words += [*(f"--budget {each}" for each in budgets), f"--runs {runs} --seed {seed}"]
-        words += [] if seconds is None else [f"--seconds {seconds:g}"]
-        words += [f"--page {page}"]
-        page.write_text(as_markdown(result, " ".join(words)))
-        click.echo(f"wrote {page}", err=True)
     if as_json:
         echo_json(result.to_dict())
         return
@@ -156,25 +146,35 @@ def _names(policy: str) -> list[str]:
 
 
 def _problem_table(result: RealTable, problem: str, what: str) -> Table:
-    from kofn.lab.real_page import WHAT, shown
-
     table = new_table(f"{problem}: {WHAT[what].lower()}, {result.runs} runs", "policy", *_budgets(result))
     for policy in result.policies(problem):
         cells = [result.cell(problem, policy, budget) for budget in result.budgets]
         fewer = min((cell.runs for cell in cells if cell), default=result.runs)
         note = f" ({fewer} runs)" if fewer < result.runs else ""
-        table.add_row(f"{policy}{note}", *(shown(cell, what) for cell in cells))
+        table.add_row(f"{policy}{note}", *(_shown(cell, what) for cell in cells))
     return table
 
 
 def _summary_table(result: RealTable, what: str) -> Table:
-    from kofn.lab.real_page import WHAT, ratio
-
     title = f"{WHAT[what]} relative to the best on each problem, geometric mean"
     table = new_table(title, "policy", "problems", *_budgets(result))
     for row in result.summary():
-        table.add_row(row["policy"], str(row["problems"]), *map(ratio, row[what]))
+        table.add_row(row["policy"], str(row["problems"]), *map(_ratio, row[what]))
     return table
+
+
+def _shown(cell: RealCell | None, what: str) -> str:
+    """Return a mean with its error, in the digits that it deserves."""
+    if cell is None:
+        return ""
+    value, error = (cell.regret, cell.regret_error) if what == "regret" else (cell.gap, cell.gap_error)
+    digits = (0 if value >= 100 else 1) if what == "regret" else 4
+    return f"{value:,.{digits}f} ± {error:,.{digits}f}"
+
+
+def _ratio(each: list[float] | None) -> str:
+    """Return the limits of a ratio; nothing if the policy did not play."""
+    return "" if each is None else f"{each[0]:.2f} to {each[1]:.2f}"
 
 
 def _budgets(result: RealTable) -> list[str]:

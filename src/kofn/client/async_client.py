@@ -20,15 +20,15 @@ from kofn.core import Unreachable, whole
 from kofn.core.campaign_settings import ChangedSettings, CreationSettings
 from kofn.core.responses import (
     CampaignInsight,
+    CampaignSettings,
     Decision,
-    Estimate,
+    EstimatePoint,
     Event,
     LoggedDecision,
     OpenDecision,
     Point,
     Rewarded,
     Segments,
-    Settings,
     Summary,
     Verification,
 )
@@ -102,11 +102,11 @@ class AsyncClient:
 
     async def send(self, call: Request[T], *, retry_for: float | None = None) -> T:
         """Send a request, with retries, and return its result."""
-        return calls.read_response(call, await self._request(call, retry_for))
+        return calls.read_response(call, await self._respond(call, retry_for))
 
     async def stream(self, call: Request[T]) -> AsyncIterator[T]:
         """Yield what each line of a streamed response has. The request is retried until the response begins."""
-        response = await self._request(call, stream=True)
+        response = await self._respond(call, None, stream=True)
         try:
             async for line in response.aiter_lines():
                 yield calls.read_line(call, line)
@@ -115,9 +115,7 @@ class AsyncClient:
         finally:
             await response.aclose()
 
-    async def _request(
-        self, call: Request[T], retry_for: float | None = None, *, stream: bool = False
-    ) -> httpx.Response:
+    async def _respond(self, call: Request[T], retry_for: float | None, *, stream: bool = False) -> httpx.Response:
         """Return the response to a request, after retries, or raise the error that the last response describes."""
         begun, attempt = time.monotonic(), 0
         response: httpx.Response | None
@@ -371,14 +369,14 @@ class AsyncRemoteCampaign:
         """
         return self._client.stream(calls.decisions(self.name, rewarded=rewarded, since=since))
 
-    async def estimates(self, points: int = 1000, *, arms: Sequence[str] = ()) -> list[Estimate]:
+    async def estimates(self, points: int = 1000, *, arms: Sequence[str] = ()) -> list[EstimatePoint]:
         """Return what was known over time, oldest first: the expected loss, the lift, and the effects of `arms`."""
-        read = calls.read_list("estimates", Estimate)
+        read = calls.read_list("estimates", EstimatePoint)
         return await self._client.send(calls.get(self.name, "estimates", read=read, points=points, arm=list(arms)))
 
-    async def settings(self) -> Settings:
+    async def settings(self) -> CampaignSettings:
         """Return the settings that `configure` changes."""
-        return await self._client.send(calls.get(self.name, "settings", read=Settings.from_dict))
+        return await self._client.send(calls.get(self.name, "settings", read=CampaignSettings.from_dict))
 
     async def verify(self) -> Verification:
         """Rebuild the policy and the counters from the log of rewards, and compare them with the store.
@@ -394,7 +392,7 @@ class AsyncRemoteCampaign:
         found: dict[str, Any] = await self._client.send(call)
         return found
 
-    async def configure(self, **settings: Unpack[ChangedSettings]) -> Settings:
+    async def configure(self, **settings: Unpack[ChangedSettings]) -> CampaignSettings:
         """Change settings while the campaign runs, and return them all; `kofn.core.responses` has them."""
         return await self._stop_playing(calls.configure(self.name, settings))
 

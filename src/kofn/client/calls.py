@@ -19,7 +19,7 @@ import httpx
 from kofn import __version__, core
 from kofn.core import BadInput, BadReward, KofnError, NoSuchCampaign, NotAllowed, Unreachable
 from kofn.core.checks import campaign_name, reward_number, shown
-from kofn.core.responses import Decision, LoggedDecision, Response, Rewarded, Settings, Summary
+from kofn.core.responses import CampaignSettings, Decision, LoggedDecision, Response, Rewarded, Summary
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Response)
@@ -199,9 +199,9 @@ def create(name: str, arms: Sequence[str], k: int, settings: Mapping[str, Any]) 
     return Request("POST", "/api/campaigns", Summary.from_dict, body, idempotent=False)
 
 
-def configure(name: str, settings: Mapping[str, Any]) -> Request[Settings]:
+def configure(name: str, settings: Mapping[str, Any]) -> Request[CampaignSettings]:
     """Change settings of a campaign."""
-    return Request("PATCH", campaign_path(name, "settings"), Settings.from_dict, plain_settings(settings))
+    return Request("PATCH", campaign_path(name, "settings"), CampaignSettings.from_dict, plain_settings(settings))
 
 
 def plain_settings(settings: Mapping[str, Any]) -> dict[str, Any]:

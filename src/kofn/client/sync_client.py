@@ -22,15 +22,15 @@ from kofn.core import Unreachable, whole
 from kofn.core.campaign_settings import ChangedSettings, CreationSettings
 from kofn.core.responses import (
     CampaignInsight,
+    CampaignSettings,
     Decision,
-    Estimate,
+    EstimatePoint,
     Event,
     LoggedDecision,
     OpenDecision,
     Point,
     Rewarded,
     Segments,
-    Settings,
     Summary,
     Verification,
 )
@@ -104,11 +104,11 @@ class Client:
 
     def send(self, call: Request[T], *, retry_for: float | None = None) -> T:
         """Send a request, with retries, and return its result."""
-        return calls.read_response(call, self._request(call, retry_for))
+        return calls.read_response(call, self._respond(call, retry_for))
 
     def stream(self, call: Request[T]) -> Iterator[T]:
         """Yield what each line of a streamed response has. The request is retried until the response begins."""
-        response = self._request(call, stream=True)
+        response = self._respond(call, None, stream=True)
         try:
             for line in response.iter_lines():
                 yield calls.read_line(call, line)
@@ -117,7 +117,7 @@ class Client:
         finally:
             response.close()
 
-    def _request(self, call: Request[T], retry_for: float | None = None, *, stream: bool = False) -> httpx.Response:
+    def _respond(self, call: Request[T], retry_for: float | None, *, stream: bool = False) -> httpx.Response:
         """Return the response to a request, after retries, or raise the error that the last response describes."""
         begun, attempt = time.monotonic(), 0
         response: httpx.Response | None
@@ -371,14 +371,14 @@ class RemoteCampaign:
         """
         return self._client.stream(calls.decisions(self.name, rewarded=rewarded, since=since))
 
-    def estimates(self, points: int = 1000, *, arms: Sequence[str] = ()) -> list[Estimate]:
+    def estimates(self, points: int = 1000, *, arms: Sequence[str] = ()) -> list[EstimatePoint]:
         """Return what was known over time, oldest first: the expected loss, the lift, and the effects of `arms`."""
-        read = calls.read_list("estimates", Estimate)
+        read = calls.read_list("estimates", EstimatePoint)
         return self._client.send(calls.get(self.name, "estimates", read=read, points=points, arm=list(arms)))
 
-    def settings(self) -> Settings:
+    def settings(self) -> CampaignSettings:
         """Return the settings that `configure` changes."""
-        return self._client.send(calls.get(self.name, "settings", read=Settings.from_dict))
+        return self._client.send(calls.get(self.name, "settings", read=CampaignSettings.from_dict))
 
     def verify(self) -> Verification:
         """Rebuild the policy and the counters from the log of rewards, and compare them with the store.
@@ -394,7 +394,7 @@ class RemoteCampaign:
         found: dict[str, Any] = self._client.send(call)
         return found
 
-    def configure(self, **settings: Unpack[ChangedSettings]) -> Settings:
+    def configure(self, **settings: Unpack[ChangedSettings]) -> CampaignSettings:
         """Change settings while the campaign runs, and return them all; `kofn.core.responses` has them."""
         return self._stop_playing(calls.configure(self.name, settings))
 

@@ -1,4 +1,4 @@
-"""The settings of campaigns, as `Campaign` and the clients take them. `kofn.core.responses.Settings` describes them."""
+"""The settings of campaigns, as `Campaign` and the clients take them; `responses.CampaignSettings` describes them."""
 
 from __future__ import annotations
 

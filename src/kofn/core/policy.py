@@ -52,6 +52,9 @@ class Policy(ABC):
     """
 
     name: ClassVar[str]
+    version: ClassVar[int] = 1
+    """An integer that rises when the same rewards lead to other plays. Results name the versions that made them."""
+
     needs_horizon: ClassVar[bool] = False
     linear_memory: ClassVar[bool] = True
     keeps_subsets: ClassVar[bool] = False  # keeps data for each of the C(N, K) subsets

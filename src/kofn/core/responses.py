@@ -142,7 +142,7 @@ class LoggedDecision(Decision):
 
 
 @dataclass(frozen=True)
-class RefusedReward(Response):
+class Refusal(Response):
     """A reward of a batch that was refused, and why."""
 
     id: str
@@ -160,7 +160,7 @@ class Rewarded(Response):
     accepted: int = field(metadata={"examples": [2]})
     repeated: int = field(metadata={"examples": [0]})
     forgotten: int = field(default=0, metadata={"examples": [0]})
-    refused: list[RefusedReward] = field(default_factory=list)
+    refused: list[Refusal] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ class RaisedAlarm(Response):
 
 
 @dataclass(frozen=True)
-class Settings(Response):
+class CampaignSettings(Response):
     """The settings of a campaign that can be changed while it runs (`Campaign.configure`).
 
     `control` is a list of arms, or "uniform" for random arms; it gets `control_share` of the decisions. `sticky` is
@@ -298,7 +298,7 @@ class StopReport(Response):
 
 
 @dataclass(frozen=True)
-class Estimate(Response):
+class EstimatePoint(Response):
     """What was known after an update of the policy: the best subset, its value, the expected loss per play, the lift.
 
     What the policy does not estimate is None. `effects` has the effects of the arms that were asked for; those of
@@ -348,7 +348,7 @@ class CampaignInsight(Response):
     updates: int
     arms: list[ArmInsight]
     plan: list[PlannedSubset]
-    settings: Settings | None = None
+    settings: CampaignSettings | None = None
     stop: StopReport | None = None
     lift: Lift | None = None
     sample_ratio: SampleRatio | None = None

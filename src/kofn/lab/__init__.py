@@ -5,6 +5,7 @@
 - `compare`, `suite`, `real`, `sweep`, `archive`, `settings`, `competitors`: comparisons under one protocol, resumable.
 - `paper`, `published`, `readings`, `theory`: the figures of the CMAB-SM paper, and what it proves.
 - `forecast`: how long a campaign will take; `logs`: off-policy estimates and replay; `plots`: pictures.
+- `results`, `questions`: what was measured, as data.
 """
 
 from importlib import import_module

@@ -114,6 +114,7 @@ class Entry:
             "problem": title(self.competitor.problem),
             "label": self.competitor.label,
             "policy": self.policy.name,
+            "version": self.policy.version,
             "horizon": self.competitor.horizon,
             "seed": self.competitor.seed,
             "digest": self.digest,

@@ -12,7 +12,9 @@ from kofn.lab.compare import Comparison
 from kofn.lab.forecast import Forecast
 from kofn.lab.paper import Cell, Dominance, PanelResult
 from kofn.lab.problems import ArctanExponential, Bernoulli
+from kofn.lab.questions import Chart
 from kofn.lab.real import RealTable
+from kofn.lab.results import Results
 from kofn.lab.simulation import Run
 
 if TYPE_CHECKING:
@@ -201,3 +203,45 @@ def draw_real(table: RealTable) -> Figure:
     shown = {name: handles[name] for name in order if name in handles}
     figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=5, frameon=False)
     return figure
+
+
+def draw_results(results: Results) -> Figure:
+    """Draw the chart of a question, narrow enough for a phone: lines by a number, or a row of dots for each name."""
+    chart = results.question.chart
+    points = results.points(chart)
+    places = list(dict.fromkeys(x for by_x in points.values() for x in by_x))
+    figure = Figure(figsize=(5, 4.2 if chart.lines else 1.6 + 0.26 * len(places)), layout="constrained")
+    ax = figure.subplots()
+    for (name, by_x), colour, marker in zip(points.items(), WHEEL, "osD^vP*X", strict=False):
+        label = f"{chart.series} {name}" if name[0].isdigit() else name
+        at = [(float(x) if chart.lines else places.index(x), y) for x, y in by_x.items() if y > 0 or not chart.log]
+        x, y = zip(*(at if chart.lines else [each[::-1] for each in at]), strict=True)
+        ax.plot(x, y, marker, ls="-" if chart.lines else "", color=colour, ms=5, lw=1.8, alpha=0.85, label=label)
+    if chart.lines:
+        ax.set(xscale="log", xlabel=chart.x.replace("_", " "), ylabel=chart.label)
+        ax.xaxis.set_major_formatter(EngFormatter(sep=""))
+    else:
+        ax.set(yticks=range(len(places)), yticklabels=places)
+        ax.invert_yaxis()
+        figure.supxlabel(chart.label, fontsize="medium")
+    _value_axis(ax, chart)
+    ax.grid(alpha=0.25)
+    ax.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside upper center", ncols=2, frameon=False)
+    return figure
+
+
+def _value_axis(ax: Axes, chart: Chart) -> None:
+    """Set the scale and the numbers of the axis of values, and draw the line for comparison."""
+    axis = ax.yaxis if chart.lines else ax.xaxis
+    (ax.set_yscale if chart.lines else ax.set_xscale)("log" if chart.log else "linear")
+    low, high = ax.get_ylim() if chart.lines else ax.get_xlim()
+    axis.set_major_formatter(_short)
+    if chart.log:
+        axis.set_minor_formatter(_short if high < 10 * low else "")
+    if chart.at is not None:
+        (ax.axhline if chart.lines else ax.axvline)(chart.at, color="grey", ls="--", lw=1)
+
+
+def _short(x: float, _: float) -> str:
+    return f"{x:.4g}" if x < 1000 else EngFormatter(sep="")(x)

@@ -191,6 +191,31 @@ class RealTable:
             rows, key=lambda row: (-row["problems"], math.prod(each[1] if each else 1.0 for each in row["regret"]))
         )
 
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield plain rows for a CSV: the ratios over all problems, as the setting "all", then cells, then rules."""
+        for each in self.summary():
+            for index, budget in enumerate(self.budgets):
+                limits = {
+                    f"{what}_{end}": each[what][index][place]
+                    for what in MEASURES
+                    if each[what][index]
+                    for place, end in enumerate(("low", "high"))
+                }
+                yield (
+                    self._row("all", each["policy"], None, budget, self.runs) | {"problems": each["problems"]} | limits
+                )
+        for cell in self.cells:
+            means = {key: getattr(cell, key) for key in ("regret", "regret_error", "gap", "gap_error")}
+            yield self._row(cell.problem, cell.policy, cell.kind, cell.budget, cell.runs) | means
+        for fact in self.facts:
+            for rule, gap in {"random subset": fact.random_gap, **fact.rules}.items():
+                yield self._row(fact.problem, rule, "rule", None, None) | {"gap": gap}
+
+    @staticmethod
+    def _row(setting: str, policy: str, kind: str | None, plays: int | None, runs: int | None) -> dict[str, Any]:
+        empty = dict.fromkeys(("regret", "regret_error", "gap", "gap_error"))
+        return {"setting": setting, "policy": policy, "kind": kind, "plays": plays, "runs": runs, **empty}
+
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values, ready for JSON."""
         return {
@@ -252,6 +277,23 @@ def run_real(
     with open_backend(backend, workers) as (ready, processes):
         cells = play_all(tasks, runs, seconds, kept, ready, processes, progress)
     return RealTable(tuple(map(facts, settings)), cells, budgets, runs, seed, skipped)
+
+
+def rows(
+    archive: Path,
+    *,
+    seed: int,
+    runs: int,
+    seconds: float,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Play all problems, and yield the rows of results/real-data.csv: of all policies, then of three with more runs."""
+    kept: dict[str, Any] = {"seed": seed, "archive": archive, "workers": workers, "progress": progress}
+    yield from run_real(runs=runs, seconds=seconds, **kept).rows()
+    for row in run_real([*CHOOSE, "thompson", "linear-thompson"], runs=2 * runs, seconds=math.inf, **kept).rows():
+        if row["setting"] == "all":
+            yield row | {"setting": "all, three policies"}
 
 
 def _settings(problems: Sequence[str] | None) -> tuple[list[RealSetting], dict[str, str]]:

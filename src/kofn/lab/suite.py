@@ -10,6 +10,7 @@ import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -139,11 +140,6 @@ class Leaderboard:
         played = {each["setting"] for each in self.results}
         return [setting.name for setting in (*SUITE, *BY_NAME) if setting.name in played]
 
-    @property
-    def unranked(self) -> list[str]:
-        """The policies that were played and are not ranked."""
-        return sorted({each["policy"] for each in self.results if "row" in each and not is_ranked(each["policy"])})
-
     def standings(self) -> list[dict[str, Any]]:
         """Return a row for each ranked policy: settings played, settings won, and its regret relative to the best."""
         ratios: dict[str, list[float]] = {}
@@ -167,58 +163,47 @@ class Leaderboard:
         ]
         return sorted(rows, key=lambda row: (row["median_ratio"], row["policy"]))
 
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows of results/leaderboard.csv: the standings, as the setting "all", then each setting."""
+        for each in self.standings():
+            over_all = {"settings": each["settings"], "best_in": each["wins"]}
+            ratios = {key: each[key] for key in ("median_ratio", "worst_ratio")}
+            yield self._row("all", each["policy"]) | {"regret": None} | over_all | ratios
+        for each in self.results:
+            if "row" in each:
+                yield self._row(each["setting"], each["policy"]) | {"regret": each["row"]["regret"]}
+
+    def _row(self, setting: str, policy: str) -> dict[str, Any]:
+        first = self.results[0]
+        return {"setting": setting, "policy": policy, "plays": first["horizon"], "runs": first["runs"]}
+
 
 def is_ranked(policy: str) -> bool:
     """Return whether a policy is ranked: it is not `uniform` or `oracle`, and observes only one number per play."""
     return policy not in FLOOR_AND_CEILING and "arms" not in policy_named(policy).needs
 
 
-def as_markdown(board: Leaderboard, command: str) -> str:
-    """Return the leaderboard as a Markdown page."""
-    first = board.results[0]
-    lines = [
-        "# Leaderboard",
-        "",
-        f"The mean regret of every policy after {first['horizon']:,} plays on every setting of the suite, over "
-        f"{first['runs']} runs, each with a fresh random problem (seed {first['seed']}). Lower is better; the best in "
-        f"each column is bold. Not ranked: {', '.join(f'`{name}`' for name in board.unranked)}. `uniform` and `oracle` "
-        "show the range, and the others observe the reward of each arm. A cell is empty if the policy cannot play the "
-        "setting or would take too long.",
-        "",
-        f"Made by `{command}`.",
-        "",
-        "## Over all settings",
-        "",
-        "The regret of a policy divided by that of the setting's best policy: the median and the worst over the "
-        "settings it played. Settings in which the best policy loses less than 1, such as equal arms, are left out.",
-        "",
-        "| policy | settings | best in | median ratio | worst ratio |",
-        "| --- | ---: | ---: | ---: | ---: |",
-        *(
-            f"| `{row['policy']}` | {row['settings']} | {row['wins']} | {row['median_ratio']:,.1f} | "
-            f"{row['worst_ratio']:,.0f} |"
-            for row in board.standings()
-        ),
-    ]
-    for family in dict.fromkeys(name.partition("/")[0] for name in board.settings):
-        lines += ["", f"## {family}", "", *_family_table(board, family)]
-    return "\n".join(lines) + "\n"
-
-
-def _family_table(board: Leaderboard, family: str) -> Iterator[str]:
-    settings = [name for name in board.settings if name.partition("/")[0] == family]
-    columns = {setting: board.regret(setting) for setting in settings}
-    least = {setting: min(board.rivals(setting).values(), default=-1.0) for setting in settings}
-    yield f"| policy | {' | '.join(name.partition('/')[2] for name in settings)} |"
-    yield f"| --- |{' ---: |' * len(settings)}"
-    for policy in sorted({name for column in columns.values() for name in column}):
-        shown = []
-        for setting, column in columns.items():
-            regret = column.get(policy)
-            best = regret is not None and regret == least[setting] >= 1 and is_ranked(policy)
-            bold = "**" if best else ""
-            shown.append("" if regret is None else f"{bold}{regret:,.0f}{bold}")
-        yield f"| `{policy}` | {' | '.join(shown)} |"
+def rows(
+    archive: Path,
+    *,
+    without: Sequence[str],
+    horizon: int,
+    runs: int,
+    seed: int,
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Run the whole suite, and yield the rows of results/leaderboard.csv."""
+    found = run_suite(
+        RunArchive(archive),
+        without=without,
+        horizon=horizon,
+        runs=runs,
+        seed=seed,
+        workers=workers,
+        progress=progress,
+    )
+    return Leaderboard(tuple(found)).rows()
 
 
 def versus(results: Iterable[dict[str, Any]], earlier: RunArchive) -> list[dict[str, Any]]:

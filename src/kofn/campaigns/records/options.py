@@ -16,7 +16,7 @@ from kofn.constraints import Constraints
 from kofn.core import BadInput, Subset
 from kofn.core.campaign_settings import Outside
 from kofn.core.checks import shown
-from kofn.core.responses import Settings
+from kofn.core.responses import CampaignSettings
 
 if TYPE_CHECKING:
     from kofn.campaigns.records.rows import Roster
@@ -83,7 +83,7 @@ class Options:
         """Return the subset that a shipped campaign serves to a segment."""
         return next((subset for key, subset in self.shipped_to if key == segment), self.shipped[-1])
 
-    def settings(self, names: Roster, more: Mapping[str, Any]) -> Settings:
+    def settings(self, names: Roster, more: Mapping[str, Any]) -> CampaignSettings:
         """Return the options as users see them, together with settings that are stored elsewhere."""
         own = asdict(self)
         for hidden in _HIDDEN:
@@ -92,7 +92,7 @@ class Options:
             own["control"] = names.names_of(self.control)
         own["constraints"] = [] if self.constraints is None else self.constraints.to_list()
         own["costs"] = {name: cost for name, cost in (self.costs or {}).items() if name in names.number_of}
-        return Settings(**own, **more)
+        return CampaignSettings(**own, **more)
 
 
 @lru_cache(maxsize=1024)

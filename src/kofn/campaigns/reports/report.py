@@ -25,12 +25,12 @@ from kofn.core.contexts import context_of
 from kofn.core.responses import (
     ArmInsight,
     CampaignInsight,
-    Estimate,
+    CampaignSettings,
+    EstimatePoint,
     Event,
     OpenDecision,
     PlannedSubset,
     Point,
-    Settings,
     StopReport,
     moment,
 )
@@ -76,7 +76,7 @@ def insight(tx: Transaction) -> CampaignInsight:
     )
 
 
-def settings(tx: Transaction) -> Settings:
+def settings(tx: Transaction) -> CampaignSettings:
     """Return the settings that can be changed."""
     row, params = tx.row, tx.snapshot.policy.params
     own = {"reward_range": (row.low, row.high), "expire_after": row.expire_after, "keep_decisions": row.keep_decisions}
@@ -102,7 +102,7 @@ def _plays_per_month(created: float, arrivals: ArrivalHistory) -> float | None:
     return plays * MONTH / min(age, MONTH)
 
 
-def estimates(tx: Transaction, points: int, arms: Sequence[str]) -> list[Estimate]:
+def estimates(tx: Transaction, points: int, arms: Sequence[str]) -> list[EstimatePoint]:
     """Return what was known after updates of the policy, oldest first, and what is known now: at most `points` items.
 
     Effects are those of `arms`: the ones of all arms at all times would be megabytes.
@@ -130,10 +130,10 @@ def spread(items: Sequence[T], count: int) -> list[T]:
     return [items[-1 - (len(items) - 1) * place // max(count - 1, 1)] for place in reversed(range(count))]
 
 
-def _estimate(roster: Roster, row: Mapping[str, Any], arms: Set[str]) -> Estimate:
+def _estimate(roster: Roster, row: Mapping[str, Any], arms: Set[str]) -> EstimatePoint:
     effects = json.loads(row["effects"] or "{}") if arms else {}
     named = ((roster.names[int(arm)], effect) for arm, effect in effects.items())
-    return Estimate(
+    return EstimatePoint(
         moment(row["at"]),
         row["rewards"],
         row["value"],

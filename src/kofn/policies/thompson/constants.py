@@ -8,10 +8,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Constants:
-    """Constants of the default policy. docs/reference/policies/thompson.md uses the same names.
-
-    docs/background/thompson-measurements.md has an ablation table with half and double of each.
-    """
+    """Constants of the default policy. docs/reference/policies/thompson.md uses the same names."""
 
     draws: int = 256
     """Most draws in one plan. Higher: more different subsets in a plan, and slower."""

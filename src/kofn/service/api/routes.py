@@ -101,7 +101,7 @@ def to_json_list(key: str, items: Sequence[responses.Response], **more: Any) -> 
 # Service.
 
 
-@api_router.get("/session", response_model=models.Session, tags=["service"])
+@api_router.get("/session", response_model=models.SessionInfo, tags=["service"])
 async def get_session(shared: AppStateDep, access: AccessDep) -> Response:
     """Return what the token of this request allows."""
     body = {"version": __version__, "scope": access.scope, "campaign": access.campaign, "token": access.token}
@@ -337,7 +337,7 @@ def get_estimates(
     return to_json_list("estimates", found)
 
 
-@api_router.get("/campaigns/{name}/settings", response_model=responses.Settings, tags=["reports"])
+@api_router.get("/campaigns/{name}/settings", response_model=responses.CampaignSettings, tags=["reports"])
 def get_settings(shared: AppStateDep, name: Name) -> Response:
     """Return the settings that can be changed."""
     return to_json(shared.with_campaign(name, Campaign.settings))
@@ -439,8 +439,8 @@ async def resume_campaign(shared: AppStateDep, name: Name) -> Response:
     return await _changed(shared, name, Campaign.resume)
 
 
-@api_router.patch("/campaigns/{name}/settings", response_model=responses.Settings, tags=["changes"])
-async def configure_campaign(shared: AppStateDep, name: Name, body: models.ChangedSettings) -> Response:
+@api_router.patch("/campaigns/{name}/settings", response_model=responses.CampaignSettings, tags=["changes"])
+async def configure_campaign(shared: AppStateDep, name: Name, body: models.ChangedSettingsBody) -> Response:
     """Change settings of a campaign while it runs. What was learned is kept."""
     return to_json(await shared.change(name, Campaign.configure, **body.given()))
 

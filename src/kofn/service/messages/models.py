@@ -66,7 +66,7 @@ class BudgetRule(RequestBody):
 Rule = Annotated[CountRule | ArmsRule | BudgetRule, Field(discriminator="rule")]
 
 
-class CampaignOptions(RequestBody):
+class OptionsBody(RequestBody):
     """Options of a campaign that can be changed while it runs. Fields that are left out keep their value."""
 
     control: list[Name] | Literal["uniform"] | None = Field(
@@ -110,7 +110,7 @@ class CampaignOptions(RequestBody):
         return found
 
 
-class ChangedSettings(CampaignOptions):
+class ChangedSettingsBody(OptionsBody):
     """Settings to change. Fields that are left out keep their value."""
 
     reward_range: Range = Field([0.0, 1.0], examples=[[0, 100]], description="A wider range of rewards.")
@@ -136,7 +136,7 @@ class Shipment(RequestBody):
     )
 
 
-class NewCampaign(CampaignOptions):
+class NewCampaign(OptionsBody):
     """A campaign to create."""
 
     name: Name = Field(
@@ -187,7 +187,7 @@ class DecisionRequest(RequestBody):
     )
 
 
-class Reward(RequestBody):
+class RewardItem(RequestBody):
     """The reward of one decision."""
 
     id: str = Field(max_length=100, examples=["1a-0-5f3c0d2e9b1c4a7d6e8f0a1b"], description="Id of the decision.")
@@ -197,7 +197,7 @@ class Reward(RequestBody):
 class Rewards(RequestBody):
     """Rewards of decisions. The batch is recorded completely or not at all."""
 
-    rewards: list[Reward]
+    rewards: list[RewardItem]
     partial: bool = Field(False, description="Record the others if some are refused; the response lists those.")
 
 
@@ -264,7 +264,7 @@ class ProblemDetails(BaseModel):
     errors: list[FieldError] | None = Field(None, description="The invalid fields of a malformed request.")
 
 
-class Session(BaseModel):
+class SessionInfo(BaseModel):
     """What the sender of the request may do."""
 
     version: str = Field(description="Version of kofn.", examples=["0.1.0"])
@@ -331,7 +331,7 @@ class Events(BaseModel):
 class Estimates(BaseModel):
     """What was known over time, oldest first."""
 
-    estimates: list[responses.Estimate]
+    estimates: list[responses.EstimatePoint]
 
 
 class Health(BaseModel):
