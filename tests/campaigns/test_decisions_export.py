@@ -369,9 +369,9 @@ def test_an_exported_campaign_is_not_a_log(answer: Kofn, sqlite_store: str, tmp_
 @pytest.mark.parametrize(
     "content",
     [
-        '{"kofn": "campaign", "format": "%s"}',
-        '{"kofn": "campaign", "format": 4, "campaign": {"secret": "%s"}}',
-        '{"kofn": "campaign", "format": 1, "tables": "%s"}',
+        '{"kofn": "exported campaign", "format": "%s"}',
+        '{"kofn": "exported campaign", "format": 1, "campaign": {"secret": "%s"}}',
+        '{"kofn": "exported campaign", "format": 1, "tables": "%s"}',
         '{"%s": 1}',
         '["%s"]',
         "%s,x\n",
@@ -496,7 +496,11 @@ def test_a_slow_reader_does_not_make_the_service_read_ahead(sqlite_store: str, m
 
 def test_a_long_detail_is_cut(sqlite_store: str) -> None:
     with service(sqlite_store) as http:
-        bodies: list[Any] = [{"kofn": "campaign", "format": "5ec4e7" * 9999}, {"5ec4e7" * 9999: 1}, "5ec4e7" * 9999]
+        bodies: list[Any] = [
+            {"kofn": "exported campaign", "format": "5ec4e7" * 9999},
+            {"5ec4e7" * 9999: 1},
+            "5ec4e7" * 9999,
+        ]
         for body in bodies:
             got = http.post("/api/import", json={"campaign": body})
             assert got.status_code == 422

@@ -105,11 +105,11 @@ def test_a_log_that_cannot_be_is_refused(tmp_path: Path, text: str, options: Any
     ("content", "message"),
     [
         (
-            b'{"kofn": "campaign", "format": 4, "campaign": {"secret": "5ec4e7"}}',
+            b'{"kofn": "exported campaign", "format": 1, "campaign": {"secret": "5ec4e7"}}',
             "is an exported campaign, which is for",
         ),
         (
-            b'{\n  "kofn": "campaign", "campaign": {"secret": "5ec4e7"}}',
+            b'{\n  "kofn": "exported campaign", "campaign": {"secret": "5ec4e7"}}',
             "use `kofn campaign decisions NAME --out log.csv`",
         ),
         (b"SQLite format 3\x00 5ec4e7", "is a SQLite database. If it is a store, export a campaign's decisions"),
