@@ -74,7 +74,7 @@ def test_a_record_explains_itself(make: Callable[[], Policy]) -> None:
     record = kofn.save(policy)
     assert list(record) == ["policy", "format", "params", "state"]
     assert record["policy"] == policy.name
-    assert record["format"] == 2
+    assert record["format"] == 1
     assert record["params"] == policy.params
     assert record["state"] == policy.state()
     assert record["state"]["plays"] == policy.plays
@@ -94,7 +94,7 @@ def test_the_records_shape() -> None:
     policy.tell(policy.ask(), 10)
     assert kofn.save(policy) == {
         "policy": "cmab-sm",
-        "format": 2,
+        "format": 1,
         "params": {
             "n_arms": 5,
             "k": 2,
