@@ -12,6 +12,7 @@ are in an incumbent count as part of its segment's intercept.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterable
 from typing import ClassVar, NamedTuple
 
@@ -22,7 +23,7 @@ from scipy.special import expit
 from kofn.constraints.allowed import Allowed
 from kofn.core import BadRecord, FloatArray, IntArray, Subset
 from kofn.core.fields import Fields, any_length, by_name, each, integers, number, part
-from kofn.policies.contextual.pooling import ALL, OWN, Design, Pool, design_of, pooled_arms
+from kofn.policies.contextual.pooling import ALL, OWN, Design, Pool, design_of, pooled_arms, prior_covariance
 from kofn.policies.contextual.segment import SegmentEvidence
 from kofn.policies.thompson.alarms import Alarms
 from kofn.policies.thompson.constants import Constants
@@ -384,15 +385,35 @@ class Model:
 
         An incumbent that has moved may have other arms than contenders, which count as part of the intercept.
         """
-        moves = np.array(list(levels)) - self.levels
+        if not self.is_dense:
+            self._shift(np.array(list(levels)) - self.levels)
         for place, segment in enumerate(self.segments):
-            if not self.is_dense and moves[place]:
-                means = segment.means(self._prior)
-                means[0] += moves[place]
-                segment.keep(means, self._prior)
             if (surprise := doubts.get(place, 0.0)) > 0:
                 segment.doubt((self.constants.doubt * surprise) ** 2, self._prior)
         self._changed()
+
+    def _shift(self, moves: FloatArray) -> None:
+        """Raise the intercept of each segment by these log odds: what its rewards say, and the prior's mean with it.
+
+        Segments share a part of their intercepts, so the prior of all of them is shifted at once. If each shifted the
+        prior that it has alone, the shared part would move by the sum of all moves, far beyond what plays can show.
+        """
+        design = design_of(self.keys)
+        prior = np.linalg.solve(prior_covariance(design, self._variances(design)[:, 0]), moves)
+        for segment, move, more in zip(self.segments, moves, prior, strict=True):
+            segment.vector = segment.vector + segment.precision[:, 0] * move
+            segment.vector[0] += more
+
+    def bound_levels(self, plays: float) -> None:
+        """Limit levels to what so many plays of a coin can show.
+
+        If all of n plays win, Jeffreys' estimate of the rate is (n + 1/2) / (n + 1): log odds of log(2n + 1). The sums
+        that levels are computed from have no such limit: incumbents are chosen because they look best.
+        """
+        levels, most = self.levels, math.log1p(2 * plays)
+        if abs(levels).max() > most:
+            self._shift(np.clip(levels, -most, most) - levels)
+            self._changed()
 
     @property
     def _prior(self) -> FloatArray:
@@ -463,15 +484,17 @@ class Model:
         columns, number = self._column, np.full(self.n_arms, -1)
         number[arms[arms >= 0]] = np.flatnonzero(arms >= 0)
         self.n_arms, self.contenders = len(arms), chosen
+        moves = np.empty(len(self.segments))
         for place, segment in enumerate(self.segments):
             segment.renumber(columns, arms, chosen, self.variance)
             before, segment.incumbent = alone[place][segment.incumbent].sum(), np.sort(number[segment.incumbent])
             effects, likely = (np.where(arms >= 0, each[place][arms], 0.0) for each in (alone, expected))
             self._replace(segment, likely)
             level = levels[place] + float(effects[segment.incumbent].sum() - before)
-            means = np.concatenate([[0.0], effects[chosen]])
-            means[0] = level - self.level(place, means)
+            means = np.concatenate([[segment.means(self._prior)[0]], effects[chosen]])
+            moves[place] = level - self.level(place, means)
             segment.keep(means, self._prior)
+        self._shift(moves)
         self._changed()
 
     def _alone(self, place: int) -> FloatArray:

@@ -67,6 +67,7 @@ class ContextualThompson(Constrained, Randomised):
     purpose = "Learns what is best for whom, such as phones and desktops."
     takes_context = True
     accepts_unplanned = True
+    version = 2
     constants: ClassVar[Constants] = Constants(contenders=64)  # each segment has a matrix of their size
     fields = Fields(learned=integer(), noise=listed(Noise))
 
@@ -303,6 +304,7 @@ class ContextualThompson(Constrained, Randomised):
             of_rows = (each[rows] for each in (expected, *variances))
             known.alarms.learn(plan.keep(rows), told, *of_rows, known.plays, width)
         model.learn(PlayRows(segment, plan.subsets, mean, n / dispersion), odds, spread)
+        model.bound_levels(sum(known.plays for known in model.segments) / self._noise.dispersion)
         for known in model.segments:
             known.alarms.follow(known.incumbent)
 
