@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from concurrent.futures import Future
 from datetime import timedelta
 from itertools import count, pairwise
 from typing import Any
@@ -213,6 +214,11 @@ def test_decisions_of_a_shipped_campaign_need_not_be_stored(store_url: str) -> N
     with pytest.MonkeyPatch.context() as patched:  # the store is not asked at all
         patched.setattr("kofn.campaigns.records.transaction.run", lambda *_: pytest.fail("it asked the store"))
         decisions = campaign.decide(50)
+        for wrong in ({"key": ""}, {"key": 7}, {"metadata": [1]}, {"metadata": {"a": "x" * 3000}}):
+            with pytest.raises(kofn.BadInput, match="key must be|metadata must be"):
+                campaign.decide(**wrong)
+            with pytest.raises(kofn.BadInput, match="key must be|metadata must be"):
+                campaign.submit_decide(Future(), 1, **wrong)
     assert campaign.summary() == before
     assert len({each.id for each in decisions}) == 50
     other = Campaign.open("front", store=store_url)

@@ -90,6 +90,21 @@ def test_a_service_that_is_refused_creates_no_store(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("options", "warned"),
+    [(("--host", "0.0.0.0"), True), (("--host", "0.0.0.0", "--trust-proxy", "10.0.0.7"), False), ((), False)],
+)
+def test_a_public_address_without_a_proxy_warns_that_there_is_no_tls(
+    options: tuple[str, ...], warned: bool, sqlite_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kofn.service.monitoring.logs.configure", lambda _: None)  # it is of the whole process
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr(server, "serve", lambda *_, **__: 0)
+    run("token", "create", "shop", "--store", sqlite_store)
+    said = run("serve", "--port", "0", *options, "--store", sqlite_store).stderr
+    assert ("it has no TLS" in said) == warned
+
+
 def test_a_refused_service_leaves_an_empty_database_empty(postgres_store: str) -> None:
     with pytest.raises(BadInput, match="kofn token create"):
         server.session_token("0.0.0.0", ServiceSettings(store=postgres_store))

@@ -107,13 +107,15 @@ def test_a_large_body_is_refused_like_a_small_one(
 
 
 def test_a_very_large_import_is_read_by_another_process(
-    api: Client, module_store: str, monkeypatch: pytest.MonkeyPatch, parsers: list[str]
+    api: Client, module_store: str, monkeypatch: pytest.MonkeyPatch, parsers: list[str], tmp_path: Path
 ) -> None:
     campaign = Campaign.open("front", module_store)
     campaign.rewards({each.id: 3.0 for each in campaign.decide(200)})
     exported = api.get(f"{FRONT}/export").json()
     assert exported == campaign.export()
     monkeypatch.setattr(bodies, "PROCESS_FROM", 1000)
+    (tmp_path / "random.py").write_text("raise SystemExit('this is executed')")  # nothing of the working folder is
+    monkeypatch.chdir(tmp_path)
     parsers.clear()
     made = api.post("/api/import", content=json.dumps({"campaign": exported, "name": "copy"}), headers=JSON)
     assert (made.status_code, made.headers["location"]) == (201, "/api/campaigns/copy")

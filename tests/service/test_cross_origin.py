@@ -196,9 +196,10 @@ def test_an_origin_is_not_a_pattern(given: str) -> None:
     "given", ["hooks.example", "file:///x", "https://", "https://u:secret@h/", "https://h:x/", "https://h /"]
 )
 def test_a_webhook_is_a_web_address(given: str) -> None:
-    with pytest.raises(BadInput, match="--webhook must be") as error:
+    with pytest.raises(BadInput, match="KOFN_WEBHOOK must be") as error:
         webhook_url(given)
     assert "secret" not in str(error.value)
+    assert webhook_url(None) is webhook_url("") is None
 
 
 def test_processes_get_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -410,9 +410,12 @@ def test_a_lease_has_one_holder(store: Store, clock: Clock) -> None:
 
 
 @pytest.mark.slow
-def test_two_workers_post_each_event_once(sqlite_store: str, receiver: Receiver) -> None:
+def test_two_workers_post_each_event_once(
+    sqlite_store: str, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KOFN_WEBHOOK", receiver.url)  # arguments are visible in `ps`
     campaigns = [Campaign.create(f"c{number}", ARMS, 2, store=sqlite_store) for number in range(5)]
-    with Served(sqlite_store, "--workers", "2", "--webhook", receiver.url) as served:
+    with Served(sqlite_store, "--workers", "2") as served:
         for campaign in campaigns:
             assert served.client.post(f"/api/campaigns/{campaign.name}/pause").is_success
         receiver.wait_for(5)

@@ -263,9 +263,10 @@ class Campaign:
         subset. `context`, a dict such as {"device": "phone", "country": "de"}, says for whom, if the policy takes one.
         """
         number = self._count(count)
+        job = self._decide(number, key, metadata, context)
         decisions = self._unstored_decisions(number, context)
         if decisions is None:
-            decisions = transaction.run(self.store, self._decide(number, key, metadata, context))
+            decisions = transaction.run(self.store, job)
         return decisions[0] if count is None else decisions
 
     def submit_decide(
@@ -278,10 +279,10 @@ class Campaign:
         context: Mapping[str, Any] | None = None,
     ) -> None:
         """Let another thread execute `decide(count, key=key)`, which delivers its result to `done`."""
-        if (decisions := self._unstored_decisions(self._count(count), context)) is not None:
+        job = self._decide(self._count(count), key, metadata, context)
+        if (decisions := self._unstored_decisions(count, context)) is not None:
             done.set_result(decisions)
             return
-        job = self._decide(count, key, metadata, context)
         job.done = done
         transaction.submit(self.store, job)
 

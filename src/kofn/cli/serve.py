@@ -57,11 +57,6 @@ MIB = 1024 * 1024
     show_default=True,
     help="Most requests per minute of one address with tokens of scope browser, per process; 0 for any number.",
 )
-@click.option(
-    "--webhook",
-    metavar="URL",
-    help="Post events such as ready, shipped and alarm to this URL; KOFN_WEBHOOK_SECRET signs them.",
-)
 @click.option("--root-path", default="", metavar="PATH", help="Path under which a proxy serves it, such as /kofn.")
 @click.option(
     "--wait-for-store",
@@ -88,7 +83,6 @@ def serve(
     proxies: tuple[str, ...],
     origins: tuple[str, ...],
     browser_rate: int,
-    webhook: str | None,
     root_path: str,
     wait_for_store: float,
     log_format: str,
@@ -99,8 +93,9 @@ def serve(
 
     Every request needs a token, except for --demo. If the store has never had one (`kofn token create`), the service
     prints a link with a token that is valid until it stops; KOFN_TOKEN sets that token. By default only this machine
-    can reach the service. On any other address it starts only if the store has a token. Ctrl-C or SIGTERM stops it;
-    every acknowledged reward is stored.
+    can reach the service. On any other address it starts only if the store has a token, and needs a proxy with TLS in
+    front of it. KOFN_WEBHOOK is a URL to which events such as ready, shipped and alarm are posted; KOFN_WEBHOOK_SECRET
+    signs them. Ctrl-C or SIGTERM stops the service; every acknowledged reward is stored.
 
     \b
     kofn serve --demo                                    try it
@@ -134,7 +129,7 @@ def serve(
         trusted_proxies=tuple(map(proxy_address, proxies)),
         allow_origins=tuple(map(web_origin, origins)),
         browser_rate=browser_rate,
-        webhook=webhook and webhook_url(webhook),
+        webhook=webhook_url(os.environ.get("KOFN_WEBHOOK")),
         root_path=prefix(root_path),
         log_format=log_format,
         access_log=access_log,
@@ -157,10 +152,19 @@ def serve(
         store_at(settings.store)  # the last step: a command that is refused creates no store
         url = f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}"
         say(f"kofn is serving at {url}/ (Ctrl-C to stop)")
+        if not (is_loopback(host) or proxies):
+            say(
+                "kofn: warning: other machines can reach the service, and it has no TLS: tokens can be read on the way. "
+                "Put a proxy with TLS in front of it, and name it with --trust-proxy (docs/guides/deployment.md)"
+            )
         if made and made != os.environ.get("KOFN_TOKEN"):
-            say("The store has no tokens. This one is valid until the service stops:")
-            say(f"  dashboard  {url}/#token={made}")
-            say(f"  programs   export KOFN_URL={url} KOFN_TOKEN={made}")
+            stderr = os.fstat(2)
+            if os.environ.get("JOURNAL_STREAM") == f"{stderr.st_dev}:{stderr.st_ino}":  # systemd keeps what it reads
+                say("The store has no tokens: create one with `kofn token create NAME`")
+            else:
+                say("The store has no tokens. This one is valid until the service stops:")
+                say(f"  dashboard  {url}/#token={made}")
+                say(f"  programs   export KOFN_URL={url} KOFN_TOKEN={made}")
         code = server.serve(listener, settings, workers=workers, demo=demo)
     sys.exit(code)
 

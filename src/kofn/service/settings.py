@@ -104,17 +104,21 @@ def web_origin(origin: str) -> str:
     return f"{scheme}://{host}" + (f":{int(port)}" if port and port != standard else "")
 
 
-def webhook_url(url: str) -> str:
-    """Return the URL to which events are posted, or raise `BadInput`. It may have a secret, so no message repeats it.
+def webhook_url(url: str | None) -> str | None:
+    """Return the URL to which events are posted, if there is one, or raise `BadInput`.
+
+    It may have a secret: it comes from KOFN_WEBHOOK, as arguments are visible in `ps`, and no message repeats it.
 
     >>> webhook_url("https://hooks.example/kofn")
     'https://hooks.example/kofn'
     """
+    if not url:
+        return None
     try:
         parts = urlsplit(url)
         known = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
     except ValueError:
         known = False
     if not known or not url.isascii() or not url.isprintable() or " " in url or "@" in urlsplit(url).netloc:
-        raise BadInput("--webhook must be an http or https URL without a password, such as https://hooks.example/kofn")
+        raise BadInput("KOFN_WEBHOOK must be an http or https URL without a password, such as https://hooks.example/kofn")
     return url

@@ -180,7 +180,8 @@ async def _save_body(request: Request, file: IO[bytes]) -> None:
 
 def _run_import(file: IO[bytes], store: str) -> dict[str, Any]:
     process = subprocess.run(
-        [sys.executable, "-c", f"from {__name__} import import_stdin; import_stdin()", str(os.getpid())],
+        # Without -P, Python would import modules of the working folder, such as a random.py that somebody left there.
+        [sys.executable, "-P", "-c", f"from {__name__} import import_stdin; import_stdin()", str(os.getpid())],
         stdin=file,
         stdout=subprocess.PIPE,
         env=os.environ | {"KOFN_STORE": store},  # not an argument, which other users of the machine could read
