@@ -440,6 +440,7 @@ def _set(exported: Any, path: str, value: Any) -> None:
         ("tables.estimates.rows.0.8", '{"99": 1}'),
         ("tables.estimates.rows.0.8", '{"1": NaN}'),
         ("tables.estimates.rows.0.0", 2),
+        ("tables.estimates.rows.0.0", 1000),
         ("campaign.control_rewarded", -1),
         ("campaign.control_total", 1.0),
         ("tables.batches.rows.0.10", 3),
@@ -447,6 +448,13 @@ def _set(exported: Any, path: str, value: Any) -> None:
         ("tables.batches.rows.0.13", "[1]"),
         ("tables.buckets.rows.0.4", -1.0),
         ("tables.estimates.rows.0.7", "0,99"),
+        ("changes", 7),
+        ("changes", [{"step": 0, "added": 9}]),
+        ("changes", [{"step": 10**9, "params": {}}]),
+        ("active.1", True),
+        ("origin.params.n_arms", 2**58),
+        ("record.state.alarms.incumbent", [0, 1]),
+        ("record.state.alarms.total", -1e308),
     ],
 )
 def test_an_unsound_import_is_refused(busy_store: tuple[str, str], path: str, value: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import re
@@ -27,14 +28,15 @@ from kofn.campaigns.records.plan_rows import UNLEARNED
 from kofn.campaigns.records.rows import CampaignRow, PolicySnapshot, Roster, insert_row, subset_from, subset_text
 from kofn.campaigns.records.rules import check_obeys, policy_rules
 from kofn.campaigns.records.transaction import NARROWEST, Transaction
+from kofn.campaigns.reports.verify import with_change
 from kofn.campaigns.stopping import look_of
 from kofn.campaigns.store.schema import OF_CAMPAIGN, ROSTERS, STATES
-from kofn.core import BadInput, BadRecord, whole, whole_numbers
+from kofn.core import BadRecord, Policy, Tally, whole, whole_numbers
 from kofn.core.campaign_settings import CampaignOptions
 from kofn.core.checks import MAX_LENGTH, shown
 from kofn.core.contexts import context_of
 from kofn.core.responses import State
-from kofn.policies.registry import restore
+from kofn.policies.registry import restore, save
 
 FORMAT = 1
 """The version of an export. Raise it when an older kofn cannot read a newer export."""
@@ -120,7 +122,7 @@ def read_export(exported: Mapping[str, Any], name: str | None) -> tuple[Campaign
         _validate(campaign, exported, rows)
     except KeyError as why:
         raise BadRecord(f"this export is not valid: {why.args[0]!r} is missing") from why
-    except (BadInput, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError) as why:
+    except Exception as why:  # nothing but the export is read here
         raise BadRecord(f"this export is not valid: {str(why)[:MAX_REASON]}") from why
     return campaign, lambda tx: _insert(tx, rows)
 
@@ -233,7 +235,7 @@ def _validate(campaign: CampaignRow, exported: Mapping[str, Any], rows: Rows) ->
             _check_subset(row[name], len(snapshot.roster.names))
     for row in chain(rows["plans"], rows["batches"], rows["totals"]):
         _check_segment(row["context"], snapshot)
-    _check_estimates(rows, len(snapshot.roster.names))
+    _check_estimates(rows, len(snapshot.roster.names), campaign.step)
     _check_batches(campaign, rows)
     _check_plan(campaign, snapshot, rows)
     _check_history(campaign, rows)
@@ -293,10 +295,11 @@ def _check_options(campaign: CampaignRow, snapshot: PolicySnapshot) -> None:
         _check_sums(net_limits(campaign.low, campaign.high, campaign.direction, most), row)
 
 
-def _check_estimates(rows: Rows, arms: int) -> None:
+def _check_estimates(rows: Rows, arms: int, step: int) -> None:
     """Check what the policy estimated over time."""
     steps = [row["step"] for row in rows["estimates"]]
     _check(len(set(steps)) == len(steps), "it has two estimates of one step")
+    _check(max(steps, default=0) <= step, "it has an estimate of a later step")
     for row in rows["estimates"]:
         effects = _plain_json(row["effects"] or "{}")
         _check(isinstance(effects, dict), "effects must be a dict")
@@ -328,12 +331,15 @@ def _check_times(campaign: CampaignRow, rows: Rows) -> None:
 
 def _snapshot(campaign: CampaignRow, exported: Mapping[str, Any]) -> PolicySnapshot:
     """Return the policy and the arms, which must match each other and the campaign's settings."""
-    policy, origin = restore(exported["record"]), restore(exported["origin"])
-    active = whole_numbers("active", exported["active"])
     _check(isinstance(exported["names"], list), "names must be a list")
     names = [arm_name(name) for name in exported["names"]]
+    records = exported["record"], exported["origin"]
+    for record in records:  # before a policy of that size is made
+        _check(record["params"]["n_arms"] <= len(names), "its policy has more arms than names")
+    policy, origin = map(restore, records)
+    active = whole_numbers("active", exported["active"])
     played = whole_numbers("played", exported["played"])
-    ascending = bool((np.diff(active) > 0).all())
+    ascending = bool((np.diff(active) > 0).all()) and not any(type(arm) is bool for arm in exported["active"])
     _check(ascending and active.max() < len(names), "active must be ascending numbers of its arms")
     arm_names([names[arm] for arm in active])
     _check(len(played) == len(names), "played must have one number per arm")
@@ -344,7 +350,29 @@ def _snapshot(campaign: CampaignRow, exported: Mapping[str, Any]) -> PolicySnaps
     _check(policy.reward_range == (campaign.low, campaign.high), "its policy has another range of rewards")
     _check(policy.n_arms == len(active), "its policy has another number of arms than active")
     campaign.n_arms = policy.n_arms
+    _check_changes(origin, names, active.tolist(), campaign.step, exported["changes"])
+    _check_learns(policy)
     return PolicySnapshot(campaign.step, Roster(campaign.roster_version, names, active.tolist()), policy, played)
+
+
+def _check_changes(policy: Policy, names: list[str], active: list[int], step: int, changes: Any) -> None:
+    """Check that the logged changes lead from the first policy to the present arms."""
+    _check(isinstance(changes, list), "changes must be a list")
+    steps = whole_numbers("steps of changes", [change["step"] for change in changes])
+    _check(bool((np.diff(steps) > 0).all()) and max(steps, default=-1) < step, "its changes have wrong steps")
+    roster = Roster(0, names, list(range(policy.n_arms)))
+    for change in changes:
+        policy, roster = with_change(policy, roster, change)
+    _check(roster.active == active, "its changes do not lead to its active arms")
+
+
+def _check_learns(policy: Policy) -> None:
+    """Check that the policy can learn: a copy of it is told rewards at both ends of their range."""
+    trial, (low, high) = copy.deepcopy(policy), policy.reward_range
+    times = trial.plan().times
+    with np.errstate(all="ignore"):
+        trial.tell_plan(Tally(times, times * (low + high) / 2, times * (low * low + high * high) / 2))
+    json.dumps(save(trial), allow_nan=False)
 
 
 def _check_subset(text: str, arms: int) -> None:

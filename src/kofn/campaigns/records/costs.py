@@ -116,7 +116,7 @@ class Costs:
                 active.remove(change["retired"])
             elif "added" in change:
                 active.append(change["added"])
-                costs[change["added"]] = change.get("costs", [0.0])[0]
+                costs[change["added"]] = (change.get("costs") or [0.0])[0]
             elif "costs" in change["params"]:
                 costs = dict(zip(active, change["params"]["costs"] or (), strict=False))
             starts.append(change["step"] + 1)

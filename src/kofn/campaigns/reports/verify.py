@@ -236,7 +236,7 @@ def _rebuilt(log: StoredPlays, sums: Sums) -> tuple[Policy, Roster]:
             row.times = int(row.row < planned)  # tell_rows asks only whether it is planned
         tell_rows(policy, roster, [row for _, row in sorted(sums[step].items())])
         if step in changes:
-            policy, roster = _with_change(policy, roster, changes[step])
+            policy, roster = with_change(policy, roster, changes[step])
     return policy, roster
 
 
@@ -256,7 +256,7 @@ def _sums(log: StoredPlays) -> Sums:
     return sums
 
 
-def _with_change(policy: Policy, roster: Roster, change: dict[str, Any]) -> tuple[Policy, Roster]:
+def with_change(policy: Policy, roster: Roster, change: dict[str, Any]) -> tuple[Policy, Roster]:
     """Return the policy and its arms after one arm was added or retired, or its parameters were changed."""
     active = roster.active
     if "params" in change:
