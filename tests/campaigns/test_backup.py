@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+import secrets
+import shlex
 import signal
 import sqlite3
 import subprocess
@@ -16,16 +19,19 @@ from typing import Any
 
 import psycopg
 import pytest
-from sqlalchemy import select
+from sqlalchemy import Connection, select, text
 
 import kofn
 from kofn import Campaign
-from kofn.campaigns import Store, backup, campaigns, restore
+from kofn.campaigns import Store, backup, campaigns, restore, store_at
+from kofn.campaigns.store import migrations
 from kofn.campaigns.store.schema import METADATA
 from kofn.service.security.tokens import create_token, find_token
 from tests import postgres
 from tests.campaigns.tools import checked, create, play, rewards_for
 from tests.campaigns.workers import CONTEXT, start
+
+GUIDE = (Path(__file__).parents[2] / "docs/guides/deployment.md").read_text()
 
 
 @pytest.fixture
@@ -320,21 +326,82 @@ def test_kofn_names_the_programs_of_postgresql(
     assert f" with {program}, as " in err
 
 
-def test_postgresql_is_restored_by_its_programs(postgres_url: str, tmp_path: Path) -> None:
-    """By the commands of docs/guides/deployment.md, while this process has the store open."""
+def upgrade(connection: Connection) -> None:
+    """A step of a newer version: a column, and a table that refers to one of the tables before."""
+    connection.execute(text("ALTER TABLE kofn_campaigns ADD COLUMN colour TEXT"))
+    connection.execute(text("CREATE TABLE kofn_new (campaign INTEGER REFERENCES kofn_campaigns (id))"))
+
+
+def use_a_newer_version(url: str, patched: pytest.MonkeyPatch) -> None:
+    store_at(url).close()  # the old version is stopped
+    with patched.context() as newer:
+        newer.setattr(migrations, "MIGRATIONS", [upgrade])
+        Store(url).close()
+    with pytest.raises(kofn.StoreError, match="has version 2, of a newer kofn"):
+        Store(url)
+
+
+def test_the_way_back_from_an_upgrade(sqlite_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, _ = filled(sqlite_store)
+    before = contents(store)
+    page = GUIDE.partition("## Upgrades")[2]
+    (command,) = re.findall(r"/opt/kofn/bin/kofn (restore .*)", page)
+    named, replace, option, _ = shlex.split(command)[1:]
+    backup(tmp_path / named, store)
+    store.close()
+    use_a_newer_version(sqlite_store, monkeypatch)
+    program = [sys.executable, "-m", "kofn", "restore", str(tmp_path / named), option, sqlite_store]
+    assert b"has version 2, of a newer kofn" in subprocess.run(program, capture_output=True).stderr
+    subprocess.run([*program, replace], check=True)
+    there = Store(sqlite_store)
+    assert contents(there) == before
+    checked(Campaign.open("front", there))
+    there.close()
+    use_a_newer_version(sqlite_store, monkeypatch)
+
+
+@pytest.fixture
+def postgres_database(postgres_url: str) -> Iterator[str]:
+    """The URL of a database of its own."""
     with psycopg.connect(postgres_url, autocommit=True) as server:
-        server.execute("CREATE DATABASE dumped")
-    url, guide = postgres_url.replace("/postgres", "/dumped"), Path(__file__).parents[2] / "docs/guides/deployment.md"
+        name = f"kofn_{secrets.token_hex(4)}"
+        server.execute(f"CREATE DATABASE {name}")
+        yield postgres_url.replace("/postgres", f"/{name}")
+
+
+def shell(command: str, url: str, folder: Path) -> None:
     environment = {"PATH": f"{postgres.programs()}:{os.environ['PATH']}", "KOFN_STORE": url}
-    commands = [line for line in guide.read_text().splitlines() if line.startswith(("pg_dump", "pg_restore"))]
-    assert len(commands) == 2
-    store, token = filled(url)
+    subprocess.run(command, shell=True, cwd=folder, env=environment, check=True)
+
+
+def test_the_way_back_from_an_upgrade_on_postgresql(
+    postgres_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, _ = filled(postgres_database)
+    before = contents(store)
+    dump, restored = re.findall(r"^pg_.*", GUIDE, re.MULTILINE)
+    (drop,) = re.findall(r"^psql .*?^END$", GUIDE, re.MULTILINE | re.DOTALL)
+    shell(dump, postgres_database, tmp_path)
+    store.close()
+    use_a_newer_version(postgres_database, monkeypatch)
+    shell(f"{drop}\n{restored}", postgres_database, tmp_path)
+    there = Store(postgres_database)
+    assert contents(there) == before
+    checked(Campaign.open("front", there))
+    there.close()
+    use_a_newer_version(postgres_database, monkeypatch)
+
+
+def test_postgresql_is_restored_by_its_programs(postgres_database: str, tmp_path: Path) -> None:
+    """By the commands of docs/guides/deployment.md, while this process has the store open."""
+    dump, restored = re.findall(r"^pg_.*", GUIDE, re.MULTILINE)
+    store, token = filled(postgres_database)
     campaign, before = Campaign.open("front", store), contents(store)
-    subprocess.run(commands[0], shell=True, cwd=tmp_path, env=environment, check=True)
+    shell(dump, postgres_database, tmp_path)
     later = campaign.decide(5)
     play(campaign, 60, batch=20)
     create(store, "new")
-    subprocess.run(commands[1], shell=True, cwd=tmp_path, env=environment, check=True)
+    shell(restored, postgres_database, tmp_path)
     assert contents(store) == before
     assert find_token(store, token) is not None
     with pytest.raises(kofn.UnknownDecision):

@@ -32,8 +32,12 @@ def version_of(connection: Connection) -> int:
     return UNRELEASED if connection.dialect.has_table(connection, "kofn_version") else 0
 
 
+class OtherVersion(StoreError):
+    """A store that this kofn cannot read."""
+
+
 def check_readable(store: object, version: int) -> None:
-    """Raise StoreError if this kofn cannot read a store of that version. An older one can be migrated."""
+    """Raise OtherVersion if this kofn cannot read a store of that version. An older one can be migrated."""
     if version == UNRELEASED:
         made = "was made by a development version of kofn, before the first release"
     elif version > newest():
@@ -41,7 +45,7 @@ def check_readable(store: object, version: int) -> None:
     else:
         return
     accepted = "version 1" if newest() == 1 else f"versions 1 to {newest()}"
-    raise StoreError(
+    raise OtherVersion(
         f"the store {store} {made}, and this kofn reads {accepted}: create a new store, or open this one with the kofn "
         "that made it"
     )

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
-from sqlalchemy import Connection, create_engine, func, select
+from sqlalchemy import Connection, create_engine, func, make_url, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
@@ -54,18 +54,16 @@ def restore(file: str | os.PathLike[str], store: str | Store | None = None, *, r
     """
     _check_kind(store, "restore it with pg_restore")
     with _opened(Path(file)) as backup:
-        target = store_at(store)
-        path = _file_to_replace(target, replace)
+        path = _file_to_replace(store, replace)
         if os.path.samefile(path, file):
             raise BadInput(f"{file} is the store itself: name a backup of it, and the store with --store (store=)")
-        target.close()
         try:
             with closing(sqlite3.connect(path)) as into:
                 into.execute("PRAGMA journal_mode = DELETE")  # applies the write-ahead log; refused if another uses it
                 _sqlite(backup).backup(into)
         except sqlite3.Error as why:
             advice = ". Stop all processes that use it" if "locked" in str(why) else ""
-            raise StoreError(f"the store {target} cannot be restored, and is unchanged: {why}{advice}") from why
+            raise StoreError(f"the store {path} cannot be restored, and is unchanged: {why}{advice}") from why
 
 
 def _check_kind(store: str | Store | None, instead: str) -> None:
@@ -121,8 +119,14 @@ def _opened(file: Path) -> Iterator[Connection]:
         raise BadRecord(f"the backup {file} is damaged: {why.orig}. Use another backup") from why
 
 
-def _file_to_replace(store: Store, replace: bool) -> str:
-    """Return the path of a store's file. Without `replace`, the store must be empty."""
+def _file_to_replace(given: str | Store | None, replace: bool) -> str:
+    """Return the path of a store's file, which this process has closed. Without `replace`, the store must be empty."""
+    try:
+        store = store_at(given)
+    except migrations.OtherVersion:
+        if not replace or isinstance(given, Store):
+            raise
+        return os.path.abspath(make_url(store_url(given)).database or "")  # the way back after an upgrade
     with store.read() as connection:
         named = "SELECT file FROM pragma_database_list WHERE name = 'main'"  # absolute, also if that of the URL is not
         path: str = connection.exec_driver_sql(named).scalar_one()
@@ -133,6 +137,7 @@ def _file_to_replace(store: Store, replace: bool) -> str:
             f"the store {store} is not empty: it has {campaigns:,} campaigns and {tokens:,} tokens. Restore into a new "
             "store, or pass --replace (replace=True) to replace all of it"
         )
+    store.close()
     return path
 
 
