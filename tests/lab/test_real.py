@@ -152,11 +152,6 @@ def test_slow_policies_make_fewer_runs_and_the_table_says_so() -> None:
     assert done[-1] == (2, 2)
 
 
-def test_a_factory_is_a_policy_too() -> None:
-    table = run_real({"mine": lambda seed: kofn.Thompson(34, 3, seed=seed)}, [KARATE], **SMALL)
-    assert {cell.policy for cell in table.cells} == {"mine"}
-
-
 def test_what_cannot_be_played_is_refused_or_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BadInput, match="karate"):
         run_real(["uniform"], ["influence-carate"])

@@ -92,36 +92,6 @@ def test_what_is_in_the_store_is_not_run_again(tmp_path: Path, calls: list[tuple
     assert again[3]["finals"] == first[3]["finals"]  # the same seed
 
 
-@pytest.mark.parametrize(
-    ("other", "more"), [({"runs": 1}, 0), ({"runs": 3}, 5), ({"seed": 4}, 10), ({"horizon": 9}, 10)]
-)
-def test_what_was_asked_otherwise_is_run_and_what_was_there_stays(
-    other: dict[str, Any], more: int, tmp_path: Path, calls: list[tuple[str, str, int]]
-) -> None:
-    archive = RunArchive(tmp_path)
-    before = run(archive)
-    calls.clear()
-    (name, value), found = *other.items(), run(archive, **other)
-    assert len(calls) == more  # of more runs, only those are done that are not there
-    assert {each[name] for each in found} == {value}
-    assert run(archive, **other) == found
-    assert run(archive) == before
-    assert len(calls) == more
-
-
-def test_a_suite_that_is_stopped_goes_on_where_it_was(tmp_path: Path, calls: list[tuple[str, str, int]]) -> None:
-    whole = run(RunArchive(tmp_path / "whole"), ("uniform", "oracle"))
-    calls.clear()
-    results = run_suite(RunArchive(tmp_path), settings=[MIN, RARE], policies=["uniform", "oracle"], **SMALL)
-    next(results)
-    next(results)
-    del results
-    assert len(calls) == 4
-    again = run(RunArchive(tmp_path), ("uniform", "oracle"))
-    assert len(calls) == 8
-    assert [each["finals"] for each in again] == [each["finals"] for each in whole]
-
-
 def test_a_result_has_what_was_asked_its_row_and_its_runs(tmp_path: Path) -> None:
     uniform, _, etcg, *_ = run(RunArchive(tmp_path))
     assert {key: uniform[key] for key in ("setting", "policy", "horizon", "runs", "seed")} == {
@@ -138,13 +108,6 @@ def test_a_result_has_what_was_asked_its_row_and_its_runs(tmp_path: Path) -> Non
     assert uniform["row"]["regret"] == pytest.approx(sum(uniform["finals"]) / 2)
     assert etcg["skipped"].startswith("etcg plays fewer than K arms")  # what cannot play comes with its reason
     assert "row" not in etcg
-
-
-def test_progress_counts_runs_from_what_is_in_the_store(tmp_path: Path) -> None:
-    heard: list[tuple[int, int]] = []
-    run(RunArchive(tmp_path), ("uniform",), runs=1)
-    run(RunArchive(tmp_path), ("uniform",), progress=lambda *at: heard.append(at))
-    assert heard == [(2, 4), (3, 4), (4, 4)]
 
 
 @pytest.mark.parametrize("other", [{"runs": 0}, {"horizon": 1.5}, {"seed": -1}, {"policies": ["nope"]}])

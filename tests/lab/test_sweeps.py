@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kofn import BadInput, Bernoulli, Comparison, Problem, compare
+from kofn import Bernoulli, Comparison, Problem, compare
 from kofn.lab import sweep
 from kofn.lab.archive import RunArchive
 from kofn.lab.competitors import Competitor, Trial
@@ -186,13 +186,6 @@ def test_the_paper_and_the_suite_go_on_too(tmp_path: Path, done: list[tuple[str,
     here = list(run_suite(RunArchive(tmp_path / "here"), **few, workers=1))
     there = list(run_suite(RunArchive(tmp_path / "there"), **few, backend=cluster))
     assert [each["finals"] for each in there] == [each["finals"] for each in here]
-
-
-def test_a_store_that_cannot_be_is_refused_before_anything_runs(done: list[tuple[str, int]], tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(BadInput, match="archive must be a folder"):
-        compare(["uniform"], SETTING, 10, 1, workers=1, archive=tmp_path / "file")
-    assert done == []
 
 
 # The command, stopped from outside.

@@ -71,14 +71,6 @@ def test_schedule_tables(schedule: Schedule, rounds: int, radius: list[float], p
     assert (schedule.rounds, schedule.radius, schedule.plays) == (rounds, radius, plays)
 
 
-def test_a_schedule_is_a_value() -> None:
-    assert Schedule(24, 2, 10**6) == Schedule(24, 2, 10**6, theory.resolution(24, 10**6))
-    assert hash(Schedule(24, 2, 10**6)) == hash(Schedule(24, 2, 10**6))
-    assert Schedule(24, 2, 10**6) != Schedule(24, 3, 10**6)
-    with pytest.raises(AttributeError):
-        Schedule(24, 2, 10**6).rounds = 5  # type: ignore[misc]
-
-
 @for_each(
     "n_arms, k, groups, actions",
     [(24, 2, 8, 45), (12, 5, 2, 18), (13, 5, 3, 30), (5, 4, 1, 5), (5, 3, 2, 12), (2, 1, 1, 2), (7, 1, 4, 14)],
@@ -291,36 +283,23 @@ def test_a_longer_horizon_never_sees_less() -> None:
 
 REFUSED: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]] = [
     (theory.resolution, (1, 100), {}, "n_arms must be a whole number of at least 2, not 1"),
-    (theory.resolution, (10, 0), {}, "horizon must be a whole number of at least 1, not 0"),
-    (theory.resolution, (10, 10.5), {}, "horizon must be a whole number, not 10.5"),
     (theory.resolution, (10, math.inf), {}, "horizon must be a whole number, not inf"),
     (theory.resolution, (10, 10**400), {}, "at most 1e100"),
     (theory.resolution, (10**400, 10), {}, "at most 1e12"),
-    (theory.horizon_for, (10, 0), {}, "from 1e-30 to 1; got 0"),
     (theory.horizon_for, (10, 1.5), {}, "from 1e-30 to 1; got 1.5"),
-    (theory.horizon_for, (10, "a"), {}, "resolution must be a finite number; got 'a'"),
     (theory.horizon_for, (10**12, 1e-30), {}, "more than 1e100 plays"),
     (theory.groups, (5, 5), {}, "k must be less than n_arms"),
-    (Schedule, (5, 6, 100), {}, "k must be less than n_arms"),
     (Schedule, (5, 0, 100), {}, "k must be a whole number of at least 1"),
     (Schedule, (24, 2, 10**6, 0), {}, "resolution must be at least"),
     (Schedule, (24, 2, 10**6, 1.0), {}, "Omit it to use the paper's"),
-    (Schedule, (24, 2, 10**6, -0.1), {}, "resolution must be at least"),
     (Schedule, (24, 2, 10**6, math.nan), {}, "resolution must be a finite number; got nan"),
-    (Schedule, (24, 2, 10**6, True), {}, "resolution must be a finite number; got True"),
     (Schedule, (24, 2, 10**6, 1e-12), {}, "takes 39 rounds, whose plays do not fit in 64 bits: use at least"),
-    (Schedule, (24, 2, 10**40), {}, "do not fit in 64 bits"),
     (theory.regret_bound, (24, 2, 10**6, 0.5), {}, "lipschitz must be from 1"),
-    (theory.regret_bound, (24, 2, 10**6, math.inf), {}, "lipschitz must be a finite number"),
-    (theory.exploration_bound, (24, 10**6, "x"), {}, "lipschitz must be a finite number; got 'x'"),
     (theory.time_to_try_all, (30, 15, 0), {}, "plays_per_second must be above 0"),
     (theory.affordable_resolution, (30, 15, 100, 2), {}, "share must be above 0"),
     (theory.group_bound, ([0.1, None], 12, 100), {}, "a gap must be a finite number; got None"),
     (theory.doubling_loss, (), {"gamma": 1}, "0 < gamma < 1"),
-    (theory.doubling_loss, (), {"base": 1}, "base > 1"),
     (theory.doubling_loss, (), {"first": 1}, "use a longer first stage"),
-    (theory.learning_budget, (30, 15, "many"), {}, "horizon must be a whole number, not 'many'"),
-    (theory.learning_budget, (30, 15, 100), {"lipschitz": 0}, "lipschitz must be from 1"),
 ]
 
 
