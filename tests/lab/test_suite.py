@@ -8,7 +8,7 @@ import pytest
 
 import kofn
 from kofn import BadInput
-from kofn.lab import suite, sweep
+from kofn.lab import suite
 from kofn.lab.archive import RunArchive
 from kofn.lab.competitors import Competitor, Trial
 from kofn.lab.settings import FAMILIES, Setting
@@ -66,9 +66,10 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, int]]:
     def counted(competitor: Competitor, run: int) -> Trial:
         assert isinstance(competitor.problem, Setting)
         made.append((competitor.problem.name, competitor.label, run))
-        return competitor.play(run)
+        return play(competitor, run)
 
-    monkeypatch.setattr(sweep, "play", counted)
+    play = Competitor.play
+    monkeypatch.setattr(Competitor, "play", counted)
     return made
 
 
@@ -121,7 +122,7 @@ def test_wrong_input_is_refused_before_anything_runs(
 
 
 def test_all_policies_play_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suite, "_checked", lambda *_: "not here")
+    monkeypatch.setattr(suite, "entry_or_reason", lambda _: "not here")
     found = list(run_suite(RunArchive(tmp_path), settings=[MIN]))
     assert [each["policy"] for each in found] == sorted(POLICIES)
     assert (found[0]["horizon"], found[0]["runs"], found[0]["seed"]) == (10**6, 10, 2021)

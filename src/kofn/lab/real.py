@@ -15,8 +15,8 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from kofn.backends import Backend, Progress, check_backend, compute_unordered, open_backend
-from kofn.core import BadInput, FloatArray, KofnError, whole
+from kofn.backends import Backend, Progress, check_backend, open_backend
+from kofn.core import BadInput, FloatArray, whole
 from kofn.core.checks import check_horizon
 from kofn.lab.archive import RunArchive, as_archive
 from kofn.lab.baselines import BASELINES, baseline
@@ -25,7 +25,8 @@ from kofn.lab.curves import Curve, half_width
 from kofn.lab.problems import AbstractProblem
 from kofn.lab.problems.real import load
 from kofn.lab.settings import REAL_SETTINGS, RealSetting, Setting
-from kofn.lab.suite import FLOOR_AND_CEILING, too_long
+from kofn.lab.suite import FLOOR_AND_CEILING, entry_or_reason
+from kofn.lab.sweep import archived, play_missing
 from kofn.policies.registry import POLICIES
 
 __all__ = ["RealCell", "RealTable", "run_real"]
@@ -316,45 +317,32 @@ def tasks_of(
     tasks, skipped = [], {}
     for name, setting in settings.items():
         for budget in budgets:
-            for task in _tasks(name, setting, policies, budget, seed):
-                if isinstance(task, Task):
-                    tasks.append(task)
+            for competitor in _competitors(policies, setting, budget, seed):
+                entry = entry_or_reason(competitor)
+                if isinstance(entry, str):
+                    skipped[f"{competitor.label} on {name}"] = entry
                 else:
-                    skipped[f"{task[0]} on {name}"] = task[1]
+                    tasks.append(Task(entry, name, _kind(entry)))
     return tasks, skipped
 
 
-def _tasks(
-    name: str, setting: Setting, policies: Policies | None, budget: int, seed: int
-) -> Iterator[Task | tuple[str, str]]:
-    """Yield the competitors that can play; for the others, their name and the reason."""
-    for competitor in _competitors(policies, setting, budget, seed):
-        policy = POLICIES.get(competitor.label)
-        if policy is not None and (reason := too_long(setting, policy)):
-            yield competitor.label, reason
-            continue
-        try:
-            entry = competitor.checked(archived=True)
-        except KofnError as why:
-            yield competitor.label, str(why)
-            continue
-        kind = "policy"
-        if "arms" in entry.policy.needs or entry.policy.name in FLOOR_AND_CEILING:
-            kind = "reference"
-        yield Task(entry, name, "baseline" if competitor.label in BASELINES else kind)
+def _kind(entry: Entry) -> str:
+    if entry.competitor.label in BASELINES:
+        return "baseline"
+    return "reference" if "arms" in entry.policy.needs or entry.policy.name in FLOOR_AND_CEILING else "policy"
 
 
 def _competitors(policies: Policies | None, setting: Setting, budget: int, seed: int) -> list[Competitor]:
-    if policies is None:
-        policies = [*sorted(POLICIES), *CHOOSE, *BASELINES]
-    if isinstance(policies, str | dict):
+    if isinstance(policies, str | Mapping):
         return competitors_for(policies, setting, budget, seed)
-    given = list(policies)
-    others = [name for name in given if name not in CHOOSE and name not in BASELINES]
-    ours = competitors_for(others, setting, budget, seed)
-    ours += competitors_for({name: CHOOSE[name] for name in given if name in CHOOSE}, setting, budget, seed)
-    named = [name for name in given if name in BASELINES]
-    return ours + [Competitor(name, partial(baseline, BASELINES[name]), setting, budget, seed) for name in named]
+    names = [*sorted(POLICIES), *CHOOSE, *BASELINES] if policies is None else list(policies)
+    ours = {name: CHOOSE.get(name, name) for name in names if name not in BASELINES}
+    searches = [
+        Competitor(name, partial(baseline, BASELINES[name]), setting, budget, seed)
+        for name in names
+        if name in BASELINES
+    ]
+    return competitors_for(ours, setting, budget, seed) + searches
 
 
 def play_all(
@@ -367,26 +355,16 @@ def play_all(
     progress: Progress | None,
 ) -> tuple[RealCell, ...]:
     """Play run 0 of all tasks, then as many runs of each as its time allows; return a cell for each task."""
-    found = [archive.read(task.entry.key) if archive else {} for task in tasks]
+    entries = [task.entry for task in tasks]
+    found = [archived(archive, entry, runs) for entry in entries]
 
-    def play(limits: list[int]) -> None:
-        planned = [(index, run) for index, limit in enumerate(limits) for run in range(limit)]
-        missing = [(index, run) for index, run in planned if run not in found[index]]
-        of = sum(limits) if max(limits) > 1 else len(tasks) * runs
-        calls = [(tasks[index].entry.competitor, run) for index, run in missing]
-        done = len(planned) - len(missing)
-        for number, trial in compute_unordered(measure, calls, backend=backend, workers=workers):
-            index, run = missing[number]
-            found[index][run] = trial
-            if archive:
-                archive.add(tasks[index].entry.key, run, trial)
-            done += 1
-            if progress:
-                progress(done, of)
+    def play(limits: Sequence[int], progress: Progress | None) -> None:
+        for _ in play_missing(entries, limits, found, backend, workers, archive, progress, measure):
+            pass
 
-    play([1] * len(tasks))
+    play([1] * len(tasks), progress and (lambda done, of: progress(done, of * runs)))
     limits = [max(min(LEAST_RUNS, runs), int(min(runs, seconds / max(each[0].seconds, 1e-9)))) for each in found]
-    play(limits)
+    play(limits, progress)
     return tuple(
         _cell(task, [each[run] for run in range(limit)]) for task, each, limit in zip(tasks, found, limits, strict=True)
     )
