@@ -146,16 +146,9 @@ class RealTable:
         """Return a cell; None if the policy did not play there."""
         return self._at.get((problem, policy, budget))
 
-    def policies(self, problem: str | None = None) -> list[str]:
-        """Return the policies that played, the lowest regret at the largest budget first; without a problem, by their
-        ratios over all problems."""
-        last = max(self.budgets)
-        if problem is None:
-            ratios = self.ratios("regret", last)
-            return sorted(
-                {cell.policy for cell in self.cells}, key=lambda name: (ratios.get(name, (math.inf, 0))[0], name)
-            )
-        here = [cell for cell in self.cells if cell.problem == problem and cell.budget == last]
+    def policies(self, problem: str) -> list[str]:
+        """Return the policies that played a problem, the lowest regret at the largest budget first."""
+        here = [cell for cell in self.cells if cell.problem == problem and cell.budget == max(self.budgets)]
         return [cell.policy for cell in sorted(here, key=lambda cell: cell.regret)]
 
     def ratios(self, what: Measure, budget: int) -> dict[str, Ratio]:
@@ -182,12 +175,12 @@ class RealTable:
         """Return a row per ranked policy: its ratios of regret and of the gap of the pick, [low, high] by budget."""
         ratios = {what: [self.ratios(what, budget) for budget in self.budgets] for what in MEASURES}
         rows: list[dict[str, Any]] = []
-        for name in self.policies():
-            played = max((each[name].problems for each in ratios["regret"] if name in each), default=0)
-            row: dict[str, Any] = {"policy": name, "problems": played}
+        for name in sorted({name for each in ratios["regret"] for name in each}):
+            row: dict[str, Any] = {"policy": name}
+            row["problems"] = max(each[name].problems for each in ratios["regret"] if name in each)
             for what, by_budget in ratios.items():
                 row[what] = [[each[name].low, each[name].high] if name in each else None for each in by_budget]
-            rows += [row] if played else []  # references are not ranked
+            rows.append(row)
         return sorted(
             rows, key=lambda row: (-row["problems"], math.prod(each[1] if each else 1.0 for each in row["regret"]))
         )

@@ -121,17 +121,13 @@ class Leaderboard:
 
     results: tuple[dict[str, Any], ...]
 
-    def regret(self, setting: str) -> dict[str, float]:
-        """Return the mean regret of each policy that played this setting."""
+    def ranked(self, setting: str) -> dict[str, float]:
+        """Return the mean regret of each policy that played this setting, but of `uniform`, `oracle` and references."""
         return {
             each["policy"]: each["row"]["regret"]
             for each in self.results
-            if each["setting"] == setting and "row" in each
+            if each["setting"] == setting and "row" in each and is_ranked(each["policy"])
         }
-
-    def ranked(self, setting: str) -> dict[str, float]:
-        """Return the same without `uniform`, `oracle` and the references."""
-        return {name: regret for name, regret in self.regret(setting).items() if is_ranked(name)}
 
     @property
     def settings(self) -> list[str]:
