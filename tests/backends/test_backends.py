@@ -54,8 +54,9 @@ def test_runs_are_the_same_on_a_cluster(cluster: Any) -> None:
 
 
 def test_an_error_in_a_run_comes_back_as_it_is(cluster: Any) -> None:
-    with pytest.raises(BadInput, match="n_arms=6, but the problem has n_arms=7"):
-        kofn.simulate_many(lambda _: kofn.Uniform(6, 2), Setting("max", 7, 2).problem, 100, 2, backend=cluster)
+    for where in ({"workers": 1}, {"workers": 2}, {"backend": cluster}):
+        with pytest.raises(BadInput, match="n_arms=6, but the problem has n_arms=7"):
+            kofn.simulate_many(lambda _: kofn.Uniform(6, 2), Setting("max", 7, 2).problem, 100, 2, **where)
     with pytest.raises(ZeroDivisionError):
         compute(lambda x: 1 / x, [(1,), (0,)], backend=cluster)
     assert compute(square, [(3,)], backend=cluster) == [9]  # and the cluster is as it was

@@ -157,14 +157,6 @@ def test_json_lines_are_read_like_csv(tmp_path: Path) -> None:
     np.testing.assert_array_equal(log.propensity, [0.5, np.nan])
 
 
-def test_unknown_arms_are_refused() -> None:
-    log = DecisionLog.simulate(PROBLEM, 50, seed=1)
-    with pytest.raises(BadInput, match="the log has no arm '9'"):
-        log.subset_of_names([1, 9])
-    with pytest.raises(BadInput, match="a subset must have 2 different arms; got"):
-        log.subset_of_names([1, 2, 3])
-
-
 # As a problem.
 
 

@@ -101,11 +101,6 @@ def test_the_last_plan_is_cut_in_proportion() -> None:
     assert run.plan_rows == 4
 
 
-def test_what_cannot_be_divided_goes_to_random_rows() -> None:
-    regrets = {round(simulate(Script(ROWS), mean_problem(), 1, seed=seed).regret, 9) for seed in range(20)}
-    assert regrets == {GAPS[A], GAPS[B]}
-
-
 # What a run says of itself.
 
 
@@ -333,12 +328,6 @@ def test_progress_reaches_the_end(commits_after: int | None, options: dict[str, 
     assert seen == sorted(set(seen))
 
 
-def test_progress_of_many_runs_counts_them() -> None:
-    seen: list[tuple[int, int]] = []
-    simulate_many(noisy, SIX, 1_000, 3, workers=1, progress=lambda *at: seen.append(at))
-    assert seen == [(1, 3), (2, 3), (3, 3)]
-
-
 # Refusals.
 
 
@@ -353,12 +342,6 @@ def test_a_policy_that_does_not_fit_or_was_used_is_refused() -> None:
     ):
         with pytest.raises(BadInput, match=message):
             simulate(policy, mean_problem(), 10)
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_an_error_in_a_run_comes_back_as_it_is(workers: int) -> None:
-    with pytest.raises(BadInput, match="n_arms=6, but the problem has n_arms=4"):
-        simulate_many(noisy, mean_problem(), 100, 2, workers=workers)
 
 
 def test_what_is_not_a_factory_is_refused() -> None:
