@@ -7,9 +7,10 @@ Every policy plays every problem with every budget as its horizon. Running, summ
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -20,7 +21,7 @@ from kofn.core import BadInput, FloatArray, whole
 from kofn.core.checks import check_horizon
 from kofn.lab.archive import RunArchive, as_archive
 from kofn.lab.baselines import BASELINES, baseline
-from kofn.lab.competitors import Competitor, Entry, Policies, Trial, competitors_for
+from kofn.lab.competitors import Competitor, Entry, Policies, Trial, competitors_for, title
 from kofn.lab.curves import Curve, half_width
 from kofn.lab.problems import AbstractProblem
 from kofn.lab.problems.real import load
@@ -223,15 +224,6 @@ class RealTable:
         }
 
 
-@dataclass(frozen=True, eq=False)
-class Task:
-    """A policy on a problem at a budget."""
-
-    entry: Entry
-    problem: str
-    kind: str
-
-
 def run_real(
     policies: Policies | None = None,
     problems: Sequence[str] | None = None,
@@ -264,12 +256,12 @@ def run_real(
     runs, seed = whole("runs", runs), whole("seed", seed, least=0)
     check_backend(backend, workers)
     kept = as_archive(archive)
-    tasks, skipped = tasks_of({setting.which: setting for setting in settings}, policies, budgets, seed)
+    entries, skipped = entries_of(settings, policies, budgets, seed)
     skipped = missing | skipped
-    if not tasks:
+    if not entries:
         raise BadInput(f"no policy can play these problems: {skipped or 'none was given'}")
     with open_backend(backend, workers) as (ready, processes):
-        cells = play_all(tasks, runs, seconds, kept, ready, processes, progress)
+        cells = play_all(entries, runs, seconds, kept, ready, processes, progress)
     return RealTable(tuple(map(facts, settings)), cells, budgets, runs, seed, skipped)
 
 
@@ -303,20 +295,24 @@ def _settings(problems: Sequence[str] | None) -> tuple[list[RealSetting], dict[s
     return found, {which: str(why) for which, why in missing.items() if why is not None}
 
 
-def tasks_of(
-    settings: Mapping[str, Setting], policies: Policies | None, budgets: Sequence[int], seed: int
-) -> tuple[list[Task], dict[str, str]]:
-    """Return what is to be played in settings of any kind, by their names in the table, and who cannot play and why."""
-    tasks, skipped = [], {}
-    for name, setting in settings.items():
-        for budget in budgets:
-            for competitor in _competitors(policies, setting, budget, seed):
-                entry = entry_or_reason(competitor)
-                if isinstance(entry, str):
-                    skipped[f"{competitor.label} on {name}"] = entry
-                else:
-                    tasks.append(Task(entry, name, _kind(entry)))
-    return tasks, skipped
+def entries_of(
+    settings: Iterable[Setting], policies: Policies | None, budgets: Sequence[int], seed: int
+) -> tuple[list[Entry], dict[str, str]]:
+    """Return what is to be played in settings of any kind, and who cannot play and why."""
+    entries, skipped = [], {}
+    for setting, budget in product(settings, budgets):
+        for competitor in _competitors(policies, setting, budget, seed):
+            entry = entry_or_reason(competitor)
+            if isinstance(entry, str):
+                skipped[f"{competitor.label} on {_name(competitor)}"] = entry
+            else:
+                entries.append(entry)
+    return entries, skipped
+
+
+def _name(competitor: Competitor) -> str:
+    """Return the name of a competitor's problem in the table."""
+    return title(competitor.problem).removeprefix("real/")
 
 
 def _kind(entry: Entry) -> str:
@@ -339,7 +335,7 @@ def _competitors(policies: Policies | None, setting: Setting, budget: int, seed:
 
 
 def play_all(
-    tasks: list[Task],
+    entries: list[Entry],
     runs: int,
     seconds: float,
     archive: RunArchive | None,
@@ -347,20 +343,18 @@ def play_all(
     workers: int | None,
     progress: Progress | None,
 ) -> tuple[RealCell, ...]:
-    """Play run 0 of all tasks, then as many runs of each as its time allows; return a cell for each task."""
-    entries = [task.entry for task in tasks]
+    """Play run 0 of all entries, then as many runs of each as its time allows; return a cell for each entry."""
     found = [archived(archive, entry, runs) for entry in entries]
 
     def play(limits: Sequence[int], progress: Progress | None) -> None:
         for _ in play_missing(entries, limits, found, backend, workers, archive, progress, measure):
             pass
 
-    play([1] * len(tasks), progress and (lambda done, of: progress(done, of * runs)))
+    play([1] * len(entries), progress and (lambda done, of: progress(done, of * runs)))
     limits = [max(min(LEAST_RUNS, runs), int(min(runs, seconds / max(each[0].seconds, 1e-9)))) for each in found]
     play(limits, progress)
-    return tuple(
-        _cell(task, [each[run] for run in range(limit)]) for task, each, limit in zip(tasks, found, limits, strict=True)
-    )
+    trials = ([each[run] for run in range(limit)] for each, limit in zip(found, limits, strict=True))
+    return tuple(map(_cell, entries, trials))
 
 
 def measure(competitor: Competitor, run: int) -> Trial:
@@ -370,12 +364,12 @@ def measure(competitor: Competitor, run: int) -> Trial:
     return replace(trial, run=replace(trial.run, curve=ends))
 
 
-def _cell(task: Task, trials: list[Trial]) -> RealCell:
-    of = task.entry.competitor
+def _cell(entry: Entry, trials: list[Trial]) -> RealCell:
+    of = entry.competitor
     return RealCell(
-        problem=task.problem,
+        problem=_name(of),
         policy=of.label,
-        kind=task.kind,
+        kind=_kind(entry),
         budget=of.horizon,
         regrets=tuple(trial.run.regret for trial in trials),
         gaps=tuple(trial.final_gap for trial in trials),
