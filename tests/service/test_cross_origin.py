@@ -10,7 +10,6 @@ import pytest
 
 from kofn.campaigns import Campaign, Store, store_at
 from kofn.core import BadInput
-from kofn.service import ServiceSettings
 from kofn.service.security.tokens import create_token
 from kofn.service.settings import web_origin, webhook_url
 from tests.cases import for_each
@@ -199,10 +198,3 @@ def test_a_webhook_is_a_web_address(given: str) -> None:
     with pytest.raises(BadInput, match="--webhook must be") as error:
         webhook_url(given)
     assert "secret" not in str(error.value)
-
-
-def test_processes_get_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KOFN_SERVICE", "")
-    settings = ServiceSettings(allow_origins=(SHOP, "http://a"), browser_rate=7, webhook="https://hooks.example")
-    settings.to_environment()
-    assert ServiceSettings.from_environment() == settings

@@ -93,6 +93,17 @@ def create(
         click.echo(f"created {name}: {len(names):,} arms, {k:,} places, {policy}, in {made.store}")
 
 
+CLEARED: dict[str, dict[str, Any]] = {
+    "no_half_life": {"half_life": None},
+    "no_control": {"control": None},
+    "no_sticky": {"sticky": None},
+    "no_stop_rule": {"stop_when": None, "ship_when_ready": False},
+    "no_constraints": {"constraints": None},
+    "no_costs": {"costs": None},
+}
+"""What each flag of `configure` resets."""
+
+
 @click.command()
 @NAME
 @click.option("--range", "reward_range", nargs=2, type=float, metavar="LOW HIGH", help="A wider range of rewards.")
@@ -109,19 +120,7 @@ def create(
 @with_options
 @STORE
 @AS_JSON
-def configure(
-    name: str,
-    no_half_life: bool,
-    no_control: bool,
-    no_sticky: bool,
-    no_stop_rule: bool,
-    no_constraints: bool,
-    no_costs: bool,
-    options: dict[str, Any],
-    store: str | None,
-    as_json: bool,
-    **more: Any,
-) -> None:
+def configure(name: str, options: dict[str, Any], store: str | None, as_json: bool, **more: Any) -> None:
     """Change settings of the campaign NAME while it runs, and show them all. What was learned is kept.
 
     \b
@@ -130,13 +129,10 @@ def configure(
     kofn campaign configure front --rule "at most 1 of mug, cup" --rule "always tray"
     kofn campaign configure front --cost mug=0.5 --cost pan=2
     """
+    cleared = [reset for flag, reset in CLEARED.items() if more.pop(flag)]
     changes = options | {key: value for key, value in more.items() if value is not None}
-    changes |= {"half_life": None} if no_half_life else {}
-    changes |= {"control": None} if no_control else {}
-    changes |= {"sticky": None} if no_sticky else {}
-    changes |= {"stop_when": None, "ship_when_ready": False} if no_stop_rule else {}
-    changes |= {"constraints": None} if no_constraints else {}
-    changes |= {"costs": None} if no_costs else {}
+    for reset in cleared:
+        changes |= reset
     found = open_campaign(name, store)
     settings = (found.configure(**changes) if changes else found.settings()).to_dict()
     if as_json:
