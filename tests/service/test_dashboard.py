@@ -34,7 +34,7 @@ from tests.service.browser import (
     served,
     visit,
 )
-from tests.service.tools import TOKEN, copy_rows
+from tests.service.tools import TOKEN, Served, copy_rows
 
 NAMES = ["kettle", "mug", "tray", "pan", "pot", "lid", "jug", "bowl"]
 NASTY = [
@@ -779,13 +779,14 @@ def test_without_a_stream_it_polls(address: str, module_store: str, pages: Pages
 @pytest.mark.slow
 def test_a_service_that_goes_and_comes_is_said(sqlite_store: str, pages: Pages) -> None:
     campaign = made(sqlite_store)
-    with served(sqlite_store) as address:
-        page = pages.open(f"{address}#/front-page")
+    with Served(sqlite_store) as service:
+        page = pages.open(f"{service.url}/#/front-page")
         expect(page.locator(".live")).to_have_text("Live")
-    expect(page.locator(".live")).to_have_text("No connection")
-    expect(page.get_by_role("heading", level=1)).to_have_text("front-page")  # the last data stays visible
-    play(campaign, 2)
-    with served(sqlite_store, "--port", address.split(":")[-1].strip("/")):
+        service.kill()
+        expect(page.locator(".live")).to_have_text("No connection")
+        expect(page.get_by_role("heading", level=1)).to_have_text("front-page")  # the last data stays visible
+        play(campaign, 2)
+        service.start()
         expect(tile(page, "Plays")).to_have_text("50")
         expect(page.locator(".live")).not_to_have_text("No connection")
 
