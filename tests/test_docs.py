@@ -45,8 +45,7 @@ PUBLIC = {
     """,
     "kofn.lab.problems.real": "Coverage REAL RealProblem TableProblem load",
     "kofn.lab.logs": """
-        AnytimeEstimate BySegment Estimate Evaluation Log LoggedProblem Replayed SegmentEvaluation evaluate evaluate_all
-        evaluate_by_segment replay
+        DecisionLog LoggedProblem OffPolicyEstimate Replayed ValueWithError evaluate evaluate_all replay
     """,
     "kofn.lab.rewards": "Reward as_reward by_name cross_selling maximum mean minimum threshold total utility",
     "kofn.service": "ServiceSettings Token create_token make_app revoke_token tokens",

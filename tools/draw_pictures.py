@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from kofn import Bernoulli, Problem
-from kofn.lab.logs import Log, evaluate_all
+from kofn.lab.logs import DecisionLog, evaluate_all
 from kofn.lab.plots import WHEEL
 from kofn.lab.problems import Interactions, Pareto, Recommendations, storage
 from kofn.lab.problems.applications.recommendations import Order
@@ -83,7 +83,7 @@ def draw_recommendations() -> Figure:
 def draw_replay() -> Figure:
     """Draw the estimates from a log of 5,000 random decisions, and the true values."""
     problem = Problem(Bernoulli([0.1, 0.5, 0.3, 0.2, 0.4, 0.6]), "maximum", k=2)
-    found = evaluate_all(Log.simulate(problem, plays=5_000, seed=1))
+    found = evaluate_all(DecisionLog.simulate(problem, plays=5_000, seed=1))
     truth = problem.value([each.subset for each in found])
     at = np.arange(len(found))
     figure = Figure(figsize=(6.4, 4.2), layout="constrained")

@@ -23,7 +23,7 @@ from kofn.campaigns.decision_files import COLUMNS, FORMATS, ROW_GROUP, ROWS, enc
 from kofn.campaigns.reports import decisions
 from kofn.client import AsyncClient, Client
 from kofn.core.responses import LoggedDecision
-from kofn.lab.logs import Log
+from kofn.lab.logs import DecisionLog
 from kofn.service import ServiceSettings, make_app
 from kofn.service.security.tokens import create_token, token_hash
 from tests.campaigns.tools import create, play, rewards_for
@@ -270,7 +270,7 @@ def test_a_format_that_cannot_be_is_refused(monkeypatch: pytest.MonkeyPatch, tmp
         encoded(made_up(1), "parquet")
     (tmp_path / "log.parquet").write_bytes(b"PAR1")
     with pytest.raises(MissingExtra, match="pyarrow is not installed"):
-        Log.read(tmp_path / "log.parquet")
+        DecisionLog.read(tmp_path / "log.parquet")
 
 
 def test_a_data_frame_has_types(sqlite_store: str) -> None:
@@ -296,7 +296,7 @@ def test_a_log_reads_every_file(sqlite_store: str, tmp_path: Path, file_format: 
     campaign, rows = filled(sqlite_store)
     path = tmp_path / "log"
     path.write_bytes(b"".join(encoded(campaign.decisions(), file_format)))
-    log, used = Log.read(path), [row for row in rows if row.reward is not None]
+    log, used = DecisionLog.read(path), [row for row in rows if row.reward is not None]
     assert (len(log), log.unrewarded, log.adaptive) == (len(used), len(rows) - len(used), True)
     assert log.rewards.tolist() == [row.reward for row in used]
     assert [[log.name(arm) for arm in subset] for subset in log.subsets.tolist()] == [row.arms for row in used]
@@ -369,9 +369,9 @@ def test_an_exported_campaign_is_not_a_log(answer: Kofn, sqlite_store: str, tmp_
 @pytest.mark.parametrize(
     "content",
     [
-        '{"kofn": "campaign", "format": "%s"}',
-        '{"kofn": "campaign", "format": 4, "campaign": {"secret": "%s"}}',
-        '{"kofn": "campaign", "format": 1, "tables": "%s"}',
+        '{"kofn": "exported campaign", "format": "%s"}',
+        '{"kofn": "exported campaign", "format": 1, "campaign": {"secret": "%s"}}',
+        '{"kofn": "exported campaign", "format": 1, "tables": "%s"}',
         '{"%s": 1}',
         '["%s"]',
         "%s,x\n",
@@ -496,7 +496,11 @@ def test_a_slow_reader_does_not_make_the_service_read_ahead(sqlite_store: str, m
 
 def test_a_long_detail_is_cut(sqlite_store: str) -> None:
     with service(sqlite_store) as http:
-        bodies: list[Any] = [{"kofn": "campaign", "format": "5ec4e7" * 9999}, {"5ec4e7" * 9999: 1}, "5ec4e7" * 9999]
+        bodies: list[Any] = [
+            {"kofn": "exported campaign", "format": "5ec4e7" * 9999},
+            {"5ec4e7" * 9999: 1},
+            "5ec4e7" * 9999,
+        ]
         for body in bodies:
             got = http.post("/api/import", json={"campaign": body})
             assert got.status_code == 422

@@ -463,7 +463,7 @@ def test_the_same_import_without_a_change_is_accepted(busy_store: tuple[str, str
     checked(Campaign.import_(json.loads(busy_store[1]), store=sqlite_store))
 
 
-@pytest.mark.parametrize("thing", [None, [], {}, {"kofn": "campaign"}, {"kofn": "campaign", "format": 1}, "x"])
+@pytest.mark.parametrize("thing", [None, [], {}, {"kofn": "exported campaign", "format": 1}, "x"])
 def test_what_is_no_export_is_refused(sqlite_store: str, thing: Any) -> None:
     with pytest.raises(kofn.BadRecord):
         Campaign.import_(thing, store=sqlite_store)

@@ -15,12 +15,11 @@ from typing import Any
 from unittest.mock import Mock, patch
 
 import pytest
-from sqlalchemy import Connection, inspect, select, text
+from sqlalchemy import Connection, select
 
 import kofn
 from kofn.campaigns import Store, campaigns, store_at
-from kofn.campaigns.store import migrations, sqlite_file
-from kofn.campaigns.store.migrations import MIGRATIONS
+from kofn.campaigns.store import sqlite_file
 from kofn.campaigns.store.schema import SETTINGS
 from tests.campaigns.tools import checked, create, play
 
@@ -29,38 +28,6 @@ from tests.campaigns.tools import checked, create, play
 def sqlite_store(new_sqlite_store: str) -> str:
     """Here, stores are created by the code under test."""
     return new_sqlite_store
-
-
-def version(store: Store) -> int:
-    with store.read() as connection:
-        return migrations.version_of(connection)
-
-
-def test_a_step_that_fails_leaves_the_store_as_it_was(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(connection: Any) -> None:
-        connection.execute(text("CREATE TABLE kofn_half (x INTEGER)"))
-        raise RuntimeError("the power failed")
-
-    create(store_url)
-    with monkeypatch.context() as newer:
-        newer.setattr(migrations, "MIGRATIONS", [*MIGRATIONS, fails])
-        with pytest.raises(RuntimeError, match="the power failed"):
-            Store(store_url)
-    store = Store(store_url)
-    assert version(store) == len(MIGRATIONS)
-    with store.read() as connection:
-        assert not inspect(connection).has_table("kofn_half")
-    assert [each.name for each in campaigns(store)] == ["front"]
-
-
-def test_a_store_of_a_newer_kofn_is_left_alone(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as newer:
-        newer.setattr(migrations, "MIGRATIONS", [*MIGRATIONS, lambda connection: None])
-        Store(store_url).close()
-    newest = len(MIGRATIONS)
-    said = f"has version {newest + 1}, and this kofn reads versions up to {newest}: install a newer"
-    with pytest.raises(kofn.StoreError, match=said):
-        Store(store_url)
 
 
 def test_an_acknowledged_reward_is_on_the_disk(tmp_path: Path) -> None:
@@ -200,7 +167,7 @@ def test_a_second_store_of_the_same_file_ends_no_locks(tmp_path: Path) -> None:
     campaign.decide()
     Store(f"sqlite:///{tmp_path}/../{tmp_path.name}/shop.db").close()
     log = (tmp_path / "shop.db-wal").stat().st_ino
-    other = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM kofn_version'); c.close()"
+    other = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM kofn_schema'); c.close()"
     subprocess.run([sys.executable, "-c", other, str(tmp_path / "shop.db")], check=True)
     assert (tmp_path / "shop.db-wal").stat().st_ino == log  # who closes the store as the last one deletes it
     assert len(campaign.decide(2)) == 2
@@ -293,6 +260,21 @@ def test_a_file_that_was_deleted_is_not_created_again(tmp_path: Path) -> None:
         with pytest.raises(kofn.StoreError, match="unable to open database file"):
             call()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_beside_a_store_that_another_process_has_just_created_is_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store appears after `prepare` has found none."""
+    file, found = str(tmp_path / "shop.db"), sqlite_file.check_nothing_beside
+
+    def late(path: str) -> None:
+        Path(file).touch()
+        Path(f"{file}-wal").touch()
+        found(path)
+
+    monkeypatch.setattr(sqlite_file, "check_nothing_beside", late)
+    sqlite_file.prepare(file, create=True)
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,9 @@ from kofn.campaigns import Decision
 from tests.campaigns.tools import create, rewards_for
 
 CONTEXT = multiprocessing.get_context("forkserver")  # imports once, then starts processes quickly
-CONTEXT.set_forkserver_preload(["tests.test_campaign_processes", "tests.test_campaign_migrations", "tests.test_backup"])
+CONTEXT.set_forkserver_preload(
+    ["tests.campaigns.test_processes", "tests.campaigns.test_migrations", "tests.campaigns.test_backup"]
+)
 
 
 def start(work: Callable[..., None], *arguments: Any) -> BaseProcess:

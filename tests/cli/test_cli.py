@@ -194,7 +194,7 @@ def test_a_horizon_past_all_counting_is_refused(answer: Kofn, tmp_path: Path) ->
     [
         (["run", "thomson"], "there is no policy 'thomson': did you mean 'thompson'?"),
         (["compare", "--problem", "maximum"], "there is no problem 'maximum': did you mean 'max'?"),
-        (["suite", "--settings", "rar"], "the suite has no setting rar (did you mean rare?)"),
+        (["suite", "--settings", "rar"], "there is no setting 'rar': did you mean 'rare'?"),
     ],
 )
 def test_a_similar_name_is_suggested(argv: list[str], hint: str, answer: Kofn) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kofn.lab.logs import Log, evaluate
+from kofn.lab.logs import DecisionLog, evaluate
 from kofn.lab.problems import Bernoulli, Problem
 from tests.cli.test_cli import Kofn, answer  # noqa: F401
 
@@ -16,8 +16,8 @@ PROBLEM = Problem(Bernoulli([0.2, 0.5, 0.8, 0.1]), "mean", 2)
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Log:
-    made = Log.simulate(PROBLEM, 3_000, seed=1)
+def log(tmp_path: Path) -> DecisionLog:
+    made = DecisionLog.simulate(PROBLEM, 3_000, seed=1)
     made.write(tmp_path / "log.csv")
     (tmp_path / "plain.csv").write_text(
         re.sub(r",[^,\n]*$", "", (tmp_path / "log.csv").read_text(), flags=re.MULTILINE)
@@ -25,7 +25,7 @@ def log(tmp_path: Path) -> Log:
     return made
 
 
-def test_the_best_subsets_as_a_table(answer: Kofn, log: Log) -> None:  # noqa: F811
+def test_the_best_subsets_as_a_table(answer: Kofn, log: DecisionLog) -> None:  # noqa: F811
     code, out, err = answer("replay", "log.csv", "--top", "3")
     assert (code, err) == (0, "")
     rows = [line.split() for line in out.splitlines() if re.match(r"\s*\d \d ", line)]
@@ -38,7 +38,7 @@ def test_the_best_subsets_as_a_table(answer: Kofn, log: Log) -> None:  # noqa: F
     assert "all 6 subsets at once" in out
 
 
-def test_one_subset_as_json(answer: Kofn, log: Log) -> None:  # noqa: F811
+def test_one_subset_as_json(answer: Kofn, log: DecisionLog) -> None:  # noqa: F811
     code, out, _ = answer("replay", "plain.csv", "--uniform", "--subset", "2 1", "--subset", "0 3", "--json")
     assert code == 0
     first, second = json.loads(out)

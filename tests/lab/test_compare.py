@@ -5,7 +5,6 @@ import io
 import json
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -303,12 +302,6 @@ def test_the_final_gap_is_that_of_the_subsets_that_were_found() -> None:
         gaps = [float(PROBLEM.gap(np.array([each.run.final]))[0]) for each in standing.trials]
         assert standing.final_gap == pytest.approx(np.mean(gaps))
         assert [gap <= 1e-12 for gap in gaps] == [each.run.optimal for each in standing.trials]
-
-
-def test_a_gap_that_is_not_known_is_left_empty(by_hand: Comparison) -> None:
-    old = Standing("old", "dart", False, (replace(by_hand.standings[0].trials[1], final_gap=None),))
-    assert (old.final_gap, old.to_dict()["final_gap"]) == (None, None)
-    assert " 0%   " in str(replace(by_hand, standings=(old,))).splitlines()[2]
 
 
 def test_it_prints_itself(by_hand: Comparison) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import kofn
 from kofn import BadInput
-from kofn.lab.logs import Log
+from kofn.lab.logs import DecisionLog
 from kofn.lab.problems import Bernoulli, Problem
 
 PROBLEM = Problem(Bernoulli([0.2, 0.5, 0.8, 0.1]), "mean", 2)
@@ -23,9 +23,9 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_a_log_is_read_as_it_was_written(tmp_path: Path) -> None:
-    log = Log.simulate(PROBLEM, 500, seed=3)
+    log = DecisionLog.simulate(PROBLEM, 500, seed=3)
     log.write(tmp_path / "log.csv")
-    again = Log.read(tmp_path / "log.csv")
+    again = DecisionLog.read(tmp_path / "log.csv")
     assert (again.subsets == log.subsets).all()
     assert (again.rewards == log.rewards).all()
     assert again.propensity is not None
@@ -34,17 +34,17 @@ def test_a_log_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_arms_may_have_names(tmp_path: Path) -> None:
-    log = Log.read(written(tmp_path, "subset,reward\ntea milk,1\ncake tea,0.5\nmilk cake,0\n"), uniform=True)
+    log = DecisionLog.read(written(tmp_path, "subset,reward\ntea milk,1\ncake tea,0.5\nmilk cake,0\n"), uniform=True)
     assert log.names == ("cake", "milk", "tea")
     assert log.subsets.tolist() == [[1, 2], [0, 2], [0, 1]]
     assert log.subset_of_names(["tea", "cake"]) == (0, 2)
     log.write(tmp_path / "again.csv")
-    assert Log.read(tmp_path / "again.csv").names == log.names
+    assert DecisionLog.read(tmp_path / "again.csv").names == log.names
 
 
 def test_columns_may_have_other_names(tmp_path: Path) -> None:
     path = written(tmp_path, "when,shown,clicks,chance\n1,0 1,3,0.5\n2,1 2,0,0.25\n")
-    log = Log.read(path, columns=("shown", "clicks", "chance"), n_arms=5)
+    log = DecisionLog.read(path, columns=("shown", "clicks", "chance"), n_arms=5)
     assert log.n_arms == 5
     assert log.rewards.tolist() == [3, 0]
     assert log.propensity is not None
@@ -53,7 +53,7 @@ def test_columns_may_have_other_names(tmp_path: Path) -> None:
 
 def test_a_log_of_a_problem_is_uniform() -> None:
     """Each of six subsets a sixth of 60,000 times: z below 5.3."""
-    log = Log.simulate(PROBLEM, 60_000, seed=1)
+    log = DecisionLog.simulate(PROBLEM, 60_000, seed=1)
     assert (np.abs(log.groups.plays - 10_000) < 5.3 * (60_000 / 6 * 5 / 6) ** 0.5).all()
     means = np.bincount(log.groups.which, log.rewards) / log.groups.plays
     np.testing.assert_allclose(means, PROBLEM.value(log.groups.subsets), atol=5.3 * 0.5 / 100)
@@ -98,18 +98,18 @@ def test_a_log_of_a_problem_is_uniform() -> None:
 )
 def test_a_log_that_cannot_be_is_refused(tmp_path: Path, text: str, options: Any, message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        Log.read(written(tmp_path, text), **options)
+        DecisionLog.read(written(tmp_path, text), **options)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (
-            b'{"kofn": "campaign", "format": 4, "campaign": {"secret": "5ec4e7"}}',
+            b'{"kofn": "exported campaign", "format": 1, "campaign": {"secret": "5ec4e7"}}',
             "is an exported campaign, which is for",
         ),
         (
-            b'{\n  "kofn": "campaign", "campaign": {"secret": "5ec4e7"}}',
+            b'{\n  "kofn": "exported campaign", "campaign": {"secret": "5ec4e7"}}',
             "use `kofn campaign decisions NAME --out log.csv`",
         ),
         (b"SQLite format 3\x00 5ec4e7", "is a SQLite database. If it is a store, export a campaign's decisions"),
@@ -133,7 +133,7 @@ def test_a_file_of_another_kind_is_refused_without_repeating_it(tmp_path: Path, 
     path = tmp_path / "log.csv"
     path.write_bytes(content)
     with pytest.raises(BadInput, match=message) as refused:
-        Log.read(path)
+        DecisionLog.read(path)
     assert "5ec4e7" not in str(refused.value)
     assert len(str(refused.value)) < 500 + len(str(path))
 
@@ -145,14 +145,14 @@ def test_rows_without_a_reward_are_counted_and_names_are_read(tmp_path: Path) ->
 1 2,"[""tray"",""pan""]",0.5,
 2 3,"[""pan"",""tray""]",0,0.25
 """
-    log = Log.read(written(tmp_path, text), n_arms=5)
+    log = DecisionLog.read(written(tmp_path, text), n_arms=5)
     assert (len(log), log.unrewarded, log.adaptive) == (3, 1, False)
     assert log.names == ("Red mug", "tray", "pan", "tray (3)", "4")  # the second tray was retired and is back
     assert log.known.tolist() == [True, False, True]
     assert log.label((0, 2)) == "Red mug, pan"
     assert log.subset_of_names(["Red mug", "3"]) == log.subset_of_names([0, "tray (3)"]) == (0, 3)
     log.write(tmp_path / "again.csv")
-    again = Log.read(tmp_path / "again.csv", n_arms=5)
+    again = DecisionLog.read(tmp_path / "again.csv", n_arms=5)
     assert (again.names, again.known.tolist()) == (log.names, log.known.tolist())
     assert (again.subsets == log.subsets).all()
 
@@ -164,7 +164,7 @@ def test_json_lines_are_read_like_csv(tmp_path: Path) -> None:
         '{"subset": "1 2", "reward": 0.5, "arms": ["b", "c"]}\n{"subset": [0, 1], "reward": null, "arms": null}\n',
         encoding="utf-8",
     )
-    log = Log.read(path)
+    log = DecisionLog.read(path)
     assert (log.subsets.tolist(), log.rewards.tolist(), log.unrewarded) == ([[0, 2], [1, 2]], [1, 0.5], 1)
     assert log.names == ("a\u2028b", "b", "c")
     assert log.propensity is not None
@@ -172,7 +172,7 @@ def test_json_lines_are_read_like_csv(tmp_path: Path) -> None:
 
 
 def test_unknown_arms_are_refused() -> None:
-    log = Log.simulate(PROBLEM, 50, seed=1)
+    log = DecisionLog.simulate(PROBLEM, 50, seed=1)
     with pytest.raises(BadInput, match="the log has no arm '9'"):
         log.subset_of_names([1, 9])
     with pytest.raises(BadInput, match="a subset must have 2 different arms; got"):
@@ -183,7 +183,7 @@ def test_unknown_arms_are_refused() -> None:
 
 
 def test_a_logged_play_earns_what_was_earned() -> None:
-    log = Log.simulate(PROBLEM, 3_000, seed=2)
+    log = DecisionLog.simulate(PROBLEM, 3_000, seed=2)
     problem = log.problem()
     rewards = {tuple(row): log.rewards[log.groups.which == at] for at, row in enumerate(log.groups.subsets.tolist())}
     for subset, earned in rewards.items():
@@ -201,12 +201,14 @@ def test_a_logged_play_earns_what_was_earned() -> None:
 
 
 def test_policies_play_a_log() -> None:
-    run = kofn.simulate(kofn.Thompson(4, 2, seed=1), Log.simulate(PROBLEM, 3_000, seed=2).problem(), 5_000, seed=1)
+    run = kofn.simulate(
+        kofn.Thompson(4, 2, seed=1), DecisionLog.simulate(PROBLEM, 3_000, seed=2).problem(), 5_000, seed=1
+    )
     assert run.final == (1, 2)
 
 
 def test_what_was_never_logged_cannot_be_played() -> None:
-    log = Log(np.array([[0, 1], [1, 2]]), np.array([0.5, 7.0]), None, 4)
+    log = DecisionLog(np.array([[0, 1], [1, 2]]), np.array([0.5, 7.0]), None, 4)
     problem = log.problem()
     assert problem.reward_range == (0.0, 7.0)
     assert problem.value([(1, 0)])[0] == 0.5

@@ -20,7 +20,7 @@ from scipy import stats
 
 import kofn
 from kofn import BadInput, ThinLogWarning, Thompson
-from kofn.lab.logs import AnytimeEstimate, Estimate, Evaluation, Log, evaluate, evaluate_all
+from kofn.lab.logs import DecisionLog, OffPolicyEstimate, ValueWithError, evaluate, evaluate_all
 from kofn.lab.problems import Bernoulli, Problem
 
 PROBLEM = Problem(Bernoulli([0.2, 0.5, 0.8, 0.1]), "mean", 2)
@@ -29,12 +29,12 @@ SKEWED = np.array([0.4, 0.2, 0.1, 0.05, 0.15, 0.1])
 LOGS = 300
 
 
-def skewed(plays: int, seed: int) -> Log:
+def skewed(plays: int, seed: int) -> DecisionLog:
     """A log that prefers some subsets, and says so."""
     rng = np.random.default_rng(seed)
     which = rng.choice(6, plays, p=SKEWED)
     rewards = PROBLEM.play(SUBSETS[which], np.ones(plays, int), rng).total
-    return Log(SUBSETS[which], rewards, SKEWED[which], 4)
+    return DecisionLog(SUBSETS[which], rewards, SKEWED[which], 4)
 
 
 def ridge(subsets: Any, rewards: Any) -> Any:
@@ -70,7 +70,7 @@ def test_every_estimate_is_its_formula_play_by_play() -> None:
 
 
 @cache
-def evaluations(subset: Any) -> list[Evaluation]:
+def evaluations(subset: Any) -> list[OffPolicyEstimate]:
     """Return the evaluation of a subset on each of many logs."""
     return [evaluate(skewed(2_000, seed), subset) for seed in range(LOGS)]
 
@@ -92,7 +92,7 @@ def test_doubly_robust_is_right_with_a_wrong_model_and_better_than_weighting() -
     """The maximum is not additive; still there is no bias, and less noise than by inverse propensity."""
     problem = Problem(Bernoulli([0.6, 0.7, 0.9, 0.5]), "maximum", 2)
     truth = problem.value([(0, 1)])[0]
-    found = [evaluate(Log.simulate(problem, 1_000, seed), (0, 1)) for seed in range(LOGS)]
+    found = [evaluate(DecisionLog.simulate(problem, 1_000, seed), (0, 1)) for seed in range(LOGS)]
     dr, ips = (np.array([getattr(each, name).value for each in found]) for name in ("dr", "ips"))
     assert abs(dr.mean() - truth) < 5.3 * dr.std() / LOGS**0.5
     assert dr.std() < 0.7 * ips.std()
@@ -100,7 +100,7 @@ def test_doubly_robust_is_right_with_a_wrong_model_and_better_than_weighting() -
 
 def test_wrong_propensities_are_noticed() -> None:
     log = skewed(5_000, 1)
-    lying = Log(log.subsets, log.rewards, np.full(len(log), 1 / 6), 4)
+    lying = DecisionLog(log.subsets, log.rewards, np.full(len(log), 1 / 6), 4)
     with pytest.warns(
         ThinLogWarning, match=r"the propensities of \(0, 1\) do not match the log: the mean weight should be 1"
     ):
@@ -108,18 +108,18 @@ def test_wrong_propensities_are_noticed() -> None:
 
 
 def test_a_log_that_cannot_say_refuses() -> None:
-    log = Log.simulate(PROBLEM, 2_000, seed=1)
+    log = DecisionLog.simulate(PROBLEM, 2_000, seed=1)
     without = (log.subsets != (1, 2)).any(axis=1)
     assert log.propensity is not None
-    less = Log(log.subsets[without], log.rewards[without], log.propensity[without], 4)
+    less = DecisionLog(log.subsets[without], log.rewards[without], log.propensity[without], 4)
     with pytest.raises(BadInput, match=r"the log has no play of \(1, 2\); .* predicts 0\.\d+, which may be wrong"):
         evaluate(less, (1, 2))
-    one = Log(SUBSETS[[0, 3, 3]], np.ones(3), np.full(3, 1 / 6), 4)
+    one = DecisionLog(SUBSETS[[0, 3, 3]], np.ones(3), np.full(3, 1 / 6), 4)
     with pytest.raises(BadInput, match=r"the log has one play of \(0, 1\)"):
         evaluate(one, (0, 1))
     with pytest.raises(BadInput, match="the log has no subset with two plays"):
-        evaluate_all(Log(SUBSETS[:3], np.ones(3), np.full(3, 1 / 6), 4))
-    unknown = Log(log.subsets, log.rewards, None, 4)
+        evaluate_all(DecisionLog(SUBSETS[:3], np.ones(3), np.full(3, 1 / 6), 4))
+    unknown = DecisionLog(log.subsets, log.rewards, None, 4)
     for ask in (
         lambda: evaluate(unknown, (0, 1)),
         lambda: evaluate_all(unknown),
@@ -130,20 +130,20 @@ def test_a_log_that_cannot_say_refuses() -> None:
 
 
 def test_thin_logs_warn() -> None:
-    few = Log(SUBSETS[[0, 0, 0, 1, 2]], np.array([0.0, 1.0, 0.5, 1, 1]), np.full(5, 1 / 6), 4)
+    few = DecisionLog(SUBSETS[[0, 0, 0, 1, 2]], np.array([0.0, 1.0, 0.5, 1, 1]), np.full(5, 1 / 6), 4)
     with pytest.warns(ThinLogWarning, match="only 3 plays"):
         evaluate(few, (0, 1))
-    same = Log(np.tile(SUBSETS, (20, 1)), np.zeros(120), np.full(120, 1 / 6), 4)
+    same = DecisionLog(np.tile(SUBSETS, (20, 1)), np.zeros(120), np.full(120, 1 / 6), 4)
     with pytest.warns(ThinLogWarning, match="have the same reward"):
         evaluate(same, (0, 1))
 
 
 def test_all_subsets_are_ranked_with_intervals_that_hold_at_once() -> None:
-    every = evaluate_all(Log.simulate(PROBLEM, 6_000, seed=1))
+    every = evaluate_all(DecisionLog.simulate(PROBLEM, 6_000, seed=1))
     assert len(every) == 6
     assert every[0].subset == (1, 2)
     assert [each.dr.value for each in every] == sorted((each.dr.value for each in every), reverse=True)
-    one, all_six = Estimate(0.5, 0.1).interval(), Estimate(0.5, 0.1).interval(of=6)
+    one, all_six = ValueWithError(0.5, 0.1).interval(), ValueWithError(0.5, 0.1).interval(of=6)
     assert one == pytest.approx((0.5 - 0.195996, 0.5 + 0.195996), abs=1e-5)
     assert all_six[1] - 0.5 == pytest.approx(0.1 * stats.norm.ppf(1 - 0.05 / 12))
     json.dumps([each.to_dict() for each in every], allow_nan=False)
@@ -156,7 +156,7 @@ CAMPAIGNS = 24
 
 
 @cache
-def exported(control: str, late: int) -> list[tuple[Problem, Log]]:
+def exported(control: str, late: int) -> list[tuple[Problem, DecisionLog]]:
     """Return the logs of simulated campaigns, as `kofn campaign decisions` writes them, and their problems.
 
     2,000 decisions each, 200 at a time; rewards arrive `late` calls later, so that many decisions are fillers.
@@ -181,12 +181,12 @@ def exported(control: str, late: int) -> list[tuple[Problem, Log]]:
                     campaign.rewards(waiting.pop(0))
             path = Path(folder) / "log.csv"
             path.write_bytes(b"".join(encoded(campaign.decisions(), "csv")))
-            found.append((problem, Log.read(path)))
+            found.append((problem, DecisionLog.read(path)))
             campaign.store.close()
     return found
 
 
-def hold(estimates: list[tuple[Estimate, float]]) -> bool:
+def hold(estimates: list[tuple[ValueWithError, float]]) -> bool:
     """Return whether the intervals that hold at once contain the true values."""
     intervals = [(*estimate.interval(of=len(estimates)), truth) for estimate, truth in estimates]
     return all(low <= truth <= high for low, high, truth in intervals)
@@ -195,7 +195,7 @@ def hold(estimates: list[tuple[Estimate, float]]) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize(("control", "late"), [("", 0), ("fixed", 0), ("", 2)])
 def test_the_intervals_of_an_exported_campaign_hold(control: str, late: int) -> None:
-    """The mean's do. Estimates by propensity are not right: not every subset was possible in every play."""
+    """The mean's mostly do. Estimates by propensity are not right: not every subset was possible in every play."""
     means, weighted = 0, 0
     for problem, log in exported(control, late):
         assert log.adaptive
@@ -207,8 +207,8 @@ def test_the_intervals_of_an_exported_campaign_hold(control: str, late: int) -> 
         means += hold([(each.mean, value) for each, value in zip(every, truth, strict=True)])
         known = [(each.dr, value) for each, value in zip(every, truth, strict=True) if not math.isnan(each.dr.value)]
         weighted += hold(known)
-    assert means >= CAMPAIGNS - 4
-    assert weighted < CAMPAIGNS - 4
+    assert means >= CAMPAIGNS - 9  # if 80 % hold at once, fewer do with a probability of 0.01
+    assert weighted < CAMPAIGNS - 9
 
 
 @pytest.mark.slow
@@ -227,7 +227,7 @@ def test_with_a_uniform_control_estimates_by_propensity_hold_too() -> None:
 def test_the_mean_of_an_adaptive_log_is_its_formula() -> None:
     subsets = SUBSETS[[0] * 10 + [1] * 12 + [2]]
     rewards = np.concatenate([np.zeros(10), np.arange(12) / 12, [1.0]])
-    log = Log(subsets, rewards, None, 4, adaptive=True)
+    log = DecisionLog(subsets, rewards, None, 4, adaptive=True)
     first, second = evaluate_all(log)[::-1]  # the third has one play
     assert (first.subset, second.subset) == ((0, 1), (0, 2))
     within = ((rewards[10:22] - rewards[10:22].mean()) ** 2).sum()
@@ -236,25 +236,8 @@ def test_the_mean_of_an_adaptive_log_is_its_formula() -> None:
     assert second.mean.error == pytest.approx(math.sqrt((within + 20 * pooled) / (11 + 20) / 12))
     assert first.mean.value == 0.0
     assert first.mean.error == pytest.approx(math.sqrt(20 * pooled / (9 + 20) / 10))
-    assert isinstance(first.mean, AnytimeEstimate)
-    assert first.mean.plays == 10
     assert math.isnan(first.dr.value)
     assert json.loads(json.dumps(first.to_dict(), allow_nan=False))["dr"] == {"value": None, "error": None}
-
-
-def test_an_interval_at_any_time_survives_looking_all_the_time() -> None:
-    """Of 400 random walks with 1,000 steps, at most 5 % ever leave the interval, while 1.96 errors are often left.
-
-    If 5 % do, more than 37 of 400 leave it with a probability of 0.0002.
-    """
-    rng = np.random.default_rng(5)
-    steps = np.arange(1, 1_001)
-    means = rng.standard_normal((400, 1_000)).cumsum(axis=1) / steps
-    error = 1 / np.sqrt(steps)
-    reach = np.array([AnytimeEstimate(0.0, 1 / math.sqrt(n), n).interval()[1] for n in range(1, 1_001)])
-    assert (np.abs(means) > reach).any(axis=1).sum() <= 37
-    assert (np.abs(means) > 1.96 * error).any(axis=1).mean() > 0.3
-    assert (reach < 4 * error)[10:].all()
 
 
 def test_plays_without_a_propensity_count_for_the_mean_only() -> None:
@@ -262,7 +245,7 @@ def test_plays_without_a_propensity_count_for_the_mean_only() -> None:
     assert log.propensity is not None
     unknown = np.arange(400) % 5 == 0
     some = dataclasses.replace(log, propensity=np.where(unknown, np.nan, log.propensity))
-    rest = Log(log.subsets[~unknown], log.rewards[~unknown], log.propensity[~unknown], 4)
+    rest = DecisionLog(log.subsets[~unknown], log.rewards[~unknown], log.propensity[~unknown], 4)
     found, expected = evaluate(some, (0, 2)), evaluate(rest, (0, 2))
     for name in ("weight", "ips", "snips", "dr"):
         assert vars(getattr(found, name)) == pytest.approx(vars(getattr(expected, name)))
@@ -272,7 +255,7 @@ def test_plays_without_a_propensity_count_for_the_mean_only() -> None:
 
 
 def test_a_replay_on_an_adaptive_log_warns() -> None:
-    log = dataclasses.replace(Log.simulate(PROBLEM, 500, seed=3), adaptive=True)
+    log = dataclasses.replace(DecisionLog.simulate(PROBLEM, 500, seed=3), adaptive=True)
     with pytest.warns(ThinLogWarning, match="the replay may end early"):
         kofn.replay(_Always(4, 2), log)
 
@@ -281,7 +264,7 @@ def test_a_replay_on_an_adaptive_log_warns() -> None:
 
 
 def test_a_policy_that_always_plays_one_subset_takes_all_of_its_plays() -> None:
-    log = Log.simulate(PROBLEM, 5_000, seed=3)
+    log = DecisionLog.simulate(PROBLEM, 5_000, seed=3)
     match = (log.subsets == (0, 2)).all(axis=1)
     found = kofn.replay(_Always(4, 2), log)
     assert found.plays == match.sum()
@@ -319,7 +302,7 @@ def test_a_replayed_policy_earns_what_it_earns_live(logged: str) -> None:
     """The mean of the first 40 rewards, over 30 logs and 60 live runs: a z below 5.3."""
     live, replayed = earned_live(), []
     for seed in range(30):
-        log = Log.simulate(PROBLEM, 420, seed) if logged == "uniform" else skewed(1_600, seed)
+        log = DecisionLog.simulate(PROBLEM, 420, seed) if logged == "uniform" else skewed(1_600, seed)
         cut = _Remembering(4, 2, seed=seed)
         with pytest.raises(_Enough):  # every log has at least 40 plays that the policy asks for
             kofn.replay(cut, log, seed)
@@ -391,14 +374,14 @@ def test_without_rejection_a_skewed_log_would_starve_other_subsets() -> None:
 )
 def test_a_policy_that_does_not_fit_is_refused(make: Any, message: str) -> None:
     with pytest.raises(BadInput, match=message):
-        kofn.replay(make(), Log.simulate(PROBLEM, 100, seed=1))
+        kofn.replay(make(), DecisionLog.simulate(PROBLEM, 100, seed=1))
 
 
 def test_a_used_policy_and_a_log_without_its_subset_are_refused() -> None:
-    log, used = Log.simulate(PROBLEM, 100, seed=1), Thompson(4, 2)
+    log, used = DecisionLog.simulate(PROBLEM, 100, seed=1), Thompson(4, 2)
     used.tell((0, 1), 0.5)
     with pytest.raises(BadInput, match="has already observed"):
         kofn.replay(used, log)
-    only = Log(SUBSETS[[0, 0]], np.ones(2), np.full(2, 1 / 6), 4)
+    only = DecisionLog(SUBSETS[[0, 0]], np.ones(2), np.full(2, 1 / 6), 4)
     with pytest.raises(BadInput, match=r"the log has no play of \(0, 2\), which always asks for first"):
         kofn.replay(_Always(4, 2), only)

@@ -118,7 +118,7 @@ def test_a_cell_has_the_runs_that_the_competitor_plays() -> None:
     trials = [competitor.play(run) for run in range(2)]
     cell = table.cell(KARATE, "thompson", 60)
     assert cell is not None
-    regrets, gaps = ([each.run.regret for each in trials], [each.final_gap or 0.0 for each in trials])
+    regrets, gaps = ([each.run.regret for each in trials], [each.final_gap for each in trials])
     assert [cell.regret, cell.gap] == pytest.approx([np.mean(regrets), np.mean(gaps)])
     assert cell.regret_error == pytest.approx(12.706 * np.std(regrets, ddof=1) / 2**0.5, rel=1e-4)  # Student, 1 degree
     assert table.cell(KARATE, "dart", 60) is None

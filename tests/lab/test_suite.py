@@ -50,7 +50,7 @@ def test_settings_by_name_and_by_family() -> None:
     ]
     with pytest.raises(
         BadInput,
-        match=r"the suite has no setting max/N13-K3, median \(did you mean max/N12-K3\?\); it has: mean/N12-K2, ",
+        match=r"there is no setting 'median': did you mean 'mean'\? Available: mean, max, ",
     ):
         settings_named(["median", "max", "max/N13-K3"])
 

@@ -432,7 +432,6 @@ def test_rewards_of_any_range_and_direction() -> None:
     "damage",
     [
         {"segments": []},
-        {"planner": 3},
         {"contenders": [0, 1]},
         {"shares": {"own": -1.0}},
         {"shares": []},

@@ -342,12 +342,6 @@ def test_an_invalid_guarantee_is_refused(name: str, value: Any) -> None:
     assert policy.state() == before
 
 
-def test_a_guarantee_by_random_plays_is_refused_with_a_reason() -> None:
-    policy = Thompson(6, 2, guarantee=True, seed=1)
-    with pytest.raises(BadRecord, match="a guarantee by random plays"):
-        policy.load({**policy.state(), "guarantee": {"count": [0] * 6, "total": [0.0] * 6}})
-
-
 @pytest.mark.parametrize("seed", range(2))
 def test_the_order_in_which_rewards_arrive_proves_nothing(seed: int) -> None:
     """All arms are equal, and of each plan the rewards of 1 are told before those of 0.

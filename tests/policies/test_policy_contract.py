@@ -1,4 +1,7 @@
-"""What every policy keeps to, whoever wrote it. A new policy is found by its name; nothing is to be added here."""
+"""What every policy keeps to, whoever wrote it. A new policy is found by its name; nothing is to be added here.
+
+Its golden results are stored by `python -m tests.policies.golden`.
+"""
 
 import copy
 import json
@@ -15,6 +18,7 @@ from kofn import Policy, Tally
 from kofn.core import Subset
 from kofn.policies.registry import POLICIES, make_policy
 from tests.constraints.tools import KINDS
+from tests.policies import golden
 
 N, K, HORIZON = 9, 3, 3_000_000
 WORTH = np.array([3, 14, 7, 9, 1, 12, 5, 16, 10]) / 16  # sums of 16ths are exact, however they are added up
@@ -270,6 +274,11 @@ def test_the_same_seed_gives_the_same_policy(policy: Policy) -> None:
         assert list(again.plan()) == list(policy.plan())
         advance(policy, 1)
         advance(again, 1)
+
+
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_it_plays_as_its_version_does(name: str) -> None:
+    assert golden.complaint(name, golden.load()) == ""
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -4,7 +4,6 @@ import copy
 import json
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 
 import kofn
 from kofn import BadInput, BadRecord, KofnError, Policy, Tally
-from kofn.policies import registry
 from tests.cases import for_each
 
 
@@ -76,7 +74,7 @@ def test_a_record_explains_itself(make: Callable[[], Policy]) -> None:
     record = kofn.save(policy)
     assert list(record) == ["policy", "format", "params", "state"]
     assert record["policy"] == policy.name
-    assert record["format"] == 2
+    assert record["format"] == 1
     assert record["params"] == policy.params
     assert record["state"] == policy.state()
     assert record["state"]["plays"] == policy.plays
@@ -96,7 +94,7 @@ def test_the_records_shape() -> None:
     policy.tell(policy.ask(), 10)
     assert kofn.save(policy) == {
         "policy": "cmab-sm",
-        "format": 2,
+        "format": 1,
         "params": {
             "n_arms": 5,
             "k": 2,
@@ -163,8 +161,8 @@ def test_a_user_scale_comes_back() -> None:
             (lambda record, name=name: record.pop(name), "must have the keys")
             for name in ("policy", "format", "params", "state")
         ),
-        (lambda record: record.update(format=0), "format 0; this kofn reads format 2"),
-        (lambda record: record.update(format=3), "format 3; this kofn reads format 2"),
+        (lambda record: record.update(format=0), "format 0; this kofn reads format 1"),
+        (lambda record: record.update(format=3), "format 3; this kofn reads format 1"),
         (lambda record: record.update(format="1"), "format '1'"),
         (lambda record: record.update(format=None), "format None"),
         (lambda record: record.update(policy="magic"), "'magic', which this kofn does not have"),
@@ -374,122 +372,3 @@ def test_a_policy_can_be_known_by_name() -> None:
         kofn.make_policy("cmab-sm", n_arms=5, k=2, horizon=10, colour="red")
     assert kofn.make_policy("improved-ucb", n_arms=5, k=2, horizon=100, seed=3).params.keys() >= {"horizon"}
     assert issubclass(BadRecord, KofnError)
-
-
-# Records of format 1: made by the version before format 2, in the middle of a plan, with the 50 subsets that it asked
-# for after restoring the record.
-
-FORMAT_1 = json.loads((Path(__file__).parents[1] / "data" / "records-format-1.json").read_text())
-
-
-def format_1_reward(subset: tuple[int, ...], play: int) -> float:
-    return ((5 * sum(subset) + 3 * play) % 11 + len(subset)) / 20 + sum(subset) / 60
-
-
-def format_1_arms(subset: tuple[int, ...], play: int) -> list[float]:
-    return [((3 * arm + play) % 7) / 7 for arm in subset]
-
-
-RANDOM_PLAYS = "thompson with a guarantee"
-"""The record of a guarantee by random plays, which is refused."""
-READ = [title for title in FORMAT_1 if title != RANDOM_PLAYS]
-
-
-def test_every_policy_of_format_1_is_still_there() -> None:
-    """Every policy that there was: none has been renamed or taken away."""
-    assert {each["record"]["policy"] for each in FORMAT_1.values()} <= set(registry.POLICIES)
-    assert {each["record"]["format"] for each in FORMAT_1.values()} == {1}
-
-
-REMODELLED = [title for title in READ if FORMAT_1[title]["record"]["policy"] == "thompson"]
-"""Cases of a policy whose model has changed since: its records are read, and its plans are others."""
-UNCHANGED = [title for title in READ if title not in [*REMODELLED, "linear-thompson"]]
-
-
-@pytest.mark.parametrize("title", REMODELLED)
-def test_a_record_of_the_model_before_keeps_what_was_learned(title: str) -> None:
-    """All but the rewards of the open plan, whose subsets are not planned any more."""
-    record = FORMAT_1[title]["record"]
-    policy = kofn.restore(record)
-    state = policy.state()
-    assert policy.plays == record["state"]["plays"] - sum(state_of(record)["observed"]["count"])
-    assert state["posterior"] == state_of(record)["posterior"]
-    assert state["learned"] == record["state"]["learned"]
-    kofn.restore(json.loads(json.dumps(kofn.save(policy))))
-    for play in range(50):
-        subset = policy.ask()
-        policy.tell(subset, format_1_reward(subset, play))
-
-
-def test_linear_thompson_with_a_variance_is_read() -> None:
-    """Its noise was one variance, and is a dispersion: the posterior, and the open plan with its rewards, are kept."""
-    case = FORMAT_1["linear-thompson"]
-    old, policy = state_of(case["record"]), kofn.restore(case["record"])
-    state = policy.state()
-    assert {key: state[key] for key in state if key != "noise"} == {key: old[key] for key in old if key != "noise"}
-    remaining = policy.plan().plays
-    assert [list(policy.ask()) for _ in range(remaining)] == case["asked"][:remaining]
-    squares, units = state["noise"]
-    level = units / old["learned"]  # r(1 - r)
-    assert squares / units * level == pytest.approx(old["noise"])
-    assert 0 < level <= 0.25
-    policy.release()
-    for play in range(50):
-        subset = policy.ask()
-        policy.tell(subset, format_1_reward(subset, play))
-    kofn.restore(json.loads(json.dumps(kofn.save(policy))))
-
-
-@pytest.mark.parametrize("noise", [0.0, -0.1, math.nan, math.inf])
-def test_linear_thompson_with_an_impossible_variance_is_refused(noise: float) -> None:
-    record = copy.deepcopy(FORMAT_1["linear-thompson"]["record"])
-    record["state"]["noise"] = noise
-    with pytest.raises(BadRecord, match=r"noise|squares"):
-        kofn.restore(record)
-
-
-def state_of(record: Any) -> Any:
-    return registry.upgraded(record)["state"]
-
-
-@pytest.mark.parametrize("title", UNCHANGED)
-def test_a_record_of_format_1_is_restored_and_plays_on_as_before(title: str) -> None:
-    case = FORMAT_1[title]
-    policy = kofn.restore(case["record"])
-    for play, expected in enumerate(case["asked"]):
-        subset = policy.ask()
-        assert list(subset) == expected
-        if "arms" in policy.needs:
-            policy.tell(subset, format_1_reward(subset, play), arms=format_1_arms(subset, play))
-        else:
-            policy.tell(subset, format_1_reward(subset, play))
-    assert (policy.plays, list(policy.best())) == (case["plays"], case["best"])
-
-
-@pytest.mark.parametrize("title", UNCHANGED)
-def test_upgrading_renames_keys_and_changes_nothing_else(title: str) -> None:
-    record = FORMAT_1[title]["record"]
-    text = json.dumps(record)
-    new = registry.upgraded(record)
-    assert json.dumps(record) == text
-    assert new == kofn.save(kofn.restore(record))
-    assert leaves(new["state"]) == leaves(record["state"])
-    assert registry.upgraded(new) is new
-
-
-def test_a_guarantee_by_random_plays_is_refused_with_a_reason() -> None:
-    with pytest.raises(BadRecord, match="a guarantee by random plays, from an older kofn, cannot be resumed"):
-        kofn.restore(FORMAT_1[RANDOM_PLAYS]["record"])
-
-
-def leaves(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        value = list(value.values())
-    return [leaf for each in value for leaf in leaves(each)] if isinstance(value, list) else [value]
-
-
-@pytest.mark.parametrize("change", [{"state": None}, {"state": []}, {"params": None}, {"policy": None}, {"policy": []}])
-@pytest.mark.parametrize("title", ["thompson", "doubling"])
-def test_a_broken_record_of_format_1_is_refused(title: str, change: Any) -> None:
-    with pytest.raises(BadRecord):
-        kofn.restore({**FORMAT_1[title]["record"], **change})

@@ -676,7 +676,6 @@ def test_a_change_that_leaves_no_choice_is_refused(keep: Any, new: int) -> None:
 @for_each(
     "name, value",
     [
-        ("planner", 4),
         ("learned", 1.5),
         ("learned", 0),
         ("noise", [1.0, 1.0]),

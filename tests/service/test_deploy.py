@@ -21,7 +21,7 @@ import httpx
 import pytest
 
 from kofn import Campaign
-from kofn.campaigns import Store, restore
+from kofn.campaigns import Store
 from kofn.cli import cli
 from kofn.service.security.auth import FAILURES
 from kofn.service.security.tokens import create_token
@@ -120,8 +120,7 @@ def test_the_backup_runs_as_the_unit_runs_it(tmp_path: Path) -> None:
         subprocess.run(here(line, tmp_path), env=environment("kofn-backup.service", tmp_path), cwd="/", check=True)
     (made,) = (tmp_path / "backups").iterdir()
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d{6}\.backup", made.name)
-    restore(made, f"sqlite:///{tmp_path}/new.db")
-    store = Store(f"sqlite:///{tmp_path}/new.db")
+    store = Store(f"sqlite:///{made}")
     assert Campaign.open("front", store).summary().plays == 3
     store.close()
 

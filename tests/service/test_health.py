@@ -88,7 +88,7 @@ def test_a_store_that_was_migrated_meanwhile_is_not_ready(
     get: Get, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     with store.write() as connection:
-        connection.exec_driver_sql("UPDATE kofn_version SET version = version + 1")
+        connection.exec_driver_sql("UPDATE kofn_schema SET version = version + 1")
     error_detail(get("/ready"), 503, "not-ready")
     assert "another version of kofn has migrated it" in caplog.text
 

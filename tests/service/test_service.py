@@ -12,7 +12,8 @@ from httpx import Client
 import kofn
 from kofn import Campaign
 from kofn.policies.registry import POLICIES
-from tests.campaigns.tools import checked
+from kofn.service.api.app_state import AppState
+from tests.campaigns.tools import checked, create
 from tests.service.tools import NAMES, NEW, error_detail, service
 
 FRONT = "/api/campaigns/front"
@@ -156,6 +157,32 @@ def test_a_campaign_made_anew_is_another(front: Client) -> None:
     front.post("/api/campaigns", json=NEW)
     error_detail(tell(front, {old: 1.0}), 422, "unknown-decision")
     assert len(decide(front, 2)) == 2
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_request_finds_a_campaign_that_is_replaced_after_it_was_opened(
+    front: Client, sqlite_store: str, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    """As when a request has opened the campaign, and then waits for the transactions that replace it."""
+    open_campaign, left = AppState._open_campaign, 0
+
+    def open_before_it_is_replaced(self: AppState, name: str) -> Campaign:
+        nonlocal left
+        opened = open_campaign(self, name)
+        if left:
+            left -= 1
+            opened.delete()
+            create(sqlite_store)
+        return opened
+
+    monkeypatch.setattr(AppState, "_open_campaign", open_before_it_is_replaced)
+    for method, path in (("POST", f"{FRONT}/decisions"), ("GET", FRONT)):
+        Campaign.open("front", sqlite_store).delete()
+        create(sqlite_store)
+        left = times
+        assert front.request(method, path, json={"count": 1} if method == "POST" else None).status_code == 200
+        assert left == 0
+    assert front.get("/api/campaigns/missing").status_code == 404
 
 
 # Reports.

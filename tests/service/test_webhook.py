@@ -327,7 +327,7 @@ def test_marking_and_other_changes_do_not_overwrite_each_other(store: Store, clo
     assert campaign.verify().ok
 
 
-@postgres_is_slow
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 def test_events_after_a_restored_backup_arrive(store: Store, receiver: Receiver, tmp_path: Path) -> None:
     sender, campaign = hook(store, receiver), new(store)
     campaign.pause()

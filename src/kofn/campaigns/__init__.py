@@ -9,7 +9,7 @@
 - `reports`: insight, alarms, decisions one by one, `verify`, and lists of many campaigns.
 - `decision_files`: decisions as CSV, JSON lines or Parquet.
 - `records`: a campaign's row, plan, batches, names and options, and the `transaction` that reads and writes them.
-- `store`: the database, its tables and `migrations`, statements, group commits and `backups`.
+- `store`: the database, its tables and `migrations`, statements, group commits and `sqlite_backup`.
 """
 
 from importlib import import_module
@@ -20,11 +20,10 @@ from kofn.core import MissingExtra
 if TYPE_CHECKING:
     from kofn.campaigns.campaign import Campaign as Campaign
     from kofn.campaigns.campaign import campaigns as campaigns
-    from kofn.campaigns.store.backups import Backup as Backup
-    from kofn.campaigns.store.backups import backup as backup
-    from kofn.campaigns.store.backups import restore as restore
     from kofn.campaigns.store.database import Store as Store
     from kofn.campaigns.store.database import store_at as store_at
+    from kofn.campaigns.store.sqlite_backup import backup as backup
+    from kofn.campaigns.store.sqlite_backup import restore as restore
     from kofn.core.responses import (
         ArmInsight,
         AttributeReport,
@@ -44,8 +43,8 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "campaigns.campaign": "Campaign campaigns",
-    "campaigns.store.backups": "Backup backup restore",
     "campaigns.store.database": "Store store_at",
+    "campaigns.store.sqlite_backup": "backup restore",
     "core.responses": """ArmInsight AttributeReport CampaignInsight Decision Event OpenDecision PlannedSubset Point
         RaisedAlarm Rewarded SegmentReport Segments Summary Verification""",
 }
@@ -54,7 +53,6 @@ _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names
 __all__ = [
     "ArmInsight",
     "AttributeReport",
-    "Backup",
     "Campaign",
     "CampaignInsight",
     "Decision",

@@ -135,7 +135,8 @@ def tell_rows(policy: Policy, roster: Roster, rows: Iterable[PlanRow]) -> None:
     """Tell the policy what was observed: the planned rows at once, then the unplanned ones one by one.
 
     An unplanned row may have a planned subset that was played more often than planned; the policy sorts that out. A
-    row that an older version of the policy planned is unplanned, if the policy's plan is another one now.
+    planned row counts as unplanned if the policy's plan has another one in its place: another kind of processor, which
+    rounds otherwise, may have planned it.
     """
     plan = policy.plan()
     tally = Tally.zeros(len(plan))

@@ -28,26 +28,21 @@ from kofn.campaigns.records.rows import CampaignRow, PolicySnapshot, Roster, ins
 from kofn.campaigns.records.rules import check_obeys, policy_rules
 from kofn.campaigns.records.transaction import NARROWEST, Transaction
 from kofn.campaigns.stopping import look_of
-from kofn.campaigns.store.migrations import (
-    ADDED_COLUMNS_4,
-    ADDED_COLUMNS_5,
-    ADDED_COLUMNS_6,
-    ADDED_COLUMNS_7,
-    RENAMED_COLUMNS_3,
-    RENAMED_TABLES_3,
-    STATES_5,
-    upgraded_record,
-)
-from kofn.campaigns.store.schema import ESTIMATES, OF_CAMPAIGN, ROSTERS, STATES
+from kofn.campaigns.store.schema import OF_CAMPAIGN, ROSTERS, STATES
 from kofn.core import BadInput, BadRecord, whole, whole_numbers
 from kofn.core.campaign_settings import CampaignOptions
 from kofn.core.checks import MAX_LENGTH, shown
 from kofn.core.contexts import context_of
 from kofn.core.responses import State
-from kofn.policies.registry import is_converted, restore
+from kofn.policies.registry import restore
 
-FORMAT = 6
-"""The version of an export. Raise it when an older kofn cannot read a newer export, and upgrade older ones below."""
+FORMAT = 1
+"""The version of an export. Raise it when an older kofn cannot read a newer export."""
+
+KIND = "exported campaign"
+"""What an export is, as its key `kofn` says. In exports made before the first release, that is UNRELEASED."""
+
+UNRELEASED = "campaign"
 
 MAX_COUNTER = 2**59
 """Largest counter of an import, so that it can grow without overflow."""
@@ -103,7 +98,7 @@ def export(tx: Transaction, *, with_secret: bool) -> dict[str, Any]:
     roster, state = (tables.pop(_short(table.name)) for table in (ROSTERS, STATES))
     names = roster["columns"] + state["columns"]
     plain = {name: json.loads(text) for name, text in zip(names, roster["rows"][0] + state["rows"][0], strict=True)}
-    return {"kofn": "campaign", "format": FORMAT, "name": tx.row.name, "campaign": settings, **plain, "tables": tables}
+    return {"kofn": KIND, "format": FORMAT, "name": tx.row.name, "campaign": settings, **plain, "tables": tables}
 
 
 # Import.
@@ -111,23 +106,8 @@ def export(tx: Transaction, *, with_secret: bool) -> dict[str, Any]:
 
 def read_export(exported: Mapping[str, Any], name: str | None) -> tuple[CampaignRow, Callable[[Transaction], None]]:
     """Return the row of an exported campaign, and a function that writes it all; or raise BadRecord."""
-    if not isinstance(exported, Mapping) or exported.get("kofn") != "campaign":
-        raise BadRecord("this is not an exported campaign: pass what Campaign.export() returned")
-    if type(exported.get("format")) is not int or exported["format"] not in range(1, FORMAT + 1):
-        raise BadRecord(
-            f"this export has format {shown(exported.get('format'))}; this kofn reads the formats 1 to {FORMAT}"
-        )
+    _check_format(exported)
     try:
-        if exported["format"] == 1:
-            exported = _from_format_1(exported)
-        if exported["format"] == 2:
-            exported = _from_format_2(exported)
-        if exported["format"] == 3:
-            exported = _from_format_3(exported)
-        if exported["format"] == 4:
-            exported = {**_with_columns(exported, ADDED_COLUMNS_6), "format": 5}
-        if exported["format"] == 5:
-            exported = {**_with_columns(exported, ADDED_COLUMNS_7), "format": 6}
         campaign = _campaign(exported["campaign"])
         campaign.name = campaign_name(campaign.name if name is None else name)
         tables = exported["tables"]
@@ -145,50 +125,22 @@ def read_export(exported: Mapping[str, Any], name: str | None) -> tuple[Campaign
     return campaign, lambda tx: _insert(tx, rows)
 
 
-def _from_format_1(exported: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an export of format 1 as format 2: the renaming of version 3 of the store, and upgraded records."""
-    settings = RENAMED_COLUMNS_3["kofn_campaigns"]
-    tables = {}
-    for short, table in exported["tables"].items():
-        renamed = RENAMED_COLUMNS_3.get(f"kofn_{short}", {})
-        columns = [renamed.get(column, column) for column in table["columns"]]
-        name = _short(RENAMED_TABLES_3.get(f"kofn_{short}", f"kofn_{short}"))
-        tables[name] = {"columns": columns, "rows": table["rows"]}
-    return {
-        **exported,
-        "format": 2,
-        "campaign": {settings.get(name, name): value for name, value in exported["campaign"].items()},
-        "origin": upgraded_record(exported["origin"]),
-        "record": upgraded_record(exported["record"]),
-        "tables": tables,
-    }
-
-
-def _from_format_2(exported: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an export of format 2 as format 3: with the columns that version 4 of the store added."""
-    return {**_with_columns(exported, ADDED_COLUMNS_4), "format": 3}
-
-
-def _from_format_3(exported: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an export of format 3 as format 4: with the columns and the table that version 5 of the store added."""
-    new = _with_columns(exported, ADDED_COLUMNS_5)
-    state = new["campaign"]["state"]
-    options = json.dumps({"control_from": new["campaign"]["decided"]})
-    campaign = {**new["campaign"], "state": STATES_5.get(state, state), "options": options}
-    later = ADDED_COLUMNS_7["kofn_estimates"]
-    columns = [column.name for column in _columns(ESTIMATES) if column.name not in later]
-    estimates: dict[str, Any] = {"columns": columns, "rows": []}
-    return {**new, "format": 4, "campaign": campaign, "tables": {**new["tables"], "estimates": estimates}}
-
-
-def _with_columns(exported: Mapping[str, Any], added_columns: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return an export with columns that a later version of the store added."""
-    tables = dict(exported["tables"])
-    for name, added in added_columns.items():
-        if (short := _short(name)) in tables:
-            columns, rows = tables[short]["columns"], tables[short]["rows"]
-            tables[short] = {"columns": [*columns, *added], "rows": [[*row, *added.values()] for row in rows]}
-    return {**exported, "campaign": {**added_columns["kofn_campaigns"], **exported["campaign"]}, "tables": tables}
+def _check_format(exported: Any) -> None:
+    """Raise BadRecord unless this is an export of the present format."""
+    kind = exported.get("kofn") if isinstance(exported, Mapping) else None
+    if kind not in (KIND, UNRELEASED):
+        raise BadRecord("this is not an exported campaign: pass what Campaign.export() returned")
+    written = exported.get("format")
+    if kind == UNRELEASED:
+        made = "was made by a development version of kofn, before the first release"
+    elif type(written) is not int or written != FORMAT:
+        made = f"has format {shown(written)}"
+    else:
+        return
+    raise BadRecord(
+        f"this export {made}, and this kofn reads format {FORMAT}: import it with the kofn that made it, or create a "
+        "new campaign"
+    )
 
 
 def _expire_all(rows: Rows) -> None:
@@ -283,7 +235,7 @@ def _validate(campaign: CampaignRow, exported: Mapping[str, Any], rows: Rows) ->
         _check_segment(row["context"], snapshot)
     _check_estimates(rows, len(snapshot.roster.names))
     _check_batches(campaign, rows)
-    _check_plan(campaign, snapshot, rows, own=not is_converted(exported["record"]))
+    _check_plan(campaign, snapshot, rows)
     _check_history(campaign, rows)
 
 
@@ -445,26 +397,14 @@ def _check_batches(campaign: CampaignRow, rows: Rows) -> None:
     campaign.next_due = min((batch["due"] for batch in rows["batches"] if batch["due"] is not None), default=None)
 
 
-def _check_plan(campaign: CampaignRow, snapshot: PolicySnapshot, rows: Rows, *, own: bool) -> None:
-    """Check that the plan is that of the policy; count what is in flight by the batches.
-
-    If it is not its `own`, an older version of the policy has made it; it is completed first.
-    """
+def _check_plan(campaign: CampaignRow, snapshot: PolicySnapshot, rows: Rows) -> None:
+    """Check that the plan is that of the policy; count what is in flight by the batches."""
     policy, roster = snapshot.policy, snapshot.roster
     plan = sorted(rows["plans"], key=lambda row: int(row["row"]))
     _check([row["row"] for row in plan] == list(range(len(plan))), "the rows of its plan are not numbered")
-    rows_of_plan = campaign.plan_rows
     begin_plan(campaign, snapshot)
     given = [((row["subset"], row["context"]), row["times"]) for row in plan]
-    if own:
-        planned = [(row.play, row.times) for row in planned_rows(policy, roster)]
-    else:
-        planned = given[: max(rows_of_plan, 0)]
-        _check(all(times >= 0 for _, times in planned), "its plan is not its policy's")
-        known = all(roster.to_indices(subset_from(subset)) is not None for (subset, _), _ in planned)
-        _check(bool(planned) and known, "its plan has retired arms")
-        campaign.plan_rows, campaign.free = len(planned), sum(times for _, times in planned)
-        campaign.plan_plays = campaign.plan_total = campaign.free
+    planned = [(row.play, row.times) for row in planned_rows(policy, roster)]
     _check(given[: len(planned)] == planned, "its plan is not its policy's")
     in_flight: Counter[int] = Counter()
     for batch in rows["batches"]:

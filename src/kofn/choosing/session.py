@@ -24,6 +24,7 @@ from kofn.constraints import Constraints
 from kofn.core import BadInput, BadReward, BadScore, Direction, Seed, check_range, seed_number, whole
 from kofn.core.checks import reward_number, shown
 from kofn.core.progress import progress_bar
+from kofn.core.threads import ONE_THREAD
 
 MOST_BY_DEFAULT, LEAST_BY_DEFAULT, PER_CANDIDATE = 3_000, 100, 20
 """Most evaluations if no budget is given: PER_CANDIDATE for each candidate, from LEAST_BY_DEFAULT to MOST_BY_DEFAULT.
@@ -115,6 +116,7 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
+    @ONE_THREAD
     def next_calls(self) -> list[ScoreCall]:
         """Include the round that has ended, and return the calls of the next; those in the file are not repeated."""
         while True:
@@ -156,6 +158,7 @@ class Session:
             self.on_evaluation(evaluation)
         return self.failure is None and not self._late()
 
+    @ONE_THREAD
     def choice(self) -> Choice:
         """Return the choice by what is known."""
         found, search = self.search.estimate(), self.search

@@ -1,4 +1,4 @@
-"""`kofn backup` and `kofn restore`: a whole store as one file, and back."""
+"""`kofn backup` and `kofn restore`: a SQLite store as one file, and back."""
 
 from __future__ import annotations
 
@@ -6,59 +6,44 @@ from pathlib import Path
 
 import click
 
-from kofn.cli.options import AS_JSON, STORE
-from kofn.cli.output import echo_json, progress_bar
+from kofn.cli.options import STORE
 
 FILE = click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 
 
 @click.command()
 @FILE
-@click.option("--replace", is_flag=True, help="Replace FILE if it is a backup.")
+@click.option("--replace", is_flag=True, help="Replace FILE if it exists.")
 @STORE
-@AS_JSON
-def backup(file: Path, replace: bool, store: str | None, as_json: bool) -> None:
-    """Write a store with its campaigns, tokens and settings to FILE, while servers use it.
+def backup(file: Path, replace: bool, store: str | None) -> None:
+    """Copy a SQLite store with its campaigns, tokens and settings to FILE, while servers use it.
 
-    The backup has everything that was acknowledged before the command started. It can be restored into SQLite or
-    PostgreSQL. FILE contains the secrets of the store: keep it as safe as the store itself.
+    The backup has everything that was acknowledged before the command started. FILE contains the secrets of the store:
+    keep it as safe as the store itself. For PostgreSQL, use pg_dump.
 
     \b
     kofn backup shop-2026-11-14.backup --store sqlite:///shop.db
-    kofn backup shop.backup --replace --store postgresql://shop@db/shop
     """
     from kofn.campaigns import backup as make
 
-    with progress_bar("backup") as progress:
-        made = make(file, store, replace=replace, progress=progress)
-    if as_json:
-        echo_json(made.to_dict())
-    else:
-        counts = f"{made.campaigns:,} campaigns, {made.tokens:,} tokens, {made.rows:,} rows"
-        click.echo(f"wrote {file}: {counts}, {made.size / 1024 / 1024:.1f} MiB")
+    made = make(file, store, replace=replace)
+    click.echo(f"wrote {made}: {made.stat().st_size / 1024 / 1024:.1f} MiB")
 
 
 @click.command()
 @FILE
 @click.option("--replace", is_flag=True, help="Replace everything that the store has.")
 @STORE
-@AS_JSON
-def restore(file: Path, replace: bool, store: str | None, as_json: bool) -> None:
-    """Restore the backup FILE into a new or empty store.
+def restore(file: Path, replace: bool, store: str | None) -> None:
+    """Restore the backup FILE into a new or empty SQLite store.
 
-    All of it is restored, or nothing. With --replace, servers that use the store continue with the restored campaigns;
-    decisions that were made after the backup are then unknown, and their rewards are refused.
+    Stop the service first: a store that is in use is not restored. Decisions that were made after the backup are
+    unknown afterwards, and their rewards are refused. For PostgreSQL, use pg_restore.
 
     \b
-    kofn restore shop-2026-11-14.backup --store sqlite:///new.db
-    kofn restore shop-2026-11-14.backup --replace --store postgresql://shop@db/shop
+    kofn restore shop-2026-11-14.backup --replace --store sqlite:///shop.db
     """
     from kofn.campaigns import restore as load
 
-    with progress_bar("restore") as progress:
-        loaded = load(file, store, replace=replace, progress=progress)
-    if as_json:
-        echo_json(loaded.to_dict())
-    else:
-        counts = f"{loaded.campaigns:,} campaigns, {loaded.tokens:,} tokens, {loaded.rows:,} rows"
-        click.echo(f"restored {counts} from {loaded.made:%Y-%m-%d %H:%M} UTC")
+    load(file, store, replace=replace)
+    click.echo(f"restored {file}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,10 +10,10 @@ import click
 
 def new_file(url: str | None) -> str | None:
     """Return the path of a SQLite store that does not exist yet, else None."""
-    from kofn.campaigns.store.database import DEFAULT
+    from kofn.campaigns.store.database import store_url
     from kofn.campaigns.store.sqlite_file import missing_file
 
-    return missing_file(url or os.environ.get("KOFN_STORE") or DEFAULT)
+    return missing_file(store_url(url))
 
 
 @contextmanager

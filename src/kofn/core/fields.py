@@ -247,8 +247,8 @@ def part(kind: type[Part], *, flat: bool = False, given: str | None = None) -> F
     return Field(Part.state, lambda _, plain, policy: kind.load(plain, policy), flat, given)
 
 
-def added(name: str, kind: type[Part]) -> Field:
-    """Return the field `name` of a part that older records do not have; `kind()`, as it starts, is not written."""
+def optional(name: str, kind: type[Part]) -> Field:
+    """Return the field `name` of a part that is written only if it differs from `kind()`, as which it starts."""
 
     def dump(value: Part) -> dict[str, Any]:
         state = value.state()

@@ -31,7 +31,7 @@ from kofn.core.fields import Fields
 from kofn.core.insight import Insight
 from kofn.core.open_plan import OpenPlan
 from kofn.core.plan import ROUNDING, Key, Plan, Tally, check_tally, key_of_play, subset_of_key
-from kofn.core.threads import one_thread
+from kofn.core.threads import ONE_THREAD
 
 
 class PolicyOptions(TypedDict, total=False):
@@ -333,7 +333,7 @@ class Policy(ABC):
             record["unplanned"] = [[*self._plain(key), *sums] for key, sums in self._open_plan.unplanned.items()]
         return {**record, **self._state()}
 
-    @one_thread
+    @ONE_THREAD
     def load(self, state: Mapping[str, Any]) -> None:
         """Replace all that the policy has learned by `state`; an invalid state is refused and changes nothing."""
         with warnings.catch_warnings():
@@ -404,7 +404,7 @@ class Policy(ABC):
             self._opened = self._next_open_plan()
         return self._opened
 
-    @one_thread
+    @ONE_THREAD
     def _next_open_plan(self) -> OpenPlan:
         return OpenPlan(self._next(), self._fillers_in_flight, arms="arms" in self.needs)
 
@@ -413,7 +413,7 @@ class Policy(ABC):
         now = self._open_plan
         self._learn_from(*(now.played() if now.unplanned else (now.plan, now.observed)))
 
-    @one_thread
+    @ONE_THREAD
     def _learn_from(self, plan: Plan, tally: Tally) -> None:
         self._learn(plan, tally)
         self.updates += 1

@@ -3,6 +3,10 @@
 The runs of one competitor are one file, `folder/<version>/<problem>/<label>-<digest>.jsonl`. The first line describes
 them; each further line is one run, in order of completion. If the machine fails during a write, only the last line can
 be incomplete: it is cut off, and its run is repeated.
+
+joblib's cache (`joblib.Memory`, 1.6) knows a function by its code and its arguments: two functions with the same code
+and different captured values, such as the lambdas that make policies and problems, get each other's results. An archive
+knows a competitor by what it plays (`Entry.digest`). It also has the runs of other versions of kofn.
 """
 
 from __future__ import annotations
@@ -25,10 +29,7 @@ from kofn.lab.curves import Curve
 from kofn.lab.simulation import Run
 
 FORMAT = 1
-"""Version of the file format. It is raised only for a change that older versions of kofn could not read.
-
-Files written before runs had a `final_gap` have the same format: `sweep` computes the missing gap. The key of
-`Run.plan_rows` is "decisions", its name when the format was made."""
+"""Version of the file format. Files of another format are refused."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def _runs(path: Path, key: Mapping[str, Any]) -> dict[int, Trial] | None:
         if written == FORMAT:
             return dict(map(_from_line, rest)) if key.items() <= head.items() else None
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as why:
-        raise BadInput(f"{path} was not written by kofn, or is damaged: delete it to repeat its runs") from why
+        raise BadInput(f"{path} has no runs of format {FORMAT}, or is damaged: delete it to repeat its runs") from why
     raise BadInput(
         f"{path} has format {written!r}, but kofn {__version__} reads format {FORMAT}: "
         "delete it to repeat its runs, or use the version of kofn that wrote it"
@@ -140,7 +141,7 @@ def _to_line(number: int, trial: Trial) -> dict[str, Any]:
         "final": list(run.final),
         "optimal": run.optimal,
         "final_gap": trial.final_gap,
-        "decisions": run.plan_rows,
+        "plan_rows": run.plan_rows,
         "exploration": run.exploration,
         "seconds": trial.seconds,
         "state_bytes": trial.state_bytes,
@@ -158,8 +159,8 @@ def _from_line(line: dict[str, Any]) -> tuple[int, Trial]:
         horizon=line["horizon"],
         final=tuple(line["final"]),
         optimal=line["optimal"],
-        plan_rows=line["decisions"],
+        plan_rows=line["plan_rows"],
         exploration=line["exploration"],
         curve=curve,
     )
-    return line["run"], Trial(run, line["seconds"], line["state_bytes"], line.get("final_gap"))
+    return line["run"], Trial(run, line["seconds"], line["state_bytes"], line["final_gap"])

@@ -72,14 +72,9 @@ class Standing:
         return np.array([trial.run.regret for trial in self.trials])
 
     @cached_property
-    def final_gap(self) -> float | None:
-        """The expected reward that a play of the final subset loses, in units of the reward: the mean over the runs.
-
-        None if it is not known for all runs.
-        """
-        gaps = [trial.final_gap for trial in self.trials]
-        known = [gap for gap in gaps if gap is not None]
-        return float(np.mean(known)) if len(known) == len(gaps) else None
+    def final_gap(self) -> float:
+        """The expected regret per play of the final subset, in units of the reward: the mean over the runs."""
+        return float(np.mean([trial.final_gap for trial in self.trials]))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row of the table as plain values."""
@@ -178,7 +173,7 @@ def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         f"{row['high']:,.0f}",
         f"{row['worst']:,.0f}",
         f"{row['found_best']:.0%}",
-        "" if row["final_gap"] is None else f"{row['final_gap']:.2g}",
+        f"{row['final_gap']:.2g}",
         f"{row['plan_rows']:,.0f}",
         f"{row['seconds']:.3f}",
         f"{row['state_bytes']:,} B",

@@ -7,13 +7,14 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from kofn.core import BadInput, KofnError, Policy, ProblemWarning, ShortHorizonWarning
+from kofn.core.threads import ONE_THREAD
 from kofn.lab.problems import AbstractProblem, ContextualProblem
 from kofn.lab.settings import Setting
 from kofn.lab.simulation import Run, RunSeeds, run_seeds, simulate
@@ -27,12 +28,12 @@ Maker: TypeAlias = Callable[[AbstractProblem, int, np.random.SeedSequence], Poli
 
 @dataclass(frozen=True, eq=False)
 class Trial:
-    """One run, its cost, and the gap of its final subset in units of the reward (None: not known)."""
+    """One run, its cost, and the gap of its final subset in units of the reward."""
 
     run: Run
     seconds: float
     state_bytes: int
-    final_gap: float | None = None
+    final_gap: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,14 +50,13 @@ class Competitor:
         """Return the seeds of a run; they are the same for all competitors."""
         return run_seeds(self.seed, run)
 
+    @ONE_THREAD
     def play(self, run: int) -> Trial:
         """Play the run of that number. The size of the state is measured at the end of run 0."""
         for_problem, for_policy, for_plays = self.seeds(run)
         instance = instance_of(self.problem, for_problem)
         policy = self._policy(instance, for_policy)
-        _ = (
-            instance.optimum
-        )  # computed before the clock starts: policies share the instance, and the first must not pay for it
+        _ = instance.optimum  # before the clock starts: policies share the instance, and the first must not pay for it
         start = time.perf_counter()
         with warnings.catch_warnings():  # `compare` warns once, in the process of the caller
             warnings.simplefilter("ignore", ProblemWarning)
@@ -65,12 +65,7 @@ class Competitor:
         size = len(json.dumps(policy.state())) if run == 0 else 0
         return Trial(played, seconds, size, played.final_gap(instance))
 
-    def with_gap(self, run: int, trial: Trial) -> Trial:
-        """Return the trial with the gap of its final subset, which runs archived by older versions do not have."""
-        if trial.final_gap is not None:
-            return trial
-        return replace(trial, final_gap=trial.run.final_gap(instance_of(self.problem, self.seeds(run).problem)))
-
+    @ONE_THREAD
     def checked(self, first: AbstractProblem | None = None, *, archived: bool = False) -> Entry:
         """Play the first two plays of run 0, so that a competitor that cannot play is refused before the sweep.
 
@@ -89,7 +84,7 @@ class Competitor:
             raise BadInput(
                 f"{policy.name} plays as thompson on this problem, where every subset has K arms: use thompson"
             )
-        digest = _digest([save(policy), instance.optimum, list(instance.best)]) if archived else ""
+        digest = _digest([save(policy), policy.version, instance.optimum, list(instance.best)]) if archived else ""
         return Entry(self, type(policy), digest)
 
     def _policy(self, instance: AbstractProblem, seed: np.random.SeedSequence) -> Policy:
@@ -101,7 +96,7 @@ class Competitor:
 @dataclass(frozen=True, eq=False)
 class Entry:
     """A competitor that has been checked. The digest distinguishes competitors of the same name: it differs when the
-    parameters, the problem or the first plays differ."""
+    parameters, the version of the policy, the problem or the first plays differ."""
 
     competitor: Competitor
     policy: type[Policy]

@@ -407,7 +407,7 @@ def _cell(task: Task, trials: list[Trial]) -> RealCell:
         kind=task.kind,
         budget=of.horizon,
         regrets=tuple(trial.run.regret for trial in trials),
-        gaps=tuple(trial.final_gap or 0.0 for trial in trials),
+        gaps=tuple(trial.final_gap for trial in trials),
         seconds=float(np.mean([trial.seconds for trial in trials])),
     )
 

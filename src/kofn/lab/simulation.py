@@ -12,6 +12,7 @@ from kofn.backends import Backend, Progress, compute
 from kofn.core import BadInput, IntArray, Policy, Seed, Subset, generator, whole
 from kofn.core.checks import check_horizon
 from kofn.core.contexts import key_of
+from kofn.core.threads import ONE_THREAD
 from kofn.lab.arrivals import Played, Visitors
 from kofn.lab.curves import Curve
 from kofn.lab.problems import AbstractProblem, ContextualProblem
@@ -90,6 +91,7 @@ def run_seeds(seed: int, run: int) -> RunSeeds:
     return RunSeeds(*np.random.SeedSequence(seed, spawn_key=(run,)).spawn(3))
 
 
+@ONE_THREAD
 def simulate(
     policy: Policy,
     problem: AbstractProblem,

@@ -5,7 +5,6 @@ An interrupted suite can be resumed, and the results of two versions can be comp
 
 from __future__ import annotations
 
-import difflib
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,7 +16,7 @@ import numpy as np
 
 from kofn.backends import Backend, Progress
 from kofn.core import BadInput, KofnError, Policy, whole
-from kofn.core.checks import check_horizon
+from kofn.core.checks import check_horizon, unknown_name
 from kofn.lab.archive import RunArchive
 from kofn.lab.compare import Standing, standing
 from kofn.lab.competitors import Entry, competitors_for
@@ -51,13 +50,9 @@ def settings_named(names: Sequence[str]) -> list[Setting]:
         return list(SUITE)
     every = (*SUITE, *BY_NAME)
     found = [setting for setting in every if setting.name in names or setting.family in names]
-    known = {setting.name for setting in every} | {setting.family for setting in every}
-    if unknown := sorted(set(names) - known):
-        close = difflib.get_close_matches(unknown[0], sorted(known), n=1)
-        hint = f" (did you mean {close[0]}?)" if close else ""
-        raise BadInput(
-            f"the suite has no setting {', '.join(unknown)}{hint}; it has: {', '.join(s.name for s in every)}"
-        )
+    known = dict.fromkeys((*(setting.family for setting in every), *(setting.name for setting in every)))
+    if unknown := [name for name in names if name not in known]:
+        raise BadInput(unknown_name("setting", unknown[0], known))
     return found
 
 

@@ -62,7 +62,7 @@ def _sweep(
 def _archived(archive: RunArchive | None, entry: Entry, runs: int) -> dict[int, Trial]:
     """Return the archived runs with a number below `runs`; an earlier sweep may have made more."""
     known = archive.read(entry.key) if archive else {}
-    return {run: entry.competitor.with_gap(run, trial) for run, trial in known.items() if run < runs}
+    return {run: trial for run, trial in known.items() if run < runs}
 
 
 def _take(trials: dict[int, Trial], runs: int) -> tuple[Trial, ...]:

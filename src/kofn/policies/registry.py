@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from kofn.core import BadInput, BadRecord, Policy, Seed, ShortHorizonWarning, generator
 from kofn.core.checks import check_horizon, unknown_name
 
-FORMAT = 2
+FORMAT = 1
 """The version of the record. It changes when an older kofn cannot read a new record."""
 
 KOFNS_OWN = {
@@ -126,7 +126,7 @@ def save(policy: Policy) -> dict[str, Any]:
 
     >>> record = save(make_policy("cmab-sm", n_arms=24, k=5, horizon=10**6))
     >>> record["policy"], record["format"], restore(record).ask()
-    ('cmab-sm', 2, (1, 2, 3, 4, 5))
+    ('cmab-sm', 1, (1, 2, 3, 4, 5))
     """
     return {"policy": policy.name, "format": FORMAT, "params": policy.params, "state": policy.state()}
 
@@ -135,9 +135,11 @@ def restore(record: Mapping[str, Any]) -> Policy:
     """Return the policy of a record that `save` made."""
     if not isinstance(record, Mapping) or not {"policy", "format", "params", "state"} <= record.keys():
         raise BadRecord("a record must have the keys policy, format, params and state, as kofn.save() makes them")
-    record = upgraded(record)
     if type(record["format"]) is not int or record["format"] != FORMAT:
-        raise BadRecord(f"this record has format {record['format']!r}; this kofn reads format {FORMAT}")
+        raise BadRecord(
+            f"this record has format {record['format']!r}; this kofn reads format {FORMAT}. Restore it with the kofn "
+            "that saved it"
+        )
     if not isinstance(record["policy"], str) or record["policy"] not in POLICIES:
         raise BadRecord(f"this record is of the policy {record['policy']!r}, which this kofn does not have")
     try:
@@ -148,40 +150,3 @@ def restore(record: Mapping[str, Any]) -> Policy:
         raise BadRecord(f"the record's params do not make a {record['policy']}: {why}") from why
     policy.load(record["state"])
     return policy
-
-
-def is_converted(record: Mapping[str, Any]) -> bool:
-    """Return whether `restore` converts the state of this record: then an older version planned otherwise."""
-    return bool(restore(record).state() != upgraded(record)["state"])
-
-
-FORMAT_1_NAMES: dict[str, dict[str, str]] = {
-    "": {"turns": "updates", "told": "observed", "others": "unplanned"},
-    "csar": {"mark": "status"},
-    "dart": {"mark": "status"},
-    "thompson": {"beliefs": "posterior", "certificate": "guarantee"},
-    "posterior": {"highest": "highest_level", "prior": "prior_variance", "block": "covariance"},
-}
-"""Keys that format 2 renamed: in all states, in those of a policy, and in thompson's posterior."""
-
-
-def upgraded(record: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a record of format 1 as one of format 2, which has other keys; a record of another format unchanged."""
-    if type(record["format"]) is not int or record["format"] != 1:
-        return record
-    state, policy = record["state"], record["policy"]
-    if policy == "doubling" and isinstance(state, Mapping) and isinstance(record["params"], Mapping):
-        state = {**state, "inner": _upgraded_state(state.get("inner"), record["params"].get("of"))}
-    return {**record, "format": 2, "state": _upgraded_state(state, policy)}
-
-
-def _upgraded_state(state: Any, policy: Any) -> Any:
-    state = _renamed(_renamed(state, ""), policy)
-    if policy == "thompson" and isinstance(state, Mapping):
-        return {**state, "posterior": _renamed(state.get("posterior"), "posterior")}
-    return state
-
-
-def _renamed(state: Any, names_of: Any) -> Any:
-    names = FORMAT_1_NAMES.get(names_of, {}) if isinstance(names_of, str) else {}
-    return {names.get(key, key): value for key, value in state.items()} if isinstance(state, Mapping) else state

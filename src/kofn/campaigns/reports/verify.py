@@ -23,7 +23,7 @@ from kofn.campaigns.records.transaction import Transaction
 from kofn.campaigns.store.schema import BATCHES, PLANS, REWARDS, ROSTERS, STATES, TOTALS
 from kofn.core import KofnError, Policy
 from kofn.core.responses import Verification
-from kofn.policies.registry import is_converted, restore, save
+from kofn.policies.registry import restore, save
 
 TOLERANCE = 1e-6
 """Largest relative deviation of a number that passes. Sums of the same rewards in another order differ in their last
@@ -136,9 +136,7 @@ def verify(log: StoredPlays) -> Verification:
     comparison, campaign = _Comparison(), log.campaign
     _compare_counters(comparison, log)
     compared, reason = ["counters"], None
-    if log.complete and _is_of_an_older_version(log):
-        reason = "an older version of the policy made its first plans, so only the counters were compared"
-    elif log.complete:
+    if log.complete:
         compared += ["policy", "plan"]
         _compare_policy(comparison, log)
     else:
@@ -157,14 +155,6 @@ def verify(log: StoredPlays) -> Verification:
         differences=comparison.differences(),
         reason=reason,
     )
-
-
-def _is_of_an_older_version(log: StoredPlays) -> bool:
-    """Return whether the campaign began with a policy that planned otherwise than it does now."""
-    try:
-        return is_converted(json.loads(log.roster.origin))
-    except (KofnError, ValueError, LookupError, TypeError, AttributeError):  # a damaged row, which comparing reports
-        return False
 
 
 def _compare_counters(comparison: _Comparison, log: StoredPlays) -> None:

@@ -1,1 +1,1 @@
-"""The database: its tables and their migrations, statements, group commits, and backups of all of it."""
+"""The database: its tables and their migrations, statements, group commits, and backups."""

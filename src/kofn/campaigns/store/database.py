@@ -56,14 +56,19 @@ _stores: dict[str, Store] = {}
 _opening = threading.Lock()
 
 
+def store_url(url: str | None) -> str:
+    """Return the URL of a store; the default is KOFN_STORE, else sqlite:///kofn.db."""
+    return url or os.environ.get("KOFN_STORE") or DEFAULT
+
+
 def store_at(url: str | Store | None = None, *, create: bool = True) -> Store:
-    """Return the store of that URL, one object per process. The default is KOFN_STORE, else sqlite:///kofn.db.
+    """Return the store of that URL, one object per process. The default is that of `store_url`.
 
     A store that does not exist is created; with `create=False`, StoreError is raised instead.
     """
     if isinstance(url, Store):
         return url
-    url = url or os.environ.get("KOFN_STORE") or DEFAULT
+    url = store_url(url)
     if not isinstance(url, str):
         raise BadInput(f"a store must be a URL such as {DEFAULT}; got {url!r}")
     with _opening:
@@ -113,36 +118,25 @@ class Store:
 
     def _open(self, create: bool) -> None:
         with self._engine.begin() as connection:
-            if self._sqlite and connection.exec_driver_sql("PRAGMA application_id").scalar() == sqlite_file.BACKUP_ID:
-                file = self.url.database
-                raise StoreError(f"{file} is a backup of a store: restore it with `kofn restore` into a new store")
             version = migrations.version_of(connection)
-        self._check_version(version)
+        migrations.check_readable(self, version)
         if version == 0 and not create:
             raise sqlite_file.NoStore(f"database {self}")
         if self._sqlite:
             self._write_ahead()
-        if version < len(migrations.MIGRATIONS):
+        if version < migrations.newest():
             self._migrate(version)
-
-    def _check_version(self, version: int) -> None:
-        """Raise StoreError if a newer kofn made the store."""
-        if version > len(migrations.MIGRATIONS):
-            raise StoreError(
-                f"the store {self} has version {version}, and this kofn reads versions up to "
-                f"{len(migrations.MIGRATIONS)}: install a newer kofn"
-            )
 
     def _migrate(self, version: int) -> None:
         try:
             with self.write() as connection:
                 found = migrations.migrate(connection, PATIENCE)
         except StoreError as why:
-            steps = f"from version {version} to {len(migrations.MIGRATIONS)}"
+            steps = f"from version {version} to {migrations.newest()}"
             busy = any(reason in str(why) for reason in ("lock timeout", "database is locked", "deadlock"))
             advice = ". Stop the processes that use it, then open it again" if busy else ""
             raise StoreError(f"{why} (while it was migrated {steps}; it is unchanged){advice}") from why
-        self._check_version(found)
+        migrations.check_readable(self, found)
 
     def _write_ahead(self) -> None:
         """Switch SQLite to its write-ahead log. This statement ignores the busy timeout, so retry here."""

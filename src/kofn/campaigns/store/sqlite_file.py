@@ -14,9 +14,6 @@ from kofn.core import StoreError
 OWNER_ONLY = 0o600
 """Permissions of new files. A store holds the secrets of decision ids and the hashes of tokens."""
 
-BACKUP_ID = int.from_bytes(b"kofB", "big")
-"""SQLite's `application_id` of a backup. Stores have 0, so a backup is not served, and thereby changed, by mistake."""
-
 BESIDE = ("-wal", "-shm", "-journal")
 """Suffixes of the files that SQLite keeps beside a store. After a crash they may hold the last writes."""
 
@@ -25,8 +22,6 @@ OPENED = "opened file"
 
 SETTLED = 2.0
 """Seconds after which the time of a change in a folder is certain to be that of the last one: file systems round it."""
-
-_ID_AT = slice(68, 72)  # the application_id in the header of a SQLite file
 
 
 class NoStore(StoreError):
@@ -115,16 +110,6 @@ class OpenedFiles:
         except OSError:
             return None
         return (found.st_dev, found.st_ino, found.st_mtime_ns) if time.time() - found.st_mtime > SETTLED else None
-
-
-def is_backup(file: str) -> bool:
-    """Return whether `kofn backup` made this file. Not for a store: closing its file ends SQLite's locks on it."""
-    try:
-        with open(file, "rb") as opened:
-            header = opened.read(100)
-    except OSError:
-        return False  # SQLite reports why it cannot be read
-    return header.startswith(b"SQLite format 3\0") and int.from_bytes(header[_ID_AT], "big") == BACKUP_ID
 
 
 def missing_file(url: str) -> str | None:

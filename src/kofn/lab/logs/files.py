@@ -29,7 +29,7 @@ _BINARY = {
 }
 """How files begin that are not a log, and what to say about them."""
 
-_CAMPAIGN = re.compile(rb'\{\s*"kofn"\s*:\s*"campaign"')
+_CAMPAIGN = re.compile(rb'\{\s*"kofn"\s*:\s*"exported campaign"')
 _SHOWN_COLUMNS = 12
 
 

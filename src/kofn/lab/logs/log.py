@@ -53,11 +53,11 @@ class Groups(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Log:
+class DecisionLog:
     """Plays in the order in which they were made, with their rewards.
 
     >>> from kofn.lab.problems import Bernoulli, Problem
-    >>> log = Log.simulate(Problem(Bernoulli([0.2, 0.5, 0.8, 0.1]), "mean", k=2), plays=6_000, seed=1)
+    >>> log = DecisionLog.simulate(Problem(Bernoulli([0.2, 0.5, 0.8, 0.1]), "mean", k=2), plays=6_000, seed=1)
     >>> len(log), log.n_arms, log.k, len(log.groups.subsets)
     (6000, 4, 2, 6)
 
@@ -101,7 +101,7 @@ class Log:
         columns: Sequence[str] = ("subset", "reward", "propensity"),
         adaptive: bool | None = None,
         context: Sequence[str] | None = None,
-    ) -> Log:
+    ) -> DecisionLog:
         """Read a log from a CSV, JSON lines or Parquet file; `uniform=True` if all subsets were equally likely.
 
         `columns` are the names of the three columns. Give `n_arms` if the last of the numbered arms were never played.
@@ -128,7 +128,7 @@ class Log:
         return log.as_uniform() if uniform else log
 
     @classmethod
-    def simulate(cls, problem: AbstractProblem, plays: int, seed: Seed = None) -> Log:
+    def simulate(cls, problem: AbstractProblem, plays: int, seed: Seed = None) -> DecisionLog:
         """Return a log of uniformly random plays of a problem, with the contexts of its visitors if it has any."""
         plays, rng = whole("plays", plays), generator(seed)
         subsets = np.argpartition(rng.random((plays, problem.n_arms)), problem.k, axis=1)[:, : problem.k]
@@ -145,7 +145,7 @@ class Log:
         segments = tuple(keys[number] for number in who.tolist())
         return cls(subsets, rewards, None, problem.n_arms, names, segments=segments).as_uniform()
 
-    def as_uniform(self) -> Log:
+    def as_uniform(self) -> DecisionLog:
         """Return the log with the propensities of uniform choice, 1 / C(N, K); refuse if its plays contradict that."""
         if self.propensity is not None and np.nanmax(self.propensity) > np.nanmin(self.propensity):
             raise BadInput("the propensities of the log differ, so its choices were not uniform: leave out uniform")
@@ -201,7 +201,7 @@ class Log:
         subsets, which, plays = np.unique(self.subsets, axis=0, return_inverse=True, return_counts=True)
         return Groups(subsets, which.reshape(-1), plays)
 
-    def part(self, plays: IntArray) -> Log:
+    def part(self, plays: IntArray) -> DecisionLog:
         """Return the log of these plays only, given by their numbers."""
         return replace(
             self,
@@ -211,15 +211,6 @@ class Log:
             segments=None if self.segments is None else tuple(self.segments[at] for at in plays.tolist()),
             unrewarded=0,
         )
-
-    @cached_property
-    def plays_by_segment(self) -> dict[str, IntArray]:
-        """The numbers of the plays of each segment, the segment with the most plays first; empty without contexts."""
-        found: dict[str, list[int]] = {}
-        for at, key in enumerate(self.segments or ()):
-            found.setdefault(key, []).append(at)
-        ordered = sorted(found.items(), key=lambda each: -len(each[1]))
-        return {key: np.array(plays) for key, plays in ordered}
 
     def name(self, arm: int) -> str:
         """Return the name of an arm in the file."""

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kofn.core import BadInput, Direction, FloatArray, IntArray, Subset
-from kofn.lab.logs.log import Log
+from kofn.lab.logs.log import DecisionLog
 from kofn.lab.problems.assumptions import DOMINANCE, INCREASING, SYMMETRIC, Check, Finding
 from kofn.lab.problems.base import AbstractProblem
 from kofn.lab.problems.expectation import SampledExpectation
@@ -23,7 +23,7 @@ class LoggedProblem(AbstractProblem):
     mean is too good by about `value_error`.
     """
 
-    def __init__(self, log: Log, *, direction: Direction = "maximize") -> None:
+    def __init__(self, log: DecisionLog, *, direction: Direction = "maximize") -> None:
         self.log = log
         super().__init__(log.n_arms, log.k, direction=direction, reward_range=log.reward_range)
 
@@ -66,7 +66,7 @@ class LoggedProblem(AbstractProblem):
 class _Samples(SampledExpectation):
     """The logged rewards, grouped by subset."""
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: DecisionLog) -> None:
         subsets, which, self._plays = log.groups
         self._row = {tuple(arms): row for row, arms in enumerate(subsets.tolist())}
         self._rewards = log.rewards[np.argsort(which, kind="stable")]

@@ -12,8 +12,8 @@ All three need plays of S. Without any, there is no estimate. The first and the 
 every play. A log is adaptive if that is not so, as that of a campaign, whose plan has some subsets and not others. Then
 
 - the mean of the rewards of S is right, if rewards do not depend on time: whatever the choice of S depended on, the
-  reward of S has the same distribution. It uses no propensities. Its interval is wider than usual: a subset that was
-  unlucky gets no more plays, so the number of plays depends on the rewards, as if one had stopped at a bad moment.
+  reward of S has the same distribution. It uses no propensities. Its interval holds a little less often than it says:
+  a subset that was unlucky gets no more plays, so its mean stays too low.
 - the self-normalised estimate is right in the limit, but where a few plays have most of the weight, its error is
   understated.
 """
@@ -30,7 +30,7 @@ import numpy as np
 from scipy import special
 
 from kofn.core import BadInput, FloatArray, Subset, ThinLogWarning, subset_of
-from kofn.lab.logs.log import Log
+from kofn.lab.logs.log import DecisionLog
 
 FEWEST = 10
 """Plays of a subset below which its standard error is unreliable and a warning is given."""
@@ -42,12 +42,10 @@ _FOLDS = 2
 _POOLED = 20
 """Weight of the variance within all subsets in that of a subset, in plays. A larger value makes the errors of means of
 few plays more alike. Without it, a subset that earned nothing in its few plays would have an error of 0."""
-_INTENDED_PLAYS = 50
-"""Plays for which intervals of adaptive logs are the narrowest. A higher value makes those of fewer plays wider."""
 
 
 @dataclass(frozen=True)
-class Estimate:
+class ValueWithError:
     """A value and its standard error."""
 
     value: float
@@ -60,25 +58,7 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class AnytimeEstimate(Estimate):
-    """The mean of a number of plays, with an interval that is valid at any time.
-
-    It holds, to within the normal approximation, although the number of plays depended on their rewards: a
-    normal-mixture boundary, as in `kofn.campaigns.evidence.lift`.
-    """
-
-    plays: int
-
-    def interval(self, level: float = 0.95, of: int = 1) -> tuple[float, float]:
-        """Return a confidence interval; with `of=n`, n such intervals hold at once (Bonferroni)."""
-        evidence = -2 * math.log((1 - level) / of)
-        spread = self.plays * (evidence + math.log1p(evidence)) / _INTENDED_PLAYS
-        reach = self.error * math.sqrt((1 + 1 / spread) * (evidence + math.log1p(spread)))
-        return self.value - reach, self.value + reach
-
-
-@dataclass(frozen=True)
-class Evaluation:
+class OffPolicyEstimate:
     """The estimates for one subset, and `mean`, the average reward of its plays.
 
     `weight` is 1 to within its error if the propensities are right and the subset was possible in every play. In an
@@ -88,15 +68,15 @@ class Evaluation:
 
     subset: Subset
     plays: int
-    weight: Estimate
-    ips: Estimate
-    snips: Estimate
-    dr: Estimate
-    mean: Estimate
+    weight: ValueWithError
+    ips: ValueWithError
+    snips: ValueWithError
+    dr: ValueWithError
+    mean: ValueWithError
     adaptive: bool = False
 
     @property
-    def estimate(self) -> Estimate:
+    def estimate(self) -> ValueWithError:
         """The estimate to use: the mean in an adaptive log, else the doubly robust one."""
         return self.mean if self.adaptive else self.dr
 
@@ -106,16 +86,16 @@ class Evaluation:
         return {"subset": list(self.subset), "plays": self.plays, **estimates, "adaptive": self.adaptive}
 
 
-def _plain(estimate: Estimate) -> dict[str, float | None]:
+def _plain(estimate: ValueWithError) -> dict[str, float | None]:
     numbers = {"value": estimate.value, "error": estimate.error}
     return {name: None if math.isnan(number) else number for name, number in numbers.items()}
 
 
-def evaluate(log: Log, subset: Iterable[int]) -> Evaluation:
+def evaluate(log: DecisionLog, subset: Iterable[int]) -> OffPolicyEstimate:
     """Return estimates of what always playing `subset` would earn; BadInput if the log has fewer than two plays of it.
 
     >>> from kofn.lab.problems import Bernoulli, Problem
-    >>> log = Log.simulate(Problem(Bernoulli([0.2, 0.5, 0.8, 0.1]), "mean", k=2), plays=6_000, seed=1)
+    >>> log = DecisionLog.simulate(Problem(Bernoulli([0.2, 0.5, 0.8, 0.1]), "mean", k=2), plays=6_000, seed=1)
     >>> found = evaluate(log, (1, 2))
     >>> found.plays, round(found.dr.value, 2), round(found.dr.error, 3)   # the truth is 0.65
     (1020, 0.65, 0.01)
@@ -130,22 +110,22 @@ def evaluate(log: Log, subset: Iterable[int]) -> Evaluation:
             f"the log has {'one play' if plays else 'no play'} of {_names(log, subset)}; an estimate with an error "
             f"needs two. An additive model of the arms predicts {guess:.4g}, which may be wrong"
         )
-    found = sums.evaluation(int(match[0]))
+    found = sums.estimate(int(match[0]))
     _warn(log, found)
     return found
 
 
-def evaluate_all(log: Log) -> list[Evaluation]:
+def evaluate_all(log: DecisionLog) -> list[OffPolicyEstimate]:
     """Return the estimates for every subset with at least two plays, the largest value first.
 
     Of an adaptive log, only subsets with at least ten plays, if there are any: the others were hardly tried, and one of
     them often has the largest mean by luck.
 
-    The largest of many estimates is biased upwards: use intervals that hold for all of them (`Estimate.interval`).
+    The largest of many estimates is biased upwards: use intervals that hold for all of them, `estimate.interval(of=n)`.
     """
     sums = _Sums(log)
     fewest = FEWEST if log.adaptive and sums.plays.max() >= FEWEST else 2
-    found = [sums.evaluation(int(row)) for row in np.flatnonzero(sums.plays >= fewest)]
+    found = [sums.estimate(int(row)) for row in np.flatnonzero(sums.plays >= fewest)]
     if not found:
         raise BadInput("the log has no subset with two plays, so no estimate has an error: a longer log is needed")
     return sorted(found, key=lambda each: -each.estimate.value)
@@ -157,7 +137,7 @@ class _Sums:
     `plays` counts those of each subset that its estimate uses.
     """
 
-    def __init__(self, log: Log) -> None:
+    def __init__(self, log: DecisionLog) -> None:
         if log.propensity is None and not log.adaptive:
             raise BadInput(
                 "the log has no propensities: give it a column with the probability of each choice, or pass "
@@ -181,18 +161,17 @@ class _Sums:
         self._deviations = np.bincount(which, (r - self._means[which]) ** 2)
         self._pooled = float(self._deviations.sum() / max((log.groups.plays - 1).sum(), 1))
 
-    def evaluation(self, row: int) -> Evaluation:
+    def estimate(self, row: int) -> OffPolicyEstimate:
         log = self._log
         subset, plays = tuple(log.groups.subsets[row].tolist()), int(log.groups.plays[row])
         weight, ips, snips, dr = self._weighted(row) if self._known[row] >= 2 else (_UNKNOWN,) * 4
-        return Evaluation(subset, plays, weight, ips, snips, dr, self._mean(row, plays), log.adaptive)
+        return OffPolicyEstimate(subset, plays, weight, ips, snips, dr, self._mean(row, plays), log.adaptive)
 
-    def _mean(self, row: int, plays: int) -> Estimate:
+    def _mean(self, row: int, plays: int) -> ValueWithError:
         variance = (self._deviations[row] + _POOLED * self._pooled) / (plays - 1 + _POOLED)
-        value, error = float(self._means[row]), math.sqrt(variance / plays)
-        return AnytimeEstimate(value, error, plays) if self._log.adaptive else Estimate(value, error)
+        return ValueWithError(float(self._means[row]), math.sqrt(variance / plays))
 
-    def _weighted(self, row: int) -> tuple[Estimate, Estimate, Estimate, Estimate]:
+    def _weighted(self, row: int) -> tuple[ValueWithError, ValueWithError, ValueWithError, ValueWithError]:
         """Return the mean weight, and the estimates by inverse propensity, self-normalised and doubly robust."""
         w, wr, ww, wwr, wwrr = self._sums[:, row]
         plays, n = self._known[row], self._n
@@ -206,28 +185,28 @@ class _Sums:
         return (
             _mean(w.sum(), ww.sum(), total),
             _mean(wr.sum(), wwrr.sum(), total),
-            Estimate(ratio, math.sqrt(max(spread, 0.0) * plays / (plays - 1)) / float(w.sum())),
+            ValueWithError(ratio, math.sqrt(max(spread, 0.0) * plays / (plays - 1)) / float(w.sum())),
             _in_folds(q, gain, squares, n),
         )
 
 
-_UNKNOWN = Estimate(math.nan, math.nan)
+_UNKNOWN = ValueWithError(math.nan, math.nan)
 
 
-def _mean(total: float, squares: float, n: float) -> Estimate:
+def _mean(total: float, squares: float, n: float) -> ValueWithError:
     """Return the mean of n terms with this total and total of squares, and its standard error."""
     mean = float(total / n)
-    return Estimate(mean, math.sqrt(max(float(squares) / n - mean**2, 0.0) / max(n - 1, 1)))
+    return ValueWithError(mean, math.sqrt(max(float(squares) / n - mean**2, 0.0) / max(n - 1, 1)))
 
 
-def _in_folds(q: FloatArray, gain: FloatArray, squares: FloatArray, n: FloatArray) -> Estimate:
+def _in_folds(q: FloatArray, gain: FloatArray, squares: FloatArray, n: FloatArray) -> ValueWithError:
     """Return the mean of q + w (r - q) over all plays; the error is from the variance within folds."""
     shares = n / n.sum()
     variance = np.maximum(squares / n - (gain / n) ** 2, 0.0) / np.maximum(n - 1, 1)
-    return Estimate(float(shares @ (q + gain / n)), float(np.sqrt(shares**2 @ variance)))
+    return ValueWithError(float(shares @ (q + gain / n)), float(np.sqrt(shares**2 @ variance)))
 
 
-def _fitted(log: Log, used: Any) -> FloatArray:
+def _fitted(log: DecisionLog, used: Any) -> FloatArray:
     """Fit an additive model of the arms to part of the log, by ridge regression."""
     subsets, rewards = log.subsets[used], log.rewards[used]
     if not len(rewards):
@@ -255,11 +234,11 @@ def _features(subset: Subset, n_arms: int) -> FloatArray:
     return features
 
 
-def _names(log: Log, subset: Subset) -> str:
+def _names(log: DecisionLog, subset: Subset) -> str:
     return f"({', '.join(map(log.name, subset))})"
 
 
-def _warn(log: Log, found: Evaluation) -> None:
+def _warn(log: DecisionLog, found: OffPolicyEstimate) -> None:
     named = _names(log, found.subset)
     if found.plays < FEWEST:
         _thin(f"the log has only {found.plays} plays of {named}: the standard error is unreliable")

@@ -18,7 +18,7 @@ import numpy as np
 
 from kofn.core import BadInput, Policy, Seed, Subset, ThinLogWarning, generator
 from kofn.core.contexts import context_of
-from kofn.lab.logs.log import Log
+from kofn.lab.logs.log import DecisionLog
 
 __all__ = ["Replayed", "replay"]
 
@@ -45,11 +45,11 @@ class Replayed:
         return {**vars(self), "final": list(self.final), "unmatched": list(self.unmatched)}
 
 
-def replay(policy: Policy, log: Log, seed: Seed = None) -> Replayed:
+def replay(policy: Policy, log: DecisionLog, seed: Seed = None) -> Replayed:
     """Run the policy on the log, and tell it the rewards that it would have seen.
 
     >>> from kofn import Bernoulli, Problem, Thompson
-    >>> log = Log.simulate(Problem(Bernoulli([0.2, 0.5, 0.8, 0.1]), "mean", k=2), plays=20_000, seed=1)
+    >>> log = DecisionLog.simulate(Problem(Bernoulli([0.2, 0.5, 0.8, 0.1]), "mean", k=2), plays=20_000, seed=1)
     >>> found = replay(Thompson(4, 2, seed=1), log)
     >>> found.final, 3_000 < found.plays < 3_700, round(found.mean, 1)
     ((1, 2), True, 0.6)
@@ -88,7 +88,7 @@ def replay(policy: Policy, log: Log, seed: Seed = None) -> Replayed:
     return Replayed(policy.name, len(paid), len(rewards), float(paid.mean()), error, policy.best(), asked)
 
 
-def _contexts(policy: Policy, log: Log) -> Callable[[int], tuple[str | None, dict[str, str] | None]]:
+def _contexts(policy: Policy, log: DecisionLog) -> Callable[[int], tuple[str | None, dict[str, str] | None]]:
     """Return a function of a play's number that returns its segment and context; None if the policy takes none."""
     if not policy.takes_context:
         return lambda at: (None, None)
@@ -97,7 +97,7 @@ def _contexts(policy: Policy, log: Log) -> Callable[[int], tuple[str | None, dic
     return lambda at: (policy.segment(context := context_of(segments[at])), context)
 
 
-def _check_fit(policy: Policy, log: Log) -> None:
+def _check_fit(policy: Policy, log: DecisionLog) -> None:
     if log.propensity is None:
         raise BadInput(
             "a replay needs propensities: give the log a column with the probability of each choice, or read it with "

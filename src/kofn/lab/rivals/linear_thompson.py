@@ -9,9 +9,8 @@ weighted by its precision; the prior comes from the first plan.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -139,9 +138,6 @@ class LinearThompson(Randomised):
         half = solve_triangular(self._factor, residual, lower=True)
         self._mean = prior + solve_triangular(self._factor, half, lower=True, trans="T")
 
-    def _load(self, state: Mapping[str, Any]) -> None:
-        super()._load(_upgraded(state))
-
     def _loaded(self) -> None:
         self._compute_posterior()
 
@@ -156,17 +152,3 @@ def _unit(tally: Tally) -> float:
     """Return r(1 - r) for the mean reward r of a plan, with one more play that earned 1/2."""
     r = (float(tally.total.sum()) + 0.5) / (int(tally.count.sum()) + 1)
     return r * (1 - r)
-
-
-def _upgraded(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a state whose noise is a variance, from an older version, with the dispersion; another unchanged."""
-    noise, learned = state["noise"], state["learned"]
-    if not isinstance(noise, float):
-        return state
-    if not learned:
-        return {**state, "noise": [SHRINKAGE, SHRINKAGE]}
-    size = (math.isqrt(8 * len(state["V"]) + 1) - 1) // 2
-    diagonal = np.cumsum([0, *range(size, 1, -1)])  # of the upper triangle
-    r = sum(state["b"]) / sum(state["V"][place] for place in diagonal)  # mean reward, each play with its weight
-    unit = max(LEAST_NOISE, r * (1 - r))
-    return {**state, "noise": [noise * learned, unit * learned]}

@@ -30,7 +30,7 @@ from kofn.core import (
 from kofn.core.contexts import MOST_WITH_OTHER, Attributes, bounded, context_of
 from kofn.core.fields import Fields, integer, listed
 from kofn.core.insight import averaged
-from kofn.core.threads import one_thread
+from kofn.core.threads import ONE_THREAD
 from kofn.policies.batching import tenth
 from kofn.policies.constrained import Constrained, changed_arms
 from kofn.policies.contextual.insight import attribute_insights
@@ -40,9 +40,6 @@ from kofn.policies.randomised import Randomised, SeededOptions
 from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.noise import Noise, Range, first_rewards
 from kofn.policies.thompson.policy import MOST_HALF_LIVES, Thompson
-
-PLANNER = 2
-"""Number of the way in which plans are drawn, in the record. Raise it when the same state leads to other plans."""
 
 FOR_PLAN, FOR_FILLERS, FOR_ATTRIBUTES = 0, 1, 2
 """Purposes of random numbers."""
@@ -71,7 +68,7 @@ class ContextualThompson(Constrained, Randomised):
     takes_context = True
     accepts_unplanned = True
     constants: ClassVar[Constants] = Constants(contenders=64)  # each segment has a matrix of their size
-    fields = Fields(planner=integer(PLANNER), learned=integer(), noise=listed(Noise))
+    fields = Fields(learned=integer(), noise=listed(Noise))
 
     def __init__(
         self,
@@ -85,7 +82,6 @@ class ContextualThompson(Constrained, Randomised):
         half_life = None if half_life is None else whole("half_life", half_life)
         self._attributes = Attributes(attributes)
         super().__init__(n_arms, k, attributes=self._attributes.to_dict(), half_life=half_life, **options)
-        self._planner = PLANNER
         self._learned = 0
         self._noise = Noise(1.0, 1.0, 1.0, Range())
         self._model = Model(self.n_arms, self.k, 0.0, 1.0, self.constants, self._allowed)
@@ -114,8 +110,6 @@ class ContextualThompson(Constrained, Randomised):
         super()._load(state)
 
     def _loaded(self) -> None:
-        if self._planner != PLANNER:
-            raise BadRecord(f"planner must be {PLANNER}: another version of kofn made this record")
         self._model.check()
         if len(set(self._model.keys)) < len(self._model.keys):
             raise BadRecord("a segment is listed twice")
@@ -147,7 +141,7 @@ class ContextualThompson(Constrained, Randomised):
             return tuple(self._view(key)._posterior.incumbent.tolist())
         return self._model.best_for(range(len(self._segments)))
 
-    @one_thread
+    @ONE_THREAD
     def insight(self, context: Mapping[str, Any] | None = None) -> Insight | None:
         """Return what is known about the best subset for a context; without one, the average over all segments."""
         key = None if context is None else self.segment(context)
@@ -262,7 +256,7 @@ class ContextualThompson(Constrained, Randomised):
             count[chosen] += 1
         return count
 
-    @one_thread
+    @ONE_THREAD
     def filler(self, index: int, segment: str | None = None) -> Subset:
         """Return another draw of the segment, so that plays made while rewards are late are learned from too."""
         key = self.segment(None) if segment is None else segment

@@ -11,9 +11,8 @@ and another pivot follows. docs/background/guarantee.md has the theorem and its 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,13 +87,6 @@ class Guarantee(Part):
         """Return a guarantee without plays; arms that constraints fix are decided from the start."""
         none, elimination = np.zeros(n_arms), Elimination.at_start(n_arms, k, allowed)
         return cls(elimination, -1, 0, 0, 0, 0.5, np.zeros(n_arms, np.int64), none, none.copy())
-
-    @classmethod
-    def load(cls, state: Mapping[str, Any], policy: Policy) -> Self:
-        """Return the guarantee that `state` describes, or raise."""
-        if "total" in state:
-            raise BadRecord("a guarantee by random plays, from an older kofn, cannot be resumed: create a new policy")
-        return super().load(state, policy)
 
     @property
     def decided(self) -> bool:

@@ -31,8 +31,8 @@ from kofn.core import (
     Tally,
     whole,
 )
-from kofn.core.fields import Fields, added, integer, listed, part
-from kofn.core.threads import one_thread
+from kofn.core.fields import Fields, integer, listed, optional, part
+from kofn.core.threads import ONE_THREAD
 from kofn.policies.batching import plan_of, shares, sweeps, tenth
 from kofn.policies.constrained import Constrained, changed_arms
 from kofn.policies.randomised import Randomised, SeededOptions
@@ -54,10 +54,6 @@ FOR_PLAN, FOR_FILLERS, FOR_INSIGHT, FOR_LOSS, PURPOSES = 0, 1, 3, 4, 8
 STRIDE = 0x9E3779B97F4A7C15F39CC0605CEDC835
 """Steps of the random generator between two streams: 2^128 times the golden ratio, as in NumPy's `jumped`, so that
 streams neither overlap nor resemble each other."""
-
-PLANNER = 3
-"""Number of the way in which the policy learns and plans, in the record. Raise it when the same rewards lead to another
-state, or the same state to other plans."""
 
 REPEATED = 8
 """Most subsets that the first plan under constraints plays twice. Two plays of the same subset show the noise: a wrong
@@ -98,12 +94,11 @@ class Thompson(Constrained, Randomised):
     purpose = "Learns the effect of each arm. Right for nearly every campaign."
     constants = Constants()
     fields = Fields(
-        planner=integer(PLANNER),
         learned=integer(),
         noise=listed(Noise),
         posterior=part(Posterior),
-        alarms=added("alarms", Alarms),
-        in_flight=added("in_flight", InFlight),
+        alarms=part(Alarms),
+        in_flight=optional("in_flight", InFlight),
         guarantee=part(Guarantee, given="guarantee"),
     )
 
@@ -142,7 +137,6 @@ class Thompson(Constrained, Randomised):
             )
         self._bits = np.random.PCG64(self._params["seed"])
         self._bits_at_start = self._bits.state
-        self._planner = PLANNER
         self._learned = 0
         self._posterior = Posterior.at_start(self.n_arms, self.k, 0.5, 1.0, self.constants)
         self._noise = Noise(1.0, 1.0, 1.0, Range())
@@ -174,7 +168,7 @@ class Thompson(Constrained, Randomised):
             return self._posterior
         return self._posterior.beside(top(self._posterior.mean, self.k, self._allowed))
 
-    @one_thread
+    @ONE_THREAD
     def insight(self) -> Insight | None:
         """Return what is known about the best subset and each arm; None until two different rewards were seen."""
         if not self._knows:
@@ -225,6 +219,7 @@ class Thompson(Constrained, Randomised):
         rarer = max(min(value, 1 - value), TINY)
         return self._learned * rarer / (rarer + self._noise.dispersion * (1 - rarer))
 
+    @ONE_THREAD
     def _probability_best(self) -> float:
         draws = min(1000, max(self.constants.draws, 2**22 // self.n_arms))
         swaps = self._drawn(self._posterior, draws, self._rng(FOR_INSIGHT))
@@ -414,7 +409,7 @@ class Thompson(Constrained, Randomised):
         """Return the subsets that the guarantee allows instead of these."""
         return subsets if self._guarantee is None else self._guarantee.allowed(subsets, self._posterior.mean)
 
-    @one_thread
+    @ONE_THREAD
     def filler(self, index: int, segment: str | None = None) -> Subset:
         """Return another draw, so that plays made while rewards are late are learned from too."""
         del segment
@@ -496,41 +491,13 @@ class Thompson(Constrained, Randomised):
             self._posterior.expect(self._prior.expected, self._prior.residual(self._learned))
         self._noise = Noise.at_start(value, variance, self._range, self.constants)
 
-    def load(self, state: Mapping[str, Any]) -> None:
-        """Replace all that the policy has learned by `state`; an invalid state is refused and changes nothing.
-
-        A state of a version that learned or planned otherwise is read too, without the rewards of its open plan: they
-        may be those of other subsets than this version plans.
-        """
-        super().load(_upgraded(state))
-
     def _loaded(self) -> None:
-        if self._planner != PLANNER:
-            raise BadRecord(f"planner must be {PLANNER}: a newer kofn made this record")
         if self._knows != bool(len(self._posterior.incumbent)):
             raise BadRecord("posterior must have an incumbent exactly if two different rewards were seen")
         if self._knows and self._allowed is not None and not self._allowed.allows(self._posterior.incumbent[None])[0]:
             raise BadRecord(f"the incumbent {self._posterior.incumbent.tolist()} must obey the constraints")
         if bool(self._learned) != self._range.seen:
             raise BadRecord(f"range must be that of at least one reward exactly if learned is above 0: {self._learned}")
-
-
-def _upgraded(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the state of a version that learned or planned otherwise as one of this version; another unchanged.
-
-    In the oldest ones, the model works on the whole reward range.
-    """
-    try:
-        if state.get("planner", 0) >= PLANNER:
-            return state
-        noise, learned, observed = state["noise"], state["learned"], state["observed"]["count"]
-        if isinstance(noise, list) and len(noise) == 3:
-            noise = [*noise, {"low": 0.0, "high": 1.0} if learned else Range().state()]
-        nothing: dict[str, list[Any]] = {name: [] for name in state["observed"]}
-        new = {"noise": noise, "observed": nothing, "plays": state["plays"] - sum(observed), "planner": PLANNER}
-        return {**state, **new}
-    except (AttributeError, KeyError, TypeError):
-        return state
 
 
 def _merged(subsets: IntArray, times: IntArray) -> tuple[IntArray, NDArray[np.int64]]:
