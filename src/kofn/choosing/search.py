@@ -82,7 +82,6 @@ class Search:
     scores: dict[Subset, Scores] = field(default_factory=dict)
     pick: Subset | None = None  # of a noisy score, once its new scores have begun
     fresh: Scores = field(default_factory=Scores)  # of the pick, since then
-    swapping: bool = False  # whether this round is one of swaps of the best subsets
     stopped: str = ""  # why the search ended before its budget
 
     def __post_init__(self) -> None:
@@ -187,7 +186,6 @@ class Search:
         if self.open_ended and (self.space.swaps_suffice or not found) and not self._swaps_of(self.best_scored()):
             self.stopped = "no swap of one candidate improves the chosen subset"
             return []
-        self.swapping = not found
         found = found or self._swaps() or self._random()
         if not found:
             self.stopped = "no further subset that is allowed was found"
