@@ -203,7 +203,7 @@ def suite(
     """Run the suite, a fixed set of settings that every policy plays. Archived runs are not repeated, so that the
     same command resumes an interrupted suite.
 
-    Without --settings, it has all settings but those of the families real (data of installed packages) and context.
+    Without --settings, it has all settings except the families real (data of installed packages) and context.
 
     \b
     kofn suite --list

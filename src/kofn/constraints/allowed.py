@@ -273,12 +273,12 @@ class Allowed:
         return np.array(found)
 
     def only(self, subsets: IntArray) -> IntArray:
-        """Return those of these subsets that are allowed."""
+        """Return the subsets of this list that are allowed."""
         parts = [subsets[start : start + AT_ONCE] for start in range(0, len(subsets), AT_ONCE)]
         return np.concatenate([part[self.allows(part)] for part in parts])
 
     def lifted(self, subsets: IntArray) -> IntArray:
-        """Return subsets of the free arms, numbered from 0, with the arms that are always in, and all real numbers."""
+        """Return subsets of the free arms with the numbers of all arms, including the arms that are always in."""
         fixed = np.broadcast_to(self._in, (len(subsets), len(self._in)))
         return np.sort(np.hstack([fixed, self.free[subsets]]), axis=1)
 

@@ -32,7 +32,7 @@ class Constraints:
 
     @classmethod
     def of(cls, value: Any) -> Constraints:
-        """Return constraints unchanged, or those of a list of rules or of their plain values."""
+        """Return constraints unchanged, or make them from a list of rules or of their plain values."""
         if isinstance(value, cls):
             return value
         if isinstance(value, str | Rule) or not isinstance(value, Sequence):

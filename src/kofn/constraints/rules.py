@@ -101,7 +101,7 @@ class _OfArms(Rule):
         return replace(self, arms=tuple(name_of(arm) for arm in self.arms))
 
     def only(self, keep: Callable[[Arm], bool]) -> Rule | None:
-        """Return the rule about these of its arms; None if too few are left for it to say anything."""
+        """Return the rule about the arms that are kept; None if too few are left for it to demand anything."""
         arms = tuple(filter(keep, self.arms))
         return replace(self, arms=arms) if len(arms) >= self.fewest else None
 
@@ -202,7 +202,7 @@ class AtLeast(_Counted):
         return float(self.count), math.inf
 
     def only(self, keep: Callable[[Arm], bool]) -> Rule | None:
-        """Return the rule about these of its arms, or refuse if fewer are left than it demands."""
+        """Return the rule about the arms that are kept, or refuse if fewer are left than it demands."""
         arms = tuple(filter(keep, self.arms))
         if len(arms) < self.count:
             raise BadInput(f"a rule demands {self}, but only {len(arms)} of these arms are left: change the rule first")
@@ -251,7 +251,7 @@ class Budget(Rule):
         return [Row(dict(self.pairs), 0.0, self.most)]
 
     def only(self, keep: Callable[[Arm], bool]) -> Rule | None:
-        """Return the budget of these of its arms; None if there are none."""
+        """Return the budget of the arms that are kept; None if there are none."""
         costs = tuple((arm, cost) for arm, cost in self.pairs if keep(arm))
         return replace(self, costs=costs) if costs else None
 

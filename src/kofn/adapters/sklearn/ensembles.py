@@ -41,8 +41,8 @@ class EnsembleSelector(BaseEstimator):  # type: ignore[misc]  # scikit-learn is 
     >>> ensemble.predict(X[:3])
     array([0, 0, 0])
 
-    The predictions of each model on held-out rows are computed once. An evaluation averages those of K models on a
-    bootstrap sample of the rows: scores of one subset differ as they would on other rows of the same number.
+    The predictions of each model on held-out rows are computed once. An evaluation averages the predictions of K
+    models on a bootstrap sample of the rows: scores of one subset differ as they would on other samples of this size.
 
     Args:
         estimators: classifiers or regressors, or pairs of a name and an estimator as in `VotingClassifier`.
@@ -61,7 +61,7 @@ class EnsembleSelector(BaseEstimator):  # type: ignore[misc]  # scikit-learn is 
         estimators_: the chosen models, fitted.
         names_: their names; "0", "1", ... if none were given.
         support_: a mask of the chosen models.
-        choice_: the `Choice`, with all evaluations; its interval is that of the mean score on these held-out rows.
+        choice_: the `Choice`, with all evaluations; its interval is for the mean score on these held-out rows.
         classes_: the class labels, of classifiers.
     """
 

@@ -122,7 +122,7 @@ class Authenticator:
     def _limit_page(self, address: str) -> None:
         """Raise an `ApiError` with status 429 if an address sent too many requests with tokens of web pages.
 
-        Everyone can read these tokens. A local address is that of a proxy, and stands for many visitors.
+        Everyone can read these tokens. A local address belongs to a proxy, and stands for many visitors.
         """
         if self._settings.browser_rate == 0 or is_loopback(address):
             return
