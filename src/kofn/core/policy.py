@@ -236,7 +236,7 @@ class Policy(ABC):
     ) -> None:
         """Tell the reward of one play of `subset`; for a policy that needs them, also the reward of each of its arms.
 
-        `context` is what `ask` was given, if the policy takes a context. `arms` is in the order of `subset`, and has the
+        `context` is what `ask` was given, if the policy takes a context. `arms` is in the order of `subset`, with the
         range and direction of the reward. A policy that `accepts_unplanned` also learns from plays of other subsets.
         """
         now = self._open_plan
