@@ -103,24 +103,6 @@ def test_a_refused_body_does_not_end_the_connection(api: Client) -> None:
             connection.sendall(body)
 
 
-# Pipelining.
-
-
-def test_pipelined_requests_are_answered(api: Client) -> None:
-    with connect(api) as connection:
-        connection.sendall(GET * 20 + LAST)
-        received = read_all(connection)
-    assert received.count(b"HTTP/1.1 200 ") == received.count(b"HTTP/1.1 ") == 21
-
-
-def test_garbage_after_a_request_spoils_no_response(api: Client) -> None:
-    with connect(api) as connection:
-        connection.sendall(GET + b"\x00garbage\r\n\r\n")
-        received = read_all(connection)
-    assert received.startswith(b"HTTP/1.1 200 ")
-    assert b"HTTP/1.1 400 " in received
-
-
 # Offers of another protocol.
 
 OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n"
@@ -153,13 +135,6 @@ def test_a_body_is_never_the_next_request(api: Client) -> None:
         received = read_all(connection)
     assert received.startswith(b"HTTP/1.1 422 ")
     assert received.count(b"HTTP/1.1 ") == 2
-
-
-def test_a_tunnel_is_refused(api: Client) -> None:
-    with connect(api) as connection:
-        connection.sendall(b"CONNECT 127.0.0.1:22 HTTP/1.1\r\nHost: a\r\n\r\n" + LAST)
-        received = read_all(connection)
-    assert received.startswith((b"HTTP/1.1 404 ", b"HTTP/1.1 405 "))
 
 
 # Connections.
