@@ -312,6 +312,8 @@ def test_a_policy_is_set_by_name_and_value(answer: Kofn) -> None:
         for value in ("0.05", "0.3")
     )
     assert fine["exploration"] > coarse["exploration"] > 0
+    code, out, _ = answer("run", "doubling", "--set", "of=improved-ucb", "--set", "first=64", *RUN[2:6], "--json")
+    assert (code, json.loads(out)["policy"]) == (0, "doubling")
 
 
 @pytest.mark.usefixtures("pictures")

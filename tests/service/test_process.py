@@ -8,6 +8,7 @@ import os
 import random
 import re
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -240,6 +241,8 @@ def test_workers_share_the_work_and_the_numbers(postgres_store: str) -> None:
         lines = served.client.get("/metrics").text.splitlines()
         rewarded = next(float(line.split()[-1]) for line in lines if line.startswith("kofn_decisions_total"))
         assert rewarded == campaign.summary().plays
+        memory = [line for line in lines if line.startswith("process_resident_memory_bytes{pid=")]
+        assert sys.platform != "linux" or len(memory) == 2
     all_there(campaign, visitors.acknowledged)
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import runpy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from kofn.cli.functions import load_script
 from kofn.cli.options import ARCHIVE, AS_JSON, BACKEND, HORIZON, SEED, WORKERS, Count
 from kofn.cli.output import echo_json, new_table, progress_bar, resumable, show, write_picture
 
@@ -126,13 +126,8 @@ def _names(policy: str) -> list[str]:
 
     if not policy.endswith(".py"):
         return [policy]
-    if not Path(policy).is_file():
-        raise BadInput(f"there is no file {policy}")
     before = dict(POLICIES)
-    try:
-        runpy.run_path(policy)
-    except (Exception, SystemExit) as why:
-        raise BadInput(f"{policy} failed: {type(why).__name__}: {why}") from why
+    load_script(Path(policy))
     if new := sorted(name for name, of in POLICIES.items() if before.get(name) is not of):
         return new
     raise BadInput(f"{policy} registers no policy: decorate its class with @kofn.register")
