@@ -128,6 +128,16 @@ def button(page: Page | Locator, name: str) -> Locator:
     return page.get_by_role("button", name=name, exact=True)
 
 
+def new_campaign(page: Page, name: str, k: int, arms: list[str]) -> Locator:
+    """Open the dialog of a new campaign, fill in what it needs, and return it."""
+    page.keyboard.press("n")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill(name)
+    dialog.get_by_label("Arms per decision").fill(str(k))
+    dialog.get_by_label("Arms", exact=True).fill("\n".join(arms))
+    return dialog
+
+
 class Pages:
     """Opens pages under a strict policy, and records their errors."""
 

@@ -31,6 +31,7 @@ from tests.service.browser import (
     button,
     fill,
     measure_load,
+    new_campaign,
     served,
     visit,
 )
@@ -305,11 +306,7 @@ def test_the_first_step_works_as_pasted(address: str, module_store: str, pages: 
 
 def test_the_dialog_offers_what_makes_sense_first(address: str, module_store: str, pages: Pages) -> None:
     page = pages.open(address)
-    page.keyboard.press("n")
-    dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Name").fill("shop")
-    dialog.get_by_label("Arms per decision").fill("3")
-    dialog.get_by_label("Arms", exact=True).fill("\n".join(NAMES))
+    dialog = new_campaign(page, "shop", 3, NAMES)
     expect(dialog.get_by_label("Stop rule")).to_be_hidden()
     dialog.get_by_text("More options").click()
     policy = dialog.get_by_label("Policy")
@@ -362,11 +359,7 @@ def test_the_dialog_offers_what_makes_sense_first(address: str, module_store: st
 
 def test_rules_are_made_shown_and_changed(address: str, module_store: str, pages: Pages) -> None:
     page = pages.open(address, viewport=PHONE)
-    page.keyboard.press("n")
-    dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Name").fill("shop")
-    dialog.get_by_label("Arms per decision").fill("3")
-    dialog.get_by_label("Arms", exact=True).fill("\n".join(NAMES))
+    dialog = new_campaign(page, "shop", 3, NAMES)
     dialog.get_by_text("More options").click()
     kind, add = dialog.get_by_label("Rule", exact=True), button(dialog, "Add rule")
     add.click()
@@ -482,11 +475,7 @@ def test_thousands_of_campaigns_are_a_small_page(address: str, module_store: str
 
 def test_arms_that_cost_something(address: str, module_store: str, pages: Pages) -> None:
     page = pages.open(address)
-    page.keyboard.press("n")
-    dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Name").fill("coupons")
-    dialog.get_by_label("Arms per decision").fill("2")
-    dialog.get_by_label("Arms", exact=True).fill("a\nb\nc")
+    dialog = new_campaign(page, "coupons", 2, list("abc"))
     dialog.get_by_text("More options").click()
     expect(dialog.get_by_label("Fewest arms")).to_be_hidden()
     dialog.get_by_label("Policy").select_option("thompson-sizes")
