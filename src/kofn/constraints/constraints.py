@@ -22,7 +22,7 @@ class Constraints:
     >>> Constraints.of(rules.to_list()) == rules
     True
 
-    Rules that cannot all hold are refused when N and K are known, with the names of those that clash.
+    Rules that cannot all hold are refused when N and K are known; the error names the rules that clash.
     """
 
     rules: tuple[Rule, ...]

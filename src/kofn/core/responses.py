@@ -154,7 +154,7 @@ class Rewarded(Response):
     """How many rewards of a batch were new, and how many had been recorded before.
 
     `forgotten` counts rewards of decisions that are no longer stored. This call did not record them; whether one had
-    been recorded before is no longer known. `refused` lists those that a partial batch left out.
+    been recorded before is no longer known. `refused` lists the rewards that a partial batch left out.
     """
 
     accepted: int = field(metadata={"examples": [2]})
