@@ -13,7 +13,7 @@ from kofn.lab.problems.arms import Arms
 from kofn.lab.problems.assumptions import Check, check_problem
 from kofn.lab.problems.base import AbstractProblem
 from kofn.lab.problems.distributions import with_empty_place
-from kofn.lab.problems.expectation import Expectation, choose_expectation
+from kofn.lab.problems.expectation import Expectation, choose_expectation, top_subset
 from kofn.lab.problems.function import FunctionProblem, RewardOfSubset
 from kofn.lab.problems.sampling import CountSampler, Sampler, arm_totals, choose_sampler
 from kofn.lab.rewards import Reward, RewardFunction, as_reward, cross_selling, mean, total
@@ -142,8 +142,7 @@ class Problem(AbstractProblem):
         strength = self._strength()
         if strength is None:
             return self._search()
-        key = -strength if self.direction == "maximize" else strength
-        return tuple(sorted(np.argsort(key, kind="stable")[: self.k].tolist()))
+        return top_subset(strength if self.direction == "maximize" else -strength, self.k)
 
     def additions(self) -> FloatArray | None:
         """Return what each arm and an empty place add to a mean or a sum."""

@@ -18,6 +18,7 @@ from itertools import combinations
 import numpy as np
 
 from kofn.core import Subset
+from kofn.lab.problems.expectation import top_subset
 from kofn.lab.problems.sampled_values import DrawOne, SampledValues
 
 STARTS = 6
@@ -115,7 +116,7 @@ class _Seeker:
         plays = np.bincount(places, minlength=self._n_arms)
         total = np.bincount(places, np.repeat(rewards, self._k), self._n_arms)
         effects = np.where(plays > 0, total / np.maximum(plays, 1), -np.inf)
-        return tuple(sorted(np.argsort(-effects, kind="stable")[: self._k].tolist()))
+        return top_subset(effects, self._k)
 
     def _random_subset(self) -> Subset:
         return tuple(sorted(self._rng.choice(self._n_arms, self._k, replace=False).tolist()))
