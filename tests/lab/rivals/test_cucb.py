@@ -2,13 +2,11 @@
 
 import math
 from collections import Counter
-from typing import Any
 
 import numpy as np
 import pytest
 
-import kofn
-from kofn import BadInput, BadReward, BadTally, Bernoulli, Problem, Tally, simulate
+from kofn import Bernoulli, Problem, Tally, simulate
 from kofn.core import Subset
 from kofn.lab.rivals import CUCB, SharedCreditUCB
 from tests.cases import for_each
@@ -75,36 +73,3 @@ def test_it_finds_the_best_where_shared_credit_cannot(reward: str) -> None:
     assert seen.optimal
     assert not unseen.optimal
     assert seen.regret < 0.05 * unseen.regret
-
-
-def test_single_arms_are_told_in_the_order_of_the_subset() -> None:
-    policy = CUCB(5, 2)
-    policy.tell([1, 0], 0.5, arms=[0.25, 1.0])
-    assert policy.state()["observed"]["arms"] == [[1.0, 0.25]]
-    policy.tell(policy.ask(), 0.5, arms=iter([0.0, 0.75]))
-    assert policy.state()["observed"]["arms"] == [[1.0, 0.25], [0.0, 0.75]]
-    again = kofn.restore(kofn.save(policy))
-    assert again.state() == policy.state()
-
-
-@for_each("arms", [None, 7, [], [0.5], [0.5, 0.5, 0.5], [0.5, 1.5], [0.5, math.nan], ["a", 0.1]])
-def test_what_is_not_a_reward_of_each_arm_is_refused(arms: Any) -> None:
-    policy = CUCB(5, 2)
-    before = policy.state()
-    with pytest.raises(BadReward):
-        policy.tell(policy.ask(), 0.5, arms=arms)
-    assert policy.state() == before
-
-
-@for_each("subset", [7, None, (0,), (0, 0), (0, 5), (2, 4), "ab"])
-def test_what_is_not_a_subset_of_the_plan_is_refused(subset: Any) -> None:
-    with pytest.raises(BadInput):
-        CUCB(5, 2).tell(subset, 0.5, arms=[0.5, 0.5])
-
-
-def test_a_tally_without_single_arms_is_refused() -> None:
-    policy = CUCB(5, 2)
-    with pytest.raises(
-        BadTally, match=r"cucb needs the rewards of single arms: give the tally their totals, Tally\(\.\.\., arms"
-    ):
-        policy.tell_plan(Tally.of([[0.5], [0.5], [0.5]]))

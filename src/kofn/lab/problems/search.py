@@ -37,16 +37,12 @@ _MOST_DRAWS = 2**16
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The best subset that was found, and the effort: starts of the local search (0: all subsets), subsets and draws.
-
-    `exact` means that the function uses no random numbers, so that one draw of a subset is its value.
-    """
+    """The best subset that was found, and the effort: starts of the local search (0: all subsets), subsets and draws."""
 
     best: Subset
     starts: int
     subsets: int
     draws: int
-    exact: bool = False
 
     def __str__(self) -> str:
         draws = f"{self.draws:,} draws"
@@ -165,5 +161,4 @@ class _Seeker:
         return self._sign * values.upto(subset, draws).mean
 
     def _report(self, best: Subset, *, starts: int) -> SearchResult:
-        subsets = self._values.subsets
-        return SearchResult(best, starts, subsets, self._spent, exact=self._values.upto(best, 1).exact)
+        return SearchResult(best, starts, self._values.subsets, self._spent)
