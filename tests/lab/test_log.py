@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import kofn
 from kofn import BadInput
 from kofn.lab.logs import DecisionLog
 from kofn.lab.problems import Bernoulli, Problem
@@ -198,13 +197,6 @@ def test_a_logged_play_earns_what_was_earned() -> None:
         max(each.std(ddof=1) / len(each) ** 0.5 for each in rewards.values()), rel=0.01
     )
     assert log.problem(direction="minimize").best == (0, 3)
-
-
-def test_policies_play_a_log() -> None:
-    run = kofn.simulate(
-        kofn.Thompson(4, 2, seed=1), DecisionLog.simulate(PROBLEM, 3_000, seed=2).problem(), 5_000, seed=1
-    )
-    assert run.final == (1, 2)
 
 
 def test_what_was_never_logged_cannot_be_played() -> None:

@@ -37,7 +37,7 @@ _MOST_DRAWS = 2**16
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The best subset that was found, and the effort: starts of the local search (0: all subsets), subsets and draws."""
+    """The best subset that was found, and the effort: starts of the local search (0: all subsets), subsets, draws."""
 
     best: Subset
     starts: int
