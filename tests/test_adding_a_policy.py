@@ -60,7 +60,7 @@ def test_the_line_fits_where_the_page_puts_it() -> None:
     assert (ROOT / "src/kofn/policies/registry.py").read_text().count(before) == 1
 
 
-def test_the_command_line_and_the_suite_find_it(kofn_main: Callable[..., tuple[int, str, str]]) -> None:
+def test_the_command_line_and_the_suite_find_it(kofn_main: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
     def answer(*argv: str) -> object:
         code, out, err = kofn_main(*argv, "--json")
         assert code == 0, err
@@ -70,5 +70,6 @@ def test_the_command_line_and_the_suite_find_it(kofn_main: Callable[..., tuple[i
     assert (facts["needs_horizon"], facts["linear_memory"]) == (True, True)
     done = answer("run", NAME, "--arms", "6", "--k", "2", "--horizon", "1e5")
     assert done["exploration"] == 3_915  # type: ignore[index]
-    suite = answer("suite", "--settings", "min/N12-K3", "--horizon", "100", "--runs", "1", "--workers", "1")
+    few = ("--horizon", "100", "--runs", "1", "--workers", "1", "--archive", str(tmp_path))
+    suite = answer("suite", "--settings", "min/N12-K3", *few)
     assert NAME in [row["policy"] for row in suite["standings"]]  # type: ignore[index]

@@ -88,7 +88,7 @@ KINDS += [
     "ChangeCosts",
     "visitor",
     "BadReward",
-    r"refused=\[Refused",
+    r"refused=\[Refusal",
 ]
 KINDS += [rf"\[{fault} (?:before|after)" for fault in ("error", "lost", "kill")]
 KINDS += [r"after commit\]", r"before commit\]", "is restored", "restarts", "refused: Conflict"]

@@ -14,7 +14,7 @@ from scipy.special import expit
 import kofn
 from kofn import Alarm, BadInput, Insight, Tally
 from kofn.campaigns.evidence import Look, Stop
-from kofn.campaigns.evidence.stopping import GROWTH
+from kofn.campaigns.evidence.stop_rule import GROWTH
 from kofn.lab.settings import Setting
 from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.insight import FEW, LIMIT, losses

@@ -86,8 +86,8 @@ def test_a_chart_has_means_over_what_it_does_not_distinguish() -> None:
 def test_a_file_is_stale_if_a_policy_in_it_has_another_version(monkeypatch: pytest.MonkeyPatch) -> None:
     assert made("a,dart,1,1").stale == ""
     monkeypatch.setattr(policy_named("dart"), "version", 3)
-    assert made("a,dart,1,1").stale == "measured with dart 1, present is 3"
-    assert made("a,gone,1,1", "gone=1").stale == "measured with gone 1, present is none"
+    assert made("a,dart,1,1").stale == "measured with dart version 1, current is 3"
+    assert made("a,gone,1,1", "gone=1").stale == "measured with gone version 1, current is none"
     assert made("", "none").stale == ""
 
 
@@ -175,10 +175,10 @@ def test_the_command_lists_and_shows(tmp_path: Path) -> None:
     folder = ("--folder", str(FOLDER))
     listed = {each["name"]: each for each in json.loads(invoke("lab", "results", *folder, "--json").stdout)}
     assert list(listed) == list(QUESTIONS)
-    assert listed["scale"]["stale"] == "measured with thompson 0, present is 1"
+    assert listed["scale"]["stale"] == "measured with thompson version 0, current is 1"
     assert "leaderboard" in invoke("lab", "results", *folder).stdout
     shown = invoke("lab", "results", "scale", *folder).stdout
-    assert "stale: measured with thompson 0, present is 1" in shown
+    assert "stale: measured with thompson version 0, current is 1" in shown
     rows = json.loads(invoke("lab", "results", "scale", *folder, "--json").stdout)["scale"]["rows"]
     assert len(rows) == len(read("scale", FOLDER).rows)
     assert invoke("lab", "results", "scale", *folder, "--plot", str(tmp_path / "scale.png")).exit_code == 0
@@ -245,9 +245,9 @@ def test_markers_are_filled() -> None:
 @pytest.mark.usefixtures("_thompson_2")
 def test_a_stale_result_is_marked_where_readers_see_it() -> None:
     text = results_in_pages.filled(PAGE, ROOT / "docs/background/it.md")
-    assert "\n**Stale: measured with thompson 1, present is 2.**\n" in text
+    assert "\n**Stale: measured with thompson version 1, current is 2.**\n" in text
     assert "| regret -->185<!-- /result -->" in text  # the chart of the same page says it
-    assert "| .1f -->1.0 (measured with thompson 1, present is 2)<!-- /result -->" in text
+    assert "| .1f -->1.0 (measured with thompson version 1, current is 2)<!-- /result -->" in text
 
 
 def test_a_table_is_filled() -> None:

@@ -199,7 +199,7 @@ BOARD = Leaderboard(
 def test_standings_count_wins_and_ratios_of_rivals_only() -> None:
     assert BOARD.settings == ["max/N12-K3", "max/N24-K5", "rare/N12-K3", "equal/N12-K3"]  # as in the suite
     assert BOARD.regret("max/N12-K3") == {"dart": 100, "slots": 400, "uniform": 9e4, "oracle": 0, "cucb": 10}
-    assert BOARD.rivals("max/N12-K3") == {"dart": 100, "slots": 400}
+    assert BOARD.ranked("max/N12-K3") == {"dart": 100, "slots": 400}
     assert BOARD.standings() == [
         {"policy": "dart", "settings": 3, "wins": 2, "median_ratio": 1.0, "worst_ratio": 1.5},
         {"policy": "slots", "settings": 2, "wins": 1, "median_ratio": 2.5, "worst_ratio": 4.0},

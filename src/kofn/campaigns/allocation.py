@@ -96,8 +96,8 @@ def shipments(options: str) -> dict[int, Play]:
 def planned_propensity(tx: Transaction, play: Play, times: int) -> float | None:
     """Return the probability of a subset with `times` plays in the plan: its share of the plan, and the control's.
 
-    If there are segments, it is that within its segment. None if the plan has no plays of the segment, or if the
-    control draws random subsets under rules, and their number is not known.
+    If there are segments, it is the probability within the segment. None if the plan has no plays of the segment, or
+    if the control draws random subsets under rules, and their number is not known.
     """
     subset, segment = play
     plays = tx.row.plan_total if segment is None else tx.snapshot.plays_of_segments[segment]

@@ -41,7 +41,7 @@ ROW_GROUP = 20_000
 """Decisions of one row group of a Parquet file. A higher value makes smaller files, and needs more memory."""
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "'")
-"""How text begins that gets an apostrophe before it in CSV: spreadsheets evaluate formulas, and a visitor may choose a
+"""Prefixes that CSV escapes with an apostrophe: spreadsheets evaluate formulas, and a visitor may choose a
 key. Text that begins with an apostrophe gets another one, so that readers can remove one from each."""
 
 _LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}

@@ -17,9 +17,9 @@ import numpy as np
 from kofn.backends import Progress
 from kofn.choosing.calls import Outcome, ScoreCall
 from kofn.choosing.choice import Choice, Evaluation, label, listed
-from kofn.choosing.record import Record, Searched
 from kofn.choosing.repeats import Repeats
 from kofn.choosing.search import Search
+from kofn.choosing.search_file import Record, Searched
 from kofn.constraints import Constraints
 from kofn.core import BadInput, BadReward, BadScore, Direction, Seed, check_range, seed_number, whole
 from kofn.core.checks import reward_number, shown

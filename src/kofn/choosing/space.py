@@ -32,7 +32,7 @@ class Space:
 
     @property
     def swaps_suffice(self) -> bool:
-        """Whether swaps of one arm lead from each subset to each other one, as without rules."""
+        """Whether swaps of one arm can reach every subset from every other; always true without rules."""
         return self.allowed is None or self.allowed.is_quotas
 
     def swaps(self, subset: Subset, rng: np.random.Generator, but: Collection[Subset], most: int) -> list[Subset]:

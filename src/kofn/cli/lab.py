@@ -89,7 +89,7 @@ def _list(found: list[Results], as_json: bool) -> None:
     for each in found:
         few = ", ".join(f"{name} {version}" for name, version in each.policies.items())
         policies = few if len(each.policies) < 4 else f"{len(each.policies)} policies"
-        table.add_row(each.question.name, each.head["date"], policies, each.stale or "present")
+        table.add_row(each.question.name, each.head["date"], policies, each.stale or "current")
     show(table)
 
 

@@ -56,7 +56,9 @@ class Results:
     def stale(self) -> str:
         """Which policies have another version today, as a sentence; an empty text if none has."""
         found = {name: (then, _present(name)) for name, then in self.policies.items()}
-        changed = [f"{name} {then}, present is {now or 'none'}" for name, (then, now) in found.items() if then != now]
+        changed = [
+            f"{name} version {then}, current is {now or 'none'}" for name, (then, now) in found.items() if then != now
+        ]
         return f"measured with {'; '.join(changed)}" if changed else ""
 
     def value(self, *cells: str) -> float:

@@ -125,7 +125,7 @@ class Leaderboard:
             if each["setting"] == setting and "row" in each
         }
 
-    def rivals(self, setting: str) -> dict[str, float]:
+    def ranked(self, setting: str) -> dict[str, float]:
         """Return the same without `uniform`, `oracle` and the references."""
         return {name: regret for name, regret in self.regret(setting).items() if is_ranked(name)}
 
@@ -140,10 +140,10 @@ class Leaderboard:
         ratios: dict[str, list[float]] = {}
         wins: dict[str, int] = {}
         for setting in self.settings:
-            rivals = self.rivals(setting)
-            if not rivals or (least := min(rivals.values())) < 1:  # no regret to compare, as with equal arms
+            ranked = self.ranked(setting)
+            if not ranked or (least := min(ranked.values())) < 1:  # no regret to compare, as with equal arms
                 continue
-            for name, regret in rivals.items():
+            for name, regret in ranked.items():
                 ratios.setdefault(name, []).append(regret / least)
                 wins[name] = wins.get(name, 0) + (regret == least)
         rows = [

@@ -48,8 +48,7 @@ from kofn.core.fields import (
 from kofn.policies.batching import MOST_PLAN_CELLS, averages
 from kofn.policies.constrained import Constrained
 from kofn.policies.randomised import shuffled_arms
-from kofn.policies.schedule import Schedule, groups
-from kofn.policies.scheduled import Scheduled, ScheduledOptions
+from kofn.policies.schedule import Schedule, Scheduled, ScheduledOptions, groups
 
 
 class Sizes(NamedTuple):

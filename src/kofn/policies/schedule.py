@@ -1,13 +1,13 @@
-"""The schedule of CMAB-SM: its resolution, rounds and plays."""
+"""The schedule of CMAB-SM: its resolution, rounds and plays; and the base class of policies that follow it."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, Unpack
 
-from kofn.core import BadInput
-from kofn.core.sizes import (
+from kofn.core import BadInput, Policy, PolicyOptions, Seed
+from kofn.core.formula_checks import (
     MAX_PLAYS,
     MIN_RESOLUTION,
     check_arms,
@@ -16,6 +16,7 @@ from kofn.core.sizes import (
     check_plays,
     check_resolution,
 )
+from kofn.policies.randomised import optional_seed
 
 Form: TypeAlias = Literal["printed", "figures", "follow-up"]
 
@@ -188,3 +189,33 @@ def affordable_resolution(n_arms: int, k: int, horizon: int, share: float = 0.1)
 
 def _printed(n_arms: int, horizon: int) -> float:
     return resolution(n_arms, horizon)
+
+
+class ScheduledOptions(PolicyOptions, total=False):
+    """The options of every scheduled policy."""
+
+    resolution: float | None
+    schedule: Form
+    seed: Seed
+
+
+class Scheduled(Policy):
+    """A policy that plays the rounds of `self.schedule` with the given resolution."""
+
+    needs_horizon = True
+
+    def __init__(
+        self,
+        n_arms: int,
+        k: int,
+        horizon: int,
+        *,
+        resolution: float | None = None,
+        schedule: Form = "printed",
+        seed: Seed = None,
+        **options: Unpack[PolicyOptions],
+    ) -> None:
+        self.schedule = Schedule(n_arms, k, horizon, resolution, schedule)
+        resolution = None if resolution is None else self.schedule.resolution
+        own = {"resolution": resolution, "schedule": schedule, "seed": optional_seed(seed)}
+        super().__init__(n_arms, k, horizon=self.schedule.horizon, **own, **options)

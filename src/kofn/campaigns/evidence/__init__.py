@@ -5,7 +5,7 @@ docs/background/evidence.md has the method on one page, and how often it errs in
 
 from kofn.campaigns.evidence.lift import lift
 from kofn.campaigns.evidence.ratio import sample_ratio
-from kofn.campaigns.evidence.stopping import Look, Stop
+from kofn.campaigns.evidence.stop_rule import Look, Stop
 from kofn.campaigns.evidence.sums import Sums
 from kofn.core.responses import Lift, MeanEstimate, SampleRatio
 

@@ -22,7 +22,7 @@ from kofn.core import (
     Tally,
 )
 from kofn.core.fields import Fields, any_length, integer, numbers, subsets
-from kofn.core.sizes import check_plays
+from kofn.core.formula_checks import check_plays
 from kofn.core.subsets import all_subsets
 from kofn.policies.constrained import Constrained
 

@@ -24,7 +24,7 @@ from kofn.core import (
 from kofn.core.fields import Fields, arms, check_totals, flags, integer, integers, numbers
 from kofn.policies.batching import MOST_PLAN_CELLS, averages
 from kofn.policies.randomised import shuffled_arms
-from kofn.policies.scheduled import Scheduled, ScheduledOptions
+from kofn.policies.schedule import Scheduled, ScheduledOptions
 
 
 class Slots(Scheduled):

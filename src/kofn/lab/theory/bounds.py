@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from kofn.core import BadInput
-from kofn.core.sizes import (
+from kofn.core.formula_checks import (
     check_arms,
     check_arms_and_k,
     check_lipschitz,

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from kofn.core.sizes import check_lipschitz
+from kofn.core.formula_checks import check_lipschitz
 from kofn.lab.theory.bounds import (
     bounds_cross_at,
     doubling_loss,

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from kofn.core.sizes import check_arms_and_k, check_plays
+from kofn.core.formula_checks import check_arms_and_k, check_plays
 
 TABLE = Path(__file__).with_name("thompson_budget.csv")
 HORIZONS = (10**2, 10**3, 10**4, 10**5, 10**6)

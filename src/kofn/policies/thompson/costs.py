@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def recharged(policy: Thompson, more: FloatArray, reward_range: tuple[float, float]) -> Thompson:
-    """Return the policy after each arm has become dearer by `more`, in units of the reward.
+    """Return the policy after the cost of each arm rises by `more`, in units of the reward.
 
-    `reward_range` is that of the rewards from now on. Plans are as short as after the first one, and alarms begin
-    again: what the changed costs lead to has yet to be seen.
+    `reward_range` is the range of rewards net of the new costs. Plans are as short as after the first one, and
+    alarms begin again: what the changed costs lead to has yet to be seen.
     """
     fresh = policy.with_params(reward_range=reward_range)
     seen, by = fresh._range, more / (reward_range[1] - reward_range[0])

@@ -1,4 +1,4 @@
-"""What is known about a new arm because of its group: an empirical-Bayes prior from the arms that are there.
+"""What is known about a new arm because of its group: an empirical-Bayes prior from the existing arms.
 
 The effect of an arm = mean of its group + its own part. Group means vary around the mean of all arms, with variance
 `between`; arms vary around the mean of their group, with variance `within`. Both are estimated by maximum likelihood
