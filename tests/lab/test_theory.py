@@ -205,11 +205,6 @@ def test_the_affordable_resolution_is_affordable_and_the_next_is_not(
     assert Schedule(*size, horizon, finest / 2).exploration_plays > share * horizon
 
 
-@given(sizes())
-def test_log_subsets(size: tuple[int, int]) -> None:
-    assert math.exp(theory.log_subsets(*size)) == pytest.approx(math.comb(*size), rel=1e-9)
-
-
 # The budget.
 
 

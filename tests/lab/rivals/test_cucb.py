@@ -1,6 +1,5 @@
 """CUCB: each arm's own rewards, the paper's bounds; and what seeing single arms is worth."""
 
-import math
 from collections import Counter
 
 import numpy as np
@@ -41,28 +40,6 @@ def test_equal_to_plain_python_plan_by_plan(k: int) -> None:
         t += plan.total()
         plan = bounds_plan(credit, k, t, 1.5)
     assert policy.best() == tuple(sorted(np.argsort(-P)[:k].tolist()))
-
-
-def regret_a_bound_per_play(k: int, horizon: int, rng: np.random.Generator) -> float:
-    """Chen, Wang and Yuan's Algorithm 1 under a mean, the bounds worked out anew for every play."""
-    count, total, lost = np.zeros(7), np.zeros(7), 0.0
-    best = np.sort(P)[-k:].mean()
-    for t in range(1, horizon + 1):
-        bound = np.where(count > 0, total / np.maximum(count, 1) + np.sqrt(1.5 * math.log(t) / np.maximum(count, 1)), 9)
-        chosen = np.argsort(-bound, kind="stable")[:k]
-        count[chosen] += 1
-        total[chosen] += rng.random(k) < P[chosen]
-        lost += best - P[chosen].mean()
-    return lost
-
-
-@pytest.mark.slow
-def test_freezing_for_a_tenth_of_the_time_loses_little() -> None:
-    """Bound set beforehand: within a quarter of the regret of a bound per play, 20 runs of 2,000 plays."""
-    problem, horizon = Problem(Bernoulli(P), "mean", 2), 2000
-    frozen = np.mean([simulate(CUCB(7, 2), problem, horizon, seed).regret for seed in range(20)])
-    single = np.mean([regret_a_bound_per_play(2, horizon, np.random.default_rng(seed)) for seed in range(20)])
-    assert 0.75 < frozen / single < 1.25
 
 
 @pytest.mark.parametrize("reward", ["mean", "maximum", "minimum"])

@@ -1,7 +1,6 @@
 """Thompson sampling over all subsets: the plan's shares are the posterior's, drawn subset by subset; and it learns."""
 
 import itertools
-import math
 from typing import Any
 
 import numpy as np
@@ -110,39 +109,6 @@ def test_what_is_told_of_a_subset_is_kept_in_its_place(n_arms: int, k: int) -> N
         policy.tell_plan(told(plan, {subset: [float(sum(subset) % 2)] for subset, _ in plan}))
     state = policy.state()
     assert {every[i]: [n, state["total"][i]] for i, n in enumerate(state["count"]) if n} == seen
-
-
-def regret_a_draw_per_play(problem: Problem, p: Any, horizon: int, rng: np.random.Generator) -> float:
-    """Beta Thompson sampling on the maximum of two of the arms p, a draw of every subset per play."""
-    subsets = np.array(list(itertools.combinations(range(len(p)), 2)))
-    gap = problem.gap(subsets)
-    wins, losses, lost = np.ones(len(subsets)), np.ones(len(subsets)), 0.0
-    for _ in range(horizon):
-        leader = int(np.argmax(rng.beta(wins, losses)))
-        paid = bool((rng.random(2) < p[subsets[leader]]).any())
-        wins[leader] += paid
-        losses[leader] += not paid
-        lost += gap[leader]
-    return float(lost)
-
-
-@pytest.mark.slow
-def test_freezing_for_a_tenth_of_the_time_loses_little() -> None:
-    """15 instances of 2,000 plays; bound set beforehand: mean regrets within 5 standard errors and 25 %."""
-    p = np.random.default_rng(8).random((15, 6))
-    problems = [Problem(Bernoulli(row), "maximum", 2) for row in p]
-    single = np.array(
-        [
-            regret_a_draw_per_play(problem, row, 2000, np.random.default_rng(i))
-            for i, (problem, row) in enumerate(zip(problems, p, strict=True))
-        ]
-    )
-    frozen = np.array(
-        [simulate(ThompsonSubsets(6, 2, seed=i), problem, 2000, i).regret for i, problem in enumerate(problems)]
-    )
-    differ = frozen - single
-    assert abs(differ.mean()) < 5 * differ.std() / math.sqrt(len(p))
-    assert 0.75 < frozen.mean() / single.mean() < 1.25
 
 
 @pytest.mark.parametrize("reward", ["mean", "maximum", "minimum"])
