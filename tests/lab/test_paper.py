@@ -61,7 +61,7 @@ def test_each_family_makes_its_problem(name: str, reward: str, arms: type) -> No
 
 @for_each(
     "name, low, high",
-    [("close", 0.45, 0.55), ("rare", 0.0, 0.02), ("likely-min", 0.5, 1.0), ("threshold", 0.0, 1.0)],
+    [("mean", 0.0, 1.0), ("max", 0.0, 1.0), ("close", 0.45, 0.55), ("rare", 0.0, 0.02), ("likely-min", 0.5, 1.0)],
 )
 def test_arms_are_drawn_from_the_range_of_their_family(name: str, low: float, high: float) -> None:
     p = made(Setting(name, 1_000, 2), 1).arms.mean
@@ -374,3 +374,13 @@ def test_deviations_are_between_runs() -> None:
     assert cell.deviations == pytest.approx(300 / np.std([100, 300], ddof=1))
     assert cell.ratio_interval is not None
     assert np.mean(cell.ratio_interval) == pytest.approx(cell.ratio)
+
+
+def test_the_default_reading_is_the_family() -> None:
+    seed = np.random.SeedSequence(4)
+    family = made(Setting("cross-selling", 12, 3), 4).arms
+    assert isinstance(family, ArctanExponential)
+    reading = ReadingInstances("scale", 12, 3)(seed)
+    assert isinstance(reading, Problem)
+    assert isinstance(reading.arms, ArctanExponential)
+    assert reading.arms.scale.tolist() == family.scale.tolist()

@@ -59,22 +59,19 @@ class Killer:
         return self.before - set(self.cluster.run(os.getpid).values())
 
 
-def with_one_killed(cluster: Any, runs: int, horizon: int, archive: Path) -> None:
+@pytest.mark.slow
+def test_a_sweep_of_1_200_runs_that_loses_a_worker_gives_the_same_numbers(cluster: Any, tmp_path: Path) -> None:
     """The same sweep in local processes and on two workers, one of which is killed on the way."""
+    runs = 300
     of = runs * len(POLICIES)
     killer = Killer(cluster, when=of // 3)
-    there = compare(POLICIES, SETTING, horizon, runs, backend=cluster, archive=archive, progress=killer)
+    there = compare(POLICIES, SETTING, 3_000, runs, backend=cluster, archive=tmp_path, progress=killer)
     assert killer.heard[1:] == [(done, of) for done in range(1, of + 1)]
     assert len(killer.lost) == 1
-    here = compare(POLICIES, SETTING, horizon, runs, workers=2)
+    here = compare(POLICIES, SETTING, 3_000, runs, workers=2)
     assert numbers(there) == numbers(here)
-    lines = [line for path in archive.rglob("*.jsonl") for line in path.read_text().splitlines()[1:]]
+    lines = [line for path in tmp_path.rglob("*.jsonl") for line in path.read_text().splitlines()[1:]]
     assert len(lines) == of  # each kept once
-
-
-@pytest.mark.slow
-def test_a_sweep_that_loses_a_worker_gives_the_same_numbers(cluster: Any, tmp_path: Path) -> None:
-    with_one_killed(cluster, runs=25, horizon=500, archive=tmp_path)
 
 
 # Stopped and gone on with.

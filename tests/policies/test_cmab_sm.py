@@ -6,6 +6,7 @@ The letters are those in the margin of `cmab_sm.py` and in docs/reference/polici
 import itertools
 import json
 import math
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -350,3 +351,48 @@ def test_a_resolution_too_fine_for_the_horizon_is_warned_of() -> None:
     plays = Schedule(12, 3, 100_000, 0.06).exploration_plays
     with pytest.warns(kofn.ShortHorizonWarning, match=f"may take up to {plays:,} plays, more than .* 100,000"):
         CMABSM(12, 3, horizon=100_000, resolution=0.06)
+
+
+# Plays, sizes and lambda.
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_an_action_is_played_n_r_times_and_not_once_more(k: int) -> None:
+    """UPDATE_MEAN prints `while t <= n`."""
+    policy = CMABSM(n_arms=12, k=k, horizon=10**4, resolution=0.3)
+    assert policy.schedule.rounds == 1
+    trace = explored(policy, lambda _: 0.5)
+    assert {n for _, _, n in trace} == {policy.schedule.plays[1]}
+
+
+@pytest.mark.parametrize("n_arms", [2, 3, 7])
+def test_k_one_below_n_is_one_group(n_arms: int) -> None:
+    worth = [((5 * arm + 1) % n_arms) / n_arms for arm in range(n_arms)]
+    policy = CMABSM(n_arms, n_arms - 1, horizon=1000, resolution=0.01)
+    trace = explored(policy, mean_of(worth))
+    assert {phase for phase, _, _ in trace} == {"sort"}
+    assert len({subset for _, subset, _ in trace}) == n_arms
+    assert policy.best() == tuple(arm for arm in range(n_arms) if worth[arm] > min(worth))
+
+
+@for_each("n_arms, k", [(3, 3), (3, 4), (1, 1), (3, 0)])
+def test_nothing_to_choose_is_refused(n_arms: int, k: int) -> None:
+    with pytest.raises(BadInput, match=r"k must be|n_arms must be"):
+        CMABSM(n_arms, k, horizon=1000)
+
+
+@pytest.mark.parametrize(("n_arms", "lam", "rounds"), [(12, 0.374, 1), (24, 0.477, 1), (45, 0.595, 0)])
+def test_lambda_is_the_printed_one(n_arms: int, lam: float, rounds: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ShortHorizonWarning)
+        schedule = CMABSM(n_arms, 2, horizon=10**6).schedule
+    assert schedule.resolution == pytest.approx((256 * n_arms * math.log(2 * n_arms * 10**6) / 10**6) ** (1 / 3))
+    assert (round(schedule.resolution, 3), schedule.rounds) == (lam, rounds)
+
+
+def test_the_arbitrary_subset_is_of_the_first_group() -> None:
+    with pytest.warns(ShortHorizonWarning, match="arbitrary"):
+        policy = CMABSM(12, 4, horizon=100, seed=5)
+    assert set(policy.best()) < set(np.random.default_rng(5).permutation(12)[:5].tolist())
+    policy.tell_plan(Tally(np.array([100]), np.array([0.0]), np.array([0.0])))
+    assert policy.ask() == policy.best()  # it goes on, whatever it is told

@@ -171,6 +171,7 @@ def test_what_is_no_record_is_refused(record: Any) -> None:
 # What is refused inside the state.
 
 Path = tuple[Any, ...]
+WRONG: list[Any] = [math.nan, math.inf, None, "x", "1", {}]
 
 
 def paths(value: Any, path: Path = ()) -> Iterator[Path]:
@@ -195,7 +196,7 @@ def test_a_value_of_another_kind_is_refused_and_nothing_is_half_done(make: Calla
     record = kofn.save(policy)
     before, plan, memory = json.dumps(record), list(policy.plan()), set(vars(policy))
     for path in paths(record["state"]):
-        for bad in (math.nan, math.inf, None, "x", "1", {}):
+        for bad in WRONG:
             state = spoiled(record["state"], path, bad)
             with pytest.raises(BadRecord):
                 kofn.restore({**record, "state": state})

@@ -163,3 +163,10 @@ def test_parameters_are_copied_and_frozen() -> None:
 def test_bad_parameters(make: Any, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         make()
+
+
+def test_the_parameter_is_the_scale() -> None:
+    arms = ArctanExponential([0.2, 2.0])
+    y = stats.expon(scale=2.0).sf(np.tan(np.pi / 2 * 0.6))
+    assert arms.survival(0.6)[1] == pytest.approx(y, rel=1e-14)
+    assert arms.mean[0] < arms.mean[1]
