@@ -254,3 +254,8 @@ def test_contextual_problems_on_the_command_line(tmp_path: Path, monkeypatch: py
     said = CliRunner().invoke(cli, ["compare", "contextual-thompson", "uniform", *options, "--runs", "1", "--csv"])
     assert said.exit_code == 0, said.output
     assert said.output.count("\n") == 3
+
+
+def test_an_unknown_family_is_refused() -> None:
+    with pytest.raises(kofn.BadInput, match=r"did you mean .alike"):
+        contextual_problem("alikee", 6, 12, 3)

@@ -98,3 +98,8 @@ def test_edges_that_are_none_are_refused(edges: Any, options: Any, message: str)
 def test_probabilities_that_are_none_are_refused(probability: Any, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         Graph.karate().edge_probabilities(probability)
+
+
+def test_too_many_links_are_refused() -> None:
+    with pytest.raises(BadInput, match="links must be less than n_nodes; got links=3"):
+        Graph.generated(3, 3)

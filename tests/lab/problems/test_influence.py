@@ -143,6 +143,7 @@ def test_the_check_names_two_arms_whose_order_depends_on_the_company() -> None:
         "dominance": False,
     }
     assert "but worse by" in str(check)
+    assert Influence(TINY, 1).check().holds["increasing on average"]  # an arm is played alone
 
 
 def test_large_graphs_are_walked_by_lists_and_small_ones_by_words() -> None:

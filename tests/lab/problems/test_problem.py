@@ -500,3 +500,11 @@ def _loud(x: Any) -> Any:
 def test_bad_problems(make: Any, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         make()
+
+
+def test_sure_arms_are_sure() -> None:
+    problem = Problem(Bernoulli([0.0, 1.0, 1.0, 0.0]), mean, 2)
+    tally = problem.play([(0, 1), (1, 2), (0, 3)], [10**12] * 3, 0)
+    assert tally.total.tolist() == [0.5e12, 1e12, 0]
+    constant = Problem(Bernoulli(P), lambda x: 0 * x.sum(-1) + 0.25, 3).play([(0, 1, 2)], [8], 0)
+    assert (constant.total[0], constant.squares[0]) == (2.0, 0.5)
