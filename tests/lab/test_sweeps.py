@@ -40,9 +40,9 @@ def numbers(result: Comparison) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_sweep_that_loses_a_worker_gives_the_same_numbers(cluster: Any, tmp_path: Path) -> None:
+def test_a_sweep_of_1_200_runs_that_loses_a_worker_gives_the_same_numbers(cluster: Any, tmp_path: Path) -> None:
     """The same sweep in local processes and on two workers, one of which is killed on the way."""
-    runs, horizon, of = 100, 1_000, 100 * len(POLICIES)
+    runs, horizon, of = 300, 3_000, 300 * len(POLICIES)
     before, heard = set(cluster.run(os.getpid).values()), []
 
     def kill(done: int, total: int) -> None:
