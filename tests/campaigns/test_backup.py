@@ -271,8 +271,10 @@ def test_no_file_is_overwritten_by_mistake(sqlite_store: str, tmp_path: Path) ->
         backup(file, store)
     assert file.read_text() == "something else"
     backup(file, store, replace=True)
-    with pytest.raises(kofn.StoreError, match="a store of this name is in use"):
-        backup(tmp_path / "shop.db", store, replace=True)
+    os.symlink(tmp_path / "shop.db", tmp_path / "link.db")
+    for target in ("shop.db", "link.db"):
+        with pytest.raises(kofn.StoreError, match="a store of this name is in use"):
+            backup(tmp_path / target, store, replace=True)
     with pytest.raises(kofn.BadInput, match="is the store itself"):
         restore(tmp_path / "shop.db", store, replace=True)
     with pytest.raises(kofn.StoreError, match="there is no folder"):

@@ -84,7 +84,7 @@ def _check_target(target: Path, replace: bool) -> None:
         reason = "it is a folder; name a file in it"
     elif target.exists() and not replace:
         reason = "the file exists; choose another name, or pass --replace (replace=True)"
-    elif any(os.path.exists(f"{target}{suffix}") for suffix in sqlite_file.BESIDE):
+    elif any(os.path.exists(os.path.realpath(target) + suffix) for suffix in sqlite_file.BESIDE):
         reason = "a store of this name is in use"
     if reason:
         raise StoreError(f"the backup {target} cannot be written: {reason}")
