@@ -83,17 +83,6 @@ def test_a_line_that_was_not_finished_is_cut_off(left: int, tmp_path: Path, tria
     assert path.read_bytes() == text
 
 
-@pytest.mark.parametrize("left", [0, 5])
-def test_a_head_that_was_not_finished_is_written_again(left: int, tmp_path: Path, trials: list[Trial]) -> None:
-    archive = RunArchive(tmp_path)
-    archive.add(KEY, 0, trials[0])
-    text = archive.path(KEY).read_bytes()
-    archive.path(KEY).write_bytes(text[:left])
-    assert archive.read(KEY) == {}
-    archive.add(KEY, 0, trials[0])
-    assert archive.path(KEY).read_bytes() == text
-
-
 HEAD = json.dumps({"kofn": "0.1.0", "format": 1, **KEY})
 
 

@@ -29,19 +29,10 @@ def test_a_curve_is_straight_between_breakpoints(plays: float, regret: float) ->
     assert BENT.final == 6.0
 
 
-def test_a_curve_answers_for_many_at_once() -> None:
-    assert BENT.at([[0, 5], [10, 15]]).tolist() == [[0, 2.5], [5, 5.5]]
-
-
 @for_each("plays", [-1, 20.5, math.nan, math.inf, [0, 21]])
 def test_a_curve_does_not_guess_outside_its_run(plays: float) -> None:
     with pytest.raises(BadInput, match=r"plays must be from 0 to 20, the length of the run; got "):
         BENT.at(plays)
-
-
-def test_the_first_wrong_number_of_plays_is_named() -> None:
-    with pytest.raises(BadInput, match="the length of the run; got 1,234"):
-        BENT.at([3, 1_234, 5_678])
 
 
 @pytest.mark.parametrize("plays", ["soon", [[1], [2, 3]], {}])
@@ -62,18 +53,6 @@ def test_the_mean_of_curves_with_other_breakpoints() -> None:
     assert band.plays.tolist() == [0, 5, 10, 15, 20]
     assert band.mean.tolist() == [0, (2.5 + 5) / 2, (5 + 10) / 2, (5.5 + 15) / 2, (6 + 20) / 2]
     assert band.runs == 2
-
-
-def test_the_band_of_two_by_hand() -> None:
-    # 8 and 12: mean 10, standard error 2, and Student's t with one degree of freedom is tan(0.45 pi) = 6.3138 at 90 %.
-    band = Band.over(ends(8, 12), level=0.9, points=3)
-    reach = 2 * math.tan(0.45 * math.pi)
-    assert band.mean.tolist() == [0, 5, 10]
-    assert band.high[-1] == pytest.approx(10 + reach)
-    assert band.low[-1] == pytest.approx(10 - reach)
-    assert band.high[1] - band.mean[1] == pytest.approx(reach / 2)
-    assert (band.low[0], band.high[0]) == (0, 0)
-    assert band.level == 0.9
 
 
 @for_each("level", [0.5, 0.95, 0.999])
@@ -115,11 +94,6 @@ def test_a_band_is_ready_for_json() -> None:
 
 
 # Refusals.
-
-
-@pytest.mark.parametrize("points", [2, 201, MOST_POINTS])
-def test_as_many_points_as_wanted(points: int) -> None:
-    assert len(Band.over(ends(1, 2), points=points).mean) == points
 
 
 @for_each("points", [1, 0, -5, MOST_POINTS + 1, 2.5, "many", None, True])

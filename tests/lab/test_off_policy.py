@@ -347,23 +347,6 @@ class _Remembering(Thompson):
         super().tell(subset, reward, arms)
 
 
-def test_without_rejection_a_skewed_log_would_starve_other_subsets() -> None:
-    """p_min / p of the plays are taken: of the likeliest subset, an eighth."""
-    log = skewed(20_000, 3)
-
-    class Likeliest(_Always):
-        name = "likeliest"
-
-        def best(self) -> Any:
-            return (0, 1)
-
-        def _next(self) -> kofn.Plan:
-            return kofn.Plan.one((0, 1), 10)
-
-    found = kofn.replay(Likeliest(4, 2), log, seed=1)
-    assert abs(found.plays - 20_000 * 0.05) < 5.3 * (20_000 * 0.05) ** 0.5
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [

@@ -109,19 +109,6 @@ def test_what_was_asked_otherwise_is_run_and_what_was_there_stays(
     assert len(calls) == more
 
 
-def test_a_suite_that_is_stopped_goes_on_where_it_was(tmp_path: Path, calls: list[tuple[str, str, int]]) -> None:
-    whole = run(RunArchive(tmp_path / "whole"), ("uniform", "oracle"))
-    calls.clear()
-    results = run_suite(RunArchive(tmp_path), settings=[MIN, RARE], policies=["uniform", "oracle"], **SMALL)
-    next(results)
-    next(results)
-    del results
-    assert len(calls) == 4
-    again = run(RunArchive(tmp_path), ("uniform", "oracle"))
-    assert len(calls) == 8
-    assert [each["finals"] for each in again] == [each["finals"] for each in whole]
-
-
 def test_a_result_has_what_was_asked_its_row_and_its_runs(tmp_path: Path) -> None:
     uniform, _, etcg, *_ = run(RunArchive(tmp_path))
     assert {key: uniform[key] for key in ("setting", "policy", "horizon", "runs", "seed")} == {
@@ -140,13 +127,6 @@ def test_a_result_has_what_was_asked_its_row_and_its_runs(tmp_path: Path) -> Non
     assert "row" not in etcg
 
 
-def test_progress_counts_runs_from_what_is_in_the_store(tmp_path: Path) -> None:
-    heard: list[tuple[int, int]] = []
-    run(RunArchive(tmp_path), ("uniform",), runs=1)
-    run(RunArchive(tmp_path), ("uniform",), progress=lambda *at: heard.append(at))
-    assert heard == [(2, 4), (3, 4), (4, 4)]
-
-
 @pytest.mark.parametrize("other", [{"runs": 0}, {"horizon": 1.5}, {"seed": -1}, {"policies": ["nope"]}])
 def test_wrong_input_is_refused_before_anything_runs(
     other: dict[str, Any], tmp_path: Path, calls: list[tuple[str, str, int]]
@@ -155,13 +135,6 @@ def test_wrong_input_is_refused_before_anything_runs(
         run(RunArchive(tmp_path), **other)
     assert calls == []
     assert list(tmp_path.iterdir()) == []
-
-
-def test_all_policies_play_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suite, "_checked", lambda *_: "not here")
-    found = list(run_suite(RunArchive(tmp_path), settings=[MIN]))
-    assert [each["policy"] for each in found] == sorted(POLICIES)
-    assert (found[0]["horizon"], found[0]["runs"], found[0]["seed"]) == (10**6, 10, 2021)
 
 
 def test_what_would_take_too_long_is_not_tried(tmp_path: Path, calls: list[tuple[str, str, int]]) -> None:
@@ -242,3 +215,10 @@ def test_rows_have_the_standings_and_every_result() -> None:
     assert second["policy"] == "slots"
     assert rest[0] == {"setting": "max/N12-K3", "policy": "dart", "plays": 1000, "runs": 1, "regret": 100.0}
     assert len(rest) == sum("row" in each for each in BOARD.results)
+
+
+def test_all_policies_play_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "_checked", lambda *_: "not here")
+    found = list(run_suite(RunArchive(tmp_path), settings=[MIN]))
+    assert [each["policy"] for each in found] == sorted(POLICIES)
+    assert (found[0]["horizon"], found[0]["runs"], found[0]["seed"]) == (10**6, 10, 2021)
