@@ -433,9 +433,10 @@ def test_compare_as_json_is_what_python_says(answer: Kofn) -> None:
     assert said == result
 
 
-def test_compare_as_csv(answer: Kofn) -> None:
-    code, out, err = answer("compare", "dart", "uniform", *FEW, "--csv")
-    assert (code, err) == (0, "")
+def test_compare_as_csv_with_a_picture(answer: Kofn, tmp_path: Path) -> None:
+    code, out, err = answer("compare", "dart", "uniform", *FEW, "--csv", "--out", "sub/picture")
+    assert (code, err) == (0, "wrote sub/picture.png, sub/picture.svg\n")
+    assert (tmp_path / "sub/picture.svg").exists()
     head, *rows = out.splitlines()
     assert head.startswith(
         "name,policy,reference,regret,low,high,worst,found_best,final_gap,plan_rows,seconds,state_bytes"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import sys
 import threading
@@ -200,6 +201,16 @@ def test_metrics_have_numbers_of_the_process_the_pool_and_the_lock(get: Get, sto
     if sys.platform == "linux":
         assert found["process_resident_memory_bytes"] > 1e7
         assert found["process_open_fds"] > 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_metrics_have_numbers_of_each_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(metrics.MULTIPROCESS_DIR, str(tmp_path))
+    for pid in (os.getpid(), os.getppid()):
+        (tmp_path / f"counter_{pid}.db").touch()
+    found = [sample for family in metrics._Processes().collect() for sample in family.samples]
+    memory = {each.labels["pid"]: each.value for each in found if each.name == "process_resident_memory_bytes"}
+    assert set(memory) == {str(os.getpid()), str(os.getppid())}
 
 
 def test_metrics_are_there_without_the_store(get: Get, no_store: None) -> None:

@@ -198,7 +198,7 @@ def test_drawn_rows_have_their_mean_and_variance(arms: Arms, reward: Any) -> Non
     dtype=st.sampled_from(["i1", "u1", "i2", "i4", "u4", "i8", "u8"]),
     k=st.integers(1, 5),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_shapes(arms: Arms, counts: list[int], dtype: str, k: int) -> None:
     problem = Problem(arms, maximum, k)
     rows = np.array([np.arange(i, i + k) % 6 for i in range(len(counts))], dtype).reshape(-1, k)
