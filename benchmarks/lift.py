@@ -101,7 +101,8 @@ def share(name: str, happened: Sequence[bool]) -> Row:
     return {name: count / of, f"{name}_error": 1.96 * (p * (1 - p) / (of + 4)) ** 0.5}
 
 
-def rows(seed: int = 2027, runs: int = 500, plays: int = PLAYS, groups: Sequence[str] = GROUPS) -> Iterator[Row]:
+def rows(seed: int = 2027, runs: int = 500, groups: Sequence[str] = GROUPS, quick: bool = False) -> Iterator[Row]:
+    runs, plays = (2, 300) if quick else (runs, PLAYS)
     for group in groups:
         if group == "sample ratio":
             for row, true in enumerate((0.1, 0.101, 0.102, 0.105, 0.11, 0.15)):

@@ -37,9 +37,8 @@ def problem(reward: str, seed: int, deviation: float = 0.05) -> kofn.Problem:
     return kofn.Problem(kofn.Beta(mean * size, (1 - mean) * size), reward, 2, absent=0.0)
 
 
-def rows(
-    seed: int = 0, runs: int = 20, versions: Sequence[str] = NAMES, horizons: Sequence[int] = HORIZONS
-) -> Iterator[Row]:
+def rows(seed: int = 0, runs: int = 20, versions: Sequence[str] = NAMES, quick: bool = False) -> Iterator[Row]:
+    horizons = HORIZONS[:1] if quick else HORIZONS
     for version in versions:
         reward, policy, params = VERSIONS[version]
         for horizon in horizons:

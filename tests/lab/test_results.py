@@ -139,8 +139,6 @@ def test_an_interrupted_computation_resumes(
 
 
 def test_what_cannot_be_computed_here_says_what_it_needs(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"no command of this version computes lift"):
-        run(QUESTIONS["lift"], tmp_path)
     with pytest.raises(BadInput, match=r"small cannot be computed here without no_such: it needs a checkout of kofn"):
         run(replace(SMALL, computing=Computing("json", imports=("no_such",))), tmp_path)
 

@@ -165,8 +165,13 @@ def write(question: Question, rows: Sequence[Row], folder: Path = FOLDER) -> Pat
 
 
 def _commit() -> str:
-    asked = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
-    return asked.stdout.strip() or "unknown"
+    """Return the present commit; "-dirty" says that code differs from it."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout.strip()
+
+    changed = git("status", "--porcelain", "--", "src", "benchmarks")
+    return f"{git('rev-parse', '--short', 'HEAD') or 'unknown'}{'-dirty' if changed else ''}"
 
 
 def run(
