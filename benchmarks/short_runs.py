@@ -17,7 +17,8 @@ from benchmarks.rows import Row, run
 from kofn.backends import Progress
 from kofn.core import generator
 from kofn.lab.archive import as_archive
-from kofn.lab.real import BUDGETS, Facts, RealTable, Task, play_all, tasks_of
+from kofn.lab.competitors import Entry
+from kofn.lab.real import BUDGETS, Facts, RealTable, entries_of, play_all
 from kofn.lab.settings import Setting
 from kofn.lab.simulation import run_seeds
 from kofn.lab.suite import settings_named
@@ -58,13 +59,13 @@ def table(
     """Play what is not archived, and return the table, whose `summary()` compares policies over all settings."""
     known = [facts_of(setting, seed, runs) for setting in settings_named(list(settings))]
     facts = tuple(each for each in known if each.random_gap > 0)
-    tasks: list[Task] = []
+    entries: list[Entry] = []
     skipped: dict[str, str] = {}
     for each in facts:
         able = [name for name in policies if each.n_arms <= MOST_ARMS.get(name, math.inf)]
-        more, cannot = tasks_of({each.problem: settings_named([each.problem])[0]}, able, budgets, seed)
-        tasks, skipped = tasks + more, skipped | cannot
-    cells = play_all(tasks, runs, math.inf, as_archive(archive), "local", workers, progress)
+        more, cannot = entries_of(settings_named([each.problem]), able, budgets, seed)
+        entries, skipped = entries + more, skipped | cannot
+    cells = play_all(entries, runs, math.inf, as_archive(archive), "local", workers, progress)
     return RealTable(facts, cells, budgets, runs, seed, skipped)
 
 

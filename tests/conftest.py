@@ -16,12 +16,16 @@ from types import CodeType
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests import postgres
 from tests.system import require_all
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 """Set before NumPy is imported: the matrices are small, and the workers of pytest-xdist already use all cores."""
+
+settings.register_profile("kofn", deadline=None, derandomize=True)  # the same examples each time, on any machine
+settings.load_profile("kofn")
 
 _names = count()
 

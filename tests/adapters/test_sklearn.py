@@ -17,7 +17,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.ensemble import VotingClassifier, VotingRegressor
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
-from sklearn.metrics import accuracy_score, get_scorer, log_loss
+from sklearn.metrics import accuracy_score, log_loss
 from sklearn.model_selection import (
     GridSearchCV,
     GroupKFold,
@@ -289,8 +289,6 @@ def test_the_score_of_a_subset_is_that_of_the_metric(cancer: tuple[Any, ...], sc
         + np.mean(mean[held_y == 1, 1][:, None] == mean[held_y == 0, 1]) / 2,
     }[scoring]
     assert bags.score([0, 2], np.arange(200)) == pytest.approx(expected)
-    scorers = _Bags(outputs, held_y, np.array([0, 1]), get_scorer(scoring), 0)
-    assert scorers.score([0, 2], np.arange(200)) == pytest.approx(expected)
 
 
 def test_bootstrap_samples_keep_the_classes_and_center_on_the_score(cancer: tuple[Any, ...]) -> None:

@@ -215,9 +215,9 @@ def test_decisions_of_a_shipped_campaign_need_not_be_stored(store_url: str) -> N
         patched.setattr("kofn.campaigns.records.transaction.run", lambda *_: pytest.fail("it asked the store"))
         decisions = campaign.decide(50)
         for wrong in ({"key": ""}, {"key": 7}, {"metadata": [1]}, {"metadata": {"a": "x" * 3000}}):
-            with pytest.raises(kofn.BadInput, match="key must be|metadata must be"):
+            with pytest.raises(kofn.BadInput, match=r"key must be|metadata must be"):
                 campaign.decide(**wrong)
-            with pytest.raises(kofn.BadInput, match="key must be|metadata must be"):
+            with pytest.raises(kofn.BadInput, match=r"key must be|metadata must be"):
                 campaign.submit_decide(Future(), 1, **wrong)
     assert campaign.summary() == before
     assert len({each.id for each in decisions}) == 50

@@ -24,7 +24,7 @@ from sqlalchemy import Connection, select, text
 import kofn
 from kofn import Campaign
 from kofn.campaigns import Store, backup, campaigns, restore, store_at
-from kofn.campaigns.store import migrations
+from kofn.campaigns.store import migrations, sqlite_backup
 from kofn.campaigns.store.schema import METADATA
 from kofn.service.security.tokens import create_token, find_token
 from tests import postgres
@@ -183,6 +183,41 @@ def test_a_restore_does_not_bring_back_what_a_killed_server_wrote(
     checked(Campaign.open("front", new_url))
 
 
+def die_while_restoring(file: str, url: str) -> None:
+    """Restore in small steps, and be killed when most of the store's pages have been replaced."""
+
+    class Slow:
+        def __init__(self, connection: Connection) -> None:
+            self._from = of(connection)
+
+        def backup(self, into: sqlite3.Connection) -> None:
+            into.execute("PRAGMA cache_size = 10")  # changed pages are in the file, not only in memory
+            self._from.backup(into, pages=5, progress=self._die)
+
+        def _die(self, _: int, remaining: int, total: int) -> None:
+            if remaining < total / 4:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    of, sqlite_backup._sqlite = sqlite_backup._sqlite, Slow  # type: ignore[assignment]
+    restore(file, url, replace=True)
+
+
+def test_a_restore_that_is_killed_changes_nothing(sqlite_store: str, new_url: str, tmp_path: Path) -> None:
+    campaign = create(sqlite_store)
+    play(campaign, 80, batch=20)
+    before = contents(campaign.store)
+    campaign.store.close()
+    play(create(new_url, "other"), 100, batch=20)
+    file = backup(tmp_path / "other.backup", new_url)
+    process = start(die_while_restoring, str(file), sqlite_store)
+    process.join(60)
+    assert process.exitcode == -signal.SIGKILL
+    assert (tmp_path / "shop.db-journal").stat().st_size > 0
+    assert contents(campaign.store) == before
+    play(campaign, 20, batch=20)
+    checked(campaign)
+
+
 @pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
 def test_files_of_an_earlier_store_are_not_applied_to_a_new_one(sqlite_store: str, tmp_path: Path, suffix: str) -> None:
     file, left, url = tmp_path / "shop.backup", tmp_path / f"new.db{suffix}", f"sqlite:///{tmp_path}/new.db"
@@ -241,14 +276,20 @@ def test_no_file_is_overwritten_by_mistake(sqlite_store: str, tmp_path: Path) ->
         backup(file, store)
     assert file.read_text() == "something else"
     backup(file, store, replace=True)
-    with pytest.raises(kofn.StoreError, match="a store of this name is in use"):
-        backup(tmp_path / "shop.db", store, replace=True)
+    os.symlink(tmp_path / "shop.db", tmp_path / "link.db")
+    for target in ("shop.db", "link.db"):
+        with pytest.raises(kofn.StoreError, match="a store of this name is in use"):
+            backup(tmp_path / target, store, replace=True)
     with pytest.raises(kofn.BadInput, match="is the store itself"):
         restore(tmp_path / "shop.db", store, replace=True)
     with pytest.raises(kofn.StoreError, match="there is no folder"):
         backup(tmp_path / "nowhere" / "shop.backup", store)
     with pytest.raises(kofn.StoreError, match="there is no folder"):
         restore(file, f"sqlite:///{tmp_path}/nowhere/shop.db")
+    with pytest.raises(kofn.StoreError, match="it is a folder; name a file in it"):
+        backup(tmp_path, store, replace=True)
+    with pytest.raises(kofn.BadInput, match=r"a store must be a URL such as .*; got 5"):
+        restore(file, 5)  # type: ignore[arg-type]
     checked(Campaign.open("front", store))
 
 

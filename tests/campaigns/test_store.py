@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -22,6 +23,7 @@ from kofn.campaigns import Store, campaigns, store_at
 from kofn.campaigns.store import sqlite_file
 from kofn.campaigns.store.schema import SETTINGS
 from tests.campaigns.tools import checked, create, play
+from tests.campaigns.workers import run
 
 
 @pytest.fixture
@@ -284,6 +286,24 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("kofn.campaigns.store.sqlite_file.os.open", refuses)
     with pytest.raises(kofn.StoreError, match=r"shop\.db cannot be created: Permission denied"):
         Store(f"sqlite:///{tmp_path}/shop.db")
+
+
+def open_as_another_user(file: str) -> None:
+    if os.geteuid() == 0:
+        os.setuid(65534)
+    with pytest.raises(kofn.StoreError, match=r"shop\.db failed: attempt to write a readonly database"):
+        Store(f"sqlite:///{file}")
+
+
+def test_a_file_that_cannot_be_written_is_named_and_unchanged() -> None:
+    with tempfile.TemporaryDirectory() as folder:  # that of pytest is closed to other users
+        file = Path(folder) / "shop.db"
+        create(f"sqlite:///{file}").store.close()
+        file.chmod(0o444)
+        Path(folder).chmod(0o755)
+        before = file.read_bytes()
+        run(open_as_another_user, [(str(file),)])
+        assert file.read_bytes() == before
 
 
 def test_a_policy_imports_nothing_slow() -> None:

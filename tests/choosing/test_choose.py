@@ -19,7 +19,7 @@ from scipy import stats
 import kofn
 from kofn.choosing import Choice, Evaluation
 from kofn.choosing.repeats import Repeats
-from kofn.choosing.search import LEAST_BUDGET, RESERVE, Scores, Search, reserve
+from kofn.choosing.search import LEAST_BUDGET, Search, reserve
 from kofn.constraints import Always, Budget, Never, NeverTogether, OnlyTogether
 from tests.cases import for_each
 
@@ -145,19 +145,11 @@ def test_the_policy_plays_as_with_ask_and_tell() -> None:
     assert {each.arms for each in choice.history[budget - reserve(budget) :]} == {choice.arms}
 
 
-@pytest.mark.parametrize("scale", [2.0**-20, 2.0**30])
-def test_the_unit_of_scores_does_not_matter(scale: float) -> None:
-    one = kofn.choose(12, 3, noisy(2), budget=60, seed=2)
+def test_the_unit_of_scores_does_not_matter() -> None:
+    one, scale = kofn.choose(12, 3, noisy(2), budget=60, seed=2), 2.0**-20
     other = kofn.choose(12, 3, times(scale, noisy(2)), budget=60, seed=2)
     assert [each.arms for each in one.history] == [each.arms for each in other.history]
     assert other.low == pytest.approx(scale * one.low)
-
-
-def test_minimize_is_maximize_of_the_negative() -> None:
-    one = kofn.choose(12, 3, noisy(2), budget=80, seed=2)
-    other = kofn.choose(12, 3, times(-1, noisy(2)), budget=80, seed=2, direction="minimize")
-    assert one.arms == other.arms
-    assert one.value == pytest.approx(-other.value)
 
 
 # Budgets.
@@ -288,20 +280,6 @@ def test_equal_scores_by_chance_do_not_count_as_repeatable() -> None:
     assert repeats.known is False
 
 
-def test_scores_with_few_values_are_found_to_be_repeatable() -> None:
-    """The coincidence is counted by hand: 3 values, 2 subsets each, are equal in 3 of 15 pairs."""
-    repeats = Repeats()
-    subsets = list(itertools.combinations(range(4), 2))
-    for place, arms in enumerate(subsets):
-        repeats.include(arms, float(place % 3))
-    assert repeats._coincidence() == pytest.approx((3 + 1) / (15 + 1))
-    needed = 0
-    while repeats.known is None:
-        repeats.include(subsets[0], 0.0)
-        needed += 1
-    assert (repeats.known, needed) == (True, math.ceil(math.log(0.01) / math.log(1 / 4)))
-
-
 def test_rounding_is_not_noise() -> None:
     repeats = Repeats()
     for arms in itertools.combinations(range(12), 2):
@@ -341,25 +319,6 @@ def test_equal_new_scores_do_not_have_an_interval_of_width_zero() -> None:
     search.pick = (1, 2)
     search.include([Evaluation(number, (1, 2), 0.0, 0.0) for number in range(3, 9)])
     assert search.estimate().high == pytest.approx(3 / 6)
-
-
-def test_sums_of_scores() -> None:
-    scores, values = Scores(), [1e6 + 1, 1e6 + 2, 1e6 + 4]
-    for value in values:
-        scores.include(value)
-    assert scores.count == 3
-    assert scores.mean == pytest.approx(np.mean(values))
-    assert scores.squared / 2 == pytest.approx(np.var(values, ddof=1))
-
-
-def test_reserved_evaluations() -> None:
-    assert [reserve(budget) for budget in (1, LEAST_BUDGET - 1, LEAST_BUDGET, 50, 1000)] == [
-        0,
-        0,
-        3,
-        5,
-        1000 // RESERVE,
-    ]
 
 
 # Workers.
@@ -448,7 +407,7 @@ def stopping(after: int, error: type[BaseException] = Stopped) -> Callable[[list
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("after", [0, 1, 5, 33, 57])
+@pytest.mark.parametrize("after", [0, 5, 57])
 def test_a_resumed_search_equals_one_that_was_not_interrupted(after: int, workers: int, tmp_path: Path) -> None:
     """With three workers, the calls in flight end after the one that fails, so the file has a gap."""
     whole = kofn.choose(12, 3, numbered_noise, budget=60, seed=4)

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 import kofn
 from kofn.cli import cli, main
 from kofn.cli.options import Count
 from kofn.cli.output import _two_digits
 from kofn.core.pictures import picture_files
+from kofn.lab.applications import APPLICATIONS
 from kofn.lab.paper import FIGURES
 from kofn.lab.settings import FAMILIES, Setting
 from kofn.lab.suite import SUITE
@@ -30,21 +30,7 @@ WROTE = "wrote out/{0}.png, out/{0}.svg\n"
 KOFN = [sys.executable, "-c", "from kofn.cli import main; main()"]
 RUN = ["run", "cmab-sm", "--arms", "6", "--k", "2", "--set", "resolution=0.2"]
 SMALL = ["paper", "max-12", "--horizon", "500", "--runs", "2", "--workers", "1"]
-COMMANDS = [
-    "budget",
-    "campaign",
-    "choose",
-    "compare",
-    "completion",
-    "forecast",
-    "paper",
-    "policies",
-    "replay",
-    "run",
-    "serve",
-    "suite",
-    "token",
-]
+COMMANDS, NO_EXAMPLES = list(cli.commands), ("lab", "policies")
 FEW = ["--arms", "6", "--k", "2", "--horizon", "1000", "--runs", "2", "--workers", "1"]
 
 Kofn = Callable[..., tuple[int, str, str]]
@@ -110,21 +96,16 @@ def test_help_and_version(answer: Kofn) -> None:
         assert f"\n  {name} " in out
 
 
-@pytest.mark.parametrize("group", [[], ["campaign"], ["token"]])
-def test_a_group_alone_shows_its_help(group: list[str], answer: Kofn) -> None:
-    code, out, err = answer(*group)
-    assert (code, err) == (2, "")
-    assert out == answer(*group, "--help")[1]
+def test_a_group_alone_shows_its_help(answer: Kofn) -> None:
+    for group in ([], ["campaign"], ["token"]):
+        code, out, err = answer(*group)
+        assert (code, err) == (2, "")
+        assert out == answer(*group, "--help")[1]
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_each_command_says_what_it_does(name: str, answer: Kofn) -> None:
-    code, out, err = answer(name, "--help")
-    assert (code, err) == (0, "")
-    assert f"Usage: kofn {name} [OPTIONS]" in out
-
-
-@pytest.mark.parametrize("argv", [["--help"], *([name, "--help"] for name in COMMANDS if name != "policies")])
+@pytest.mark.parametrize(
+    "argv", [["--help"], *([name, "--help"] for name in COMMANDS if name not in ("lab", "policies"))]
+)
 def test_help_has_examples(argv: list[str], answer: Kofn) -> None:
     lines = [line.strip() for line in answer(*argv)[1].splitlines()]
     examples = [line for line in lines if line.startswith(("kofn ", 'eval "$(kofn'))]
@@ -135,14 +116,11 @@ def test_help_has_examples(argv: list[str], answer: Kofn) -> None:
                 cli.commands[argv[0]].make_context(argv[0], example.split()[2:], parent=context)
 
 
-def test_the_help_of_paper_names_every_figure(answer: Kofn) -> None:
+def test_help_names_every_figure_and_problem(answer: Kofn) -> None:
     words = " ".join(answer("paper", "--help")[1].split())
     assert all(name in words for name in FIGURES)
-
-
-def test_the_help_of_run_names_every_problem(answer: Kofn) -> None:
     words = " ".join(answer("run", "--help")[1].split())
-    assert ", ".join(FAMILIES).replace(", correlated", " or correlated") in words
+    assert all(name in words for name in (*FAMILIES, *APPLICATIONS))
 
 
 def test_help_imports_nothing_slow(tmp_path: Path) -> None:
@@ -155,7 +133,8 @@ def test_help_imports_nothing_slow(tmp_path: Path) -> None:
         "    sys.argv = ['kofn', *argv]\n"
         "    with suppress(SystemExit):\n"
         "        main()\n"
-        "    slow = {'numpy', 'scipy', 'joblib', 'matplotlib', 'rich'} & set(sys.modules)\n"
+        "    slow = {'numpy', 'scipy', 'joblib', 'matplotlib', 'rich', 'fastapi', 'uvicorn', 'httpx'}\n"
+        "    slow &= set(sys.modules)\n"
         "    print(json.dumps([argv, sorted(slow)]), file=sys.stderr)\n"
     )
     quick: list[list[str]] = [["--help"], ["--version"], *([name, "--help"] for name in COMMANDS), []]
@@ -191,7 +170,10 @@ def test_budget_prints_what_theory_says(answer: Kofn) -> None:
 def test_budget_has_no_error_probability_for_a_schedule_that_explores_nothing(answer: Kofn) -> None:
     assert "error probability" not in answer(*BUDGET)[1]
     assert json.loads(answer(*BUDGET, "--json")[1])["error_probability"] is None
-    assert "error probability" in answer(*BUDGET, "--resolution", "0.1")[1]
+    asked = [*BUDGET, "--resolution", "0.1", "--lipschitz", "2"]
+    assert "error probability" in answer(*asked)[1]
+    said = learning_budget(30, 15, 10**6, lipschitz=2.0, resolution=0.1).to_dict()
+    assert json.loads(answer(*asked, "--json")[1]) == said
 
 
 def test_budget_outside_the_table_gives_a_reason_instead_of_a_guess(answer: Kofn) -> None:
@@ -200,9 +182,8 @@ def test_budget_outside_the_table_gives_a_reason_instead_of_a_guess(answer: Kofn
     assert "no forecast, because the table has 4 to 300 arms, not 1,000." in out
 
 
-@pytest.mark.parametrize("argv", [["run"], ["compare"], ["suite"], ["paper"], ["budget", "--arms", "30", "--k", "5"]])
-def test_a_horizon_past_all_counting_is_refused(argv: list[str], answer: Kofn, tmp_path: Path) -> None:
-    code, out, err = answer(*argv, "--horizon", "1e99")
+def test_a_horizon_past_all_counting_is_refused(answer: Kofn, tmp_path: Path) -> None:
+    code, out, err = answer("suite", "--horizon", "1e99")
     assert (code, out) == (2, "")
     assert err.startswith("kofn: Invalid value for '--horizon': '1e99' is too large: the maximum is 4.6e+18 (")
     assert list(tmp_path.iterdir()) == []
@@ -212,11 +193,7 @@ def test_a_horizon_past_all_counting_is_refused(argv: list[str], answer: Kofn, t
     ("argv", "hint"),
     [
         (["run", "thomson"], "there is no policy 'thomson': did you mean 'thompson'?"),
-        (["run", "--problem", "maximum"], "there is no problem 'maximum': did you mean 'max'?"),
-        (
-            ["compare", "dart", "--problem", "cross-sell"],
-            "there is no problem 'cross-sell': did you mean 'cross-selling'?",
-        ),
+        (["compare", "--problem", "maximum"], "there is no problem 'maximum': did you mean 'max'?"),
         (["suite", "--settings", "rar"], "there is no setting 'rar': did you mean 'rare'?"),
     ],
 )
@@ -229,15 +206,14 @@ def test_a_similar_name_is_suggested(argv: list[str], hint: str, answer: Kofn) -
 # Width.
 
 
-@pytest.mark.parametrize("width", [80, pytest.param(100, marks=pytest.mark.slow)])
-def test_no_name_is_cut_at_80_columns(width: int, answer: Kofn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
+def test_no_name_is_cut_at_80_columns(answer: Kofn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     names = ["thompson-subsets", "shared-credit-ucb", "linear-thompson", "cucb", "improved-ucb"]
     for argv in (["compare", *names, *FEW], ["policies", "--all"], [*SMALL], [*BUDGET]):
         code, out, _ = answer(*argv)
         assert code == 0
         assert "…" not in out
-        assert max(map(len, out.splitlines())) <= width
+        assert max(map(len, out.splitlines())) <= 80
         if argv[0] in ("compare", "policies"):
             rows = [line.split()[0] for line in out.splitlines() if line.startswith("  ") and line.strip()]
             assert set(names) <= set(rows)
@@ -251,12 +227,6 @@ def test_columns_that_do_not_fit_are_named(answer: Kofn, monkeypatch: pytest.Mon
     monkeypatch.setenv("COLUMNS", "150")
     wide = answer("compare", "dart", *FEW)[1]
     assert "Not shown" not in wide
-
-
-def test_budget_as_json(answer: Kofn) -> None:
-    code, out, err = answer(*BUDGET, "--resolution", "0.1", "--lipschitz", "2", "--json")
-    assert (code, err) == (0, "")
-    assert json.loads(out) == learning_budget(30, 15, 10**6, lipschitz=2.0, resolution=0.1).to_dict()
 
 
 def test_a_budget_past_all_numbers_is_still_json(answer: Kofn) -> None:
@@ -273,15 +243,7 @@ def test_whole_numbers_in_all_their_forms(text: str) -> None:
     assert Count().convert(text, None, None) == 10**6
 
 
-def test_a_whole_number_stays_exact() -> None:
-    assert Count().convert("123456789012345678901234567890", None, None) == 123456789012345678901234567890
-    assert Count(least=0).convert("0", None, None) == 0
-    assert Count().convert(24, None, None) == 24
-
-
-@pytest.mark.parametrize(
-    "text", ["", "x", "1.5", "2,5", "1,0000", "1e6x", "-3", "0", "nan", "inf", "1e400", "1,000,00", "0x10", "9" * 5000]
-)
+@pytest.mark.parametrize("text", ["", "1.5", "2,5", "-3", "0", "nan", "1e400", "1,000,00", "9" * 5000])
 def test_what_is_not_a_whole_number(text: str, answer: Kofn) -> None:
     code, out, err = answer("budget", "--arms", "30", "--k", "5", "--horizon", text)
     assert (code, out) == (2, "")
@@ -296,22 +258,10 @@ def test_run_shows_what_it_found(answer: Kofn) -> None:
     code, out, err = answer(*RUN, "--horizon", "1e5", "--problem", "mean")
     assert (code, err) == (0, WROTE.format("run"))
     said = json.loads(answer(*RUN, "--horizon", "1e5", "--problem", "mean", "--json")[1])
-    assert set(said) == {
-        "policy",
-        "horizon",
-        "final",
-        "optimal",
-        "plan_rows",
-        "exploration",
-        "regret",
-        "realised_regret",
-        "final_gap",
-        "best",
-        "optimum",
-    }
     assert "cmab-sm on mean, N = 6, K = 2" in out
     rows = {line[2:20].strip(): line[20:].strip() for line in out.splitlines()}
-    assert rows["found"] == str(tuple(said["final"]))
+    assert (rows["found"], rows["best"]) == (str(tuple(said["final"])), str(tuple(said["best"])))
+    assert rows["final gap"] == f"{said['final_gap']:.3g} of an expected reward of {said['optimum']:.4g} per play"
     assert rows["optimal"] == ("yes" if said["optimal"] else "no")
     assert rows["expected regret"].startswith(f"{said['regret']:,.1f} (")
     assert rows["exploration"] == f"{said['exploration']:,} plays"
@@ -343,16 +293,6 @@ def test_run_says_what_part_of_the_range_was_lost(answer: Kofn) -> None:
     assert float(said[1]) == pytest.approx(numbers["regret"] / (high - low), abs=1e-4)  # percent, of 100 plays
 
 
-def test_run_names_the_best_when_it_was_missed(answer: Kofn) -> None:
-    argv = ["run", "cmab-sm", "--arms", "6", "--k", "2", "--horizon", "100"]
-    said = json.loads(answer(*argv, "--json")[1])
-    assert not said["optimal"]
-    rows = {line[2:20].strip(): line[20:].strip() for line in answer(*argv)[1].splitlines()}
-    assert (rows["found"], rows["best"]) == (str(tuple(said["final"])), str(tuple(said["best"])))
-    assert said["final_gap"] > 0
-    assert rows["final gap"] == f"{said['final_gap']:.3g} of an expected reward of {said['optimum']:.4g} per play"
-
-
 def test_run_realised(answer: Kofn) -> None:
     argv = [*RUN, "--horizon", "1e5", "--realised"]
     said = json.loads(answer(*argv, "--json")[1])
@@ -364,14 +304,6 @@ def test_the_same_seed_gives_the_same_numbers(answer: Kofn) -> None:
     argv = [*RUN, "--horizon", "1e5", "--json", "--seed"]
     assert answer(*argv, "1") == answer(*argv, "1") != answer(*argv, "2")
     assert answer(*argv, "2021") == answer(*argv[:-1])
-
-
-@pytest.mark.parametrize("name", ["cmab-sm", "doubling", "improved-ucb"])
-@pytest.mark.parametrize("problem", ["mean", "cross-selling"])
-def test_policies_run_on_problems(name: str, problem: str, answer: Kofn) -> None:
-    code, out, _ = answer("run", name, "--problem", problem, "--arms", "6", "--k", "2", "--horizon", "5000", "--json")
-    assert code == 0
-    assert json.loads(out)["policy"] == name
 
 
 def test_a_policy_is_set_by_name_and_value(answer: Kofn) -> None:
@@ -416,13 +348,10 @@ def test_policies_are_listed(answer: Kofn) -> None:
     assert [fact["name"] for fact in facts] == list(POLICIES)
     table = answer("policies", "--all")[1]
     for fact in facts:
-        policy = POLICIES[fact["name"]]
-        assert (fact["needs_horizon"], fact["linear_memory"]) == (policy.needs_horizon, policy.linear_memory)
         (row,) = (line for line in table.splitlines() if line.startswith(f"  {fact['name']} "))
         assert ("needs it" in row) == fact["needs_horizon"]
         assert ("O(N)" in row) == fact["linear_memory"]
-        assert ("all subsets" in row) == fact["keeps_subsets"] == policy.keeps_subsets
-        assert fact["needs"] == sorted(policy.needs)
+        assert ("all subsets" in row) == fact["keeps_subsets"]
         assert ", ".join(fact["needs"]) in row
         assert fact["description"][:30] in row
 
@@ -444,8 +373,6 @@ def test_paper_writes_pictures_and_numbers(answer: Kofn, tmp_path: Path) -> None
         row = next(line.split() for line in out.splitlines() if line.split()[: len(named)] == named)[len(named) :]
         assert numbers(row[0]) == f"{cell['final']:.0f}"
         assert cell["published"] is None or numbers(row[2]) == f"{cell['published']:.0f}"
-    assert "figures" in out
-    assert "printed" in out
 
 
 def test_paper_as_json_prints_what_it_writes(answer: Kofn, tmp_path: Path) -> None:
@@ -471,19 +398,6 @@ def test_paper_with_a_horizon_before_the_first_published_point_compares_nothing(
     (said,) = json.loads(answer(*SMALL, "--json")[1])
     assert said["compared_at"] is None
     assert {cell["published"] for cell in said["cells"]} == {None}
-
-
-@pytest.mark.usefixtures("pictures")
-def test_paper_draws_the_dominance_figures(answer: Kofn, tmp_path: Path) -> None:
-    code, out, _ = answer("paper", "dominance", "--json")
-    assert code == 0
-    assert json.loads(out) == []
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "dominance-bernoulli.png",
-        "dominance-bernoulli.svg",
-        "dominance-exponential.png",
-        "dominance-exponential.svg",
-    ]
 
 
 def test_paper_without_a_name_draws_all(answer: Kofn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -519,9 +433,10 @@ def test_compare_as_json_is_what_python_says(answer: Kofn) -> None:
     assert said == result
 
 
-def test_compare_as_csv(answer: Kofn) -> None:
-    code, out, err = answer("compare", "dart", "uniform", *FEW, "--csv")
-    assert (code, err) == (0, "")
+def test_compare_as_csv_with_a_picture(answer: Kofn, tmp_path: Path) -> None:
+    code, out, err = answer("compare", "dart", "uniform", *FEW, "--csv", "--out", "sub/picture")
+    assert (code, err) == (0, "wrote sub/picture.png, sub/picture.svg\n")
+    assert (tmp_path / "sub/picture.svg").exists()
     head, *rows = out.splitlines()
     assert head.startswith(
         "name,policy,reference,regret,low,high,worst,found_best,final_gap,plan_rows,seconds,state_bytes"
@@ -535,13 +450,6 @@ def test_compare_without_names_plays_all_that_can_and_says_what_cannot(answer: K
     assert {row["name"] for row in said["rows"]} | set(said["skipped"]) == set(POLICIES)
     assert list(said["skipped"]) == ["contextual-thompson", "etcg", "sub-ucb", "thompson-sizes"]
     assert "skipped: etcg: etcg plays fewer than K arms" in answer(*argv)[1]
-
-
-@pytest.mark.usefixtures("pictures")
-def test_compare_writes_its_picture(answer: Kofn, tmp_path: Path) -> None:
-    code, _, err = answer("compare", "uniform", "cucb", *FEW, "--out", "sub/picture")
-    assert (code, err) == (0, "wrote sub/picture.png, sub/picture.svg\n")
-    assert (tmp_path / "sub/picture.svg").stat().st_size > 1_000
 
 
 AS_OBJECT = """
@@ -587,20 +495,15 @@ def test_compare_on_a_problem_of_ones_own(program: str, title: str, answer: Kofn
     [
         (None, "there is no file shop.py"),
         ("arms = 4", "shop.py defines no `problem`; it defines no functions. To name another object"),
-        ("problem = (", "shop.py failed: SyntaxError: '(' was never closed (shop.py, line 1)"),
         ("import nowhere", "shop.py failed: ModuleNotFoundError: No module named 'nowhere'"),
-        ("problem = 4", "a problem must be a Problem, a Setting, or a function that makes one from a seed; got 4"),
         ("def problem(seed): return 4", "a problem must be a Problem, a Setting, or a function that makes one"),
         ("import sys; sys.exit(0)", "shop.py failed: SystemExit: 0"),
     ],
 )
-@pytest.mark.parametrize("names", [["dart"], []], ids=["one", "all"])
-def test_a_file_without_a_problem_is_one_line(
-    names: list[str], program: str | None, message: str, answer: Kofn, tmp_path: Path
-) -> None:
+def test_a_file_without_a_problem_is_one_line(program: str | None, message: str, answer: Kofn, tmp_path: Path) -> None:
     if program is not None:
         (tmp_path / "shop.py").write_text(program)
-    code, out, err = answer("compare", *names, "--problem", "shop.py", "--workers", "1")
+    code, out, err = answer("compare", "--problem", "shop.py", "--workers", "1")
     assert (code, out) == (2, "")
     assert err.startswith(f"kofn: {message}")
     assert err.count("\n") == 1
@@ -617,20 +520,8 @@ def test_suite_lists_its_settings(answer: Kofn, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-TINY = [
-    "suite",
-    "--settings",
-    "min/N12-K3",
-    "--settings",
-    "rare/N12-K3",
-    "--horizon",
-    "200",
-    "--runs",
-    "2",
-    "--workers",
-    "1",
-]
-THREE = [*TINY, "--policy", "dart", "--policy", "uniform", "--policy", "etcg"]
+TINY = ["suite", "--settings", "min/N12-K3", "--settings", "rare/N12-K3", "--horizon", "200", "--runs", "2"]
+THREE = [*TINY, "--workers", "1", "--policy", "dart", "--policy", "uniform", "--policy", "etcg"]
 
 
 def test_suite_runs_and_stores(answer: Kofn, tmp_path: Path) -> None:
@@ -648,25 +539,11 @@ def test_suite_runs_and_stores(answer: Kofn, tmp_path: Path) -> None:
     rows = [line.split()[0] for line in out.splitlines() if line.startswith("  ") and line.strip()]
     assert rows[0] == "policy"
     assert set(rows[1:]) == {"dart", "etcg"}
-
-
-def test_suite_without_some_policies(answer: Kofn) -> None:
-    code, out, _ = answer(*THREE, "--without", "dart", "--json")
-    assert code == 0
-    assert {each["policy"] for each in json.loads(out)["results"]} == {"uniform", "etcg"}
-
-
-def test_suite_as_json(answer: Kofn) -> None:
     said = json.loads(answer(*THREE, "--json")[1])
     assert {row["policy"] for row in said["standings"]} == {"dart", "etcg"}
-    assert len(said["results"]) == 6
     assert "etcg plays fewer than K arms" in said["results"][5]["skipped"]
-
-
-def test_suite_shows_what_was_asked_for_and_not_what_else_is_stored(answer: Kofn) -> None:
-    answer(*THREE)
-    said = json.loads(answer("suite", *TINY[3:7], "--runs", "1", "--policy", "dart", "--json")[1])
-    assert [(each["setting"], each["policy"], each["runs"]) for each in said["results"]] == [("rare/N12-K3", "dart", 1)]
+    said = json.loads(answer(*THREE, "--without", "dart", "--runs", "1", "--json")[1])  # not all that is stored
+    assert {(each["policy"], each.get("runs", 1)) for each in said["results"]} == {("uniform", 1), ("etcg", 1)}
 
 
 def test_suite_against_another_version(answer: Kofn, tmp_path: Path) -> None:
@@ -702,15 +579,9 @@ def test_suite_against_another_version(answer: Kofn, tmp_path: Path) -> None:
 # completion.
 
 
-@pytest.mark.parametrize(("name", "word"), [("bash", "complete "), ("zsh", "compdef"), ("fish", "complete ")])
-def test_completion_for_each_shell(name: str, word: str, answer: Kofn) -> None:
-    code, out, err = answer("completion", name)
-    assert (code, err) == (0, "")
-    assert word in out
-    assert "_KOFN_COMPLETE" in out
-
-
-def test_completion_completes(tmp_path: Path) -> None:
+def test_completion(answer: Kofn, tmp_path: Path) -> None:
+    for name, word in (("bash", "complete "), ("zsh", "compdef"), ("fish", "complete ")):
+        assert word in answer("completion", name)[1]
     done = shell(cwd=tmp_path, _KOFN_COMPLETE="bash_complete", COMP_WORDS="kofn p", COMP_CWORD="1")
     assert done.stdout.split() == ["plain,paper", "plain,policies"]
 
@@ -723,23 +594,14 @@ def test_completion_completes(tmp_path: Path) -> None:
     [
         ["nope"],
         ["run", "--nope"],
-        ["run", "nope"],
         ["run", "--arms", "2", "--k", "2"],
         ["run", "--set", "k=1"],
-        ["run", "--set", "seed=1"],
-        ["run", "--set", "n_arms=1"],
-        ["run", "--set", "horizon=1"],
-        ["run", "--set", "name=1"],
         ["run", "--set", "=1"],
         ["run", "--set", "two\nlines=1"],
         ["budget"],
         ["paper", "nope"],
         ["completion", "tcsh"],
         ["compare", "nope"],
-        ["compare", "--problem", "nope"],
-        ["compare", "--problem", "nope.py"],
-        ["compare", "--arms", "2", "--k", "2"],
-        ["suite", "--settings", "nope"],
         ["suite", "--settings", "rare", "--policy", "nope"],
         ["suite", "--settings", "rare", "--without", "nope"],
     ],
@@ -781,13 +643,6 @@ def test_stopping_is_quiet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     assert capsys.readouterr().err.strip().endswith("kofn: stopped")
 
 
-def test_clicks_own_runner_works_too() -> None:
-    done = CliRunner().invoke(cli, [*BUDGET, "--json"])
-    assert done.exit_code == 0
-    assert json.loads(done.stdout)["n_arms"] == 30
-    assert CliRunner().invoke(cli, ["nope"]).exit_code == 2
-
-
 # In a shell.
 
 
@@ -804,7 +659,7 @@ def test_errors_look_the_same_from_a_shell(tmp_path: Path) -> None:
     assert done.stderr == f"kofn: there is no policy 'nope'. Available: {', '.join(sorted(POLICIES))}\n"
 
 
-@pytest.mark.parametrize("argv", [["policies"], ["policies", "--json"], BUDGET, ["--help"]])
+@pytest.mark.parametrize("argv", [["policies"], ["policies", "--json"]])
 def test_a_reader_that_stops_is_no_crash(argv: list[str], tmp_path: Path) -> None:
     read, write = os.pipe()
     os.close(read)  # as if `head` had gone before the first line
@@ -814,20 +669,11 @@ def test_a_reader_that_stops_is_no_crash(argv: list[str], tmp_path: Path) -> Non
     assert done.returncode in (0, 1)
 
 
-def test_piped_to_head(tmp_path: Path) -> None:
-    line = f"{sys.executable} -c 'from kofn.cli import main; main()' policies --json | head -n 1"
-    done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert (done.stdout, done.stderr) == ("[\n", "")
-
-
 def test_files_and_pipes_get_no_colours(tmp_path: Path) -> None:
     done = shell(*RUN, cwd=tmp_path)
     assert done.returncode == 0
     assert "\x1b" not in done.stdout
-    assert done.stderr == WROTE.format("run")  # and no bar
-
-
-def test_there_is_no_bar_in_a_file_even_if_colours_are_forced(tmp_path: Path) -> None:
+    assert done.stderr == WROTE.format("run")  # and no bar, even if colours are forced
     assert shell(*RUN, "--json", cwd=tmp_path, FORCE_COLOR="1", TTY_COMPATIBLE="1").stderr == ""
 
 
@@ -859,40 +705,11 @@ def test_a_terminal_gets_a_bar_and_bold_titles(tmp_path: Path) -> None:
     assert "\x1b[1m" in shown
 
 
-def test_no_color(tmp_path: Path) -> None:
-    code, shown = at_a_terminal("policies", "--all", cwd=tmp_path, NO_COLOR="1", COLUMNS="120")
+def test_narrow_terminals(tmp_path: Path) -> None:
+    code, shown = at_a_terminal(*RUN, cwd=tmp_path, COLUMNS="40", NO_COLOR="1")
     assert code == 0
-    assert "cmab-sm" in shown
-    assert "\x1b[3" not in shown  # no colour; bold may stay
-
-
-@pytest.mark.parametrize(
-    "argv", [RUN, *(pytest.param(argv, marks=pytest.mark.slow) for argv in (SMALL, ["compare", "dart", *FEW]))]
-)
-def test_narrow_terminals(argv: list[str], tmp_path: Path) -> None:
-    code, shown = at_a_terminal(*argv, cwd=tmp_path, COLUMNS="40", NO_COLOR="1")
-    assert code == 0
-    assert "Traceback" not in shown
     lines = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown).replace("\r", "\n").splitlines()
     assert max(len(line) for line in lines if not line.startswith("wrote ")) <= 40  # paths stay whole
-
-
-@pytest.mark.parametrize("argv", [["policies"], BUDGET, ["--help"], ["run", "--help"]])
-def test_narrow_output(argv: list[str], answer: Kofn, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    code, shown, said = answer(*argv)
-    assert (code, said) == (0, "")
-    if argv[-1] != "--help":  # examples in help texts are not wrapped
-        assert max(map(len, shown.splitlines())) <= 40
-
-
-def test_the_names_of_problems_in_the_help_are_those_of_the_families() -> None:
-    from kofn.cli import options
-    from kofn.lab.applications import APPLICATIONS
-    from kofn.lab.settings import FAMILIES
-
-    assert all(name in options.PROBLEMS for name in FAMILIES)
-    assert options.APPLICATIONS.startswith(", ".join(APPLICATIONS).replace(", catalogue", " or catalogue"))
 
 
 def test_people_get_a_picture_and_programs_do_not(answer: Kofn) -> None:

@@ -246,20 +246,6 @@ def test_where_the_solver_finds_nothing_in_time_a_known_subset_is_taken(monkeypa
     assert allowed.allows(allowed.best(np.ones((2, 40)))).all()
 
 
-def test_large_programs_have_fewer_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    limits, program = [], scipy.optimize.milp
-
-    def noted(*given: Any, **named: Any) -> Any:
-        limits.append(named["options"].get("node_limit"))
-        return program(*given, **named)
-
-    monkeypatch.setattr(scipy.optimize, "milp", noted)
-    for pairs in (30, 400):
-        allowed = Constraints(*(NeverTogether([arm, arm + 1]) for arm in range(pairs))).allowed(500, 5)
-        allowed.best(np.arange(500.0)[None, :])
-    assert limits == [None, 10**7 // (31 * 500), None, 10**7 // (401 * 500)]
-
-
 # Clashes.
 
 
@@ -291,14 +277,6 @@ def test_a_clash_cannot_be_made_smaller() -> None:
             assert brute_force(Constraints(*(clash[:left_out] + clash[left_out + 1 :])), 8, 3)
 
 
-def test_a_clash_says_which_budget() -> None:
-    rules = Budget(4, {0: 3.0, 1: 2.0}, "shelf"), Budget(4, {2: 0.5, 3: 0.25}), Always([0]), Always([1])
-    with pytest.raises(
-        BadInput, match=r"arms: costs of at most 4 for shelf \(0 3, 1 2\); always \(0\); always \(1\)\. "
-    ):
-        Constraints(*rules).allowed(6, 3)
-
-
 def test_a_clash_that_takes_too_long_to_name_is_reported_without_names(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_SECONDS", -1.0)
     with pytest.raises(BadInput, match=r"no 3 of 6 arms obey all 2 rules\. Which of them clash was not found"):
@@ -324,12 +302,6 @@ def test_few_checks_find_a_clash_among_many_rules(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(BadInput, match=r"at most 1 of 0 \(0, 300, 600\); always \(0\); always \(300\)"):
         Constraints(*rules).allowed(900, 5)
     assert len(checks) < 30  # of 302 rules
-
-
-def test_rules_about_many_arms_are_few_inequalities() -> None:
-    allowed = Constraints(Never(range(5, 3_000)), Always([0, 1])).allowed(3_000, 3)
-    assert len(allowed.rows.matrix) == 2
-    assert allowed.free.tolist() == [2, 3, 4]
 
 
 def test_random_subsets_differ_where_no_exchange_of_one_arm_is_allowed() -> None:
@@ -405,15 +377,12 @@ def test_rules_of_groups_add_up() -> None:
     "make, message",
     [
         (lambda: AtMost(-1, [0]), "count of the rule at-most must be a whole number of at least 0"),
-        (lambda: AtMost(1, []), "needs at least 1 arm"),
         (lambda: AtMost(1, "ab"), "must be a list of arms; got 'ab'"),
-        (lambda: AtMost(1, cast(Any, 3)), "must be a list of arms; got 3"),
         (lambda: AtMost(1, [0, 0]), "arm 0 is listed twice"),
         (lambda: AtMost(1, cast(Any, [0.5])), "must be a number or a name; got 0.5"),
         (lambda: AtMost(1, [0], cast(Any, 3)), "the name of the rule at-most must be text; got 3"),
         (lambda: NeverTogether([1]), "needs at least 2 arms"),
         (lambda: Budget(-1, {0: 1}), "must be at least 0; got most=-1"),
-        (lambda: Budget(1, {0: -1}), "must be at least 0"),
         (lambda: Budget(1, cast(Any, {0: "x"})), "costs of a budget must be finite numbers"),
         (lambda: Budget(1, cast(Any, 7)), "pairs of arm and cost; got 7"),
         (lambda: Constraints(cast(Any, 7)), "a rule must be one of kofn.constraints"),
@@ -421,7 +390,6 @@ def test_rules_of_groups_add_up() -> None:
         (lambda: Constraints.of([{"rule": "at-mots"}]), "did you mean 'at-most'"),
         (lambda: Constraints.of([{"rule": "at-most", "arms": [1]}]), "has the keys count, arms, name; got arms"),
         (lambda: Constraints.by_group([1, 2]), "by_group needs at_most= or at_least="),
-        (lambda: Constraints(Always([6])).allowed(6, 2), "a number from 0 to 5; got 6"),
         (lambda: Constraints(Always(["a"])).allowed(6, 2), "a number from 0 to 5; got 'a'"),
     ],
 )

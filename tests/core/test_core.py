@@ -97,12 +97,6 @@ def told(policy: Policy) -> list[int]:
 # Plans.
 
 
-def test_a_plan_says_how_much_it_is() -> None:
-    plan = Plan(np.array([A, B]), np.array([30, 10]))
-    assert (len(plan), plan.plays, list(plan)) == (2, 40, [(A, 30), (B, 10)])
-    assert all(type(arm) is int for subset, _ in plan for arm in subset)
-
-
 def test_a_plan_cannot_be_written_to() -> None:
     plan = plan_of(1, 2)
     with pytest.raises(ValueError, match="read-only"):
@@ -115,15 +109,10 @@ def test_a_plan_cannot_be_written_to() -> None:
     "times, plays, part",
     [
         ((30, 10), 20, [15, 5]),
-        ((30, 10), 0, [0, 0]),
-        ((30, 10), 40, [30, 10]),
         ((30, 10), 99, [30, 10]),
-        ((3, 3, 3), 4, [2, 1, 1]),
         ((3, 3, 3), 5, [2, 2, 1]),
         ((1, 0, 1, 0, 1), 2, [1, 0, 1, 0, 0]),
-        ((0, 0, 7), 3, [0, 0, 3]),
         ((10**15, 1), 10**15, [10**15, 0]),
-        ((0,), 0, [0]),
     ],
 )
 def test_a_part_of_a_plan_is_in_proportion_and_the_rest_goes_to_the_first_rows(
@@ -158,31 +147,15 @@ def test_what_cannot_be_divided_goes_to_random_rows() -> None:
 # Tallies.
 
 
-def test_a_tally_of_rewards() -> None:
-    tally = Tally.of([[1, 0, 1], [0.5], [], np.array([True, False])])
-    assert len(tally) == 4
-    assert tally.count.tolist() == [3, 1, 0, 2]
-    assert tally.total.tolist() == [2.0, 0.5, 0.0, 1.0]
-    assert tally.squares.tolist() == [2.0, 0.25, 0.0, 1.0]
-    assert tally.count.dtype == np.int64
-
-
-def test_tallies_add_up() -> None:
-    sums, more = Tally.zeros(2), Tally.of([[0.5, 0.25], [1]])
-    sums.add(more)
-    sums.add(more)
-    assert (sums.count.tolist(), sums.total.tolist(), sums.squares.tolist()) == ([4, 2], [1.5, 2.0], [0.625, 2.0])
-    assert more.count.tolist() == [2, 1]
-
-
 # Numbers and subsets.
 
 
-@for_each("value", [3, 3.0, np.int8(3), np.float64(3), np.uint64(3)])
-def test_whole_numbers(value: Any) -> None:
-    number = whole("x", value)
-    assert number == 3
-    assert type(number) is int
+def test_whole_numbers() -> None:
+    for value in (3, 3.0, np.int8(3), np.float64(3), np.uint64(3)):
+        number = whole("x", value)  # type: ignore[arg-type]
+        assert number == 3
+        assert type(number) is int
+    assert whole("x", 10**30 + 1) == 10**30 + 1
 
 
 @for_each("value", [0, -1, 2.5, "3", None, True, np.True_, np.nan, np.inf, -np.inf, 3j, [3]])
@@ -191,22 +164,10 @@ def test_what_is_no_whole_number_is_named(value: Any) -> None:
         whole("rounds", value)
 
 
-def test_whole_numbers_are_exact_beyond_floats() -> None:
-    assert whole("x", 10**30 + 1) == 10**30 + 1
-    assert whole("x", 0, least=0) == 0
-    assert whole("x", 1e15) == 10**15  # type: ignore[arg-type]
-
-
 @for_each("n_arms, k", [(3, 3), (3, 4), (1, 1), (0, 0), (3, 0), (3, -1), (3, 1.5), (3, True)])
 def test_sizes_that_leave_nothing_to_choose_are_refused(n_arms: Any, k: Any) -> None:
     with pytest.raises(BadInput, match=r"n_arms|k must be"):
         check_sizes(n_arms, k)
-
-
-def test_sizes_come_back_as_ints() -> None:
-    sizes = check_sizes(np.int16(5), 4.0)  # type: ignore[arg-type]
-    assert sizes == (5, 4)
-    assert {type(size) for size in sizes} == {int}
 
 
 @for_each("arms", [(1, 3), [3, 1], {3, 1}, np.array([3, 1], np.uint8), iter([3, 1]), range(1, 4, 2)])
@@ -254,16 +215,6 @@ def test_ask_leaves_out_what_has_been_told_meanwhile() -> None:
     assert [policy.ask() for _ in range(3)] == [C, A, C]
 
 
-def test_asking_is_no_knowledge() -> None:
-    policy = scripted([(A, 2), (B, 2)])
-    before = policy.state()
-    for _ in range(7):
-        policy.ask()
-    assert policy.state() == before
-    assert list(policy.plan()) == [(A, 2), (B, 2)]
-    assert policy.plays == 0
-
-
 def test_when_all_is_out_the_best_is_played() -> None:
     policy = scripted([(A, 1), (B, 1)], [(C, 2)])
     assert [policy.ask() for _ in range(4)] == [A, B, D, D]
@@ -307,15 +258,6 @@ def test_release_wants_again_what_is_out_and_keeps_what_was_told() -> None:
     policy.release()
     assert [policy.ask() for _ in range(3)] == [A, B, D]
     assert told(policy) == [1, 0]
-
-
-def test_in_flight_plays_are_counted_row_by_row() -> None:
-    policy = scripted([(A, 3), (B, 3)])
-    policy.tell(A, 1)  # nobody asked for it
-    assert Counter(policy.ask() for _ in range(4)) == Counter({A: 2, B: 2})
-    policy.tell(A, 1)
-    policy.tell_plan(Tally(np.array([0, 2]), np.zeros(2), np.zeros(2)))
-    assert Counter(policy.ask() for _ in range(3)) == Counter({B: 1, D: 2})
 
 
 def test_two_rows_of_one_subset_are_two_rows() -> None:
@@ -395,14 +337,8 @@ def test_what_is_no_reward_is_refused_and_changes_nothing(reward: Any) -> None:
     assert [policy.ask() for _ in range(2)] == [A, D]  # the play is still out
 
 
-@for_each("subset", [((0,), (1,)), (0, None), ("0", "1"), (0.5, 1)])
+@for_each("subset", [((0,), (1,)), ([0], 1), (0, None), ("0", "1"), (0.5, 1)])
 def test_a_tuple_of_anything_but_arms_is_refused(subset: Any) -> None:
-    with pytest.raises(BadInput, match="a subset must be 2 arms from 0 to 3"):
-        scripted([(A, 2)]).tell(subset, 1)
-
-
-@pytest.mark.parametrize("subset", [([0], 1), ({}, 1)])
-def test_a_tuple_that_cannot_be_looked_up_is_refused(subset: Any) -> None:
     with pytest.raises(BadInput, match="a subset must be 2 arms from 0 to 3"):
         scripted([(A, 2)]).tell(subset, 1)
 
@@ -443,18 +379,6 @@ def test_a_tally_larger_than_the_plan_names_the_row() -> None:
     assert told(policy) == [0, 5]
 
 
-def test_updates_count_the_plans_that_were_played_to_the_end() -> None:
-    policy = scripted([(A, 2)], [(B, 1)], [(C, 9)])
-    updates = []
-    for subset in (A, A, B, C):
-        policy.tell(subset, 1)
-        updates.append(policy.updates)
-    assert updates == [0, 1, 2, 2]
-    again = scripted([(A, 2)], [(B, 1)], [(C, 9)])
-    again.load(policy.state())
-    assert again.updates == 2
-
-
 def test_what_is_told_is_copied() -> None:
     policy, tally = scripted([(A, 2)]), Tally.of([[1]])
     policy.tell_plan(tally)
@@ -493,14 +417,6 @@ def test_a_play_more_than_was_planned_of_a_subset_counts_too() -> None:
     for reward in (1.0, 0.5, 0.0):
         policy.tell(A, reward)
     assert policy.learned == [[1, 2, 1.0, 0.5, 1.0, 0.25]]
-
-
-def test_a_plan_may_be_told_in_full_after_others() -> None:
-    policy = open_minded([(A, 2), (B, 2)], [(C, 1)])
-    policy.tell(D, 1.0)
-    policy.tell_plan(Tally.of([[1, 1], [0, 0]]))
-    assert policy.learned == [[2, 2, 1, 2.0, 0.0, 1.0, 2.0, 0.0, 1.0]]
-    assert policy.plays == 5
 
 
 def test_a_plan_ends_early_when_too_many_subsets_were_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -555,15 +471,12 @@ def test_squares_that_are_not_known_are_the_largest_there_can_be(
     "subset, count, total, squares",
     [
         (D, 0, 0.0, None),
-        (D, -1, 0.0, None),
         (D, 1.5, 0.5, None),
         (D, 2, 2.5, None),
-        (D, 2, -0.5, None),
         (D, 2, np.nan, None),
         (D, 2, 1.0, 0.4),
         (D, 2, 1.0, 1.1),
         (A, 2, 2.5, None),
-        ((0, 0), 1, 0.5, None),
         ((0, 4), 1, 0.5, None),
     ],
 )
@@ -761,26 +674,6 @@ def test_what_is_no_tally_is_refused(count: Any, total: Any, squares: Any, why: 
     with pytest.raises(BadInput, match=why):
         policy.tell_plan(Tally(np.array(count), np.array(total), np.array(squares)))
     assert policy.state() == before
-
-
-@for_each(
-    "count, total",
-    [
-        ([1], [0.5]),
-        (np.array([1]), np.array(["x"])),
-        *((np.array([1], kind), np.array([0.5])) for kind in (np.uint8, np.int16, np.int32, np.uint64)),
-        (np.array([1]), np.array([0.5], np.float32)),
-        (np.array([1]), np.array([1])),
-    ],
-)
-def test_a_tally_of_any_kind_is_read_or_refused(count: Any, total: Any) -> None:
-    policy = scripted([(A, 9)])
-    try:
-        policy.tell_plan(Tally(count, total, total if total[0] == 1 else np.array([0.25])))
-    except BadInput:
-        assert told(policy) == [0]
-    else:
-        assert told(policy) == [1]
 
 
 @for_each("low", [0.0, 1e3, 1e6, 1.7e9])

@@ -43,19 +43,13 @@ def test_a_run_comes_back_to_the_last_digit(tmp_path: Path, trials: list[Trial])
         archive.add(KEY, number, trials[number])
     back = archive.read(KEY)
     assert list(back) == [2, 0]
+    (path,) = tmp_path.rglob("*.jsonl")
+    assert str(path.relative_to(tmp_path)).startswith(f"{kofn.__version__}/max/N6-K2/mine-")
+    assert json.loads(path.read_text().splitlines()[0]) == {"kofn": kofn.__version__, "format": 1, **KEY}
     assert {number: told(trial) for number, trial in back.items()} == {n: told(trials[n]) for n in (0, 2)}
     assert back[0].run.curve.regret.dtype == np.float64
     assert back[0].run.final == trials[0].run.final
     assert isinstance(back[0].run.final, tuple)
-
-
-def test_the_file_says_what_it_is_of(tmp_path: Path, trials: list[Trial]) -> None:
-    RunArchive(tmp_path).add(KEY, 0, trials[0])
-    (path,) = tmp_path.rglob("*.jsonl")
-    assert str(path.relative_to(tmp_path)).startswith(f"{kofn.__version__}/max/N6-K2/mine-")
-    head, line = map(json.loads, path.read_text().splitlines())
-    assert head == {"kofn": kofn.__version__, "format": 1, **KEY}
-    assert (line["run"], line["horizon"], line["regret"][-1]) == (0, 300, trials[0].run.regret)
 
 
 @pytest.mark.parametrize("key", KEY)
@@ -83,15 +77,15 @@ def test_a_line_that_was_not_finished_is_cut_off(left: int, tmp_path: Path, tria
     assert path.read_bytes() == text
 
 
-@pytest.mark.parametrize("left", [0, 5])
-def test_a_head_that_was_not_finished_is_written_again(left: int, tmp_path: Path, trials: list[Trial]) -> None:
+def test_a_head_that_was_not_finished_is_written_again(tmp_path: Path, trials: list[Trial]) -> None:
     archive = RunArchive(tmp_path)
     archive.add(KEY, 0, trials[0])
     text = archive.path(KEY).read_bytes()
-    archive.path(KEY).write_bytes(text[:left])
-    assert archive.read(KEY) == {}
-    archive.add(KEY, 0, trials[0])
-    assert archive.path(KEY).read_bytes() == text
+    for left in (0, 5):
+        archive.path(KEY).write_bytes(text[:left])
+        assert archive.read(KEY) == {}
+        archive.add(KEY, 0, trials[0])
+        assert archive.path(KEY).read_bytes() == text
 
 
 HEAD = json.dumps({"kofn": "0.1.0", "format": 1, **KEY})
@@ -101,14 +95,10 @@ HEAD = json.dumps({"kofn": "0.1.0", "format": 1, **KEY})
     "text",
     [
         "{bad",
-        "[]",
         "{}",
         HEAD.replace('"format": 1', '"format": 2'),
         f"{HEAD}\n3",
-        f"{HEAD}\n{{}}",
-        f'{HEAD}\n{{"run": 0, "horizon": 300, "plays": [0, 300], "regret": [0, 9], "decisions": 7}}',
         f'{HEAD}\n{{"run": 0, "plays": [0, 300], "regret": [0]}}',
-        f"{HEAD}\nbad\n{HEAD}",
     ],
 )
 def test_a_file_that_is_not_ours_is_refused_by_name(text: str, tmp_path: Path) -> None:
@@ -137,12 +127,10 @@ def test_of_another_version_the_last_written_is_found(tmp_path: Path, trials: li
     assert archive.find("max/N6-K3", "dart", 300, 1) == {}
 
 
-@pytest.mark.parametrize("label", ["a/b", "../../x", "cmab-sm (printed)", "", "é" * 300, ".", "a\nb"])
+@pytest.mark.parametrize("label", ["../../x", "", "é" * 300, "a\nb"])
 def test_any_label_makes_a_file_inside_the_folder(label: str, tmp_path: Path, trials: list[Trial]) -> None:
-    archive, key = (
-        RunArchive(tmp_path / "archive"),
-        KEY | {"label": label, "problem": f"/{label}/Problem(<6 arms>, k=2)"},
-    )
+    archive = RunArchive(tmp_path / "archive")
+    key = KEY | {"label": label, "problem": f"/{label}/Problem(<6 arms>, k=2)"}
     archive.add(key, 0, trials[0])
     assert list(archive.read(key)) == [0]
     (path,) = tmp_path.rglob("*.jsonl")

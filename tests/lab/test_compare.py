@@ -17,6 +17,7 @@ from kofn.lab.competitors import Trial
 from kofn.lab.problems import Beta
 from kofn.lab.settings import Setting
 from kofn.policies.registry import POLICIES
+from tests.cases import for_each
 
 SETTING = Setting("max", n_arms=6, k=2)
 PROBLEM = Problem(Bernoulli([0.9, 0.2, 0.4, 0.8, 0.1, 0.3]), "mean", k=2)
@@ -65,34 +66,21 @@ def test_policies_meet_the_same_problems_with_the_same_seeds() -> None:
     assert len(set(finals(result, "first"))) == 4
 
 
-def test_the_runs_are_those_of_simulate_many() -> None:
-    result = compare(["dart", "shared-credit"], SETTING, 3_000, runs=3, seed=5, workers=1)
-    for name in ("dart", "shared-credit"):
-        runs = kofn.simulate_many(
-            lambda seed, name=name: kofn.make_policy(name, 6, 2, horizon=3_000, seed=seed),  # type: ignore[misc]
-            SETTING.problem,
-            3_000,
-            runs=3,
-            seed=5,
-            workers=1,
-        )
-        assert finals(result, name) == [run.regret for run in runs]
-
-
 def test_any_number_of_workers_gives_the_same_numbers() -> None:
+    class Unknown(kofn.Uniform):
+        name = "not registered"
+
     policies: dict[str, Any] = {
-        "dart": "dart",
+        "by name": "dart",
+        "coarse": ("cmab-sm", {"resolution": 0.3}),
         "fine": ("cmab-sm", {"resolution": 0.2}),
-        "mine": lambda seed: kofn.Uniform(6, 2, seed=seed),
+        "mine": lambda seed: Unknown(6, 2, seed=seed),
     }
-    one, two = (compare(policies, SETTING, 2_000, runs=3, workers=workers) for workers in (1, 2))
+    one, two = (compare(policies, SETTING, 20_000, runs=3, workers=workers) for workers in (1, 2))
     assert without_seconds(one) == without_seconds(two)
-
-
-def test_another_seed_gives_other_runs() -> None:
-    one, other = (compare(["uniform"], SETTING, 200, runs=2, seed=seed, workers=1) for seed in (1, 2))
-    assert finals(one, "uniform") != finals(other, "uniform")
-    assert (one.seed, other.seed) == (1, 2)
+    assert [each.policy for each in one.standings] == ["dart", "cmab-sm", "cmab-sm", "not registered"]
+    coarse, fine = (each.trials[0].run.exploration for each in one.standings[1:3])
+    assert 0 < coarse < fine
 
 
 def test_a_policy_that_a_program_has_registered_plays_on_all_workers(tmp_path: Path) -> None:
@@ -115,38 +103,12 @@ def test_a_policy_that_a_program_has_registered_plays_on_all_workers(tmp_path: P
 # What may be compared, and on what.
 
 
-def test_policies_by_name_with_parameters_and_from_functions() -> None:
-    policies: dict[str, Any] = {
-        "coarse": ("cmab-sm", {"resolution": 0.3}),
-        "fine": ("cmab-sm", {"resolution": 0.1}),
-        "by name": "dart",
-        "mine": lambda seed: kofn.lab.rivals.SharedCredit(6, 2, seed=seed),
-    }
-    result = compare(policies, PROBLEM, 20_000, runs=2, workers=1)
-    assert {each.name: each.policy for each in result.standings} == {
-        "coarse": "cmab-sm",
-        "fine": "cmab-sm",
-        "by name": "dart",
-        "mine": "shared-credit",
-    }
-    explored = {each.name: each.trials[0].run.exploration for each in result.standings}
-    assert 0 < explored["coarse"] < explored["fine"]
-
-
 def test_parameters_come_before_what_the_problem_says() -> None:
     policies: dict[str, Any] = {"right": "cmab-sm", "told less": ("cmab-sm", {"horizon": 10})}
     right, less = compare(policies, PROBLEM, 10**6, runs=1, workers=1).standings
     assert less.trials[0].run.exploration == 0 < right.trials[0].run.exploration
     with pytest.raises(BadInput, match="the policy has direction='minimize', but the problem has direction='maximize'"):
         compare({"mine": ("dart", {"direction": "minimize"})}, PROBLEM, 100, runs=1, workers=1)
-
-
-def test_a_policy_that_is_not_registered() -> None:
-    class Unknown(kofn.Uniform):
-        name = "unknown"
-
-    result = compare({"mine": lambda seed: Unknown(6, 2, seed=seed)}, PROBLEM, 100, runs=2, workers=1)
-    assert [(row["name"], row["policy"], row["reference"]) for row in result.rows] == [("mine", "unknown", False)]
 
 
 def test_the_oracle_is_told_the_best_and_a_problem_of_costs_is_minimised() -> None:
@@ -158,31 +120,18 @@ def test_the_oracle_is_told_the_best_and_a_problem_of_costs_is_minimised() -> No
     assert all(trial.run.final == (0, 1) for trial in result.standings[2].trials)
 
 
-@pytest.mark.parametrize(
-    ("problem", "title"),
+@for_each(
+    "problem, title",
     [
         (PROBLEM, "Problem(<6 Bernoulli arms>, <reward mean>, k=2)"),
         (SETTING, "max/N6-K2"),
         (SETTING.problem, "problem"),
     ],
-    ids=["problem", "setting", "function"],
 )
 def test_what_is_played(problem: Any, title: str) -> None:
     result = compare(["uniform"], problem, 50, runs=2, workers=1)
     assert result.problem == title
     assert str(result).startswith(f"{title}: regret after 50 plays, 2 runs\n")
-
-
-def test_one_problem_is_the_same_in_all_runs_and_a_setting_is_fresh_in_each() -> None:
-    same, fresh = (compare(["oracle", "uniform"], each, 50, runs=3, workers=1) for each in (PROBLEM, SETTING))
-    assert len({trial.run.final for trial in same.standings[0].trials}) == 1
-    assert len({trial.run.final for trial in fresh.standings[0].trials}) > 1
-
-
-def test_progress_is_told() -> None:
-    heard: list[tuple[int, int]] = []
-    compare(["uniform", "oracle"], PROBLEM, 50, runs=2, workers=1, progress=lambda done, of: heard.append((done, of)))
-    assert heard == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
 # What cannot play.
@@ -209,47 +158,23 @@ def test_nothing_is_run_when_one_policy_cannot_play(monkeypatch: pytest.MonkeyPa
         compare(["uniform", "etcg"], PROBLEM, 100, runs=1, workers=1)
 
 
-WRONG: list[tuple[Any, Any, dict[str, Any], str]] = [
-    ("dart", PROBLEM, {}, "policies must be a list of names, such as .*; got 'dart'"),
-    (None, PROBLEM, {}, "policies must be a list of names, such as .*; got None"),
-    ([], PROBLEM, {}, "no policy can play this problem: no policy was given"),
-    ({}, PROBLEM, {}, "no policy can play this problem: no policy was given"),
-    (["dart-2"], PROBLEM, {}, "there is no policy 'dart-2': did you mean 'dart'\\? Available: case, cmab-sm, "),
-    (
-        ["dart-2"],
-        PROBLEM,
-        {"skip": True},
-        "there is no policy 'dart-2': did you mean 'dart'\\? Available: case, cmab-sm, ",
-    ),
-    ([kofn.Uniform], PROBLEM, {}, "there is no policy <class"),
-    (
-        {"mine": kofn.Uniform},
-        PROBLEM,
-        {},
-        r"a policy must be a name, \(name, parameters\), or a function .*; got <class",
-    ),
-    ({"mine": kofn.Uniform(6, 2)}, PROBLEM, {}, "a policy must be a name, .*; got Uniform"),
-    ({"mine": ("dart",)}, PROBLEM, {}, r"a policy must be a name, .*; got \('dart',\)"),
-    ({"mine": ("dart", 3)}, PROBLEM, {}, r"a policy must be a name, .*; got \('dart', 3\)"),
-    ({"mine": lambda seed: 7}, PROBLEM, {}, "policy must be a Policy, for instance .*, not 7"),
-    ({"mine": lambda seed: kofn.Uniform(7, 2)}, PROBLEM, {}, "the policy has n_arms=7, but the problem has n_arms=6"),
-    ({"mine": ("dart", {"epsilon": 1})}, PROBLEM, {}, "dart does not take epsilon"),
-    (
-        ["dart"],
-        "max",
-        {},
-        "a problem must be a Problem, a Setting, or a function that makes one from a seed; got 'max'",
-    ),
-    (["dart"], "max", {"skip": True}, "a problem must be a Problem, a Setting, or a function that .*; got 'max'"),
-    (["dart"], lambda seed: 3, {}, "a problem must be a Problem, a Setting, or a function .*; got 3"),
-    (["dart"], PROBLEM, {"horizon": 0}, "horizon must be a whole number of at least 1, not 0"),
-    (["dart"], PROBLEM, {"runs": 0}, "runs must be a whole number of at least 1, not 0"),
-    (["dart"], PROBLEM, {"seed": -1}, "seed must be a whole number of at least 0, not -1"),
-    (["dart"], PROBLEM, {"workers": 0}, "workers must be a whole number of at least 1, not 0"),
-]
-
-
-@pytest.mark.parametrize(("policies", "problem", "options", "message"), WRONG, ids=[str(i) for i in range(len(WRONG))])
+@for_each(
+    "policies, problem, options, message",
+    [
+        ("dart", PROBLEM, {}, "policies must be a list of names, such as .*; got 'dart'"),
+        ([], PROBLEM, {}, "no policy can play this problem: no policy was given"),
+        (["dart-2"], PROBLEM, {"skip": True}, "there is no policy 'dart-2': did you mean 'dart'"),
+        ({"mine": kofn.Uniform}, PROBLEM, {}, r"a policy must be a name, \(name, parameters\), or a function"),
+        ({"mine": ("dart", 3)}, PROBLEM, {}, r"a policy must be a name, .*; got \('dart', 3\)"),
+        ({"mine": lambda seed: 7}, PROBLEM, {}, "policy must be a Policy, for instance .*, not 7"),
+        ({"mine": ("dart", {"epsilon": 1})}, PROBLEM, {}, "dart does not take epsilon"),
+        (["dart"], "max", {"skip": True}, "a problem must be a Problem, a Setting, or a function .*; got 'max'"),
+        (["dart"], lambda seed: 3, {}, "a problem must be a Problem, a Setting, or a function .*; got 3"),
+        (["dart"], PROBLEM, {"horizon": 0}, "horizon must be a whole number of at least 1, not 0"),
+        (["dart"], PROBLEM, {"runs": 0}, "runs must be a whole number of at least 1, not 0"),
+        (["dart"], PROBLEM, {"seed": -1}, "seed must be a whole number of at least 0, not -1"),
+    ],
+)
 def test_wrong_input_is_refused_in_words(policies: Any, problem: Any, options: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput, match=f"^{message}"):
         compare(policies, problem, **{"horizon": 100, "runs": 1, "workers": 1} | options)
@@ -333,22 +258,11 @@ def test_as_json_csv_and_rows_it_is_the_same(by_hand: Comparison) -> None:
     assert [{key: str(value) for key, value in row.items()} for row in by_hand.rows] == rows
 
 
-def test_as_a_data_frame(by_hand: Comparison) -> None:
-    frame = by_hand.to_frame()
-    assert frame.to_dict("records") == by_hand.rows
-
-
-def test_without_pandas_it_says_what_to_install(by_hand: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_a_data_frame_if_pandas_is_installed(by_hand: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert by_hand.to_frame().to_dict("records") == by_hand.rows
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(MissingExtra, match=r"pandas is not installed: pip install 'kofn\[pandas\]'"):
         by_hand.to_frame()
-
-
-def test_the_state_is_measured_and_time_is_counted() -> None:
-    (row,) = compare(["uniform"], PROBLEM, 300, runs=2, workers=1).rows
-    policy = kofn.Uniform(6, 2, seed=1)
-    assert row["state_bytes"] > len(json.dumps(policy.state()))
-    assert row["seconds"] > 0
 
 
 # The picture.
@@ -370,6 +284,9 @@ def test_it_plots_itself_with_references_dotted(by_hand: Comparison) -> None:
     assert len({line.get_color() for line in ax.lines}) == 3
     assert (ax.get_xscale(), ax.get_yscale()) == ("log", "log")  # 10 and 1,000 would not be seen together
     assert len(ax.collections) == 0
+    nothing = Standing("oracle", "oracle", False, (trial(0, True, 1, 0.1, 10),))
+    (ax,) = Comparison("alone", 1000, 1, 1, (nothing,), {}).plot().axes
+    assert [line.get_label() for line in ax.lines] == ["oracle  0"]
 
 
 def test_regrets_of_one_size_are_drawn_to_scale_with_their_bands(by_hand: Comparison) -> None:
@@ -380,12 +297,6 @@ def test_regrets_of_one_size_are_drawn_to_scale_with_their_bands(by_hand: Compar
     assert len(ax.collections) == 2
     top = max(np.asarray(path.vertices)[:, 1].max() for path in ax.collections[0].get_paths())
     assert top == pytest.approx(slow.band.high[-1])
-
-
-def test_a_picture_of_the_oracle_alone(by_hand: Comparison) -> None:
-    nothing = Standing("oracle", "oracle", False, (trial(0, True, 1, 0.1, 10),))
-    (ax,) = Comparison("alone", 1000, 1, 1, (nothing,), {}).plot().axes
-    assert [line.get_label() for line in ax.lines] == ["oracle  0"]
 
 
 def test_every_policy_can_be_told_apart_in_the_picture(by_hand: Comparison) -> None:

@@ -1,4 +1,4 @@
-"""Planning ahead: the simulated problems are as asked for, and the answer does not depend on the number of workers."""
+"""Forecasts: the simulated problems are as asked for, and the answer does not depend on the number of workers."""
 
 from __future__ import annotations
 

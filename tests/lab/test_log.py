@@ -69,31 +69,21 @@ def test_a_log_of_a_problem_is_uniform() -> None:
         ("subset,reward\n0 1,\n", {}, "log.csv has 1 plays, but none with a reward"),
         ("subset,reward\n0 1,nan\n0 2,1\n", {}, "rewards must be finite numbers; play 0 has nan"),
         ("subset,reward\n0 1,1\n0,1\n", {}, "line 3: a subset has 2 different arms, as in the first play"),
-        ("subset,reward\n0 1,1\n2 2,1\n", {}, "line 3: a subset has 2 different arms"),
-        ("subset,reward\n,1\n", {}, "line 2: a subset has 1 different arms"),
         ("subset,reward\n0 7,1\n", {"n_arms": 5}, "has arm 7, but n_arms=5 numbers arms from 0 to 4"),
         ("subset,reward\n0 12345678,1\n", {}, "has arm 12345678: number arms from 0, below 1,000,000"),
         ("subset,reward,arms\n0 1,1,x\n", {}, "line 2: arms must be a JSON list of 2 names; got 'x'"),
-        ('subset,reward,arms\n0 1,1,"[""a""]"\n', {}, "line 2: arms must be a JSON list of 2 names"),
-        ('{"subset": [0, 1]}\n', {}, "has no column 'reward'; it has: subset"),
         ('{"subset": [0, 1], "reward": 1}\n[]\n', {}, r"line 2 is not a JSON object, but \[\]"),
         ('{"subset": [0, 1], "reward": 1}\nx\n', {}, "line 2 is not a JSON object: a log has one per line"),
-        ('{"subset": [0, 1], "reward": "x"}\n', {}, "line 1: reward must be a number, not 'x'"),
         ('[{"subset": [0, 1], "reward": 1}]\n', {}, "is a JSON list: write one JSON object per line"),
         ("subset,reward\na b,1\nb c,1\n", {"n_arms": 5}, "has 3 named arms, but n_arms=5 was given"),
         ("subset,reward\n0 1,1\n", {}, "k must be less than n_arms"),
         (
-            "subset,reward,propensity\n0 1,1,0\n0 2,1,1\n",
+            "subset,reward,propensity\n0 1,1,2\n0 2,1,1\n",
             {},
-            "a propensity must be above 0 and at most 1; play 0",
+            "propensity must be above 0 and at most 1; play 0 has 2",
         ),
-        ("subset,reward,propensity\n0 1,1,2\n0 2,1,1\n", {}, "play 0 has 2"),
         ("subset,reward,propensity\n0 1,1,.1\n0 2,1,.2\n", {"uniform": True}, "the propensities of the log differ"),
-        (
-            "subset,reward\n" + "0 1,1\n" * 99 + "0 2,1\n",
-            {"uniform": True},
-            "not uniform: arm 2 is in 1 of 100",
-        ),
+        ("subset,reward\n" + "0 1,1\n" * 99 + "0 2,1\n", {"uniform": True}, "not uniform: arm 2 is in 1 of 100"),
     ],
 )
 def test_a_log_that_cannot_be_is_refused(tmp_path: Path, text: str, options: Any, message: str) -> None:
@@ -105,12 +95,8 @@ def test_a_log_that_cannot_be_is_refused(tmp_path: Path, text: str, options: Any
     ("content", "message"),
     [
         (
-            b'{"kofn": "exported campaign", "format": 1, "campaign": {"secret": "5ec4e7"}}',
-            "is an exported campaign, which is for",
-        ),
-        (
             b'{\n  "kofn": "exported campaign", "campaign": {"secret": "5ec4e7"}}',
-            "use `kofn campaign decisions NAME --out log.csv`",
+            "is an exported campaign, which is for",
         ),
         (b"SQLite format 3\x00 5ec4e7", "is a SQLite database. If it is a store, export a campaign's decisions"),
         (b"\x1f\x8b\x08 5ec4e7", "is compressed with gzip"),
@@ -120,7 +106,7 @@ def test_a_log_that_cannot_be_is_refused(tmp_path: Path, text: str, options: Any
         (b"x" * 200_000 + b"5ec4e7,reward\n0 1,1\n", "has no column 'subset'|field larger than field limit"),
         (
             b",".join(b"column %d" % at for at in range(9_999)) + b"\n1\n",
-            "it has: column 0, .*, column 11 and 9987 more",
+            "has: column 0, .*, column 11 and 9987 more",
         ),
         (b"subset,reward\n0 1," + b"x" * 99_999 + b"5ec4e7\n", "line 2: reward must be a number"),
         (b"subset,reward\n" + b"1 " * 99 + b",1\n" + b"5ec4e7 " * 9_999 + b",1\n", "a subset has"),
@@ -171,14 +157,6 @@ def test_json_lines_are_read_like_csv(tmp_path: Path) -> None:
     np.testing.assert_array_equal(log.propensity, [0.5, np.nan])
 
 
-def test_unknown_arms_are_refused() -> None:
-    log = DecisionLog.simulate(PROBLEM, 50, seed=1)
-    with pytest.raises(BadInput, match="the log has no arm '9'"):
-        log.subset_of_names([1, 9])
-    with pytest.raises(BadInput, match="a subset must have 2 different arms; got"):
-        log.subset_of_names([1, 2, 3])
-
-
 # As a problem.
 
 
@@ -198,13 +176,7 @@ def test_a_logged_play_earns_what_was_earned() -> None:
         max(each.std(ddof=1) / len(each) ** 0.5 for each in rewards.values()), rel=0.01
     )
     assert log.problem(direction="minimize").best == (0, 3)
-
-
-def test_policies_play_a_log() -> None:
-    run = kofn.simulate(
-        kofn.Thompson(4, 2, seed=1), DecisionLog.simulate(PROBLEM, 3_000, seed=2).problem(), 5_000, seed=1
-    )
-    assert run.final == (1, 2)
+    assert kofn.simulate(kofn.Thompson(4, 2, seed=1), problem, 5_000, seed=1).final == (1, 2)
 
 
 def test_what_was_never_logged_cannot_be_played() -> None:

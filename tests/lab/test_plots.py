@@ -88,38 +88,11 @@ def test_the_published_curves_are_dotted_over_ours(max12: PanelResult) -> None:
         assert line(ax, "ucb, as published").get_color() == line(ax, "improved-ucb (figures)").get_color()
 
 
-def test_the_legend_names_each_line_once(max12: PanelResult) -> None:
-    (legend,) = draw_panel(max12).legends
-    assert [text.get_text() for text in legend.get_texts()] == [
-        "cmab-sm (figures)",
-        "cmab-sm (printed)",
-        "improved-ucb (figures)",
-        "improved-ucb (printed)",
-        "thompson",
-        "cmab-sm, as published",
-        "ucb, as published",
-    ]
-
-
-def test_algorithms_that_were_not_run_are_drawn_from_the_paper() -> None:
-    panel = Panel("mean-45", "Mean, N = 45", "mean", 45, (2,), 1, ())
-    (ax,) = draw_panel(run_panel(panel, horizon=1_000, workers=1)).axes
-    ours = ["cmab-sm (figures)", "cmab-sm (printed)", "csar", "thompson"]
-    assert labels(ax) == [*ours, "cmab-sm, as published", "csar, as published", "ucb, as published"]
-    assert line(ax, "csar, as published").get_color() == line(ax, "csar").get_color()
-
-
 def test_places_without_a_k_stay_empty(five: PanelResult) -> None:
     figure = draw_panel(five)
     assert len(figure.axes) == 6
     assert [ax.get_title() for ax in figure.axes if ax.axison] == [f"K = {k}" for k in (2, 3, 5, 7, 11)]
     assert not figure.axes[-1].axison
-
-
-def test_without_published_curves_only_ours_are_drawn(five: PanelResult) -> None:
-    figure = draw_panel(five)
-    assert labels(figure.axes[0]) == [cell.policy.name for cell in five.at(2)]
-    assert labels(figure.axes[1]) == ["cmab-sm (figures)", "cmab-sm (printed)", "thompson"]
 
 
 # Dominance.
@@ -141,13 +114,6 @@ def test_each_arm_lies_above_the_one_it_dominates(name: str, symbol: str) -> Non
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("x", "P(X ≥ x)")
 
 
-def test_survival_counts_the_point_itself() -> None:
-    (ax,) = draw_dominance(dominance_named("dominance-bernoulli")).axes
-    x, y = ax.lines[2].get_data()
-    at = dict(zip(np.asarray(x).round(4).tolist(), np.asarray(y).tolist(), strict=True))
-    assert (at[0.0], at[0.5], at[1.0], at[1.001]) == (1, 0.5, 0.5, 0)
-
-
 # One run.
 
 
@@ -164,11 +130,6 @@ def test_a_run_shows_its_curve_and_where_exploration_ended() -> None:
     assert np.asarray(ax.lines[1].get_xdata()).tolist() == [40, 40]
     assert ax.get_title() == "cmab-sm on max"
     assert ax.get_legend() is not None
-
-
-def test_a_run_that_explored_to_the_end_has_no_mark() -> None:
-    (ax,) = draw_run(a_run(exploration=100), "").axes
-    assert labels(ax) == ["expected regret"]
 
 
 def test_a_run_shows_its_realised_regret() -> None:

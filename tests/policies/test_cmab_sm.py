@@ -123,15 +123,6 @@ def test_the_trace_of_a_merge() -> None:
 # Lambda and n_r.
 
 
-@pytest.mark.parametrize(("n_arms", "lam", "rounds"), [(12, 0.374, 1), (24, 0.477, 1), (45, 0.595, 0)])
-def test_lambda_is_the_printed_one(n_arms: int, lam: float, rounds: int) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ShortHorizonWarning)
-        schedule = CMABSM(n_arms, 2, horizon=10**6).schedule
-    assert schedule.resolution == pytest.approx((256 * n_arms * math.log(2 * n_arms * 10**6) / 10**6) ** (1 / 3))
-    assert (round(schedule.resolution, 3), schedule.rounds) == (lam, rounds)
-
-
 def test_n_r_is_that_of_the_algorithms_and_not_of_the_proofs() -> None:
     policy = CMABSM(n_arms=12, k=3, horizon=10**5, resolution=0.1)
     n = [math.ceil(2 * math.log(10**5 * 12 * 3) / (2.0**-r) ** 2) for r in (1, 2, 3)]
@@ -139,15 +130,6 @@ def test_n_r_is_that_of_the_algorithms_and_not_of_the_proofs() -> None:
     first_action = [times for phase, subset, times in trace if (phase, subset) == ("sort", (1, 2, 3))]
     assert list(itertools.accumulate(first_action)) == n
     assert n[0] != math.ceil(math.log(2 * 12 * 10**5) / 0.25)
-
-
-@pytest.mark.parametrize("k", [1, 2, 3])
-def test_an_action_is_played_n_r_times_and_not_once_more(k: int) -> None:
-    """UPDATE_MEAN prints `while t <= n`."""
-    policy = CMABSM(n_arms=12, k=k, horizon=10**4, resolution=0.3)
-    assert policy.schedule.rounds == 1
-    trace = explored(policy, lambda _: 0.5)
-    assert {n for _, _, n in trace} == {policy.schedule.plays[1]}
 
 
 # SORT.
@@ -287,17 +269,6 @@ def test_merging_stays_best_first_over_several_merges() -> None:
     assert policy.best() == (3, 6)
 
 
-@for_each("seed", range(20))
-def test_any_number_of_groups_in_any_order_ends_in_the_best(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    n_arms = int(rng.integers(3, 20))
-    k = int(rng.integers(1, n_arms))
-    worth = (rng.permutation(n_arms) / n_arms).tolist()
-    policy = CMABSM(n_arms, k, horizon=1000, resolution=0.1 / n_arms**2, seed=seed)
-    explored(policy, mean_of(worth))
-    assert policy.best() == tuple(sorted(np.argsort(worth)[-k:].tolist()))
-
-
 # The last group, padded.
 
 
@@ -320,21 +291,78 @@ def test_a_last_group_without_an_arm_of_its_own_left_is_not_merged() -> None:
     assert policy.best() == (0, 1)
 
 
-@for_each("worth", list(itertools.permutations([0.1, 0.3, 0.6, 0.9])))
-def test_padding_makes_one_subset_two_rows(worth: tuple[float, ...]) -> None:
-    """(0, 1) is played for both groups; one who asks and tells in turn must get through all the same."""
-    policy, twin = (CMABSM(n_arms=4, k=2, horizon=1000, resolution=0.2) for _ in range(2))
-    assert sorted(subset for subset, _ in policy.plan()).count((0, 1)) == 2
-    value = mean_of([round(64 * each) / 64 for each in worth])  # exact, however it is added up
-    plays = sum(n for _, _, n in explored(policy, value))
-    for _ in range(plays):
-        subset = twin.ask()
-        twin.tell(subset, value(subset))
-    assert twin.committed
-    assert twin.state() == policy.state()
+# The partition.
 
 
-# Sizes.
+def groups_of(policy: CMABSM) -> list[list[int]]:
+    return np.array(policy.state()["groups"]).reshape(-1, policy.k + 1).tolist()
+
+
+def test_the_partition_is_in_order_or_seeded() -> None:
+    plain, five, again, six = (CMABSM(12, 3, 10**6, seed=seed) for seed in (None, 5, 5, 6))
+    assert groups_of(plain) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert groups_of(five) == groups_of(again)
+    assert len({str(groups_of(policy)) for policy in (plain, five, six)}) == 3
+    shuffled = np.random.default_rng(5).permutation(12).reshape(3, 4)
+    assert groups_of(five) == np.sort(shuffled, axis=1).tolist()
+
+
+# Too short a horizon.
+
+
+@pytest.mark.parametrize("n_arms", [6, 12, 45])
+def test_too_short_a_horizon_is_said_with_the_shortest_that_is_not(n_arms: int) -> None:
+    shortest = shortest_useful_horizon(n_arms)
+    with pytest.warns(ShortHorizonWarning, match=f"The shortest useful horizon is {shortest:,};"):
+        policy = CMABSM(n_arms, 4, horizon=shortest - 1)
+    assert policy.committed
+    assert policy.best() == (0, 1, 2, 3)
+    assert list(policy.plan()) == [((0, 1, 2, 3), shortest - 1)]
+    assert not CMABSM(n_arms, 4, horizon=shortest).committed  # and no warning, which would be an error here
+
+
+@pytest.mark.parametrize("resolution", [0.5, 0.75, 0.999])
+def test_a_resolution_without_a_round_is_said(resolution: float) -> None:
+    with pytest.warns(ShortHorizonWarning, match=f"a resolution of {resolution:g} leaves no round"):
+        assert CMABSM(12, 4, horizon=10**9, resolution=resolution).committed
+
+
+@for_each("horizon", [0, -5, 1.5, None, "long"])
+def test_what_is_no_horizon_is_refused(horizon: Any) -> None:
+    with pytest.raises(BadInput, match="horizon must be a whole number"):
+        CMABSM(12, 4, horizon=horizon)
+
+
+# At every moment.
+
+
+@for_each("n_arms, k", [(6, 2), (12, 3), (4, 1), (5, 4)])
+def test_the_bound_is_reached_when_all_arms_are_alike(n_arms: int, k: int) -> None:
+    policy = CMABSM(n_arms, k, horizon=1000, resolution=0.1)
+    played = Counter[str]()
+    for phase, _, n in explored(policy, lambda _: 0.5):
+        played[phase] += n
+    assert played["sort"] == policy.schedule.sort_plays
+    assert played["merge"] == policy.schedule.merge_plays
+    assert policy.plays == policy.schedule.exploration_plays
+
+
+def test_a_resolution_too_fine_for_the_horizon_is_warned_of() -> None:
+    plays = Schedule(12, 3, 100_000, 0.06).exploration_plays
+    with pytest.warns(kofn.ShortHorizonWarning, match=f"may take up to {plays:,} plays, more than .* 100,000"):
+        CMABSM(12, 3, horizon=100_000, resolution=0.06)
+
+
+# Plays, sizes and lambda.
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_an_action_is_played_n_r_times_and_not_once_more(k: int) -> None:
+    """UPDATE_MEAN prints `while t <= n`."""
+    policy = CMABSM(n_arms=12, k=k, horizon=10**4, resolution=0.3)
+    assert policy.schedule.rounds == 1
+    trace = explored(policy, lambda _: 0.5)
+    assert {n for _, _, n in trace} == {policy.schedule.plays[1]}
 
 
 @pytest.mark.parametrize("n_arms", [2, 3, 7])
@@ -353,49 +381,13 @@ def test_nothing_to_choose_is_refused(n_arms: int, k: int) -> None:
         CMABSM(n_arms, k, horizon=1000)
 
 
-def test_one_place_only() -> None:
-    policy = CMABSM(n_arms=7, k=1, horizon=1000, resolution=0.01)
-    explored(policy, mean_of([0.1, 0.6, 0.2, 0.5, 0.9, 0.4, 0.3]))
-    assert policy.best() == (4,)
-
-
-# The partition.
-
-
-def groups_of(policy: CMABSM) -> list[list[int]]:
-    return np.array(policy.state()["groups"]).reshape(-1, policy.k + 1).tolist()
-
-
-def test_the_partition_is_in_order_or_seeded() -> None:
-    plain, five, again, six = (CMABSM(12, 3, 10**6, seed=seed) for seed in (None, 5, 5, 6))
-    assert groups_of(plain) == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
-    assert groups_of(five) == groups_of(again)
-    assert len({str(groups_of(policy)) for policy in (plain, five, six)}) == 3
-    shuffled = np.random.default_rng(5).permutation(12).reshape(3, 4)
-    assert groups_of(five) == np.sort(shuffled, axis=1).tolist()
-
-
-@for_each("seed", range(10))
-def test_a_seeded_partition_pads_with_arms_of_the_first_group(seed: int) -> None:
-    first, second, last = groups_of(CMABSM(9, 3, 10**6, seed=seed))
-    own = set(range(9)) - {*first, *second}
-    assert len(own) == 1
-    assert set(last) - own < set(first)
-    assert len(set(last)) == 4
-
-
-# Too short a horizon.
-
-
-@pytest.mark.parametrize("n_arms", [6, 12, 45])
-def test_too_short_a_horizon_is_said_with_the_shortest_that_is_not(n_arms: int) -> None:
-    shortest = shortest_useful_horizon(n_arms)
-    with pytest.warns(ShortHorizonWarning, match=f"The shortest useful horizon is {shortest:,};"):
-        policy = CMABSM(n_arms, 4, horizon=shortest - 1)
-    assert policy.committed
-    assert policy.best() == (0, 1, 2, 3)
-    assert list(policy.plan()) == [((0, 1, 2, 3), shortest - 1)]
-    assert not CMABSM(n_arms, 4, horizon=shortest).committed  # and no warning, which would be an error here
+@pytest.mark.parametrize(("n_arms", "lam", "rounds"), [(12, 0.374, 1), (24, 0.477, 1), (45, 0.595, 0)])
+def test_lambda_is_the_printed_one(n_arms: int, lam: float, rounds: int) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ShortHorizonWarning)
+        schedule = CMABSM(n_arms, 2, horizon=10**6).schedule
+    assert schedule.resolution == pytest.approx((256 * n_arms * math.log(2 * n_arms * 10**6) / 10**6) ** (1 / 3))
+    assert (round(schedule.resolution, 3), schedule.rounds) == (lam, rounds)
 
 
 def test_the_arbitrary_subset_is_of_the_first_group() -> None:
@@ -404,76 +396,3 @@ def test_the_arbitrary_subset_is_of_the_first_group() -> None:
     assert set(policy.best()) < set(np.random.default_rng(5).permutation(12)[:5].tolist())
     policy.tell_plan(Tally(np.array([100]), np.array([0.0]), np.array([0.0])))
     assert policy.ask() == policy.best()  # it goes on, whatever it is told
-
-
-@pytest.mark.parametrize("resolution", [0.5, 0.75, 0.999])
-def test_a_resolution_without_a_round_is_said(resolution: float) -> None:
-    with pytest.warns(ShortHorizonWarning, match=f"a resolution of {resolution:g} leaves no round"):
-        assert CMABSM(12, 4, horizon=10**9, resolution=resolution).committed
-
-
-def test_a_resolution_just_below_a_half_has_one_round() -> None:
-    assert CMABSM(12, 4, horizon=10, resolution=math.nextafter(0.5, 0)).schedule.rounds == 1
-    assert CMABSM(12, 4, horizon=10, resolution=0.25).schedule.rounds == 1  # 0.25 is not above 0.25
-    assert CMABSM(12, 4, horizon=10, resolution=math.nextafter(0.25, 0)).schedule.rounds == 2
-
-
-@for_each("resolution", [0, -0.1, 1, 1.5, math.nan, math.inf])
-def test_what_is_no_resolution_is_refused(resolution: float) -> None:
-    with pytest.raises(BadInput, match="resolution"):
-        CMABSM(12, 4, horizon=10**6, resolution=resolution)
-
-
-@for_each("horizon", [0, -5, 1.5, None, "long"])
-def test_what_is_no_horizon_is_refused(horizon: Any) -> None:
-    with pytest.raises(BadInput, match="horizon must be a whole number"):
-        CMABSM(12, 4, horizon=horizon)
-
-
-# At every moment.
-
-
-@for_each("seed", range(30))
-def test_best_is_of_k_different_arms_and_plays_stay_within_the_bound(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    n_arms = int(rng.integers(2, 16))
-    k = int(rng.integers(1, n_arms))
-    policy = CMABSM(n_arms, k, horizon=1000, resolution=float(rng.choice([0.04, 0.1, 0.2, 0.3])), seed=seed)
-    worth = rng.random(n_arms)
-    while not policy.committed:
-        plan = policy.plan()
-        p = worth[plan.subsets].mean(axis=1) if seed % 3 else rng.random(len(plan))
-        ones = rng.binomial(plan.times, p).astype(float)
-        policy.tell_plan(Tally(plan.times.copy(), ones, ones))
-        assert len({*policy.best()}) == k
-        assert policy.best() == tuple(sorted(policy.best()))
-        assert 0 <= policy.best()[0] <= policy.best()[-1] < n_arms
-    assert policy.plays <= policy.schedule.exploration_plays
-
-
-@for_each("n_arms, k", [(6, 2), (12, 3), (4, 1), (5, 4)])
-def test_the_bound_is_reached_when_all_arms_are_alike(n_arms: int, k: int) -> None:
-    policy = CMABSM(n_arms, k, horizon=1000, resolution=0.1)
-    played = Counter[str]()
-    for phase, _, n in explored(policy, lambda _: 0.5):
-        played[phase] += n
-    assert played["sort"] == policy.schedule.sort_plays
-    assert played["merge"] == policy.schedule.merge_plays
-    assert policy.plays == policy.schedule.exploration_plays
-
-
-def test_best_improves_while_merging() -> None:
-    """What has been merged so far, then the best of G1."""
-    policy = CMABSM(n_arms=6, k=2, horizon=1000, resolution=0.05)
-    seen = []
-    while not policy.committed:
-        policy.tell_plan(earned(policy.plan(), mean_of([0.2, 0.3, 0.1, 0.8, 0.9, 0.0])))
-        if policy.best() not in seen:
-            seen.append(policy.best())
-    assert seen == [(0, 1), (1, 4), (3, 4)]
-
-
-def test_a_resolution_too_fine_for_the_horizon_is_warned_of() -> None:
-    plays = Schedule(12, 3, 100_000, 0.06).exploration_plays
-    with pytest.warns(kofn.ShortHorizonWarning, match=f"may take up to {plays:,} plays, more than .* 100,000"):
-        CMABSM(12, 3, horizon=100_000, resolution=0.06)

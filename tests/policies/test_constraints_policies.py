@@ -127,23 +127,6 @@ def test_the_first_plan_has_every_arm_that_can_be_played(kind: str) -> None:
     assert set(plan.subsets.ravel().tolist()) == set(every.ravel().tolist())
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_fillers_obey(kind: str) -> None:
-    policy = Thompson(N, K, seed=1, constraints=KINDS[kind])
-    for _ in range(6):
-        asked = [policy.ask() for _ in range(policy.plan().plays + 40)]
-        assert KINDS[kind].allows(asked, N, K).all()
-        policy.release()
-        advance(policy, 1, np.random.default_rng(policy.updates))
-
-
-def test_all_rewards_equal_still_obey() -> None:
-    policy = Thompson(N, K, seed=1, constraints=QUOTAS)
-    advance(policy, 5, worth=np.full(N, 0.5))
-    assert policy.insight() is None
-    assert QUOTAS.allows([policy.ask() for _ in range(300)], N, K).all()
-
-
 def test_more_arms_than_have_a_dense_covariance() -> None:
     worth = np.linspace(0.1, 0.9, 100)
     for rules in (Constraints.by_group(np.arange(100) // 10, at_most=1), Constraints(Never([99]), Always([0]))):
@@ -236,11 +219,6 @@ def test_pairs_of_arms_that_come_only_together_are_found(monkeypatch: pytest.Mon
         advance(policy, 1, np.random.default_rng(policy.updates))
     assert policy.best() == best_of(rules) == (4, 7, 8)
     module._made.cache_clear()
-
-
-def test_without_constraints_nothing_of_them_is_saved() -> None:
-    assert "constraints" not in Thompson(N, K, seed=1).params
-    assert Thompson(N, K, seed=1).constraints is None
 
 
 def test_the_page_lists_the_policies_that_obey() -> None:

@@ -456,6 +456,7 @@ def test_all_alike_rewards_are_waited_out() -> None:
     policy.tell_plan(Tally(plan.times, np.ones(len(plan)), np.ones(len(plan))))
     assert policy.insight({"a": "1"}) is not None
 
+
 def test_many_segments_do_not_add_up_to_a_level_that_no_play_has_shown() -> None:
     """All of 1,000 arms earn 30 %. After n plays, a rate is known to be at least 1 / 2(n + 1) away from 0 and 1."""
     policy, rng, plays = kofn.ContextualThompson(1000, 3, seed=1), np.random.default_rng(1), 400

@@ -58,7 +58,7 @@ def with_gains(gain: Any, pivot: int, k: int = 3, count: int = 10**6) -> Guarant
 # Comparisons.
 
 
-@settings(deadline=None, derandomize=True, max_examples=60)
+@settings(max_examples=60)
 @given(st.data())
 def test_every_comparison_exchanges_the_pivot_for_one_arm(data: st.DataObject) -> None:
     n_arms = data.draw(st.integers(2, 12))

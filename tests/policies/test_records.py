@@ -3,7 +3,7 @@
 import copy
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -120,18 +120,6 @@ def test_the_records_shape() -> None:
 
 
 @pytest.mark.parametrize("make", POLICIES)
-def test_a_record_is_independent_of_its_policy(make: Callable[[], Policy]) -> None:
-    policy = make()
-    record = kofn.save(policy)
-    text = json.dumps(record)
-    restored = kofn.restore(record)
-    played(policy, 1)
-    played(restored, 1)
-    assert json.dumps(record) == text
-    assert restored.state() == policy.state()
-
-
-@pytest.mark.parametrize("make", POLICIES)
 def test_loading_in_place_is_restoring(make: Callable[[], Policy]) -> None:
     policy = make()
     state = policy.state()
@@ -139,16 +127,6 @@ def test_loading_in_place_is_restoring(make: Callable[[], Policy]) -> None:
     policy.load(state)
     assert policy.state() == state
     assert list(policy.plan()) == list(kofn.restore(kofn.save(policy)).plan())
-
-
-def test_a_user_scale_comes_back() -> None:
-    policy = kofn.make_policy(
-        "cmab-sm", n_arms=5, k=2, horizon=1000, resolution=0.3, reward_range=(-3, 5), direction="minimize"
-    )
-    restored = kofn.restore(kofn.save(policy))
-    assert (restored.reward_range, restored.direction) == ((-3.0, 5.0), "minimize")
-    with pytest.raises(BadInput, match="between -3 and 5"):
-        restored.tell(restored.ask(), 6)
 
 
 # What is refused as a whole.
@@ -162,161 +140,109 @@ def test_a_user_scale_comes_back() -> None:
             for name in ("policy", "format", "params", "state")
         ),
         (lambda record: record.update(format=0), "format 0; this kofn reads format 1"),
-        (lambda record: record.update(format=3), "format 3; this kofn reads format 1"),
         (lambda record: record.update(format="1"), "format '1'"),
-        (lambda record: record.update(format=None), "format None"),
         (lambda record: record.update(policy="magic"), "'magic', which this kofn does not have"),
-        (lambda record: record.update(policy=None), "None, which"),
+        (lambda record: record.update(policy=[]), "which this kofn does not have"),
         (lambda record: record.update(policy="improved-ucb"), "improved-ucb"),
         (lambda record: record.update(state=None), "does not fit"),
-        (lambda record: record.update(state=[]), "does not fit"),
         (lambda record: record.update(state={}), "is missing"),
         (lambda record: record.update(params=None), "params"),
-        (lambda record: record.update(params=[]), "params"),
-        (lambda record: record["params"].pop("n_arms"), "n_arms"),
         (lambda record: record["params"].pop("horizon"), "horizon"),
         (lambda record: record["params"].update(colour="red"), "colour"),
         (lambda record: record["params"].update(k=9), "k must be less"),
         (lambda record: record["params"].update(k=3), "does not fit"),
         (lambda record: record["params"].update(horizon=math.nan), "horizon"),
-        (lambda record: record["params"].update(reward_range=[1, 0]), "reward_range"),
-        (lambda record: record["params"].update(direction="sideways"), "direction"),
+        (lambda record: record["params"].update(resolution="0.05"), "params do not make a cmab-sm"),
     ],
 )
-@for_each("make", [sorting, merging])
-def test_a_record_that_is_none_is_refused(make: Callable[[], Policy], change: Any, why: str) -> None:
-    record = kofn.save(make())
+def test_a_record_that_is_none_is_refused(change: Any, why: str) -> None:
+    record = kofn.save(sorting())
     change(record)
     with pytest.raises(BadRecord, match=why):
         kofn.restore(record)
 
 
-@pytest.mark.parametrize("record", [None, [], "record", 7, {}, json.dumps({"policy": "cmab-sm"})])
+@pytest.mark.parametrize("record", [None, [], "record"])
 def test_what_is_no_record_is_refused(record: Any) -> None:
     with pytest.raises(BadRecord, match="must have the keys policy, format, params and state"):
         kofn.restore(record)
 
 
-@for_each("make", POLICIES)
-@for_each("other", POLICIES)
-def test_another_policys_state_is_refused(make: Callable[[], Policy], other: Callable[[], Policy]) -> None:
-    policy, state = make(), other().state()
-    if other().name == policy.name:
-        return
-    before = policy.state()
-    with pytest.raises(BadRecord):
-        policy.load(state)
-    assert policy.state() == before
-
-
 # What is refused inside the state.
 
-NAN, INF = math.nan, math.inf
+Path = tuple[Any, ...]
+WRONG: list[Any] = [math.nan, math.inf, None, "x", "1", {}]
 
 
-def anything(*values: Any) -> tuple[Any, ...]:
-    return values
+def paths(value: Any, path: Path = ()) -> Iterator[Path]:
+    """The place of every single value in a state; of a list, that of its first."""
+    items = list(value.items()) if isinstance(value, dict) else list(enumerate(value))[:1]
+    for name, each in items:
+        yield from paths(each, (*path, name)) if isinstance(each, dict | list) and each else iter([(*path, name)])
 
 
-NUMBERS: list[Any] = [NAN, INF, -INF, -1, None, "x", [], {}]
-Case = tuple[Callable[[], Policy], tuple[Any, ...], Any]
-CASES: list[Case] = [
-    *((make, ("plays",), bad) for make in POLICIES for bad in anything(*NUMBERS, 1.5, True, "1")),
-    *((make, ("observed", name, 0), bad) for make in POLICIES for name in ("total", "squares") for bad in NUMBERS),
-    *((make, ("observed", "count", 0), bad) for make in POLICIES for bad in anything(-1, None, "x", [], {}, 10**9)),
-    *((make, ("observed", "rows", 0), bad) for make in POLICIES for bad in anything(-1, 10**6, 10**30, None, "x", {})),
-    *((sorting, ("count", 0), bad) for bad in anything(*NUMBERS, 10**30)),
-    *((sorting, ("total", 0), bad) for bad in anything(*NUMBERS, 10**9)),
-    *((sorting, ("groups", 0), bad) for bad in anything(*NUMBERS, 8, 10**30)),
-    *((sorting, ("r",), bad) for bad in anything(*NUMBERS, 0, 1.5, 99)),
-    *((sorting, ("phase",), bad) for bad in anything("merge", "play", "rest", None, 1, [])),
-    *(
-        (make, (name,), bad)
-        for make in (sorting,)
-        for name in ("groups", "count", "total", "unsorted")
-        for bad in anything([], 0)
-    ),
-    *((merging, ("g1", 0), bad) for bad in anything(*NUMBERS, 8, 1.5, "1")),
-    *((merging, ("g2", 0), bad) for bad in anything(*NUMBERS, 8, 1.5, "1")),
-    *((merging, ("waiting", 0), bad) for bad in anything(None, 7, [1, 2, 3], [9], [-1], ["1"])),
-    *(
-        (merging, (name,), bad)
-        for name in ("g1", "g2", "waiting", "merged", "base", "swap")
-        for bad in anything(None, 7, [7])
-    ),
-    *((merging, (name,), bad) for name in ("i", "j") for bad in anything(*NUMBERS, 1, 2, 1.5)),
-    *((merging, (name,), bad) for name in ("r1", "r2") for bad in anything(*NUMBERS, 0, 1.5, 99)),
-    *((merging, (name, 0), bad) for name in ("base", "swap") for bad in anything(*NUMBERS, 1.5)),
-    *((merging, (name, 1), bad) for name in ("base", "swap") for bad in anything(*NUMBERS, 10**9)),
-    *(
-        (committed, ("best",), bad)
-        for bad in anything(None, [], [1], [1, 1], [1, 8], [-1, 1], [1, 2, 3], ["1", "2"], [0.5, 1])
-    ),
-    *((improved_ucb, ("m",), bad) for bad in anything(*NUMBERS, 1.5, 60)),
-    *((improved_ucb, ("total", 0), bad) for bad in anything(*NUMBERS, 10**9)),
-    *((improved_ucb, ("total",), bad) for bad in anything(None, [], [1.0], 7)),
-    *((improved_ucb, ("alive",), bad) for bad in anything(None, [], [[0, 1]], 7, [0, 1])),
-    *(
-        (improved_ucb, ("alive", 0), bad)
-        for bad in anything([1, 0], [1, 1], [0, 5], [-1, 1], [0, 1.5], ["0", "1"], [0], None)
-    ),
-    *((doubling, ("inner", "phase"), bad) for bad in anything("rest", None)),
-    *((doubling, ("earlier",), bad) for bad in anything(None, [1], [1, 8], ["1", "2"])),
-    *((doubling, (name,), bad) for name in ("stage", "spent") for bad in anything(NAN, INF, -1, None, "x", [], 1.5)),
-]
-
-
-# Numbers that NumPy would round, parse or repeat to make them fit; arms that are there, but twice in a group.
-ALMOST: list[Case] = [
-    *((make, ("observed", "count", 0), bad) for make in POLICIES for bad in anything(1.5, "1", INF, NAN)),
-    *((make, ("observed", "rows", 0), bad) for make in POLICIES for bad in anything(0.5, "0")),
-    *((make, ("observed", name, 0), "0.25") for make in POLICIES for name in ("total", "squares")),
-    *((make, ("observed", "rows"), [0, 1]) for make in (committed,)),
-    *((sorting, ("count", 0), bad) for bad in anything(10**6 + 0.5, "9999")),
-    *(
-        (sorting, ("total", 0), bad)
-        for bad in anything(
-            "0.25",
-        )
-    ),
-    *((sorting, ("unsorted", 0), bad) for bad in anything(7, -1, 0.5, "0", "", NAN, None)),
-    *((sorting, ("groups", 0), bad) for bad in anything(0.5, "0", 1, 3)),
-    *((merging, (name, 1), "0.25") for name in ("base", "swap")),
-    *(
-        (improved_ucb, ("total", 0), bad)
-        for bad in anything(
-            "0.25",
-        )
-    ),
-    *((improved_ucb, ("alive", 1), [0, 1]) for _ in range(1)),
-    *(
-        (doubling, ("inner", "total", 0), bad)
-        for bad in anything(
-            "0.25",
-        )
-    ),
-]
-
-
-@for_each("make, path, bad", [*CASES, *ALMOST])
-def test_a_corrupted_number_is_refused_and_nothing_is_half_done(
-    make: Callable[[], Policy], path: tuple[Any, ...], bad: Any
-) -> None:
-    policy = make()
-    record = kofn.save(policy)
-    before, plan, memory = json.dumps(record), list(policy.plan()), set(vars(policy))
-    spoiled = copy.deepcopy(record)
-    place = spoiled["state"]
+def spoiled(state: Any, path: Path, bad: Any) -> Any:
+    state = copy.deepcopy(state)
+    place = state
     for name in path[:-1]:
         place = place[name]
     place[path[-1]] = bad
-    with pytest.raises(BadRecord):
-        kofn.restore(spoiled)
-    with pytest.raises(BadRecord):
-        policy.load(spoiled["state"])
-    assert json.dumps(kofn.save(policy)) == before
-    assert list(policy.plan()) == plan
-    assert set(vars(policy)) == memory
+    return state
+
+
+@pytest.mark.parametrize("make", POLICIES)
+def test_a_value_of_another_kind_is_refused_and_nothing_is_half_done(make: Callable[[], Policy]) -> None:
+    policy = make()
+    record = kofn.save(policy)
+    before, plan, memory = json.dumps(record), list(policy.plan()), set(vars(policy))
+    for path in paths(record["state"]):
+        for bad in WRONG:
+            state = spoiled(record["state"], path, bad)
+            with pytest.raises(BadRecord):
+                kofn.restore({**record, "state": state})
+            with pytest.raises(BadRecord):
+                policy.load(state)
+            assert json.dumps(kofn.save(policy)) == before
+            assert list(policy.plan()) == plan
+            assert set(vars(policy)) == memory
+
+
+@for_each(
+    "make, path, values",
+    [
+        *((make, ("plays",), (-1, 1.5, True)) for make in POLICIES),
+        *((make, ("observed", "count", 0), (-1, 1.5, 10**9)) for make in POLICIES),
+        *((make, ("observed", "rows", 0), (-1, 0.5, 10**6, 10**30)) for make in POLICIES),
+        *((make, ("observed", name, 0), (-1,)) for make in POLICIES for name in ("total", "squares")),
+        (committed, ("observed", "rows"), ([0, 1],)),
+        (committed, ("best",), ([], [1], [1, 1], [1, 8], [-1, 1], [1, 2, 3], [0.5, 1])),
+        (sorting, ("count", 0), (-1, 10**30, 10**6 + 0.5)),
+        (sorting, ("total", 0), (-1, 10**9)),
+        (sorting, ("groups", 0), (-1, 8, 0.5, 1, 3)),
+        (sorting, ("unsorted", 0), (7, -1, 0.5)),
+        (sorting, ("r",), (-1, 0, 1.5, 99)),
+        (sorting, ("phase",), ("merge", "play", "rest")),
+        *((merging, (name, 0), (-1, 8, 1.5)) for name in ("g1", "g2")),
+        (merging, ("waiting", 0), (7, [1, 2, 3], [9], [-1])),
+        *((merging, (name,), (7, [7])) for name in ("g1", "g2", "waiting", "merged", "base", "swap")),
+        *((merging, (name,), (-1, 1, 1.5)) for name in ("i", "j")),
+        *((merging, (name,), (0, 1.5, 99)) for name in ("r1", "r2")),
+        *((merging, (name, 1), (-1, 10**9)) for name in ("base", "swap")),
+        (improved_ucb, ("m",), (-1, 1.5, 60)),
+        (improved_ucb, ("total", 0), (-1, 10**9)),
+        (improved_ucb, ("total",), ([1.0],)),
+        (improved_ucb, ("alive",), ([[0, 1]], [0, 1])),
+        (improved_ucb, ("alive", 0), ([1, 0], [1, 1], [0, 5], [0, 1.5], [0])),
+        (improved_ucb, ("alive", 1), ([0, 1],)),
+        (doubling, ("earlier",), ([1], [1, 8])),
+        *((doubling, (name,), (-1, 1.5)) for name in ("stage", "spent")),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused(make: Callable[[], Policy], path: Path, values: tuple[Any, ...]) -> None:
+    policy = make()
+    for bad in values:
+        with pytest.raises(BadRecord):
+            policy.load(spoiled(policy.state(), path, bad))
 
 
 def test_a_group_of_more_than_k_arms_is_refused() -> None:
@@ -327,30 +253,6 @@ def test_a_group_of_more_than_k_arms_is_refused() -> None:
     for changes in ({"waiting": [others[:3]]}, {"waiting": [], "g2": state["g2"] + others[:1]}):
         with pytest.raises(BadRecord, match="at most 2 arms"):
             policy.load({**state, **changes})
-
-
-@pytest.mark.parametrize("make", POLICIES)
-def test_every_missing_key_is_named(make: Callable[[], Policy]) -> None:
-    policy = make()
-    for name in policy.state():
-        state = policy.state()
-        del state[name]
-        with pytest.raises(BadRecord, match=f"'{name}' is missing"):
-            policy.load(state)
-
-
-@pytest.mark.parametrize("change", [{"policy": []}, {"policy": {}}])
-def test_the_head_of_a_record_may_be_anything(change: Any) -> None:
-    with pytest.raises(BadRecord):
-        kofn.restore({**kofn.save(sorting()), **change})
-
-
-@pytest.mark.parametrize("resolution", ["fine", "0.05", [0.05], {}])
-def test_a_params_value_that_is_no_number_is_refused(resolution: Any) -> None:
-    record = kofn.save(sorting())
-    record["params"]["resolution"] = resolution
-    with pytest.raises(BadRecord, match="params do not make a cmab-sm"):
-        kofn.restore(record)
 
 
 def test_restoring_does_not_warn_again() -> None:

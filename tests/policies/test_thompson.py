@@ -383,7 +383,7 @@ def overheard(policies: type[Thompson] = Thompson) -> Iterator[list[tuple[int, f
 WHAT = ["ask", "ask", "tell", "tell", "plan", "total", "other", "reload", "lose"]
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=25)
 @given(st.data())
 def test_every_play_that_is_told_is_learned_once(data: st.DataObject) -> None:
     """Many workers, rewards out of order, parts of plans, totals and unplanned plays; with reloads in between."""

@@ -5,16 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
-from urllib.request import urlopen
 
 from playwright.sync_api import (
     Browser,
@@ -28,7 +22,7 @@ from playwright.sync_api import (
 )
 
 from kofn.campaigns import Campaign
-from tests.service.tools import TOKEN, token_in_environment
+from tests.service.tools import TOKEN, Served
 from tests.system import missing
 
 PROGRAMS = "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"
@@ -134,6 +128,16 @@ def button(page: Page | Locator, name: str) -> Locator:
     return page.get_by_role("button", name=name, exact=True)
 
 
+def new_campaign(page: Page, name: str, k: int, arms: list[str]) -> Locator:
+    """Open the dialog of a new campaign, fill in what it needs, and return it."""
+    page.keyboard.press("n")
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Name").fill(name)
+    dialog.get_by_label("Arms per decision").fill(str(k))
+    dialog.get_by_label("Arms", exact=True).fill("\n".join(arms))
+    return dialog
+
+
 class Pages:
     """Opens pages under a strict policy, and records their errors."""
 
@@ -185,40 +189,11 @@ def checked_pages(browser: Browser) -> Iterator[Pages]:
     assert opened.wrong == []
 
 
-def _wait_for(address: str, timeout: float = TIMEOUT / 1000) -> None:
-    until = time.monotonic() + timeout
-    while True:
-        try:
-            urlopen(address, timeout=timeout).close()
-            return
-        except URLError as error:
-            if time.monotonic() > until:
-                raise RuntimeError(f"{address} does not respond: {error}") from error
-            time.sleep(0.05)
-
-
 @contextmanager
 def served(store: str, *options: str) -> Iterator[str]:
     """Run `kofn serve` in a process of its own, and yield its URL. `SIGN_IN` signs a page in."""
-    run = [sys.executable, "-c", "import kofn.cli; kofn.cli.main()"]
-    command = [*run, "serve", "--port", "0", "--store", store, *options]
-    with token_in_environment(TOKEN), subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        try:
-            output = ""
-            while not (found := re.search(r"http://\S+/", output)):
-                line = process.stderr.readline()
-                if not line:
-                    raise RuntimeError(f"kofn serve did not start: {output}")
-                output += line
-            _wait_for(f"{found[0]}health")
-            yield found[0]
-        finally:
-            process.send_signal(signal.SIGINT)
-            try:
-                process.wait(TIMEOUT / 1000)
-            except subprocess.TimeoutExpired:
-                process.kill()
+    with Served(store, *options) as started:
+        yield f"{started.url}/"
 
 
 def fill(campaign: Campaign, plays: int) -> None:

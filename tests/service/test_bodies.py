@@ -38,6 +38,9 @@ def test_a_reward_must_be_a_number(api: Client, value: str) -> None:
     body = f'{{"rewards": [{{"id": "{id}", "reward": {value}}}]}}'
     answer = api.post(f"{FRONT}/rewards", content=body, headers=JSON)
     assert "body.rewards.0.reward" in error_detail(answer, 422, "malformed-request")
+    for large in ("NaN", "-1e400"):
+        answer = api.post(f"{FRONT}/rewards", content=body.replace(value, large), headers=JSON)
+        error_detail(answer, 422, "bad-reward")
     assert api.post(f"{FRONT}/rewards", content=body.replace(value, "1"), headers=JSON).json()["accepted"] == 1
 
 

@@ -17,6 +17,7 @@ from tests.service.browser import (
     WIDER,
     Pages,
     button,
+    new_campaign,
 )
 
 OFFERS = ["socks", "scarf", "cap", "lamp", "chair", "shelf", "vase", "bowl"]
@@ -47,11 +48,7 @@ def rows(page: Page) -> list[str]:
 
 def test_a_campaign_is_created_and_shipped_for_each_segment(address: str, module_store: str, pages: Pages) -> None:
     page = pages.open(address)
-    page.keyboard.press("n")
-    dialog = page.get_by_role("dialog")
-    dialog.get_by_label("Name").fill("shop")
-    dialog.get_by_label("Arms per decision").fill("3")
-    dialog.get_by_label("Arms", exact=True).fill("\n".join(OFFERS))
+    dialog = new_campaign(page, "shop", 3, OFFERS)
     dialog.get_by_label("Highest reward").fill("12")
     dialog.get_by_text("More options").click()
     dialog.get_by_label("Unit of the reward").fill("EUR")

@@ -10,7 +10,6 @@ import pytest
 
 from kofn.campaigns import Campaign, Store, store_at
 from kofn.core import BadInput
-from kofn.service import ServiceSettings
 from kofn.service.security.tokens import create_token
 from kofn.service.settings import web_origin, webhook_url
 from tests.cases import for_each
@@ -55,11 +54,6 @@ def test_a_browser_token_decides_and_rewards_and_reads_nothing(page: httpx.Clien
     told = page.post(f"{FRONT}/rewards", json={"rewards": [{"id": decision["id"], "reward": 1}]})
     assert told.json()["accepted"] == 1
     error_detail(page.post("/api/campaigns/back/decisions", json={}), 403, "forbidden")
-
-
-def test_a_browser_token_is_for_one_campaign(store: Store) -> None:
-    with pytest.raises(BadInput, match="limited to one campaign"):
-        create_token(store, "page", "browser")
 
 
 def test_a_browser_token_has_small_batches(page: httpx.Client) -> None:
@@ -150,12 +144,8 @@ def test_pages_of_one_address_are_limited(store: Store, sqlite_store: str) -> No
         assert ask("203.0.113.10").status_code == 200
         assert ask("203.0.113.9", full).status_code == 200
         assert [ask("127.0.0.1").status_code for _ in range(5)] == [200] * 5  # a proxy, which stands for many
-
-
-def test_no_limit_on_request(store: Store, sqlite_store: str) -> None:
-    headers = bearer(page_token(store)) | {"X-Forwarded-For": "203.0.113.9"}
     with service(sqlite_store, browser_rate=0, trusted_proxies=("127.0.0.1",)) as client:
-        assert {client.post(f"{FRONT}/decisions", json={}, headers=headers).status_code for _ in range(20)} == {200}
+        assert [ask("203.0.113.9").status_code for _ in range(5)] == [200] * 5  # no limit
 
 
 def test_everyone_may_load_the_script(page: httpx.Client) -> None:
@@ -200,10 +190,3 @@ def test_a_webhook_is_a_web_address(given: str) -> None:
         webhook_url(given)
     assert "secret" not in str(error.value)
     assert webhook_url(None) is webhook_url("") is None
-
-
-def test_processes_get_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KOFN_SERVICE", "")
-    settings = ServiceSettings(allow_origins=(SHOP, "http://a"), browser_rate=7, webhook="https://hooks.example")
-    settings.to_environment()
-    assert ServiceSettings.from_environment() == settings

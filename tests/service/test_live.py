@@ -18,9 +18,8 @@ from kofn.campaigns import Store, store_at
 from kofn.campaigns.reports.listing import Watch
 from kofn.service.api import live
 from kofn.service.api.live import LiveUpdates
-from kofn.service.security import limits
 from kofn.service.security.tokens import create_token, revoke_token
-from tests.service.tools import copy_rows, error_detail, service
+from tests.service.tools import error_detail, service
 
 QUICK = 0.02
 """Seconds between two looks and two checks of tokens, so that tests do not wait."""
@@ -169,32 +168,14 @@ def test_a_look_finds_all_changes(store_url: str) -> None:
     assert seen(watch) == {}
 
 
-def test_a_look_at_many_campaigns_reads_only_what_changed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = create(store, "front")
-    copy_rows(store, "front", 2000)
-    watch = Watch(store)
-    watch.start()
-    read: list[int] = []
-    unknown = Watch._unknown
-
-    def counted(self: Watch, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        read.append(len(rows))
-        return unknown(self, rows)
-
-    monkeypatch.setattr(Watch, "_unknown", counted)
-    monkeypatch.setattr("kofn.campaigns.reports.listing._versions", pytest.fail)
-    assert seen(watch) == {}
-    assert read == []
-    first.decide()
-    assert seen(watch) == {"front": 1}
-    assert read == [1]
-
-
 # Over HTTP.
 
 
 @pytest.fixture
-def api(store: Store, sqlite_store: str) -> Iterator[Client]:
+def api(store: Store, sqlite_store: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    """A client of a service that looks up one wrong token of an address."""
+    monkeypatch.setattr("kofn.service.security.auth.FAILURES", 1)
+    monkeypatch.setattr("kofn.service.security.auth.FAILURE_SECONDS", 1000.0)
     create(store, "front")
     with service(sqlite_store) as client:
         yield client
@@ -233,8 +214,6 @@ def test_the_end_of_a_token_counts_as_no_wrong_token(
 ) -> None:
     """All its streams end, also while the address may send no further wrong token, and they use up none of these."""
     monkeypatch.setattr("kofn.service.security.auth.TOKEN_CACHE_SECONDS", QUICK)
-    monkeypatch.setattr(limits, "FAILURES", 1)
-    monkeypatch.setattr(limits, "FAILURE_SECONDS", 1000.0)
     token, known = create_token(store, "screen", "read")
 
     def wrong() -> int:

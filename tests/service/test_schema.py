@@ -91,8 +91,3 @@ def send(api: Client, path: str, method: str, mode: GenerationMode, examples: in
         case.validate_response(answer, checks=CHECKS)
 
     one()
-
-
-def test_the_operations_are_all_of_them() -> None:
-    assert len(OPERATIONS) >= 20
-    assert ("/api/campaigns/{name}/rewards", "POST") in OPERATIONS

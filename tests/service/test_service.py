@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -52,16 +51,10 @@ def test_a_campaign_is_made_listed_shown_and_deleted(api: Client, sqlite_store: 
     assert made.json() == Campaign.open("front", sqlite_store).summary().to_dict()
     assert api.get("/api/campaigns").json() == {"campaigns": [made.json()], "count": 1, "states": {"running": 1}}
     assert api.get(FRONT).json() == made.json()
+    assert "front" in error_detail(api.post("/api/campaigns", json=NEW), 409, "campaign-exists")
     assert api.delete(FRONT).status_code == 204
     assert error_detail(api.get(FRONT), 404, "no-such-campaign") == "there is no campaign 'front'"
     assert api.get("/api/campaigns").json() == {"campaigns": [], "count": 0, "states": {}}
-
-
-def test_campaigns_are_listed_in_pages(api: Client) -> None:
-    for name in "abc":
-        api.post("/api/campaigns", json=NEW | {"name": name})
-    found = api.get("/api/campaigns", params={"limit": 1, "offset": 1}).json()
-    assert ([each["name"] for each in found["campaigns"]], found["count"]) == (["b"], 3)
 
 
 def test_every_setting_reaches_the_campaign(api: Client, sqlite_store: str) -> None:
@@ -75,10 +68,6 @@ def test_every_setting_reaches_the_campaign(api: Client, sqlite_store: str) -> N
     assert (summary["policy"], summary["direction"], summary["reward_range"]) == ("cmab-sm", "minimize", [-1.0, 3.0])
     head = Campaign.open("front", sqlite_store).export()["campaign"]
     assert (head["expire_after"], head["keep_decisions"]) == (5.0, 10)
-
-
-def test_a_name_is_taken_once(front: Client) -> None:
-    assert "front" in error_detail(front.post("/api/campaigns", json=NEW), 409, "campaign-exists")
 
 
 @pytest.mark.parametrize(
@@ -143,10 +132,6 @@ def test_decisions_are_handed_out_and_rewarded_once(front: Client, sqlite_store:
     checked(Campaign.open("front", sqlite_store))
 
 
-def test_one_decision_is_the_default(front: Client) -> None:
-    assert len(front.post(f"{FRONT}/decisions", json={}).json()["decisions"]) == 1
-
-
 def test_a_batch_is_taken_whole_or_not_at_all(front: Client) -> None:
     good = decide(front, 2)
     bad: dict[str, float] = {good[0]["id"]: 1.0, "1-0-00": 1.0}
@@ -155,29 +140,10 @@ def test_a_batch_is_taken_whole_or_not_at_all(front: Client) -> None:
     assert front.get(FRONT).json()["rewards"] == 0
 
 
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "-1e400", '"a lot"', "null", "[]"])
-def test_a_reward_that_is_no_number_is_refused(front: Client, number: str) -> None:
-    body = json.dumps({"rewards": [{"id": decide(front, 1)[0]["id"], "reward": 0}]}).replace(": 0", f": {number}")
-    answer = front.post(f"{FRONT}/rewards", content=body, headers={"content-type": "application/json"})
-    assert answer.status_code == 422
-    json.loads(answer.text)
-    assert front.get(FRONT).json()["rewards"] == 0
-
-
 def test_totals_count_once_under_a_key(front: Client, sqlite_store: str) -> None:
     total = {"arms": ["a", "b", "c"], "count": 10, "total": 33.0, "squares": 120.0, "key": "monday"}
-    assert front.post(f"{FRONT}/totals", json=total).json() == {
-        "accepted": 10,
-        "repeated": 0,
-        "forgotten": 0,
-        "refused": [],
-    }
-    assert front.post(f"{FRONT}/totals", json=total).json() == {
-        "accepted": 0,
-        "repeated": 10,
-        "forgotten": 0,
-        "refused": [],
-    }
+    assert front.post(f"{FRONT}/totals", json=total).json()["accepted"] == 10
+    assert front.post(f"{FRONT}/totals", json=total).json()["repeated"] == 10
     error_detail(front.post(f"{FRONT}/totals", json=total | {"total": 34.0}), 409, "conflict")
     error_detail(front.post(f"{FRONT}/totals", json=total | {"arms": ["a", "b"], "key": "x"}), 422, "bad-input")
     assert front.post(f"{FRONT}/totals", json=total | {"key": None}).json()["accepted"] == 10
@@ -253,10 +219,10 @@ def test_open_decisions_are_listed(front: Client) -> None:
     error_detail(front.get(f"{FRONT}/decisions", params={"open": False}), 422, "bad-input")
 
 
-@pytest.mark.parametrize("what", ["", "/insight", "/history", "/events", "/decisions", "/verify", "/export", "/stream"])
-def test_a_campaign_that_is_not_there_is_said(front: Client, what: str) -> None:
-    detail = error_detail(front.get(f"/api/campaigns/back{what}"), 404, "no-such-campaign")
-    assert detail == "there is no campaign 'back'"  # and not which others there are
+def test_a_campaign_that_is_not_there_is_said(front: Client) -> None:
+    for what in ("", "/insight", "/history", "/events", "/decisions", "/verify", "/export", "/stream"):
+        detail = error_detail(front.get(f"/api/campaigns/back{what}"), 404, "no-such-campaign")
+        assert detail == "there is no campaign 'back'"  # and not which others there are
 
 
 def test_policies_are_those_that_can_run_a_campaign(api: Client) -> None:
@@ -274,14 +240,8 @@ def test_policies_are_those_that_can_run_a_campaign(api: Client) -> None:
 
 
 def test_the_session_says_who_you_are(api: Client) -> None:
-    session = api.get("/api/session").json()
-    assert session == {
-        "version": kofn.__version__,
-        "scope": "full",
-        "campaign": None,
-        "token": "session",
-        "max_batch": 10_000,
-    }
+    rest = {"campaign": None, "token": "session", "max_batch": 10_000}
+    assert api.get("/api/session").json() == {"version": kofn.__version__, "scope": "full"} | rest
 
 
 # Changes.
@@ -329,18 +289,8 @@ def test_what_is_not_there_is_a_problem(api: Client) -> None:
     assert "/api/openapi.json" in error_detail(api.put("/api/campaigns", json={}), 405, "method-not-allowed")
 
 
-def test_a_mistake_of_ours_is_a_problem_too(front: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(_: object) -> None:
-        raise RuntimeError("the password is 1234")
-
-    monkeypatch.setattr(Campaign, "pause", broken)
-    assert "1234" not in error_detail(front.post(f"{FRONT}/pause"), 500, "internal-error")
-
-
 def test_the_document_has_examples_and_says_how_to_come_in(api: Client) -> None:
-    text = api.get("/api/openapi.json").text
-    document = json.loads(text)
-    assert set(re.findall(r"#/components/schemas/(\w+)", text)) <= set(document["components"]["schemas"])
+    document = api.get("/api/openapi.json").json()
     decision = document["components"]["schemas"]["Decision"]
     assert set(decision["properties"]) == {"id", "arms", "subset", "at", "group", "context"}
     assert decision["description"].startswith("One play handed out")

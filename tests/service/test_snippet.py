@@ -159,14 +159,6 @@ def test_leaving_without_a_click_is_a_zero(shop: Shop) -> None:
 
 
 @pytest.mark.slow
-def test_closing_the_tab_is_a_zero(shop: Shop) -> None:
-    page = shop.open()
-    shop.shown(page)
-    page.close(run_before_unload=True)
-    assert shop.rewarded() == [0.0]
-
-
-@pytest.mark.slow
 def test_no_click_in_time_is_a_zero_and_a_later_click_does_no_harm(shop: Shop) -> None:
     shop.publish('data-wait="0.3"')
     page = shop.open()
@@ -296,17 +288,6 @@ def test_without_an_answer_the_page_shows_its_own_items(shop: Shop, answer: Call
     page.locator(VISIBLE).first.click()
     page.wait_for_url("**/kettle.html")
     assert shop.campaign.summary().rewards == 0
-
-
-@pytest.mark.slow
-def test_it_waits_no_longer_than_it_may(shop: Shop) -> None:
-    shop.publish(timeout=300)
-    visitor = shop.visitor()
-    visitor.route("**/decisions", never)
-    page = visitor.new_page()
-    with page.expect_console_message(lambda message: "within 300 ms" in message.text):
-        page.goto(f"{shop.site.origin}/")
-    assert shop.shown(page) == DEFAULTS
 
 
 def test_a_service_that_is_down_changes_nothing(shop: Shop) -> None:

@@ -56,12 +56,7 @@ def check_backend(backend: Backend, workers: int | None = None) -> None:
     """Refuse an unknown backend, and `workers` for a running cluster."""
     if workers is not None:
         whole("workers", workers)
-    if _is_client(backend):
-        kind, address = "dask", "given"
-    elif isinstance(backend, str):
-        kind, _, address = backend.partition(":")
-    else:
-        kind = ""
+    kind, _, address = ("dask", ":", "given") if _is_client(backend) else str(backend).partition(":")
     if kind not in ("local", "dask") or (kind == "local" and backend != "local") or backend == "dask:":
         raise BadInput(
             f"backend must be 'local', 'dask', the address of a cluster such as 'dask:tcp://10.0.0.1:8786', or a "

@@ -33,17 +33,12 @@ def environment() -> dict[str, str]:
     }
 
 
-def environment_differences(expected: dict[str, str]) -> str:
-    """Describe how this worker's environment differs from the expected one; empty if it does not."""
-    wrong = [name for name, here in environment().items() if expected.get(name) != here]
-    return ", ".join(f"{name} {environment()[name]} instead of {expected.get(name)}" for name in wrong)
-
-
 def compute_batch(expected: dict[str, str], packed: bytes) -> tuple[float, list[tuple[int, Any]]]:
     """Return the seconds it took, and each task's number with its result."""
-    if wrong := environment_differences(expected):
+    if wrong := [name for name, here in environment().items() if expected.get(name) != here]:
+        others = ", ".join(f"{name} {environment()[name]} instead of {expected.get(name)}" for name in wrong)
         raise BadBackend(
-            f"the worker on {platform.node()} may give other digits: it has {wrong}. Install the same everywhere"
+            f"the worker on {platform.node()} may give other digits: it has {others}. Install the same everywhere"
         )
     try:
         function, batch = pickle.loads(packed)

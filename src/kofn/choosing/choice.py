@@ -19,10 +19,10 @@ def label(candidate: object) -> str:
     return candidate if isinstance(candidate, str) else ADDRESS.sub("", repr(candidate))
 
 
-def listed(candidates: Sequence[Any], most: int = 10) -> str:
-    """Return the labels of candidates for a message; of long lists the first ones."""
-    labels = [repr(each) if isinstance(each, str) else label(each) for each in candidates[:most]]
-    return f"[{', '.join(labels)}{', ...' if len(candidates) > most else ''}]"
+def listed(candidates: Sequence[Any]) -> str:
+    """Return the labels of candidates for a message; at most the first ten."""
+    labels = [repr(each) if isinstance(each, str) else label(each) for each in candidates[:10]]
+    return f"[{', '.join(labels)}{', ...' if len(candidates) > 10 else ''}]"
 
 
 @dataclass(frozen=True)

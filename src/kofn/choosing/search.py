@@ -82,7 +82,6 @@ class Search:
     scores: dict[Subset, Scores] = field(default_factory=dict)
     pick: Subset | None = None  # of a noisy score, once its new scores have begun
     fresh: Scores = field(default_factory=Scores)  # of the pick, since then
-    swapping: bool = False  # whether this round is one of swaps of the best subsets
     stopped: str = ""  # why the search ended before its budget
 
     def __post_init__(self) -> None:
@@ -140,7 +139,7 @@ class Search:
         self.budget = min(self.budget, so_far + (0 if self.repeats.known else reserve(so_far)))
 
     def _settled(self) -> bool:
-        """Return whether the expected loss is small beside the gain over an average subset, that of the first plan."""
+        """Return whether the expected loss is small beside the gain over the subsets of the first plan."""
         first = -(-self.n_arms // self.k)
         if len(self.history) <= first or (insight := self.informed().insight()) is None:
             return False
@@ -187,7 +186,6 @@ class Search:
         if self.open_ended and (self.space.swaps_suffice or not found) and not self._swaps_of(self.best_scored()):
             self.stopped = "no swap of one candidate improves the chosen subset"
             return []
-        self.swapping = not found
         found = found or self._swaps() or self._random()
         if not found:
             self.stopped = "no further subset that is allowed was found"
@@ -199,7 +197,7 @@ class Search:
     def _swaps(self) -> list[Subset]:
         """Return swaps of one arm of the best subset that have no score; if it has none, of the next best, and so on.
 
-        So nothing is left out around the best subset, and the search goes on from the second best of all.
+        So all swaps of the best subset are scored before the search continues from the second best.
         """
         return next((new for subset in self._ranked()[:STARTS] if (new := self._swaps_of(subset))), [])
 
@@ -267,7 +265,7 @@ class Search:
     def _half_width(self) -> float:
         """Return the half-width of the 95 % interval of the mean of the pick's new scores, by Student's t.
 
-        The variance is that of the new scores and of repeated scores of all other subsets, these with limited weight.
+        The variance is estimated from the new scores and, with limited weight, from repeated scores of other subsets.
         If all new scores are equal, up to 3 / count of further scores may differ (rule of three), by the range seen.
         """
         others = [scores for arms, scores in self.scores.items() if arms != self.pick]

@@ -34,7 +34,7 @@ class Searched(NamedTuple):
 
 
 class Record:
-    """An open file that evaluations are appended to; `done` has those that it had before."""
+    """An open file that evaluations are appended to; `done` has the evaluations that it already had."""
 
     def __init__(self, path: Path, searched: Searched, policy: str) -> None:
         """Read the file, if it exists, and compare it with what is searched here; a new one gets this policy."""

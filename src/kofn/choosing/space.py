@@ -16,7 +16,7 @@ MOST_SWAPS = 10_000
 
 TRIED, AT_ONCE = 1_024, 64
 """Random subsets that are drawn to find one without a score, where the number of allowed subsets is unknown, and how
-many of them at once. Higher: the search goes on longer where rules allow few subsets."""
+many of them at once. Higher: the search continues longer where rules allow few subsets."""
 
 
 class Space:
@@ -36,7 +36,7 @@ class Space:
         return self.allowed is None or self.allowed.is_quotas
 
     def swaps(self, subset: Subset, rng: np.random.Generator, but: Collection[Subset], most: int) -> list[Subset]:
-        """Return up to `most` swaps of one arm of this subset, in a random order, without those of `but`."""
+        """Return up to `most` swaps of one arm of this subset, in a random order, except the subsets in `but`."""
         leave, come = self._swaps_of(np.array(subset))
         size = len(leave)
         order = rng.permutation(size) if size <= MOST_SWAPS else rng.integers(size, size=MOST_SWAPS)

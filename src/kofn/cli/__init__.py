@@ -15,27 +15,10 @@ from kofn import __version__
 from kofn.cli.backups import backup, restore
 from kofn.cli.campaigns import campaign
 from kofn.cli.choose import choose
-from kofn.cli.experiments import compare, suite
+from kofn.cli.experiments import compare, suite, with_problem
 from kofn.cli.forecast import forecast
 from kofn.cli.lab import lab
-from kofn.cli.options import (
-    APPLICATIONS,
-    ARCHIVE,
-    AS_JSON,
-    BACKEND,
-    CONTEXTS,
-    HORIZON,
-    MINIMIZE,
-    PICTURE,
-    PROBLEMS,
-    REWARD,
-    REWARD_RANGE,
-    SEED,
-    WORKERS,
-    Count,
-    help_if_alone,
-    setting,
-)
+from kofn.cli.options import ARCHIVE, AS_JSON, BACKEND, HORIZON, PICTURE, SEED, WORKERS, Count, help_if_alone, setting
 from kofn.cli.output import (
     echo_json,
     forecast_table,
@@ -47,12 +30,14 @@ from kofn.cli.output import (
     progress_bar,
     resumable,
     show,
+    write_picture,
 )
 from kofn.cli.real import real
 from kofn.cli.replay import replay
 from kofn.cli.serve import serve, token
 
 if TYPE_CHECKING:
+    from kofn.lab.competitors import Instances
     from kofn.lab.problems import AbstractProblem
     from kofn.lab.simulation import Run
 
@@ -103,14 +88,12 @@ def cli(context: click.Context) -> None:
 def paper(
     name: str | None,
     reading: str,
-    runs: int | None,
-    horizon: int,
-    seed: int,
     backend: str,
     workers: int | None,
     archive: Path | None,
     out: Path,
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """Reproduce the figures of the paper: pictures (PNG, SVG), numbers (JSON) and a table.
 
@@ -132,14 +115,15 @@ def paper(
     results = []
     figures = figures_named(name, reading)
     out.mkdir(parents=True, exist_ok=True)
-    asked: dict[str, Any] = {"horizon": horizon, "runs": runs, "seed": seed, "archive": archive}
     with resumable(archive), open_backend(backend, workers) as (ready, processes):
         for figure in figures:
             if isinstance(figure, Dominance):
                 files = save_figure(draw_dominance(figure), out / figure.name)
             else:
                 with progress_bar(figure.title) as progress:
-                    result = run_panel(figure, **asked, backend=ready, workers=processes, progress=progress)
+                    result = run_panel(
+                        figure, archive=archive, backend=ready, workers=processes, progress=progress, **asked
+                    )
                 numbers = result.to_dict()
                 (out / f"{figure.name}.json").write_text(json.dumps(numbers, indent=1) + "\n")
                 files = [*save_figure(draw_panel(result), out / figure.name), out / f"{figure.name}.json"]
@@ -157,18 +141,7 @@ def paper(
 
 @cli.command()
 @click.argument("policy", default="thompson")
-@click.option(
-    "--problem",
-    default="max",
-    show_default=True,
-    help=f"{PROBLEMS}, with random arms; or {APPLICATIONS}; or {CONTEXTS}; or a Python file or function, as for "
-    "`kofn compare`.",
-)
-@click.option("--arms", type=Count(), default=24, show_default=True, help="N, the number of arms.")
-@click.option("--k", "-k", type=Count(), default=5, show_default=True, help="K, the size of a subset.")
-@REWARD
-@MINIMIZE
-@REWARD_RANGE
+@with_problem
 @click.option("--horizon", type=HORIZON, default=10**6, show_default=True, help="Plays of the run.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A parameter of the policy; repeatable.")
 @click.option(
@@ -186,11 +159,7 @@ def paper(
 def run(
     policy: str,
     problem: str,
-    arms: int,
-    k: int,
-    reward: str | None,
-    minimize: bool,
-    reward_range: tuple[float, float] | None,
+    instances: Instances,
     horizon: int,
     settings: tuple[str, ...],
     number: int,
@@ -211,16 +180,13 @@ def run(
     """
     import numpy as np
 
-    from kofn.cli.experiments import problem_named
     from kofn.lab.competitors import instance_of, policy_for
     from kofn.lab.simulation import run_seeds, simulate
 
     if out := picture(out, "run", for_people=not as_json):
-        from kofn.core.pictures import save_figure  # a missing package is reported before the run
-        from kofn.lab.plots import draw_run
+        from kofn.lab.plots import draw_run  # a missing package is reported before the run
     for_problem, for_policy, for_plays = run_seeds(seed, number)
-    named = problem_named(problem, arms, k, reward=reward, minimize=minimize, reward_range=reward_range)
-    instance = instance_of(named, for_problem)
+    instance = instance_of(instances, for_problem)
     what = f"{policy} on {problem}, N = {instance.n_arms}, K = {instance.k}"
     params = dict(setting(each) for each in settings)
     player = policy_for(policy, params, instance, horizon, for_policy)
@@ -229,9 +195,7 @@ def run(
             player, instance, horizon, np.random.default_rng(for_plays), realised=realised, progress=progress
         )
     if out:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        files = save_figure(draw_run(result, what), out)
-        click.echo(f"wrote {', '.join(map(str, files))}", err=True)
+        write_picture(draw_run(result, what), out)
     final_gap = result.final_gap(instance)
     numbers = result.to_dict() | {"final_gap": final_gap, "best": list(instance.best), "optimum": instance.optimum}
     if as_json:

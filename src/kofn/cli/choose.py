@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ import click
 
 from kofn.cli.functions import load_object
 from kofn.cli.options import AS_JSON, Count
-from kofn.cli.output import echo_json, pairs, progress_bar, show
+from kofn.cli.output import echo_json, pairs, progress_bar, resumable, show, write_picture
 from kofn.cli.rules import RULES, all_rules, rules_file
 
 if TYPE_CHECKING:
@@ -47,18 +46,14 @@ def choose(
     candidates: Path | None,
     arms: int | None,
     k: int,
-    budget: int | None,
-    seconds: float | None,
     minimize: bool,
-    workers: int,
     backend: str,
     file: Path | None,
-    seed: int | None,
-    policy: str | None,
     rules: tuple[dict[str, Any], ...],
     rules_file: IO[str] | None,
     plot: Path | None,
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """Choose the K candidates with the best score, with few calls of a function that scores a subset.
 
@@ -81,21 +76,13 @@ def choose(
         raise click.UsageError("give either --candidates FILE or --arms N")
     if plot:
         from kofn.choosing.picture import draw_choice
-        from kofn.core.pictures import picture_files, save_figure
+        from kofn.core.pictures import picture_files
 
         picture_files(plot)  # refuses a bad name before the calls
     function = score_named(score)
-    options: dict[str, Any] = {
-        "budget": budget,
-        "direction": "minimize" if minimize else "maximize",
-        "seconds": seconds,
-        "workers": workers,
-        "file": file,
-        "seed": seed,
-        "policy": policy,
-        "constraints": all_rules(rules, rules_file),
-    }
-    with resumable_file(file), progress_bar("kofn choose") as progress:
+    options: dict[str, Any] = asked | {"file": file, "constraints": all_rules(rules, rules_file)}
+    options["direction"] = "minimize" if minimize else "maximize"
+    with resumable(file, "the scores so far"), progress_bar("kofn choose") as progress:
         if inspect.iscoroutinefunction(function):
             if backend != "threads":
                 raise click.UsageError("an async score is called in this process: leave out --backend")
@@ -105,8 +92,7 @@ def choose(
         else:
             choice = kofn.choose(items, k, function, **options, backend=backend, progress=progress)
     if plot:
-        plot.parent.mkdir(parents=True, exist_ok=True)
-        click.echo(f"wrote {', '.join(map(str, save_figure(draw_choice(choice), plot)))}", err=True)
+        write_picture(draw_choice(choice), plot)
     if as_json:
         echo_json(choice.to_dict())
     else:
@@ -132,19 +118,6 @@ def show_choice(choice: Choice) -> None:
         "seed": f"{choice.seed}",
     }
     show(pairs(f"{len(choice.arms)} candidates, {choice.direction}", rows))
-
-
-@contextmanager
-def resumable_file(file: Path | None) -> Iterator[None]:
-    """Run a block; if it is interrupted or the score fails, print on stderr where the scores are."""
-    from kofn.core import BadScore
-
-    try:
-        yield
-    except (KeyboardInterrupt, BadScore):
-        if file is not None and file.exists():
-            click.echo(f"kofn: the scores so far are in {file}: the same command resumes from there", err=True)
-        raise
 
 
 def score_named(name: str) -> Callable[..., Any]:

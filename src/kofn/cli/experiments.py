@@ -3,42 +3,72 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from kofn.cli.functions import load_object, names_object
-from kofn.cli.options import (
-    ARCHIVE,
-    AS_JSON,
-    BACKEND,
-    HORIZON,
-    MINIMIZE,
-    PICTURE,
-    REWARD,
-    REWARD_RANGE,
-    SEED,
-    WORKERS,
-    Count,
+from kofn.cli.options import ARCHIVE, AS_JSON, BACKEND, HORIZON, PICTURE, SEED, WORKERS, Count
+from kofn.cli.output import (
+    OPTIONAL,
+    comparison_table,
+    echo_json,
+    new_table,
+    picture,
+    progress_bar,
+    resumable,
+    show,
+    write_picture,
 )
-from kofn.cli.output import OPTIONAL, comparison_table, echo_json, new_table, picture, progress_bar, resumable, show
 
 if TYPE_CHECKING:
     from kofn.lab.competitors import Instances
 
 
+PROBLEM = (
+    click.option(
+        "--problem",
+        default="max",
+        show_default=True,
+        help="mean, max, min, cross-selling, close, rare, dominant, equal, likely-min, threshold or correlated, with "
+        "random arms; or karate, influence, influence-threshold, storage, interactions, recommendations or catalogue "
+        "from applications; or context/KIND-SEGMENTS, such as context/part-6, of the kinds alike, different, part, "
+        "some or attribute; or a Python file or function.",
+    ),
+    click.option("--arms", type=Count(), default=24, show_default=True, help="N, for a problem by name or a function."),
+    click.option("--k", "-k", type=Count(), default=5, show_default=True, help="K, for a problem by name or function."),
+    click.option(
+        "--reward", help="Another reward for a problem by name: mean, sum, max, min, cross-selling or threshold."
+    ),
+    click.option("--minimize", is_flag=True, help="Smaller rewards are better, for a function."),
+    click.option(
+        "--reward-range",
+        type=float,
+        nargs=2,
+        help="The smallest and the largest reward of a function. Default: 0 1, or found from draws.",
+    ),
+)
+
+
+def with_problem(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options of a problem: `problem` is its name, and `instances` what `problem_named` returns."""
+
+    @wraps(command)
+    def wrapped(problem: str, **given: Any) -> None:
+        chosen = {name: given.pop(name) for name in ("arms", "k", "reward", "minimize", "reward_range")}
+        command(problem=problem, instances=problem_named(problem, **chosen), **given)
+
+    for option in reversed(PROBLEM):
+        wrapped = option(wrapped)
+    return wrapped
+
+
 @click.command()
 @click.argument("policies", nargs=-1)
-@click.option(
-    "--problem", default="max", show_default=True, help="A problem of `kofn run`, a Python file, or a Python function."
-)
-@click.option("--arms", type=Count(), default=24, show_default=True, help="N, for a problem by name or a function.")
-@click.option("--k", "-k", type=Count(), default=5, show_default=True, help="K, for a problem by name or a function.")
-@REWARD
-@MINIMIZE
-@REWARD_RANGE
+@with_problem
 @click.option("--horizon", type=HORIZON, default=10**6, show_default=True, help="Plays of each run.")
 @click.option("--runs", type=Count(), default=30, show_default=True, help="Runs of each policy.")
 @SEED
@@ -51,20 +81,12 @@ if TYPE_CHECKING:
 def compare(
     policies: tuple[str, ...],
     problem: str,
-    arms: int,
-    k: int,
-    reward: str | None,
-    minimize: bool,
-    reward_range: tuple[float, float] | None,
-    horizon: int,
-    runs: int,
-    seed: int,
-    backend: str,
-    workers: int | None,
+    instances: Instances,
     archive: Path | None,
     out: Path | None,
     as_csv: bool,
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """Compare POLICIES on one problem: the same runs for all, a table and a picture.
 
@@ -84,27 +106,15 @@ def compare(
     from kofn.policies.registry import POLICIES
 
     if out := picture(out, "compare", for_people=not (as_json or as_csv)):
-        from kofn.core.pictures import picture_files, save_figure
+        from kofn.core.pictures import picture_files
 
         picture_files(out)  # refuses a bad name before the runs
-    instances = problem_named(problem, arms, k, reward=reward, minimize=minimize, reward_range=reward_range)
     with resumable(archive), progress_bar(f"{len(policies) or len(POLICIES)} policies") as progress:
         result = compare_policies(
-            policies or sorted(POLICIES),
-            instances,
-            horizon,
-            runs,
-            seed,
-            backend=backend,
-            workers=workers,
-            archive=archive,
-            progress=progress,
-            skip=not policies,
+            policies or sorted(POLICIES), instances, archive=archive, progress=progress, skip=not policies, **asked
         )
     if out:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        files = save_figure(result.plot(), out)
-        click.echo(f"wrote {', '.join(map(str, files))}", err=True)
+        write_picture(result.plot(), out)
     if as_json:
         echo_json(result.to_dict())
     elif as_csv:
@@ -123,13 +133,7 @@ def best_note(problem: Instances) -> Iterator[str]:
 
 
 def problem_named(
-    name: str,
-    arms: int,
-    k: int,
-    *,
-    reward: str | None = None,
-    minimize: bool = False,
-    reward_range: tuple[float, float] | None = None,
+    name: str, arms: int, k: int, reward: str | None, minimize: bool, reward_range: tuple[float, float] | None
 ) -> Instances:
     """Return the family of a name, what a Python file defines as `problem`, or the problem of a Python function."""
     from kofn.core import BadInput
@@ -190,20 +194,16 @@ def suite(
     settings: tuple[str, ...],
     policies: tuple[str, ...],
     without: tuple[str, ...],
-    horizon: int,
-    runs: int,
-    seed: int,
-    backend: str,
-    workers: int | None,
     archive: Path,
     only_list: bool,
     against: str | None,
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """Run the suite, a fixed set of settings that every policy plays. Archived runs are not repeated, so that the
     same command resumes an interrupted suite.
 
-    Without --settings, it has all settings but those of the families real (data of installed packages) and context.
+    Without --settings, it has all settings except the families real (data of installed packages) and context.
 
     \b
     kofn suite --list
@@ -221,16 +221,7 @@ def suite(
     earlier = kept.of_version(against) if against else None  # reports a missing version before the runs
     with resumable(archive), progress_bar("suite") as progress:
         results = run_suite(
-            kept,
-            settings=chosen,
-            policies=policies or None,
-            without=without,
-            horizon=horizon,
-            runs=runs,
-            seed=seed,
-            backend=backend,
-            workers=workers,
-            progress=progress,
+            kept, settings=chosen, policies=policies or None, without=without, progress=progress, **asked
         )
         board = Leaderboard(tuple(results))
     if earlier:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kofn.cli.options import AS_JSON, BACKEND, PICTURE, SEED, WORKERS, Count
-from kofn.cli.output import echo_json, pairs, picture, progress_bar, show
+from kofn.cli.output import echo_json, pairs, picture, progress_bar, show, write_picture
 
 
 class ShareType(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4 only
@@ -54,16 +54,10 @@ def forecast(
     k: int,
     base: tuple[float, bool],
     lift: tuple[float, bool],
-    per_day: int,
     loss: tuple[float, bool] | None,
-    sd: float | None,
-    days: int,
-    runs: int,
-    seed: int,
-    backend: str,
-    workers: int | None,
     out: Path | None,
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """Estimate how many days a campaign takes until its best subset can be shipped.
 
@@ -77,42 +71,25 @@ def forecast(
     from kofn.lab.forecast import forecast
 
     if out := picture(out, "forecast", for_people=not as_json):
-        from kofn.core.pictures import save_figure  # a missing package is reported before the runs
-        from kofn.lab.plots import draw_forecast
+        from kofn.lab.plots import draw_forecast  # a missing package is reported before the runs
     limit = None if loss is None else loss[0] * base[0] if loss[1] else loss[0]
     with progress_bar("kofn forecast") as progress:
-        found = forecast(
-            arms,
-            k,
-            base=base[0],
-            lift=lift[0],
-            per_day=per_day,
-            loss=limit,
-            sd=sd,
-            days=days,
-            runs=runs,
-            seed=seed,
-            backend=backend,
-            workers=workers,
-            progress=progress,
-        )
+        found = forecast(arms, k, base=base[0], lift=lift[0], loss=limit, **asked, progress=progress)
     if out:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        files = save_figure(draw_forecast(found), out)
-        click.echo(f"wrote {', '.join(map(str, files))}", err=True)
+        write_picture(draw_forecast(found), out)
     if as_json:
         echo_json(found.to_dict())
         return
     after = {name: None if value is None else f"{value:,.1f} days" for name, value in found.quantiles().items()}
     rows = {
         "ready if the loss per play is below": f"{found.loss:.3g} ({found.loss / found.base:.1%} of {found.base:g})",
-        f"ready within {days:,} days": f"{found.ready:.0%} of {runs} campaigns",
-        **{f"{name} are ready after": value or f"more than {days:,} days" for name, value in after.items()},
+        f"ready within {asked['days']:,} days": f"{found.ready:.0%} of {asked['runs']} campaigns",
+        **{f"{name} are ready after": value or f"more than {asked['days']:,} days" for name, value in after.items()},
         "true loss of what is shipped": _loss(found.true_loss, found.true_loss_error),
         "lift of the best subset then": f"{found.lift_shipped:+.1%}",
         "lift of the plays until then": f"{found.lift_on_the_way:+.1%}",
     }
-    title = f"N = {arms:,}, K = {k:,}, {base[0]:g} per play, lift {lift[0]:.0%}, {per_day:,} plays per day"
+    title = f"N = {arms:,}, K = {k:,}, {base[0]:g} per play, lift {lift[0]:.0%}, {asked['per_day']:,} plays per day"
     show(pairs(title, rows), found.message)
 
 

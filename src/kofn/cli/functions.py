@@ -27,7 +27,7 @@ def load_object(text: str, default: str | None = None) -> Any:
     where, colon, name = (text, "", default or "") if text.endswith(".py") else text.rpartition(":")
     if not where or not name:
         raise BadInput(f"{shown(text)} must be script.py:name or package.module:name, such as shop.py:clicks")
-    module = _load_script(Path(where)) if where.endswith(".py") else _load_module(where)
+    module = load_script(Path(where)) if where.endswith(".py") else _load_module(where)
     try:
         found = module
         for part in name.split("."):
@@ -45,7 +45,7 @@ def _functions(module: Any) -> list[str]:
     return sorted(name for name in here if not name.startswith("_"))
 
 
-def _load_script(path: Path) -> Any:
+def load_script(path: Path) -> Any:
     """Run the file as a module, with its folder in the search path, as Python does with a script."""
     from kofn.core import BadInput
 

@@ -107,5 +107,6 @@ def _run(asked: list[str], folder: Path, workers: int | None) -> None:
         with resumable(WORK), progress_bar(name) as progress:
             rows = run(QUESTIONS[name], workers=workers, progress=progress)
         click.echo(f"wrote {write(QUESTIONS[name], rows, folder)}", err=True)
+        (WORK / f"{name}.jsonl").unlink(missing_ok=True)  # a second run measures again, with its own date and commit
     if not asked:
         click.echo("nothing to compute", err=True)

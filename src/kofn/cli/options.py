@@ -32,16 +32,13 @@ class Count(click.ParamType):  # type: ignore[type-arg]  # generic since click 8
             plain = plain.replace(",", "")
         try:
             number = int(plain) if plain.isdecimal() else float(plain)
-            if number >= self.least and number == int(number):
-                return self._limited(int(number), value, param, ctx)
+            if not (number >= self.least and number == int(number)):
+                raise ValueError
         except (ValueError, OverflowError):
-            pass
-        return self.fail(f"{value!r} is not a whole number of at least {self.least}, such as 24 or 1e6", param, ctx)
-
-    def _limited(self, number: int, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+            self.fail(f"{value!r} is not a whole number of at least {self.least}, such as 24 or 1e6", param, ctx)
         if self.most is not None and number > self.most:
             self.fail(f"{value!r} is too large: the maximum is {self.most:.1e}", param, ctx)
-        return number
+        return int(number)
 
 
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -86,22 +83,6 @@ ARCHIVE = click.option(
     "--archive",
     type=click.Path(path_type=Path),
     help="Archive finished runs in this folder; archived runs are not repeated.",
-)
-PROBLEMS = "mean, max, min, cross-selling, close, rare, dominant, equal, likely-min, threshold or correlated"
-APPLICATIONS = (
-    "karate, influence, influence-threshold, storage, interactions, recommendations or catalogue from applications"
-)
-CONTEXTS = "context/KIND-SEGMENTS, such as context/part-6, of the kinds alike, different, part, some or attribute"
-REWARD = click.option(
-    "--reward",
-    help="Another reward for a problem by name: mean, sum, max, min, cross-selling or threshold.",
-)
-MINIMIZE = click.option("--minimize", is_flag=True, help="Smaller rewards are better, for a function.")
-REWARD_RANGE = click.option(
-    "--reward-range",
-    type=float,
-    nargs=2,
-    help="The smallest and the largest reward of a function. Default: 0 1, or found from draws.",
 )
 TAKEN = {"name": "the argument POLICY", "n_arms": "--arms", "k": "--k", "horizon": "--horizon", "seed": "--seed"}
 SEED = click.option(

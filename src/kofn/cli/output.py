@@ -182,6 +182,14 @@ def picture(out: Path | None, name: str, *, for_people: bool) -> Path | None:
     return Path("out") / name
 
 
+def write_picture(figure: Any, out: Path) -> None:
+    """Write a figure to OUT.png and OUT.svg, and print their names on stderr."""
+    from kofn.core.pictures import save_figure
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    click.echo(f"wrote {', '.join(map(str, save_figure(figure, out)))}", err=True)
+
+
 def write_whole(out: Path, pieces: Iterable[bytes], *, private: bool = False) -> None:
     """Write a file completely or not at all, unless it is a link or a device.
 
@@ -204,13 +212,18 @@ def write_whole(out: Path, pieces: Iterable[bytes], *, private: bool = False) ->
 
 
 @contextmanager
-def resumable(archive: Path | None) -> Iterator[None]:
-    """Run a block; if it is interrupted or fails, print on stderr where the finished runs are."""
+def resumable(place: Path | None, what: str = "the finished runs") -> Iterator[None]:
+    """Run a block; if it is interrupted or fails, print on stderr where the results so far are.
+
+    A command that is refused (BadInput) has no results.
+    """
+    from kofn.core import BadInput
+
     try:
         yield
     except BaseException as why:
-        if archive is not None and archive.is_dir() and not isinstance(why, SystemExit | GeneratorExit):
-            click.echo(f"kofn: the finished runs are in {archive}: the same command resumes from there", err=True)
+        if place is not None and place.exists() and not isinstance(why, BadInput | SystemExit | GeneratorExit):
+            click.echo(f"kofn: {what} are in {place}: the same command resumes from there", err=True)
         raise
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import runpy
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from kofn.cli.functions import load_script
 from kofn.cli.options import ARCHIVE, AS_JSON, BACKEND, HORIZON, SEED, WORKERS, Count
-from kofn.cli.output import echo_json, new_table, progress_bar, resumable, show
+from kofn.cli.output import echo_json, new_table, progress_bar, resumable, show, write_picture
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -52,21 +52,18 @@ def real(
     problems: tuple[str, ...],
     policies: tuple[str, ...],
     budgets: tuple[int, ...],
-    runs: int,
     seconds: float | None,
-    seed: int,
-    backend: str,
-    workers: int | None,
     archive: Path | None,
     only_list: bool,
     plot: Path | None,
     as_json: bool,
+    **asked: Any,
 ) -> None:
     """Compare policies on real data: films, features, ensembles, examples, graphs, water sensors, stocks and clicks.
 
     The data is in installed packages: pip install 'kofn[real]'. Every policy plays every problem with every budget as
-    its horizon, beside searches that people use today. The tables show the regret and the gap of the pick, which is
-    what a play of the subset that the policy recommends loses.
+    its horizon, beside searches that people use today. The tables show the regret, and the gap of the pick: the
+    expected loss per play of the recommended subset.
 
     \b
     kofn real --list
@@ -79,7 +76,7 @@ def real(
         _list(problems, as_json)
         return
     if plot:
-        from kofn.core.pictures import picture_files, save_figure
+        from kofn.core.pictures import picture_files
         from kofn.lab.plots import draw_real
 
         picture_files(plot)  # refuses a bad name before the runs
@@ -89,17 +86,13 @@ def real(
             names or None,
             problems or None,
             budgets=budgets or BUDGETS,
-            runs=runs,
-            seed=seed,
             seconds=SECONDS if seconds is None else seconds,
             archive=archive,
-            backend=backend,
-            workers=workers,
             progress=progress,
+            **asked,
         )
     if plot:
-        plot.parent.mkdir(parents=True, exist_ok=True)
-        click.echo(f"wrote {', '.join(map(str, save_figure(draw_real(result), plot)))}", err=True)
+        write_picture(draw_real(result), plot)
     if as_json:
         echo_json(result.to_dict())
         return
@@ -133,13 +126,8 @@ def _names(policy: str) -> list[str]:
 
     if not policy.endswith(".py"):
         return [policy]
-    if not Path(policy).is_file():
-        raise BadInput(f"there is no file {policy}")
     before = dict(POLICIES)
-    try:
-        runpy.run_path(policy)
-    except (Exception, SystemExit) as why:
-        raise BadInput(f"{policy} failed: {type(why).__name__}: {why}") from why
+    load_script(Path(policy))
     if new := sorted(name for name, of in POLICIES.items() if before.get(name) is not of):
         return new
     raise BadInput(f"{policy} registers no policy: decorate its class with @kofn.register")

@@ -92,7 +92,7 @@ def replay(
     notes = _adaptive_notes(left_out, past) if past.adaptive else []
     if of > 1:
         notes.append(f"The intervals hold for all {of:,} subsets at once, with 95 % confidence.")
-    _report(as_json, rows, (_means if past.adaptive else _table)(found, past, of), _skipped(past), notes)
+    _report(as_json, rows, _table(found, past, of), _skipped(past), notes)
 
 
 def _report(as_json: bool, values: Any, table: Table, skipped: Sequence[str], notes: Sequence[str] = ()) -> None:
@@ -159,33 +159,15 @@ def _replay_table(result: Replayed, log: DecisionLog) -> Table:
     return pairs(f"{result.policy} replayed on the log", rows)
 
 
-def _means(found: list[OffPolicyEstimate], log: DecisionLog, of: int) -> Table:
-    """Return the table of an adaptive log."""
-    title = f"{log!r}, mean reward {log.rewards.mean():.4g}"[1:].replace(">", "")
-    table = new_table(title, "subset", "plays", "mean", "95 % low", "high")
-    for each in found:
-        limits = (f"{limit:.3g}" for limit in each.mean.interval(of=of))
-        table.add_row(log.label(each.subset), f"{each.plays:,}", _cell(each.mean), *limits)
-    return table
-
-
 def _table(found: list[OffPolicyEstimate], log: DecisionLog, of: int) -> Table:
     title = f"{log!r}, mean reward {log.rewards.mean():.4g}"[1:].replace(">", "")
-    table = new_table(
-        title, "subset", "plays", "doubly robust", "95 % low", "high", "self-normalised", "inverse prop.", "weight"
-    )
+    others = {} if log.adaptive else {"snips": "self-normalised", "ips": "inverse prop.", "weight": "weight"}
+    used = "mean" if log.adaptive else "doubly robust"
+    table = new_table(title, "subset", "plays", used, "95 % low", "high", *others.values())
     for each in found:
-        low, high = each.dr.interval(of=of)
-        table.add_row(
-            log.label(each.subset),
-            f"{each.plays:,}",
-            _cell(each.dr),
-            f"{low:.3g}",
-            f"{high:.3g}",
-            _cell(each.snips),
-            _cell(each.ips),
-            _cell(each.weight),
-        )
+        limits = (f"{limit:.3g}" for limit in each.estimate.interval(of=of))
+        more = (_cell(getattr(each, name)) for name in others)
+        table.add_row(log.label(each.subset), f"{each.plays:,}", _cell(each.estimate), *limits, *more)
     return table
 
 

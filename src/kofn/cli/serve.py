@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,8 +11,6 @@ from kofn.cli.output import echo_json, new_table, show
 
 if TYPE_CHECKING:
     from kofn.service.security.tokens import Scope
-
-MIB = 1024 * 1024
 
 
 @click.command()
@@ -78,16 +76,12 @@ def serve(
     demo: bool,
     max_body: int,
     max_import: int,
-    max_batch: int,
-    max_connections: int,
     proxies: tuple[str, ...],
     origins: tuple[str, ...],
-    browser_rate: int,
     root_path: str,
     wait_for_store: float,
-    log_format: str,
-    access_log: bool,
     store: str | None,
+    **more: Any,
 ) -> None:
     """Serve the campaigns of a store over HTTP, with a dashboard at /.
 
@@ -118,24 +112,20 @@ def serve(
     from kofn.service import server
     from kofn.service.monitoring import logs
     from kofn.service.security.tokens import token_hash
-    from kofn.service.settings import ServiceSettings, is_loopback, prefix, proxy_address, web_origin, webhook_url
+    from kofn.service.settings import MIB, ServiceSettings, is_loopback, prefix, proxy_address, web_origin, webhook_url
 
     settings = ServiceSettings(
         store,
         max_body=max_body * MIB,
         max_import=max_import * MIB,
-        max_batch=max_batch,
-        max_connections=max_connections,
         trusted_proxies=tuple(map(proxy_address, proxies)),
         allow_origins=tuple(map(web_origin, origins)),
-        browser_rate=browser_rate,
         webhook=webhook_url(os.environ.get("KOFN_WEBHOOK")),
         root_path=prefix(root_path),
-        log_format=log_format,
-        access_log=access_log,
+        **more,
     )
     logs.configure(settings)
-    as_json = log_format == "json"
+    as_json = settings.log_format == "json"
     say = logging.getLogger("kofn.service").info if as_json else functools.partial(click.echo, err=True)
     with ExitStack() as stack:
         # uvicorn raises the signal again after it has stopped: exit with 0, and remove what is temporary
@@ -154,8 +144,8 @@ def serve(
         say(f"kofn is serving at {url}/ (Ctrl-C to stop)")
         if not (is_loopback(host) or proxies):
             say(
-                "kofn: warning: other machines can reach the service, and it has no TLS: tokens can be read on the way. "
-                "Put a proxy with TLS in front of it, and name it with --trust-proxy (docs/guides/deployment.md)"
+                "kofn: warning: other machines can reach the service, and it has no TLS: tokens can be read on the way."
+                " Put a proxy with TLS in front of it, and name it with --trust-proxy (docs/guides/deployment.md)"
             )
         if made and made != os.environ.get("KOFN_TOKEN"):
             stderr = os.fstat(2)

@@ -53,7 +53,8 @@ class Sender:
             reason, lost = late if isinstance(error, TimeoutError) else error, len(self._buffer)
             while batch := self._buffer.first():
                 self._refuse(*batch, reason)
-            raise Unreachable(f"{lost:,} rewards in the buffer could not be sent and are lost: {reason}") from error
+            if lost:
+                raise Unreachable(f"{lost:,} rewards in the buffer could not be sent and are lost: {reason}") from error
 
     def _send_when_due(self) -> None:
         while True:

@@ -42,7 +42,7 @@ class Inequalities(NamedTuple):
     high: FloatArray
 
     def hold(self, sums: FloatArray) -> NDArray[np.bool_]:
-        """Return whether the inequalities hold for these sums, the last axis of which are the rows."""
+        """Return whether the inequalities hold for these sums; the last axis has one sum per inequality."""
         return np.asarray(((sums >= self.low) & (sums <= self.high)).all(axis=-1))
 
     def hold_after(self, subset: IntArray, outs: IntArray, ins: IntArray) -> NDArray[np.bool_]:
@@ -273,12 +273,12 @@ class Allowed:
         return np.array(found)
 
     def only(self, subsets: IntArray) -> IntArray:
-        """Return those of these subsets that are allowed."""
+        """Return the subsets of this list that are allowed."""
         parts = [subsets[start : start + AT_ONCE] for start in range(0, len(subsets), AT_ONCE)]
         return np.concatenate([part[self.allows(part)] for part in parts])
 
     def lifted(self, subsets: IntArray) -> IntArray:
-        """Return subsets of the free arms, numbered from 0, with the arms that are always in, and all real numbers."""
+        """Return subsets of the free arms with the numbers of all arms, including the arms that are always in."""
         fixed = np.broadcast_to(self._in, (len(subsets), len(self._in)))
         return np.sort(np.hstack([fixed, self.free[subsets]]), axis=1)
 
@@ -331,7 +331,7 @@ def allowed(rules: Sequence[Rule], n_arms: int, k: int, names: Sequence[str] | N
 
 
 def _clash(rules: tuple[Rule, ...], n_arms: int, k: int) -> tuple[Rule, ...] | None:
-    """Return some of the rules that cannot hold together, of which none can be left out; None if it takes too long.
+    """Return rules that cannot hold together, none of which can be left out; None if finding them takes too long.
 
     QuickXplain (Junker 2004): c of R rules are found with about 2 c log2(R / c) checks, in place of R.
     """

@@ -22,7 +22,7 @@ class Constraints:
     >>> Constraints.of(rules.to_list()) == rules
     True
 
-    Rules that cannot all hold are refused when N and K are known, with the names of those that clash.
+    Rules that cannot all hold are refused when N and K are known; the error names the rules that clash.
     """
 
     rules: tuple[Rule, ...]
@@ -32,7 +32,7 @@ class Constraints:
 
     @classmethod
     def of(cls, value: Any) -> Constraints:
-        """Return constraints unchanged, or those of a list of rules or of their plain values."""
+        """Return constraints unchanged, or make them from a list of rules or of their plain values."""
         if isinstance(value, cls):
             return value
         if isinstance(value, str | Rule) or not isinstance(value, Sequence):

@@ -67,7 +67,8 @@ class Rule:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values, ready for JSON."""
-        raise NotImplementedError
+        values = {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        return {"rule": self.kind} | {name: value for name, value in values.items() if value or name != "name"}
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,6 @@ class _OfArms(Rule):
     name: str = ""
 
     fewest: ClassVar[int] = 1
-    words: ClassVar[str]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "arms", _arms(self.kind, self.arms, self.fewest))
@@ -87,21 +87,26 @@ class _OfArms(Rule):
         """The arms that the rule names."""
         return tuple(self.arms)
 
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The fewest and the most of the arms that a subset has."""
+        raise NotImplementedError
+
+    def rows(self) -> list[Row]:
+        """Return one inequality."""
+        return [Row(dict.fromkeys(self.arms, 1.0), *self.limits)]
+
     def renamed(self, name_of: Callable[[Arm], Arm]) -> Self:
         """Return the same rule about arms of other names or numbers."""
         return replace(self, arms=tuple(name_of(arm) for arm in self.arms))
 
     def only(self, keep: Callable[[Arm], bool]) -> Rule | None:
-        """Return the rule about these of its arms; None if too few are left for it to say anything."""
+        """Return the rule about the arms that are kept; None if too few are left for it to demand anything."""
         arms = tuple(filter(keep, self.arms))
         return replace(self, arms=arms) if len(arms) >= self.fewest else None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        return {"rule": self.kind, "arms": list(self.arms)} | ({"name": self.name} if self.name else {})
-
     def __str__(self) -> str:
-        return f"{self.words} {_shown(self.arms, self.name)}"
+        return f"{self.kind.replace('-', ' ')} {_shown(self.arms, self.name)}"
 
 
 @dataclass(frozen=True)
@@ -109,11 +114,11 @@ class Always(_OfArms):
     """These arms are in every subset."""
 
     kind = "always"
-    words = "always"
 
-    def rows(self) -> list[Row]:
-        """Return one inequality."""
-        return [Row(dict.fromkeys(self.arms, 1.0), float(len(self.arms)), float(len(self.arms)))]
+    @property
+    def limits(self) -> tuple[float, float]:
+        """All of the arms."""
+        return float(len(self.arms)), float(len(self.arms))
 
     def only(self, keep: Callable[[Arm], bool]) -> Rule | None:
         """Return the rule unchanged, or refuse: an arm that is always in cannot leave."""
@@ -127,11 +132,7 @@ class Never(_OfArms):
     """These arms are in no subset."""
 
     kind = "never"
-    words = "never"
-
-    def rows(self) -> list[Row]:
-        """Return one inequality."""
-        return [Row(dict.fromkeys(self.arms, 1.0), 0.0, 0.0)]
+    limits = (0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -140,11 +141,7 @@ class NeverTogether(_OfArms):
 
     kind = "never-together"
     fewest = 2
-    words = "never together"
-
-    def rows(self) -> list[Row]:
-        """Return one inequality."""
-        return [Row(dict.fromkeys(self.arms, 1.0), 0.0, 1.0)]
+    limits = (0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -153,7 +150,6 @@ class OnlyTogether(_OfArms):
 
     kind = "only-together"
     fewest = 2
-    words = "only together"
 
     def rows(self) -> list[Row]:
         """Return an equality for each pair of neighbours."""
@@ -168,34 +164,18 @@ class OnlyTogether(_OfArms):
 
 
 @dataclass(frozen=True)
-class _Counted(Rule):
+class _Count:
     count: int
-    arms: Sequence[Arm]
-    name: str = ""
 
-    words: ClassVar[str]
 
+@dataclass(frozen=True)
+class _Counted(_OfArms, _Count):  # in this order, `count` is the first field
     def __post_init__(self) -> None:
         object.__setattr__(self, "count", whole(f"count of the rule {self.kind}", self.count, least=0))
-        object.__setattr__(self, "arms", _arms(self.kind, self.arms, 1))
-        _check_name(self.kind, self.name)
-
-    @property
-    def listed(self) -> tuple[Arm, ...]:
-        """The arms that the rule names."""
-        return tuple(self.arms)
-
-    def renamed(self, name_of: Callable[[Arm], Arm]) -> Self:
-        """Return the same rule about arms of other names or numbers."""
-        return replace(self, arms=tuple(name_of(arm) for arm in self.arms))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        named = {"name": self.name} if self.name else {}
-        return {"rule": self.kind, "count": self.count, "arms": list(self.arms)} | named
+        super().__post_init__()
 
     def __str__(self) -> str:
-        return f"{self.words} {self.count} of {_shown(self.arms, self.name)}"
+        return f"{self.kind.replace('-', ' ')} {self.count} of {_shown(self.arms, self.name)}"
 
 
 @dataclass(frozen=True)
@@ -203,16 +183,11 @@ class AtMost(_Counted):
     """A subset has at most `count` of these arms."""
 
     kind = "at-most"
-    words = "at most"
 
-    def rows(self) -> list[Row]:
-        """Return one inequality."""
-        return [Row(dict.fromkeys(self.arms, 1.0), 0.0, float(self.count))]
-
-    def only(self, keep: Callable[[Arm], bool]) -> Rule | None:
-        """Return the rule about these of its arms; None if there are none."""
-        arms = tuple(filter(keep, self.arms))
-        return replace(self, arms=arms) if arms else None
+    @property
+    def limits(self) -> tuple[float, float]:
+        """At most `count`."""
+        return 0.0, float(self.count)
 
 
 @dataclass(frozen=True)
@@ -220,14 +195,14 @@ class AtLeast(_Counted):
     """A subset has at least `count` of these arms."""
 
     kind = "at-least"
-    words = "at least"
 
-    def rows(self) -> list[Row]:
-        """Return one inequality."""
-        return [Row(dict.fromkeys(self.arms, 1.0), float(self.count), math.inf)]
+    @property
+    def limits(self) -> tuple[float, float]:
+        """At least `count`."""
+        return float(self.count), math.inf
 
     def only(self, keep: Callable[[Arm], bool]) -> Rule | None:
-        """Return the rule about these of its arms, or refuse if fewer are left than it demands."""
+        """Return the rule about the arms that are kept, or refuse if fewer are left than it demands."""
         arms = tuple(filter(keep, self.arms))
         if len(arms) < self.count:
             raise BadInput(f"a rule demands {self}, but only {len(arms)} of these arms are left: change the rule first")
@@ -276,18 +251,13 @@ class Budget(Rule):
         return [Row(dict(self.pairs), 0.0, self.most)]
 
     def only(self, keep: Callable[[Arm], bool]) -> Rule | None:
-        """Return the budget of these of its arms; None if there are none."""
+        """Return the budget of the arms that are kept; None if there are none."""
         costs = tuple((arm, cost) for arm, cost in self.pairs if keep(arm))
         return replace(self, costs=costs) if costs else None
 
     def renamed(self, name_of: Callable[[Arm], Arm]) -> Budget:
         """Return the same rule about arms of other names or numbers."""
         return replace(self, costs=tuple((name_of(arm), cost) for arm, cost in self.pairs))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
-        named = {"name": self.name} if self.name else {}
-        return {"rule": self.kind, "most": self.most, "costs": [[arm, cost] for arm, cost in self.pairs]} | named
 
     def __str__(self) -> str:
         priced = [f"{arm} {cost:g}" for arm, cost in self.pairs]
@@ -334,6 +304,11 @@ def _arms(kind: str, arms: Any, fewest: int) -> tuple[Arm, ...]:
 def _check_name(kind: str, name: object) -> None:
     if not isinstance(name, str):
         raise BadInput(f"the name of the rule {kind} must be text; got {name!r}")
+
+
+def _plain(value: Any) -> Any:
+    """Return a value with lists in place of tuples."""
+    return [_plain(each) for each in value] if isinstance(value, tuple) else value
 
 
 def _shown(arms: Sequence[Arm], name: str) -> str:

@@ -120,13 +120,13 @@ def seed_number(seed: Seed) -> int:
     return int(generator(seed).integers(2**53))
 
 
-def whole_numbers(name: str, values: Any, *, least: int = 0) -> NDArray[np.int64]:
+def whole_numbers(name: str, values: Any) -> NDArray[np.int64]:
     """Return a list of whole numbers as an array, or raise BadInput; nothing is rounded or parsed."""
     array = np.asarray(values)
     if array.size == 0:
         return array.astype(np.int64)
-    if array.dtype.kind not in "iu" or array.min() < least:
-        raise BadInput(f"{name} must be whole numbers of at least {least}")
+    if array.dtype.kind not in "iu" or array.min() < 0:
+        raise BadInput(f"{name} must be whole numbers of at least 0")
     return array.astype(np.int64)
 
 

@@ -29,7 +29,7 @@ MOST_ATTRIBUTES, LONGEST = 8, 100
 class Attributes:
     """Which attributes a context has, and which values.
 
-    `declared` is a dict of names and lists of values, or a list of names, whose values are then those that are seen;
+    `declared` is a dict of names and lists of values, or a list of names, whose values are then learned from the plays;
     None takes all names and values that are seen. Values that are not declared count as OTHER.
 
     >>> attributes = Attributes({"device": ["phone", "desktop"], "country": None})
@@ -98,7 +98,7 @@ def words_of(key: str) -> str:
 
 
 def bounded(key: str, known: Collection[str]) -> str:
-    """Return the key itself, or that of a segment that rare values share, so that there are not too many segments."""
+    """Return the key itself, or the key of a segment that rare values share; this limits the number of segments."""
     if key in known or len(known) < MOST_SEGMENTS:
         return key
     seen = {pair for each in known for pair in context_of(each).items()}

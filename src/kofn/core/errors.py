@@ -108,7 +108,7 @@ class BadBackend(KofnError):
 class BadScore(KofnError):
     """The score given to `choose` raised an exception, or returned something else than a finite number.
 
-    `arms` and `subset` are those of the call, and `history` has the evaluations before it.
+    `arms` and `subset` describe the call that failed, and `history` has the evaluations before it.
     """
 
     def __init__(self, message: str, arms: Sequence[int] = (), subset: Sequence[Any] = (), history: Any = ()) -> None:

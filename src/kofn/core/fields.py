@@ -38,7 +38,7 @@ class Field:
 
 
 class Fields:
-    """The fields of a policy or a part, by name; their order is that of the record."""
+    """The fields of a policy or a part, by name, in the order of the record."""
 
     def __init__(self, **fields: Field) -> None:
         self._fields = fields

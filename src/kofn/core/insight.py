@@ -74,7 +74,7 @@ class Insight:
 class SegmentInsight(NamedTuple):
     """What a policy has learned about one segment: its context, its plays and their share of all, and its best subset.
 
-    `insight` is that of the segment's best subset; None while nothing is known.
+    `insight` is about the segment's best subset; None while nothing is known.
     """
 
     context: dict[str, str]

@@ -22,8 +22,8 @@ MOST_UNPLANNED = 1024
 NO_ROWS = np.empty(0, np.int64)
 
 PHASES, PHASE_STEP = 65_521, 40_495
-"""The phase of row r is PHASE_STEP r^2 modulo PHASES, which is prime; the step is its golden section. So the phases of
-rows are spread evenly, and those of neighbours are not related. Larger: finer phases."""
+"""The phase of row r is PHASE_STEP r^2 modulo PHASES, which is prime; the step is its golden section. So phases are
+spread evenly, and the phases of neighbouring rows are not related. Larger: finer phases."""
 
 
 def turn(row: Any, handed_out: Any, times: Any) -> Any:
@@ -135,7 +135,7 @@ class OpenPlan:
         self.fillers_handed_out += 1
 
     def return_filler(self, key: Key) -> bool:
-        """Remove a filler of this subset from those in flight; return whether there was one."""
+        """Remove a filler of this subset from the fillers in flight; return whether there was one."""
         if not self.fillers.get(key):
             return False
         self.fillers[key] -= 1

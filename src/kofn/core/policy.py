@@ -114,14 +114,14 @@ class Policy(ABC):
             offered = ", ".join(self.__signature__.parameters)
             raise TypeError(f"{type(self).__name__} does not take {', '.join(unknown)}; it takes: {offered}")
         self.n_arms, self.k = check_sizes(n_arms, k)
-        self.fewest = self.k  # arms of its smallest subsets, of those that callers may tell
+        self.fewest = self.k  # number of arms of the smallest subset that it may play
         self.reward_range = check_range(reward_range)
         if direction not in ("maximize", "minimize"):
             raise BadInput(f"direction must be 'maximize' or 'minimize', not {direction!r}")
         self.direction: Direction = direction
         if "horizon" in params:
             self.horizon = params["horizon"] = whole("horizon", params["horizon"])
-        self.plays = 0  # observed, including those of the open plan: `_next` must not depend on it
+        self.plays = 0  # observed, including plays of the open plan: `_next` must not depend on it
         self.updates = 0  # completed plans
         self._params = params
         self._opened: OpenPlan | None = None
@@ -236,8 +236,8 @@ class Policy(ABC):
     ) -> None:
         """Tell the reward of one play of `subset`; for a policy that needs them, also the reward of each of its arms.
 
-        `context` is that of `ask`, if the policy takes a context. `arms` is in the order of `subset`, with the same
-        range and direction as the reward. A policy that `accepts_unplanned` also learns from plays of other subsets.
+        `context` is what `ask` was given, if the policy takes a context. `arms` is in the order of `subset`, with the
+        range and direction of the reward. A policy that `accepts_unplanned` also learns from plays of other subsets.
         """
         now = self._open_plan
         arm_rewards = None

@@ -105,8 +105,8 @@ class Decision(Response):
     """One play handed out: show these arms, and report the reward under this id.
 
     `subset` has the arms by number. An arm keeps its number when others are retired; a new arm gets the next number.
-    `group` says who chose the arms: the policy ("learned"), the control, or the one who shipped them. `context` is that
-    of the segment that the decision is for, None if the policy takes no context.
+    `group` says who chose the arms: the policy ("learned"), the control, or whoever shipped them. `context` describes
+    the segment that the decision is for; None if the policy takes no context.
     """
 
     id: str = field(metadata={"examples": ["1a-0-5f3c0d2e9b1c4a7d6e8f0a1b"]})
@@ -130,7 +130,7 @@ class LoggedDecision(Decision):
 
     `propensity` is the probability with which these arms were chosen, None if it is not known; `reward` and
     `rewarded_at` are None without a reward. `reward` is as it was reported, `net_reward` net of what the arms cost when
-    the decision was made; they are equal if arms cost nothing. `key` and `metadata` are those of the call.
+    the decision was made; they are equal if arms cost nothing. `key` and `metadata` were given with the call.
     """
 
     reward: float | None = None
@@ -154,7 +154,7 @@ class Rewarded(Response):
     """How many rewards of a batch were new, and how many had been recorded before.
 
     `forgotten` counts rewards of decisions that are no longer stored. This call did not record them; whether one had
-    been recorded before is no longer known. `refused` lists those that a partial batch left out.
+    been recorded before is no longer known. `refused` lists the rewards that a partial batch left out.
     """
 
     accepted: int = field(metadata={"examples": [2]})
@@ -221,7 +221,7 @@ class ArmInsight(Response):
 class PlannedSubset(Response):
     """One row of the current plan: plays of this subset that remain, are in flight, and are observed.
 
-    `context` is that of the segment that they are for, None if the policy takes no context.
+    `context` describes the segment that they are for; None if the policy takes no context.
     """
 
     arms: list[str]
@@ -258,7 +258,7 @@ class CampaignSettings(Response):
     for how many seconds a key keeps its arms. `outside` says what happens to rewards outside the range: "refuse",
     "clip" or "widen" (the range is learned). `stop_when` is the stop rule, such as "loss<0.01"; with `ship_when_ready`
     the campaign ships when it holds. With `breaker`, it returns to the control when learning certainly loses. `unit` is
-    the reward's. `half_life` and `guarantee` are those of the policy, None if it has none. `constraints` are the rules
+    the unit of rewards. `half_life` and `guarantee` are None if the policy lacks them. `constraints` are the rules
     that every subset obeys, as `kofn.Constraints.to_list` writes them, with names of arms. `costs` has what arms cost,
     by name; all that is reported about rewards is net of costs, except `reward_range` and rewards of single decisions.
     """
@@ -301,9 +301,9 @@ class StopReport(Response):
 class EstimatePoint(Response):
     """What was known after an update of the policy: the best subset, its value, the expected loss per play, the lift.
 
-    What the policy does not estimate is None. `effects` has the effects of the arms that were asked for; those of
-    campaigns with more than 200 arms are not kept. `lift` is what learning earned per play beyond the control of that
-    time, with its interval, as `Lift.difference`; None without a control.
+    What the policy does not estimate is None. `effects` has the effects of the requested arms; campaigns with more than
+    200 arms do not keep them. `lift` is what learning had earned per play beyond the control, with its interval, as
+    `Lift.difference`; None without a control.
     """
 
     at: datetime
@@ -386,8 +386,8 @@ class SegmentReport(Response):
 class AttributeReport(Response):
     """One attribute of contexts: the probability that it matters for what is best, and what it is worth.
 
-    `values` are those that were seen. `gain` is what serving the best subset of each of its values earns per play more
-    than one subset for all.
+    `values` are the values seen so far. `gain` is how much more per play the best subset of each value earns than one
+    subset for all.
     """
 
     attribute: str = field(metadata={"examples": ["device"]})
@@ -408,7 +408,7 @@ class Segments(Response):
 class Point(Response):
     """Plays and rewards between `at` and `until`, and in total up to `until`.
 
-    `mean` is the mean reward of the interval, None without rewards; `average` that of all time up to `until`.
+    `mean` is the mean reward of the interval, None without rewards; `average` is the mean of all rewards up to `until`.
     """
 
     at: datetime
@@ -463,10 +463,10 @@ class MeanEstimate(Response):
 
 @dataclass(frozen=True)
 class Lift(Response):
-    """What learning is worth: the mean reward of learned plays compared with that of control plays.
+    """What learning is worth: the mean reward of learned plays, compared with the mean reward of control plays.
 
     `difference` is the improvement per play, positive if learned plays are better in the campaign's direction, and
-    `low` and `high` are its 95 % interval. It is valid at any time, however often one looks. `relative` is the
+    `low` and `high` are its 95 % interval. It is valid however often you check. `relative` is the
     difference divided by the control's mean; None if rewards may be negative or the control has earned nothing.
     `relative_high` is None while the control's mean may be 0. `learned` and `control` are None for a group without
     plays. `claimed` says that learned plays are better (`low` is above 0), `harmful` that they are worse (`high` is
@@ -492,8 +492,8 @@ class SampleRatio(Response):
     """Whether control gets its share of the plays.
 
     `share` is the intended one, and `observed` the actual one, None without plays. `evidence` against the intended
-    share is at most 1 on average if that share is right, at whatever time one looks. `p_value` is its inverse, at most
-    1, and valid at any time. `rejected` says that it is below 0.001: plays or rewards of one group are lost, or plays
+    share is at most 1 on average if that share is right, however often you check. `p_value` is its inverse, at most
+    1, and also valid then. `rejected` says that it is below 0.001: plays or rewards of one group are lost, or plays
     are not assigned at random.
     """
 

@@ -131,36 +131,21 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
 
 
+_OF_RUN = ("policy", "horizon", "optimal", "plan_rows", "exploration")
+_OF_TRIAL = ("seconds", "state_bytes", "final_gap")
+
+
 def _to_line(number: int, trial: Trial) -> dict[str, Any]:
     """Return the run as plain values; JSON keeps every digit of a float."""
     run = trial.run
-    return {
-        "run": number,
-        "policy": run.policy,
-        "horizon": run.horizon,
-        "final": list(run.final),
-        "optimal": run.optimal,
-        "final_gap": trial.final_gap,
-        "plan_rows": run.plan_rows,
-        "exploration": run.exploration,
-        "seconds": trial.seconds,
-        "state_bytes": trial.state_bytes,
-        "plays": run.curve.plays.tolist(),
-        "regret": run.curve.regret.tolist(),
-    }
+    facts = {name: getattr(run, name) for name in _OF_RUN} | {name: getattr(trial, name) for name in _OF_TRIAL}
+    curve = {"plays": run.curve.plays.tolist(), "regret": run.curve.regret.tolist()}
+    return {"run": number, "final": list(run.final), **facts, **curve}
 
 
 def _from_line(line: dict[str, Any]) -> tuple[int, Trial]:
     curve = Curve(np.array(line["plays"], float), np.array(line["regret"], float))
     if len(curve.plays) != len(curve.regret) or curve.plays[-1] != line["horizon"]:
         raise ValueError(line["run"])
-    run = Run(
-        policy=line["policy"],
-        horizon=line["horizon"],
-        final=tuple(line["final"]),
-        optimal=line["optimal"],
-        plan_rows=line["plan_rows"],
-        exploration=line["exploration"],
-        curve=curve,
-    )
-    return line["run"], Trial(run, line["seconds"], line["state_bytes"], line["final_gap"])
+    run = Run(final=tuple(line["final"]), curve=curve, **{name: line[name] for name in _OF_RUN})
+    return line["run"], Trial(run, **{name: line[name] for name in _OF_TRIAL})

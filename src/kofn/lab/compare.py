@@ -30,6 +30,7 @@ from kofn.lab.competitors import (
 from kofn.lab.curves import Band
 from kofn.lab.problems import AbstractProblem
 from kofn.lab.problems.duration import warn_of_long_work
+from kofn.lab.simulation import run_seeds
 from kofn.lab.sweep import sweep
 
 if TYPE_CHECKING:
@@ -37,19 +38,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Comparison", "Standing", "compare"]
 
-COLUMNS = (
-    "policy",
-    "regret",
-    "95 % low",
-    "high",
-    "worst run",
-    "found best",
-    "final gap",
-    "plan rows",
-    "s per run",
-    "state",
-)
-"""The columns of the printed table, as `cells` fills them."""
+COLUMNS = {
+    "policy": "{name}",
+    "regret": "{regret:,.0f}",
+    "95 % low": "{low:,.0f}",
+    "high": "{high:,.0f}",
+    "worst run": "{worst:,.0f}",
+    "found best": "{found_best:.0%}",
+    "final gap": "{final_gap:.2g}",
+    "plan rows": "{plan_rows:,.0f}",
+    "s per run": "{seconds:.3f}",
+    "state": "{state_bytes:,} B",
+}
+"""The columns of the printed table, and the format of their cells."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,7 +118,7 @@ class Comparison:
 
     def __str__(self) -> str:
         head = f"{self.problem}: regret after {self.horizon:,} plays, {self.runs} runs\n"
-        lines = [COLUMNS, *map(cells, self.rows)]
+        lines = [tuple(COLUMNS), *map(cells, self.rows)]
         widths = [max(len(line[column]) for line in lines) for column in range(len(COLUMNS))]
         body = "\n".join(
             "  ".join(
@@ -166,18 +167,8 @@ class Comparison:
 
 def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     """Format a row for printing, in the order of COLUMNS."""
-    return (
-        row["name"] + (" (sees arms)" if row["reference"] else ""),
-        f"{row['regret']:,.0f}",
-        f"{row['low']:,.0f}",
-        f"{row['high']:,.0f}",
-        f"{row['worst']:,.0f}",
-        f"{row['found_best']:.0%}",
-        f"{row['final_gap']:.2g}",
-        f"{row['plan_rows']:,.0f}",
-        f"{row['seconds']:.3f}",
-        f"{row['state_bytes']:,} B",
-    )
+    name = row["name"] + (" (sees arms)" if row["reference"] else "")
+    return tuple(text.format_map({**row, "name": name}) for text in COLUMNS.values())
 
 
 def compare(
@@ -234,7 +225,7 @@ def _entries(competitors: list[Competitor], *, archived: bool, skip: bool) -> tu
     first = None
     for competitor in competitors:
         if first is None:
-            first = instance_of(competitor.problem, competitor.seeds(0)[0])
+            first = instance_of(competitor.problem, run_seeds(competitor.seed, 0).problem)
         try:
             entries.append(competitor.checked(first, archived=archived))
         except KofnError as why:

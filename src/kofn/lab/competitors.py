@@ -1,4 +1,9 @@
-"""Competitors: a policy on a problem, ready for any number of runs on any machine."""
+"""Competitors: what a sweep plays, one policy on one problem, ready for any number of runs on any machine.
+
+Four words are apart. A competitor may play with any policy. A rival (`kofn.lab.rivals`) is a policy that kofn's own are
+measured against. A baseline (`kofn.lab.baselines`) is a search that people use today. A peer (`benchmarks/peers`) is
+another library.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +22,7 @@ from kofn.core import BadInput, KofnError, Policy, ProblemWarning, ShortHorizonW
 from kofn.core.threads import ONE_THREAD
 from kofn.lab.problems import AbstractProblem, ContextualProblem
 from kofn.lab.settings import Setting
-from kofn.lab.simulation import Run, RunSeeds, run_seeds, simulate
+from kofn.lab.simulation import Run, run_seeds, simulate
 from kofn.policies.registry import make_policy, policy_named, register, save
 
 Factory: TypeAlias = Callable[[np.random.SeedSequence], Policy]
@@ -46,14 +51,10 @@ class Competitor:
     horizon: int
     seed: int
 
-    def seeds(self, run: int) -> RunSeeds:
-        """Return the seeds of a run; they are the same for all competitors."""
-        return run_seeds(self.seed, run)
-
     @ONE_THREAD
     def play(self, run: int) -> Trial:
         """Play the run of that number. The size of the state is measured at the end of run 0."""
-        for_problem, for_policy, for_plays = self.seeds(run)
+        for_problem, for_policy, for_plays = run_seeds(self.seed, run)
         instance = instance_of(self.problem, for_problem)
         policy = self._policy(instance, for_policy)
         _ = instance.optimum  # before the clock starts: policies share the instance, and the first must not pay for it
@@ -71,7 +72,7 @@ class Competitor:
 
         `first` is the problem of that run, if it exists already. An entry that will be `archived` gets its digest.
         """
-        for_problem, for_policy, _ = self.seeds(0)
+        for_problem, for_policy, _ = run_seeds(self.seed, 0)
         instance = instance_of(self.problem, for_problem) if first is None else first
         policy = self._policy(instance, for_policy)
         simulate(policy, instance, min(2, self.horizon), seed=0)
@@ -178,10 +179,8 @@ def instance_of(problem: Instances, seed: np.random.SeedSequence) -> AbstractPro
     """Return the problem itself, or the instance made from the seed."""
     if isinstance(problem, AbstractProblem):
         return problem
-    made: object = problem
-    if isinstance(problem, Setting):
-        made = problem.problem(seed)
-    elif callable(problem):
+    made: object = problem.problem(seed) if isinstance(problem, Setting) else problem
+    if callable(problem):
         try:
             made = problem(seed)
         except KofnError:

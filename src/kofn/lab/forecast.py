@@ -1,4 +1,4 @@
-"""Plan ahead: how many days a campaign takes until it is ready, from simulations of the default policy.
+"""Forecasts: how many days a campaign takes until it is ready, from simulations of the default policy.
 
 The simulated problems are those of `kofn.lab.forecast_world`.
 """

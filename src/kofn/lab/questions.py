@@ -54,7 +54,7 @@ class Question:
     name: str
     asks: str
     chart: Chart
-    computing: Computing | None
+    computing: Computing
     needs: str = CHECKOUT
 
 
@@ -191,7 +191,7 @@ QUESTIONS: dict[str, Question] = {
                 lines=False,
                 at=0.05,
             ),
-            None,
+            Computing("benchmarks.lift", {"seed": 2027, "runs": 500}, "groups", "GROUPS"),
         ),
         Question(
             "throughput",
@@ -246,12 +246,11 @@ QUESTIONS: dict[str, Question] = {
                 "plays",
                 {"ratio": "ratio"},
                 "policy",
-                {"group": "follow-up"},
                 label="regret / published regret",
                 log=True,
                 at=1,
             ),
-            None,
+            Computing("benchmarks.published", {}, "versions", "NAMES"),
         ),
     )
 }

@@ -7,25 +7,27 @@ Every policy plays every problem with every budget as its horizon. Running, summ
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from kofn.backends import Backend, Progress, check_backend, compute_unordered, open_backend
-from kofn.core import BadInput, FloatArray, KofnError, whole
+from kofn.backends import Backend, Progress, check_backend, open_backend
+from kofn.core import BadInput, FloatArray, whole
 from kofn.core.checks import check_horizon
 from kofn.lab.archive import RunArchive, as_archive
 from kofn.lab.baselines import BASELINES, baseline
-from kofn.lab.competitors import Competitor, Entry, Policies, Trial, competitors_for
+from kofn.lab.competitors import Competitor, Entry, Policies, Trial, competitors_for, title
 from kofn.lab.curves import Curve, half_width
 from kofn.lab.problems import AbstractProblem
 from kofn.lab.problems.real import load
 from kofn.lab.settings import REAL_SETTINGS, RealSetting, Setting
-from kofn.lab.suite import FLOOR_AND_CEILING, too_long
+from kofn.lab.suite import FLOOR_AND_CEILING, entry_or_reason
+from kofn.lab.sweep import archived, play_missing
 from kofn.policies.registry import POLICIES
 
 __all__ = ["RealCell", "RealTable", "run_real"]
@@ -145,16 +147,9 @@ class RealTable:
         """Return a cell; None if the policy did not play there."""
         return self._at.get((problem, policy, budget))
 
-    def policies(self, problem: str | None = None) -> list[str]:
-        """Return the policies that played, the lowest regret at the largest budget first; without a problem, by their
-        ratios over all problems."""
-        last = max(self.budgets)
-        if problem is None:
-            ratios = self.ratios("regret", last)
-            return sorted(
-                {cell.policy for cell in self.cells}, key=lambda name: (ratios.get(name, (math.inf, 0))[0], name)
-            )
-        here = [cell for cell in self.cells if cell.problem == problem and cell.budget == last]
+    def policies(self, problem: str) -> list[str]:
+        """Return the policies that played a problem, the lowest regret at the largest budget first."""
+        here = [cell for cell in self.cells if cell.problem == problem and cell.budget == max(self.budgets)]
         return [cell.policy for cell in sorted(here, key=lambda cell: cell.regret)]
 
     def ratios(self, what: Measure, budget: int) -> dict[str, Ratio]:
@@ -181,12 +176,12 @@ class RealTable:
         """Return a row per ranked policy: its ratios of regret and of the gap of the pick, [low, high] by budget."""
         ratios = {what: [self.ratios(what, budget) for budget in self.budgets] for what in MEASURES}
         rows: list[dict[str, Any]] = []
-        for name in self.policies():
-            played = max((each[name].problems for each in ratios["regret"] if name in each), default=0)
-            row: dict[str, Any] = {"policy": name, "problems": played}
+        for name in sorted({name for each in ratios["regret"] for name in each}):
+            row: dict[str, Any] = {"policy": name}
+            row["problems"] = max(each[name].problems for each in ratios["regret"] if name in each)
             for what, by_budget in ratios.items():
                 row[what] = [[each[name].low, each[name].high] if name in each else None for each in by_budget]
-            rows += [row] if played else []  # references are not ranked
+            rows.append(row)
         return sorted(
             rows, key=lambda row: (-row["problems"], math.prod(each[1] if each else 1.0 for each in row["regret"]))
         )
@@ -229,15 +224,6 @@ class RealTable:
         }
 
 
-@dataclass(frozen=True, eq=False)
-class Task:
-    """A policy on a problem at a budget."""
-
-    entry: Entry
-    problem: str
-    kind: str
-
-
 def run_real(
     policies: Policies | None = None,
     problems: Sequence[str] | None = None,
@@ -270,12 +256,12 @@ def run_real(
     runs, seed = whole("runs", runs), whole("seed", seed, least=0)
     check_backend(backend, workers)
     kept = as_archive(archive)
-    tasks, skipped = tasks_of({setting.which: setting for setting in settings}, policies, budgets, seed)
+    entries, skipped = entries_of(settings, policies, budgets, seed)
     skipped = missing | skipped
-    if not tasks:
+    if not entries:
         raise BadInput(f"no policy can play these problems: {skipped or 'none was given'}")
     with open_backend(backend, workers) as (ready, processes):
-        cells = play_all(tasks, runs, seconds, kept, ready, processes, progress)
+        cells = play_all(entries, runs, seconds, kept, ready, processes, progress)
     return RealTable(tuple(map(facts, settings)), cells, budgets, runs, seed, skipped)
 
 
@@ -309,56 +295,47 @@ def _settings(problems: Sequence[str] | None) -> tuple[list[RealSetting], dict[s
     return found, {which: str(why) for which, why in missing.items() if why is not None}
 
 
-def tasks_of(
-    settings: Mapping[str, Setting], policies: Policies | None, budgets: Sequence[int], seed: int
-) -> tuple[list[Task], dict[str, str]]:
-    """Return what is to be played in settings of any kind, by their names in the table, and who cannot play and why."""
-    tasks, skipped = [], {}
-    for name, setting in settings.items():
-        for budget in budgets:
-            for task in _tasks(name, setting, policies, budget, seed):
-                if isinstance(task, Task):
-                    tasks.append(task)
-                else:
-                    skipped[f"{task[0]} on {name}"] = task[1]
-    return tasks, skipped
+def entries_of(
+    settings: Iterable[Setting], policies: Policies | None, budgets: Sequence[int], seed: int
+) -> tuple[list[Entry], dict[str, str]]:
+    """Return what is to be played in settings of any kind, and who cannot play and why."""
+    entries, skipped = [], {}
+    for setting, budget in product(settings, budgets):
+        for competitor in _competitors(policies, setting, budget, seed):
+            entry = entry_or_reason(competitor)
+            if isinstance(entry, str):
+                skipped[f"{competitor.label} on {_name(competitor)}"] = entry
+            else:
+                entries.append(entry)
+    return entries, skipped
 
 
-def _tasks(
-    name: str, setting: Setting, policies: Policies | None, budget: int, seed: int
-) -> Iterator[Task | tuple[str, str]]:
-    """Yield the competitors that can play; for the others, their name and the reason."""
-    for competitor in _competitors(policies, setting, budget, seed):
-        policy = POLICIES.get(competitor.label)
-        if policy is not None and (reason := too_long(setting, policy)):
-            yield competitor.label, reason
-            continue
-        try:
-            entry = competitor.checked(archived=True)
-        except KofnError as why:
-            yield competitor.label, str(why)
-            continue
-        kind = "policy"
-        if "arms" in entry.policy.needs or entry.policy.name in FLOOR_AND_CEILING:
-            kind = "reference"
-        yield Task(entry, name, "baseline" if competitor.label in BASELINES else kind)
+def _name(competitor: Competitor) -> str:
+    """Return the name of a competitor's problem in the table."""
+    return title(competitor.problem).removeprefix("real/")
+
+
+def _kind(entry: Entry) -> str:
+    if entry.competitor.label in BASELINES:
+        return "baseline"
+    return "reference" if "arms" in entry.policy.needs or entry.policy.name in FLOOR_AND_CEILING else "policy"
 
 
 def _competitors(policies: Policies | None, setting: Setting, budget: int, seed: int) -> list[Competitor]:
-    if policies is None:
-        policies = [*sorted(POLICIES), *CHOOSE, *BASELINES]
-    if isinstance(policies, str | dict):
+    if isinstance(policies, str | Mapping):
         return competitors_for(policies, setting, budget, seed)
-    given = list(policies)
-    others = [name for name in given if name not in CHOOSE and name not in BASELINES]
-    ours = competitors_for(others, setting, budget, seed)
-    ours += competitors_for({name: CHOOSE[name] for name in given if name in CHOOSE}, setting, budget, seed)
-    named = [name for name in given if name in BASELINES]
-    return ours + [Competitor(name, partial(baseline, BASELINES[name]), setting, budget, seed) for name in named]
+    names = [*sorted(POLICIES), *CHOOSE, *BASELINES] if policies is None else list(policies)
+    ours = {name: CHOOSE.get(name, name) for name in names if name not in BASELINES}
+    searches = [
+        Competitor(name, partial(baseline, BASELINES[name]), setting, budget, seed)
+        for name in names
+        if name in BASELINES
+    ]
+    return competitors_for(ours, setting, budget, seed) + searches
 
 
 def play_all(
-    tasks: list[Task],
+    entries: list[Entry],
     runs: int,
     seconds: float,
     archive: RunArchive | None,
@@ -366,30 +343,18 @@ def play_all(
     workers: int | None,
     progress: Progress | None,
 ) -> tuple[RealCell, ...]:
-    """Play run 0 of all tasks, then as many runs of each as its time allows; return a cell for each task."""
-    found = [archive.read(task.entry.key) if archive else {} for task in tasks]
+    """Play run 0 of all entries, then as many runs of each as its time allows; return a cell for each entry."""
+    found = [archived(archive, entry, runs) for entry in entries]
 
-    def play(limits: list[int]) -> None:
-        planned = [(index, run) for index, limit in enumerate(limits) for run in range(limit)]
-        missing = [(index, run) for index, run in planned if run not in found[index]]
-        of = sum(limits) if max(limits) > 1 else len(tasks) * runs
-        calls = [(tasks[index].entry.competitor, run) for index, run in missing]
-        done = len(planned) - len(missing)
-        for number, trial in compute_unordered(measure, calls, backend=backend, workers=workers):
-            index, run = missing[number]
-            found[index][run] = trial
-            if archive:
-                archive.add(tasks[index].entry.key, run, trial)
-            done += 1
-            if progress:
-                progress(done, of)
+    def play(limits: Sequence[int], progress: Progress | None) -> None:
+        for _ in play_missing(entries, limits, found, backend, workers, archive, progress, measure):
+            pass
 
-    play([1] * len(tasks))
+    play([1] * len(entries), progress and (lambda done, of: progress(done, of * runs)))
     limits = [max(min(LEAST_RUNS, runs), int(min(runs, seconds / max(each[0].seconds, 1e-9)))) for each in found]
-    play(limits)
-    return tuple(
-        _cell(task, [each[run] for run in range(limit)]) for task, each, limit in zip(tasks, found, limits, strict=True)
-    )
+    play(limits, progress)
+    trials = ([each[run] for run in range(limit)] for each, limit in zip(found, limits, strict=True))
+    return tuple(map(_cell, entries, trials))
 
 
 def measure(competitor: Competitor, run: int) -> Trial:
@@ -399,12 +364,12 @@ def measure(competitor: Competitor, run: int) -> Trial:
     return replace(trial, run=replace(trial.run, curve=ends))
 
 
-def _cell(task: Task, trials: list[Trial]) -> RealCell:
-    of = task.entry.competitor
+def _cell(entry: Entry, trials: list[Trial]) -> RealCell:
+    of = entry.competitor
     return RealCell(
-        problem=task.problem,
+        problem=_name(of),
         policy=of.label,
-        kind=task.kind,
+        kind=_kind(entry),
         budget=of.horizon,
         regrets=tuple(trial.run.regret for trial in trials),
         gaps=tuple(trial.final_gap for trial in trials),

@@ -143,7 +143,6 @@ def read(name: str, folder: Path = FOLDER) -> Results:
 
 def write(question: Question, rows: Sequence[Row], folder: Path = FOLDER) -> Path:
     """Write the file of a question, with a head that says how it was made."""
-    assert question.computing
     named = {str(row["policy"]).split()[0] for row in rows if row.get("policy")} & set(POLICIES) or {"thompson"}
     head = {
         "command": f"kofn lab results --run {question.name}",
@@ -166,8 +165,13 @@ def write(question: Question, rows: Sequence[Row], folder: Path = FOLDER) -> Pat
 
 
 def _commit() -> str:
-    asked = subprocess.run(["git", "describe", "--always", "--dirty"], capture_output=True, text=True, check=False)
-    return asked.stdout.strip() or "unknown"
+    """Return the present commit; "-dirty" says that code differs from it."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], capture_output=True, text=True, check=False).stdout.strip()
+
+    changed = git("status", "--porcelain", "--", "src", "benchmarks")
+    return f"{git('rev-parse', '--short', 'HEAD') or 'unknown'}{'-dirty' if changed else ''}"
 
 
 def run(
@@ -177,7 +181,6 @@ def run(
     how = question.computing
     if reason := cannot_run(question):
         raise BadInput(reason)
-    assert how
     function = getattr(import_module(how.module), how.function)
     if not how.split:
         kept = {"archive": work / question.name, "workers": workers, "progress": progress}
@@ -199,8 +202,6 @@ def run(
 def cannot_run(question: Question) -> str:
     """Return why a question cannot be computed here, as a sentence; an empty text if it can."""
     how = question.computing
-    if how is None:
-        return f"no command of this version computes {question.name}: the head of its file has the one that did"
     missing = [name for name in (how.module.split(".")[0], *how.imports) if find_spec(name) is None]
     why = f"{question.name} cannot be computed here without {', '.join(missing)}: it needs {question.needs}"
     return why if missing else ""
@@ -214,7 +215,6 @@ def rows_of(how: Computing, part: str) -> list[Row]:
 
 def _finished(path: Path, question: Question) -> dict[str, list[Row]]:
     """Return the finished parts in a file; begin it anew if its first line is of other versions or options."""
-    assert question.computing
     first = json.dumps([{name: _present(name) for name in POLICIES}, dict(question.computing.options)])
     lines = path.read_text(encoding="utf-8").split("\n")[:-1] if path.exists() else []
     if lines[:1] != [first]:

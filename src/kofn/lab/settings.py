@@ -16,38 +16,14 @@ from kofn.lab.problems.real import REAL, RealProblem, load, real_named
 from kofn.lab.rewards import by_name, minimum
 
 
-def _bernoulli(n_arms: int, rng: np.random.Generator) -> Arms:
-    return Bernoulli(rng.random(n_arms))
-
-
-def _arctan_exponential(n_arms: int, rng: np.random.Generator) -> Arms:
-    return ArctanExponential(10 * (1 - rng.random(n_arms)))  # in (0, 10]
-
-
-def _close(n_arms: int, rng: np.random.Generator) -> Arms:
-    return Bernoulli(rng.uniform(0.45, 0.55, n_arms))
-
-
-def _rare(n_arms: int, rng: np.random.Generator) -> Arms:
-    return Bernoulli(rng.uniform(0.0, 0.02, n_arms))
+def _bernoulli(low: float = 0.0, high: float = 1.0) -> Callable[[int, np.random.Generator], Arms]:
+    return lambda n_arms, rng: Bernoulli(rng.uniform(low, high, n_arms))
 
 
 def _dominant(n_arms: int, rng: np.random.Generator) -> Arms:
     p = rng.uniform(0.1, 0.3, n_arms)
     p[rng.integers(n_arms)] = 0.9
     return Bernoulli(p)
-
-
-def _equal(n_arms: int, rng: np.random.Generator) -> Arms:
-    return Bernoulli(np.full(n_arms, rng.uniform(0.2, 0.8)))
-
-
-def _likely(n_arms: int, rng: np.random.Generator) -> Arms:
-    return Bernoulli(rng.uniform(0.5, 1.0, n_arms))
-
-
-def _correlated(n_arms: int, rng: np.random.Generator) -> Arms:
-    return Correlated(rng.random(n_arms), together=0.5)
 
 
 @dataclass(frozen=True)
@@ -73,35 +49,46 @@ class Family:
 FAMILIES = {
     family.name: family
     for family in (
-        Family("mean", "the mean of Bernoulli arms, p uniform in [0, 1]", _bernoulli, "mean"),
-        Family("max", "the maximum of Bernoulli arms, p uniform in [0, 1]", _bernoulli, "maximum"),
-        Family("min", "the minimum of Bernoulli arms, p uniform in [0, 1]", _bernoulli, "minimum", absent=None),
+        Family("mean", "the mean of Bernoulli arms, p uniform in [0, 1]", _bernoulli(), "mean"),
+        Family("max", "the maximum of Bernoulli arms, p uniform in [0, 1]", _bernoulli(), "maximum"),
+        Family("min", "the minimum of Bernoulli arms, p uniform in [0, 1]", _bernoulli(), "minimum", absent=None),
         Family(
             "cross-selling",
             "the paper's quadratic reward of arctan-exponential arms, scale uniform in (0, 10]",
-            _arctan_exponential,
+            lambda n_arms, rng: ArctanExponential(10 * (1 - rng.random(n_arms))),
             "cross-selling",
         ),
-        Family("close", "the mean of Bernoulli arms, p uniform in [0.45, 0.55]", _close, "mean"),
-        Family("rare", "the maximum of Bernoulli arms, p uniform in [0, 0.02]", _rare, "maximum"),
+        Family("close", "the mean of Bernoulli arms, p uniform in [0.45, 0.55]", _bernoulli(0.45, 0.55), "mean"),
+        Family("rare", "the maximum of Bernoulli arms, p uniform in [0, 0.02]", _bernoulli(0.0, 0.02), "maximum"),
         Family(
             "dominant",
             "the mean of Bernoulli arms, one with p = 0.9, the others uniform in [0.1, 0.3]",
             _dominant,
             "mean",
         ),
-        Family("equal", "the mean of Bernoulli arms with equal p", _equal, "mean"),
-        Family("likely-min", "the minimum of Bernoulli arms, p uniform in [0.5, 1]", _likely, "minimum", absent=None),
+        Family(
+            "equal",
+            "the mean of Bernoulli arms with equal p",
+            lambda n_arms, rng: Bernoulli(np.full(n_arms, rng.uniform(0.2, 0.8))),
+            "mean",
+        ),
+        Family(
+            "likely-min",
+            "the minimum of Bernoulli arms, p uniform in [0.5, 1]",
+            _bernoulli(0.5, 1.0),
+            "minimum",
+            absent=None,
+        ),
         Family(
             "threshold",
             "1 if at least half of the Bernoulli arms of the subset pay, p uniform in [0, 1]",
-            _bernoulli,
+            _bernoulli(),
             "threshold",
         ),
         Family(
             "correlated",
             "the maximum of Bernoulli arms, p uniform in [0, 1], with a shared draw in half of the plays",
-            _correlated,
+            lambda n_arms, rng: Correlated(rng.random(n_arms), together=0.5),
             "maximum",
         ),
     )

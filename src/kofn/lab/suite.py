@@ -18,8 +18,8 @@ from kofn.backends import Backend, Progress
 from kofn.core import BadInput, KofnError, Policy, whole
 from kofn.core.checks import check_horizon, unknown_name
 from kofn.lab.archive import RunArchive
-from kofn.lab.compare import Standing, standing
-from kofn.lab.competitors import Entry, competitors_for
+from kofn.lab.compare import standing
+from kofn.lab.competitors import Competitor, Entry, competitors_for
 from kofn.lab.paper import KS
 from kofn.lab.settings import CONTEXTUAL_SETTINGS, REAL_SETTINGS, Setting
 from kofn.lab.sweep import sweep
@@ -79,30 +79,34 @@ def run_suite(
     for name in (*names, *without):
         policy_named(name)
     played = [name for name in names if name not in without]
-    checked = [(setting, name, _checked(setting, name, asked)) for setting in settings for name in played]
+    checked = [
+        (setting, competitor.label, entry_or_reason(competitor))
+        for setting in settings
+        for competitor in competitors_for(played, setting, horizon, asked["seed"])
+    ]
     entries = [each for _, _, each in checked if isinstance(each, Entry)]
     trials = sweep(entries, runs, backend=backend, workers=workers, archive=archive, progress=progress)
     for setting, name, each in checked:
-        result = {"skipped": each} if isinstance(each, str) else _result(standing(each, next(trials)))
+        result: dict[str, Any] = {"skipped": each}
+        if isinstance(each, Entry):
+            found = standing(each, next(trials))
+            result = {"row": found.to_dict(), "finals": found.finals.tolist()}
         yield {"setting": setting.name, "policy": name, **asked, **result}
 
 
-def _checked(setting: Setting, name: str, asked: dict[str, int]) -> Entry | str:
-    """Return the entry of the policy in this setting, or the reason why it cannot play."""
-    if reason := too_long(setting, policy_named(name)):
+def entry_or_reason(competitor: Competitor) -> Entry | str:
+    """Return the entry of a competitor on a setting, or the reason why it cannot play or would take too long."""
+    policy = POLICIES.get(competitor.label)
+    assert isinstance(competitor.problem, Setting)
+    if policy is not None and (reason := _too_long(competitor.problem, policy)):
         return reason
     try:
-        (competitor,) = competitors_for([name], setting, asked["horizon"], asked["seed"])
         return competitor.checked(archived=True)
     except KofnError as why:
         return str(why)
 
 
-def _result(found: Standing) -> dict[str, Any]:
-    return {"row": found.to_dict(), "finals": found.finals.tolist()}
-
-
-def too_long(setting: Setting, policy: type[Policy]) -> str | None:
+def _too_long(setting: Setting, policy: type[Policy]) -> str | None:
     """Return why the suite does not run this policy in this setting; None if it does."""
     if setting.n_arms > MAX_ARMS and not policy.linear_memory:
         return f"with more than {MAX_ARMS} arms, the suite runs only policies with memory linear in N"
@@ -117,17 +121,13 @@ class Leaderboard:
 
     results: tuple[dict[str, Any], ...]
 
-    def regret(self, setting: str) -> dict[str, float]:
-        """Return the mean regret of each policy that played this setting."""
+    def ranked(self, setting: str) -> dict[str, float]:
+        """Return the mean regret of each policy that played this setting, but of `uniform`, `oracle` and references."""
         return {
             each["policy"]: each["row"]["regret"]
             for each in self.results
-            if each["setting"] == setting and "row" in each
+            if each["setting"] == setting and "row" in each and is_ranked(each["policy"])
         }
-
-    def ranked(self, setting: str) -> dict[str, float]:
-        """Return the same without `uniform`, `oracle` and the references."""
-        return {name: regret for name, regret in self.regret(setting).items() if is_ranked(name)}
 
     @property
     def settings(self) -> list[str]:

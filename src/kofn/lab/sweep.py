@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 
 from kofn.backends import Backend, Progress, check_backend, compute_unordered
@@ -37,21 +37,11 @@ def _sweep(
     archive: RunArchive | None,
     progress: Progress | None,
 ) -> Iterator[tuple[Trial, ...]]:
-    found = [_archived(archive, entry, runs) for entry in entries]
-    missing = [(index, run) for index, trials in enumerate(found) for run in range(runs) if run not in trials]
-    done, of, first = len(entries) * runs - len(missing), len(entries) * runs, 0
-    if progress and done:
-        progress(done, of)
-    tasks = [(entries[index].competitor, run) for index, run in missing]
-    with closing(compute_unordered(play, tasks, backend=backend, workers=workers)) as results:
-        for number, trial in results:
-            index, run = missing[number]
-            found[index][run] = trial
-            if archive:
-                archive.add(entries[index].key, run, trial)
-            done += 1
-            if progress:
-                progress(done, of)
+    found = [archived(archive, entry, runs) for entry in entries]
+    first = 0
+    played = play_missing(entries, [runs] * len(entries), found, backend, workers, archive, progress)
+    with closing(played):
+        for _ in played:
             while first < len(found) and len(found[first]) == runs:
                 yield _take(found[first], runs)
                 first += 1
@@ -59,10 +49,42 @@ def _sweep(
         yield _take(trials, runs)
 
 
-def _archived(archive: RunArchive | None, entry: Entry, runs: int) -> dict[int, Trial]:
+def archived(archive: RunArchive | None, entry: Entry, runs: int) -> dict[int, Trial]:
     """Return the archived runs with a number below `runs`; an earlier sweep may have made more."""
     known = archive.read(entry.key) if archive else {}
     return {run: trial for run, trial in known.items() if run < runs}
+
+
+def play_missing(
+    entries: Sequence[Entry],
+    limits: Sequence[int],
+    found: Sequence[dict[int, Trial]],
+    backend: Backend,
+    workers: int | None,
+    archive: RunArchive | None,
+    progress: Progress | None,
+    play: Callable[[Competitor, int], Trial] | None = None,
+) -> Generator[None, None, None]:
+    """Play the runs of each entry below its limit that are not in `found`, and add them there and to the archive.
+
+    Yields after each run. `play` is what workers call, by default `Competitor.play`.
+    """
+    planned = [(index, run) for index, limit in enumerate(limits) for run in range(limit)]
+    missing = [(index, run) for index, run in planned if run not in found[index]]
+    done = len(planned) - len(missing)
+    if progress and done:
+        progress(done, len(planned))
+    tasks = [(entries[index].competitor, run) for index, run in missing]
+    with closing(compute_unordered(play or Competitor.play, tasks, backend=backend, workers=workers)) as results:
+        for number, trial in results:
+            index, run = missing[number]
+            found[index][run] = trial
+            if archive:
+                archive.add(entries[index].key, run, trial)
+            done += 1
+            if progress:
+                progress(done, len(planned))
+            yield
 
 
 def _take(trials: dict[int, Trial], runs: int) -> tuple[Trial, ...]:
@@ -70,8 +92,3 @@ def _take(trials: dict[int, Trial], runs: int) -> tuple[Trial, ...]:
     taken = tuple(trials[run] for run in range(runs))
     trials.clear()
     return taken
-
-
-def play(competitor: Competitor, run: int) -> Trial:
-    """Play one run; workers call this."""
-    return competitor.play(run)

@@ -13,7 +13,7 @@ from kofn.core import BadInput, Policy, Subset, subset_of, whole
 def changed_arms(
     policy: Policy, keep: Sequence[int], added: int, constraints: Any
 ) -> tuple[Subset, int, Constraints | None]:
-    """Return the arms that a policy keeps, the number of new ones, and the rules for the arms that are then there.
+    """Return the arms that a policy keeps, the number of new ones, and the rules for all arms after the change.
 
     Without `constraints`, the present rules stay, with the new numbers of the arms.
     """

@@ -123,7 +123,7 @@ class ThompsonSizes(Randomised):
     ) -> Self:
         """Return a policy with these arms and `added` new ones; it keeps all that is known about the arms it keeps.
 
-        `constraints` are the rules for the arms that are then there, as for `Thompson`. `costs` are those of the new
+        `constraints` are the rules for all arms after the change, as for `Thompson`. `costs` are the costs of the new
         arms; 0 by default.
         """
         kept, added, rules = changed_arms(self, keep, added, constraints)

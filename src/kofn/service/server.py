@@ -153,7 +153,7 @@ def serve(listener: socket.socket, settings: ServiceSettings, *, workers: int = 
 
 
 def uvicorn_options(settings: ServiceSettings) -> dict[str, Any]:
-    """Return the options of uvicorn. Of its limits, those that a proxy cannot enforce for the process are set."""
+    """Return the options of uvicorn, including the limits that a proxy cannot enforce for the process."""
     return {
         "http": "h11",  # httptools loses the body of a request that offers `Upgrade: h2c`, as Java's client does
         "ws": "none",

@@ -120,5 +120,7 @@ def webhook_url(url: str | None) -> str | None:
     except ValueError:
         known = False
     if not known or not url.isascii() or not url.isprintable() or " " in url or "@" in urlsplit(url).netloc:
-        raise BadInput("KOFN_WEBHOOK must be an http or https URL without a password, such as https://hooks.example/kofn")
+        raise BadInput(
+            "KOFN_WEBHOOK must be an http or https URL without a password, such as https://hooks.example/kofn"
+        )
     return url

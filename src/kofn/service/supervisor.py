@@ -4,7 +4,7 @@ uvicorn's own workers (`uvicorn.run(..., workers=2)`, tried with 0.54 in place o
 
 - When no worker can start, they are restarted forever if the application cannot be made (as when its store was moved),
   and `uvicorn.run` returns as after a normal stop if its lifespan fails. Here the service ends with exit code 1.
-- Workers whose supervisor is killed keep the port and go on serving.
+- Workers whose supervisor is killed keep the port and continue to serve.
 - A worker that does not respond for 5 seconds is killed, as when it parses a large import.
 - A worker that dies is not reported as an error.
 - The supervisor keeps the socket open while it stops: new connections wait, and are reset at the end.

@@ -97,26 +97,6 @@ def test_sources_have_the_distribution_of_all_live_graphs(walker: type[CascadeSi
     assert stats.chisquare(seen[possible], plays * pmf[possible]).pvalue > 1e-7
 
 
-def test_words_walk_as_networkx_does() -> None:
-    """The same live edges in both, cascade by cascade."""
-    graph = Graph.karate()
-    rng = np.random.default_rng(2)
-    walker = BitCascades(graph, graph.edge_probabilities(0.2), "cascade")
-    live = walker._live(128, rng)
-    seeds = rng.integers(34, size=(128, 3))
-    words = walker._walk(walker._seeded(seeds), graph.source, *walker._by_target, live)
-    reached = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")
-    alive = np.unpackbits(live.view(np.uint8), axis=1, bitorder="little").astype(bool)
-    for lane in range(128):
-        on = nx.DiGraph()
-        on.add_nodes_from(range(34))
-        on.add_edges_from(
-            zip(graph.source[alive[:, lane]].tolist(), graph.target[alive[:, lane]].tolist(), strict=True)
-        )
-        expected = set(seeds[lane].tolist()).union(*(nx.descendants(on, seed) for seed in seeds[lane].tolist()))
-        assert set(np.flatnonzero(reached[:, lane]).tolist()) == expected
-
-
 def literal_threshold(graph: Graph, chances: Any, seeds: Any, rng: np.random.Generator) -> int:
     """The linear threshold model as it is told: a node joins when the weights of its friends pass its threshold."""
     threshold, active = rng.random(graph.n_nodes), set(seeds)
@@ -141,17 +121,6 @@ def test_the_threshold_model_is_the_one_with_thresholds(walker: type[CascadeSimu
     table = np.array([literal[common], ours[common]])
     assert common.sum() > 5
     assert stats.chi2_contingency(table).pvalue > 1e-7
-
-
-@each_walker
-def test_a_star_is_reached_from_its_middle_as_a_binomial(walker: type[CascadeSimulator]) -> None:
-    star = Graph([(0, leaf) for leaf in range(1, 9)], directed=True)
-    found = walker(star, star.edge_probabilities(0.3), "cascade").reached(
-        np.zeros((50_000, 1), int), np.random.default_rng(1)
-    )
-    expected = stats.binom.pmf(np.arange(9), 8, 0.3) * 50_000
-    seen = np.bincount(found - 1, minlength=9)
-    assert stats.chisquare([*seen[:6], seen[6:].sum()], [*expected[:6], expected[6:].sum()]).pvalue > 1e-7
 
 
 @each_walker
@@ -188,27 +157,8 @@ def test_bits_are_one_with_their_chance(chance: float) -> None:
             assert abs(both - chance**2) <= 5.3 * (chance**2 / n) ** 0.5 * 2
 
 
-def test_every_edge_has_its_own_chance() -> None:
-    chances = np.array([0.9, 0.05, 0.5, 0.0, 1.0, 0.333])
-    words = bernoulli_words(chances, 2_000, np.random.default_rng(4))
-    share = np.bitwise_count(words).sum(axis=1) / (2_000 * 64)
-    assert (np.abs(share - chances) <= 5.3 * np.sqrt(chances * (1 - chances) / (2_000 * 64))).all()
-
-
 def test_the_walker_is_the_one_for_the_graph() -> None:
     karate, large = Graph.karate(), Graph.generated(3_000, 3, seed=1)
     assert isinstance(choose_simulator(karate, karate.edge_probabilities(0.1), "cascade", 5), BitCascades)
     assert isinstance(choose_simulator(large, large.edge_probabilities(0.03), "cascade", 5), FrontierCascades)
     assert isinstance(choose_simulator(large, large.edge_probabilities(0.9), "cascade", 5), BitCascades)
-
-
-@each_model
-def test_both_walkers_agree_on_a_larger_graph(model: Model) -> None:
-    graph = Graph.generated(300, 2, seed=6)
-    chances = graph.edge_probabilities("in-degree") * 0.7
-    found = [
-        walker(graph, chances, model).reached(np.tile((0, 5, 9), (20_000, 1)), np.random.default_rng(7))
-        for walker in WALKERS
-    ]
-    assert stats.ks_2samp(found[0], found[1]).pvalue > 1e-7
-    assert abs(found[0].mean() - found[1].mean()) < 5.3 * np.hypot(*(each.std() for each in found)) / 20_000**0.5

@@ -17,7 +17,7 @@ from kofn.core.open_plan import OpenPlan
 from kofn.core.plan import Plan
 from kofn.lab.arrivals import Visitors, first_plays
 from kofn.lab.problems import Bernoulli, ContextualProblem, Problem, Segment, contextual_problem
-from kofn.lab.problems.contextual_kinds import KINDS, crossed
+from kofn.lab.problems.contextual_kinds import KINDS
 from kofn.lab.settings import ContextualSetting, Setting
 from kofn.lab.suite import settings_named
 from tests.campaigns.contextual_policy import ContextualScript
@@ -90,10 +90,6 @@ def test_families_differ_as_they_say(family: str) -> None:
         assert mean_correlation == pytest.approx({"part": 0.73, "different": 0.0}[family], abs=0.08)
 
 
-def test_segments_are_crossed_evenly() -> None:
-    assert [crossed(s) for s in (1, 2, 6, 7, 20, 50)] == [(1, 1), (2, 1), (2, 3), (7, 1), (4, 5), (5, 10)]
-
-
 @for_each(
     "segments, message",
     [
@@ -113,11 +109,6 @@ def test_segments_are_crossed_evenly() -> None:
 def test_bad_segments_are_refused(segments: Any, message: str) -> None:
     with pytest.raises(kofn.BadInput, match=message):
         ContextualProblem(segments)
-
-
-def test_an_unknown_family_is_refused() -> None:
-    with pytest.raises(kofn.BadInput, match=r"did you mean .alike"):
-        contextual_problem("alikee", 6, 12, 3)
 
 
 # Visitors.
@@ -215,14 +206,6 @@ def test_a_simulation_with_contexts_counts_all_plays() -> None:
     assert plain.by_segment == {}
 
 
-def test_results_do_not_depend_on_the_number_of_workers() -> None:
-    runs = [
-        kofn.simulate_many(lambda seed: kofn.Thompson(4, 2, seed=seed), shop(), 500, 3, seed=1, workers=workers)
-        for workers in (1, 2)
-    ]
-    assert [run.regret for run in runs[0]] == [run.regret for run in runs[1]]
-
-
 # Comparisons.
 
 
@@ -271,3 +254,8 @@ def test_contextual_problems_on_the_command_line(tmp_path: Path, monkeypatch: py
     said = CliRunner().invoke(cli, ["compare", "contextual-thompson", "uniform", *options, "--runs", "1", "--csv"])
     assert said.exit_code == 0, said.output
     assert said.output.count("\n") == 3
+
+
+def test_an_unknown_family_is_refused() -> None:
+    with pytest.raises(kofn.BadInput, match=r"did you mean .alike"):
+        contextual_problem("alikee", 6, 12, 3)

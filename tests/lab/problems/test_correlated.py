@@ -34,11 +34,6 @@ def brute_force(p: Any, together: float, reward: Reward) -> float:
     return sum(share * float(reward(np.array(outcome, float))) for outcome, share in shares.items())
 
 
-def test_the_shares_by_hand() -> None:
-    assert outcome_shares([0.2, 0.7], 1.0) == pytest.approx({(0, 0): 0.3, (0, 1): 0.5, (1, 0): 0.0, (1, 1): 0.2})
-    assert sum(outcome_shares(P, 0.4).values()) == pytest.approx(1)
-
-
 # Draws.
 
 
@@ -57,21 +52,6 @@ def test_draws_have_the_shares_of_the_definition(together: float) -> None:
     assert stats.chisquare([seen[outcome] for outcome in possible], expected).pvalue > 1e-6
 
 
-def test_every_play_has_luck_of_its_own() -> None:
-    drawn = Correlated([0.5, 0.5], together=1.0).draw(np.tile([0, 1], (1000, 1)), np.random.default_rng(3))
-    assert (drawn[:, 0] == drawn[:, 1]).all()
-    assert 400 < drawn[:, 0].sum() < 600
-
-
-def test_alone_an_arm_is_a_bernoulli_arm() -> None:
-    arms = Correlated(P, together=0.6)
-    assert np.array_equal(arms.mean, P)
-    assert np.array_equal(arms.survival([0.5]), Bernoulli(P).survival([0.5]))
-    drawn = arms.draw(np.tile(np.arange(6), (50_000, 1)), np.random.default_rng(1))
-    assert np.abs(drawn.mean(axis=0) - P).max() < 5 * 0.5 / np.sqrt(50_000)
-    assert arms.support is None
-
-
 # The distribution.
 
 
@@ -88,22 +68,6 @@ def test_values_are_those_of_all_outcomes(reward: str, together: float) -> None:
 
 
 @for_each("reward", REWARDS)
-def test_without_togetherness_they_are_bernoulli_arms(reward: str) -> None:
-    correlated, plain = (Problem(arms, reward, k=3) for arms in (Correlated(P, 0.0), Bernoulli(P)))
-    subsets = list(itertools.combinations(range(6), 3))
-    assert correlated.value(subsets) == pytest.approx(plain.value(subsets), abs=1e-12)
-    assert correlated.best == plain.best
-
-
-def test_always_together_the_best_arm_decides_a_maximum_and_the_worst_a_minimum() -> None:
-    subsets = np.array(list(itertools.combinations(range(6), 3)))
-    arms = Correlated(P, 1.0)
-    assert Problem(arms, "maximum", k=3).value(subsets) == pytest.approx(P[subsets].max(axis=1))
-    assert Problem(arms, "minimum", k=3).value(subsets) == pytest.approx(P[subsets].min(axis=1))
-    assert Problem(arms, "threshold", k=3).value(subsets) == pytest.approx(np.sort(P[subsets], axis=1)[:, 1])  # 2 of 3
-
-
-@for_each("reward", REWARDS)
 def test_sums_of_many_plays_have_the_law_of_single_ones(reward: str) -> None:
     """Totals of 40 plays, 4,000 of them by the distribution and by draws: Kolmogorov-Smirnov, p-value above 1e-6."""
     arms, rows, times = Correlated(P, 0.9), np.tile([1, 2, 3], (4_000, 1)), np.full(4_000, 40)
@@ -114,18 +78,6 @@ def test_sums_of_many_plays_have_the_law_of_single_ones(reward: str) -> None:
     assert stats.ks_2samp(squares, drawn[1]).pvalue > 1e-6
     independent = Problem(Bernoulli(P), reward, k=3)._sampler.play(rows, times, np.random.default_rng(3))[0]
     assert stats.ks_2samp(totals, independent).pvalue < 1e-6  # arms that share a draw have another distribution
-
-
-def test_a_trillion_plays_are_one_draw() -> None:
-    problem = Problem(Correlated(P, 0.5), "maximum", k=3)
-    tally = problem.play([(1, 2, 3)], [10**12], rng=1)
-    assert tally.total[0] / 10**12 == pytest.approx(problem.value([(1, 2, 3)])[0], abs=1e-5)
-
-
-def test_best_subsets_of_many_arms_need_no_search() -> None:
-    p = np.random.default_rng(5).random(1_000)
-    problem = Problem(Correlated(p, 0.5), "maximum", k=10)
-    assert problem.best == tuple(sorted(np.argsort(-p)[:10].tolist()))
 
 
 # Rewards for which it matters which arm pays.

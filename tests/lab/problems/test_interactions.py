@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-import kofn
 from kofn import BadInput
 from kofn.lab.problems import Arms, Bernoulli, Beta, Correlated, Empirical, Interactions, Problem
 from tests.cases import for_each
@@ -83,12 +82,6 @@ def test_a_matrix_of_ones_is_the_papers_reward(arms: Arms) -> None:
     assert (np.abs(mean - expected) < 5.3 * np.sqrt((tally.squares / n - mean**2) / n)).all()
 
 
-def test_a_diagonal_matrix_is_a_weighted_sum() -> None:
-    problem = Interactions(Bernoulli(P), np.diag([1.0, 0.2, 0.9, 0.1, 0.5]), 2)
-    assert problem.best == (2, 4)
-    assert problem.optimum == pytest.approx((0.3 * 0.9 + 0.6 * 0.5) / 3)
-
-
 def test_all_plays_lie_in_the_range() -> None:
     low, high = Interactions(Bernoulli(P), WORTH, 3).reward_range
     every = [value for row in ROWS for value in distribution(row)]
@@ -98,12 +91,6 @@ def test_all_plays_lie_in_the_range() -> None:
     assert rivals.reward_range == pytest.approx((-1 / 3, 0.2))
     assert rivals.value([(0, 1)])[0] == pytest.approx((0.1 + 0.1 - 1) / 3)
     assert rivals.best == (0, 2)
-
-
-def test_a_policy_made_by_name_plays_losses_too() -> None:
-    problem = Interactions(Bernoulli(P), WORTH, 2)
-    result = kofn.compare(["thompson", "uniform"], problem, horizon=50_000, runs=1, seed=3, workers=1)
-    assert result.ranked[0].name == "thompson"
 
 
 def test_the_check_names_arms_that_depend_on_their_company() -> None:

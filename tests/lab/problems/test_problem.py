@@ -198,7 +198,7 @@ def test_drawn_rows_have_their_mean_and_variance(arms: Arms, reward: Any) -> Non
     dtype=st.sampled_from(["i1", "u1", "i2", "i4", "u4", "i8", "u8"]),
     k=st.integers(1, 5),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_shapes(arms: Arms, counts: list[int], dtype: str, k: int) -> None:
     problem = Problem(arms, maximum, k)
     rows = np.array([np.arange(i, i + k) % 6 for i in range(len(counts))], dtype).reshape(-1, k)
@@ -231,14 +231,6 @@ def test_the_same_seed_is_the_same_play_and_counts_are_a_copy() -> None:
     assert times.tolist() == [10, 0, 5]
 
 
-def test_sure_arms_are_sure() -> None:
-    problem = Problem(Bernoulli([0.0, 1.0, 1.0, 0.0]), mean, 2)
-    tally = problem.play([(0, 1), (1, 2), (0, 3)], [10**12] * 3, 0)
-    assert tally.total.tolist() == [0.5e12, 1e12, 0]
-    constant = Problem(Bernoulli(P), lambda x: 0 * x.sum(-1) + 0.25, 3).play([(0, 1, 2)], [8], 0)
-    assert (constant.total[0], constant.squares[0]) == (2.0, 0.5)
-
-
 def test_a_trillion_plays() -> None:
     for reward in (mean, maximum, weighted):
         problem, n = Problem(Bernoulli(P), reward, 3), 10**12
@@ -256,20 +248,6 @@ def test_no_play_is_lost_between_blocks(times: list[int], cells: int) -> None:
         total, squares = sampler.play(rows, np.array(times), np.random.default_rng(0))
     assert total == pytest.approx((np.arange(len(times)) + 0.5) * times)
     assert squares == pytest.approx((np.arange(len(times)) + 0.5) ** 2 * times)
-
-
-def test_rows_without_plays_reach_no_sampler() -> None:
-    problem, seen = Problem(Bernoulli(P), mean, 3), []
-
-    class Spy:
-        def play(self, subsets: Any, times: Any, rng: Any) -> Any:
-            seen.append((subsets.tolist(), times.tolist()))
-            return times * 1.0, times * 1.0
-
-    problem.__dict__["_sampler"] = Spy()
-    assert problem.play(SUBSETS, [0, 4, 0], 0).total.tolist() == [0, 4, 0]
-    assert problem.play(SUBSETS, [0, 0, 0], 0).count.tolist() == [0, 0, 0]
-    assert seen == [([[1, 3, 5]], [4])]
 
 
 # Values.
@@ -345,12 +323,6 @@ def test_empirical_extremes_by_enumeration(monkeypatch: pytest.MonkeyPatch) -> N
             np.testing.assert_allclose(Problem(Empirical(samples), reward, 3).value(rows), exact, rtol=1e-12)
 
 
-@pytest.mark.parametrize("arms", [Beta([1.0, 2.0, 5.0], 2.0), ArctanExponential([0.3, 1, 4]), Bernoulli(P[:3])])
-def test_cross_selling_from_moments(arms: Arms) -> None:
-    m, s = arms.mean, arms.second_moment
-    assert Problem(arms, cross_selling, 2).value((0, 2))[0] == pytest.approx((s[0] + s[2] + m[0] * m[2]) / 3, rel=1e-13)
-
-
 def test_monte_carlo_reports_its_error_and_is_the_same_everywhere() -> None:
     """utility(s^2) has a closed form to compare with: z below 5.3."""
     arms = Beta([1.0, 2.0, 3.0, 4.0], 2.0)
@@ -385,12 +357,9 @@ def _spread(x: Any) -> Any:
     [
         (Bernoulli(P), maximum),
         (Bernoulli(P), minimum),
-        (Bernoulli(P), cross_selling),
-        (Bernoulli(P), at_least_two),
         (Bernoulli(P), weighted),
         (Bernoulli(P), lambda x: np.abs(x.sum(-1) - 2.0)),
         (ArctanExponential(5 * P), cross_selling),
-        (ArctanExponential(5 * P), maximum),
         (Beta([1, 2, 3, 4, 5, 6], [6, 1, 5, 2, 4, 3]), maximum),
         (Beta([1, 2, 3, 4, 5, 6], [6, 1, 5, 2, 4, 3]), mean),
         (Empirical([[-3, -2], [-2, -1], [0, 0], [0, 1], [1, 1], [1, 2]]), cross_selling),
@@ -411,12 +380,6 @@ def test_ties_go_to_the_lowest_arms() -> None:
     assert Problem(Bernoulli([0.2, 0.5, 0.4] * 400), maximum, 20).best == tuple(range(1, 60, 3))
     assert Problem(Bernoulli([0.9, 0.5, 0.5, 0.5]), maximum, 2, direction="minimize").best == (1, 2)
     assert Problem(Bernoulli([0.2, 0.5, 0.5, 0.5]), weighted, 3).best == (1, 2, 3)
-
-
-def test_a_hundred_thousand_arms() -> None:
-    problem = Problem(ArctanExponential(np.random.default_rng(0).random(100_000) + 0.01), maximum, 10)
-    assert len(problem.best) == 10
-    assert 0.5 < problem.optimum < 1
 
 
 def test_too_many_subsets_to_try() -> None:
@@ -458,9 +421,7 @@ def peak(work: Callable[[], object]) -> float:
     ("arms", "reward", "rows", "k", "times"),
     [
         (ArctanExponential(1 + np.arange(24.0)), maximum, 1, 5, 3_000_000),
-        (ArctanExponential(1 + np.arange(24.0)), cross_selling, 300_000, 3, 3),
         (Bernoulli(np.linspace(0, 1, 24)), mean, 800_000, 11, 100),
-        (Bernoulli(np.linspace(0, 1, 24)), maximum, 1_000_000, 5, 100),
         (Bernoulli(np.linspace(0, 1, 2000)), mean, 1500, 1000, 5),
         (Bernoulli(np.linspace(0, 1, 24)), lambda x: x @ np.arange(12.0), 300, 12, 5000),
     ],
@@ -476,7 +437,6 @@ def test_blocks_bound_the_memory_of_a_play(arms: Arms, reward: Any, rows: int, k
 @pytest.mark.parametrize(
     ("arms", "reward", "rows", "k"),
     [
-        (ArctanExponential(1 + np.arange(24.0)), maximum, 30_000, 5),
         (Bernoulli(np.linspace(0, 1, 24)), lambda x: x.sum(-1) ** 3, 1_000_000, 5),
         (Beta(np.arange(1, 20_001), 3.0), cross_selling, 200_000, 30),
         (Beta(np.arange(1, 20_001), 3.0), minimum, 20, 300),
@@ -494,19 +454,14 @@ BAD_PLAYS: list[tuple[Any, Any, Any, str]] = [
     ([(0, 1)], [1], 0, "a subset has 3 arms; got rows of 2"),
     (np.array([[0, 1, 6]]), [1], 0, r"arms are numbered from 0 to 5; got row 0: \(0, 1, 6\)"),
     (np.array([[0, 1, 2], [0, -1, 2]]), [1, 1], 0, r"from 0 to 5; got row 1: \(0, -1, 2\)"),
-    (np.array([[0, 1, -2]], np.int8), [1], 0, "from 0 to 5"),
     ([(0, 1, 1)], [1], 0, r"a subset has 3 different arms; got \(0, 1, 1\)"),
     ([(0, 1, 2), (0, 1)], [1, 1], 0, r"subsets must be an \(m, 3\) array of arms, .* got rows of different lengths"),
     (np.array([[0.0, 1.0, 2.0]]), [1], 0, r"got float64 of shape \(1, 3\)"),
-    (np.zeros((1, 1, 3), int), [1], 0, r"got int64 of shape \(1, 1, 3\)"),
-    ("abc", [1], 0, r"subsets must be an \(m, 3\) array"),
     (7, [1], 0, r"subsets must be an \(m, 3\) array of arms, or a list of subsets, not 7"),
     (SUBSETS, [1, 2], 0, r"times must have one number per row, shape \(3,\); got \(2,\)"),
-    (SUBSETS, 5, 0, r"shape \(3,\); got \(\)"),
     (SUBSETS, [1, -4, 2], 0, "times must be at least 0; row 1 has -4"),
     (SUBSETS, [1.5, 1, 1], 0, "times must be whole numbers of plays; got float64"),
     (SUBSETS, [1, 1, 1], "dice", "seed must be an int, a SeedSequence or a Generator, not 'dice'"),
-    (SUBSETS, [1, 1, 1], -1, "seed must be at least 0"),
 ]
 
 
@@ -530,14 +485,10 @@ def _loud(x: Any) -> Any:
     [
         (lambda: Problem([0.1, 0.2], mean, 1), r"arms must be Arms, for instance .*Bernoulli.*, not \[0.1, 0.2\]"),  # type: ignore[arg-type]
         (lambda: Problem(Bernoulli(P), mean, 6), "k must be less than n_arms; got k=6 and n_arms=6"),
-        (lambda: Problem(Bernoulli(P), mean, 0), "k must be a whole number of at least 1, not 0"),
-        (lambda: Problem(Bernoulli(P), mean, 2.5), "k must be a whole number, not 2.5"),  # type: ignore[arg-type]
         (lambda: Problem(Bernoulli(P), "median", 2), "there is no reward 'median'"),
         (lambda: Problem(Bernoulli(P), mean, 2, direction="up"), "'maximize' or 'minimize', not 'up'"),  # type: ignore[arg-type]
         (lambda: Problem(Bernoulli(P), mean, 2, best=(1, 1)), r"a subset must have 2 different arms; got \(1, 1\)"),
-        (lambda: Problem(Bernoulli(P), mean, 2, best=(1, 9)), "an arm must be a number from 0 to 5"),
         (lambda: Problem(Bernoulli(P), np.sum, 2), r"turned shape \(3, 2\) into \(\): reduce axis=-1 only"),
-        (lambda: Problem(Bernoulli(P), lambda x: x, 2), r"turned shape \(3, 2\) into \(3, 2\)"),
         (lambda: Problem(Bernoulli(P), _loud, 2), "raised RuntimeError: no such thing"),
         (lambda: Problem(Bernoulli(P), lambda x: x[..., 0] + np.nan, 2), "returned nan for an array of draws"),
         (
@@ -549,3 +500,11 @@ def _loud(x: Any) -> Any:
 def test_bad_problems(make: Any, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         make()
+
+
+def test_sure_arms_are_sure() -> None:
+    problem = Problem(Bernoulli([0.0, 1.0, 1.0, 0.0]), mean, 2)
+    tally = problem.play([(0, 1), (1, 2), (0, 3)], [10**12] * 3, 0)
+    assert tally.total.tolist() == [0.5e12, 1e12, 0]
+    constant = Problem(Bernoulli(P), lambda x: 0 * x.sum(-1) + 0.25, 3).play([(0, 1, 2)], [8], 0)
+    assert (constant.total[0], constant.squares[0]) == (2.0, 0.5)

@@ -14,7 +14,7 @@ from kofn.lab.problems.base import AbstractProblem
 from kofn.lab.problems.real import REAL, Coverage, TableProblem, features, files, graphs, load, search, sensors
 from kofn.lab.problems.real.digits import NearestExample, Vote
 from kofn.lab.problems.real.features import Discriminant, NaiveBayes
-from kofn.lab.problems.real.graphs import Edges, LiveEdges
+from kofn.lab.problems.real.graphs import LiveEdges
 from kofn.lab.problems.real.search import best_singles, climb, cover, greedy, improved
 from kofn.lab.problems.real.shuffled import Shuffled
 from kofn.lab.problems.real.stocks import Portfolio
@@ -58,12 +58,6 @@ def test_outcomes_that_are_not_0_or_1_are_drawn_one_by_one() -> None:
         exact = outcomes**power
         assert (np.abs(sums / 40_000 - exact.mean(axis=1)) < 6 * exact.std(axis=1) / 200).all()
     assert problem.play(rows, [0, 3, 0], 7).count.tolist() == [0, 3, 0]
-
-
-def test_the_order_of_arms_within_a_subset_does_not_matter_and_empty_places_are_allowed() -> None:
-    problem = random_cover()
-    assert len(set(problem.value([(2, 5, 7), (7, 2, 5)]).tolist())) == 1
-    assert problem.value([(2, 5)])[0] == problem.hits[[2, 5]].any(axis=0).mean()
 
 
 def test_values_are_kept_and_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,15 +176,6 @@ def test_live_edges_reach_what_networkx_reaches(monkeypatch: pytest.MonkeyPatch)
     assert problem.references["highest degree"] == (0, 32, 33)
     alone = problem.outcomes(np.array([[5, 34, 34]]))  # two empty places
     assert alone == pytest.approx(problem.outcomes(np.array([[5, 5, 5]])), abs=1e-12)
-
-
-def test_edges_are_undirected_and_unique() -> None:
-    edges = Edges.of("abc", np.array([[0, 1], [1, 0], [2, 2], [2, 1], [0, 1]]))
-    assert list(zip(edges.source.tolist(), edges.target.tolist(), strict=True)) == [(0, 1), (1, 2)]
-    assert edges.degree.tolist() == [1, 2, 1]
-    problem = graphs.coverage(edges, 3, 1)
-    assert problem.hits.tolist() == [[True, True, False], [True, True, True], [False, True, True]]
-    assert isinstance(graphs.influence(edges, 2, 1, 0.5), LiveEdges)
 
 
 def classified(seed: int, classes: int) -> tuple[Any, Any]:

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-import kofn
 from kofn import BadInput
-from kofn.lab.problems import Bernoulli, Problem, Recommendations
+from kofn.lab.problems import Recommendations
 from tests.cases import for_each
 
 P = np.array([0.15, 0.5, 0.3, 0.8, 0.05, 0.6])
@@ -70,31 +69,6 @@ def test_plays_are_coins_with_that_value() -> None:
     assert stats.chisquare(seen[kept], expect[kept] * seen[kept].sum() / expect[kept].sum()).pvalue > 1e-7
 
 
-def test_endless_patience_is_the_maximum_of_bernoulli_arms() -> None:
-    ours, known = Recommendations(P, 3, patience=1.0), Problem(Bernoulli(P), "maximum", 3, absent=0.0)
-    np.testing.assert_allclose(ours.value(ROWS), known.value(ROWS), atol=1e-12)
-    assert ours.best == known.best
-    np.testing.assert_allclose(ours.value([(1,), (0, 4)]), known.value([(1,), (0, 4)]), atol=1e-12)
-
-
-def test_a_subset_is_shown_in_the_order_of_numbers_however_it_is_written() -> None:
-    problem = Recommendations(P, 3, patience=0.3, order="number")
-    assert problem.value([(5, 0, 2)]) == problem.value([(0, 2, 5)])
-
-
-def test_no_patience_is_the_first_item_alone() -> None:
-    assert Recommendations(P, 3, patience=0.0).value([(0, 1, 4)])[0] == 0.5
-    assert Recommendations(P, 3, patience=0.0, order="number").value([(0, 1, 4)])[0] == 0.15
-
-
-def test_in_a_fixed_order_the_best_are_not_the_most_attractive() -> None:
-    """A poor item on top costs the user's patience: better a list that is good from the start."""
-    problem = Recommendations([0.5, 0.6, 0.6, 0.6], 3, examine=[1.0, 0.1, 0.1], order="number")
-    assert problem.best == (1, 2, 3)
-    turned = Recommendations([0.3, 0.2, 0.9, 0.4, 0.4], 2, examine=[1.0, 0.1], order="number")
-    assert turned.best == (2, 3)
-
-
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_the_recursion_finds_the_best_of_all(data: st.DataObject) -> None:
@@ -116,11 +90,6 @@ def test_the_check_depends_on_who_makes_the_order() -> None:
     assert not fixed.holds["symmetric"]
     assert not fixed.holds["increasing on average"]
     assert Recommendations(P, 3, patience=1.0, order="number").check().holds["symmetric"]
-
-
-def test_a_policy_finds_the_list() -> None:
-    problem = Recommendations(P, 2, patience=0.5)
-    assert kofn.simulate(kofn.Thompson(6, 2, seed=1), problem, 50_000, seed=1).final == (3, 5)
 
 
 @for_each(

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import kofn
 from kofn import BadInput, BadRecord, Bernoulli, Problem, Tally, simulate
 from kofn.core import Subset
 from kofn.lab.rivals import CASE
@@ -93,15 +92,6 @@ def test_it_finds_the_best(reward: str) -> None:
     assert {run.final for run in runs} == {(1, 3)}
 
 
-def test_the_best_is_played_when_no_challenger_can_be_better() -> None:
-    """Without noise and with wide gaps, all plays of late plans are those of the best subset."""
-    policy = CASE(6, 2, seed=1)
-    while policy.plays < 3_000:
-        policy.tell_plan(Tally.of([np.full(n, sum(subset) / 9) for subset, n in policy.plan()]))
-    assert list(policy.plan()) == [((4, 5), policy.plan().plays)]
-    assert len(policy.state()["challengers"]) == 5
-
-
 @for_each("name, value", [("challengers", 0), ("challengers", 1.5), ("delta", 0), ("delta", 1), ("delta", "x")])
 def test_what_is_no_parameter_is_refused(name: str, value: Any) -> None:
     with pytest.raises(BadInput, match=f"{name} must be"):
@@ -109,24 +99,9 @@ def test_what_is_no_parameter_is_refused(name: str, value: Any) -> None:
 
 
 @for_each(
-    "change",
-    [
-        {"challengers": [[0, 1]] * 2},
-        {"challengers": [[0, place] for place in range(1, 7)]},
-        {"challengers": [[0]]},
-        {"challengers": [[0, 9]]},
-        {"challengers": 7},
-        {"b": [-1.0] * 7},
-        {"b": [9.0] * 7},
-        {"learned": -1},
-    ],
+    "change", [{"challengers": [[0, 1]] * 2}, {"challengers": [[0, arm] for arm in range(1, 7)]}, {"b": [9.0] * 7}]
 )
 def test_a_state_that_cannot_be_is_refused(change: dict[str, Any]) -> None:
     policy = CASE(7, 2, seed=1)
-    for _ in range(3):
-        policy.tell_plan(Tally.of([np.full(n, 0.5) for _, n in policy.plan()]))
-    before = policy.state()
     with pytest.raises(BadRecord):
-        policy.load(before | change)
-    assert policy.state() == before
-    assert kofn.restore(kofn.save(policy)).state() == before
+        policy.load(policy.state() | change)

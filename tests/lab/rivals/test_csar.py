@@ -177,24 +177,6 @@ def test_finds_the_best_of_noisy_arms(n_arms: int, k: int, seed: int) -> None:
     assert all(run.optimal and run.exploration < 10**7 for run in runs)
 
 
-@pytest.mark.parametrize(("theta", "marks"), [((0.9, 0.4, 0.4), [0, 0, 0]), ((0.9, 0.39, 0.39), [1, 2, 2])])
-def test_an_arm_is_decided_when_it_is_more_than_two_radii_away(theta: tuple[float, ...], marks: list[int]) -> None:
-    """In round 2, that is 1/2; here by a hair's breadth less."""
-    policy = CSAR(3, 1, 10**6)
-    policy.load({**policy.state(), "r": 2})
-    policy.tell_plan(noiseless(policy.plan(), np.array(theta) - np.array([1e-9, 0, 0])))
-    assert policy.state()["status"] == marks
-
-
-def test_blocks_are_filled_up_with_what_costs_least() -> None:
-    """One accepted, two undecided: their block takes the accepted arm and the best of those rejected."""
-    policy = CSAR(8, 2, 10**6)
-    state = {"status": [2, 2, 0, 1, 0, 2, 2, 2], "theta": [0.1, 0.3, 0.6, 0.9, 0.5, 0.4, 0.2, 0.0], "r": 3}
-    policy.load({**policy.state(), **state})
-    assert {arm for subset, _ in policy.plan() for arm in subset} == {2, 3, 4, 5}
-    assert len(policy.plan()) == 8
-
-
 @pytest.mark.parametrize(("k", "plans"), [(4, 3), (3, 8)])
 def test_many_blocks_are_played_in_several_plans(k: int, plans: int, monkeypatch: pytest.MonkeyPatch) -> None:
     worth = np.random.default_rng(4).random(23)
@@ -210,40 +192,13 @@ def test_many_blocks_are_played_in_several_plans(k: int, plans: int, monkeypatch
     assert theta - theta[0] == pytest.approx(worth - worth[0], abs=1e-9)
 
 
-def test_a_row_is_not_begun_that_takes_the_whole_horizon() -> None:
-    policy = CSAR(4, 2, 10_000)
-    rounds = 0
-    while not policy.committed:
-        policy.tell_plan(noiseless(policy.plan(), np.full(4, 0.5)))
-        rounds += 1
-    n = [math.ceil(2 * math.log(40_000) * 4**r) for r in range(1, 6)]
-    assert [each < 10_000 for each in n] == [True] * 4 + [False]
-    assert rounds == 4
-
-
 def test_a_horizon_that_is_too_short_is_said() -> None:
     with pytest.warns(ShortHorizonWarning, match="too short for CSAR .* 45 arms: its first round takes 8,256"):
         CSAR(45, 4, 1_000)
 
 
-@for_each(
-    "wrong",
-    [
-        {"status": [0, 0, 0]},
-        {"status": [3, 0, 0, 0, 0]},
-        {"status": [1, 1, 1, 0, 0]},
-        {"status": [2, 2, 2, 2, 0]},
-        {"status": [0.0, 0.0, 0.0, 0.0, 0.0]},
-        {"theta": [0.0, 0.0, 0.0, 0.0, "0"]},
-        {"r": 0},
-        {"block": 2},
-        {"block": -1},
-        {"status": [1, 1, 0, 0, 0], "block": 1},
-    ],
-)
+@for_each("wrong", [{"status": [1, 1, 1, 0, 0]}, {"status": [2, 2, 2, 2, 0]}, {"block": 2}])
 def test_a_state_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
     policy = CSAR(5, 2, 10**6)
-    state = policy.state()
     with pytest.raises(BadRecord):
-        policy.load({**state, **wrong})
-    assert policy.state() == state
+        policy.load({**policy.state(), **wrong})

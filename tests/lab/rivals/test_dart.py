@@ -4,7 +4,6 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
@@ -26,11 +25,6 @@ def told(plan: Plan, draw: Draw, turn: int) -> Tally:
 
 def constant(plan: Plan) -> Tally:
     return Tally(plan.times.copy(), plan.times / 2, plan.times / 4)
-
-
-def of_arms(plan: Plan, worth: FloatArray) -> Tally:
-    reward = worth[plan.subsets].mean(axis=1)
-    return Tally(plan.times.copy(), reward * plan.times, reward**2 * plan.times)
 
 
 class Reference:
@@ -173,80 +167,6 @@ def test_averages_differ_by_the_effect_of_an_exchange() -> None:
         assert mean[j] - mean[i] == pytest.approx(exchange_effect(reward, 6, 3, j, i), abs=0.012)
 
 
-def test_a_short_last_block_is_filled_from_the_one_before() -> None:
-    for seed in range(20):
-        plan = DART(5, 2, 10**6, seed=seed).plan()
-        count = Counter(arm for subset, n in plan for arm in subset * n)
-        assert sorted(count.values()) == [1, 1, 1, 1, 2]
-    plan = DART(5, 4, 10**6, seed=1).plan()
-    assert plan.plays == 2
-
-
-def loaded(worth: list[float], k: int, r: int, **more: Any) -> DART:
-    """A policy that has seen so much of its arms that a sweep more changes nothing."""
-    policy = DART(len(worth), k, 10**6, seed=1)
-    much = 10**12
-    known = {"count": [much] * len(worth), "total": [each * much for each in worth], "r": r}
-    policy.load({**policy.state(), **known, **more})
-    return policy
-
-
-@for_each(
-    "worth, marks",
-    [
-        ([0.9, 0.8, 0.31, 0.31, 0.31], [1, 0, 0, 0, 0]),  # 0.9 is more than 1/2 above the third
-        ([0.8, 0.8, 0.31, 0.31, 0.31], [0, 0, 0, 0, 0]),
-        ([0.9, 0.85, 0.31, 0.31, 0.31], [1, 1, 2, 2, 2]),
-        ([0.8, 0.8, 0.31, 0.29, 0.31], [0, 0, 0, 2, 0]),  # more than 1/2 below the second
-        ([0.8, 0.78, 0.31, 0.29, 0.31], [0, 0, 0, 0, 0]),
-    ],
-)
-def test_arms_are_decided_more_than_two_radii_from_the_border(worth: list[float], marks: list[int]) -> None:
-    policy = loaded(worth, k=2, r=2)
-    policy.tell_plan(constant(policy.plan()))
-    assert policy.state()["status"] == marks
-
-
-def test_nothing_is_decided_in_round_0() -> None:
-    policy = loaded([2.5, 2.5, 2.5, 0.1, 0.1], k=3, r=0)  # above 1, as an f below 1 makes them
-    policy.tell_plan(constant(policy.plan()))
-    assert policy.state()["status"] == [0] * 5
-
-
-def test_only_undecided_arms_are_ranked_and_learned_of() -> None:
-    """The average of an arm rejected long ago is higher than all that are left: the common level has fallen since."""
-    policy = loaded([0.9, 0.5, 0.2, 0.19, 0.2], k=2, r=3, status=[2, 1, 0, 0, 0])
-    before = policy.state()
-    policy.tell_plan(constant(policy.plan()))
-    assert policy.state()["status"] == before["status"]
-    moved = [now != then for now, then in zip(policy.state()["count"], before["count"], strict=True)]
-    assert moved == [False, False, True, True, True]
-    assert all(1 in subset and 0 not in subset for subset, _ in policy.plan())
-
-
-def test_rounds_end_when_n_r_sweeps_fit_in_the_time() -> None:
-    policy = DART(6, 2, 10**6, seed=1)
-    ends: dict[int, int] = {}
-    while (r := policy.state()["r"]) < 5:
-        policy.tell_plan(constant(policy.plan()))
-        if policy.state()["r"] > r:
-            assert policy.state()["r"] == r + 1
-            ends[r] = policy.state()["t"]
-    n = [math.floor(4**r * math.log(6 * 10**6)) * 3 for r in range(5)]
-    assert all(n[r] < ends[r] <= n[r] + 3 for r in range(5))  # at the end of the sweep
-
-
-def test_a_plan_is_at_most_a_twentieth_of_the_time_elapsed_or_a_sweep() -> None:
-    policy = DART(10, 2, 10**7, seed=1)
-    plans = 0
-    while (t := policy.state()["t"]) < 10**6:
-        assert policy.plan().plays <= max(5, t / 20 + 5)
-        assert len(policy.plan()) <= 45  # equal subsets are one row
-        policy.tell_plan(constant(policy.plan()))
-        plans += 1
-    assert plans < 350
-
-
 @pytest.mark.parametrize(("n_arms", "k", "rows"), [(45, 8, 1024), (1000, 40, 1024), (3000, 1, 3000), (40, 20, 1024)])
 def test_the_rows_of_a_plan_are_bounded(n_arms: int, k: int, rows: int) -> None:
     policy = DART(n_arms, k, 10**8, seed=1)
@@ -255,16 +175,6 @@ def test_the_rows_of_a_plan_are_bounded(n_arms: int, k: int, rows: int) -> None:
         sizes.append(len(policy.plan()))
         policy.tell_plan(constant(policy.plan()))
     assert rows / 2 < max(sizes) <= rows
-
-
-def test_it_stops_at_the_resolution() -> None:
-    policy = DART(4, 2, 10**5, seed=1)
-    assert policy.resolution == pytest.approx(math.sqrt(4 * math.log(4e5) / 2e5))
-    while not policy.committed:
-        assert 2.0 ** -policy.state()["r"] >= policy.resolution
-        policy.tell_plan(of_arms(policy.plan(), np.array([0.5, 0.501, 0.502, 0.503])))
-    assert 2.0 ** -policy.state()["r"] < policy.resolution
-    assert policy.best() == (2, 3)
 
 
 @for_each("reward, k", [("mean", 2), ("maximum", 2), ("mean", 5), ("minimum", 3)])
@@ -296,25 +206,8 @@ def test_a_horizon_that_is_too_short_is_said() -> None:
     assert policy.committed
 
 
-@for_each(
-    "wrong",
-    [
-        {"status": [0, 0, 0]},
-        {"status": [3, 0, 0, 0, 0]},
-        {"status": [1, 1, 1, 0, 0]},
-        {"status": [2, 2, 2, 2, 0]},
-        {"status": [0.0, 0.0, 0.0, 0.0, 0.0]},
-        {"count": [1, 1, 1, 1, -1]},
-        {"total": [1.0, 0.0, 0.0, 0.0, 0.0]},
-        {"total": [-1.0, 0.0, 0.0, 0.0, 0.0]},
-        {"total": [0.0, 0.0, 0.0, 0.0, "0"]},
-        {"r": -1},
-        {"t": 0.5},
-    ],
-)
+@for_each("wrong", [{"status": [1, 1, 1, 0, 0]}, {"status": [2, 2, 2, 2, 0]}, {"total": [1.0, 0, 0, 0, 0]}])
 def test_a_state_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
     policy = DART(5, 2, 10**6, seed=1)
-    state = policy.state()
     with pytest.raises(BadRecord):
-        policy.load({**state, **wrong})
-    assert policy.state() == state
+        policy.load({**policy.state(), **wrong})

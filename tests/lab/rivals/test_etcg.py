@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import kofn
-from kofn import BadInput, BadRecord, Bernoulli, Plan, Problem, ShortHorizonWarning, Tally, simulate
+from kofn import BadInput, BadRecord, Plan, ShortHorizonWarning, Tally
 from kofn.core import Subset
 from kofn.lab.rivals import ETCG, greedy
 from kofn.lab.rivals.etcg import printed_m, shortest_horizon
@@ -105,15 +104,6 @@ def test_the_best_so_far_is_filled_up() -> None:
     assert policy.best() == (0, 3, 4)
 
 
-def test_an_arm_is_chosen_once_even_if_nothing_pays() -> None:
-    policy = ETCG(5, 3, 1000, m=2)
-    for _ in range(3):
-        n = len(policy.plan())
-        policy.tell_plan(Tally(np.full(n, 2), np.zeros(n), np.zeros(n)))
-    assert policy.committed
-    assert policy.best() == (0, 1, 2)
-
-
 def test_it_finds_a_greedy_best_that_symmetry_would_miss() -> None:
     """Cover: arms 0 and 1 cover the same; arm 2 alone is worth less than either but adds more."""
     cover = [{0, 1, 2}, {0, 1}, {3}, set()]
@@ -129,27 +119,6 @@ def test_it_finds_a_greedy_best_that_symmetry_would_miss() -> None:
     assert policy.best() == (0, 2)
 
 
-@pytest.mark.parametrize("family", ["mean", "maximum", "cross-selling"])
-def test_it_finds_the_best_of_bernoulli_arms(family: str) -> None:
-    problem = Problem(Bernoulli([0.1, 0.9, 0.3, 0.7, 0.2, 0.5]), family, 3, absent=0.0)
-    run = simulate(ETCG(6, 3, 10**6), problem, 10**6, seed=2)
-    assert run.final == (1, 3, 5)
-    assert run.exploration == ETCG(6, 3, 10**6).exploration
-
-
-def test_its_regret_is_gaps_times_m() -> None:
-    """Sure arms: every play of the exploration is known beforehand."""
-    problem = Problem(Bernoulli([0.0, 1.0, 1.0]), "mean", 2, absent=0.0)
-    run = simulate(ETCG(3, 2, 1000, m=10), problem, 1000, seed=1)
-    assert run.regret == pytest.approx(10 * (1.0 + 0.5 + 0.5) + 10 * (0.5 + 0.0))
-
-
-def test_a_problem_must_say_what_fewer_arms_earn() -> None:
-    problem = Problem(Bernoulli([0.1, 0.9, 0.3]), "mean", 2)
-    with pytest.raises(BadInput, match=r"etcg plays fewer than K arms, .* Problem\(\.\.\., absent=0\.0\)"):
-        simulate(ETCG(3, 2, 10**4), problem, 10**4, seed=1)
-
-
 @pytest.mark.filterwarnings("default::kofn.ShortHorizonWarning")
 def test_a_horizon_too_short_to_commit_is_said() -> None:
     shortest = shortest_horizon(9, 3)
@@ -160,36 +129,10 @@ def test_a_horizon_too_short_to_commit_is_said() -> None:
         ETCG(9, 3, 1000, m=500)
 
 
-def test_a_horizon_just_long_enough_is_fine(recwarn: pytest.WarningsRecorder) -> None:
-    policy = ETCG(9, 3, shortest_horizon(9, 3))
-    assert policy.exploration < policy.horizon
-    assert not recwarn.list
-
-
 @for_each(
-    "change",
-    [
-        {"chosen": [1, 1]},
-        {"chosen": [9]},
-        {"chosen": [-1]},
-        {"chosen": [0, 1, 2]},
-        {"chosen": [[0]]},
-        {"tried": 4},
-        {"tried": -1},
-        {"total": [0.0, 0.0, 0.0]},
-        {"total": [0.0, 0.0, 0.0, 99.0]},
-        {"total": [0.0, 0.0, 0.0, -0.5]},
-        {"chosen": [0, 1], "tried": 1},
-    ],
+    "change", [{"chosen": [0, 1, 2]}, {"tried": 4}, {"chosen": [0, 1], "tried": 1}, {"total": [0.0, 0.0, 0.0, 99.0]}]
 )
 def test_a_state_that_cannot_be_is_refused(change: dict[str, Any]) -> None:
     policy = ETCG(4, 2, 1000, m=5)
     with pytest.raises(BadRecord):
         policy.load(policy.state() | change)
-    assert kofn.restore(kofn.save(policy)).plan().plays == 20
-
-
-@for_each("m", [0, -1, 2.5, "many"])
-def test_what_is_no_m_is_refused(m: Any) -> None:
-    with pytest.raises(BadInput, match="m must be a whole number"):
-        ETCG(4, 2, 1000, m=m)

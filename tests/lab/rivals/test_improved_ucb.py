@@ -2,14 +2,12 @@
 
 import itertools
 import math
-from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pytest
 
-from kofn import BadInput, Plan, Tally, TooManySubsets
+from kofn import Plan, Tally, TooManySubsets
 from kofn.core import Subset
 from kofn.lab.rivals import ImprovedUCB
 from tests.cases import for_each
@@ -66,26 +64,6 @@ def test_equal_to_plain_python_play_by_play(case: int) -> None:
     assert list(policy.plan()) == [(best, horizon)]
 
 
-def test_the_plays_of_each_round() -> None:
-    """T = 1000: n_m = ceil(2 log(T / 4^m) 4^m), in rounds 0 to floor(log2(T / e) / 2) = 4."""
-    policy = ImprovedUCB(n_arms=3, k=1, horizon=1000)
-    assert policy.rounds == 5
-    plays = []
-    while not policy.committed:
-        plays.append(int(policy.plan().times[0]))
-        policy.tell_plan(told(policy.plan(), lambda _, n: n / 2))
-    n = [math.ceil(2 * math.log(1000 / 4**m) * 4**m) for m in range(5)]
-    assert n == [14, 45, 133, 352, 698]
-    assert list(itertools.accumulate(plays)) == n
-
-
-@for_each("horizon, rounds", [(1, 0), (2, 0), (3, 1), (10, 1), (11, 2), (43, 2), (44, 3)])
-def test_the_number_of_rounds(horizon: int, rounds: int) -> None:
-    """A round more whenever T / e has grown fourfold."""
-    assert ImprovedUCB(n_arms=3, k=1, horizon=horizon).rounds == rounds
-    assert ImprovedUCB(n_arms=3, k=1, horizon=horizon).committed == (not rounds)
-
-
 @pytest.mark.parametrize(("total", "left"), [(0.001, 3), (0.0, 2)])
 def test_a_subset_is_deleted_when_it_is_surely_worse(total: float, left: int) -> None:
     """T is a little less than e^8, so n_0 = 16 and the radius a little less than 1/2: 0 and 1 are just told apart."""
@@ -95,46 +73,6 @@ def test_a_subset_is_deleted_when_it_is_surely_worse(total: float, left: int) ->
     assert math.sqrt(math.log(2980) / (2 * n)) == pytest.approx(0.49999, abs=1e-5)
     policy.tell_plan(told(policy.plan(), lambda subset, _: total if subset == (2,) else 16.0))
     assert len(policy.plan()) == left
-
-
-def test_it_commits_when_one_is_left() -> None:
-    policy = ImprovedUCB(n_arms=3, k=2, horizon=10**6)
-    rounds = 0
-    while not policy.committed:
-        policy.tell_plan(told(policy.plan(), lambda subset, n: float(n) if subset == (0, 2) else 0.0))
-        rounds += 1
-    assert rounds < policy.rounds
-    assert policy.best() == (0, 2)
-    assert list(policy.plan()) == [((0, 2), 10**6)]
-
-
-def test_it_commits_to_the_highest_mean_after_the_last_round() -> None:
-    policy = ImprovedUCB(n_arms=3, k=2, horizon=100)
-    worth: dict[Subset, float] = {(0, 1): 0.5, (0, 2): 0.5, (1, 2): 0.51}
-    rounds = 0
-    while not policy.committed:
-        assert len(policy.plan()) == 3
-        policy.tell_plan(told(policy.plan(), lambda subset, n: worth[subset] * n))
-        rounds += 1
-    assert rounds == policy.rounds
-    assert policy.best() == (1, 2)
-
-
-def test_only_what_is_left_is_played_on() -> None:
-    policy = ImprovedUCB(n_arms=5, k=2, horizon=10**4)
-    worth = [0.9, 0.8, 0.1, 0.05, 0.0]
-    played: Counter[Subset] = Counter()
-    before: set[Subset] = set()
-    while not policy.committed:
-        now = {subset for subset, _ in policy.plan()}
-        assert not before or now <= before
-        before = now
-        played.update(dict(policy.plan()))
-        policy.tell_plan(told(policy.plan(), lambda subset, n: n * (worth[subset[0]] + worth[subset[1]]) / 2))
-    assert policy.best() == (0, 1)
-    # n_m of 19, 63, 207. Means of 0.85 and 0.4 to 0.5 with arms 0 and 1; without them at most 0.075. Round 1 deletes
-    # what is more than 1/2 below the best, round 2 what is more than 1/4 below.
-    assert played == {subset: 207 if subset[0] < 2 else 63 for subset in [(i, j) for j in range(5) for i in range(j)]}
 
 
 def test_too_many_subsets_are_refused_with_their_number() -> None:
@@ -167,9 +105,3 @@ def test_two_and_a_half_million_subsets_work() -> None:
     assert policy.best()[-1] == 23
     first = policy.ask()
     policy.tell(first, 1)
-
-
-@for_each("horizon", [0, -1, 2.5, None, "10"])
-def test_what_is_no_horizon_is_refused(horizon: Any) -> None:
-    with pytest.raises(BadInput, match="horizon must be a whole number"):
-        ImprovedUCB(n_arms=3, k=1, horizon=horizon)

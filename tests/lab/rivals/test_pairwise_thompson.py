@@ -240,14 +240,10 @@ def test_all_sizes_play(n_arms: int, k: int) -> None:
         ("subsets", [0, 1]),
         ("subsets", [1, 0, 0, 2, 1, 2]),
         ("subsets", [0, 1, 0, 1, 1, 2]),
-        ("subsets", [0, 1, 0, 9, 1, 2]),
         ("count", [1, 0, 1]),
         ("count", [9, 9, 9]),
         ("total", [1.0, 5.0, 0.0]),
-        ("squares", [-1.0, 0.0, 0.0]),
         ("expanded", [0.0]),
-        ("seen", [1, 1]),
-        ("scales", {"arms": 0.0, "pairs": 1.0, "rest": 1.0, "dispersion": 1.0}),
     ],
 )
 def test_a_state_that_no_plays_make_is_refused(key: str, value: Any) -> None:

@@ -8,7 +8,7 @@ import pytest
 from scipy.optimize import minimize
 
 import kofn
-from kofn import BadRecord, Bernoulli, Plan, Problem, Tally
+from kofn import Bernoulli, Plan, Problem, Tally
 from kofn.lab.rivals import SlateGLM
 from tests.cases import for_each
 
@@ -86,14 +86,6 @@ def test_it_finds_the_best_of_logistic_rewards() -> None:
     assert found == [True] * 4
 
 
-def test_it_learns_from_unplanned_plays() -> None:
-    policy = SlateGLM(4, 2, seed=1)
-    policy.tell_plan(Tally.of([[0.0] * n for _, n in policy.plan()]))
-    for _ in range(30):
-        policy.tell((1, 3), 1.0)
-    assert policy.best() == (1, 3)
-
-
 def test_extreme_rewards_leave_finite_weights() -> None:
     problem = Problem(Bernoulli([1.0, 1.0, 0.0, 0.0, 1.0]), "minimum", 2)
     policy = SlateGLM(5, 2, seed=1)
@@ -101,12 +93,3 @@ def test_extreme_rewards_leave_finite_weights() -> None:
     assert np.isfinite(policy.state()["mode"]).all()
     assert set(policy.best()) < {0, 1, 4}
     assert isinstance(policy.plan(), Plan)
-
-
-@for_each("key, value", [("mode", [0.0]), ("V", [1.0]), ("V", [0.0] * 6), ("learned", -1)])
-def test_a_state_that_no_plays_make_is_refused(key: str, value: Any) -> None:
-    policy = SlateGLM(3, 1, seed=1)
-    before = policy.state()
-    with pytest.raises(BadRecord):
-        policy.load({**before, key: value})
-    assert policy.state() == before

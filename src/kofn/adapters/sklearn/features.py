@@ -62,7 +62,7 @@ class SubsetSelector(MetaEstimatorMixin, SelectorMixin, BaseEstimator):  # type:
         support_: a mask of the selected features.
         n_features_to_select_: the number of selected features.
         n_fits_: the number of fits.
-        choice_: the `Choice`, with all evaluations; its interval is that of the mean score over splits of these rows.
+        choice_: the `Choice`, with all evaluations; its interval is for the mean score over splits of these rows.
         n_features_in_, feature_names_in_: as in every estimator of scikit-learn.
     """
 

@@ -1,4 +1,4 @@
-"""What both selectors share: one call of `choose` whose errors are those of the estimators."""
+"""What both selectors share: one call of `choose` that raises the errors of the estimators."""
 
 from __future__ import annotations
 

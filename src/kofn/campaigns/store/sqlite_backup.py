@@ -67,7 +67,7 @@ def restore(file: str | os.PathLike[str], store: str | Store | None = None, *, r
 
 
 def _check_kind(store: str | Store | None, instead: str) -> None:
-    if (str(store) if isinstance(store, Store) else store_url(store)).startswith("postgres"):
+    if str(store if isinstance(store, Store) else store_url(store)).startswith("postgres"):
         raise BadInput(
             f"this store is on PostgreSQL, and kofn copies SQLite stores only: {instead}, as docs/guides/deployment.md "
             "shows. `kofn campaign export` and `import` move a campaign between stores"
@@ -78,9 +78,11 @@ def _check_target(target: Path, replace: bool) -> None:
     reason = None
     if not target.parent.is_dir():
         reason = f"there is no folder {target.parent}"
+    elif target.is_dir():
+        reason = "it is a folder; name a file in it"
     elif target.exists() and not replace:
         reason = "the file exists; choose another name, or pass --replace (replace=True)"
-    elif any(os.path.exists(f"{target}{suffix}") for suffix in sqlite_file.BESIDE):
+    elif any(os.path.exists(os.path.realpath(target) + suffix) for suffix in sqlite_file.BESIDE):
         reason = "a store of this name is in use"
     if reason:
         raise StoreError(f"the backup {target} cannot be written: {reason}")

@@ -34,6 +34,7 @@ from kofn.cli.output import echo_json, pairs, show
 )
 @click.option(
     "--keep",
+    "keep_decisions",
     type=Count(least=0),
     default=100_000,
     show_default=True,
@@ -50,15 +51,12 @@ def create(
     reward_range: tuple[float, float],
     learn_range: bool,
     minimize: bool,
-    policy: str,
     settings: tuple[str, ...],
     horizon: int | None,
-    seed: int | None,
-    expire_after: float,
-    keep: int,
     options: dict[str, Any],
     store: str | None,
     as_json: bool,
+    **more: Any,
 ) -> None:
     """Create the campaign NAME.
 
@@ -77,20 +75,28 @@ def create(
             name,
             names,
             k,
-            policy=policy,
             params=dict(map(setting, settings)) | ({} if horizon is None else {"horizon": horizon}),
             reward_range=None if learn_range else reward_range,
             direction="minimize" if minimize else "maximize",
-            seed=seed,
             store=store,
-            expire_after=expire_after,
-            keep_decisions=keep,
+            **more,
             **options,
         )
     if as_json:
         echo_json(made.summary().to_dict())
     else:
-        click.echo(f"created {name}: {len(names):,} arms, {k:,} places, {policy}, in {made.store}")
+        click.echo(f"created {name}: {len(names):,} arms, {k:,} places, {more['policy']}, in {made.store}")
+
+
+CLEARED: dict[str, dict[str, Any]] = {
+    "no_half_life": {"half_life": None},
+    "no_control": {"control": None},
+    "no_sticky": {"sticky": None},
+    "no_stop_rule": {"stop_when": None, "ship_when_ready": False},
+    "no_constraints": {"constraints": None},
+    "no_costs": {"costs": None},
+}
+"""What each flag of `configure` resets."""
 
 
 @click.command()
@@ -99,29 +105,17 @@ def create(
 @click.option("--half-life", type=Count(), help="Plays after which a reward counts half.")
 @click.option("--no-half-life", is_flag=True, help="All rewards count alike.")
 @click.option("--guarantee/--no-guarantee", default=None, help="Compare arms directly, so that decisions are proved.")
-@click.option("--no-control", is_flag=True, help="No control any more.")
-@click.option("--no-sticky", is_flag=True, help="Keys no longer keep their arms.")
-@click.option("--no-stop-rule", is_flag=True, help="No stop rule any more.")
-@click.option("--no-constraints", is_flag=True, help="No rules any more.")
-@click.option("--no-costs", is_flag=True, help="No costs any more.")
+@click.option("--no-control", is_flag=True, help="Remove the control.")
+@click.option("--no-sticky", is_flag=True, help="Keys do not keep their arms.")
+@click.option("--no-stop-rule", is_flag=True, help="Remove the stop rule.")
+@click.option("--no-constraints", is_flag=True, help="Remove all rules.")
+@click.option("--no-costs", is_flag=True, help="Remove all costs.")
 @click.option("--expire-after", type=Duration(), help="When a decision without a reward is planned again.")
 @click.option("--keep", "keep_decisions", type=Count(least=0), help="Rewarded decisions to keep.")
 @with_options
 @STORE
 @AS_JSON
-def configure(
-    name: str,
-    no_half_life: bool,
-    no_control: bool,
-    no_sticky: bool,
-    no_stop_rule: bool,
-    no_constraints: bool,
-    no_costs: bool,
-    options: dict[str, Any],
-    store: str | None,
-    as_json: bool,
-    **more: Any,
-) -> None:
+def configure(name: str, options: dict[str, Any], store: str | None, as_json: bool, **more: Any) -> None:
     """Change settings of the campaign NAME while it runs, and show them all. What was learned is kept.
 
     \b
@@ -130,13 +124,10 @@ def configure(
     kofn campaign configure front --rule "at most 1 of mug, cup" --rule "always tray"
     kofn campaign configure front --cost mug=0.5 --cost pan=2
     """
+    cleared = [reset for flag, reset in CLEARED.items() if more.pop(flag)]
     changes = options | {key: value for key, value in more.items() if value is not None}
-    changes |= {"half_life": None} if no_half_life else {}
-    changes |= {"control": None} if no_control else {}
-    changes |= {"sticky": None} if no_sticky else {}
-    changes |= {"stop_when": None, "ship_when_ready": False} if no_stop_rule else {}
-    changes |= {"constraints": None} if no_constraints else {}
-    changes |= {"costs": None} if no_costs else {}
+    for reset in cleared:
+        changes |= reset
     found = open_campaign(name, store)
     settings = (found.configure(**changes) if changes else found.settings()).to_dict()
     if as_json:

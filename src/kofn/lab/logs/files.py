@@ -10,6 +10,7 @@ import csv
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -64,28 +65,24 @@ def _refuse_others(file: Path, start: bytes) -> None:
 
 
 def _csv_rows(file: Path) -> tuple[list[str], Iterator[tuple[str, Row]]]:
+    reader = csv.DictReader(_lines(file, newline=""))
+
     def rows() -> Iterator[tuple[str, Row]]:
-        with file.open(newline="", encoding="utf-8-sig") as opened:
-            reader = csv.DictReader(opened)
+        try:
             yield "", dict.fromkeys(reader.fieldnames or [])
             yield from ((f"line {number}", row) for number, row in enumerate(reader, start=2))
+        except csv.Error as why:
+            raise BadInput(f"{file} is not a CSV file: {why}") from None
 
-    return _with_columns(_readable(file, rows()))
+    _, columns = next(found := rows())
+    return list(columns), found
 
 
 def _json_rows(file: Path) -> tuple[list[str], Iterator[tuple[str, Row]]]:
-    def rows() -> Iterator[tuple[str, Row]]:
-        with file.open(encoding="utf-8-sig", newline="\n") as opened:
-            known = False
-            for number, line in enumerate(opened, start=1):
-                if line.strip():
-                    row = _json_row(file, number, line)
-                    if not known:
-                        yield "", row
-                        known = True
-                    yield f"line {number}", row
-
-    return _with_columns(_readable(file, rows()))
+    lines = enumerate(_lines(file, newline="\n"), start=1)
+    rows = ((f"line {number}", _json_row(file, number, line)) for number, line in lines if line.strip())
+    first = list(islice(rows, 1))
+    return [name for _, row in first for name in row], chain(first, rows)
 
 
 def _json_row(file: Path, number: int, line: str) -> Row:
@@ -121,19 +118,12 @@ def _parquet_rows(file: Path) -> tuple[list[str], Iterator[tuple[str, Row]]]:
     return have, rows()
 
 
-def _with_columns(rows: Iterator[tuple[str, Row]]) -> tuple[list[str], Iterator[tuple[str, Row]]]:
-    """Return the names of the columns, which the first item has, and the other items."""
-    _, first = next(rows, ("", {}))
-    return list(first), rows
-
-
-def _readable(file: Path, rows: Iterator[tuple[str, Row]]) -> Iterator[tuple[str, Row]]:
+def _lines(file: Path, newline: str) -> Iterator[str]:
     try:
-        yield from rows
+        with file.open(newline=newline, encoding="utf-8-sig") as opened:
+            yield from opened
     except UnicodeDecodeError as why:
         raise BadInput(f"{file} is not text in UTF-8: {why.reason} at byte {why.start}") from None
-    except csv.Error as why:
-        raise BadInput(f"{file} is not a CSV file: {why}") from None
 
 
 def _listed(names: Sequence[str]) -> str:

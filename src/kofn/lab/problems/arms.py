@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import pairwise
-from typing import ClassVar, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,7 +31,7 @@ class Ordering(NamedTuple):
 class Arms(ABC):
     """N arms of one distribution. A subclass implements `draw`, the moments, `cdf` and `survival`."""
 
-    continuous: ClassVar[bool] = False
+    continuous: bool = False
     independent: bool = True  # arms pay independently of each other
     n_arms: int
     low: float = 0.0

@@ -12,7 +12,7 @@ import numpy as np
 from kofn.constraints import Constraints
 from kofn.constraints.allowed import Allowed
 from kofn.core import BadInput, FloatArray, IntArray, Subset
-from kofn.core.subsets import subset_blocks
+from kofn.lab.problems.expectation import best_subset
 
 if TYPE_CHECKING:
     from kofn.lab.problems.base import AbstractProblem
@@ -74,27 +74,13 @@ def best_allowed(problem: AbstractProblem, strength: FloatArray | None, linear: 
     if strength is not None and (linear or allowed.is_quotas):
         best = tuple(allowed.top(sign * strength).tolist())
     elif math.comb(allowed.n_arms, problem.k) <= most:
-        best = _tried(value, allowed)
+        best = best_subset(value, allowed.n_arms, problem.k, allowed.only)
     else:
         starts = [*allowed.random(STARTS, np.random.default_rng(0))]
         if strength is not None:
             starts.append(allowed.top(sign * strength))
         best = max(_climbed(value, allowed, start) for start in starts)[1]
     return tuple(arm for arm in best if arm < n_arms)
-
-
-def _tried(value_of: Value, allowed: Allowed) -> Subset:
-    """Return the best of all allowed subsets; of equal ones, the first in lexicographic order."""
-    best, value = None, -math.inf
-    for block in subset_blocks(allowed.n_arms, allowed.k):
-        rows = allowed.only(block)
-        if len(rows):
-            values = value_of(rows)
-            place = int(values.argmax())
-            if values[place] > value:
-                best, value = tuple(rows[place].tolist()), float(values[place])
-    assert best is not None
-    return best
 
 
 def _climbed(value_of: Value, allowed: Allowed, subset: IntArray) -> tuple[float, Subset]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from kofn.core import BadInput, FloatArray, IntArray, Subset
 from kofn.core.contexts import Attributes, key_of, words_of
 from kofn.lab.problems.base import AbstractProblem
+from kofn.lab.problems.expectation import top_subset
 from kofn.lab.problems.sampling import Sums
 
 
@@ -123,8 +124,7 @@ class ContextualProblem(AbstractProblem):
         strength, _ = self._order()
         if strength is None:
             return self._search()
-        sign = -1.0 if self.direction == "maximize" else 1.0
-        return tuple(sorted(np.argsort(sign * strength, kind="stable")[: self.k].tolist()))
+        return top_subset(strength if self.direction == "maximize" else -strength, self.k)
 
     @property
     def _most_tried(self) -> int:

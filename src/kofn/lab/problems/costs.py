@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,12 +11,8 @@ from numpy.typing import NDArray
 from kofn.core import BadInput, FloatArray, IntArray, Subset, check_costs, net_range, whole
 from kofn.lab.problems.base import AbstractProblem
 from kofn.lab.problems.constrained import best_allowed
-from kofn.lab.problems.expectation import Expectation
 from kofn.lab.problems.rows import Subsets
-from kofn.lab.problems.sampling import Sampler
-
-if TYPE_CHECKING:
-    from kofn.lab.problems.sampling import Sums
+from kofn.lab.problems.sampling import Sums
 
 
 class NetOfCosts(AbstractProblem):
@@ -56,13 +51,13 @@ class NetOfCosts(AbstractProblem):
         sign = -1.0 if self.direction == "maximize" else 1.0
         self._added = sign * np.append(self.costs, 0.0)  # an empty place, arm N, costs nothing
 
-    def make_sampler(self) -> Sampler:
+    def make_sampler(self) -> _Net:
         """Return an object that draws plays of the other problem and adds what its arms cost."""
-        return _NetSampler(self.problem._sampler, self._added)
+        return _Net(self.problem, self._added)
 
-    def make_expectation(self) -> Expectation:
+    def make_expectation(self) -> _Net:
         """Return an object that adds costs to the expected rewards of the other problem."""
-        return _NetExpectation(self.problem._expectation, self._added)
+        return _Net(self.problem, self._added)
 
     @cached_property
     def value_error(self) -> float:
@@ -96,21 +91,18 @@ class NetOfCosts(AbstractProblem):
         return f"{self.problem._summary()}, costs"
 
 
-class _NetSampler:
-    def __init__(self, gross: Sampler, added: FloatArray) -> None:
-        self.gross, self.added = gross, added
+class _Net:
+    """Plays and values of another problem, with what its arms cost."""
+
+    def __init__(self, problem: AbstractProblem, added: FloatArray) -> None:
+        self._problem, self._added = problem, added
 
     def play(self, subsets: IntArray, times: NDArray[np.int64], rng: np.random.Generator) -> Sums:
         """Return the sums of the net rewards and of their squares."""
-        total, squares = self.gross.play(subsets, times, rng)
-        by = self.added[subsets].sum(axis=1)
+        total, squares = self._problem._sampler.play(subsets, times, rng)
+        by = self._added[subsets].sum(axis=1)
         return total + times * by, squares + 2 * by * total + times * by * by
-
-
-class _NetExpectation:
-    def __init__(self, gross: Expectation, added: FloatArray) -> None:
-        self.gross, self.added = gross, added
 
     def value(self, subsets: IntArray) -> FloatArray:
         """Return the expected net reward of each row."""
-        return np.asarray(self.gross.value(subsets) + self.added[subsets].sum(axis=1))
+        return np.asarray(self._problem._expectation.value(subsets) + self._added[subsets].sum(axis=1))

@@ -302,16 +302,19 @@ def with_empty_place(arms: Arms, absent: float) -> Arms:
         return Bernoulli(np.append(arms.p, absent))
     if isinstance(arms, Empirical):
         return Empirical([*arms.samples, [absent]])
-    return _ContinuousWithEmptyPlace(arms, absent) if arms.continuous else _WithEmptyPlace(arms, absent)
+    return _WithEmptyPlace(arms, absent)
 
 
 class _WithEmptyPlace(Arms):
-    """Arms of any distribution, and one more that always pays the same."""
+    """Arms of any distribution, and one more that always pays the same.
+
+    If the others are continuous, quadrature refines its panels around the jump of the added arm.
+    """
 
     def __init__(self, arms: Arms, absent: float) -> None:
         self._arms, self._absent = arms, absent
         self.n_arms, self.low, self.high = arms.n_arms + 1, arms.low, arms.high
-        self.independent = arms.independent
+        self.independent, self.continuous = arms.independent, arms.continuous
 
     def _present(self, arms: IntArray) -> IntArray:
         """Replace the added arm by any other, so that the wrapped arms accept it."""
@@ -350,9 +353,3 @@ class _WithEmptyPlace(Arms):
         values, shares = support
         always = np.eye(1, values.shape[1])
         return np.vstack([values, np.full_like(always, self._absent)]), np.vstack([shares, always])
-
-
-class _ContinuousWithEmptyPlace(_WithEmptyPlace):
-    """The same for continuous arms. The added arm has a jump, around which quadrature refines its panels."""
-
-    continuous = True

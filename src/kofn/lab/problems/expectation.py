@@ -93,15 +93,23 @@ class CrossSellingValue:
         return np.asarray(2 * (second.sum(axis=1) + pairs) / (k * (k + 1)))
 
 
-def best_subset(value: Callable[[IntArray], FloatArray], n_arms: int, k: int) -> Subset:
-    """Return the subset with the highest value, by trying all of them; of equal ones, the first."""
+def best_subset(
+    value: Callable[[IntArray], FloatArray], n_arms: int, k: int, only: Callable[[IntArray], IntArray] | None = None
+) -> Subset:
+    """Return the subset with the highest value, by trying all, or the rows that `only` keeps; of equals, the first."""
     best, top = (), -math.inf
-    for rows in subset_blocks(n_arms, k):
-        values = value(rows)
+    for block in subset_blocks(n_arms, k):
+        rows = block if only is None else only(block)
+        values = value(rows) if len(rows) else np.array([-math.inf])
         leader = int(np.argmax(values))
         if values[leader] > top:
             best, top = tuple(rows[leader].tolist()), float(values[leader])
     return best
+
+
+def top_subset(scores: FloatArray | IntArray, k: int) -> Subset:
+    """Return the K arms with the highest scores; of equal ones, the first."""
+    return tuple(sorted(np.argsort(-scores, kind="stable")[:k].tolist()))
 
 
 def in_blocks(value: Callable[[IntArray], FloatArray], subsets: IntArray, width: int | None = None) -> FloatArray:

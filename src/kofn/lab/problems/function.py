@@ -52,7 +52,22 @@ RewardOfSubset = Callable[..., Any]
 
 
 class FunctionProblem(AbstractProblem):
-    """A problem whose reward is a function of the subset. It is made by `Problem.of`, which explains the arguments."""
+    """A problem whose reward is `f(subset, rng)`, any function of a tuple of K arms and a generator. Also `Problem.of`.
+
+    >>> from kofn.lab.problems import Problem
+    >>> def clicks(subset, rng):
+    ...     return rng.random() < 0.1 + 0.01 * sum(subset) + 0.1 * (subset == (2, 5))
+    >>> problem = Problem.of(clicks, n_arms=8, k=2)
+    >>> problem.best, problem.best_evidence[:21]
+    ((2, 5), 'all 28 subsets tried:')
+
+    Random numbers come from `rng`, a NumPy generator. `reward_range` contains all rewards. By default it is [0, 1] if
+    256 draws are in it, else their range and half its width on both sides; a later reward outside of it is an error.
+    With `batch=True`, f receives an array with a subset in each row, and returns an array of rewards. Expected rewards
+    are means over `draws` draws (1,024; 16,384 with `batch`), with a standard error in `value_error`. `best` is
+    searched with about `effort` draws (300,000; 5,000,000 with `batch`), unless it is given; `best_evidence` says how
+    it was found. If f does not use rng for a subset, one call gives its value.
+    """
 
     def __init__(
         self,
@@ -110,7 +125,7 @@ class FunctionProblem(AbstractProblem):
                 f"{source.name} returns different rewards for the same subset without using rng, so runs cannot be "
                 "repeated: take every random number from rng",
                 ProblemWarning,
-                stacklevel=5,
+                stacklevel=3,
             )
         self._all_fixed = source.repeatable and all(fixed for each in rewards for _, fixed in each)
         flat = [reward for each in rewards for reward, _ in each]
@@ -137,7 +152,7 @@ class FunctionProblem(AbstractProblem):
             f"effort={self.effort:,} calls, {duration(self.effort * self._seconds)}. Give best=, or smaller draws= "
             "and effort=",
             ProblemWarning,
-            stacklevel=6,
+            stacklevel=4,
         )
 
     # Plays and values.

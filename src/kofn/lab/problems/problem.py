@@ -13,8 +13,8 @@ from kofn.lab.problems.arms import Arms
 from kofn.lab.problems.assumptions import Check, check_problem
 from kofn.lab.problems.base import AbstractProblem
 from kofn.lab.problems.distributions import with_empty_place
-from kofn.lab.problems.expectation import Expectation, choose_expectation
-from kofn.lab.problems.function import FunctionProblem, RewardOfSubset
+from kofn.lab.problems.expectation import Expectation, choose_expectation, top_subset
+from kofn.lab.problems.function import FunctionProblem
 from kofn.lab.problems.sampling import CountSampler, Sampler, arm_totals, choose_sampler
 from kofn.lab.rewards import Reward, RewardFunction, as_reward, cross_selling, mean, total
 
@@ -45,6 +45,8 @@ class Problem(AbstractProblem):
 
     >>> Problem(Bernoulli([0.1, 0.5, 0.3, 0.2]), "sum", k=3).reward_range
     (0.0, 3.0)
+
+    `Problem.of(f, n_arms, k)` makes a problem from any function of a subset: see `FunctionProblem`.
     """
 
     def __init__(
@@ -69,45 +71,7 @@ class Problem(AbstractProblem):
         self._places = arms if self.absent is None else with_empty_place(arms, self.absent)
         _check_reward(self.reward, arms, self.k)
 
-    @staticmethod
-    def of(
-        f: RewardOfSubset,
-        n_arms: int,
-        k: int,
-        *,
-        direction: Direction = "maximize",
-        reward_range: tuple[float, float] | None = None,
-        best: Iterable[int] | None = None,
-        batch: bool = False,
-        draws: int | None = None,
-        effort: int | None = None,
-    ) -> FunctionProblem:
-        """Return a problem whose reward is `f(subset, rng)`: any function of a tuple of K arms and a generator.
-
-        >>> def clicks(subset, rng):
-        ...     return rng.random() < 0.1 + 0.01 * sum(subset) + 0.1 * (subset == (2, 5))
-        >>> problem = Problem.of(clicks, n_arms=8, k=2)
-        >>> problem.best, problem.best_evidence[:21]
-        ((2, 5), 'all 28 subsets tried:')
-
-        Random numbers come from `rng`, a NumPy generator. `reward_range` contains all rewards. By default it is [0, 1]
-        if 256 draws are in it, else their range and half its width on both sides; a later reward outside of it is an
-        error. With `batch=True`, f receives an array with a subset in each row, and returns an array of rewards.
-        Expected rewards are means over `draws` draws (1,024; 16,384 with `batch`), with a standard error in
-        `value_error`. `best` is searched with about `effort` draws (300,000; 5,000,000 with `batch`), unless it is
-        given; `best_evidence` says how it was found. If f does not use rng for a subset, one call gives its value.
-        """
-        return FunctionProblem(
-            f,
-            n_arms,
-            k,
-            direction=direction,
-            reward_range=reward_range,
-            best=best,
-            batch=batch,
-            draws=draws,
-            effort=effort,
-        )
+    of = FunctionProblem
 
     @property
     def offers(self) -> frozenset[str]:
@@ -142,8 +106,7 @@ class Problem(AbstractProblem):
         strength = self._strength()
         if strength is None:
             return self._search()
-        key = -strength if self.direction == "maximize" else strength
-        return tuple(sorted(np.argsort(key, kind="stable")[: self.k].tolist()))
+        return top_subset(strength if self.direction == "maximize" else -strength, self.k)
 
     def additions(self) -> FloatArray | None:
         """Return what each arm and an empty place add to a mean or a sum."""

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cached_property
 from typing import Protocol
 
@@ -286,44 +286,30 @@ class OutcomeSampler:
 
 
 class PlaySampler:
-    """Draws every play, in blocks over rows and plays."""
+    """Draws every play."""
 
     def __init__(self, arms: Arms, reward: Reward) -> None:
         self._arms, self._reward = arms, reward
 
     def play(self, subsets: IntArray, times: NDArray[np.int64], rng: np.random.Generator) -> Sums:
         """Draw `times[i]` rewards per row and add them up."""
-        total, squares = np.zeros(len(subsets)), np.zeros(len(subsets))
-        ends = np.cumsum(times)
-        plays = int(ends[-1]) if len(ends) else 0
         size = max(1, CELLS // subsets.shape[1])
-        for start in range(0, plays, size):
-            stop = min(start + size, plays)
-            first, last = np.searchsorted(ends, [start, stop - 1], "right").tolist()
-            until = np.clip(ends[first : last + 1], start, stop)
-            here = until - np.concatenate([[start], until[:-1]])
-            row = np.repeat(np.arange(last + 1 - first), here)
-            rewards = self._reward(self._arms.draw(subsets[first : last + 1][row], rng))
-            total[first : last + 1] += np.bincount(row, rewards, last + 1 - first)
-            squares[first : last + 1] += np.bincount(row, rewards * rewards, last + 1 - first)
-        return total, squares
+        return sum_drawn_plays(lambda rows: self._reward(self._arms.draw(rows, rng)), subsets, times, size)
 
 
 def sum_drawn_plays(
     draw: Callable[[IntArray], FloatArray], subsets: IntArray, times: NDArray[np.int64], size: int
 ) -> Sums:
-    """Draw every play, `size` plays at a time, and add up the rewards of each row."""
+    """Draw every play, `size` plays at a time, and add up the rewards of each row and their squares."""
     total, squares = np.zeros(len(subsets)), np.zeros(len(subsets))
-    for row in _row_of_each_play(times, size):
-        rewards = draw(subsets[row])
-        total += np.bincount(row, rewards, len(subsets))
-        squares += np.bincount(row, rewards * rewards, len(subsets))
-    return total, squares
-
-
-def _row_of_each_play(times: NDArray[np.int64], size: int) -> Iterator[IntArray]:
-    """Yield the row of each play, `size` plays at a time."""
     ends = np.cumsum(times)
     plays = int(ends[-1]) if len(ends) else 0
     for start in range(0, plays, size):
-        yield np.searchsorted(ends, np.arange(start, min(start + size, plays)), "right")
+        stop = min(start + size, plays)
+        first, last = np.searchsorted(ends, [start, stop - 1], "right").tolist()
+        until = np.clip(ends[first : last + 1], start, stop)
+        row = np.repeat(np.arange(last + 1 - first), np.diff(until, prepend=start))
+        rewards = draw(subsets[first : last + 1][row])
+        total[first : last + 1] += np.bincount(row, rewards, last + 1 - first)
+        squares[first : last + 1] += np.bincount(row, rewards * rewards, last + 1 - first)
+    return total, squares

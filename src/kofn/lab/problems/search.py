@@ -18,6 +18,7 @@ from itertools import combinations
 import numpy as np
 
 from kofn.core import Subset
+from kofn.lab.problems.expectation import top_subset
 from kofn.lab.problems.sampled_values import DrawOne, SampledValues
 
 STARTS = 6
@@ -36,16 +37,12 @@ _MOST_DRAWS = 2**16
 
 @dataclass(frozen=True)
 class SearchResult:
-    """The best subset that was found, and the effort: starts of the local search (0: all subsets), subsets and draws.
-
-    `exact` means that the function uses no random numbers, so that one draw of a subset is its value.
-    """
+    """The best subset that was found, and the effort: starts of the local search (0: all subsets), subsets, draws."""
 
     best: Subset
     starts: int
     subsets: int
     draws: int
-    exact: bool = False
 
     def __str__(self) -> str:
         draws = f"{self.draws:,} draws"
@@ -115,7 +112,7 @@ class _Seeker:
         plays = np.bincount(places, minlength=self._n_arms)
         total = np.bincount(places, np.repeat(rewards, self._k), self._n_arms)
         effects = np.where(plays > 0, total / np.maximum(plays, 1), -np.inf)
-        return tuple(sorted(np.argsort(-effects, kind="stable")[: self._k].tolist()))
+        return top_subset(effects, self._k)
 
     def _random_subset(self) -> Subset:
         return tuple(sorted(self._rng.choice(self._n_arms, self._k, replace=False).tolist()))
@@ -164,5 +161,4 @@ class _Seeker:
         return self._sign * values.upto(subset, draws).mean
 
     def _report(self, best: Subset, *, starts: int) -> SearchResult:
-        subsets = self._values.subsets
-        return SearchResult(best, starts, subsets, self._spent, exact=self._values.upto(best, 1).exact)
+        return SearchResult(best, starts, self._values.subsets, self._spent)

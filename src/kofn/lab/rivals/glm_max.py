@@ -13,14 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import cho_solve, solve_triangular
 
-from kofn.core import FloatArray, Plan, Subset, Tally, whole
+from kofn.core import FloatArray, Plan, Tally
 from kofn.core.fields import Fields, integer, numbers, part
-from kofn.lab.rivals.linear_model import Quadratic, factor, indicators
-from kofn.policies.batching import plan_of, sweeps, tenth, top_k, top_subset
-from kofn.policies.randomised import Randomised, SeededOptions
-
-SWEEPS = 10
-"""Plays of each arm in the first plan. With one or two, the mode is so rough that successes would count too much."""
+from kofn.lab.rivals.linear_model import Quadratic, WeightOptions, WeightThompson, factor, indicators
 
 START = 1e-3
 """Smallest weight at which Newton's method starts, since the logarithm of zero is not defined."""
@@ -32,7 +27,7 @@ CONVERGED = 1e-10
 """Change of the weights that ends Newton's method."""
 
 
-class GLMMax(Randomised):
+class GLMMax(WeightThompson):
     """Draw the arms' weights -log(1 - p) from their posterior, play the K highest.
 
     >>> import numpy as np
@@ -50,27 +45,14 @@ class GLMMax(Randomised):
     """
 
     name = "glm-max"
-    linear_memory = False
+    first_sweeps = 10  # with one or two, the mode is so rough that successes would count too much
     fields = Fields(learned=integer(), mode=numbers(least=0), seen=part(Quadratic, flat=True))
 
-    def __init__(self, n_arms: int, k: int, *, draws: int = 256, **options: Unpack[SeededOptions]) -> None:
-        super().__init__(n_arms, k, draws=whole("draws", draws), **options)
-        self._seen = Quadratic.zeros(self.n_arms)
+    def __init__(self, n_arms: int, k: int, **options: Unpack[WeightOptions]) -> None:
+        super().__init__(n_arms, k, **options)
         self._seen.V += np.eye(self.n_arms)  # p uniform in [0, 1]: w is exponential, with mean 1 and variance 1
         self._seen.b += 1.0
         self._mode = np.ones(self.n_arms)
-        self._learned = 0
-
-    def best(self) -> Subset:
-        """Return the K arms with the highest weights at the mode."""
-        return top_subset(self._mode, self.k)
-
-    def _next(self) -> Plan:
-        rng = self._rng()
-        if not self._learned:
-            return sweeps(self.n_arms, self.k, SWEEPS, rng)
-        plays = tenth(self._learned)
-        return plan_of(top_k(self._draw(min(self._params["draws"], plays), rng), self.k), plays)
 
     def _draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
         """Draw weights from the posterior near its mode: Gaussian if the mode is inside, exponential if it is 0."""

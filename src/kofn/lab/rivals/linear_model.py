@@ -7,16 +7,18 @@ linear model, or a Gaussian approximation of another model, needs.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Self
+from typing import ClassVar, Self, Unpack
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from kofn.core import BadInput, BadRecord, FloatArray, IntArray, Plan, Policy
+from kofn.core import BadInput, BadRecord, FloatArray, IntArray, Plan, Policy, Subset, whole
 from kofn.core.fields import Fields, Part, numbers, symmetric
 from kofn.core.subsets import MOST_BYTES
-from kofn.policies.batching import plan_of, top_k
+from kofn.policies.batching import plan_of, sweeps, tenth, top_k, top_subset
+from kofn.policies.randomised import Randomised, SeededOptions
 
 MOST_ARMS = math.isqrt(MOST_BYTES // (4 * 8))
 """Most arms for which V, its factor and two copies fit in memory, at 8 bytes a number."""
@@ -78,9 +80,44 @@ def number_above_zero(name: str, value: float, below: float = math.inf) -> float
     return float(value)
 
 
-def plan_of_draws(
-    mean: FloatArray, lower: FloatArray, k: int, draws: int, plays: int, rng: np.random.Generator
-) -> Plan:
-    """Return a plan of the K highest weights of up to `draws` draws; the precision of weights is lower lower^T."""
-    z = rng.standard_normal((min(draws, plays), len(mean)))
-    return plan_of(top_k(mean + solve_triangular(lower, z.T, lower=True, trans="T").T, k), plays)
+class WeightOptions(SeededOptions, total=False):
+    """The options of all policies with random draws, and the most draws of a plan."""
+
+    draws: int
+
+
+class WeightThompson(Randomised):
+    """Thompson sampling with a weight per arm: a plan plays the K highest of up to `draws` draws of the weights.
+
+    The posterior is frozen for a tenth of the plays so far. The first plan has every arm `first_sweeps` times.
+    """
+
+    linear_memory = False
+    first_sweeps: ClassVar[int] = 1
+    _mode: FloatArray  # the most likely weights
+
+    def __init__(self, n_arms: int, k: int, *, draws: int = 256, **options: Unpack[SeededOptions]) -> None:
+        super().__init__(n_arms, k, draws=whole("draws", draws), **options)
+        self._seen = Quadratic.zeros(self.n_arms)
+        self._learned = 0
+
+    def best(self) -> Subset:
+        """Return the K arms with the highest weights."""
+        return top_subset(self._mode, self.k)
+
+    def _next(self) -> Plan:
+        rng = self._rng()
+        if not self._learned:
+            return sweeps(self.n_arms, self.k, self.first_sweeps, rng)
+        plays = tenth(self._learned)
+        return plan_of(top_k(self._draw(min(self._params["draws"], plays), rng), self.k), plays)
+
+    @abstractmethod
+    def _draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
+        """Return draws of all weights from the posterior, a row for each."""
+
+
+def gaussian(mean: FloatArray, lower: FloatArray, draws: int, rng: np.random.Generator) -> FloatArray:
+    """Return draws of Gaussian weights, a row for each; their precision is lower lower^T."""
+    z = rng.standard_normal((draws, len(mean)))
+    return np.asarray(mean + solve_triangular(lower, z.T, lower=True, trans="T").T)

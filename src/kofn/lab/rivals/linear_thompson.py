@@ -15,11 +15,9 @@ from typing import Unpack
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from kofn.core import FloatArray, Plan, Subset, Tally, whole
+from kofn.core import FloatArray, Plan, Tally
 from kofn.core.fields import Fields, Part, integer, listed, number, part
-from kofn.lab.rivals.linear_model import Quadratic, factor, indicators, plan_of_draws
-from kofn.policies.batching import sweeps, tenth, top_subset
-from kofn.policies.randomised import Randomised, SeededOptions
+from kofn.lab.rivals.linear_model import Quadratic, WeightOptions, WeightThompson, factor, gaussian, indicators
 
 LEAST_NOISE = 1e-4
 """Floor of the variance of a reward: rewards that look noiseless may be lucky, or not quite linear. Higher: more
@@ -64,7 +62,7 @@ class Dispersion(Part):
         self.units += freedom * _unit(tally)
 
 
-class LinearThompson(Randomised):
+class LinearThompson(WeightThompson):
     """Draw a weight per arm from the posterior of a linear model, play the K highest.
 
     >>> import numpy as np
@@ -81,29 +79,18 @@ class LinearThompson(Randomised):
     """
 
     name = "linear-thompson"
-    linear_memory = False
     fields = Fields(
         learned=integer(), first=listed(RewardMoments), noise=listed(Dispersion), seen=part(Quadratic, flat=True)
     )
 
-    def __init__(self, n_arms: int, k: int, *, draws: int = 256, **options: Unpack[SeededOptions]) -> None:
-        super().__init__(n_arms, k, draws=whole("draws", draws), **options)
-        self._seen = Quadratic.zeros(self.n_arms)  # V and b; each play is divided by the noise of its plan
-        self._learned = 0
+    def __init__(self, n_arms: int, k: int, **options: Unpack[WeightOptions]) -> None:
+        super().__init__(n_arms, k, **options)  # in V and b, each play is divided by the noise of its plan
         self._first = RewardMoments(0.5, 0.25)  # of the first plan's rewards
         self._noise = Dispersion(SHRINKAGE, SHRINKAGE)
         self._compute_posterior()
 
-    def best(self) -> Subset:
-        """Return the K arms with the highest posterior means."""
-        return top_subset(self._mean, self.k)
-
-    def _next(self) -> Plan:
-        rng = self._rng()
-        if not self._learned:
-            return sweeps(self.n_arms, self.k, 1, rng)
-        plays = tenth(self._learned)
-        return plan_of_draws(self._mean, self._factor, self.k, self._params["draws"], plays, rng)
+    def _draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
+        return gaussian(self._mode, self._factor, draws, rng)
 
     def _learn(self, plan: Plan, tally: Tally) -> None:
         x = indicators(plan.subsets, self.n_arms)
@@ -127,7 +114,7 @@ class LinearThompson(Randomised):
         within = np.maximum(tally.squares - tally.total * tally.total / n, 0.0)
         doubt = (solve_triangular(self._factor, x.T, lower=True) ** 2).sum(axis=0)  # x' V^-1 x
         share = noise / (noise + n * doubt)
-        between = share * n * (tally.total / n - x @ self._mean) ** 2
+        between = share * n * (tally.total / n - x @ self._mode) ** 2
         return math.fsum(within) + math.fsum(share * between), math.fsum(n - 1 + share)
 
     def _compute_posterior(self) -> None:
@@ -136,7 +123,7 @@ class LinearThompson(Randomised):
         self._factor = factor(self._seen.V + np.diag(np.full(self.n_arms, self.k / self._first.variance)))
         residual = self._seen.b - self._seen.V @ prior
         half = solve_triangular(self._factor, residual, lower=True)
-        self._mean = prior + solve_triangular(self._factor, half, lower=True, trans="T")
+        self._mode = prior + solve_triangular(self._factor, half, lower=True, trans="T")
 
     def _loaded(self) -> None:
         self._compute_posterior()

@@ -14,11 +14,9 @@ import numpy as np
 from scipy.linalg import cho_solve
 from scipy.special import expit, log_expit
 
-from kofn.core import FloatArray, Plan, Subset, Tally, whole
+from kofn.core import FloatArray, Plan, Tally
 from kofn.core.fields import Fields, integer, numbers, part
-from kofn.lab.rivals.linear_model import Quadratic, factor, indicators, plan_of_draws
-from kofn.policies.batching import sweeps, tenth, top_subset
-from kofn.policies.randomised import Randomised, SeededOptions
+from kofn.lab.rivals.linear_model import Quadratic, WeightOptions, WeightThompson, factor, gaussian, indicators
 
 NEWTON_STEPS = 100
 """Most Newton steps; about five are usual."""
@@ -27,7 +25,7 @@ CONVERGED = 1e-10
 """Change of the weights that ends Newton's method."""
 
 
-class SlateGLM(Randomised):
+class SlateGLM(WeightThompson):
     """Draw a weight per arm from the posterior of a logistic model, play the K highest.
 
     >>> import numpy as np
@@ -45,27 +43,16 @@ class SlateGLM(Randomised):
     """
 
     name = "slate-glm"
-    linear_memory = False
     accepts_unplanned = True
     fields = Fields(learned=integer(), mode=numbers(), seen=part(Quadratic, flat=True))
 
-    def __init__(self, n_arms: int, k: int, *, draws: int = 256, **options: Unpack[SeededOptions]) -> None:
-        super().__init__(n_arms, k, draws=whole("draws", draws), **options)
-        self._seen = Quadratic.zeros(self.n_arms)
+    def __init__(self, n_arms: int, k: int, **options: Unpack[WeightOptions]) -> None:
+        super().__init__(n_arms, k, **options)
         self._seen.V += np.eye(self.n_arms)  # the prior: mean 0, variance 1
         self._mode = np.zeros(self.n_arms)
-        self._learned = 0
 
-    def best(self) -> Subset:
-        """Return the K arms with the highest weights at the mode."""
-        return top_subset(self._mode, self.k)
-
-    def _next(self) -> Plan:
-        rng = self._rng()
-        if not self._learned:
-            return sweeps(self.n_arms, self.k, 1, rng)
-        plays = tenth(self._learned)
-        return plan_of_draws(self._mode, factor(self._seen.V), self.k, self._params["draws"], plays, rng)
+    def _draw(self, draws: int, rng: np.random.Generator) -> FloatArray:
+        return gaussian(self._mode, factor(self._seen.V), draws, rng)
 
     def _learn(self, plan: Plan, tally: Tally) -> None:
         x, count = indicators(plan.subsets, self.n_arms), tally.count.astype(float)

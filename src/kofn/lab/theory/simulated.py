@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import csv
 import math
-from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from kofn.core import FloatArray
 from kofn.core.formula_checks import check_arms_and_k, check_plays
 
 TABLE = Path(__file__).with_name("thompson_budget.csv")
@@ -94,33 +96,6 @@ class ThompsonBudget:
         return asdict(self) | {"families": [asdict(each) for each in self.families], "verdict": self.verdict}
 
 
-@dataclass(frozen=True)
-class _Point:
-    """The numbers of one cell, or between cells: logarithms of regret and plays, None where there is no number.
-
-    `log_error` is the half-width of the regret's interval as a share of the regret, which is to first order the
-    half-width of its logarithm. Linear interpolation never understates it, whatever the correlation of the cells.
-    """
-
-    runs: float
-    log_regret: float
-    log_error: float
-    found_best: float
-    final_gap: float
-    log_half: float | None
-    log_90: float | None
-
-    def towards(self, other: _Point, share: float) -> _Point:
-        """Return the point at this share of the way to the other."""
-        if share == 0:
-            return self
-        if share == 1:
-            return other
-        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        numbers: list[Any] = [None if a is None or b is None else a + share * (b - a) for a, b in pairs]
-        return _Point(*numbers)
-
-
 def thompson_budget(n_arms: int, k: int, horizon: int) -> ThompsonBudget:
     """Return what `thompson` is expected to lose and to find, from stored simulations of random problems.
 
@@ -154,58 +129,47 @@ def _outside(n_arms: int, k: int, horizon: int) -> str:
 
 
 @cache
-def _table() -> dict[tuple[str, int, int], dict[int, _Point]]:
-    """Return the table: for each family, N and K, the numbers at each horizon."""
-    table: dict[tuple[str, int, int], dict[int, _Point]] = {}
+def _table() -> dict[tuple[str, int, int], FloatArray]:
+    """Return the table: for each family, N and K, a row of numbers for each of HORIZONS.
+
+    The numbers of a row are the runs, the logarithm of the regret, its error as a share of the regret, `found_best`,
+    `final_gap`, and the logarithms of `settled_half` and `settled_90`, NaN where there is none. The share is to first
+    order the half-width of the logarithm of the regret: linear interpolation never understates it, whatever the
+    correlation of the cells.
+    """
+    table: dict[tuple[str, int, int], list[list[float]]] = {}
     with TABLE.open(newline="") as file:
         for row in csv.DictReader(file):
             regret = max(LEAST_REGRET, float(row["regret"]))
-            settled = (math.log(max(1.0, float(row[name]))) if row[name] else None for name in SETTLED)
-            table.setdefault((row["family"], int(row["n_arms"]), int(row["k"])), {})[int(row["horizon"])] = _Point(
-                float(row["runs"]),
-                math.log(regret),
-                float(row["regret_error"]) / regret,
-                float(row["found_best"]),
-                float(row["final_gap"]),
-                *settled,
-            )
-    return table
-
-
-SETTLED = ("settled_half", "settled_90")
+            texts = (row["settled_half"], row["settled_90"])
+            settled = [math.log(max(1.0, float(text))) if text else math.nan for text in texts]
+            found = (float(row["found_best"]), float(row["final_gap"]))
+            numbers = [float(row["runs"]), math.log(regret), float(row["regret_error"]) / regret, *found, *settled]
+            table.setdefault((row["family"], int(row["n_arms"]), int(row["k"])), []).append(numbers)
+    return {size: np.array(rows) for size, rows in table.items()}
 
 
 def _family(family: str, n_arms: int, k: int, horizon: int) -> FamilyBudget:
     """Interpolate in T, then in K, then in N."""
+    by_n = []
     sizes = sorted({n for name, n, _ in _table() if name == family})
-    low, high, share = _between(list(map(math.log, sizes)), math.log(n_arms))
-    at = [_at_size(family, sizes[index], _position(n_arms, k), horizon) for index in (low, high)]
-    point = at[0].towards(at[1], share)
-    plays = [None if each is None else round(math.exp(each)) for each in (point.log_half, point.log_90)]
-    regret = math.exp(point.log_regret)
+    for n in sizes:
+        ks = sorted(each for name, size, each in _table() if (name, size) == (family, n))
+        by_k = [_between(math.log(horizon), map(math.log, HORIZONS), _table()[family, n, each]) for each in ks]
+        by_n.append(_between(_position(n_arms, k), (_position(n, each) for each in ks), by_k))
+    numbers = _between(math.log(n_arms), map(math.log, sizes), by_n).tolist()
+    runs, log_regret, log_error, found_best, final_gap, *settled = numbers
+    half, most = (None if math.isnan(each) else round(math.exp(each)) for each in settled)
     return FamilyBudget(
         family=family,
-        runs=round(point.runs),
-        regret=regret,
-        regret_error=regret * point.log_error,
-        found_best=point.found_best,
-        final_gap=point.final_gap,
-        settled_half=plays[0],
-        settled_90=plays[1],
+        runs=round(runs),
+        regret=math.exp(log_regret),
+        regret_error=math.exp(log_regret) * log_error,
+        found_best=found_best,
+        final_gap=final_gap,
+        settled_half=half,
+        settled_90=most,
     )
-
-
-def _at_size(family: str, n_arms: int, position: float, horizon: int) -> _Point:
-    ks = sorted(k for name, n, k in _table() if (name, n) == (family, n_arms))
-    low, high, share = _between([_position(n_arms, k) for k in ks], position)
-    at = [_at_horizon(_table()[family, n_arms, ks[index]], horizon) for index in (low, high)]
-    return at[0].towards(at[1], share)
-
-
-def _at_horizon(row: dict[int, _Point], horizon: int) -> _Point:
-    low, high, share = _between(list(map(math.log, row)), math.log(horizon))
-    points = list(row.values())
-    return points[low].towards(points[high], share)
 
 
 def _position(n_arms: int, k: int) -> float:
@@ -213,9 +177,7 @@ def _position(n_arms: int, k: int) -> float:
     return math.log(k) / math.log(n_arms / 2)
 
 
-def _between(nodes: Sequence[float], value: float) -> tuple[int, int, float]:
-    """Return the nodes around a value, and how far it is from the first to the second."""
-    high = min(max(bisect_left(nodes, value - 1e-12), 0), len(nodes) - 1)
-    if abs(nodes[high] - value) <= 1e-12 or high == 0:
-        return high, high, 0.0
-    return high - 1, high, min(1.0, (value - nodes[high - 1]) / (nodes[high] - nodes[high - 1]))
+def _between(at: float, nodes: Iterable[float], rows: Sequence[FloatArray] | FloatArray) -> FloatArray:
+    """Interpolate each column of the rows, which are at these nodes; `np.interp` needs no neighbour at a node."""
+    x = list(nodes)
+    return np.array([np.interp(at, x, column) for column in np.array(rows).T])

@@ -174,7 +174,7 @@ class ContextualThompson(Constrained, Randomised):
     def with_arms(self, keep: Sequence[int], added: int = 0, constraints: Any = None) -> Self:
         """Return a policy with these arms and `added` new ones; it keeps all that is known about the arms it keeps.
 
-        `constraints` are the rules for the arms that are then there, with their new numbers. Without them, the present
+        `constraints` are the rules for all arms after the change, with their new numbers. Without them, the present
         rules stay: arms that leave also leave their groups, and new arms are in no group.
         """
         kept, added, rules = changed_arms(self, keep, added, constraints)

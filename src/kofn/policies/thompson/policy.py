@@ -230,9 +230,9 @@ class Thompson(Constrained, Randomised):
     ) -> Self:
         """Return a policy with these arms and `added` new ones; it keeps all that is known about the arms it keeps.
 
-        `constraints` are the rules for the arms that are then there, with their new numbers. Without them, the present
+        `constraints` are the rules for all arms after the change, with their new numbers. Without them, the present
         rules stay: arms that leave also leave their groups, and new arms are in no group. `groups` has the group of
-        each arm that is then there, such as its brand; None for no group. By default, they are those of the rules
+        every arm after the change, such as its brand; None for no group. By default, groups are taken from the rules
         `AtMost` and `AtLeast`. A new arm starts from what is known about the arms of its group.
         """
         if self._guarantee is not None:

@@ -559,7 +559,7 @@ class Posterior(Part):
     def change_arms(self, keep: IntArray, start: Start, constants: Constants, allowed: Allowed | None = None) -> None:
         """Keep these arms, numbered from 0 in this order, and add arms with the mean and variance of `start`.
 
-        `allowed` are the subsets of the arms that are then there.
+        `allowed` are the subsets of all arms after the change.
         """
         k, before, added = len(self.incumbent), len(self.mean), len(start.mean)
         stays = np.concatenate([keep, np.arange(before, before + added)])

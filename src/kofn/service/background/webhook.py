@@ -165,7 +165,7 @@ class Webhook:
         return not at - delay <= now < at
 
     def _new_notices(self) -> Iterator[Notice]:
-        """Yield the events that have not been looked at, those of a campaign in order."""
+        """Yield the events that have not been looked at, in order for each campaign."""
         columns = CAMPAIGNS.c
         with self._store.read() as connection:
             sums = tuple(connection.execute(select(func.count(), func.sum(columns.events), func.max(columns.id))).one())

@@ -129,7 +129,7 @@ class Shipment(RequestBody):
         None,
         max_length=1_000_000,
         examples=[["mug", "tray"]],
-        description="Arms; by default the best subset, or that of each segment if the policy takes a context.",
+        description="Arms; by default the best subset, or the best of each segment if the policy takes a context.",
     )
     store: bool = Field(
         True, description="Whether decisions are stored when they are made; else with their rewards only."

@@ -14,7 +14,7 @@ T = TypeVar("T")
 class LimitedCall(Generic[T]):
     """Calls a function in a separate thread, once at a time, and gives up waiting after a time limit.
 
-    A call that has not returned goes on in its thread. Until it ends, further calls wait for that one.
+    A call that has not returned continues in its thread. Until it ends, further calls wait for it.
     """
 
     def __init__(self, work: Callable[[], T], seconds: float) -> None:

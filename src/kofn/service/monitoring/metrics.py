@@ -131,7 +131,7 @@ class Metrics:
         return self.process_text() + generate_latest(stored) + _store_up(True)
 
     def process_text(self, *, requests: bool = True) -> bytes:
-        """Return the metrics that do not need the store; without `requests`, only those of the processes."""
+        """Return the metrics that do not need the store; without `requests`, only the metrics of processes."""
         self.update_pool()
         own = CollectorRegistry()
         own.register(_Processes())

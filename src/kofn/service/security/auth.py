@@ -29,7 +29,7 @@ from kofn.core import KofnError
 from kofn.service.messages.bodies import refuse_surrogates
 from kofn.service.messages.errors import ApiError
 from kofn.service.monitoring.quiet_log import quiet
-from kofn.service.security.limits import Allowance, FailedTokens, network
+from kofn.service.security.limits import Allowance, network
 from kofn.service.security.tokens import Token, find_hash, has_expired, mark_used, token_hash
 from kofn.service.settings import ServiceSettings, is_loopback
 
@@ -47,6 +47,9 @@ LOOKUP_SECONDS = 10.0
 
 MAX_LOOKUPS = 200
 """Tokens that may wait to be looked up. When there are more, requests with further tokens get status 503 at once."""
+
+FAILURES, FAILURE_SECONDS = 20, 3.0
+"""Wrong tokens of one address that are looked up at once, and seconds after which one more is allowed."""
 
 LAST_USED_INTERVAL = 600.0
 """Minimum seconds between two writes of a token's last use. Lower values are more exact and write more often."""
@@ -91,7 +94,7 @@ class Authenticator:
         self._last_used: dict[int, float] = {}
         self._used: deque[int] = deque()  # tokens whose last use is to be recorded
         self._lock, self._marking = threading.Lock(), threading.Lock()
-        self._failed = FailedTokens()
+        self._failed = Allowance(FAILURES, FAILURE_SECONDS)
         self._pages = Allowance(settings.browser_rate, 60.0 / max(settings.browser_rate, 1))
         self._lookups: dict[str, asyncio.Task[Token | None]] = {}
         self._threads: CapacityLimiter | None = None
@@ -119,7 +122,7 @@ class Authenticator:
     def _limit_page(self, address: str) -> None:
         """Raise an `ApiError` with status 429 if an address sent too many requests with tokens of web pages.
 
-        Everyone can read these tokens. A local address is that of a proxy, and stands for many visitors.
+        Everyone can read these tokens. A local address belongs to a proxy, and stands for many visitors.
         """
         if self._settings.browser_rate == 0 or is_loopback(address):
             return

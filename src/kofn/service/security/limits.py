@@ -11,11 +11,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-FAILURES = 20
-"""Wrong tokens of one address that are looked up at once. One more is allowed every `FAILURE_SECONDS`."""
-
-FAILURE_SECONDS = 3.0
-
 MAX_ADDRESSES = 10_000
 """Addresses whose wrong tokens or requests are counted. When there are more, the one counted least recently is
 forgotten."""
@@ -47,33 +42,17 @@ class Allowance:
         self._at_once, self._seconds, self._clock = at_once, seconds, clock
         self._until: OrderedDict[str, float] = OrderedDict()  # when all that an address did is forgotten
 
-    def limits(self) -> tuple[int, float]:
-        """Return the burst size, and the refill time in seconds."""
-        return self._at_once, self._seconds
-
     def wait(self, address: str) -> float:
         """Return the seconds until this address may do it again; 0: now."""
-        at_once, seconds = self.limits()
         debt = self._until.get(address, 0.0) - self._clock()
-        return max(0.0, debt - (at_once - 1) * seconds)
+        return max(0.0, debt - (self._at_once - 1) * self._seconds)
 
     def add(self, address: str) -> None:
         """Count what an address did."""
         now = self._clock()
-        self._until[address] = max(self._until.pop(address, now), now) + self.limits()[1]
+        self._until[address] = max(self._until.pop(address, now), now) + self._seconds
         while len(self._until) > MAX_ADDRESSES:
             self._until.popitem(last=False)
 
     def __len__(self) -> int:
         return len(self._until)
-
-
-class FailedTokens(Allowance):
-    """Counts wrong tokens by address: `FAILURES` at once, then one per `FAILURE_SECONDS`."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(FAILURES, FAILURE_SECONDS, clock)
-
-    def limits(self) -> tuple[int, float]:
-        """Return the burst size, and the refill time in seconds."""
-        return FAILURES, FAILURE_SECONDS

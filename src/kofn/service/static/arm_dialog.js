@@ -49,7 +49,7 @@ export function armDialog(name, { history, retire, bringBack, may }) {
     const series = seriesOf(estimates, ({ effects }) => ({ value: effects[name] }));
     chart.element.hidden = series.length < 2;
     none.hidden = series.length >= 2;
-    setText(none, estimates.length > 1 ? "Its history is not kept: only that of up to 200 arms is." : "No history yet.");
+    setText(none, estimates.length > 1 ? "Its history is not kept: campaigns with more than 200 arms do not keep it." : "No history yet.");
     chart.update({ series, unit: settings?.unit ?? "" });
   }
 

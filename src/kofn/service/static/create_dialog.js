@@ -146,7 +146,7 @@ function attributesField() {
     disabled: true,
   });
   const hint =
-    "One per line. Values after a colon are the only ones that are told apart; the others share a segment. Empty: all names and values, as decisions have them.";
+    "One per line. Only the values after a colon have their own segments; all others share one. Empty: all names and values, as decisions have them.";
   const element = field("Attributes of visitors", input, hint);
   element.hidden = true;
   return {

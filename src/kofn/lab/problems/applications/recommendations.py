@@ -17,7 +17,7 @@ from kofn.lab.problems.arms import numbers, require
 from kofn.lab.problems.assumptions import DOMINANCE, INCREASING, SYMMETRIC, Finding, dominance
 from kofn.lab.problems.base import AbstractProblem
 from kofn.lab.problems.distributions import Bernoulli
-from kofn.lab.problems.expectation import in_blocks
+from kofn.lab.problems.expectation import in_blocks, top_subset
 from kofn.lab.problems.sampling import Sums
 
 Order: TypeAlias = Literal["best", "number"]
@@ -57,7 +57,7 @@ class Recommendations(AbstractProblem):
 
     def _find_best(self) -> Subset:
         if self.order == "best":
-            return tuple(sorted(np.argsort(-self.attraction, kind="stable")[: self.k].tolist()))
+            return top_subset(self.attraction, self.k)
         return best_in_order(self.attraction, self.examine)
 
     def _summary(self) -> str:

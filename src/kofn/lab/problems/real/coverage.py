@@ -43,8 +43,3 @@ class Coverage(TableProblem):
 
     def _find(self) -> BestSearch:
         return cover(self.hits, self.k)
-
-
-def top(scores: FloatArray | IntArray, k: int) -> Subset:
-    """Return the K arms with the highest scores; of equal ones, the first."""
-    return tuple(sorted(np.argsort(-np.asarray(scores), kind="stable")[:k].tolist()))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kofn.lab.problems.real.coverage import Coverage, top
+from kofn.lab.problems.expectation import top_subset
+from kofn.lab.problems.real.coverage import Coverage
 from kofn.lab.problems.real.files import module
 
 LOVED = 4.5
@@ -23,5 +24,5 @@ def films(n_arms: int, k: int) -> Coverage:
     place = {int(each): at for at, each in enumerate(shown)}
     hits[[place[int(each)] for each in film[loved]], np.searchsorted(visitors, visitor[loved])] = True
     titles = dict(zip(film.tolist(), ratings["title"].astype(str), strict=True))
-    popular = {"most rated": tuple(range(k)), "most loved (knows the data)": top(hits.sum(axis=1), k)}
+    popular = {"most rated": tuple(range(k)), "most loved (knows the data)": top_subset(hits.sum(axis=1), k)}
     return Coverage([titles[int(each)] for each in shown], hits, k, popular)

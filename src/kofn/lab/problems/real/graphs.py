@@ -15,7 +15,8 @@ import numpy as np
 
 from kofn.core import FloatArray, IntArray, Subset
 from kofn.lab.problems.applications.graph import Graph
-from kofn.lab.problems.real.coverage import Coverage, top
+from kofn.lab.problems.expectation import top_subset
+from kofn.lab.problems.real.coverage import Coverage
 from kofn.lab.problems.real.files import data_file, module
 from kofn.lab.problems.real.table import TableProblem
 
@@ -118,7 +119,7 @@ def influence(graph: Edges, n_arms: int, k: int, probability: float) -> LiveEdge
         component = connected_components(matrix, directed=False)[1]
         label[:, sample] = component[chosen]
         size[:, sample] = np.bincount(component)[label[:, sample]] / nodes
-    domain = {"highest degree": top(graph.degree[chosen], k)}
+    domain = {"highest degree": top_subset(graph.degree[chosen], k)}
     return LiveEdges([graph.names[node] for node in chosen], label, size, k, domain)
 
 
@@ -127,5 +128,5 @@ def coverage(graph: Edges, n_arms: int, k: int) -> Coverage:
     chosen = candidates(graph, n_arms)
     near = np.eye(len(graph.names), dtype=bool)
     near[graph.source, graph.target] = near[graph.target, graph.source] = True
-    domain = {"highest degree": top(graph.degree[chosen], k)}
+    domain = {"highest degree": top_subset(graph.degree[chosen], k)}
     return Coverage([graph.names[node] for node in chosen], near[chosen], k, domain)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kofn.core import FloatArray, IntArray, Subset
-from kofn.lab.problems.expectation import best_subset
+from kofn.lab.problems.expectation import best_subset, top_subset
 
 MOST_TRIED = 30_000
 """Subsets up to which all of them are tried. A higher limit proves more and takes longer at first use."""
@@ -92,7 +92,7 @@ def best_singles(value: Value, n_arms: int, k: int) -> Subset:
     """Return the K arms with the highest values alone."""
     rows = np.full((n_arms, k), n_arms)
     rows[:, 0] = np.arange(n_arms)
-    return tuple(sorted(np.argsort(-value(rows), kind="stable")[:k].tolist()))
+    return top_subset(value(rows), k)
 
 
 def cover(hits: NDArray[np.bool_], k: int) -> BestSearch:
@@ -117,7 +117,7 @@ def cover(hits: NDArray[np.bool_], k: int) -> BestSearch:
         options={"time_limit": SECONDS, "mip_rel_gap": 0.0},
     )
     assert found.x is not None, found.message  # a choice exists, and HiGHS finds one at once
-    best = tuple(np.sort(np.argsort(-found.x[:n], kind="stable")[:k]).tolist())
+    best = top_subset(found.x[:n], k)
     value = float(hits[list(best)].any(axis=0).mean())
     bound = -float(found.mip_dual_bound or 0.0)
     proven = bound <= value + (1 - 1e-6) / hits.shape[1]  # values are multiples of 1 / contexts

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kofn.core import FloatArray
-from kofn.lab.problems.real.coverage import Coverage, top
+from kofn.lab.problems.expectation import top_subset
+from kofn.lab.problems.real.coverage import Coverage
 from kofn.lab.problems.real.files import data_file, module
 
 HOURS = 24
@@ -41,7 +42,7 @@ def sensors(k: int) -> Coverage:
         for node in (start, end):
             if node < n_arms:
                 flow[node] += np.abs(flows).mean()
-    return Coverage(junctions, hits, k, {"highest flow": top(flow, k)})
+    return Coverage(junctions, hits, k, {"highest flow": top_subset(flow, k)})
 
 
 def _network() -> tuple[list[str], Links]:
