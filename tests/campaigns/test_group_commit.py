@@ -412,7 +412,7 @@ def test_the_same_key_gives_the_same_decisions(store_url: str) -> None:
     campaign.resume()
     assert campaign.decide(7, key="request 1") == first  # known, and learned from
     assert campaign.decide(key="request 3") == one
-    with pytest.raises(kofn.Conflict, match="is that of 7 decisions, and this call asks for 8"):
+    with pytest.raises(kofn.Conflict, match="was used for 7 decisions, and this call asks for 8"):
         campaign.decide(8, key="request 1")
     for wrong in ("", "x" * 201, "a\nb", 7):
         with pytest.raises(kofn.BadInput, match="a key must be text"):

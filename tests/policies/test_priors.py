@@ -223,8 +223,8 @@ def test_a_campaign_takes_it_as_a_parameter(tmp_path: Path) -> None:
         (lambda: kofn.Prior.from_ranking([], weight=1), "ranking must be a list of all arms"),
         (lambda: kofn.Prior.from_ranking([0, 2], weight=1), "arm"),
         (lambda: kofn.Prior.from_ranking([0, 0], weight=1), "arm"),
-        (lambda: kofn.Prior.from_insight({"value": 1}), "insight must be that of a policy"),
-        (lambda: kofn.Prior.from_insight(None), "insight must be that of a policy"),  # type: ignore[arg-type]
+        (lambda: kofn.Prior.from_insight({"value": 1}), "insight must come from a policy"),
+        (lambda: kofn.Prior.from_insight(None), "insight must come from a policy"),  # type: ignore[arg-type]
         (lambda: kofn.Thompson(5, 2, prior=RIGHT), "prior must have all 5 arms; it has 12"),
         (
             lambda: kofn.Thompson(5, 2, prior={"rates": [1]}),

@@ -139,7 +139,7 @@ def compute_on_cluster(
             raise
         raise BadBackend(f"a worker has no {why.name}: install kofn {environment()['kofn']} on all workers") from why
     finally:
-        with suppress(Exception):  # the cluster may not exist any more
+        with suppress(Exception):  # the cluster may be gone
             client.cancel(list(in_flight.futures))
 
 

@@ -85,7 +85,7 @@ class Campaign:
         self._shipped: list[ShippedSubset] = []  # at most one; a list, so that copies share it
 
     def _write(self, work: Callable[[Transaction], T]) -> T:
-        """Execute an operation, together with those of other callers that wait."""
+        """Execute an operation, together with the operations of other waiting callers."""
         job = Job(self._id, self._same(work))
         if self._done is not None:
             job.done = self._done
@@ -436,7 +436,7 @@ class Campaign:
     def estimates(self, points: int = learn.MAX_ESTIMATES, *, arms: Sequence[str] = ()) -> list[EstimatePoint]:
         """Return what was known over time, oldest first: the expected loss, the lift, and the effects of `arms`.
 
-        At most 1,000 points are kept, the older ones less densely. The last one is that of now.
+        At most 1,000 points are kept, the older ones less densely. The last one describes the present.
         """
         with self._read() as tx:
             return report.estimates(tx, points, arms)

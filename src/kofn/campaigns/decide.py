@@ -86,7 +86,7 @@ def decide(
     if made and not _is_over(tx, made):
         if (before := sum(batch.count for batch in made)) != count:
             raise Conflict(
-                f"the key {key!r} is that of {before} decisions, and this call asks for {count}: use a new key"
+                f"the key {key!r} was used for {before} decisions, and this call asks for {count}: use a new key"
             )
         return _decisions(tx, made)
     tx.changing()
@@ -210,7 +210,7 @@ def _sticky_shares(tx: Transaction, count: int, made: Sequence[Batch], segment: 
 
 
 def _from_plan(tx: Transaction, count: int, segment: str | None) -> list[Share]:
-    """Hand out free plays of the plan: its rows round-robin, or those of this segment in proportion to their plays."""
+    """Hand out free plays of the plan: its rows round-robin, or this segment's rows in proportion to their plays."""
     row = tx.row
     if not count:
         return []
@@ -279,7 +279,7 @@ def _fillers(tx: Transaction, count: int, segment: str | None) -> list[Share]:
 
 
 def _filler_propensity(tx: Transaction, play: Play) -> float | None:
-    """Return the propensity of a filler: that of a planned play if the plan has its subset; else it is not known."""
+    """Return the propensity of a filler: as for a planned play if the plan has its subset, otherwise None (unknown)."""
     times = tx.plan.times_of(tx, play)
     return planned_propensity(tx, play, times) if times else None
 

@@ -51,7 +51,7 @@ def plan_missing_again(tx: Transaction) -> None:
     """Plan plays again that are missing from the plan, while rewards of many later decisions have arrived.
 
     Only for a policy that learns from its plan alone: otherwise one lost reward would stop it until the decision
-    expires. A reward that arrives nevertheless is counted like that of an expired decision.
+    expires. A reward that arrives nevertheless is counted like the reward of an expired decision.
     """
     row = tx.row
     if row.overtaken < OVERTAKEN or tx.snapshot.policy.accepts_unplanned:

@@ -133,7 +133,7 @@ def _adaptive_notes(left_out: int, log: DecisionLog) -> list[str]:
         "little less often than they say."
     )
     if log.segments is not None:
-        notes.append("Who got a subset may depend on the context: its mean is that of these visitors.")
+        notes.append("Who got a subset may depend on the context: its mean holds only for these visitors.")
     return notes
 
 

@@ -97,7 +97,7 @@ class AsyncBackground:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def exit(self, client: Any) -> None:
-        """Report what is lost when the program ends: there is no event loop any more."""
+        """Report what is lost when the program ends and the event loop is gone."""
         log.error("the program ends, and %d rewards in the buffer are lost: close the client", client.waiting_rewards)
 
 

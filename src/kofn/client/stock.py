@@ -97,7 +97,7 @@ class Stock:
                 self._pause_until = self._clock() + REFILL_PAUSE
 
     def clear(self) -> None:
-        """Drop all decisions, and those of a refill under way."""
+        """Drop all decisions, including decisions of a refill under way."""
         with self._lock:
             self._held.clear()
             self._epoch += 1

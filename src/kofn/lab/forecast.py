@@ -1,6 +1,6 @@
 """Forecasts: how many days a campaign takes until it is ready, from simulations of the default policy.
 
-The simulated problems are those of `kofn.lab.forecast_world`.
+The simulated problems come from `kofn.lab.forecast_world`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Forecast:
     `days_10`, `days_50` and `days_90` are the days after which 10, 50 and 90 % of the runs are ready, None if fewer are
     ready within `days`, and `ready` is the part that is. `true_loss` is the mean loss per play of what these runs ship,
     with the half-width of its 95 % interval. `lift_shipped` is the mean lift of the best subset over `base` when a run
-    is ready, or else after `days`, and `lift_on_the_way` that of all plays until then. `curve` has the losses.
+    is ready, or else after `days`. `lift_on_the_way` is the mean lift of all plays until then. `curve` has the losses.
     """
 
     n_arms: int

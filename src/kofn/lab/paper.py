@@ -43,7 +43,7 @@ class PanelPolicy:
 
     @property
     def params(self) -> dict[str, Any]:
-        """The parameters of the policy beyond those of the setting."""
+        """The policy's own parameters, in addition to the setting's."""
         return {"schedule": self.schedule} if self.schedule else {}
 
 

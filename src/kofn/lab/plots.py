@@ -91,7 +91,7 @@ def _axes(ax: Axes, title: str) -> None:
 
 
 def draw_dominance(figure_of: Dominance) -> Figure:
-    """Draw P(X >= x) for each arm: the curve of an arm lies above those of the arms that it dominates."""
+    """Draw P(X >= x) for each arm: the curve of an arm lies above the curves of the arms it dominates."""
     arms = {"bernoulli": Bernoulli, "arctan-exponential": ArctanExponential}[figure_of.arms](figure_of.parameters)
     x = np.linspace(-0.05, 1.05, 1101)
     figure = Figure(figsize=(5.4, 4), layout="constrained")

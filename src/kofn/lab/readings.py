@@ -76,7 +76,7 @@ class ReadingInstances:
 
 
 class ScaledProblem(AbstractProblem):
-    """A problem whose rewards are those of another, times a factor. The policies are not told: they expect [0, 1]."""
+    """A problem with the rewards of another, times a factor. Policies do not know the factor: they expect [0, 1]."""
 
     def __init__(self, problem: Problem, factor: float) -> None:
         super().__init__(problem.n_arms, problem.k, best=problem.best, fewer=problem.fewer)

@@ -101,7 +101,7 @@ def _half_width(values: tuple[float, ...]) -> float:
 
 
 class Ratio(NamedTuple):
-    """A mean relative to that of the best policy, which is known up to chance: the ratio is from `low` to `high`.
+    """A mean relative to the best policy's mean, which is known up to chance: the ratio is from `low` to `high`.
 
     `high` divides by the lowest of all means, which is too low by chance, the more so the more policies there are. For
     `low`, the best policy is chosen by the even runs and measured by the odd ones, and vice versa: that mean is too
@@ -153,7 +153,7 @@ class RealTable:
         return [cell.policy for cell in sorted(here, key=lambda cell: cell.regret)]
 
     def ratios(self, what: Measure, budget: int) -> dict[str, Ratio]:
-        """Return, for each ranked policy, its regret or gap relative to that of the best policy on the problem: the
+        """Return, for each ranked policy, its regret or gap relative to the best policy on the problem: the
         geometric mean over the problems that it played."""
         logs: dict[str, list[tuple[float, float]]] = {}
         for fact in self.facts:

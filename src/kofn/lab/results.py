@@ -148,7 +148,7 @@ def write(question: Question, rows: Sequence[Row], folder: Path = FOLDER) -> Pat
         "command": f"kofn lab results --run {question.name}",
         "commit": _commit(),
         "date": f"{datetime.now(UTC):%Y-%m-%d}",
-        "seeds": str(question.computing.options.get("seed", "those of the benchmark")),
+        "seeds": str(question.computing.options.get("seed", "set by the benchmark")),
         "policies": ", ".join(f"{name}={_present(name)}" for name in sorted(named)),
     }
     text = io.StringIO()

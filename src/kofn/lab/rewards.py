@@ -31,7 +31,7 @@ __all__ = [
 
 RewardFunction: TypeAlias = Callable[[FloatArray], Any]
 Bounds: TypeAlias = Callable[[float, float, int], tuple[float, float]]
-"""Returns the smallest and the largest reward, from those of an arm and K."""
+"""Returns the smallest and the largest reward, from the smallest and the largest value of an arm, and K."""
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,8 @@ __all__ = ["Run", "run_seeds", "simulate", "simulate_many"]
 class Run:
     """One policy on one problem for one horizon with one seed.
 
-    `final` is the policy's best subset; with a policy that takes a context, that for all, and `by_segment` has the best
-    subset of each segment of the problem, by the segment's key.
+    `final` is the policy's best subset. With a policy that takes a context, it is the best subset for all, and
+    `by_segment` has the best subset of each segment of the problem, by the segment's key.
     """
 
     policy: str

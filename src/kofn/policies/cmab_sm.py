@@ -1,6 +1,6 @@
 """CMAB-SM: sort groups of K+1 arms, merge them, play the best K (Agarwal, Aggarwal, Quinn, Umrawal, ALT 2021).
 
-Line numbers in the margin are those of Algorithm 1 (CMAB-SM), 2 (SORT) and 3 (MERGE) in the paper's main text. Where
+Line numbers in the margin refer to Algorithm 1 (CMAB-SM), 2 (SORT) and 3 (MERGE) in the paper's main text. Where
 the paper contradicts itself, the choice is marked (a) to (f) and explained in docs/reference/policies/cmab-sm.md.
 
 Each phase is a dataclass whose fields are the variables of the pseudo-code. Its `advance` is the loop, except that it

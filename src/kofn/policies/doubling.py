@@ -42,7 +42,7 @@ class Doubling(Policy):
     """
 
     name = "doubling"
-    takes_constraints = "fixed"  # those of cmab-sm, its default inner policy
+    takes_constraints = "fixed"  # as for cmab-sm, its default inner policy
     fields = Fields(
         stage=integer(1), spent=integer(), earlier=subset(optional=True), inner=Field(Policy.state, _load_inner)
     )

@@ -46,7 +46,7 @@ P = TypeVar("P", bound=type[Policy])
 
 
 class _Registry(MutableMapping[str, type[Policy]]):
-    """Classes of policies by name: those of kofn, and those that a program has registered."""
+    """Classes of policies by name: kofn's own, and classes that a program has registered."""
 
     def __init__(self, places: Mapping[str, str]) -> None:
         self._known: dict[str, type[Policy] | str] = dict(places)
@@ -92,7 +92,7 @@ def policy_named(name: str) -> type[Policy]:
 
 
 def _takes(policy: type[Policy]) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of this policy: those of its own `from_params`, or else of its class."""
+    """Return the parameters of this policy's own `from_params`, or else of its class."""
     known = inspect.signature(policy.from_params).parameters
     return known if "n_arms" in known else inspect.signature(policy).parameters
 

@@ -70,7 +70,7 @@ class Schedule:
     (1, [1.0, 0.5, 0.25], [36, 142, 566])
 
     SORT has rounds 1 to `rounds`, those whose radius is above the resolution, and MERGE 1 to `merge_rounds`; the lists
-    have one more entry at either end. The `printed` form is that of the paper's text. The `figures` form reproduces its
+    have one more entry at either end. The `printed` form follows the paper's text. The `figures` form reproduces its
     figures (docs/background/paper.md): fewer plays per round, more rounds, and one more round of MERGE than SORT. The
     `follow-up` form has lambda without the 256, and the n_r of the proofs: it fits the authors' later curves.
     """

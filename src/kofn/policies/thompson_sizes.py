@@ -58,7 +58,7 @@ class ThompsonSizes(Randomised):
 
     `costs` has what each arm costs, in units of the reward: it is subtracted from each reward, or added if rewards are
     minimised. Without it, tell rewards that are net of costs. `fewest` is K by default, and `half_life` and
-    `constraints` are those of `Thompson`. `insight()` is about net rewards.
+    `constraints` work as in `Thompson`. `insight()` is about net rewards.
     """
 
     name = "thompson-sizes"
@@ -183,7 +183,7 @@ class ThompsonSizes(Randomised):
     def _learn(self, plan: Plan, tally: Tally) -> None:
         self._inner._learn_from(*self._inner_plays(plan, tally))
 
-    # From the caller's arms to those of the inner policy, of which the first are empty places, and back.
+    # Conversion between the caller's arms and the inner policy's arms, which begin with the empty places.
 
     def _shifted(self, rules: Constraints | None) -> Constraints | None:
         if rules is None:

@@ -99,7 +99,7 @@ class Stop:
     def look(self, insight: Insight | None, plays: int, before: Look | None = None) -> Look:
         """Return whether the campaign is ready after this number of plays.
 
-        Call it after every update of the policy, with the result of the look before. `insight` is that of the policy.
+        Call it after every update of the policy, with the policy's `insight` and the result of the previous look.
         """
         if insight is None or insight.loss_high is None:
             return Look(

@@ -3,7 +3,7 @@
 Rewards are reported and stored without costs (gross). The policy subtracts the present costs from what it learns from,
 also from rewards of decisions that were made before costs changed: it learns what subsets earn now. All that is counted
 (means, the history, the comparison with the control) is net of the costs at the step at which a play was decided. The
-options have the present costs, the log of the policy's changes those of earlier steps.
+options have the present costs; the log of the policy's changes has the costs of earlier steps.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Costs:
 
     @classmethod
     def read(cls, tx: Transaction) -> Costs:
-        """Return the costs of a campaign; those of earlier steps are read when they are needed."""
+        """Return the costs of a campaign; costs of earlier steps are read when they are needed."""
 
         def log() -> tuple[str, str]:
             chosen = select(ROSTERS.c.origin, ROSTERS.c.changes).where(ROSTERS.c.campaign == tx.id)

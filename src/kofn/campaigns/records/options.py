@@ -76,7 +76,7 @@ class Options:
 
     @property
     def served(self) -> list[Subset]:
-        """The subsets that a shipped campaign serves: that for everyone, and those of segments."""
+        """The subsets that a shipped campaign serves: one for everyone, and the subsets of segments."""
         return [self.shipped[-1], *(subset for _, subset in self.shipped_to)]
 
     def shipped_for(self, segment: str | None) -> Subset:

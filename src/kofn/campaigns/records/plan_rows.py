@@ -141,7 +141,7 @@ def replace_plan(tx: Transaction, rows: Iterable[PlanRow]) -> None:
 class PlanRows:
     """The rows of one plan that a process knows. Several may be of the same play; plays go to the first with room.
 
-    Given all rows, or after it has read them all, it reads nothing any more.
+    Once it has all rows, given or read, it reads nothing more.
     """
 
     def __init__(self, rows: Iterable[PlanRow] | None = None) -> None:
@@ -248,7 +248,7 @@ class PlanRows:
                 del free[bisect_left(free, row.row)]
 
     def with_room(self, tx: Transaction, play: Play, count: int, number: int | None = None) -> PlanRow | None:
-        """Return a row of this play with `count` plays remaining: that of this number if it has, or another."""
+        """Return a row of this play with `count` plays remaining: this number if it has room, or another one."""
         if number is not None and self._by_number[number].has_room(count):
             return self._by_number[number]
         self.load_plays(tx, [play])
@@ -272,7 +272,7 @@ class PlanRows:
     def _unplanned(self, tx: Transaction, play: Play) -> PlanRow:
         """Return the row for unplanned plays of this subset; make it if there is none.
 
-        The policy cannot learn from a play whose segment is not known any more.
+        The policy cannot learn from a play whose segment is no longer known.
         """
         campaign, snapshot = tx.row, tx.snapshot
         subset, context = play

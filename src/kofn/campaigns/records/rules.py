@@ -1,4 +1,4 @@
-"""The constraints of a campaign: rules about its arms by name, from which those of its policy follow.
+"""The constraints of a campaign: rules about its arms by name. The policy's rules follow from them.
 
 The options have the rules that the user gave. Retiring an arm leaves them unchanged, so an arm that comes back is in
 its groups again. The policy has the rules about the active arms, by its own numbers of them.
@@ -63,7 +63,7 @@ def policy_rules(rules: Constraints | None, roster: Roster, sizes: tuple[int, in
 
 
 def joined(rules: Constraints | None, arm: str, groups: Sequence[str]) -> Constraints | None:
-    """Return the rules with a new arm in those of these names, such as the quota of its brand."""
+    """Return the rules after adding a new arm to the rules with these names, such as the quota of its brand."""
     if isinstance(groups, str) or not isinstance(groups, Sequence):
         raise BadInput(f"groups must be a list of names of rules; got {shown(groups)}")
     names = [name for rule in rules or () if (name := _name(rule)) and not isinstance(rule, Budget)]

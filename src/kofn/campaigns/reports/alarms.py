@@ -1,4 +1,4 @@
-"""Alarms: what makes a campaign's numbers doubtful. Those of the policy, and those of how rewards arrive.
+"""Alarms: what makes a campaign's numbers doubtful. Some come from the policy, others from how rewards arrive.
 
 The latter compare recent slots of the history with the slots before them. docs/guides/experiments.md has what each
 alarm means, and docs/background/alarms.md how late they are raised and how often in error.
@@ -29,8 +29,8 @@ EXPECTED = 14.0
 """Rewards that must be expected, and none seen, before rewards count as stopped: e^-14 is one in a million."""
 
 RECENT, RECENT_DELAYS, BEFORE = 20.0, 10.0, 10.0
-"""Mean delays that parts of the history last at least: the recent part in which missing rewards are looked for, so that
-decisions and rewards in it match; that of longer delays; and the part before either."""
+"""Least lengths of parts of the history, in mean delays: the recent part that is checked for missing rewards, so that
+decisions and rewards in it match; the recent part that is checked for longer delays; and the part before either."""
 
 MIN_RECENT = 500
 """Decisions that the recent part and the part before it have at least; more if rewards are rare: then as many as have
@@ -147,7 +147,7 @@ class ArrivalHistory:
 
 
 def raised(tx: Transaction, known: Insight | None, arrivals: ArrivalHistory) -> list[RaisedAlarm]:
-    """Return all alarms, those of the policy first."""
+    """Return all alarms, the policy's first."""
     found = [_of_policy(alarm) for alarm in (known.alarms if known and known.alarms else ())]
     if tx.row.state in SERVING and tx.row.rewarded:
         found += [*arrivals.alarms(), *_failing_arms(tx, arrivals.mature), *_ratio(tx), *_range(tx)]

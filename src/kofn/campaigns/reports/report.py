@@ -105,7 +105,7 @@ def _plays_per_month(created: float, arrivals: ArrivalHistory) -> float | None:
 def estimates(tx: Transaction, points: int, arms: Sequence[str]) -> list[EstimatePoint]:
     """Return what was known after updates of the policy, oldest first, and what is known now: at most `points` items.
 
-    Effects are those of `arms`: the ones of all arms at all times would be megabytes.
+    Only the effects of `arms` are included: the effects of all arms at all times would be megabytes.
     """
     names = set(tx.roster.names)
     if unknown := [arm for arm in arms if arm not in names]:

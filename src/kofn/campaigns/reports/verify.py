@@ -158,7 +158,7 @@ def verify(log: StoredPlays) -> Verification:
 
 
 def _compare_counters(comparison: _Comparison, log: StoredPlays) -> None:
-    """Compare the campaign's counters, and those of batches and plan, with the rows that they count."""
+    """Compare the counters of the campaign, its batches and its plan with the rows that they count."""
     row, batches = log.campaign, log.batches
     planned = [each for each in log.plan if each.row < row.plan_rows]
     counted = {

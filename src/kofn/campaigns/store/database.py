@@ -50,7 +50,7 @@ MAX_CACHED = 64
 often."""
 
 DATABASE_ERRORS: list[type[Exception]] = [DBAPIError, PoolTimeout, sqlite3.Error]
-"""Errors of SQLAlchemy and of the drivers; that of psycopg is added when a PostgreSQL store is opened."""
+"""Errors of SQLAlchemy and of the drivers; psycopg's error is added when a PostgreSQL store is opened."""
 
 _stores: dict[str, Store] = {}
 _opening = threading.Lock()
@@ -62,7 +62,7 @@ def store_url(url: str | None) -> str:
 
 
 def store_at(url: str | Store | None = None, *, create: bool = True) -> Store:
-    """Return the store of that URL, one object per process. The default is that of `store_url`.
+    """Return the store of this URL, one object per process. The default comes from `store_url`.
 
     A store that does not exist is created; with `create=False`, StoreError is raised instead.
     """

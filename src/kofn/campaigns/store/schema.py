@@ -97,7 +97,7 @@ BATCHES = _table(
 no reward. `due` is when they expire; it is NULL when they have expired or all have a reward. `request` is a hash of the
 `key` of the call that made them, or NULL. `group` says who chose the subset (`allocation.GROUPS`), and `propensity`
 with which probability, or NULL if that is not known. `metadata` is the caller's, as JSON. `context` is the key of the
-segment that the decisions are for; NULL if the policy takes no context, or if the segment is not known any more."""
+segment that the decisions are for; NULL if the policy takes no context, or if the segment is no longer known."""
 
 BATCHES_DUE = Index(
     "kofn_batches_due",

@@ -90,7 +90,7 @@ def _check_target(target: Path, replace: bool) -> None:
 
 @contextmanager
 def _writing(target: Path) -> Iterator[None]:
-    """Name the backup in errors, such as that of a full disk."""
+    """Name the backup in errors, such as the error of a full disk."""
     try:
         yield
     except (sqlite3.Error, OSError) as why:
@@ -130,7 +130,7 @@ def _file_to_replace(given: str | Store | None, replace: bool) -> str:
             raise
         return os.path.abspath(make_url(store_url(given)).database or "")  # the way back after an upgrade
     with store.read() as connection:
-        named = "SELECT file FROM pragma_database_list WHERE name = 'main'"  # absolute, also if that of the URL is not
+        named = "SELECT file FROM pragma_database_list WHERE name = 'main'"  # absolute, even if the URL's is not
         path: str = connection.exec_driver_sql(named).scalar_one()
         tables = (schema.CAMPAIGNS, schema.TOKENS)
         campaigns, tokens = (connection.scalar(select(func.count()).select_from(table)) for table in tables)

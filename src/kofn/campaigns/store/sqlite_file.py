@@ -21,7 +21,7 @@ OPENED = "opened file"
 """Key of a connection's `info` whose value is its `OpenedFiles`."""
 
 SETTLED = 2.0
-"""Seconds after which the time of a change in a folder is certain to be that of the last one: file systems round it."""
+"""Seconds after which a folder's time of change is certainly the time of the last change: file systems round it."""
 
 
 class NoStore(StoreError):

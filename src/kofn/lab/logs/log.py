@@ -61,9 +61,9 @@ class DecisionLog:
     >>> len(log), log.n_arms, log.k, len(log.groups.subsets)
     (6000, 4, 2, 6)
 
-    `propensity` is None if it is not known how subsets were chosen, and NaN for plays of which that is not known. A log
-    is `adaptive` if the choices depended on earlier rewards, as those of a campaign do: not every subset was possible
-    in every play. `unrewarded` counts rows that were left out because they had no reward. `segments` has the key of the
+    `propensity` is None if it is not known how subsets were chosen, and NaN for single plays of unknown probability. A
+    log is `adaptive` if the choices depended on earlier rewards, as in a campaign: not every subset was possible in
+    every play. `unrewarded` counts rows that were left out because they had no reward. `segments` has the key of the
     segment of each play; None if the log has no contexts.
     """
 

@@ -9,7 +9,7 @@ Play t of the log earned r_t, and its subset was chosen with probability p_t. Th
   with a model that was fitted to the other half.
 
 All three need plays of S. Without any, there is no estimate. The first and the last are right only if S was possible in
-every play. A log is adaptive if that is not so, as that of a campaign, whose plan has some subsets and not others. Then
+every play. Otherwise the log is adaptive, like the log of a campaign, whose plan has only some subsets. Then
 
 - the mean of the rewards of S is right, if rewards do not depend on time: whatever the choice of S depended on, the
   reward of S has the same distribution. It uses no propensities. Its interval holds a little less often than it says:
@@ -40,8 +40,8 @@ _FOLDS = 2
 """Parts of the log, each evaluated with a model that is fitted to the others."""
 
 _POOLED = 20
-"""Weight of the variance within all subsets in that of a subset, in plays. A larger value makes the errors of means of
-few plays more alike. Without it, a subset that earned nothing in its few plays would have an error of 0."""
+"""Weight of the variance within all subsets in the variance of a subset, in plays. A larger value makes the errors of
+means of few plays more alike. Without it, a subset that earned nothing in its few plays would have an error of 0."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def evaluate_all(log: DecisionLog) -> list[OffPolicyEstimate]:
 class _Sums:
     """Sums over the plays of each subset in each half of the log; all estimates are computed from them.
 
-    `plays` counts those of each subset that its estimate uses.
+    `plays` counts the plays of each subset that its estimate uses.
     """
 
     def __init__(self, log: DecisionLog) -> None:

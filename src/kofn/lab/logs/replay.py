@@ -4,7 +4,7 @@ The policy asks for a subset. Logged plays are skipped until one has that subset
 the log's choices were uniformly random, the rewards have the distribution that the policy would have seen. If they were
 made with other, known probabilities p, a play is used with probability p_min / p, which makes the log uniform again. In
 both cases rewards must not depend on time. Plays whose probability is not known are left out. A policy that takes a
-context is asked with that of the play; what it asks for in a segment waits for a play of that segment.
+context is asked with the play's context; a subset that it asks for in a segment waits for a play of that segment.
 """
 
 from __future__ import annotations

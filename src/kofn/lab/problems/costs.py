@@ -16,7 +16,7 @@ from kofn.lab.problems.sampling import Sums
 
 
 class NetOfCosts(AbstractProblem):
-    """A problem whose rewards are those of another one, minus the costs of the arms that were played.
+    """A problem with the rewards of another one, minus the costs of the arms that were played.
 
     >>> from kofn.lab.problems import Bernoulli, Problem
     >>> problem = Problem(Bernoulli([0.9, 0.5, 0.2, 0.1]), "sum", k=3, absent=0.0)

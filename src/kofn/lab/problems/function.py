@@ -39,7 +39,7 @@ _SLOW_CALL = 0.02
 _TIMED_CALLS, _TIMING = 8, 0.2
 """Most calls whose time is measured, and the seconds after which no further one is."""
 _FOR_BEST = 64
-"""How many times the draws of a value are used for that of the best subset: its error is in all regret."""
+"""Factor on the number of draws for the value of the best subset, because its error is in all regret."""
 _FOR_ONE_PLAY, _PER_PLAY = 64, 16
 """Draws behind the regret of a subset: the first number, or the second for each play if that is more, up to `draws`."""
 _BETTER = 4.0
@@ -162,7 +162,7 @@ class FunctionProblem(AbstractProblem):
         return _FunctionSampler(self)
 
     def make_expectation(self) -> SampledValues:
-        """Return sampled expected rewards; those of subsets for which the function uses no random numbers are exact."""
+        """Return sampled expected rewards, exact for subsets for which the function uses no random numbers."""
         return SampledValues(self._source, _VALUES, self.draws)
 
     def gap(self, subsets: Subsets) -> FloatArray:

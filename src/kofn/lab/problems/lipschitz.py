@@ -1,6 +1,6 @@
 """An estimate of U, the constant in the paper's bounds: how a change of arms' means changes the expected reward.
 
-With d the change of the arms' means and D that of the expected reward, the paper assumes a number U such that
+With d the change of the arms' means and D the change of the expected reward, the paper assumes a number U such that
 
 - D <= U |d| for any two subsets; |d| is the Euclidean distance of their means, matched in order (Assumption 4), and
 - |d| <= U D if one arm is replaced (Assumption 5).

@@ -24,8 +24,8 @@ LEAST_NOISE = 1e-4
 exploration."""
 
 SHRINKAGE = 0.5
-"""Shrinkage weight of the dispersion of the first plan, in units of the sum of r(1 - r): that of two plays that earn
-1/2. Higher: the dispersion is learned more slowly."""
+"""Shrinkage weight of the dispersion of the first plan, in units of the sum of r(1 - r): as much as two plays that
+earn 1/2. Higher: the dispersion is learned more slowly."""
 
 
 @dataclass

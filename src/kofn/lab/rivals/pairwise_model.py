@@ -38,7 +38,7 @@ FACTOR, LEAST, MOST = 2.0, 1e-7, 100.0
 """A scale moves by this factor at a time, and stays between these bounds."""
 
 LARGEST = 10.0
-"""Largest log-odds at which the likelihood is expanded. Beyond, its curvature is that of rounding errors."""
+"""Largest log-odds at which the likelihood is expanded. Beyond it, rounding errors dominate the curvature."""
 
 LONGEST_STEP = 2.0
 """Longest Newton step of the log-odds of a row. Longer steps may overshoot where the likelihood is almost flat."""

@@ -151,7 +151,7 @@ class PairwiseThompson(Randomised):
         np.add.at(self._seen, plan.subsets, tally.count[:, None])
 
     def _predicted(self, before: PairPosterior | None, subsets: IntArray) -> FloatArray:
-        """Return the log-odds of new subsets by what was known; before the first plan, those of the mean reward."""
+        """Return predicted log-odds of new subsets; before the first plan, the log-odds of the mean reward."""
         if before is None:
             mean = self._total.sum() / self._count.sum()
             return np.full(len(subsets), logit(np.clip(mean, NEARLY, 1 - NEARLY)))

@@ -1,7 +1,7 @@
 """Slots: find the best arm for one place at a time, the others held fixed.
 
 The CMAB-SM paper (Agarwal, Aggarwal, Quinn, Umrawal, ALT 2021) lists this among "other design options" and argues that
-it takes K times as long. There is no pseudo-code; rounds, n_r and lambda are those of CMAB-SM.
+it takes K times as long. There is no pseudo-code; rounds, n_r and lambda are taken from CMAB-SM.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Slots(Scheduled):
     >>> policy.plan().subsets.tolist()
     [[0, 1, 2], [1, 2, 3], [1, 2, 4]]
 
-    The first subset is arbitrary: the first K arms, or K drawn with `seed`. `resolution` and `schedule` are those of
-    CMABSM.
+    The first subset is arbitrary: the first K arms, or K drawn with `seed`. `resolution` and `schedule` work as
+    in CMABSM.
     """
 
     name = "slots"

@@ -23,7 +23,7 @@ from kofn.policies.constrained import Constrained
 from kofn.policies.randomised import Randomised, SeededOptions
 
 MEAN, VARIANCE = 1 / 2, 1 / 12
-"""Prior mean and variance of a subset's mean in the Gaussian model: those of the Beta model. The noise starts with this
+"""Prior mean and variance of a subset's mean in the Gaussian model, as in the Beta model. The noise starts with this
 variance, too."""
 
 MOST_DRAWS = 2**13

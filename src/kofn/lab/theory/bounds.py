@@ -121,7 +121,7 @@ def ucb_wins_from(n_arms: int, k: int) -> float:
 
 
 def bounds_cross_at(n_arms: int, k: int, lipschitz: float = 1.0) -> float:
-    """Return the horizon from which UCB's bound is below that of Theorem 1, both as printed; 1 if always."""
+    """Return the horizon from which UCB's bound is below the bound of Theorem 1, both as printed; 1 if always."""
     n_arms, k = check_arms_and_k(n_arms, k)
     u, log_a = check_lipschitz(lipschitz), log_subsets(n_arms, k)
 

@@ -48,7 +48,7 @@ def log_e_values(deviation: Any, variance: Any, count: Any, width: float = 1.0) 
     """Return the log e-values of deviations of means of `count` rewards: N(0, 1 + ALTERNATIVE) against N(0, 1).
 
     The term |deviation| width / (2 count) is like Bernstein's: means of few or rare rewards have heavy tails. `width`
-    is that of the range in which rewards lie.
+    is the width of the observed reward range.
     """
     scale = INFLATION * variance + abs(deviation) * (width / 2) / count + TINY
     return np.minimum(GAIN * (deviation * deviation / scale) - PRICE, LARGEST)
@@ -111,8 +111,8 @@ class Alarms(Part):
     ) -> None:
         """Include a completed plan.
 
-        `expected` is the mean reward that was predicted for each row, `variance` that of the prediction, and `noise`
-        that of one reward. `plays` counts all plays so far, and `width` is that of the range in which rewards lie.
+        `expected` is the predicted mean reward of each row, `variance` the variance of that prediction, and `noise` the
+        variance of one reward. `plays` counts all plays so far, and `width` is the width of the observed reward range.
         """
         if not len(self.incumbent):
             return

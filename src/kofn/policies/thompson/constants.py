@@ -53,12 +53,12 @@ class Constants:
     follows the likelihood ratio. At 0, draws have the standard deviation of the posterior."""
 
     shrinkage: float = 25.0
-    """Weight of the pooled dispersion in that of a row, in units of the sum of r(1 - r). Higher: a row's own rewards
-    count less."""
+    """Weight of the pooled dispersion in the dispersion of a row, in units of the sum of r(1 - r). Higher: a row's own
+    rewards count less."""
 
     least: float = 1e-5
-    """Floor of the dispersion, relative to that of the first rewards. Higher: more exploration of nearly noiseless
-    problems."""
+    """Floor of the dispersion, relative to the dispersion of the first rewards. Higher: more exploration of nearly
+    noiseless problems."""
 
     rescaled_prior: float = 0.5
     """Least variance of an effect in the prior when the range of rewards grows, relative to what the prior would be if

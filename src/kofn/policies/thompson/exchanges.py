@@ -23,8 +23,8 @@ from kofn.policies.thompson.posterior import Posterior
 from kofn.policies.thompson.sampling import CELLS, _drawn, spread_factor
 
 SOLVED = 2
-"""Subsets that the solver finds for one plan: that of the means and those of draws. Higher: slower, and exchanges of
-three or more arms are found sooner."""
+"""Subsets that the solver finds for one plan: one for the means, the others for draws. Higher: slower, but finds
+exchanges of three or more arms sooner."""
 
 MOST_PAIRS, PAIRS_TRIED = 2**10, 2**17
 """Most exchanges of two arms for two in one plan, and most that are tried: those with the highest expected gain,
@@ -59,7 +59,7 @@ def allowed_draws(
 
 
 def strongest_allowed(posterior: Posterior, allowed: Allowed, values: FloatArray) -> IntArray:
-    """Return the best allowed subset of each draw; where only a solver finds it, that of the best exchange."""
+    """Return the best allowed subset of each draw, or the best exchange where only a solver could find that subset."""
     if allowed.way.exact:
         return allowed.best(values)
     found = posterior.incumbent[None, :].repeat(len(values), axis=0)

@@ -40,7 +40,7 @@ SLACK = 3
 """Comparisons by which the least compared arm may lag behind SHARE * plays / N: plans have whole numbers of plays."""
 
 ROUNDINGS = 1.001
-"""Factor of the bound for plans of later pivots, which begin at other plays than those of the first."""
+"""Factor of the bound for plans of later pivots, which begin at other plays than plans of the first pivot."""
 
 LEVELS = np.arange(64)
 """Levels k of the confidence bound; level k is the tightest at a variance of 2^(k - 1)."""
@@ -261,9 +261,9 @@ def regret_bound(n_arms: int, k: int, plays: int, *, comparability: float = 1.0,
 
 
 def _pooled(subsets: IntArray, tally: Tally, last: int) -> Tally:
-    """Return the sums of the last rows, each with those of all rows that have the same subset.
+    """Return the sums of the last rows. Each includes the sums of all rows with the same subset.
 
-    Which of these rows a reward is counted in may depend on when it arrives, and that on the reward.
+    The row in which a reward is counted may depend on when it arrives, and the arrival on the reward.
     """
     _, which = np.unique(subsets, axis=0, return_inverse=True)
     which = which.reshape(-1)

@@ -1,4 +1,4 @@
-"""Plays in flight: those of earlier plans whose rewards had not arrived when the plan ended.
+"""Plays in flight: plays of earlier plans whose rewards had not arrived when the plan ended.
 
 If rewards are late, rewards of earlier plays complete a plan, and the next one begins while most of it is in flight.
 Without an account of them, every plan would explore the same swaps again until the first reward of a swap arrives.
@@ -60,5 +60,5 @@ class InFlight(Part):
     def _loaded(self, policy: Policy) -> None:
         del policy
         if len(self.subsets) != len(self.count):
-            raise BadRecord(f"count must be that of {len(self.subsets)} subsets in flight; got {len(self.count)}")
+            raise BadRecord(f"count must have {len(self.subsets)} numbers, one per subset; got {len(self.count)}")
         self.subsets = self.subsets.astype(np.int64)

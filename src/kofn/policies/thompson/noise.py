@@ -104,7 +104,7 @@ class Range(Part):
 def first_rewards(seen: Range, tally: Tally, equal: float, plays: int) -> tuple[float, float]:
     """Return the mean and the variance of all first rewards as parts of the range, shrunk a little.
 
-    They are those of `tally`, and before them `plays` rewards that were all `equal`.
+    The first rewards are `plays` rewards that were all `equal`, and then the rewards of `tally`.
     """
     n = int(tally.count.sum()) + plays
     total = float(tally.total.sum()) + equal * plays

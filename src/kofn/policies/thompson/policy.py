@@ -483,7 +483,7 @@ class Thompson(Constrained, Randomised):
         self._in_flight.forget(0.5**half_lives)
 
     def _start(self, equal: float, tally: Tally) -> None:
-        """Set the prior from the mean and the variance of all rewards: those of this plan, and equal ones before it."""
+        """Set the prior from the mean and the variance of all rewards: this plan's, and equal ones before it."""
         value, variance = first_rewards(self._range, tally, equal, self._learned)
         scale = variance / self.k / (value * (1 - value)) ** 2
         self._posterior = Posterior.at_start(self.n_arms, self.k, value, scale, self.constants)
@@ -497,7 +497,7 @@ class Thompson(Constrained, Randomised):
         if self._knows and self._allowed is not None and not self._allowed.allows(self._posterior.incumbent[None])[0]:
             raise BadRecord(f"the incumbent {self._posterior.incumbent.tolist()} must obey the constraints")
         if bool(self._learned) != self._range.seen:
-            raise BadRecord(f"range must be that of at least one reward exactly if learned is above 0: {self._learned}")
+            raise BadRecord(f"range must include a reward exactly if learned is above 0; got learned = {self._learned}")
 
 
 def _merged(subsets: IntArray, times: IntArray) -> tuple[IntArray, NDArray[np.int64]]:

@@ -191,7 +191,7 @@ class Posterior(Part):
 
     @property
     def _indicator(self) -> FloatArray:
-        """A row with 1 in the columns of the incumbent and -1 in that of the level, if all arms are contenders."""
+        """A row with 1 in the incumbent's columns and -1 in the level's column, if all arms are contenders."""
         row = np.zeros(len(self.mean) + 1)
         row[1:][self.incumbent] = 1.0
         row[0] = -1.0
@@ -229,7 +229,7 @@ class Posterior(Part):
     def edges(self, allowed: Allowed | None = None) -> tuple[float, float]:
         """Return the mean effects of the incumbent's weakest arm and of the strongest other arm.
 
-        Under constraints, they are those of the two arms whose exchange is allowed and expected to gain the most.
+        Under constraints, the two arms are the pair whose allowed exchange is expected to gain the most.
         """
         if allowed is not None:
             _, weakest, strongest = self.partners(allowed)
@@ -371,7 +371,7 @@ class Posterior(Part):
         return odds
 
     def _set_covariance(self, half: FloatArray) -> None:
-        """Set the covariance to half^T half; if all arms are contenders, that of effects relative to their average.
+        """Set the covariance to half^T half; if all arms are contenders, centre the effects at their average first.
 
         A shift of all effects changes no swap. Before there is an incumbent, it changes the level.
         """
@@ -440,7 +440,7 @@ class Posterior(Part):
         self.change_incumbent(np.array(sorted(best)))
 
     def change_incumbent(self, incumbent: IntArray) -> None:
-        """Make the level that of a new incumbent."""
+        """Move the level to a new incumbent."""
         new = self.predict(incumbent[None, :])
         with_level = new.rows.x[0].dot(self.covariance)
         self.covariance = self.covariance.copy()
@@ -603,7 +603,7 @@ class Posterior(Part):
         return np.asarray(distance, float)
 
     def _loaded(self, policy: Policy) -> None:
-        """Check the fields against each other. An empty incumbent is that of the prior."""
+        """Check the fields against each other. A prior has an empty incumbent."""
         if len(self.incumbent):
             self.incumbent = np.array(subset_of(self.incumbent.tolist(), policy.n_arms, policy.k))
         if not ((np.diff(self.contenders) > 0).all() and (self.contenders < policy.n_arms).all()):

@@ -69,7 +69,7 @@ class Prior:
 
     @classmethod
     def of(cls, value: Any) -> Prior:
-        """Return a prior unchanged, or that of its plain values."""
+        """Return a prior unchanged, or make one from its plain values."""
         if isinstance(value, cls):
             return value
         if not isinstance(value, Mapping) or value.keys() != {"scores", "trust"}:
@@ -128,10 +128,10 @@ class Prior:
     ) -> Prior:
         """Return what another policy or campaign has learned about the same arms, in the same order.
 
-        `insight` is that of a policy (`policy.insight()`), or the plain values of that or of a campaign's
-        (`campaign.insight().to_dict()`); retired arms are unknown. Arms count as far as their intervals
-        tell them apart. `weight`, from 0 to 1, is the part of the differences (of their variance) that is expected to
-        hold for the new rewards. `direction` is that of the other policy.
+        `insight` comes from a policy (`policy.insight()`, or its plain values) or from a campaign
+        (`campaign.insight().to_dict()`). Retired arms are unknown. Arms count as far as their intervals tell them
+        apart. `weight`, from 0 to 1, is the part of the differences (of their variance) that is expected to hold for
+        the new rewards. `direction` is the direction of the other policy.
         """
         if isinstance(insight, Insight):
             insight = insight.to_dict()
@@ -144,7 +144,7 @@ class Prior:
             )
         except (KeyError, TypeError):
             raise BadInput(
-                "insight must be that of a policy after two different rewards, with effect, low and high of each arm; "
+                "insight must come from a policy after two different rewards, with effect, low and high of each arm; "
                 f"got {shown(insight)}"
             ) from None
         sign = -1.0 if direction == "minimize" else 1.0
@@ -155,7 +155,7 @@ class Prior:
     def _shrunk(cls, values: FloatArray, variance: FloatArray, weight: float) -> Prior:
         """Return values with errors of these variances as a prior, shrunk to their mean (empirical Bayes).
 
-        The variance between arms is that of the values, less the mean variance of their errors.
+        The variance between arms is the variance of the values minus the mean variance of their errors.
         """
         part, known = _part(weight), np.isfinite(variance)
         if known.sum() < 2:

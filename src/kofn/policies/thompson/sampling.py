@@ -106,8 +106,8 @@ def _drawn_extremes(
 def _drawn(mean: FloatArray, root: FloatArray, draws: int, rng: np.random.Generator) -> FloatArray:
     """Return draws from N(mean, root root^T), a column per draw.
 
-    Deviations from the mean in the second half are those of the first half negated (antithetic): half the work, and
-    averages over all draws vary less.
+    The second half of the draws mirrors the first half about the mean (antithetic): half the work, and averages over
+    all draws vary less.
     """
     first = (draws + 1) // 2
     deviation = root.dot(rng.standard_normal((root.shape[1], first)))
@@ -129,8 +129,8 @@ def spread_factor(
     the mode puts that point too far away at high odds, and too near at low odds. The factor puts it as many standard
     deviations away as the square root of the likelihood ratio of n plays, 2 n KL(value, incumbent's value), says.
 
-    The factor applies only as far as an arm has been played. Otherwise, of a hundred thousand arms, the strongest draw
-    would nearly always be that of an unknown arm. `exponent` is `Constants.stretch`; at 0, all factors are 1.
+    The factor applies only as far as an arm has been played. Otherwise, among a hundred thousand arms, an unknown
+    arm would nearly always have the strongest draw. `exponent` is `Constants.stretch`; at 0, all factors are 1.
     """
     mean, (weakest, strongest) = posterior.mean, edges
     below = np.where(inside, mean - strongest, weakest - mean)

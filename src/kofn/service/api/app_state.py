@@ -47,7 +47,7 @@ class Delivery:
             self._results.append((future, result, error))
             if len(self._results) > 1:
                 return
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed: nobody is waiting
             self.loop.call_soon_threadsafe(self._deliver)
 
     def _deliver(self) -> None:

@@ -1,7 +1,7 @@
 """Decisions and rewards without the framework, which takes most of a short request's time.
 
-The functions of the routes, the checks, the errors, the headers, the log and the metrics are those of all requests;
-only routing, dependencies and middleware of the framework are left out.
+Route functions, checks, errors, headers, the log and metrics are the same as for all requests; only the framework's
+routing, dependencies and middleware are left out.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class LimitedCall(Generic[T]):
 
 
 def _report(loop: asyncio.AbstractEventLoop, what: Callable[[], None]) -> None:
-    with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+    with suppress(RuntimeError):  # the loop is closed: nobody is waiting
         loop.call_soon_threadsafe(what)
 
 

@@ -1,4 +1,4 @@
-// The panel that compares learned plays with those of the control.
+// The panel that compares learned plays with control plays.
 
 import { scale } from "./chart_data.js";
 import { h, setText, setVars } from "./dom.js";

@@ -63,7 +63,7 @@ function draw({ width, height, data, by, clip }, log, number) {
   return { nodes, xs: across.xs, ys, box };
 }
 
-/** All values and zero; of intervals, those of the last three quarters of the rewards: the first ones are very wide. */
+/** Shows zero and all values. Intervals count only in the last three quarters of the rewards: the first are very wide. */
 function linear(series, _, box) {
   const late = series.filter(({ total_rewards: rewards }) => rewards >= series.at(-1).total_rewards / 4);
   const values = series.every(isInterval)

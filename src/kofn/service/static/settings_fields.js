@@ -1,5 +1,5 @@
-// The settings of a campaign as fields of a form, and back. The names of the fields are those of the API, if there is
-// one field for a setting.
+// The settings of a campaign as fields of a form, and back. A setting with a single field has the
+// same name here as in the API.
 
 import { ApiError } from "./api.js";
 import { check, field } from "./dialogs.js";

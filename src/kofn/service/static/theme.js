@@ -1,4 +1,4 @@
-// Light or dark theme, by default that of the system. A classic script in the head, so that it runs before the first paint.
+// Light or dark theme; the default follows the system. A classic script in the head, so that it runs before the first paint.
 (() => {
   const key = "kofn-theme";
   const system = window.matchMedia("(prefers-color-scheme: dark)");

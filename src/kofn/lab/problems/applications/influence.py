@@ -39,10 +39,10 @@ class Influence(AbstractProblem):
     array([190000.])
 
     `graph` is a Graph, a networkx graph or a list of edges. `model` is "cascade" (independent cascade) or "threshold"
-    (linear threshold). `probability` is that of every edge, or "in-degree" for 1 / the in-degree of the edge's target,
-    or None for the graph's own weights. `candidates` are the nodes that may be seeds, all of them by default; arm i is
-    `nodes[i]`. `source_sets` is the number of sets behind a value. If there are too many subsets to try, `best` is the
-    greedy choice, improved by exchanges of one seed.
+    (linear threshold). `probability` applies to every edge; or pass "in-degree" for 1 / the in-degree of the edge's
+    target, or None for the graph's own weights. `candidates` are the nodes that may be seeds, all of them by default;
+    arm i is `nodes[i]`. `source_sets` is the number of sets behind a value. If there are too many subsets to try,
+    `best` is the greedy choice, improved by exchanges of one seed.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Erasure-coded storage: K of N servers are asked, and a request takes as long as the slowest of them.
 
 Latencies have heavy tails and no upper bound, so they are clipped at a timeout: every reward is in [0, timeout]. Values
-and the best subset are those of the clipped latencies. The best subset of unclipped latencies may be another one.
+and the best subset refer to the clipped latencies. Unclipped latencies may have another best subset.
 """
 
 from __future__ import annotations
