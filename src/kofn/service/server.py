@@ -155,8 +155,8 @@ def serve(listener: socket.socket, settings: ServiceSettings, *, workers: int = 
 def uvicorn_options(settings: ServiceSettings) -> dict[str, Any]:
     """Return the options of uvicorn, including the limits that a proxy cannot enforce for the process."""
     return {
-        # httptools loses the body of a request that offers `Upgrade: h2c`, as Java's client does. h11 takes more processor
-        # time: on SQLite 2,500 pairs per second instead of 3,200 with 8 connections, 3,500 instead of 5,900 with 32.
+        # httptools loses the body of a request that offers `Upgrade: h2c`, as Java's client does. h11 takes more of the
+        # processor: 2,500 pairs per second on SQLite instead of 3,200 with 8 connections, 3,500 for 5,900 with 32.
         "http": "h11",
         "ws": "none",
         "lifespan": "on",  # an error in it stops the service
