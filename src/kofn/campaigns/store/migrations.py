@@ -61,7 +61,7 @@ def check_version(version: int | None) -> None:
 
 
 def migrate(connection: Connection, patience: float) -> int:
-    """Create the tables, or bring them up to date, in the transaction of `connection`; return the version before.
+    """Create the tables, or bring them up to date, in the transaction of `connection`; return the previous version.
 
     Only one process at a time does this. PostgreSQL waits for a lock for at most `patience` seconds.
     """

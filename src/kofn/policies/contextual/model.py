@@ -405,7 +405,7 @@ class Model:
             segment.vector[0] += more
 
     def bound_levels(self, plays: float) -> None:
-        """Limit levels to what so many plays of a coin can show.
+        """Limit levels to the log odds that this number of plays can show.
 
         If all of n plays win, Jeffreys' estimate of the rate is (n + 1/2) / (n + 1): log odds of log(2n + 1). The sums
         that levels are computed from have no such limit: incumbents are chosen because they look best.
