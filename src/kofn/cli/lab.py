@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kofn.cli.options import AS_JSON, WORKERS
-from kofn.cli.output import echo_json, new_table, progress_bar, resumable, show
+from kofn.cli.output import echo_json, new_table, progress_bar, resumable, show, write_picture
 
 if TYPE_CHECKING:
     from kofn.lab.results import Results
@@ -61,13 +61,11 @@ def results(
         return
     found = [read(name, folder) for name in asked]
     if plot:
-        from kofn.core.pictures import save_figure
         from kofn.lab.plots import draw_results
 
         if len(found) > 1:
             raise BadInput(f"--plot draws one question; got {len(found)}")
-        plot.parent.mkdir(parents=True, exist_ok=True)
-        click.echo(f"wrote {', '.join(map(str, save_figure(draw_results(found[0]), plot)))}", err=True)
+        write_picture(draw_results(found[0]), plot)
     if as_json:
         echo_json({each.question.name: {**each.head, "stale": each.stale, "rows": each.rows} for each in found})
         return
