@@ -131,15 +131,13 @@ def _winner(known: CampaignInsight, unit: str) -> str | None:
 
 
 def _metric(metric: MetricReport) -> str:
-    means = [
-        f"{each.mean:.4g} {group}" for group, each in (("learned", metric.learned), ("control", metric.control)) if each
-    ]
-    lift = metric.lift
-    if lift is not None and lift.difference is not None:
-        means.append(f"{lift.difference:+.4g}{_limits(lift)}")
+    groups = {"learned": metric.learned, "control": metric.control}
+    facts = [f"{estimate.mean:.4g} {group}" for group, estimate in groups.items() if estimate]
+    if metric.lift is not None and metric.lift.difference is not None:
+        facts.append(f"{metric.lift.difference:+.4g}{_limits(metric.lift)}")
     if metric.guardrail:
-        means.append(f"guardrail {metric.guardrail} {'is broken' if metric.broken else 'holds so far'}")
-    return ", ".join(means) or "no plays yet"
+        facts.append(f"{metric.guardrail} is {'broken' if metric.broken else 'not certainly broken'}")
+    return ", ".join(facts) or "no settled plays yet"
 
 
 def _plays(known: CampaignInsight) -> str:
