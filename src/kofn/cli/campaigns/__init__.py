@@ -30,21 +30,7 @@ def campaign(context: click.Context) -> None:
 
 for command in (create, configure, delete, list_, show_, segments, decisions, estimates, events):
     campaign.add_command(command)
-for command in (
-    decide,
-    reward,
-    add,
-    record,
-    reward_total,
-    add_arm,
-    retire_arm,
-    pause,
-    resume,
-    learn,
-    ship,
-    stop,
-    archive,
-):
+for command in (decide, reward, add, record, reward_total, learn, export, import_, verify):
     campaign.add_command(command)
-for command in (export, import_, verify):
+for command in (add_arm, retire_arm, pause, resume, ship, stop, archive):
     campaign.add_command(command)
