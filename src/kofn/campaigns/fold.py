@@ -189,8 +189,8 @@ class Transaction:
     def write_step(self, tallies: list[list[Any]], change: dict[str, Any] | None = None) -> None:
         """Write the open learning step."""
         ours = FOLDS.c.campaign == self.row.id, FOLDS.c.step == self.row.step
-        values = {"at": self.now, "tallies": json.dumps(tallies, separators=(",", ":"), ensure_ascii=False)}
-        values["change"] = None if change is None else json.dumps(change)  # type: ignore[assignment]
+        text = json.dumps(tallies, separators=(",", ":"), ensure_ascii=False)
+        values = {"at": self.now, "tallies": text, "change": None if change is None else json.dumps(change)}
         if not self.connection.execute(update(FOLDS).where(*ours).values(values)).rowcount:
             self.connection.execute(FOLDS.insert(), {"campaign": self.row.id, "step": self.row.step, **values})
 

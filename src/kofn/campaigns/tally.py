@@ -209,21 +209,20 @@ class _Reader:
         by = [c[name] for name in ("subset", "context", "group", "compared", "fresh", "overdue", "slot")]
         sums = [func.sum(each) for each in (gross, gross * gross, net, net * net)]
         outside = func.sum(case((or_(c.value < low, c.value > high), 1), else_=0))
-        merged: dict[tuple[Any, ...], Settled] = {}
+        settled: dict[tuple[Any, ...], Settled] = {}
         query = select(*by, func.count(), *sums, outside, func.min(c.value), func.max(c.value)).group_by(*by)
-        for *key, slot, count, total, squares, nets, net_squares, clipped, least, most in self._connection.execute(
-            query
-        ):
-            new = Settled(*key, count, total, squares, nets, net_squares)
-            old = merged.get(tuple(key))
-            merged[tuple(key)] = (
-                new if old is None else Settled(*key, *(a + b for a, b in zip(old[6:], new[6:], strict=True)))
-            )
-            found.slots[slot] += Slot(rewarded=count, total=nets)
+        for row in self._connection.execute(query):
+            key, slot, (count, *earned), (clipped, least, most) = tuple(row[:6]), row[6], row[7:12], row[12:]
+            nets = earned[2]
+            before = settled.get(key)
+            if before is not None:
+                count, *earned = (one + more for one, more in zip(before[6:], (count, *earned), strict=True))
+            settled[key] = Settled._make((*key, count, *earned))
+            found.slots[slot] += Slot(rewarded=row[7], total=nets)
             found.clipped += clipped if self._settings.outside == "clip" else 0
             found.least = least if found.least is None else min(found.least, least)
             found.most = most if found.most is None else max(found.most, most)
-        found.settled += merged.values()
+        found.settled += settled.values()
 
     def read_delays(self, found: Tally) -> None:
         """Read the first events of decisions, and how long they took."""
