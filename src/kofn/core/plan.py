@@ -168,7 +168,7 @@ class SettledPlays(NamedTuple):
 
     subset: Subset
     segment: str | None
-    count: int
+    plays: int
     total: float
     squares: float
 

@@ -224,9 +224,9 @@ class Policy(ABC):
         tally, more = Tally.zeros(len(now.plan)), []
         for each in plays:
             row = rows.get(key_of_play(each.subset, each.segment))
-            if row is not None and (each.count <= left[row] or not self.accepts_unplanned):
-                part = min(1.0, int(left[row]) / each.count)
-                tally.count[row] = min(each.count, int(left[row]))
+            if row is not None and (each.plays <= left[row] or not self.accepts_unplanned):
+                part = min(1.0, int(left[row]) / each.plays)
+                tally.count[row] = min(each.plays, int(left[row]))
                 tally.total[row], tally.squares[row] = part * each.total, part * each.squares
             elif self.accepts_unplanned:
                 more.append(each)
@@ -234,11 +234,11 @@ class Policy(ABC):
         now.observe(normalized)
         self.plays += int(normalized.count.sum())
         for each in more:
-            sums = Tally(np.array([each.count]), np.array([each.total]), np.array([each.squares]))
-            told = self._normalized(sums, Plan.one(each.subset, each.count))
+            sums = Tally(np.array([each.plays]), np.array([each.total]), np.array([each.squares]))
+            told = self._normalized(sums, Plan.one(each.subset, each.plays))
             key = key_of_play(each.subset, each.segment)
-            now.observe_unplanned(key, each.count, float(told.total[0]), float(told.squares[0]))
-            self.plays += each.count
+            now.observe_unplanned(key, each.plays, float(told.total[0]), float(told.squares[0]))
+            self.plays += each.plays
         if now.complete:
             self._finish_plan()
         elif self.accepts_unplanned and now.remaining < now.size:
