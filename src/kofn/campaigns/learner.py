@@ -10,6 +10,8 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import signal
+import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -65,6 +67,7 @@ class Learner:
 
     def stop(self) -> None:
         """End the process that learns."""
+        self._store.learns_inline = True
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)
@@ -138,6 +141,15 @@ class Learner:
 
 
 def _give_way() -> None:
-    """Let other processes have the processor first."""
+    """Let other processes have the processor first, leave Ctrl-C to the service, and end when it dies."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_follow_parent, daemon=True).start()
     if hasattr(os, "nice"):
         os.nice(NICENESS)
+
+
+def _follow_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
