@@ -55,6 +55,7 @@ class Learner:
         self._pool: ProcessPoolExecutor | None = None
         self._learning: dict[int, tuple[Task, Future[Learned]]] = {}
         self._lease = Lease(store, "learner", LEASE)
+        self._started = False
         self._folded = self._swept = -SWEEP
         store.learns_inline = False
 
@@ -107,6 +108,9 @@ class Learner:
         """Give the policies that have something to learn to the process that learns."""
         if not self._lease.held():
             return
+        if not self._started:  # the process takes a second to start
+            self._started = True
+            self._process().submit(_be_ready)
         behind = select(_C.id).join(STATES, STATES.c.campaign == _C.id).where(STATES.c.step < _C.step - 1)
         with self._store.read() as connection:
             waiting = set(connection.execute(behind).scalars())
@@ -117,13 +121,16 @@ class Learner:
                     self._learning[campaign] = task, self._submit(task)
 
     def _submit(self, task: Task) -> Future[Learned]:
-        if self._pool is None:
-            self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _give_way)
         try:
-            return self._pool.submit(learn, task.job)
+            return self._process().submit(learn, task.job)
         except BrokenProcessPool:  # it was killed while it did nothing
             self._pool = None
             return self._submit(task)
+
+    def _process(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _give_way)
+        return self._pool
 
     def _publish(self) -> None:
         for campaign, (task, future) in list(self._learning.items()):
@@ -142,6 +149,12 @@ class Learner:
                 log.error("the policy of campaign %d failed", campaign, exc_info=why)
                 with suppress(KofnError):
                     fail(self._store, task, why)
+
+
+def _be_ready() -> None:
+    """Load what policies need."""
+    import kofn.policies.contextual
+    import kofn.policies.thompson  # noqa: F401
 
 
 def _give_way() -> None:

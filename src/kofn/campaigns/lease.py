@@ -10,7 +10,7 @@ from kofn.campaigns.store.database import Store
 from kofn.campaigns.store.schema import SETTINGS
 
 LEASE_SECONDS = 60.0
-"""Default of the seconds after which another process takes over from one that has died. Lower values do it sooner and write more,
+"""Default of the seconds after which another process takes over from one that has died. Lower: sooner, and more writes,
 because a lease is renewed after half of this time. The clocks of all machines must differ by less."""
 
 _INSERT = text(f"INSERT INTO {SETTINGS.name} (name, value) VALUES (:name, :value) ON CONFLICT (name) DO NOTHING")
