@@ -155,7 +155,7 @@ def test_events_add_up_and_metrics_stand_beside(front: Client, sqlite_store: str
     order = {"id": decision["id"], "value": 5.0, "event": "order-1"}
     assert "window" in error_detail(front.post(f"{FRONT}/events", json={"events": [order]}), 422, "bad-input")
     assert front.patch(f"{FRONT}/settings", json={"window": "1s"}).json()["window"] == 1.0
-    one, other = decide(front, 2)
+    one, _ = decide(front, 2)
     events = [{"id": one["id"], "value": 5.0, "event": "order-1"}, {"id": one["id"], "value": 2.0, "event": "order-2"}]
     assert front.post(f"{FRONT}/events", json={"events": events}).json()["accepted"] == 2
     assert front.post(f"{FRONT}/events", json={"events": events}).json()["repeated"] == 2
@@ -223,7 +223,7 @@ def test_what_it_knows_is_what_the_campaign_knows(front: Client, sqlite_store: s
     for _ in range(10):
         tell(front, {each["id"]: float(sum(map(NAMES.index, each["arms"])) / 2) for each in decide(front, 40)})
     campaign = Campaign.open("front", sqlite_store)
-    wait_until(lambda: campaign.insight().updates >= 3, "the policy has learned")
+    wait_until(lambda: campaign.insight().updates, "the policy has learned")
     insight = front.get(f"{FRONT}/insight").json()
     expected = campaign.insight().to_dict()
     assert sorted(insight["arms"], key=lambda each: str(each["name"])) == expected["arms"]

@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterable
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 
@@ -54,7 +54,7 @@ class Learner:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._pool: ProcessPoolExecutor | None = None
+        self._pool: Executor | None = None
         self._learning: dict[int, tuple[Task, Future[Learned]]] = {}
         self._lease = Lease(store, "learner", LEASE)
         self._started = False
@@ -72,11 +72,13 @@ class Learner:
         return SOON if self._learning else max(SOON, self._folded + INTERVAL - time.monotonic())
 
     def stop(self) -> None:
-        """End the process that learns."""
+        """End the process that learns, and leave learning to others."""
         self._store.learns_inline = True
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)
+        with suppress(KofnError):
+            self._lease.release()
 
     def _changed(self, now: float) -> Iterable[int]:
         """Return the campaigns that may have something to fold."""
@@ -130,9 +132,9 @@ class Learner:
             self._pool = None
             return self._submit(task)
 
-    def _process(self) -> ProcessPoolExecutor:
+    def _process(self) -> Executor:
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _give_way)
+            self._pool = new_process()
         return self._pool
 
     def _publish(self) -> None:
@@ -152,6 +154,11 @@ class Learner:
                 log.error("the policy of campaign %d failed", campaign, exc_info=why)
                 with suppress(KofnError):
                     fail(self._store, task, why)
+
+
+def new_process() -> Executor:
+    """Return a process that learns."""
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _give_way)
 
 
 def _be_ready() -> None:

@@ -16,8 +16,9 @@ from sqlalchemy import Connection, create_engine, func, make_url, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
-from kofn.campaigns.store import migrations, schema, sqlite_file
+from kofn.campaigns.store import schema, sqlite_file
 from kofn.campaigns.store.database import Store, store_at, store_url
+from kofn.campaigns.store.version import OtherVersion, check_readable, version_of
 from kofn.core import BadInput, BadRecord, StoreError
 
 
@@ -112,10 +113,10 @@ def _opened(file: Path) -> Iterator[Connection]:
             found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
             if found != "ok":
                 raise BadRecord(f"the backup {file} is damaged: {found}. Use another backup")
-            version = migrations.version_of(connection)
-            if version == 0:
+            version = version_of(connection)
+            if version is None:
                 raise BadRecord(f"{file} is not a backup: it has no tables of kofn. `kofn backup` makes one")
-            migrations.check_readable(file, version)
+            check_readable(file, version)
             yield connection
     except DBAPIError as why:
         raise BadRecord(f"the backup {file} is damaged: {why.orig}. Use another backup") from why
@@ -125,7 +126,7 @@ def _file_to_replace(given: str | Store | None, replace: bool) -> str:
     """Return the path of a store's file, which this process has closed. Without `replace`, the store must be empty."""
     try:
         store = store_at(given)
-    except migrations.OtherVersion:
+    except OtherVersion:
         if not replace or isinstance(given, Store):
             raise
         return os.path.abspath(make_url(store_url(given)).database or "")  # the way back after an upgrade
