@@ -194,7 +194,7 @@ def _queries(remote: bool) -> dict[str, Statement]:
     def settled(values: Any, slot: Any, overdue: Any, *more: Any) -> Statement:
         """Return the sums of settled decisions, whose rewards are a column `value`."""
         columns = *_BY, _D.step, _D.cost, overdue.label("overdue"), slot, values.label("value")
-        c = select(*columns).where(*more).subquery().c
+        c = select(*columns).where(*more).offset(0).subquery().c  # with an offset, it is computed once
         gross = case((c.value < _B("low"), _B("low")), (c.value > _B("high"), _B("high")), else_=c.value)
         net = gross - _B("sign", type_=Double) * c.cost
         by = [c[name] for name in ("subset", "context", "group", "compared", "overdue", "step", "slot")]
