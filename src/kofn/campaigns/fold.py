@@ -654,9 +654,8 @@ def _thin_estimates(tx: Transaction) -> None:
         tx.connection.execute(delete(ESTIMATES).where(ours, ESTIMATES.c.step.in_(some)))
 
 
-def missing(store: Store, connection: Connection, campaign: int) -> int:
+def missing(tx: Transaction) -> int:
     """Return how many rewards the policy waits for, at least one."""
-    tx = Transaction.open(store, connection, campaign)
     plan, tallies = tx.plan(), tx.open_step()
     planned = sum(times for _, times, _ in plan.rows)
     return max(1, planned - sum(int(count) for _, _, count, _, _ in tallies))
