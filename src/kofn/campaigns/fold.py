@@ -511,8 +511,11 @@ def publish(store: Store, task: Task, learned: Learned) -> bool:
     def work(connection: Connection) -> bool:
         tx = Transaction.open(store, connection, task.campaign)
         row = tx.row
-        if (row.step, row.stamp) != (task.step, task.stamp) or tx.learned_step() >= row.step - 1:
+        learned_step = tx.learned_step()
+        if (row.step, row.stamp) != (task.step, task.stamp) or learned_step >= row.step - 1:
             return False
+        if read_steps(connection, row.id, learned_step, row.step - 1) != task.job.steps:
+            return False  # a backup was restored, and the campaign has come to the same step by other rewards
         written_record = record_text(learned.record, learned.active)
         states = {
             "step": row.step - 1,
