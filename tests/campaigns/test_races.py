@@ -222,7 +222,7 @@ def test_a_learner_of_a_lost_timeline_publishes_nothing(stores: tuple[Store, Sto
     """After the restore, the same step is reached with other rewards. Only what was learned from is different."""
     store, other = stores
     campaign = create(store)
-    play(campaign, 20, batch=20)
+    play(campaign, 1, batch=1)
     fold(store, campaign._id)
     backup = rows_of(store)
     settled(campaign, 12.0)
