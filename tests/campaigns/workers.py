@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import random
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -16,8 +17,11 @@ from typing import Any
 
 import kofn
 from kofn import Campaign
-from kofn.campaigns import Decision
-from tests.campaigns.tools import create, rewards_for
+from kofn.campaigns import Decision, Store
+from kofn.campaigns.fold import fold
+from kofn.campaigns.learning import Job, Learned, learn
+from tests.campaigns.tools import create, play, rewards_for
+from tests.waiting import wait_until
 
 CONTEXT = multiprocessing.get_context("forkserver")  # imports once, then starts processes quickly
 CONTEXT.set_forkserver_preload(
@@ -122,3 +126,33 @@ def started(work: Callable[..., None], each: Sequence[tuple[Any, ...]]) -> Itera
         for process in processes:
             process.join(60)
     assert [process.exitcode for process in processes] == [0] * len(each)
+
+
+# What a learner's process does instead of learning.
+
+GO = "KOFN_TEST_GO"
+"""Names a file for which `learn_when_told` waits. While it waits, there is another one with `.began` behind the name."""
+
+
+def learn_when_told(job: Job) -> Learned:
+    """Learn, as slowly as a test wants."""
+    file = os.environ[GO]
+    Path(f"{file}.began").touch()
+    wait_until(Path(file).exists, "the test lets the policy go on", every=0.01)
+    return learn(job)
+
+
+def fail_to_learn(job: Job) -> Learned:
+    """Fail as a policy with a defect does."""
+    raise ZeroDivisionError("division by zero")
+
+
+def append_and_die(store: str, *, folds: bool) -> None:
+    """Decide and reward without learning, and die: before the rows are counted, or before they are learned."""
+    where = Store(store)
+    where.learns_inline = False
+    campaign = Campaign.open("front", where)
+    play(campaign, 200, batch=20)
+    if folds:
+        fold(where, campaign._id)
+    os.kill(os.getpid(), signal.SIGKILL)
