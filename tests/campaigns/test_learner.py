@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import select
 
-import kofn
 from kofn import Campaign
 from kofn.campaigns import Store, fold, learner, settings
+from kofn.campaigns.fold import Transaction
 from kofn.campaigns.learner import Learner
 from kofn.campaigns.store.schema import STATES
 from kofn.constraints import AtMost
+from kofn.core import StateError
 from tests.campaigns import workers
 from tests.campaigns.tools import Clock, checked, create, play, rewards_for
 from tests.campaigns.workers import append_and_die, start
@@ -31,6 +32,7 @@ from tests.waiting import wait_until
 def learning(store_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Learner]:
     """The learner of a store."""
     monkeypatch.setattr(learner, "INTERVAL", 0.0)
+    monkeypatch.setattr(learner.multiprocessing, "get_context", lambda _: workers.CONTEXT)  # starts faster than "spawn"
     store = Store(store_url)
     found = Learner(store)
     yield found
@@ -55,8 +57,7 @@ def learned(campaign: Campaign) -> int:
 @pytest.fixture
 def go(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Learning waits for this file."""
-    monkeypatch.setenv(workers.GO, str(tmp_path / "go"))
-    monkeypatch.setattr(learner, "learn", workers.learn_when_told)
+    monkeypatch.setattr(learner, "learn", partial(workers.learn_when_told, str(tmp_path / "go")))
     return tmp_path / "go"
 
 
@@ -106,9 +107,9 @@ def test_everything_goes_on_while_a_policy_learns(learning: Learner, go: Path) -
             play(each, 50, batch=10)
         learning.step()
         with store.read() as connection:
-            rows = [fold.Transaction.open(store, connection, each._id).row for each in (campaign, other)]
+            rows = [Transaction.open(store, connection, each._id).row for each in (campaign, other)]
         assert [row.progress.rewards for row in rows] == [200 + 50 * number, 50 * number]
-        assert campaign.insight().rewards == 200 + 50 * number
+        assert campaign.summary().rewards == 200 + 50 * number
     assert learned(campaign) == 0
     other.retire_arm("a")
     assert not any("a" in each.arms for each in other.decide(50))
@@ -152,6 +153,44 @@ def test_a_process_that_is_killed_is_replaced(
     checked(campaign)
 
 
+def test_a_policy_whose_process_always_dies_stops_no_other(
+    learning: Learner, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as one that needs more memory than there is. It comes first each time."""
+    deadly, fine = create(learning._store, policy="linear-thompson"), create(learning._store, "fine")
+    monkeypatch.setattr(learner, "learn", workers.die_of_some)
+    for each in (deadly, fine):
+        play(each, 200, batch=50)
+    step_until(learning, lambda: learned(fine) and deadly.summary().failing, "one learns, and the other one fails")
+    assert caplog.text.count("the process that learns has ended") == learner.MOST_CRASHES
+    assert not fine.summary().failing
+
+
+def test_one_process_learns_until_it_dies(sqlite_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learner, "INTERVAL", 0.0)
+    monkeypatch.setattr(learner.multiprocessing, "get_context", lambda _: workers.CONTEXT)
+    stores = [Store(sqlite_store) for _ in range(2)]
+    first, second = map(Learner, stores)
+    clock = Clock(stores[0])
+    stores[1].clock = stores[0].clock
+    campaign = create(stores[0])
+    play(campaign, 200, batch=50)
+    step_until(first, lambda: learned(campaign), "the first one learns")
+    play(campaign, 400, batch=50)
+    stores[1].touch([campaign._id])
+    for _ in range(3):
+        second.step()
+    assert campaign.summary().rewards == 600
+    assert not second._learning
+    first.stop()
+    clock.wait(learner.LEASE + 1)
+    step_until(second, lambda: learned(campaign) > 1, "the second one takes over")
+    second.stop()
+    checked(campaign)
+    for store in stores:
+        store.close()
+
+
 @pytest.mark.parametrize("inline", [False, True])
 def test_a_policy_that_fails_refuses_nothing_and_says_so(
     learning: Learner, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, inline: bool
@@ -169,7 +208,7 @@ def test_a_policy_that_fails_refuses_nothing_and_says_so(
         assert "Traceback" in caplog.text
     play(campaign, 200, batch=50)
     summary, insight = campaign.summary(), campaign.insight()
-    assert (summary.failing, summary.rewards, insight.rewards) == (True, 400, 400)
+    assert (summary.failing, summary.rewards) == (True, 400)
     assert "division by zero" in str(insight.failure)
     assert "policy" in {alarm.kind for alarm in campaign.note_alarms()}
     (event,) = [event for event in campaign.events() if event.kind == "policy failed"]
@@ -191,17 +230,13 @@ def test_a_policy_that_fails_refuses_nothing_and_says_so(
 @pytest.mark.parametrize("folds", [False, True])
 def test_what_a_dead_process_has_left_is_learned_by_the_next(learning: Learner, folds: bool) -> None:
     campaign = create(learning._store)
-    process = start(_die, str(learning._store.url.render_as_string(hide_password=False)), folds)
+    process = start(append_and_die, str(learning._store.url.render_as_string(hide_password=False)), folds)
     process.join(60)
     assert process.exitcode == -signal.SIGKILL
     learning._store.take_touched()  # only a look at all campaigns finds it
     step_until(learning, lambda: learned(campaign), "it learns")
     assert campaign.summary().rewards == 200
     checked(campaign)
-
-
-def _die(store: str, folds: bool) -> None:
-    append_and_die(store, folds=folds)
 
 
 def test_a_campaign_whose_state_cannot_be_read_stops_no_other(
@@ -214,8 +249,9 @@ def test_a_campaign_whose_state_cannot_be_read_stops_no_other(
     with store.write() as connection:
         connection.execute(STATES.update().where(STATES.c.campaign == broken._id).values(record="{"))
     step_until(learning, lambda: learned(fine), "the other one learns")
-    with pytest.raises(kofn.StateError):
+    with pytest.raises(StateError):
         broken.ship()
+    assert broken.summary().failing
     assert len(broken.decide(5)) == 5
     assert broken.rewards(rewards_for(broken.decide(5))).accepted == 5
     assert "campaign 1" in caplog.text

@@ -130,13 +130,9 @@ def started(work: Callable[..., None], each: Sequence[tuple[Any, ...]]) -> Itera
 
 # What a learner's process does instead of learning.
 
-GO = "KOFN_TEST_GO"
-"""Names a file for which `learn_when_told` waits. While it waits, there is another one with `.began` behind the name."""
 
-
-def learn_when_told(job: Job) -> Learned:
-    """Learn, as slowly as a test wants."""
-    file = os.environ[GO]
+def learn_when_told(file: str, job: Job) -> Learned:
+    """Say so in another file, and learn when this file exists."""
     Path(f"{file}.began").touch()
     wait_until(Path(file).exists, "the test lets the policy go on", every=0.01)
     return learn(job)
@@ -147,7 +143,14 @@ def fail_to_learn(job: Job) -> Learned:
     raise ZeroDivisionError("division by zero")
 
 
-def append_and_die(store: str, *, folds: bool) -> None:
+def die_of_some(job: Job) -> Learned:
+    """Die as a process that needs too much memory does, if the policy is cmab-sm."""
+    if job.record["policy"] == "linear-thompson":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return learn(job)
+
+
+def append_and_die(store: str, folds: bool) -> None:
     """Decide and reward without learning, and die: before the rows are counted, or before they are learned."""
     where = Store(store)
     where.learns_inline = False
