@@ -350,7 +350,7 @@ def add_arm(change: Change, name: str, groups: Sequence[str] = ()) -> None:
     if arm_name(name) in roster.number_of:
         raise BadInput(f"the campaign already has an arm {name!r}: choose another name")
     number = len(roster.names)
-    new = Roster([*roster.names, name], [*roster.active, number], roster.version + 1)
+    new = Roster([*roster.names, name], [*roster.active, number], new_stamp())
     settings = replace(change.row.settings, constraints=joined(change.row.settings.constraints, name, groups))
     if isinstance(settings.control, tuple):
         control = roster.names_of(settings.control)
@@ -378,7 +378,7 @@ def retire_arm(change: Change, name: str) -> None:
         raise BadInput(f"cannot retire {name!r}: it is in the control. Change the control first")
     if change.row.state == "shipped" and any(number in subset for subset in settings.served):
         raise BadInput(f"cannot retire {name!r}: it is in a subset that was shipped. Ship another one first")
-    new = Roster(roster.names, [arm for arm in roster.active if arm != number], roster.version + 1)
+    new = Roster(roster.names, [arm for arm in roster.active if arm != number], new_stamp())
     _change_arms(change, new, settings, {"retired": number}, "arm retired", name)
 
 

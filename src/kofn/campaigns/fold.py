@@ -41,7 +41,7 @@ from kofn.campaigns.store.stamps import new_stamp
 from kofn.campaigns.store.statements import Driver, Statement, chunks
 from kofn.campaigns.store.version import check_version
 from kofn.campaigns.tally import NEWEST, Cut, Slot, Tally, merged, tally, written
-from kofn.core import Alarm, Insight, KofnError, NoSuchCampaign, StateError, Subset
+from kofn.core import Alarm, CampaignError, Insight, KofnError, NoSuchCampaign, StateError, Subset
 from kofn.core.checks import LARGEST_REWARD
 from kofn.core.open_plan import MOST_UNPLANNED
 
@@ -512,13 +512,16 @@ def _readable(record: dict[str, Any]) -> bool:
 
 
 def read_steps(connection: Connection, campaign: int, after: int, until: int) -> list[Step]:
-    """Return the learning steps after one step, up to another."""
+    """Return the learning steps after one step, up to another; or raise StateError."""
     chosen = FOLDS.c.campaign == campaign, FOLDS.c.step > after, FOLDS.c.step <= until
-    found = {row.step: row for row in connection.execute(select(FOLDS).where(*chosen))}
-    return [
-        Step(step, json.loads(row.tallies), None if row.change is None else json.loads(row.change))
-        for step, row in sorted(found.items())
-    ]
+    found = connection.execute(select(FOLDS).where(*chosen).order_by(FOLDS.c.step))
+    try:
+        return [
+            Step(row.step, json.loads(row.tallies), None if row.change is None else json.loads(row.change))
+            for row in found
+        ]
+    except ValueError as why:
+        raise StateError(f"the learning steps cannot be read: {why}") from why
 
 
 def learn_now(store: Store, campaign: int) -> bool:
@@ -526,31 +529,43 @@ def learn_now(store: Store, campaign: int) -> bool:
     for _ in range(TRIES):
         if not fold(store, campaign):
             return False
-        task = read_task(store, campaign)
-        if task is None:
-            return False
+        task = None
         try:
+            task = read_task(store, campaign)
+            if task is None:
+                return False
             learned = learn(task.job)
         except Exception as why:
-            fail(store, task, why)
+            if is_of_store(why):
+                raise
+            fail(store, campaign, task, why)
             return False
         if publish(store, task, learned):
             return True
     return False
 
 
-def fail(store: Store, task: Task, why: Exception) -> None:
-    """Record that the policy failed. The campaign goes on with its last plan, and tries again when it changes."""
+def is_of_store(why: Exception) -> bool:
+    """Return whether this is an error of the database, or of a campaign that was deleted, and not of a policy."""
+    return isinstance(why, CampaignError) and not isinstance(why, StateError)
+
+
+def fail(store: Store, campaign: int, task: Task | None, why: Exception) -> None:
+    """Record that the policy failed, or that its state cannot be read (without a task).
+
+    The campaign goes on with its last plan, and tries again when it changes.
+    """
     reason = f"{type(why).__name__}: {why}"[:500] if not isinstance(why, KofnError) else str(why)[:500]
 
     def work(connection: Connection) -> None:
-        tx = Transaction.open(store, connection, task.campaign)
-        if (tx.row.step, tx.row.stamp) == (task.step, task.stamp) and tx.row.failure is None:
+        tx = Transaction.open(store, connection, campaign)
+        same = task is None or (tx.row.step, tx.row.stamp) == (task.step, task.stamp)
+        if same and tx.row.failure is None:
             tx.row.failure = {"reason": reason, "kofn": __version__}
             tx.note("policy failed", f"{reason}. Decisions follow the last plan, and rewards are recorded")
             tx.write()
 
-    store.locked(task.campaign, work)
+    store.locked(campaign, work)
 
 
 def publish(store: Store, task: Task, learned: Learned) -> bool:
@@ -561,6 +576,8 @@ def publish(store: Store, task: Task, learned: Learned) -> bool:
         row = tx.row
         if (row.step, row.stamp) != (task.step, task.stamp) or not tx.pending:
             return False
+        if read_steps(connection, row.id, tx.learned, row.step - 1) != task.job.steps:
+            return False  # a backup was restored, and the campaign has come to the same step by other rewards
         written_record = record_text(learned.record, learned.active)
         states = {
             "step": row.step - 1,
@@ -702,7 +719,6 @@ def _thin_estimates(tx: Transaction) -> None:
         tx.connection.execute(delete(ESTIMATES).where(ours, ESTIMATES.c.step.in_(some)))
 
 
-def missing(store: Store, connection: Connection, campaign: int) -> int:
+def missing(tx: Transaction) -> int:
     """Return how many rewards the policy waits for, at least one."""
-    tx = Transaction.open(store, connection, campaign)
     return max(1, tx.row.progress.planned - sum(int(count) for _, _, count, _, _ in tx.open_step()))

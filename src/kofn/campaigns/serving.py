@@ -186,7 +186,7 @@ class Serving:
         serving = cls(id, row, roster, now)
         if before is not None:
             serving._sources = before._sources
-            if before.plan.step == serving.plan.step and before.plan.rows == serving.plan.rows:
+            if before.plan == serving.plan:
                 serving._stages, serving._exact = before._stages, before._exact
         return serving
 
