@@ -273,7 +273,7 @@ class Report(Append):
         if isinstance(id, Decision):
             id = id.id
         number = reward_number(value)
-        if isinstance(value, bool) or math.isnan(number) or abs(number) > LARGEST_REWARD:
+        if math.isnan(number) or abs(number) > LARGEST_REWARD:
             raise BadReward(f"a reward must be one number; got {shown(value)}")
         place = read_id(self.secret, id)
         first = self.given.setdefault((place, _event_name(self.kind, name)), (id, number))[1]
