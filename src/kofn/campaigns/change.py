@@ -304,6 +304,8 @@ def configure(change: Change, given: Mapping[str, Any]) -> None:
         if differs & {"control", "control_share"}:
             new = replace(new, control_from=tx.end.decisions)
             tx.row.progress.compare_again()
+        if "silence" in differs or (before.outside == "clip" and differs & {"outside", "reward_range"}):
+            tx.row.progress.revalued |= tx.row.progress.rewarded > 0
         if differs & {"stop_when", "constraints", "costs"}:
             tx.row.progress.look = None
         tx.row.settings = new

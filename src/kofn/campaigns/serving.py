@@ -2,9 +2,9 @@
 
 Subsets are drawn by systematic sampling: each process visits the plays of a plan one after another, spread evenly, from
 a random start. So the share of a subset is its propensity, and its count is exact for one process, without a counter
-that processes share. After as many draws as the plan has plays, a process draws from the plan's fallback rows, which are
-further draws of the policy. For a policy that learns from its plan only, rows are drawn as long as plays of them remain,
-whoever has drawn them.
+that processes share. After as many draws as the plan has plays, a process draws from the plan's fallback rows, which
+are further draws of the policy. For a policy that learns from its plan only, rows are drawn as long as plays of them
+remain, whoever has drawn them.
 """
 
 from __future__ import annotations
