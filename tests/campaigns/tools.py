@@ -6,6 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
+from sqlalchemy import select
+
 from kofn.campaigns import Campaign, Decision, Store
 from kofn.campaigns.append import RECORD
 from kofn.campaigns.fold import Transaction, read_slots, read_steps
