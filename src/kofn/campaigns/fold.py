@@ -237,7 +237,6 @@ class Transaction:
         row.folds += 1  # it tells viewers that something has changed
         values = row.values()
         self.driver.run(_WRITE, {"c": row.id, **{f"v_{name}": values[name] for name in _WRITTEN}})
-        self.store.touch([row.id])
 
     def roster(self) -> Roster:
         """Return the campaign's arms."""
