@@ -55,7 +55,7 @@ export function createDialog(created) {
   const ranged = { placeholder: "learned", on: { input: () => offer(rewards, "outside", low.value || high.value) } };
   const low = fields.number("low", 0, ranged),
     high = fields.number("high", 1, ranged);
-  const rewards = fields.rewardsGroup(fields.DEFAULTS, fields.unitField(fields.DEFAULTS));
+  const rewards = fields.rewardsGroup(fields.DEFAULTS);
   const sizes = sizesFields();
   const attributes = attributesField();
   const policy = policyField(({ name, takes_context: takesContext, settings }) => {

@@ -2,7 +2,6 @@
 
 import { configure } from "./api.js";
 import { field, form, toast } from "./dialogs.js";
-import { h } from "./dom.js";
 import { ruleFields } from "./rules.js";
 import * as fields from "./settings_fields.js";
 
@@ -30,12 +29,9 @@ export function settingsDialog(name, { settings, summary, arms }, saved, focus =
       fields.controlGroup(settings, () => summary.k),
       fields.rewardsGroup(
         settings,
-        h(
-          "div",
-          { class: "columns three" },
+        fields.pair(
           field("Lowest", fields.number("low", low)),
           field("Highest", fields.number("high", high), "The range can be widened only."),
-          fields.unitField(settings),
         ),
         ...fields.silenceFields(settings, waits ? "silent" : "reported"),
       ),

@@ -44,12 +44,12 @@ const select = (name, chosen, options, more = {}) => {
 };
 
 const group = (title, ...inside) => h("section", { class: "settings-group" }, h("h3", {}, title), ...inside);
-const pair = (...two) => h("div", { class: "columns even" }, two);
+export const pair = (...two) => h("div", { class: "columns even" }, two);
 
 /** The groups of fields that the dialogs share. */
 export const readyGroup = (settings) => group("Ready to ship", pair(stopField(settings), shipField(settings)));
 export const controlGroup = (settings, size) => group("Control", ...controlFields(settings, size), breakerField(settings));
-export const rewardsGroup = (settings, ...first) => group("Rewards", ...first, pair(outsideField(settings)));
+export const rewardsGroup = (settings, ...first) => group("Rewards", ...first, pair(unitField(settings), outsideField(settings)));
 export const metricsGroup = (settings) =>
   group("Metrics beside the reward", guardrailFields(settings), pair(metricWindowField(settings)));
 export const learningGroup = (settings, ...first) =>
@@ -116,7 +116,7 @@ const stopField = ({ stop_when: rule }) =>
     input("stop_when", rule, { placeholder: "loss<0.01" }),
     "The largest loss per play of shipping at which the campaign is ready. Empty: none.",
   );
-export const unitField = ({ unit }) =>
+const unitField = ({ unit }) =>
   field("Unit of the reward", input("unit", unit, { maxlength: "20", placeholder: "EUR" }));
 const halfLifeField = ({ half_life: plays }) =>
   field(
