@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import copy
-from datetime import datetime, timedelta
-from functools import partial
-from typing import Any, Self, TypeVar, Unpack, cast, overload
+from datetime import datetime
+from typing import Any, Self, Unpack, overload
 
-from sqlalchemy import Connection, select
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import select
 
-from kofn.campaigns import configure, create, decide, expiry, learn, reward, stopping, transfer
-from kofn.campaigns.decide import ShippedSubset
+from kofn.campaigns import append, change, fold, transfer
+from kofn.campaigns.append import Decide, Report
+from kofn.campaigns.change import Change
 from kofn.campaigns.decision_files import to_frame
-from kofn.campaigns.records import transaction
-from kofn.campaigns.records.costs import policy_costs
-from kofn.campaigns.records.names import arm_names, campaign_name, check_key, is_campaign_name
-from kofn.campaigns.records.rows import CampaignRow, Roster, find_row, read_row
-from kofn.campaigns.records.rules import check_obeys, policy_rules
-from kofn.campaigns.records.transaction import MAX_POINTS, Transaction
+from kofn.campaigns.names import arm_names, campaign_name, check_key, is_campaign_name
 from kofn.campaigns.reports import alarms, report, verify
 from kofn.campaigns.reports.decisions import logged_decisions
-from kofn.campaigns.reward import Rewards
-from kofn.campaigns.segments import best_of_segments, segment_of, segments
+from kofn.campaigns.reports.view import View, summary
+from kofn.campaigns.roster import Roster
+from kofn.campaigns.settings import KEEP, WEEK
 from kofn.campaigns.store.database import Store, store_at
-from kofn.campaigns.store.group_commit import Job, Promise
+from kofn.campaigns.store.group_commit import Promise
 from kofn.campaigns.store.schema import CAMPAIGNS, OF_CAMPAIGN, TOKENS
-from kofn.campaigns.store.statements import Driver
-from kofn.core import BadInput, CampaignExists, Direction, NoSuchCampaign, NotRunning, Seed, check_sizes, whole
-from kofn.core.campaign_settings import CampaignOptions, ChangedSettings
+from kofn.campaigns.totals import record_total
+from kofn.core import BadInput, CampaignExists, Direction, NoSuchCampaign, Seed, check_sizes, whole
+from kofn.core.campaign_settings import CampaignOptions, ChangedSettings, Duration
 from kofn.core.checks import shown
 from kofn.core.responses import (
     CampaignInsight,
@@ -48,17 +42,25 @@ from kofn.core.responses import (
     Verification,
 )
 
-T = TypeVar("T")
+MAX_DECISIONS = 100_000
+"""Most decisions of one call. A higher value lets one call hold the store for longer."""
 
-MAX_DECISIONS = 1_000_000
-"""Most decisions of one call. A higher value lets one call hold the campaign's lock for longer."""
+LEARN_EVERY = 1000
+"""Decisions and events of this process after which they are folded, although the policy has nothing to learn yet.
+Higher: reports take longer."""
+
+WINDOW_CHECK = 1.0
+"""Seconds between two looks, in a program without a service, at whether windows have ended. Lower: more folds."""
+
+Rewards = Mapping[str, float] | Iterable[tuple[str, float]]
 
 
 def campaigns(store: str | Store | None = None) -> list[Summary]:
     """Return a summary of each campaign in a store, by name."""
-    with store_at(store, create=False).read() as connection:
-        rows = connection.execute(select(CAMPAIGNS).order_by(CAMPAIGNS.c.name)).mappings()
-        return [CampaignRow(**row).summary() for row in rows]
+    where = store_at(store, create=False)
+    with where.read() as connection:
+        ids = connection.execute(select(CAMPAIGNS.c.id).order_by(CAMPAIGNS.c.name)).scalars().all()
+        return [summary(View(where, connection, id).row) for id in ids]
 
 
 class Campaign:
@@ -74,48 +76,31 @@ class Campaign:
     >>> Campaign.open("front-page", store=store).reward(decision.id, 12.5)
     Rewarded(accepted=1, repeated=0, forgotten=0, refused=[])
 
-    Many threads may share a campaign, and it survives a fork. Each call is one transaction.
+    Many threads may share a campaign, and it survives a fork. Decisions and rewards are appended to a log; the policy
+    learns from it in the thread that reports rewards, after they are stored. A service learns in a process of its own.
     """
 
-    def __init__(self, store: Store, row: CampaignRow) -> None:
-        self.store = store
-        self.name = row.name
-        self._done: Promise | None = None
-        self._id, self._secret = row.id, row.key
-        self._shipped: list[ShippedSubset] = []  # at most one; a list, so that copies share it
+    def __init__(self, store: Store, id: int, name: str, secret: bytes) -> None:
+        self.store, self.name = store, name
+        self._id, self._secret = id, secret
+        self._appended = 0  # decisions and events of this object since its last fold
+        self._settled = 0  # rewards among them
+        self._missing = 0  # rewards that the policy waited for then
+        self._looked = 0.0  # when windows were last looked at
 
-    def _write(self, work: Callable[[Transaction], T]) -> T:
-        """Execute an operation, together with the operations of other waiting callers."""
-        job = Job(self._id, self._same(work))
-        if self._done is not None:
-            job.done = self._done
-            transaction.submit(self.store, job)
-            return cast(T, None)
-        result: T = transaction.run(self.store, job)
-        return result
-
-    def submit(self, done: Promise, change: Callable[..., Any], *arguments: Any, **options: Any) -> None:
-        """Let another thread execute a change, such as `Campaign.pause`, which delivers its result to `done`."""
-        submitting = copy(self)
-        submitting._done = done
-        change(submitting, *arguments, **options)
-
-    def _same(self, work: Callable[[Transaction], T]) -> Callable[[Transaction], T]:
-        """Return the operation, refused if the store has another campaign under this one's id."""
-
-        def checked(tx: Transaction) -> T:
-            if tx.row.key != self._secret:
+    @contextmanager
+    def _read(self) -> Iterator[View]:
+        with self.store.read() as connection:
+            view = View(self.store, connection, self._id)
+            if bytes.fromhex(view.row.secret) != self._secret:
                 raise NoSuchCampaign(
                     f"the campaign {self.name!r} has been deleted, or its store replaced: open it again"
                 )
-            return work(tx)
+            yield view
 
-        return checked
-
-    @contextmanager
-    def _read(self) -> Iterator[Transaction]:
-        with transaction.reading(self.store, self._id) as tx:
-            yield self._same(lambda same: same)(tx)
+    def _change(self, make: Callable[[Change], None]) -> None:
+        change.attempt(self.store, self._id, self._secret, make)
+        self._learn_again()
 
     # Create, open, delete, move.
 
@@ -132,85 +117,72 @@ class Campaign:
         direction: Direction = "maximize",
         seed: Seed = None,
         store: str | Store | None = None,
-        expire_after: timedelta | float = create.WEEK,
-        keep_decisions: int = create.KEEP,
+        expire_after: Duration = WEEK,
+        keep_decisions: int = KEEP,
         **options: Unpack[CampaignOptions],
     ) -> Self:
         """Create a campaign over arms of these names.
 
-        A decision without a reward expires after `expire_after` (seconds, or a timedelta): its play is planned again,
-        but its reward still counts when it arrives. The last `keep_decisions` decisions with a reward are stored one by
+        With a `window`, such as "30m" or "1d", what a visitor does not do counts: a decision settles when its window
+        ends, with the sum of its events, or with `silence` (0 by default) if nothing was reported. So a shop reports
+        orders only. Without a window, every reward has to be reported, zeros too: the first one settles a decision. One
+        without a reward expires after `expire_after`, but its reward still counts when it arrives.
+
+        Durations are text such as "12h", seconds, or a timedelta. The last `keep_decisions` decisions are stored one by
         one, older ones as sums only. With `reward_range=None`, the range is learned from the rewards.
 
         `control` (a list of arms, or "uniform" for random arms) gets `control_share` of the decisions, and is what
         learning is compared with. `stop_when`, such as "loss<0.01", says when the campaign is ready; with
         `ship_when_ready` it then ships. `constraints` are rules that every subset obeys: `kofn.Constraints`, or a list
         of rules, by names of arms. `costs` has what arms cost, by name or in their order, for the policy
-        thompson-sizes: report rewards without them; means, lift and all that is learned are net of them.
+        thompson-sizes: report rewards without them; means, lift and all that is learned are net of them. `guardrails`
+        such as "returns<=+2%" are limits of metrics (`record`), compared with the control.
         `kofn.core.responses.CampaignSettings` describes all options; `configure` changes them.
         """
         name, names = campaign_name(name), arm_names(arms)
         check_sizes(len(names), k)
         if reward_range is None:
             options = {"outside": "widen", **options}
-        roster = Roster(0, names, list(range(len(names))))
-        given_range = (0.0, 1.0) if reward_range is None else reward_range
-        about = policy, len(names), k, params, seed, given_range, direction
-        sizes = create.fewest_of(*about), k
-        known = create.options_for(roster, sizes, seed, options)
-        rules, costs = policy_rules(known.constraints, roster, sizes), policy_costs(known.costs, roster)
-        player = create.policy_for(*about, rules, costs)
-        if known.outside == "widen":
-            player.with_params(reward_range=player.reward_range)  # refused unless the policy can do it
-        player.plan()  # made before the transaction, for which other campaigns of a SQLite store wait
-        keep = create.decisions_to_keep(keep_decisions)
+        roster = Roster(names, list(range(len(names))))
+        base = {"reward_range": (0.0, 1.0) if reward_range is None else reward_range, "direction": direction}
+        given = {**options, "expire_after": expire_after, "keep_decisions": keep_decisions}
+        settings, player = change.new_settings(policy, roster, k, base, params, seed, given)
         where = store_at(store)
-        row = create.new_row(name, player, where.clock(), create.seconds(expire_after), keep, known)
-        return cls._insert(where, row, lambda tx: create.insert(tx, roster, player), "created")
-
-    @classmethod
-    def _insert(cls, store: Store, row: CampaignRow, insert: Callable[[Transaction], None], event: str) -> Self:
-        def work(connection: Connection) -> None:
-            tx = Transaction(store, connection, row)
-            insert(tx)
-            tx.note(event, f"{row.n_arms} arms, {row.k} places, {row.policy}")
-            tx.write()
-
         try:
-            store.transact(work)
+            row = change.insert(where, name, roster, settings, player)
         except Exception as why:
-            if isinstance(why.__cause__, IntegrityError):  # another process was faster
-                raise CampaignExists(f"a campaign named {row.name!r} already exists") from why
-            raise
-        return cls(store, row)
+            raise _exists(why, name) from why
+        return cls(where, row.id, row.name, bytes.fromhex(row.secret))
 
     @classmethod
     def open(cls, name: str, store: str | Store | None = None) -> Self:
         """Open the campaign of that name."""
-        where = store_at(store, create=False)
+        where, columns = store_at(store, create=False), CAMPAIGNS.c
         with where.read() as connection:
-            row = find_row(Driver(connection), name) if is_campaign_name(name) else None
-            if row is None:
-                some = connection.execute(select(CAMPAIGNS.c.name).order_by(CAMPAIGNS.c.name).limit(5)).scalars().all()
+            found = None
+            if is_campaign_name(name):
+                named = select(columns.id, columns.secret).where(columns.name == name)
+                found = connection.execute(named).one_or_none()
+            if found is None:
+                some = connection.execute(select(columns.name).order_by(columns.name).limit(5)).scalars().all()
                 there = f"there are: {', '.join(some)}" if some else "the store is empty"
                 raise NoSuchCampaign(f"there is no campaign {shown(name)} in {where}; {there}")
-            return cls(where, row)
+        return cls(where, found.id, name, bytes.fromhex(found.secret))
 
     def delete(self) -> None:
         """Delete the campaign with all its rows, and the tokens that are limited to it."""
 
-        def work(connection: Connection) -> None:
-            self._same(lambda tx: None)(
-                Transaction(self.store, connection, read_row(Driver(connection), self._id, lock=True))
-            )
+        def work(connection: Any) -> None:
+            row = fold.Transaction.open(self.store, connection, self._id).row
+            if bytes.fromhex(row.secret) != self._secret:
+                raise NoSuchCampaign(f"the campaign {self.name!r} has been deleted, or its store replaced")
             for table in OF_CAMPAIGN:
                 connection.execute(table.delete().where(table.c.campaign == self._id))
             connection.execute(TOKENS.delete().where(TOKENS.c.campaign == self.name))
             connection.execute(CAMPAIGNS.delete().where(CAMPAIGNS.c.id == self._id))
 
-        self.store.transact(work)
+        self.store.locked(self._id, work)
         self.store.drop(self._id)
-        self._shipped.clear()
 
     def export(self, *, with_secret: bool = False) -> dict[str, Any]:
         """Return everything as plain values, ready for JSON: the policy's record, decisions, rewards, history.
@@ -218,14 +190,15 @@ class Campaign:
         The secret key of decision ids is left out, so the imported campaign does not accept rewards of decisions that
         were made before. Export it `with_secret=True` to move a campaign while decisions are in flight.
         """
-        with self._read() as tx:
-            return transfer.export(tx, with_secret=with_secret)
+        with self._read() as view:
+            return transfer.export(view.connection, view.row, with_secret=with_secret)
 
     @classmethod
     def import_(cls, exported: Mapping[str, Any], *, store: str | Store | None = None, name: str | None = None) -> Self:
         """Create the campaign that `export` returned, under its own name or another. It resumes where it was."""
-        row, insert = transfer.read_export(exported, name)
-        return cls._insert(store_at(store), row, insert, "imported")
+        where = store_at(store)
+        row = transfer.import_(where, exported, name)
+        return cls(where, row.id, row.name, bytes.fromhex(row.secret))
 
     # Decide and reward.
 
@@ -254,19 +227,19 @@ class Campaign:
         metadata: Mapping[str, Any] | None = None,
         context: Mapping[str, Any] | None = None,
     ) -> Decision | list[Decision]:
-        """Return the next decision, or a list of `count` decisions. It never waits for a reward.
+        """Return the next decision, or a list of `count` decisions. It never waits for a reward, or for learning.
 
-        While the whole plan is in flight, further decisions are draws of the policy, or the best subset. A call with
-        the same `key` returns the same decisions, as long as the store has them: a call whose answer was lost can be
-        repeated. With sticky keys, such as visitors, it returns new decisions with the same arms once all have a
-        reward. `metadata`, a small dict, comes back in the export of decisions. A shipped campaign returns the shipped
-        subset. `context`, a dict such as {"device": "phone", "country": "de"}, says for whom, if the policy takes one.
+        A call with the same `key` returns the same decisions, as long as the store has them: a call whose answer was
+        lost can be repeated. With sticky keys, such as visitors, it returns new decisions with the same arms once all
+        have settled. `metadata`, a small dict, comes back in the export of decisions. A shipped campaign returns the
+        shipped subset. `context`, a dict such as {"device": "phone", "country": "de"}, says for whom, if the policy
+        takes one.
         """
-        number = self._count(count)
-        job = self._decide(number, key, metadata, context)
-        decisions = self._unstored_decisions(number, context)
-        if decisions is None:
-            decisions = transaction.run(self.store, job)
+        job = self._decide(1 if count is None else count, key, metadata, context, None)
+        if (decisions := self._unstored(job)) is None:
+            decisions = self.store.groups.run(job)
+            self._appended += len(decisions)
+            self._learn_if_due()
         return decisions[0] if count is None else decisions
 
     def submit_decide(
@@ -277,78 +250,91 @@ class Campaign:
         key: str | None = None,
         metadata: Mapping[str, Any] | None = None,
         context: Mapping[str, Any] | None = None,
+        source: str | None = None,
     ) -> None:
-        """Let another thread execute `decide(count, key=key)`, which delivers its result to `done`."""
-        job = self._decide(self._count(count), key, metadata, context)
-        if (decisions := self._unstored_decisions(count, context)) is not None:
+        """Let another thread execute `decide(count, key=key)`, which delivers its result to `done`.
+
+        Only some decisions of the same `source`, such as an address, count in the comparison with the control.
+        """
+        job = self._decide(count, key, metadata, context, source)
+        if (decisions := self._unstored(job)) is not None:
             done.set_result(decisions)
             return
         job.done = done
-        transaction.submit(self.store, job)
-
-    @staticmethod
-    def _count(count: int | None) -> int:
-        number = 1 if count is None else whole("count", count)
-        if number > MAX_DECISIONS:
-            raise BadInput(f"count must be at most {MAX_DECISIONS:,} per call; got {number:,}")
-        return number
+        self.store.groups.submit(job)
 
     def _decide(
-        self, count: int, key: str | None, metadata: Mapping[str, Any] | None, context: Mapping[str, Any] | None
-    ) -> Job:
-        requests: tuple[int, ...] = ()
+        self,
+        count: int,
+        key: str | None,
+        metadata: Mapping[str, Any] | None,
+        context: Mapping[str, Any] | None,
+        source: str | None,
+    ) -> Decide:
+        number = whole("count", count)
+        if number > MAX_DECISIONS:
+            raise BadInput(f"count must be at most {MAX_DECISIONS:,} per call; got {number:,}")
         if key is not None:
             check_key(key)
-            requests = (decide.request_of(self._secret, key),)
-        text = decide.metadata_text(metadata)
+        return Decide(self._id, self._secret, number, key, append.metadata_text(metadata), context, source)
 
-        def work(tx: Transaction) -> list[Decision]:
-            segment = segment_of(tx, context)
-            if tx.row.state == "shipped":
-                segment = stopping.ship_to(tx, segment)
-                if not tx.options.store_shipped:
-                    shipped = decide.shipped_subset(tx)
-                    tx.after_commit.append(partial(self._know_shipped, tx, shipped))
-                    return shipped.decisions(count, tx.now, context) or []
-            return decide.decide(tx, count, key, text, segment)
-
-        return Job(self._id, self._same(work), heavy=count >= transaction.HEAVY, requests=requests)
-
-    def _know_shipped(self, tx: Transaction, shipped: ShippedSubset) -> None:
-        """Decide without the store for a second, unless a later operation of the same group has ended that."""
-        if tx.row.state == "shipped" and not tx.options.store_shipped:
-            self._shipped[:] = [shipped]
-
-    def _unstored_decisions(self, count: int, context: Mapping[str, Any] | None) -> list[Decision] | None:
-        """Return decisions of a shipped campaign that are not stored; None if it is not known to be one now."""
+    def _unstored(self, job: Decide) -> list[Decision] | None:
+        """Return decisions of a shipped campaign that are not stored; None if they have to be."""
+        serving = self.store.serving(self._id)
+        if serving.state != "shipped" or serving.settings.store_shipped or serving.secret != self._secret:
+            return None
+        if not serving.is_unstored(self.store.clock()):
+            serving = self.store.serving(self._id, again=True)
         now = self.store.clock()
-        known = [each for each in self._shipped if each.is_known(now, context)]
-        return known[0].decisions(count, now, context) if known else None
+        if not serving.is_unstored(now) or serving.secret != self._secret:
+            return None
+        return serving.unstored(job.count, serving.segment_of(job.context), now)
 
-    def reward(self, id: str, value: float) -> Rewarded:
+    def reward(self, id: str | Decision, value: float) -> Rewarded:
         """Record the reward of a decision. Repeating it is harmless; another value for it is refused."""
-        return self.rewards([(id, value)])
+        return self._report("reward", [(id, value)])
 
     def rewards(self, rewards: Rewards, *, partial: bool = False) -> Rewarded:
         """Record rewards of decisions, as {id: reward} or pairs: all of them, or none if one is refused.
 
         With `partial`, the others are recorded, and the response lists those that were refused.
         """
-        job = self._reward(rewards, partial)
-        done: Rewarded = transaction.run(self.store, job)
-        return done
+        return self._report("reward", rewards, partial=partial)
 
-    def submit_rewards(self, done: Promise, rewards: Rewards, *, partial: bool = False) -> None:
-        """Let another thread execute `rewards(rewards)`, which delivers its result to `done`."""
-        job = self._reward(rewards, partial)
+    def add(self, id: str | Decision, value: float, *, event: str) -> Rewarded:
+        """Add to the reward of a decision within its window: an order, its return (negative), a second order.
+
+        The same `event` of a decision, such as the number of the order, counts once.
+        """
+        return self._report("add", [(id, value, event)])
+
+    def adds(self, events: Iterable[tuple[str, float, str]], *, partial: bool = False) -> Rewarded:
+        """Add to the rewards of decisions, as triples (id, value, event): all of them, or none if one is refused."""
+        return self._report("add", events, partial=partial)
+
+    def record(self, id: str | Decision, name: str, value: float) -> Rewarded:
+        """Record a metric of a decision beside its reward, such as "returned". It is reported, and never optimised."""
+        return self._report("record", [(id, name, value)])
+
+    def records(self, records: Iterable[tuple[str, str, float]], *, partial: bool = False) -> Rewarded:
+        """Record metrics of decisions, as triples (id, name, value): all of them, or none if one is refused."""
+        return self._report("record", records, partial=partial)
+
+    def submit_events(self, done: Promise, kind: str, items: Iterable[Any], *, partial: bool = False) -> None:
+        """Let another thread execute `rewards`, `adds` or `records`, which delivers its result to `done`.
+
+        `kind` is "reward", "add" or "record".
+        """
+        job = Report.of(self._id, self._secret, kind, items, partial=partial)
         job.done = done
-        transaction.submit(self.store, job)
+        self.store.groups.submit(job)
 
-    def _reward(self, rewards: Rewards, partial: bool) -> Job:
-        batch = reward.read_rewards(rewards, self._secret, partial=partial)
-        work = self._same(lambda tx: reward.record_rewards(tx, batch))
-        heavy = batch.size >= transaction.HEAVY
-        return Job(self._id, work, heavy=heavy, batches=batch.firsts, requests=batch.requests)
+    def _report(self, kind: str, items: Any, *, partial: bool = False) -> Rewarded:
+        done: Rewarded = self.store.groups.run(Report.of(self._id, self._secret, kind, items, partial=partial))
+        self._appended += done.accepted
+        self._settled += done.accepted if kind == "reward" else 0
+        self._learn_if_due()
+        return done
 
     def reward_total(
         self,
@@ -367,19 +353,52 @@ class Campaign:
         """
         if key is not None:
             check_key(key)
-        return self._write(lambda tx: reward.record_total(tx, arms, count, total, squares, key, context))
+        serving = self.store.serving(self._id, again=True)
+        done = record_total(self.store, serving, self._secret, arms, count, total, squares, key, context)
+        self._settled += done.accepted
+        self._learn_if_due()
+        return done
+
+    # Learn.
+
+    def learn(self) -> bool:
+        """Count what has settled, and let the policy learn if it is due. Return whether it has learned.
+
+        A program that reports rewards with this object need not call it. It is for one that only reads, or whose
+        rewards are reported elsewhere while no service runs.
+        """
+        self._appended = self._settled = 0
+        self._looked = self.store.clock()
+        learned = fold.learn_now(self.store, self._id)
+        with self.store.read() as connection:
+            self._missing = fold.missing(self.store, connection, self._id)
+        return learned
+
+    def _learn_if_due(self) -> None:
+        """Learn after what was just stored, unless a service does."""
+        if not self.store.learns_inline:
+            return
+        window = self.store.serving(self._id).settings.window
+        ended = window is not None and self.store.clock() >= self._looked + min(WINDOW_CHECK, window)
+        if self._settled >= self._missing > 0 or self._appended >= LEARN_EVERY or ended or not self._looked:
+            self.learn()
+
+    def _learn_again(self) -> None:
+        """Learn what a change has closed."""
+        if self.store.learns_inline:
+            self.learn()
 
     # Report.
 
     def best(self) -> list[str]:
         """Return the names of the best subset, by what has been learned so far."""
-        with self._read() as tx:
-            return tx.roster.names_of(tx.snapshot.best())
+        with self._read() as view:
+            return view.roster.names_of(view.best)
 
     def summary(self) -> Summary:
         """Return the campaign at a glance."""
-        with self._read() as tx:
-            return tx.row.summary()
+        with self._read() as view:
+            return summary(view.row)
 
     @property
     def state(self) -> str:
@@ -389,64 +408,70 @@ class Campaign:
     @property
     def arms(self) -> list[str]:
         """The names of the active arms."""
-        with self._read() as tx:
-            return tx.roster.names_of(tuple(tx.roster.active))
+        with self._read() as view:
+            return view.roster.names_of(tuple(view.roster.active))
 
     def insight(self) -> CampaignInsight:
         """Return what has been learned: the best subset, its probability of being best, and the effect of each arm."""
-        with self._read() as tx:
-            return report.insight(tx)
+        with self._read() as view:
+            return report.insight(view)
 
     def segments(self) -> Segments:
         """Return what is best for each segment, and which attributes of the context matter.
 
         Only a campaign of a policy that takes a context, such as contextual-thompson, has segments.
         """
-        with self._read() as tx:
-            return segments(tx)
+        with self._read() as view:
+            return report.segments(view)
 
     def note_alarms(self) -> list[RaisedAlarm]:
-        """Return the raised alarms, and record an event "alarm" for each new one and "alarm over" for each that ended.
+        """Return the raised alarms, and write "alarm" for each new one and "alarm over" for each that ended.
 
         `kofn serve` calls this every minute for campaigns that changed. Without it, alarms are raised all the same, but
-        have no events.
+        are not in the journal.
         """
-        with self._read() as tx:
-            found = alarms.raised(tx, learn.insight_of(tx.snapshot), alarms.arrivals_of(tx))
-            if alarms.are_noted(tx, found):
+        with self._read() as view:
+            found = alarms.raised(view, alarms.arrivals_of(view))
+            if alarms.are_noted(view.tx, found):
                 return found
-        self._write(lambda tx: alarms.note(tx, found))
+
+        def work(connection: Any) -> None:
+            tx = fold.Transaction.open(self.store, connection, self._id)
+            alarms.note(tx, found)
+            tx.write()
+
+        self.store.locked(self._id, work)
         return found
 
-    def history(self, points: int = MAX_POINTS) -> list[Point]:
+    def history(self, points: int = fold.MAX_POINTS) -> list[Point]:
         """Return plays and rewards over time, oldest first, in at most 2,000 points."""
-        with self._read() as tx:
-            return report.history(tx, points)
+        with self._read() as view:
+            return report.history(view, points)
 
     def events(self, limit: int = 100) -> list[Event]:
-        """Return the latest events, newest first."""
-        with self._read() as tx:
-            return report.events(tx, limit)
+        """Return the latest entries of the campaign's journal, newest first."""
+        with self._read() as view:
+            return report.journal(view, limit)
 
     def settings(self) -> CampaignSettings:
         """Return the settings that `configure` changes."""
-        with self._read() as tx:
-            return report.settings(tx)
+        with self._read() as view:
+            return view.settings.shown(view.roster)
 
-    def estimates(self, points: int = learn.MAX_ESTIMATES, *, arms: Sequence[str] = ()) -> list[EstimatePoint]:
+    def estimates(self, points: int = fold.MAX_ESTIMATES, *, arms: Sequence[str] = ()) -> list[EstimatePoint]:
         """Return what was known over time, oldest first: the expected loss, the lift, and the effects of `arms`.
 
         At most 1,000 points are kept, the older ones less densely. The last one describes the present.
         """
-        with self._read() as tx:
-            return report.estimates(tx, points, arms)
+        with self._read() as view:
+            return report.estimates(view, points, arms)
 
     def decisions(self, *, rewarded: bool = False, since: datetime | None = None) -> Iterator[LoggedDecision]:
         """Yield the stored decisions, oldest first: arms, propensity, reward, also net of costs, key and metadata.
 
-        These are the open ones and the last `keep_decisions` ones with a reward; with `rewarded`, the latter only. With
-        `since`, those that were made at that time or later. They are read piece by piece, so a campaign of any size
-        can be read; those that are made meanwhile are left out.
+        These are the last `keep_decisions` ones, and older ones whose reward is open; with `rewarded`, those with a
+        reward only. With `since`, those that were made at that time or later. They are read piece by piece, so a
+        campaign of any size can be read; those that are made meanwhile are left out.
         """
         return logged_decisions(self._read, rewarded=rewarded, since=since)
 
@@ -455,14 +480,14 @@ class Campaign:
         return to_frame(self.decisions(rewarded=rewarded, since=since))
 
     def open_decisions(self, limit: int = 100) -> list[OpenDecision]:
-        """Return decisions without a reward, newest first."""
-        with self._read() as tx:
-            return report.open_decisions(tx, limit)
+        """Return decisions whose reward is open, newest first."""
+        with self._read() as view:
+            return report.open_decisions(view, limit)
 
     def verify(self) -> Verification:
-        """Rebuild the policy and the counters from the log of rewards, and compare them with the store."""
-        with self._read() as tx:
-            log = verify.read_log(tx)
+        """Compute the counters and the policy again from the log, and compare them with what is stored."""
+        with self.store.read() as connection:
+            log = verify.read_log(fold.Transaction.open(self.store, connection, self._id))
         return verify.verify(log)
 
     # Change.
@@ -472,15 +497,10 @@ class Campaign:
 
         A wider `reward_range`, `half_life`, `guarantee`, `constraints` and `costs` keep what was learned. From the next
         decision on, every subset obeys the new rules, and costs what arms cost then. A new control starts a new
-        comparison.
+        comparison. A new `window` is that of decisions from then on.
         """
-        self._shipped.clear()
-
-        def change(tx: Transaction) -> CampaignSettings:
-            configure.configure(tx, settings)
-            return report.settings(tx)
-
-        return self._write(change)
+        self._change(lambda change_: change.configure(change_, settings))
+        return self.settings()
 
     def add_arm(self, name: str, groups: Sequence[str] = ()) -> None:
         """Add an arm, or bring a retired one back. What was learned about the others is kept.
@@ -488,11 +508,11 @@ class Campaign:
         It joins the rules whose names are in `groups`, such as the quota of its brand. An arm that comes back is
         learned again, and is still in the rules that name it.
         """
-        self._write(lambda tx: learn.add_arm(tx, name, groups))
+        self._change(lambda change_: change.add_arm(change_, name, groups))
 
     def retire_arm(self, name: str) -> None:
         """Retire an arm: it is not shown until it is added again. What was learned about the others is kept."""
-        self._write(lambda tx: learn.retire_arm(tx, name))
+        self._change(lambda change_: change.retire_arm(change_, name))
 
     def pause(self) -> None:
         """Refuse decisions until `resume`. Rewards are still accepted."""
@@ -505,28 +525,15 @@ class Campaign:
     def ship(self, arms: Sequence[str] | Sequence[int] | None = None, *, store: bool = True) -> None:
         """Give everyone the best subset, or these arms, from now on. Rewards are still counted; `resume` undoes it.
 
-        If the policy takes a context, each segment gets its own best subset, and a new segment gets a prediction from
-        similar segments; these `arms` go to everyone.
+        If the policy takes a context, each segment gets its own best subset, and new combinations of known attributes
+        get a prediction from similar segments; these `arms` go to everyone.
 
         With `store=False`, decisions are not stored when they are made, but with their rewards: a decision then needs
-        no database. Another process may go on for a second after `resume`.
+        no database. Another process may go on for a second after `resume`. With a window, such rewards are in no mean:
+        nobody sees the silence of the others.
         """
-
-        def ship(tx: Transaction) -> None:
-            if tx.row.state not in ("running", "paused", "shipped"):
-                raise NotRunning(_final(tx))
-            if arms is None and not tx.row.rewards:
-                raise BadInput("there is no best subset before the first reward: name the arms to ship")
-            subset = (
-                tx.snapshot.best() if arms is None else tx.roster.subset_of(arms, tx.row.k, tx.snapshot.policy.fewest)
-            )
-            of_segments = best_of_segments(tx.snapshot) if arms is None else {}
-            for names in map(tx.roster.names_of, (subset, *of_segments.values())):
-                check_obeys(tx.options.constraints, names, "this subset", "Ship other arms, or change the rule first")
-            stopping.ship(tx, subset, of_segments, store=store)
-
-        self._shipped.clear()
-        self._write(ship)
+        self.learn()
+        self._change(lambda change_: change.ship(change_, arms, store=store))
 
     def stop(self) -> None:
         """Refuse decisions for good. Late rewards are still accepted, and `best` returns what was found."""
@@ -536,31 +543,15 @@ class Campaign:
         """Refuse decisions and rewards for good, and leave the list of campaigns. All data is kept."""
         self._enter("archived", {"running", "paused", "shipped", "stopped"})
 
-    def expire(self) -> None:
-        """Expire overdue decisions, as the next `decide` would."""
-
-        def expire(tx: Transaction) -> None:
-            tx.changing()
-            expiry.expire(tx)
-
-        self._write(expire)
-
     def _enter(self, state: str, allowed: set[str]) -> None:
-        def enter(tx: Transaction) -> None:
-            if tx.row.state == state:
-                return
-            if tx.row.state not in allowed:
-                raise NotRunning(_final(tx))
-            tx.changing()
-            tx.row.state = state
-            tx.note("resumed" if state == "running" else state)
-
-        self._shipped.clear()
-        self._write(enter)
+        self._change(lambda change_: change.enter(change_, state, allowed))
 
     def __repr__(self) -> str:
         return f"Campaign({self.name!r}, store={str(self.store)!r})"
 
 
-def _final(tx: Transaction) -> str:
-    return f"the campaign {tx.row.name!r} is {tx.row.state}, which is final: create another campaign"
+def _exists(why: Exception, name: str) -> Exception:
+    """Return CampaignExists if another process has just created a campaign of this name, else the error itself."""
+    if "unique" in str(why).lower() and not isinstance(why, CampaignExists):
+        return CampaignExists(f"a campaign named {name!r} already exists")
+    return why

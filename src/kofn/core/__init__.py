@@ -38,6 +38,7 @@ from kofn.core.errors import (
     ProblemWarning,
     RewardsRefused,
     ShortHorizonWarning,
+    StateError,
     StoreError,
     ThinLogWarning,
     TooManySubsets,
@@ -46,6 +47,7 @@ from kofn.core.errors import (
 )
 from kofn.core.insight import Alarm, AttributeInsight, Insight, SegmentInsight
 from kofn.core.plan import Plan, Tally
+from kofn.core.plan import SettledPlays as SettledPlays
 from kofn.core.policy import Policy
 from kofn.core.policy import PolicyOptions as PolicyOptions
 
@@ -73,6 +75,7 @@ __all__ = [
     "RewardsRefused",
     "SegmentInsight",
     "ShortHorizonWarning",
+    "StateError",
     "StoreError",
     "Tally",
     "ThinLogWarning",

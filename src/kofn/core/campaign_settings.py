@@ -15,12 +15,16 @@ Outside = Literal["refuse", "clip", "widen"]
 """What happens to rewards outside the range."""
 
 
+Duration = timedelta | float | str
+"""A duration: a timedelta, seconds, or text such as "30m" or "7d"."""
+
+
 class CampaignOptions(TypedDict, total=False):
     """Options of a new campaign that can be changed while it runs."""
 
     control: Sequence[str] | str | None
     control_share: float
-    sticky: timedelta | float | None
+    sticky: Duration | None
     outside: Outside
     stop_when: str | None
     ship_when_ready: bool
@@ -28,6 +32,10 @@ class CampaignOptions(TypedDict, total=False):
     unit: str
     constraints: Constraints | Sequence[Rule | Mapping[str, Any]] | None
     costs: Mapping[str, float] | Sequence[float] | None
+    window: Duration | None
+    silence: float
+    metric_window: Duration | None
+    guardrails: Sequence[str] | None
 
 
 class ChangedSettings(CampaignOptions, total=False):
@@ -36,7 +44,7 @@ class ChangedSettings(CampaignOptions, total=False):
     reward_range: tuple[float, float]
     half_life: int | None
     guarantee: bool
-    expire_after: timedelta | float
+    expire_after: Duration
     keep_decisions: int
 
 
@@ -48,5 +56,5 @@ class CreationSettings(CampaignOptions, total=False):
     reward_range: tuple[float, float] | None
     direction: Direction
     seed: int
-    expire_after: timedelta | float
+    expire_after: Duration
     keep_decisions: int

@@ -15,6 +15,7 @@
     │   ├── Conflict        another reward is already recorded
     │   ├── NotRunning      paused or finished
     │   ├── StoreError      a store that cannot be reached, or was made by a newer kofn
+    │   │   └── StateError  what a campaign has stored about itself cannot be read or computed
     │   ├── NotAllowed      a service refuses the token, or the token does not allow the request
     │   ├── Unreachable     a service does not answer, or fails
     │   └── RewardsRefused  buffered rewards that a service refused
@@ -83,6 +84,10 @@ class NotRunning(CampaignError):
 
 class StoreError(CampaignError):
     """A store that cannot be reached, or was made by a newer kofn."""
+
+
+class StateError(StoreError):
+    """What a campaign has stored about itself cannot be read or computed. The request is not to blame."""
 
 
 class NotAllowed(CampaignError):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -161,6 +161,16 @@ class Tally:
         self.squares[:] += other.squares
         if self.arms is not None and other.arms is not None:
             self.arms[:] += other.arms
+
+
+class SettledPlays(NamedTuple):
+    """Plays of one subset, in one segment if there are segments, and the sums of their rewards."""
+
+    subset: Subset
+    segment: str | None
+    plays: int
+    total: float
+    squares: float
 
 
 def check_tally(tally: Tally, plan: Plan, observed: Tally | None, low: float, high: float) -> None:

@@ -30,7 +30,7 @@ from kofn.core.errors import BadInput, BadRecord, BadReward, BadTally, ShortHori
 from kofn.core.fields import Fields
 from kofn.core.insight import Insight
 from kofn.core.open_plan import OpenPlan
-from kofn.core.plan import ROUNDING, Key, Plan, Tally, check_tally, key_of_play, subset_of_key
+from kofn.core.plan import ROUNDING, Key, Plan, SettledPlays, Tally, check_tally, key_of_play, subset_of_key
 from kofn.core.threads import ONE_THREAD
 
 
@@ -211,6 +211,42 @@ class Policy(ABC):
     def tell_plan(self, tallies: Tally) -> None:
         """Tell the rewards of plays of the plan, one tally per row. Part of the plan is accepted."""
         self._observe(self._normalized(tallies))
+
+    def tell_plays(self, plays: Iterable[SettledPlays]) -> None:
+        """Tell the rewards of any plays at once, planned or not, and learn from them without waiting for the rest.
+
+        A policy that learns from its plan only waits until the plan is complete. It takes no plays of other subsets,
+        and of a subset that was played more often than planned, the average.
+        """
+        now = self._open_plan
+        left = now.plan.times - now.observed.count
+        rows = {now.plan.key(row): row for row in np.flatnonzero(left)[::-1].tolist()}
+        tally, more = Tally.zeros(len(now.plan)), []
+        for each in plays:
+            row = rows.get(key_of_play(each.subset, each.segment))
+            if row is not None and (each.plays <= left[row] or not self.accepts_unplanned):
+                part = min(1.0, int(left[row]) / each.plays)
+                tally.count[row] = min(each.plays, int(left[row]))
+                tally.total[row], tally.squares[row] = part * each.total, part * each.squares
+            elif self.accepts_unplanned:
+                more.append(each)
+        normalized = self._normalized(tally)
+        now.observe(normalized)
+        self.plays += int(normalized.count.sum())
+        for each in more:
+            sums = Tally(np.array([each.plays]), np.array([each.total]), np.array([each.squares]))
+            told = self._normalized(sums, Plan.one(each.subset, each.plays))
+            key = key_of_play(each.subset, each.segment)
+            now.observe_unplanned(key, each.plays, float(told.total[0]), float(told.squares[0]))
+            self.plays += each.plays
+        if now.complete:
+            self._finish_plan()
+        elif self.accepts_unplanned and now.remaining < now.size:
+            self._learn_from(*now.played())
+
+    def expect(self, in_flight: Mapping[Key, float]) -> None:
+        """Plan as if these numbers of plays were in flight. Most policies need no such account."""
+        del in_flight
 
     # Ask and tell: one play at a time.
 

@@ -119,7 +119,7 @@ class Decision(Response):
 
 @dataclass(frozen=True)
 class OpenDecision(Decision):
-    """A decision without a reward. After it has expired its plays are planned again, but its reward still counts."""
+    """A decision whose reward is open. If it `expired` (without a window), its reward still counts when it comes."""
 
     expired: bool = False
 
@@ -139,6 +139,8 @@ class LoggedDecision(Decision):
     key: str | None = None
     metadata: dict[str, Any] | None = None
     net_reward: float | None = None
+    settled: bool = False
+    metrics: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -154,13 +156,15 @@ class Rewarded(Response):
     """How many rewards of a batch were new, and how many had been recorded before.
 
     `forgotten` counts rewards of decisions that are no longer stored. This call did not record them; whether one had
-    been recorded before is no longer known. `refused` lists the rewards that a partial batch left out.
+    been recorded before is no longer known. `late` counts those of decisions whose window is over: they are kept for
+    the export, but not learned from. `refused` lists the rewards that a partial batch left out.
     """
 
     accepted: int = field(metadata={"examples": [2]})
     repeated: int = field(metadata={"examples": [0]})
     forgotten: int = field(default=0, metadata={"examples": [0]})
     refused: list[Refusal] = field(default_factory=list)
+    late: int = field(default=0, metadata={"examples": [0]})
 
 
 @dataclass(frozen=True)
@@ -174,10 +178,12 @@ class Buffered(Rewarded):
 class Summary(Response):
     """A campaign at a glance.
 
-    `plays` counts decisions and plays reported as totals, `rewards` those with a known reward, and `mean` is their
-    average reward, net of costs. `version` grows with every change. `alarms` counts the raised alarms, as of the last
+    `plays` counts decisions and plays reported as totals, `rewards` those that are settled, and `mean` is their
+    average reward, net of costs. `in_flight` decisions may still get a reward; with a window, theirs is open.
+    `version` grows with every change. `alarms` counts the raised alarms, as of the last
     look of the service or of `Campaign.note_alarms`. `takes_context` says whether what is best may depend on the
-    context of a decision, so that the campaign has segments.
+    context of a decision, so that the campaign has segments. `failing` says that the policy cannot learn: decisions
+    follow the last plan, and rewards are recorded.
     """
 
     name: str
@@ -198,6 +204,7 @@ class Summary(Response):
     unit: str = ""
     alarms: int = 0
     takes_context: bool = False
+    failing: bool = False
 
 
 @dataclass(frozen=True)
@@ -239,7 +246,8 @@ class RaisedAlarm(Response):
     predicted); `since` is the number of rewards after which it was raised, and it stays raised. Of the campaign:
     "silence" (rewards stopped coming), "delay" (they take longer), "missing" (fewer decisions get one), "arm" (those
     with the arm `arm` hardly ever get one), "ratio" (the control does not get its share), "range" (it is so wide that
-    rewards cannot be told apart); they end with their cause.
+    rewards cannot be told apart), "guardrail" (a metric certainly breaks its limit), "policy" (it cannot learn); they
+    end with their cause.
     """
 
     kind: str = field(metadata={"examples": ["drift"]})
@@ -261,6 +269,9 @@ class CampaignSettings(Response):
     the unit of rewards. `half_life` and `guarantee` are None if the policy lacks them. `constraints` are the rules
     that every subset obeys, as `kofn.Constraints.to_list` writes them, with names of arms. `costs` has what arms cost,
     by name; all that is reported about rewards is net of costs, except `reward_range` and rewards of single decisions.
+    With a `window` (seconds), a decision settles when it ends: its reward is the sum of its events, or `silence` if
+    there were none. `metric_window` is when metrics settle (None: with the window, or after `expire_after`), and
+    `guardrails` are limits of metrics beside the control's, such as "returns<=+2%".
     """
 
     control: list[str] | str | None
@@ -281,6 +292,10 @@ class CampaignSettings(Response):
         metadata={"examples": [[{"rule": "at-most", "count": 1, "arms": ["mug", "cup"], "name": "Acme"}]]},
     )
     costs: dict[str, float] = field(default_factory=dict, metadata={"examples": [{"mug": 0.5}]})
+    window: float | None = field(default=None, metadata={"examples": [1800.0]})
+    silence: float = 0.0
+    metric_window: float | None = None
+    guardrails: list[str] = field(default_factory=list, metadata={"examples": [["returns<=+2%"]]})
 
 
 @dataclass(frozen=True)
@@ -330,9 +345,11 @@ class CampaignInsight(Response):
     `alarms` lists what contradicts these estimates. `updates` counts how often the policy has learned. What the policy
     does not estimate is None.
 
-    `stop` is what the stop rule says, `lift` what learning earns beyond the control, and `sample_ratio` whether the
-    control gets its share; None without a stop rule or a control. `shipped` is the subset that everyone gets, in a
-    shipped campaign. `plays_per_month` is the present traffic, and `clipped` counts rewards outside the range.
+    `stop` is what the stop rule says, `lift` what learning has earned beyond the control so far, and `sample_ratio`
+    whether the control gets its share; None without a stop rule or a control. `winner` is what shipping the best subset
+    is estimated to earn beyond the control. `metrics` are those beside the reward. `shipped` is the subset that
+    everyone gets, in a shipped campaign. `plays_per_month` is the present traffic, and `clipped` counts rewards outside
+    the range. `settles` is when the next open window ends. `failure` is why the policy cannot learn.
     """
 
     summary: Summary
@@ -356,6 +373,10 @@ class CampaignInsight(Response):
     plays_per_month: float | None = None
     clipped: int = 0
     loss_high: float | None = None
+    winner: Winner | None = None
+    metrics: list[MetricReport] = field(default_factory=list)
+    settles: datetime | None = None
+    failure: str | None = None
 
 
 @dataclass(frozen=True)
@@ -502,3 +523,33 @@ class SampleRatio(Response):
     evidence: float = field(metadata={"examples": [0.9]})
     p_value: float = field(metadata={"examples": [1.0]})
     rejected: bool
+
+
+@dataclass(frozen=True)
+class Winner(Response):
+    """What shipping the best subset is estimated to earn beyond the control, per play.
+
+    `lift` compares the plays of these `arms` since they became the best (`since`) with the control's plays. Earlier
+    plays, which helped to choose them, are left out. Its interval allows for every change of the best subset so far.
+    """
+
+    arms: list[str] = field(metadata={"examples": [["mug", "tray"]]})
+    since: datetime
+    lift: Lift
+
+
+@dataclass(frozen=True)
+class MetricReport(Response):
+    """A metric beside the reward, such as returns: its mean per decision and its lift over the control.
+
+    Decisions about which nothing was recorded count as 0. `guardrail` is its limit, and `broken` whether it is
+    certainly broken. `lift.difference` is the mean of learned plays minus the control's, and `lift.relative` the same
+    divided by the control's mean.
+    """
+
+    name: str = field(metadata={"examples": ["returns"]})
+    learned: MeanEstimate | None
+    control: MeanEstimate | None
+    lift: Lift | None
+    guardrail: str | None = field(default=None, metadata={"examples": ["returns<=+2%"]})
+    broken: bool = False

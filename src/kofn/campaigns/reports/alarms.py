@@ -9,17 +9,19 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
-from sqlalchemy import select
+from sqlalchemy import exists, select
 
-from kofn.campaigns.allocation import ratio_of
-from kofn.campaigns.records.rows import SERVING, subset_from
-from kofn.campaigns.records.transaction import Transaction
-from kofn.campaigns.store.schema import BATCHES
-from kofn.core import Alarm, Insight
+from kofn.campaigns.evidence import sample_ratio
+from kofn.campaigns.fold import Transaction
+from kofn.campaigns.reports.view import View
+from kofn.campaigns.roster import subset_from
+from kofn.campaigns.serving import SERVING
+from kofn.campaigns.store.schema import DECISIONS, EVENTS
+from kofn.core import Alarm
 from kofn.core.responses import RaisedAlarm, moment
 
 MATURE = 5.0
@@ -52,8 +54,8 @@ night, most of the rewards that arrive are late ones. Longer: later, and fewer i
 ALWAYS, MIN_ARM = 0.95, 30
 """An arm fails if this part of the decisions with it have no reward, of at least MIN_ARM."""
 
-RECENT_BATCHES = 5000
-"""Batches of decisions in which arms that fail are looked for, the latest ones."""
+RECENT_DECISIONS = 5000
+"""Decisions in which arms that fail are looked for, the latest ones."""
 
 TOO_CLOSE, DIFFERENT = 5e-8, 1e-6
 """Rewards are too close if their standard deviation is less than the first part of their distance to the end of the
@@ -146,44 +148,56 @@ class ArrivalHistory:
             yield from islice(found, 1)
 
 
-def raised(tx: Transaction, known: Insight | None, arrivals: ArrivalHistory) -> list[RaisedAlarm]:
+def raised(view: View, arrivals: ArrivalHistory) -> list[RaisedAlarm]:
     """Return all alarms, the policy's first."""
+    known = view.insight
     found = [_of_policy(alarm) for alarm in (known.alarms if known and known.alarms else ())]
-    if tx.row.state in SERVING and tx.row.rewarded:
-        found += [*arrivals.alarms(), *_failing_arms(tx, arrivals.mature), *_ratio(tx), *_range(tx)]
+    if view.row.failure is not None:
+        found.append(
+            RaisedAlarm(
+                "policy",
+                None,
+                None,
+                f"the policy cannot learn: {view.row.failure['reason']}",
+                "decisions follow the last plan, and rewards are recorded. Change a setting, or upgrade kofn: then it "
+                "tries again",
+            )
+        )
+    if view.row.state in SERVING and view.progress.rewarded:
+        found += [*arrivals.alarms(), *_failing_arms(view, arrivals.mature), *_ratio(view), *_range(view)]
+    if view.row.state in SERVING:
+        found += _guardrails(view)
     return found
 
 
 def note(tx: Transaction, found: Sequence[RaisedAlarm]) -> None:
-    """Record an event for each alarm that is new, and for each that is over, of a campaign that serves decisions.
+    """Write an entry of the journal for each alarm that is new, and for each that is over, while decisions are served.
 
-    The next event of the same alarm comes after NOTE_AGAIN seconds at the earliest, however often it comes and goes.
+    The next entry of the same alarm comes after NOTE_AGAIN seconds at the earliest, however often it comes and goes.
     """
     if are_noted(tx, found):
         return
     raised_now = {_name(alarm): alarm for alarm in found}
     changes = _to_note(tx, raised_now)
-    tx.changing()
     for name in changes:
         if name in raised_now:
             tx.note("alarm", f"{name}: {raised_now[name].message}{ADVICE}{raised_now[name].advice}")
         else:
             tx.note("alarm over", name)
-    recent = {name: at for name, at in tx.options.alarms_noted if tx.now - at < NOTE_AGAIN}
-    noted = tuple((recent | dict.fromkeys(changes, tx.now)).items())
-    alarms = tuple(sorted(set(tx.options.alarms) ^ set(changes)))
-    tx.row.options = replace(tx.options, alarms=alarms, alarms_noted=noted).to_text()
+    progress = tx.row.progress
+    recent = {name: at for name, at in progress.alarms_noted.items() if tx.now - at < NOTE_AGAIN}
+    progress.alarms_noted = recent | dict.fromkeys(changes, tx.now)
+    progress.alarms = tuple(sorted(set(progress.alarms) ^ set(changes)))
 
 
 def are_noted(tx: Transaction, found: Sequence[RaisedAlarm]) -> bool:
-    """Return whether `note` would record nothing."""
+    """Return whether `note` would write nothing."""
     return tx.row.state not in SERVING or not _to_note(tx, map(_name, found))
 
 
 def _to_note(tx: Transaction, now: Iterable[str]) -> list[str]:
-    """Return the names of alarms that are new or over, unless they have a recent event."""
-    noted = dict(tx.options.alarms_noted)
-    changed = set(now) ^ set(tx.options.alarms)
+    """Return the names of alarms that are new or over, unless they have a recent entry."""
+    noted, changed = tx.row.progress.alarms_noted, set(now) ^ set(tx.row.progress.alarms)
     return sorted(name for name in changed if tx.now - noted.get(name, -math.inf) >= NOTE_AGAIN)
 
 
@@ -197,16 +211,15 @@ def _of_policy(alarm: Alarm) -> RaisedAlarm:
     return RaisedAlarm(alarm.kind, alarm.since, None, message, advice)
 
 
-def arrivals_of(tx: Transaction) -> ArrivalHistory:
-    """Return the campaign's history."""
-    width = tx.row.slot_width
-    slots = sorted(tx.slots().items())
+def arrivals_of(view: View) -> ArrivalHistory:
+    """Return the campaign's history of decisions and of the first events about them."""
+    width = view.progress.slot_width
     return ArrivalHistory(
         [
-            Period(slot * width, (slot + 1) * width, decided, rewarded, waited)
-            for slot, (decided, rewarded, _, waited) in slots
+            Period(slot * width, (slot + 1) * width, here.decided, here.arrived, here.waited)
+            for slot, here in view.slots.items()
         ],
-        tx.now,
+        view.now,
     )
 
 
@@ -286,27 +299,27 @@ def _missing(parts_before: Sequence[Period], parts_recent: Sequence[Period]) -> 
         )
 
 
-def _failing_arms(tx: Transaction, mature: float) -> Iterator[RaisedAlarm]:
-    """Yield an alarm for each arm whose decisions hardly ever get a reward, while others do."""
-    columns = BATCHES.c.subset, BATCHES.c["count"], BATCHES.c.open
-    chosen = BATCHES.c.campaign == tx.id, BATCHES.c.at < mature
-    latest = select(*columns).where(*chosen).order_by(BATCHES.c.first.desc())
+def _failing_arms(view: View, mature: float) -> Iterator[RaisedAlarm]:
+    """Yield an alarm for each arm about whose decisions hardly anything is reported, while it is about others."""
+    made, event = DECISIONS.c, EVENTS.c
+    reported = exists().where(event.campaign == made.campaign, event.decision == made.number, event.kind < 2)
+    chosen = select(made.subset, reported).where(made.campaign == view.id, made.at < mature)
     decided: Counter[int] = Counter()
     missing: Counter[int] = Counter()
     all_decided = all_missing = 0
-    for subset, count, open_ in tx.execute(latest.limit(RECENT_BATCHES)):
-        all_decided += count
-        all_missing += open_
+    for subset, has_events in view.connection.execute(chosen.order_by(made.number.desc()).limit(RECENT_DECISIONS)):
+        all_decided += 1
+        all_missing += not has_events
         for arm in subset_from(subset):
-            decided[arm] += count
-            missing[arm] += open_
+            decided[arm] += 1
+            missing[arm] += not has_events
     for arm, count in decided.items():
         others = all_decided - count
-        if count < MIN_ARM or missing[arm] < ALWAYS * count or others < MIN_ARM or arm not in tx.roster.active:
+        if count < MIN_ARM or missing[arm] < ALWAYS * count or others < MIN_ARM or arm not in view.roster.active:
             continue
         usual = (all_missing - missing[arm]) / others
         if usual <= 0 or missing[arm] * math.log(usual) < -EXPECTED - math.log(len(decided)):
-            name = tx.roster.names[arm]
+            name = view.roster.names[arm]
             yield RaisedAlarm(
                 "arm",
                 None,
@@ -317,9 +330,29 @@ def _failing_arms(tx: Transaction, mature: float) -> Iterator[RaisedAlarm]:
             )
 
 
-def _ratio(tx: Transaction) -> Iterator[RaisedAlarm]:
-    found = ratio_of(tx.row)
-    if found is not None and found.rejected and found.observed is not None:
+def _guardrails(view: View) -> Iterator[RaisedAlarm]:
+    """Yield an alarm for each guardrail that is certainly broken."""
+    from kofn.campaigns.reports.report import metrics
+
+    for each in metrics(view):
+        if each.broken and each.learned is not None and each.control is not None:
+            yield RaisedAlarm(
+                "guardrail",
+                None,
+                None,
+                f"{each.guardrail} is broken: {each.name} is {each.learned.mean:.3g} per decision, and "
+                f"{each.control.mean:.3g} with the control",
+                "look at what the best subset does to it; ship the control, or change what may be shown",
+                each.name,
+            )
+
+
+def _ratio(view: View) -> Iterator[RaisedAlarm]:
+    if view.settings.control is None:
+        return
+    progress, share = view.progress, view.settings.control_share
+    found = sample_ratio(progress.learned_decided, progress.control_decided, share)
+    if found.rejected and found.observed is not None:
         yield RaisedAlarm(
             "ratio",
             None,
@@ -329,19 +362,19 @@ def _ratio(tx: Transaction) -> Iterator[RaisedAlarm]:
         )
 
 
-def _range(tx: Transaction) -> Iterator[RaisedAlarm]:
+def _range(view: View) -> Iterator[RaisedAlarm]:
     """Yield an alarm if the range is so wide that a policy cannot tell the rewards apart."""
-    row, sums = tx.row, tx.row.sums("learned")
+    settings, sums = view.settings, view.progress.learned
+    low, high = settings.reward_range
     if sums.count < MIN_ARM:
         return
     deviation = math.sqrt(sums.deviations / sums.count)
-    distance = sums.mean - row.low if row.direction == "maximize" else row.high - sums.mean
+    distance = sums.mean - low if settings.direction == "maximize" else high - sums.mean
     if DIFFERENT * abs(sums.mean) < deviation < TOO_CLOSE * distance:
         yield RaisedAlarm(
             "range",
             None,
             None,
-            f"rewards differ by about {deviation:.2g}, too little to be told apart in a range of {row.low:g} to "
-            f"{row.high:g}",
+            f"rewards differ by about {deviation:.2g}, too little to be told apart in a range of {low:g} to {high:g}",
             "create a campaign with a narrower range, or with a learned one (reward_range=None)",
         )

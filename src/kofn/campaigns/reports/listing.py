@@ -7,7 +7,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
-from kofn.campaigns.records.rows import CampaignRow
+from kofn.campaigns.fold import Row
+from kofn.campaigns.reports.view import summary
 from kofn.campaigns.store.database import Store
 from kofn.campaigns.store.schema import CAMPAIGNS
 from kofn.core.responses import State, Summary
@@ -63,18 +64,18 @@ def list_page(
     return Page(found, shown if state is None else states.get(state, 0), states)
 
 
-def recent_rows(connection: Connection, limit: int) -> list[CampaignRow]:
+def recent_rows(connection: Connection, limit: int) -> list[Row]:
     """Return the campaigns that changed last, at most `limit`, the latest first."""
     query = select(CAMPAIGNS).order_by(_C.changed.desc(), _C.id).limit(limit)
-    return [CampaignRow(**row) for row in connection.execute(query).mappings()]
+    return [Row.of(row) for row in connection.execute(query).mappings()]
 
 
 def totals(connection: Connection) -> dict[str, dict[str, float]]:
     """Return, for each state, the number of campaigns and the sums of their plays, rewards and open decisions."""
     sums = {
         "campaigns": func.count(),
-        "plays": func.sum(_C.decided + _C.totalled),
-        "rewards": func.sum(_C.rewarded + _C.totalled),
+        "plays": func.sum(_C.plays),
+        "rewards": func.sum(_C.rewards),
         "in_flight": func.sum(_C.in_flight),
         "expired": func.sum(_C.expired),
     }
@@ -85,8 +86,8 @@ def totals(connection: Connection) -> dict[str, dict[str, float]]:
 class Watch:
     """Finds what has changed since the last look, at little cost: three sums tell whether anything has.
 
-    Versions only grow and ids are never used again, so the number of campaigns, the sum of their versions and the
-    highest id change whenever a campaign is created, changed or deleted. If they have, recently changed rows are read.
+    Versions, with the numbers of folds, only grow, and ids are never used again. So the number of campaigns, the sum of
+    their versions and the highest id change whenever a campaign is created, changed or deleted. If they have, recently changed rows are read.
     If these do not account for the sums (a campaign was deleted, clocks differ, or a backup was restored), the versions
     of all campaigns are compared.
     """
@@ -111,7 +112,7 @@ class Watch:
                 return {}
             newer = select(CAMPAIGNS).where(_C.changed >= self._latest - LOOK_BACK)
             rows = self._unknown([dict(row) for row in connection.execute(newer).mappings()])
-            known = self._known | {row["id"]: (row["name"], row["version"]) for row in rows}
+            known = self._known | {row["id"]: (row["name"], _version(row)) for row in rows}
             if _sums_of(known) != sums:
                 now = _versions(connection)
                 rows = self._unknown(_rows(connection, [id for id, seen in now.items() if self._known.get(id) != seen]))
@@ -121,11 +122,13 @@ class Watch:
         return gone | {row["name"]: _summary(row) for row in rows}
 
     def _unknown(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [row for row in rows if self._known.get(row["id"]) != (row["name"], row["version"])]
+        return [row for row in rows if self._known.get(row["id"]) != (row["name"], _version(row))]
 
 
 def _sums(connection: Connection) -> tuple[tuple[int, int, int], float]:
-    found = select(func.count(), func.sum(_C.version), func.max(_C.id), func.max(_C.changed)).select_from(CAMPAIGNS)
+    found = select(func.count(), func.sum(_C.version + _C.folds), func.max(_C.id), func.max(_C.changed)).select_from(
+        CAMPAIGNS
+    )
     count, versions, last, latest = connection.execute(found).one()
     return (int(count), int(versions or 0), int(last or 0)), float(latest or 0.0)
 
@@ -135,7 +138,7 @@ def _sums_of(known: dict[int, tuple[str, int]]) -> tuple[int, int, int]:
 
 
 def _versions(connection: Connection) -> dict[int, tuple[str, int]]:
-    found = connection.execute(select(_C.id, _C.name, _C.version))
+    found = connection.execute(select(_C.id, _C.name, _C.version + _C.folds))
     return {int(id): (name, int(version)) for id, name, version in found}
 
 
@@ -147,5 +150,9 @@ def _rows(connection: Connection, ids: list[int]) -> list[dict[str, Any]]:
     return found
 
 
+def _version(row: Any) -> int:
+    return int(row["version"] + row["folds"])
+
+
 def _summary(row: Any) -> Summary:
-    return CampaignRow(**row).summary()
+    return summary(Row.of(row))

@@ -1,37 +1,42 @@
-"""What a campaign reports: what it has learned, its history, its events, and its open decisions."""
+"""What a campaign reports: what it has learned, its history, its journal, and its open decisions."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, TypeVar
 
-from sqlalchemy import select
+from sqlalchemy import and_, exists, or_, select
 
-from kofn.campaigns.allocation import GROUPS, lift_of, ratio_of
-from kofn.campaigns.learn import estimate_of, insight_of, plays_per_arm
-from kofn.campaigns.records import transaction
-from kofn.campaigns.records.names import write_id
-from kofn.campaigns.records.plan_rows import observed_rows
-from kofn.campaigns.records.rows import Roster, subset_from
-from kofn.campaigns.records.transaction import Transaction, merge_slots
+from kofn.campaigns.evidence import Sums, lift, sample_ratio
+from kofn.campaigns.fold import MAX_POINTS, estimate_of, merge_slots
+from kofn.campaigns.names import write_id
 from kofn.campaigns.reports.alarms import ArrivalHistory, arrivals_of, raised
-from kofn.campaigns.stopping import look_of
-from kofn.campaigns.store.schema import BATCHES, ESTIMATES, EVENTS, PLANS, REWARDS
+from kofn.campaigns.reports.view import View, summary
+from kofn.campaigns.roster import Roster, subset_from, subset_text
+from kofn.campaigns.settings import CONTROL, GROUPS, LEARNED, Guardrail
+from kofn.campaigns.store.schema import DECISIONS, ESTIMATES, EVENTS, JOURNAL
 from kofn.campaigns.store.statements import chunks
+from kofn.campaigns.tally import merged
 from kofn.core import BadInput, Insight, whole
 from kofn.core.checks import shown
-from kofn.core.contexts import context_of
+from kofn.core.contexts import context_of, words_of
 from kofn.core.responses import (
     ArmInsight,
+    AttributeReport,
     CampaignInsight,
-    CampaignSettings,
     EstimatePoint,
     Event,
+    MetricReport,
     OpenDecision,
     PlannedSubset,
     Point,
+    SampleRatio,
+    SegmentReport,
+    Segments,
     StopReport,
+    Winner,
     moment,
 )
 
@@ -43,48 +48,107 @@ HOUR, MONTH = 3600.0, 30.44 * 24 * 3600.0
 MAX_PLANNED = 20
 """Rows of the plan in an insight, those with most plays. A higher value makes the response longer."""
 
+WRONG = 0.05
+"""Probability that the interval of a best subset's lift is ever wrong, over all best subsets of a campaign: the j-th
+one has WRONG / (j (j + 1)) of it."""
 
-def insight(tx: Transaction) -> CampaignInsight:
-    """Return what the policy knew at its last update; plays are counted up to now."""
-    row, snapshot = tx.row, tx.snapshot
-    known, options, arrivals = insight_of(snapshot), tx.options, arrivals_of(tx)
-    best = snapshot.best()
-    sign = 1.0 if row.direction == "maximize" else -1.0
-    gain = None if known is None or row.mean is None else sign * (known.value - row.mean)
+_D, _E = DECISIONS.c, EVENTS.c
+
+
+def insight(view: View) -> CampaignInsight:
+    """Return what the policy knew at its last learning step; plays are counted up to now."""
+    row, progress, settings, known = view.row, view.progress, view.settings, view.insight
+    arrivals, best = arrivals_of(view), view.best
+    mean = progress.mean
     return CampaignInsight(
-        summary=row.summary(),
-        best=snapshot.roster.names_of(best),
+        summary=summary(row),
+        best=view.roster.names_of(best),
         value=known.value if known else None,
         low=known.low if known else None,
         high=known.high if known else None,
-        average=row.mean,
-        gain=gain,
+        average=mean,
+        gain=None if known is None or mean is None else settings.sign * (known.value - mean),
         probability_best=known.probability_best if known else None,
         expected_loss=known.expected_loss if known else None,
-        alarms=raised(tx, known, arrivals),
-        updates=snapshot.policy.updates,
-        arms=list(_arms(tx, known, set(best))),
-        plan=_plan(tx),
-        settings=settings(tx),
-        stop=_stop(tx),
-        lift=lift_of(row),
-        sample_ratio=ratio_of(row),
-        shipped=tx.roster.names_of(options.shipped[-1]) if row.state == "shipped" else None,
+        alarms=raised(view, arrivals),
+        updates=view.updates,
+        arms=list(_arms(view, known, set(best))),
+        plan=_plan(view),
+        settings=settings.shown(view.roster),
+        stop=_stop(view),
+        lift=view.lift,
+        sample_ratio=ratio_of(view),
+        shipped=view.roster.names_of(settings.shipped[-1]) if row.state == "shipped" else None,
         plays_per_month=_plays_per_month(row.created, arrivals),
-        clipped=row.clipped,
+        clipped=progress.clipped,
         loss_high=known.loss_high if known else None,
+        winner=winner(view),
+        metrics=metrics(view),
+        settles=_settles(view),
+        failure=None if row.failure is None else row.failure["reason"],
     )
 
 
-def settings(tx: Transaction) -> CampaignSettings:
-    """Return the settings that can be changed."""
-    row, params = tx.row, tx.snapshot.policy.params
-    own = {"reward_range": (row.low, row.high), "expire_after": row.expire_after, "keep_decisions": row.keep_decisions}
-    return tx.options.settings(tx.roster, own | {name: params.get(name) for name in ("half_life", "guarantee")})
+def ratio_of(view: View) -> SampleRatio | None:
+    """Return whether the control got its share of the decisions; None without a control."""
+    if view.settings.control is None:
+        return None
+    return sample_ratio(view.progress.learned_decided, view.progress.control_decided, view.settings.control_share)
 
 
-def _stop(tx: Transaction) -> StopReport | None:
-    stop, look = tx.options.stop, look_of(tx.row)
+def winner(view: View) -> Winner | None:
+    """Return what shipping the best subset is estimated to earn beyond the control; None without a control.
+
+    It counts only plays since the subset was first the best: those before helped to choose it. A subset is dropped when
+    it disappoints, so the intervals of all best subsets so far share one probability of error.
+    """
+    progress, settings = view.progress, view.settings
+    found = progress.candidates.get(progress.best)
+    if settings.control is None or settings.takes_context or found is None:
+        return None
+    level = 1 - WRONG / (found.place * (found.place + 1))
+    between = lift(
+        found.sums, progress.control, reward_range=settings.net_range, direction=settings.direction, level=level
+    )
+    return Winner(view.roster.names_of(subset_from(progress.best)), moment(found.at), between)
+
+
+def metrics(view: View) -> list[MetricReport]:
+    """Return the metrics beside the reward."""
+    limits = {rail.metric: rail for rail in map(Guardrail.parse, view.settings.guardrails)}
+    found = []
+    none = Sums(0, 0.0, 0.0)
+    for name in sorted({*view.progress.metrics, *limits}):
+        of = view.progress.metrics.get(name, {})
+        learned, control = of.get(GROUPS[LEARNED], none), of.get(GROUPS[CONTROL], none)
+        low = 0.0 if min(learned.total, control.total) >= 0 else -math.inf
+        between = lift(learned, control, reward_range=(low, math.inf))
+        compared = None if view.settings.control is None else between
+        rail = limits.get(name)
+        broken = rail is not None and compared is not None and is_broken(rail, compared)
+        limit = None if rail is None else str(rail)
+        found.append(MetricReport(name, between.learned, between.control, compared, limit, broken))
+    return found
+
+
+def is_broken(rail: Guardrail, found: Any) -> bool:
+    """Return whether a guardrail is certainly broken."""
+    low, high = (found.relative_low, found.relative_high) if rail.relative else (found.low, found.high)
+    if rail.at_most:
+        return low is not None and low > rail.limit
+    return high is not None and high < rail.limit
+
+
+def _settles(view: View) -> Any:
+    if view.settings.window is None:
+        return None
+    rows = select(_D.due).where(_D.campaign == view.id, _D.due > view.now, _D.windowed == 1)
+    due = view.connection.execute(rows.order_by(_D.due).limit(1)).scalar()
+    return None if due is None else moment(due)
+
+
+def _stop(view: View) -> StopReport | None:
+    stop, look = view.settings.stop, view.progress.look
     if stop is None:
         return None
     if look is None:
@@ -102,26 +166,43 @@ def _plays_per_month(created: float, arrivals: ArrivalHistory) -> float | None:
     return plays * MONTH / min(age, MONTH)
 
 
-def estimates(tx: Transaction, points: int, arms: Sequence[str]) -> list[EstimatePoint]:
-    """Return what was known after updates of the policy, oldest first, and what is known now: at most `points` items.
+def segments(view: View) -> Segments:
+    """Return what the policy knew about each segment and each attribute at its last learning step."""
+    settings, roster = view.settings, view.roster
+    if not settings.takes_context:
+        raise BadInput(f"{settings.policy} does not take a context, so it has no segments; use contextual-thompson")
+    found = []
+    names = ("value", "low", "high", "probability_best", "expected_loss", "loss_high")
+    for each in view.of_segments.get("segments", ()):
+        key, known = each["key"], each["insight"] or dict.fromkeys(names)
+        shipped = roster.names_of(settings.shipped_for(key)) if view.row.state == "shipped" else None
+        best = roster.names_of(subset_from(each["best"]))
+        about = context_of(key), words_of(key), each["plays"], each["share"], best
+        found.append(SegmentReport(*about, **{name: known[name] for name in names}, shipped=shipped))
+    return Segments(found, [AttributeReport(*each) for each in view.of_segments.get("attributes", ())])
+
+
+def estimates(view: View, points: int, arms: Sequence[str]) -> list[EstimatePoint]:
+    """Return what was known after learning steps, oldest first, and what is known now: at most `points` items.
 
     Only the effects of `arms` are included: the effects of all arms at all times would be megabytes.
     """
-    names = set(tx.roster.names)
+    names = set(view.roster.names)
     if unknown := [arm for arm in arms if arm not in names]:
         raise BadInput(f"there is no arm {shown(unknown[0])}: arms must be names of the campaign's arms")
-    ours = ESTIMATES.c.campaign == tx.id
-    steps = list(tx.execute(select(ESTIMATES.c.step).where(ours).order_by(ESTIMATES.c.step)).scalars())
+    ours = ESTIMATES.c.campaign == view.id
+    steps = list(view.connection.execute(select(ESTIMATES.c.step).where(ours).order_by(ESTIMATES.c.step)).scalars())
     kept = spread(steps, whole("points", points) - 1)
     columns = [column for column in ESTIMATES.c if arms or column.name != "effects"]
     rows: list[Mapping[str, Any]] = []
     for some in chunks(kept):
         chosen = select(*columns).where(ours, ESTIMATES.c.step.in_(some)).order_by(ESTIMATES.c.step)
-        rows += [row._mapping for row in tx.execute(chosen)]
-    newer = not rows or rows[-1]["rewards"] < tx.row.rewards
-    if newer and (now := estimate_of(tx)) is not None:
-        rows.append(now | {"at": tx.row.changed})
-    return [_estimate(tx.roster, row, set(arms)) for row in rows]
+        rows += [dict(row) for row in view.connection.execute(chosen).mappings()]
+    if not rows or rows[-1]["rewards"] < view.progress.rewards:
+        known, best = view.plain_insight, subset_text(view.best)
+        if (now := estimate_of(view.settings, view.progress, known, best, view.active)) is not None:
+            rows.append(now | {"at": max(view.row.changed, view.row.created)})
+    return [_estimate(view.roster, row, set(arms)) for row in rows]
 
 
 def spread(items: Sequence[T], count: int) -> list[T]:
@@ -133,61 +214,60 @@ def spread(items: Sequence[T], count: int) -> list[T]:
 def _estimate(roster: Roster, row: Mapping[str, Any], arms: Set[str]) -> EstimatePoint:
     effects = json.loads(row["effects"] or "{}") if arms else {}
     named = ((roster.names[int(arm)], effect) for arm, effect in effects.items())
+    names = "rewards", "value", "low", "high", "lift", "lift_low", "lift_high"
     return EstimatePoint(
-        moment(row["at"]),
-        row["rewards"],
-        row["value"],
-        row["low"],
-        row["high"],
-        row["loss"],
-        roster.names_of(subset_from(row["best"])),
-        {name: effect for name, effect in named if name in arms},
-        row["lift"],
-        row["lift_low"],
-        row["lift_high"],
+        at=moment(row["at"]),
+        expected_loss=row["loss"],
+        best=roster.names_of(subset_from(row["best"])),
+        effects={name: effect for name, effect in named if name in arms},
+        **{name: row[name] for name in names},
     )
 
 
-def _arms(tx: Transaction, known: Insight | None, best: set[int]) -> Iterable[ArmInsight]:
+def _arms(view: View, known: Insight | None, best: set[int]) -> Iterable[ArmInsight]:
     """Yield all arms: the active ones by number, then the retired ones."""
-    roster = tx.roster
-    plays = plays_per_arm(tx.snapshot, observed_rows(tx)).tolist()
-    for index, arm in enumerate(roster.active):
-        numbers = (None, None, None)
-        if known is not None:
-            numbers = known.effects[index].item(), known.lows[index].item(), known.highs[index].item()
-        yield ArmInsight(roster.names[arm], *numbers, plays=plays[arm], best=arm in best, retired=False)
+    roster, played = view.roster, view.progress.played
+    index = {arm: place for place, arm in enumerate(view.active)} if known is not None else {}
+    for arm in roster.active:
+        effect = low = high = None
+        if known is not None and arm in index:
+            effect, low, high = (float(each[index[arm]]) for each in (known.effects, known.lows, known.highs))
+        plays = played.get(arm, 0)
+        yield ArmInsight(roster.names[arm], effect, low, high, plays=plays, best=arm in best, retired=False)
     for arm in sorted(set(range(len(roster.names))) - set(roster.active)):
-        if roster.names[arm] in roster.number_of:  # it is back as a new arm
-            continue
-        yield ArmInsight(roster.names[arm], None, None, None, plays=plays[arm], best=False, retired=True)
+        if roster.names[arm] not in roster.number_of:  # else it is back as a new arm
+            plays = played.get(arm, 0)
+            yield ArmInsight(roster.names[arm], None, None, None, plays=plays, best=False, retired=True)
 
 
-def _plan(tx: Transaction) -> list[PlannedSubset]:
-    roster = tx.roster
-    columns = (PLANS.c[name] for name in ("subset", "times", "in_flight", "count", "context"))
-    rows = select(*columns).where(PLANS.c.campaign == tx.id, PLANS.c.times > 0)
-    rows = rows.order_by(PLANS.c.times.desc(), PLANS.c.row).limit(MAX_PLANNED)
-    return [
-        PlannedSubset(roster.names_of(subset_from(subset)), times - observed, in_flight, observed, _context(context))
-        for subset, times, in_flight, observed, context in tx.execute(rows)
-    ]
+def _plan(view: View) -> list[PlannedSubset]:
+    """Return the rows of the plan with most plays."""
+    plan = view.tx.plan()
+    settled = merged(view.tx.open_step(), view.new_plays)
+    top = sorted(plan.rows, key=lambda row: -row[1])[:MAX_PLANNED]
+    found = []
+    for subset, times, context in top:
+        observed = min(times, settled.get((subset, context), (0, 0.0, 0.0))[0])
+        in_flight = min(times - observed, view.progress.in_flight.get((subset, context), 0))
+        names = view.roster.names_of(subset_from(subset))
+        found.append(PlannedSubset(names, times - observed, in_flight, observed, _context(context)))
+    return found
 
 
-def history(tx: Transaction, points: int) -> list[Point]:
+def history(view: View, points: int) -> list[Point]:
     """Return the history in at most `points` points, oldest first; times without plays are left out."""
-    by, slots = merge_slots(tx.slots(), min(whole("points", points), transaction.MAX_POINTS))
-    width = tx.row.slot_width * by
+    by, slots = merge_slots(view.slots, min(whole("points", points), MAX_POINTS))
+    width = view.progress.slot_width * by
     found, plays, rewards, sum_ = [], 0, 0, 0.0
-    for slot, (decided, rewarded, total, _) in sorted(slots.items()):
-        plays, rewards, sum_ = plays + decided, rewards + rewarded, sum_ + total
+    for slot, here in sorted(slots.items()):
+        plays, rewards, sum_ = plays + here.decided, rewards + here.rewarded, sum_ + here.total
         found.append(
             Point(
                 at=moment(slot * width),
                 until=moment((slot + 1) * width),
-                plays=decided,
-                rewards=rewarded,
-                mean=total / rewarded if rewarded else None,
+                plays=here.decided,
+                rewards=here.rewarded,
+                mean=here.total / here.rewarded if here.rewarded else None,
                 total_plays=plays,
                 total_rewards=rewards,
                 average=sum_ / rewards if rewards else None,
@@ -196,39 +276,29 @@ def history(tx: Transaction, points: int) -> list[Point]:
     return found
 
 
-def events(tx: Transaction, limit: int) -> list[Event]:
-    """Return the latest events, newest first."""
-    chosen = select(EVENTS).where(EVENTS.c.campaign == tx.id).order_by(EVENTS.c.number.desc())
-    rows = tx.execute(chosen.limit(whole("limit", limit)))
+def journal(view: View, limit: int) -> list[Event]:
+    """Return the latest entries of the journal, newest first."""
+    chosen = select(JOURNAL).where(JOURNAL.c.campaign == view.id).order_by(JOURNAL.c.number.desc())
+    rows = view.connection.execute(chosen.limit(whole("limit", limit)))
     return [Event(row.number, moment(row.at), row.kind, row.message) for row in rows]
 
 
-def open_decisions(tx: Transaction, limit: int) -> list[OpenDecision]:
-    """Return decisions without a reward, newest first."""
-    roster, key = tx.roster, tx.row.key
-    names = "first", "count", "open", "salt", "subset", "at", "due", "group", "context"
-    columns = (BATCHES.c[name] for name in names)
-    chosen = select(*columns).where(BATCHES.c.campaign == tx.id, BATCHES.c.open > 0).order_by(BATCHES.c.first.desc())
-    found: list[OpenDecision] = []
-    limit = whole("limit", limit)
-    for first, count, open_, salt, text, at, due, group, context in tx.execute(chosen.limit(limit)):
-        rewarded = _rewarded_places(tx, first) if open_ < count else set()
-        subset = subset_from(text)
-        for place in range(count - 1, -1, -1):
-            if len(found) == limit:
-                return found
-            if place not in rewarded:
-                id = write_id(key, first, place, salt)
-                arms = roster.names_of(subset)
-                about = moment(at), GROUPS[group], _context(context), due is None
-                found.append(OpenDecision(id, arms, subset, *about))
+def open_decisions(view: View, limit: int) -> list[OpenDecision]:
+    """Return decisions whose reward is open, newest first."""
+    same = _E.campaign == _D.campaign, _E.decision == _D.number, _E.kind == 0
+    waits = or_(
+        and_(_D.windowed == 1, _D.due > view.now),
+        and_(_D.windowed == 0, ~exists().where(*same)),
+    )
+    rows = select(DECISIONS).where(_D.campaign == view.id, waits).order_by(_D.number.desc())
+    found = []
+    for row in view.connection.execute(rows.limit(whole("limit", limit))).mappings():
+        subset = subset_from(row["subset"])
+        about = moment(row["at"]), GROUPS[row["group"]], _context(row["context"])
+        id = write_id(bytes.fromhex(view.row.secret), row["number"], row["salt"])
+        found.append(OpenDecision(id, view.roster.names_of(subset), subset, *about, row["due"] <= view.now))
     return found
 
 
 def _context(segment: str | None) -> dict[str, str] | None:
     return None if segment is None else context_of(segment)
-
-
-def _rewarded_places(tx: Transaction, first: int) -> set[int]:
-    same = REWARDS.c.campaign == tx.id, REWARDS.c.first == first
-    return set(tx.execute(select(REWARDS.c.place).where(*same)).scalars())

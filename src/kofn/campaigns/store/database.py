@@ -9,26 +9,33 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import Pool
 
-from kofn.campaigns.store import migrations, sqlite_file
-from kofn.campaigns.store.group_commit import GroupCommit
+from kofn.campaigns.store import sqlite_file, version
+from kofn.campaigns.store.group_commit import GroupCommit, Job, Outcome
+from kofn.campaigns.store.statements import Driver
 from kofn.campaigns.store.writers import PostgresWriter, SqliteWriter, Writer
 from kofn.core import BadInput, MissingExtra, StoreError
 
+if TYPE_CHECKING:
+    from kofn.campaigns.serving import Serving
+
 T = TypeVar("T")
+
+LOCKS = 5266418
+"""The class of the advisory locks of campaigns on PostgreSQL."""
 
 DEFAULT = "sqlite:///kofn.db"
 PATIENCE = 60.0
-"""Seconds to wait for other processes when a store is opened or migrated. After that, StoreError is raised."""
+"""Seconds to wait for other processes when a store is opened or upgraded. After that, StoreError is raised."""
 
 LOCK_TIMEOUT = 10.0
 """Seconds that a transaction waits for another one: for the lock of an SQLite file, or of a campaign on PostgreSQL.
@@ -45,8 +52,8 @@ once; all processes together must stay below the server's `max_connections`."""
 FRESH = 1.0
 """Seconds after the start of its last use in which a connection to PostgreSQL is used again without a test."""
 
-MAX_CACHED = 64
-"""Campaigns of one store whose policy and plan are kept in memory. A higher value needs more memory, and reads less
+MAX_CACHED = 256
+"""Campaigns of one store whose settings and plan are kept in memory. A higher value needs more memory, and reads less
 often."""
 
 DATABASE_ERRORS: list[type[Exception]] = [DBAPIError, PoolTimeout, sqlite3.Error]
@@ -88,8 +95,9 @@ class Store:
     def __init__(self, url: str, *, create: bool = True) -> None:
         self.url = _checked(url)
         self.clock: Callable[[], float] = time.time
-        self._policies: OrderedDict[int, tuple[int, Any, Any]] = OrderedDict()  # stamp, roster, snapshot
-        self._working: OrderedDict[int, Any] = OrderedDict()  # row and plan, as this process wrote them
+        self._servings: OrderedDict[int, Serving] = OrderedDict()
+        self._touched: set[int] = set()  # campaigns to which something was appended since the last look
+        self.learns_inline = True  # whether `Campaign` learns in the thread that reports rewards; a service does not
         self.observe_wait: Callable[[float], object] = lambda _: None  # called with the seconds that a write waited
         self._sqlite = self.url.get_backend_name() == "sqlite"
         self._pool = _pool_size(self.url)
@@ -104,39 +112,46 @@ class Store:
     def _new_locks(self) -> None:
         self._writer = SqliteWriter(self._engine, str(self), LOCK_TIMEOUT) if self._sqlite else None
         self._caching = threading.Lock()
-        self.groups = GroupCommit(1 if self._sqlite else max(1, self._pool - 2))
-        self._working.clear()
+        self.groups = GroupCommit(self._execute)
+
+    def _execute(self, jobs: Sequence[Job]) -> Sequence[Outcome]:
+        from kofn.campaigns.append import execute
+
+        return execute(self, jobs)
 
     @property
-    def locks_campaigns(self) -> bool:
-        """Whether a transaction locks one campaign, as on PostgreSQL, or the whole store."""
-        return not self._sqlite
+    def uses_server_clock(self) -> bool:
+        """Whether times are PostgreSQL's: of several machines, each may have another clock."""
+        return not self._sqlite and self.clock is time.time
 
-    def lock_of(self, campaign: int) -> int:
-        """Return the number of the lock that a transaction on a campaign takes: SQLite has one for all campaigns."""
-        return 0 if self._sqlite else campaign
+    def now(self, connection: Connection) -> float:
+        """Return the time."""
+        if not self.uses_server_clock:
+            return self.clock()
+        return float(connection.execute(text("SELECT extract(epoch FROM clock_timestamp())")).scalar_one())
 
     def _open(self, create: bool) -> None:
         with self._engine.begin() as connection:
-            version = migrations.version_of(connection)
-        migrations.check_readable(self, version)
-        if version == 0 and not create:
+            found = version.version_of(connection)
+        version.check_readable(self, found)
+        if found is None and not create:
             raise sqlite_file.NoStore(f"database {self}")
         if self._sqlite:
             self._write_ahead()
-        if version < migrations.newest():
-            self._migrate(version)
+        if found != version.present():
+            self._upgrade(found)
 
-    def _migrate(self, version: int) -> None:
+    def _upgrade(self, found: str | None) -> None:
         try:
             with self.write() as connection:
-                found = migrations.migrate(connection, PATIENCE)
+                found = version.upgrade(connection, PATIENCE)
         except StoreError as why:
-            steps = f"from version {version} to {migrations.newest()}"
             busy = any(reason in str(why) for reason in ("lock timeout", "database is locked", "deadlock"))
             advice = ". Stop the processes that use it, then open it again" if busy else ""
-            raise StoreError(f"{why} (while it was migrated {steps}; it is unchanged){advice}") from why
-        migrations.check_readable(self, found)
+            raise StoreError(
+                f"{why} (while it was brought to version {version.present()}; it is unchanged){advice}"
+            ) from why
+        version.check_readable(self, found)
 
     def _write_ahead(self) -> None:
         """Switch SQLite to its write-ahead log. This statement ignores the busy timeout, so retry here."""
@@ -197,41 +212,51 @@ class Store:
                 connection.connection.cursor().execute("BEGIN")
             yield connection  # closing it ends the transaction; a commit that fails would leave it open
 
-    def remember(self, campaign: int, stamp: int, roster: Any, snapshot: Any) -> None:
-        """Keep the arms and the policy of one update of a campaign; the least recently used campaign is dropped."""
-        with self._caching:
-            self._policies[campaign] = stamp, roster, snapshot
-            self._policies.move_to_end(campaign)
-            while len(self._policies) > MAX_CACHED:
-                self._policies.popitem(last=False)
+    def locked(self, campaign: int, work: Callable[[Connection], T]) -> T:
+        """Execute `work` in a transaction during which nothing is appended to this campaign's log."""
 
-    def recall(self, campaign: int, stamp: int) -> tuple[Any, Any] | None:
-        """Return the arms and the policy of this update, as far as this process has read them."""
-        with self._caching:
-            known = self._policies.get(campaign)
-            if known is None or known[0] != stamp:
-                return None
-            self._policies.move_to_end(campaign)
-            return known[1:]
+        def alone(connection: Connection) -> T:
+            if not self._sqlite:
+                connection.execute(text(f"SELECT pg_advisory_xact_lock({LOCKS}, {campaign:d})"))
+            return work(connection)
 
-    def keep_working(self, campaign: int, working: Any) -> None:
-        """Keep the row and the plan that were committed, for the next transaction on this campaign."""
-        with self._caching:
-            self._working[campaign] = working
-            self._working.move_to_end(campaign)
-            while len(self._working) > MAX_CACHED:
-                self._working.popitem(last=False)
+        return self.transact(alone)
 
-    def take_working(self, campaign: int) -> Any:
-        """Return and drop the row and the plan of the last transaction: if the next one fails, they are read again."""
+    def serving(self, campaign: int, *, again: bool = False) -> Serving:
+        """Return a campaign as this process serves it; `again` reads it from the store."""
+        from kofn.campaigns.serving import Serving
+
         with self._caching:
-            return self._working.pop(campaign, None)
+            known = self._servings.get(campaign)
+        if known is not None and not again and not known.is_exhausted:
+            return known
+        with self.read() as connection:
+            driver = Driver(connection)
+            found = Serving.read(driver, campaign, known, self.clock())
+            if found.is_exhausted:
+                found.count_exact(driver)
+        with self._caching:
+            self._servings[campaign] = found
+            self._servings.move_to_end(campaign)
+            while len(self._servings) > MAX_CACHED:
+                self._servings.popitem(last=False)
+        return found
+
+    def touch(self, campaigns: Iterable[int]) -> None:
+        """Remember that something was appended to these campaigns, or that they have changed."""
+        with self._caching:
+            self._touched.update(campaigns)
+
+    def take_touched(self) -> set[int]:
+        """Return the campaigns to which something was appended since the last call."""
+        with self._caching:
+            taken, self._touched = self._touched, set()
+        return taken
 
     def drop(self, campaign: int) -> None:
-        """Keep nothing of a campaign that was deleted."""
+        """Keep nothing of a campaign that was deleted or replaced."""
         with self._caching:
-            self._working.pop(campaign, None)
-            self._policies.pop(campaign, None)
+            self._servings.pop(campaign, None)
 
     def close(self) -> None:
         """Finish what has queued up and close all connections. They are opened again on demand."""

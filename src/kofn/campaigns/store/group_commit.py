@@ -1,4 +1,4 @@
-"""Group commit: operations that wait for the same lock are executed in one transaction and committed together.
+"""Group commit: operations that wait are executed in one transaction and committed together.
 
 An operation is acknowledged only after the commit. The first caller executes what has queued up, its own operation
 included; when more has queued up meanwhile, a thread of the store takes over. So one thread alone works without
@@ -23,7 +23,7 @@ MAX_GROUP = 256
 """Operations of one transaction. A higher value commits less often, and makes each commit's callers wait longer."""
 
 MAX_QUEUED = 10_000
-"""Operations that may wait for one lock. More are refused at once: they would wait longer than their callers do."""
+"""Operations that may wait. More are refused at once: they would wait longer than their callers do."""
 
 MAX_LINGER = 0.005
 """Most seconds that a thread waits for the callers of its last group to return; never longer than the group took. A
@@ -84,17 +84,13 @@ NOWHERE: Promise = Future[Any]()
 
 @dataclass(eq=False)
 class Job:
-    """An operation on a campaign, and what becomes of it. A heavy one is executed alone.
+    """An operation, and what becomes of it. A heavy one is executed alone.
 
     `GroupCommit.run` sets `done`; `submit` delivers to the one that it was given.
     """
 
-    campaign: int
-    work: Callable[[Any], Any]
-    heavy: bool = False
-    done: Promise = NOWHERE
-    batches: Collection[int] = ()  # numbers of the batches that it reads, so that a group reads them together
-    requests: Collection[int] = ()  # likewise the keys of requests
+    heavy: bool = field(default=False, kw_only=True)
+    done: Promise = field(default=NOWHERE, kw_only=True)
 
 
 @dataclass(eq=False)
@@ -104,64 +100,63 @@ class _Queue:
     enough: threading.Condition | None = None  # notified when that number wait
     jobs: deque[Job] = field(default_factory=deque)
     group: Sequence[Job] = ()  # what is being executed
-    led: bool = False  # whether its leader has begun
 
 
 class GroupCommit:
-    """The operations that wait for each lock, and who executes them.
+    """The operations that wait, and who executes them: `execute` takes a group, and returns the outcomes.
 
-    An interrupt (Ctrl-C) may reach the main thread between any two steps. So whoever leads a queue is its leader until
-    the next one is certain, and `_abandon` leads every state in between back to one that others can use.
+    An interrupt (Ctrl-C) may reach the main thread between any two steps. So whoever leads the queue is its leader
+    until the next one is certain, and `_abandon` leads every state in between back to one that others can use.
     """
 
-    def __init__(self, threads: int) -> None:
-        self._threads = threads
-        self._queues: dict[int, _Queue] = {}
+    def __init__(self, execute: Execute) -> None:
+        self._execute = execute
+        self._queue: _Queue | None = None
         self._mutex = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
 
-    def run(self, lock: int, job: Job, execute: Execute) -> Any:
+    def run(self, job: Job) -> Any:
         """Execute a job, or wait until another thread has; return its result or raise its error."""
         job.done = done = _Awaited()
         try:
-            if self._enqueue(lock, job, job):
-                self._lead(lock, job, execute, job)
+            if self._enqueue(job, job):
+                self._lead(job, job)
             return done.result()
         except BaseException:
-            self._abandon(lock, job, execute)
+            self._abandon(job)
             raise
 
-    def submit(self, lock: int, job: Job, execute: Execute) -> None:
+    def submit(self, job: Job) -> None:
         """Let another thread execute a job, which delivers its result to `job.done`."""
         leader = object()
         try:
-            if self._enqueue(lock, job, leader):
+            if self._enqueue(job, leader):
                 with self._mutex:
-                    self._start(lock, leader, execute)
+                    self._start(leader)
         except BaseException:
-            self._abandon(lock, leader, execute)
+            self._abandon(leader)
             raise
 
     def queued(self) -> int:
         """Return the number of operations that wait."""
         with self._mutex:
-            return sum(len(queue.jobs) for queue in self._queues.values())
+            return 0 if self._queue is None else len(self._queue.jobs)
 
     def close(self) -> None:
-        """Stop the threads, after what has queued up is executed. They start again on demand."""
+        """Stop the thread, after what has queued up is executed. It starts again on demand."""
         with self._mutex:
             pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown()
 
-    def _enqueue(self, lock: int, job: Job, leader: object) -> bool:
+    def _enqueue(self, job: Job, leader: object) -> bool:
         """Append a job; return whether the caller must see to the queue, which then has this leader."""
         with self._mutex:
-            queue = self._queues.get(lock)
+            queue = self._queue
             if queue is None:
                 queue = _Queue(leader)
                 queue.jobs.append(job)
-                self._queues[lock] = queue
+                self._queue = queue
                 return True
             if len(queue.jobs) >= MAX_QUEUED:
                 raise StoreError(f"the store is busy: {MAX_QUEUED:,} operations already wait for it")
@@ -170,40 +165,38 @@ class GroupCommit:
                 queue.enough.notify()
             return False
 
-    def _start(self, lock: int, leader: object, execute: Execute) -> None:
+    def _start(self, leader: object) -> None:
         """Let a thread execute what has queued up, as this leader. The caller has the mutex."""
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._threads, "kofn-commit")
-        self._pool.submit(self._lead, lock, leader, execute)
+            self._pool = ThreadPoolExecutor(1, "kofn-commit")
+        self._pool.submit(self._lead, leader)
 
-    def _lead(self, lock: int, leader: object, execute: Execute, own: Job | None = None) -> None:
-        """Execute groups until nothing waits. A caller leaves the rest to a thread when its own job is done.
-
-        A thread leaves it to the next free one if other queues wait for a thread: they take turns.
-        """
-        while group := self._next_group(lock, leader):
+    def _lead(self, leader: object, own: Job | None = None) -> None:
+        """Execute groups until nothing waits. A caller leaves the rest to a thread when its own job is done."""
+        while group := self._next_group(leader):
             began = time.monotonic()
             try:
-                outcomes = execute(group)
+                outcomes = self._execute(group)
             except Exception as why:
                 outcomes = failed(why, len(group))
-            taken, queued = time.monotonic() - began, self._queued_behind(lock, outcomes)
+            taken, queued = time.monotonic() - began, self._queued_behind(outcomes)
             for job, (result, error) in zip(group, outcomes, strict=True):
                 if error is None:
                     job.done.set_result(result)
                 else:
                     job.done.set_exception(error)
-            if self._others_wait() if own is None else own.done.done():
-                self._hand_over(lock, execute)
+            if own is not None and own.done.done():
+                self._hand_over()
                 return
             if own is None:
-                self._linger(lock, queued + len(group), min(taken, MAX_LINGER))
+                self._linger(queued + len(group), min(taken, MAX_LINGER))
 
-    def _queued_behind(self, lock: int, outcomes: Sequence[Outcome]) -> int:
+    def _queued_behind(self, outcomes: Sequence[Outcome]) -> int:
         """Return how many operations wait. If the store did not respond, fail them too: nobody waits twice."""
-        broken = next((error for _, error in outcomes if isinstance(error, StoreError)), None)
+        broken = next((error for _, error in outcomes if type(error) is StoreError), None)
+        queue = self._queue
+        assert queue is not None
         with self._mutex:
-            queue = self._queues[lock]
             if broken is None:
                 return len(queue.jobs)
             behind = list(queue.jobs)
@@ -213,54 +206,50 @@ class GroupCommit:
             job.done.set_exception(error)
         return 0
 
-    def _others_wait(self) -> bool:
-        """Return whether a queue waits for a thread."""
-        with self._mutex:
-            return any(not queue.led for queue in self._queues.values())
-
-    def _linger(self, lock: int, expected: int, seconds: float) -> None:
+    def _linger(self, expected: int, seconds: float) -> None:
         """Wait this long at most until the callers of the last group have returned, so that they share a commit."""
         until = time.monotonic() + seconds
+        queue = self._queue
+        assert queue is not None
         with self._mutex:
-            queue = self._queues[lock]
             queue.expected = min(expected, MAX_GROUP)
             queue.enough = queue.enough or threading.Condition(self._mutex)
             while len(queue.jobs) < queue.expected and (left := until - time.monotonic()) > 0:
                 queue.enough.wait(left)
             queue.expected = 0
 
-    def _next_group(self, lock: int, leader: object) -> Sequence[Job]:
+    def _next_group(self, leader: object) -> Sequence[Job]:
         """Take the next group; if there is none, the queue is left to the next caller.
 
-        There is none for a leader that was replaced either: an interrupt may have started two threads for one queue.
+        There is none for a leader that was replaced either: an interrupt may have started two threads for the queue.
         """
         with self._mutex:
-            queue = self._queues.get(lock)
+            queue = self._queue
             if queue is None or queue.leader is not leader:
                 return ()
-            queue.led, size = True, _group_size(queue.jobs)
+            size = _group_size(queue.jobs)
             queue.group = list(islice(queue.jobs, size))
             for _ in range(size):
                 queue.jobs.popleft()
             if not size:
-                del self._queues[lock]
+                self._queue = None
             return queue.group
 
-    def _hand_over(self, lock: int, execute: Execute) -> None:
+    def _hand_over(self) -> None:
         """Leave the queue to a thread if something waits, else to the next caller."""
         with self._mutex:
-            queue = self._queues[lock]
-            if not queue.jobs:
-                del self._queues[lock]
+            queue = self._queue
+            if queue is None or not queue.jobs:
+                self._queue = None
                 return
             leader = object()
-            self._start(lock, leader, execute)  # the thread waits for the mutex
-            queue.leader, queue.group, queue.led = leader, (), False
+            self._start(leader)  # the thread waits for the mutex
+            queue.leader, queue.group = leader, ()
 
-    def _abandon(self, lock: int, leader: object, execute: Execute) -> None:
+    def _abandon(self, leader: object) -> None:
         """Leave the queue to others, if this is its leader, whom an interrupt has stopped (Ctrl-C)."""
         with self._mutex:
-            queue = self._queues.get(lock)
+            queue = self._queue
             if queue is None or queue.leader is not leader:
                 return
             group = dict.fromkeys(queue.group)
@@ -268,7 +257,7 @@ class GroupCommit:
         for job in group:
             if not job.done.done():
                 job.done.set_exception(StoreError("the thread that executed this operation was interrupted"))
-        self._hand_over(lock, execute)
+        self._hand_over()
 
 
 def _group_size(jobs: Collection[Job]) -> int:

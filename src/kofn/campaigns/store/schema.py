@@ -1,11 +1,13 @@
-"""The tables of a store, as the code uses them.
+"""The tables of a store.
 
-A new store gets these tables. To change one, change it here and add a step to `migrations`, which changes older stores.
+A campaign is a log: `decisions` and `events` are appended, and never changed. What follows from them is written by
+folds (`kofn.campaigns.fold`): the counters in `campaigns`, the tallies of each learning step in `folds`, and the
+policy's `states`.
 """
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Column, Double, Index, Integer, MetaData, Table, Text, UniqueConstraint
+from sqlalchemy import BigInteger, Column, Double, Index, Integer, MetaData, Sequence, Table, Text, UniqueConstraint
 
 METADATA = MetaData()
 
@@ -19,8 +21,8 @@ def _key(name: str, kind: type[Integer] | type[BigInteger] = BigInteger) -> Colu
     return Column(name, kind, primary_key=True, autoincrement=False)
 
 
-def _whole(name: str) -> Column[object]:
-    return Column(name, BigInteger, nullable=False)
+def _whole(name: str, *, nullable: bool = False) -> Column[object]:
+    return Column(name, BigInteger, nullable=nullable)
 
 
 def _number(name: str, *, nullable: bool = False) -> Column[object]:
@@ -31,99 +33,82 @@ def _text(name: str, *, nullable: bool = False) -> Column[object]:
     return Column(name, Text, nullable=nullable)
 
 
-VERSION = Table("kofn_schema", METADATA, Column("version", Integer, nullable=False))
-"""One row: the version of these tables (`migrations`)."""
+VERSION = Table("kofn_schema", METADATA, _text("version"))
+"""One row: the version of these tables, and of the records in them (`version`)."""
+
+NUMBERS = Sequence("kofn_numbers", metadata=METADATA)
+"""On PostgreSQL, the numbers of decisions and events. On SQLite, which has one writer, they are counted."""
 
 CAMPAIGNS = Table(
     "kofn_campaigns",
     METADATA,
     Column("id", Integer, primary_key=True),
     Column("name", Text, nullable=False, unique=True),
-    *map(_text, ("state", "policy", "direction", "secret")),
-    *map(_number, ("low", "high", "expire_after", "created", "changed", "total", "slot_width")),
+    *map(_text, ("state", "secret", "settings")),
+    *map(_whole, ("version", "stamp", "arms_version")),
+    *map(_number, ("created", "changed", "cut")),
     _number("next_due", nullable=True),
-    *map(_whole, ("k", "n_arms", "keep_decisions", "version", "roster_version", "step", "decided", "cursor")),
-    *map(_whole, ("plan_rows", "unplanned", "plan_plays", "observed", "free", "fillers")),
-    *map(_whole, ("in_flight", "expired", "rewarded", "totalled", "totals")),
-    *map(_whole, ("kept", "compact_at", "compacted", "forgotten", "buckets", "events")),
-    *map(_whole, ("stamp", "mark", "overtaken")),
-    _number("waited"),
+    *map(_whole, ("step", "cut_decisions", "cut_events", "cut_totals")),
+    *map(_whole, ("plays", "rewards", "in_flight", "expired", "journal", "notified", "folds")),
+    _text("progress"),
+    _text("failure", nullable=True),
     _text("made_by"),
-    *map(_text, ("options", "look")),
-    *map(_whole, ("plan_total", "clipped", "notified")),
-    *map(_whole, ("learned_decided", "learned_rewarded", "control_decided", "control_rewarded")),
-    *map(_number, ("learned_total", "learned_squares", "control_total", "control_squares")),
     sqlite_autoincrement=True,  # the id of a deleted campaign is never used again: other processes may hold it
 )
-"""One row per campaign: its settings and counters (`rows.CampaignRow`). Every writing transaction locks this row."""
+"""One row per campaign. Changes of settings and new plans raise `version` and draw a new random `stamp`: a decision is
+stored only if both are those that it was drawn from. A fold sets `cut` (its time), up to which number decisions, events
+and totals are counted (`cut_...`), and `progress` (`progress.Progress`); it raises `folds`. `step` is the number of the
+open fold, `next_due` when the next window ends, and `failure` why the policy cannot learn."""
 
-ROSTERS = _table("rosters", _key("campaign", Integer), *map(_text, ("names", "active", "origin", "changes")))
-"""The names of all arms that a campaign ever had, the numbers of the active ones, the record of the policy at the
-start, and the steps at which arms were added and retired; all as JSON."""
+ARMS = _table("arms", _key("campaign", Integer), *map(_text, ("names", "active")))
+"""The names of all arms that a campaign ever had, and the numbers of the active ones; both as JSON."""
 
-STATES = _table("states", _key("campaign", Integer), *map(_text, ("record", "played")))
-"""The policy's record as of its last update, and how often each arm had been played by then; both as JSON."""
+PLANS = _table("plans", _key("campaign", Integer), _text("plan"))
+"""What is played: the rows of the policy's plan, and those to play once these are in flight (`serving.ServedPlan`)."""
 
-PLANS = _table(
-    "plans",
+DECISIONS = _table(
+    "decisions",
     _key("campaign", Integer),
-    _key("row"),
-    _whole("key"),
+    _key("number"),
+    *map(_whole, ("salt", "call", "place")),
+    *(_whole(name, nullable=True) for name in ("request", "turn")),
+    _whole("step"),
     _text("subset"),
-    *map(_whole, ("times", "in_flight", "count")),
-    *map(_number, ("total", "squares")),
-    _text("context", nullable=True),
-)
-"""The open plan, a row per subset: how often it is planned (`times`), in flight, and observed (`count`), and what it
-earned. Rows from `plan_rows` on are unplanned subsets: planned 0 times, or -1 times if the policy cannot learn from
-them. If the policy takes a context, `context` is the key of the row's segment, else NULL. `key` is a hash of both."""
-
-PLANS_BY_SUBSET = Index("kofn_plans_by_subset", PLANS.c.campaign, PLANS.c.key)
-
-BATCHES = _table(
-    "batches",
-    _key("campaign", Integer),
-    _key("first"),
-    *map(_whole, ("count", "open", "salt", "step", "row")),
-    _text("subset"),
-    _number("at"),
-    _number("due", nullable=True),
-    Column("request", BigInteger),
-    _whole("group"),
+    *map(_whole, ("group", "compared", "windowed")),
     _number("propensity", nullable=True),
-    *(_text(name, nullable=True) for name in ("key", "metadata", "context")),
+    *map(_number, ("cost", "at", "due")),
+    *(_text(name, nullable=True) for name in ("context", "key", "metadata")),
 )
-"""Decisions of one subset that were handed out together: `count` of them, numbered from `first`, of which `open` have
-no reward. `due` is when they expire; it is NULL when they have expired or all have a reward. `request` is a hash of the
-`key` of the call that made them, or NULL. `group` says who chose the subset (`allocation.GROUPS`), and `propensity`
-with which probability, or NULL if that is not known. `metadata` is the caller's, as JSON. `context` is the key of the
-segment that the decisions are for; NULL if the policy takes no context, or if the segment is no longer known."""
+"""One row per decision. `call` is the same random number for all decisions of a call, and `place` their order; the
+first has the call's `key` and `metadata`. `request` is a hash of the key, and `turn` counts its calls with new decisions.
+`step` is that of the plan. `group` says who chose the subset (`settings.GROUPS`), `compared` whether it counts in the
+comparison with the control, and `propensity` with which probability it was chosen; NULL if that is not known. `cost` is
+what its arms cost then. It settles at `due` if it is `windowed`, else it expires then. `context` is the key of its
+segment, if there are segments."""
 
-BATCHES_DUE = Index(
-    "kofn_batches_due",
-    BATCHES.c.campaign,
-    BATCHES.c.due,
-    sqlite_where=BATCHES.c.due.is_not(None),
-    postgresql_where=BATCHES.c.due.is_not(None),
-)
+DECISIONS_DUE = Index("kofn_decisions_due", DECISIONS.c.campaign, DECISIONS.c.due)
 
-BATCHES_BY_REQUEST = Index(
-    "kofn_batches_by_request",
-    BATCHES.c.campaign,
-    BATCHES.c.request,
-    sqlite_where=BATCHES.c.request.is_not(None),
-    postgresql_where=BATCHES.c.request.is_not(None),
+_KEYED = DECISIONS.c.request.is_not(None)
+DECISIONS_BY_REQUEST = Index(
+    "kofn_decisions_by_request",
+    *(DECISIONS.c[name] for name in ("campaign", "request", "turn", "place")),
+    unique=True,
+    sqlite_where=_KEYED,
+    postgresql_where=_KEYED,
 )
 
-REWARDS = _table(
-    "rewards",
+EVENTS = _table(
+    "events",
     _key("campaign", Integer),
-    _key("first"),
-    _key("place"),
+    _key("number"),
+    *map(_whole, ("decision", "kind")),
+    _text("name"),
     *map(_number, ("value", "at")),
-    *map(_whole, ("step", "row")),
+    _whole("counts"),
+    UniqueConstraint("campaign", "decision", "kind", "name"),
 )
-"""The reward of a decision, and where it was counted: the step and the row of its plan, or row -1 for nowhere."""
+"""What was reported about decisions: rewards (kind 0, no name), what is added to them (1, the name of the event), and
+metrics beside them (2, the name of the metric). `counts` is 0 if it came after the decision's window."""
 
 TOTALS = _table(
     "totals",
@@ -132,21 +117,42 @@ TOTALS = _table(
     _text("key", nullable=True),
     _text("subset"),
     _whole("count"),
-    *map(_number, ("total", "squares", "at")),
-    *map(_whole, ("step", "row")),
+    *map(_number, ("total", "squares", "cost", "at")),
     _text("context", nullable=True),
     UniqueConstraint("campaign", "key"),
 )
 """What several plays of one subset, in one segment if there are segments, earned together, reported as a total."""
 
-BUCKETS = _table(
-    "buckets",
+FOLDS = _table(
+    "folds",
+    _key("campaign", Integer),
+    _key("step"),
+    _number("at"),
+    _text("tallies"),
+    *(_text(name, nullable=True) for name in ("change", "record")),
+)
+"""The learning steps: what was settled since the step before (`tallies`: subset, segment, count, sum, sum of squares),
+then what changed in the policy (`change`), both as JSON. The last one is open. `record` is the policy's record after
+the step, at the first step and at some later ones."""
+
+STATES = _table(
+    "states",
+    _key("campaign", Integer),
+    _whole("step"),
+    _text("record"),
+    *(_text(name, nullable=True) for name in ("insight", "segments")),
+)
+"""The policy's record after a learning step, and what it knew then; all as JSON."""
+
+HISTORY = _table(
+    "history",
     _key("campaign", Integer),
     _key("slot"),
-    *map(_whole, ("decided", "rewarded")),
+    *map(_whole, ("decided", "rewarded", "arrived")),
     *map(_number, ("total", "waited")),
 )
-"""The history: decisions and rewards in each slot of `slot_width` seconds, and the seconds between the two, summed."""
+"""Slots of `Progress.slot_width` seconds: decisions, settled rewards and their sum, and first events of decisions with
+the seconds that they took, summed."""
 
 ESTIMATES = _table(
     "estimates",
@@ -158,11 +164,12 @@ ESTIMATES = _table(
     *map(_text, ("best", "effects")),
     *(_number(name, nullable=True) for name in ("lift", "lift_low", "lift_high")),
 )
-"""What was known after an update of the policy: the value of the best subset and the expected loss, NULL if the policy
-does not estimate them; as JSON, the effects of the arms by number, unless there are too many; and the lift over the
-control with its interval, NULL without a control."""
+"""What was known after a learning step: the value of the best subset and the expected loss, NULL if the policy does not
+estimate them; as JSON, the effects of the arms by number, unless there are too many; and the lift over the control with
+its interval, NULL without a control."""
 
-EVENTS = _table("events", _key("campaign", Integer), _key("number"), _number("at"), *map(_text, ("kind", "message")))
+JOURNAL = _table("journal", _key("campaign", Integer), _key("number"), _number("at"), *map(_text, ("kind", "message")))
+"""What happened to a campaign: created, paused, learned, alarms..."""
 
 TOKENS = Table(
     "kofn_tokens",
@@ -183,5 +190,5 @@ SETTINGS = Table(
 )
 """Facts about the whole store. `tokens` is `required` once the store has had a token."""
 
-OF_CAMPAIGN = (ROSTERS, STATES, PLANS, BATCHES, REWARDS, TOTALS, BUCKETS, EVENTS, ESTIMATES)
+OF_CAMPAIGN = (ARMS, PLANS, DECISIONS, EVENTS, TOTALS, FOLDS, STATES, HISTORY, ESTIMATES, JOURNAL)
 """The tables whose rows belong to one campaign."""

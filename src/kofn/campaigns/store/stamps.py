@@ -14,3 +14,8 @@ if hasattr(os, "register_at_fork"):
 def new_stamp(bits: int = 62) -> int:
     """Return a random number that no other process or time has. It is not secret."""
     return _random.getrandbits(bits)
+
+
+def random_share() -> float:
+    """Return a random number from 0 to 1, of which no other process has the same sequence."""
+    return _random.random()

@@ -6,6 +6,7 @@ Without an account of them, every plan would explore the same swaps again until 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,6 +32,14 @@ class InFlight(Part):
     subsets: IntArray = field(default_factory=lambda: np.empty((0, 0), np.int64))
     count: FloatArray = field(default_factory=lambda: np.empty(0))
 
+    @classmethod
+    def of(cls, plays: Mapping[Key, float]) -> InFlight:
+        """Return the account of these plays in flight."""
+        ranked = sorted((-count, subset_of_key(key)) for key, count in plays.items() if count >= LEAST)[:MOST]
+        if not ranked:
+            return cls()
+        return cls(np.array([subset for _, subset in ranked]), -np.array([count for count, _ in ranked]))
+
     def __len__(self) -> int:
         return len(self.count)
 
@@ -50,8 +59,7 @@ class InFlight(Part):
         for key, (count, *_) in ended.unplanned.items():
             if key in left:
                 left[key] -= count
-        ranked = sorted((-count, subset_of_key(key)) for key, count in left.items() if count >= LEAST)[:MOST]
-        return InFlight(np.array([subset for _, subset in ranked]), -np.array([count for count, _ in ranked]))
+        return InFlight.of(left)
 
     def forget(self, factor: float) -> None:
         """Multiply all counts by `factor`."""

@@ -32,6 +32,7 @@ from kofn.core import (
     whole,
 )
 from kofn.core.fields import Fields, integer, listed, optional, part
+from kofn.core.plan import Key
 from kofn.core.threads import ONE_THREAD
 from kofn.policies.batching import plan_of, shares, sweeps, tenth
 from kofn.policies.constrained import Constrained, changed_arms
@@ -361,6 +362,11 @@ class Thompson(Constrained, Randomised):
         if not len(self._in_flight):
             return self._posterior
         return self._posterior.expecting(self._in_flight.subsets, self._in_flight.count / self._noise.dispersion)
+
+    def expect(self, in_flight: Mapping[Key, float]) -> None:
+        """Plan as if these numbers of plays were in flight, in place of its own account of them."""
+        self._in_flight = InFlight.of(in_flight)
+        self._opened, self._fillers = None, (-1, self._fillers[1])
 
     def _draws_that_swap(
         self, posterior: Posterior, draws: int, rng: np.random.Generator, dispersion: float = 1.0

@@ -1,8 +1,8 @@
-"""Names of campaigns and arms, and ids of decisions: checked where they enter.
+"""Names of campaigns and arms, keys, and ids of decisions: checked where they enter.
 
-A decision id is `<first>-<place>-<salt><proof>` in hexadecimal: the batch, the place in the batch, a random number
-that the batch stores, and a keyed hash of these three under the campaign's secret. Because of the salt, an id never
-refers to another decision after a backup has been restored. Because of the hash, a campaign accepts its own ids only.
+A decision id is `<number>-<salt><proof>` in hexadecimal: the decision's number, a random number that the store has
+beside it, and a keyed hash of both under the campaign's secret. Because of the salt, an id never refers to another
+decision after a backup has been restored. Because of the hash, a campaign accepts its own ids only.
 
 A decision of a shipped subset may be made without storing it. Its id is `s<shipment>-<time>-<nonce><proof>`: a hash of
 the subset that was shown, when (in milliseconds since 1970), and a random number. It is stored with its reward.
@@ -24,7 +24,7 @@ from kofn.core.checks import is_campaign_name as is_campaign_name
 MAX_ARMS = 1_000_000
 """Most arms of a campaign. Its record and the time of an update grow in proportion to the arms."""
 
-_ID = re.compile(r"([0-9a-f]{1,15})-([0-9a-f]{1,15})-([0-9a-f]{8})([0-9a-f]{16})")
+_ID = re.compile(r"([0-9a-f]{1,15})-([0-9a-f]{8})([0-9a-f]{16})")
 _UNSTORED_ID = re.compile(r"s([0-9a-f]{1,8})-([0-9a-f]{1,14})-([0-9a-f]{16})([0-9a-f]{16})")
 
 
@@ -60,11 +60,10 @@ def check_key(key: object) -> None:
         raise BadInput(f"a key must be text of 1 to {MAX_LENGTH} printable characters; got {shown(key)}")
 
 
-class DecisionPlace(NamedTuple):
-    """Where a decision is stored: the batch that starts at `first`, the place in it, and the batch's salt."""
+class Place(NamedTuple):
+    """Where a decision is stored: its number, and the salt beside it."""
 
-    first: int
-    place: int
+    number: int
     salt: int
 
 
@@ -74,6 +73,11 @@ class UnstoredPlace(NamedTuple):
     shipment: int
     milliseconds: int
     nonce: int
+
+    @property
+    def request(self) -> int:
+        """The hash under which it is found once it is stored."""
+        return self.nonce - (self.nonce >> 63 << 64)
 
 
 def write_unstored_id(secret: bytes, place: UnstoredPlace) -> str:
@@ -85,19 +89,24 @@ def _signed(secret: bytes, where: str) -> str:
     return where + blake2b(where.encode(), digest_size=8, key=secret).hexdigest()
 
 
-def write_id(secret: bytes, first: int, place: int, salt: int) -> str:
+def write_id(secret: bytes, number: int, salt: int) -> str:
     """Return the id of a decision.
 
-    >>> write_id(b"secret", 26, 3, 7)
-    '1a-3-00000007b2ca33f543018a45'
+    >>> write_id(b"secret", 26, 7)
+    '1a-000000073dcaedc3d3e81d29'
     """
-    return _signed(secret, f"{first:x}-{place:x}-{salt:08x}")
+    return _signed(secret, f"{number:x}-{salt:08x}")
 
 
-def read_id(secret: bytes, text: str) -> DecisionPlace | UnstoredPlace:
+def read_id(secret: bytes, text: object) -> Place | UnstoredPlace:
     """Return the place that an id names, or raise UnknownDecision."""
-    for pattern, kind in ((_ID, DecisionPlace), (_UNSTORED_ID, UnstoredPlace)):
+    for pattern, kind in ((_ID, Place), (_UNSTORED_ID, UnstoredPlace)):
         match = pattern.fullmatch(text) if isinstance(text, str) else None
-        if match and compare_digest(_signed(secret, text[:-16]), text):
-            return kind(*(int(part, 16) for part in match.groups()[:3]))
+        if match and compare_digest(_signed(secret, match[0][:-16]), match[0]):
+            return kind(*(int(part, 16) for part in match.groups()[:-1]))
     raise UnknownDecision(f"{shown(text)} is not a decision of this campaign: pass the id that decide() returned")
+
+
+def request_of(secret: bytes, key: str) -> int:
+    """Return the hash under which the decisions of calls with this key are found."""
+    return int.from_bytes(blake2b(key.encode(), digest_size=8, key=secret).digest(), signed=True)

@@ -1,0 +1,649 @@
+"""Folds: what has settled is counted, and told to the policy when a learning step is complete.
+
+A fold is one short transaction that has the campaign's log alone. It counts a limited number of rows, so callers wait
+for milliseconds at most. It adds them to the open learning step, and closes the step when the plan's plays have
+settled. The policy then learns from the closed steps outside of any transaction (`learning`), and `publish` writes what
+it has learned and its next plan: only if nothing else has changed the campaign meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from sqlalchemy import Connection, and_, delete, exists, func, or_, select, update
+
+from kofn import __version__
+from kofn.campaigns.evidence import Lift, lift
+from kofn.campaigns.learning import Job, Learned, Step, learn, record_from, record_text
+from kofn.campaigns.progress import Progress
+from kofn.campaigns.roster import Roster, subset_from
+from kofn.campaigns.serving import ServedPlan
+from kofn.campaigns.settings import MAX_SHIPPED, UNIFORM, Settings, listed_names, settings_from
+from kofn.campaigns.store.database import Store
+from kofn.campaigns.store.schema import (
+    ARMS,
+    CAMPAIGNS,
+    DECISIONS,
+    ESTIMATES,
+    EVENTS,
+    FOLDS,
+    HISTORY,
+    JOURNAL,
+    PLANS,
+    STATES,
+    TOTALS,
+    VERSION,
+)
+from kofn.campaigns.store.stamps import new_stamp
+from kofn.campaigns.store.statements import chunks
+from kofn.campaigns.store.version import check_version
+from kofn.campaigns.tally import Cut, Slot, Tally, merged, newest, tally, written
+from kofn.core import Alarm, Insight, KofnError, NoSuchCampaign, StateError, Subset
+from kofn.core.checks import LARGEST_REWARD
+from kofn.core.open_plan import MOST_UNPLANNED
+
+MOST_ROWS = 5000
+"""Decisions, and events, of one fold. Higher: fewer folds after an outage, and callers wait for longer."""
+
+MAX_POINTS = 2000
+"""Most slots of the history. When there are more, slots are made twice as wide until half as many are left."""
+
+MAX_JOURNAL = 1000
+"""Entries of the journal that are kept; older ones are deleted."""
+
+SLACK, LEAST_SLACK = 0.1, 100
+"""Share of `keep_decisions`, and decisions, by which stored decisions may exceed it before they are deleted. A higher
+value deletes less often, and more rows at once."""
+
+MIN_TOTALS = 1000
+"""Totals that are stored one by one whatever `keep_decisions` is, so that a repeated one is recognized by its key."""
+
+CHECKPOINT, MAX_STEPS = 512, 2048
+"""Learning steps between two checkpoints of the policy's record, and steps that are kept one by one. Older ones are
+merged: a million plays make some 140."""
+
+ESTIMATE_GROWTH, ESTIMATE_AGE = 1.2, 60.0
+"""An estimate is written if there are this many times the rewards of the last one, or after this many seconds."""
+
+MAX_ESTIMATES = 1000
+"""Estimates that are kept. A million plays in one minute make about 60."""
+
+MAX_EFFECTS = 200
+"""Arms up to which estimates have the effect of each arm."""
+
+TRIES = 5
+"""How often learning is repeated in the thread of a caller while the campaign changes."""
+
+_C, _D, _E = CAMPAIGNS.c, DECISIONS.c, EVENTS.c
+
+
+@dataclass
+class Row:
+    """A campaign's row, parsed. It is changed in memory, and written back as a whole."""
+
+    id: int
+    name: str
+    state: str
+    secret: str
+    settings: Settings
+    version: int
+    stamp: int
+    arms_version: int
+    created: float
+    changed: float
+    cut: Cut
+    next_due: float | None
+    step: int
+    journal: int
+    notified: int
+    folds: int
+    progress: Progress
+    failure: dict[str, str] | None
+    made_by: str
+
+    @classmethod
+    def of(cls, values: Any) -> Row:
+        """Return the row of a mapping of all columns; raise StateError if it cannot be read."""
+        cut = Cut(values["cut_decisions"], values["cut_events"], values["cut_totals"], values["cut"])
+        parsed = ("settings", "progress", "failure", "cut", "cut_decisions", "cut_events", "cut_totals")
+        others = {name: value for name, value in values.items() if name not in (*parsed, *_COUNTED)}
+        try:
+            progress = Progress.from_text(values["progress"])
+            failure = None if values["failure"] is None else json.loads(values["failure"])
+            return cls(
+                settings=settings_from(values["settings"]), progress=progress, cut=cut, failure=failure, **others
+            )
+        except (ValueError, LookupError, TypeError) as why:
+            raise StateError(f"what the campaign {values['name']!r} has stored cannot be read: {why}") from why
+
+    def values(self) -> dict[str, Any]:
+        """Return the columns."""
+        own = {name: value for name, value in vars(self).items() if name not in ("settings", "progress", "cut")}
+        cut = self.cut
+        numbers = {"cut_decisions": cut.decisions, "cut_events": cut.events, "cut_totals": cut.totals, "cut": cut.time}
+        progress = self.progress
+        counted = {"plays": progress.plays, "rewards": progress.rewards}
+        counted |= {"in_flight": progress.open, "expired": progress.expired}
+        texts = {"settings": self.settings.to_text(), "progress": progress.to_text()}
+        texts["failure"] = None if self.failure is None else json.dumps(self.failure)  # type: ignore[assignment]
+        return {**own, **numbers, **counted, **texts}
+
+    def change(self) -> None:
+        """Begin a new version: decisions that were drawn from the one before are not stored any more."""
+        self.version, self.failure = self.version + 1, None
+        self.stamp = new_stamp()
+
+
+_COUNTED = ("plays", "rewards", "in_flight", "expired")
+
+
+class Transaction:
+    """A transaction that has a campaign's log alone: its row, and what is written of it."""
+
+    def __init__(self, store: Store, connection: Connection, row: Row) -> None:
+        self.store, self.connection, self.row = store, connection, row
+        self.now = max(store.now(connection), row.cut.time)
+
+    @classmethod
+    def open(cls, store: Store, connection: Connection, campaign: int) -> Transaction:
+        """Read the campaign's row."""
+        check_version(connection.execute(select(VERSION.c.version)).scalar())
+        found = connection.execute(select(CAMPAIGNS).where(_C.id == campaign)).mappings().one_or_none()
+        if found is None:
+            raise NoSuchCampaign("this campaign has been deleted")
+        return cls(store, connection, Row.of(found))
+
+    def note(self, kind: str, message: str = "") -> None:
+        """Write an entry of the journal."""
+        self.row.journal += 1
+        entry = {"campaign": self.row.id, "number": self.row.journal, "at": self.now, "kind": kind, "message": message}
+        self.connection.execute(JOURNAL.insert(), entry)
+        if self.row.journal % 100 == 0:
+            old = JOURNAL.c.campaign == self.row.id, JOURNAL.c.number <= self.row.journal - MAX_JOURNAL
+            self.connection.execute(delete(JOURNAL).where(*old))
+
+    def write(self) -> None:
+        """Write the campaign's row."""
+        row = self.row
+        row.changed = max(self.now, row.changed)
+        row.folds += 1  # it tells viewers that something has changed
+        values = row.values()
+        del values["notified"]  # the webhook writes it, at any time
+        self.connection.execute(update(CAMPAIGNS).where(_C.id == row.id).values(values))
+        self.store.touch([row.id])
+
+    def roster(self) -> Roster:
+        """Return the campaign's arms."""
+        arms = self.connection.execute(select(ARMS).where(ARMS.c.campaign == self.row.id)).one()
+        return Roster.read(arms.names, arms.active, self.row.arms_version)
+
+    def open_step(self) -> list[list[Any]]:
+        """Return the tallies of the open learning step."""
+        ours = FOLDS.c.campaign == self.row.id, FOLDS.c.step == self.row.step
+        found = self.connection.execute(select(FOLDS.c.tallies).where(*ours)).scalar()
+        return [] if found is None else list(json.loads(found))
+
+    def write_step(self, tallies: list[list[Any]], change: dict[str, Any] | None = None) -> None:
+        """Write the open learning step."""
+        ours = FOLDS.c.campaign == self.row.id, FOLDS.c.step == self.row.step
+        values = {"at": self.now, "tallies": json.dumps(tallies, separators=(",", ":"), ensure_ascii=False)}
+        values["change"] = None if change is None else json.dumps(change)  # type: ignore[assignment]
+        if not self.connection.execute(update(FOLDS).where(*ours).values(values)).rowcount:
+            self.connection.execute(FOLDS.insert(), {"campaign": self.row.id, "step": self.row.step, **values})
+
+    def close_step(self, change: dict[str, Any]) -> None:
+        """Close the open learning step with a change of the policy."""
+        self.write_step(self.open_step(), change)
+        self.row.step += 1
+
+    def learned_step(self) -> int:
+        """Return the last step that the policy has learned."""
+        return int(self.connection.execute(select(STATES.c.step).where(STATES.c.campaign == self.row.id)).scalar_one())
+
+    def plan(self) -> ServedPlan:
+        """Return what is played."""
+        text = self.connection.execute(select(PLANS.c.plan).where(PLANS.c.campaign == self.row.id)).scalar_one()
+        return ServedPlan.from_text(text)
+
+    def serve(self, plan: ServedPlan) -> None:
+        """Play this plan from now on."""
+        self.connection.execute(update(PLANS).where(PLANS.c.campaign == self.row.id).values(plan=plan.to_text()))
+        self.row.change()
+
+    def ship(self, subset: Subset, of_segments: dict[str, Subset], *, store: bool = True) -> None:
+        """Give everyone this subset from now on, or each segment its own. The second time, nothing changes."""
+        known, to = self.row.settings, tuple(of_segments.items())
+        before = tuple(each for each in known.shipped if each != subset)
+        before_to = tuple(each for each in (*known.shipped_before, *known.shipped_to) if each not in to)
+        settings = replace(
+            known,
+            shipped=(*before, subset)[-MAX_SHIPPED:],
+            by_segment=bool(to),
+            shipped_to=to,
+            shipped_before=before_to[-2 * MAX_SHIPPED :],
+            store_shipped=store,
+        )
+        if self.row.state == "shipped" and settings == known:
+            return
+        self.row.settings, self.row.state = settings, "shipped"
+        self.row.change()
+        of = f"; each of {len(to)} segments gets its own best subset" if to else ""
+        self.note("shipped", listed_names(self.roster().names_of(subset)) + of)
+
+
+# Counting.
+
+
+def fold(store: Store, campaign: int) -> bool:
+    """Count what is new in a campaign's log, until nothing is. Return whether the policy has something to learn."""
+    while True:
+        more, pending = store.locked(campaign, lambda connection: _fold(store, connection, campaign))
+        if not more:
+            return pending
+
+
+def _fold(store: Store, connection: Connection, campaign: int) -> tuple[bool, bool]:
+    tx = Transaction.open(store, connection, campaign)
+    row = tx.row
+    after, more = _limited(connection, campaign, row.cut, newest(connection, campaign, row.cut, tx.now))
+    pending = tx.learned_step() < row.step - 1
+    if after[:3] == row.cut[:3] and (row.next_due is None or tx.now < row.next_due):
+        return False, pending
+    found = tally(connection, campaign, row.settings, row.progress, row.cut, after)
+    _count(tx, found, after)
+    pending = tx.learned_step() < row.step - 1
+    if not pending and _is_due(tx):
+        row.step += 1
+        pending = True
+    _break(tx)
+    tx.write()
+    return more, pending
+
+
+def _limited(connection: Connection, campaign: int, before: Cut, after: Cut) -> tuple[Cut, bool]:
+    """Return how far one fold counts, and whether more is left.
+
+    Decisions are counted before their events: while many are left, the events wait.
+    """
+
+    def at_most(table: Any, number: int, end: int) -> int:
+        rows = select(table.c.number).where(table.c.campaign == campaign, table.c.number > number)
+        found = connection.execute(rows.order_by(table.c.number).offset(MOST_ROWS).limit(1)).scalar()
+        return end if found is None else found - 1
+
+    decisions = at_most(DECISIONS, before.decisions, after.decisions)
+    if decisions < after.decisions:
+        return before._replace(decisions=decisions), True
+    events = at_most(EVENTS, before.events, after.events)
+    rows = select(_D.due).where(_D.campaign == campaign, _D.due > before.time, _D.due <= after.time)
+    due = connection.execute(rows.order_by(_D.due).offset(MOST_ROWS).limit(1)).scalar()
+    time = after.time if due is None else due
+    return Cut(decisions, events, after.totals, time), events < after.events or time < after.time
+
+
+def _count(tx: Transaction, found: Tally, after: Cut) -> None:
+    """Count a tally, and move the cut."""
+    row, settings = tx.row, tx.row.settings
+    if settings.outside == "widen" and found.least is not None and found.most is not None:
+        _widen(tx, found.least, found.most)
+    found.add_to(row.progress, settings.sign)
+    plays = found.plays()
+    if plays:
+        tx.write_step(written(merged(tx.open_step(), plays)))
+    _write_history(tx, found.slots)
+    row.cut = after
+    due = select(_D.due).where(_D.campaign == row.id, _D.due > after.time).order_by(_D.due).limit(1)
+    row.next_due = tx.connection.execute(due).scalar()
+    _compact(tx)
+
+
+def _widen(tx: Transaction, least: float, most: float) -> None:
+    """Widen the range to rewards outside it, and as far again, so that it is rarely widened."""
+    low, high = tx.row.settings.reward_range
+    if low <= least and most <= high:
+        return
+    span = max(most, high) - min(least, low)
+    new_low = low if least >= low else max(least - span, -LARGEST_REWARD)
+    new_high = high if most <= high else min(most + span, LARGEST_REWARD)
+    tx.row.settings = replace(tx.row.settings, reward_range=(new_low, new_high))
+    tx.close_step({"params": {"reward_range": [new_low, new_high]}})
+    tx.row.change()
+    tx.note("changed", f"reward_range is {new_low:g} to {new_high:g}")
+
+
+def _is_due(tx: Transaction) -> bool:
+    """Return whether the plan's plays have settled, so that the policy can learn."""
+    tallies = tx.open_step()
+    if not tallies:
+        return False
+    plan = tx.plan()
+    if tx.row.settings.learns_from_all:
+        planned = sum(times for _, times, _ in plan.rows)
+        settled = sum(count for _, _, count, _, _ in tallies)
+        return settled >= planned or len(tallies) >= len(plan.rows) + MOST_UNPLANNED
+    counts = {(subset, context): count for subset, context, count, _, _ in tallies}
+    return all(counts.get((subset, context), 0) >= times for subset, times, context in plan.rows)
+
+
+def _break(tx: Transaction) -> None:
+    """Return to the control if learning certainly loses, and the campaign is set up for that."""
+    settings = tx.row.settings
+    if tx.row.state == "running" and settings.breaker and isinstance(settings.control, tuple):
+        found = lift_of(settings, tx.row.progress)
+        if found is not None and found.harmful:
+            tx.note("breaker", f"learning loses at least {-(found.high or 0.0):.4g} per play against the control")
+            tx.ship(settings.control, {})
+
+
+def lift_of(settings: Settings, progress: Progress) -> Lift | None:
+    """Return what learning has earned beyond the control so far; None without a control."""
+    if settings.control is None:
+        return None
+    return lift(progress.learned, progress.control, reward_range=settings.net_range, direction=settings.direction)
+
+
+def _write_history(tx: Transaction, slots: dict[int, Slot]) -> None:
+    """Add to the slots of the history; make them wider if there are too many."""
+    row, progress = tx.row, tx.row.progress
+    for some in chunks(sorted(slots)):
+        ours = HISTORY.c.campaign == row.id, HISTORY.c.slot.in_(some)
+        known = {each.slot for each in tx.connection.execute(select(HISTORY.c.slot).where(*ours))}
+        for slot in some:
+            values = slots[slot]._asdict()
+            if slot in known:
+                added = {name: HISTORY.c[name] + value for name, value in values.items()}
+                tx.connection.execute(update(HISTORY).where(*ours[:1], HISTORY.c.slot == slot).values(added))
+            else:
+                tx.connection.execute(HISTORY.insert(), {"campaign": row.id, "slot": slot, **values})
+                progress.slots += 1
+    if progress.slots > MAX_POINTS:
+        width, merged_slots = merge_slots(read_slots(tx.connection, row.id), MAX_POINTS // 2)
+        progress.slot_width *= width
+        progress.slots = len(merged_slots)
+        tx.connection.execute(delete(HISTORY).where(HISTORY.c.campaign == row.id))
+        rows = [{"campaign": row.id, "slot": slot, **each._asdict()} for slot, each in merged_slots.items()]
+        tx.connection.execute(HISTORY.insert(), rows)
+
+
+def read_slots(connection: Connection, campaign: int) -> dict[int, Slot]:
+    """Return the history, oldest slot first."""
+    chosen = select(HISTORY).where(HISTORY.c.campaign == campaign).order_by(HISTORY.c.slot)
+    return {each.slot: Slot(*(getattr(each, name) for name in Slot._fields)) for each in connection.execute(chosen)}
+
+
+def merge_slots(slots: dict[int, Slot], most: int) -> tuple[int, dict[int, Slot]]:
+    """Merge neighbouring slots, 2, 4, 8... at a time, until at most `most` are left; return that number too."""
+    by, found = 1, dict(slots)
+    while len(found) > most:
+        by *= 2
+        found = {}
+        for slot, here in slots.items():
+            found[slot // by] = found.get(slot // by, Slot()) + here
+    return by, found
+
+
+def _compact(tx: Transaction) -> None:
+    """Delete the oldest decisions if there are too many: those whose reward is settled or missing."""
+    row, connection, progress = tx.row, tx.connection, tx.row.progress
+    keep = row.settings.keep_decisions
+    ours = _D.campaign == row.id
+    stored = progress.decided - progress.deleted
+    if stored > keep * (1 + SLACK) + LEAST_SLACK + progress.undeletable:
+        newer = select(_D.number).where(ours).order_by(_D.number.desc()).offset(keep).limit(1)
+        last = connection.execute(newer).scalar()
+        if last is not None:
+            last = min(last, progress.matured) if progress.metrics else last
+            event = _E.campaign == _D.campaign, _E.decision == _D.number, _E.kind == 0, _E.number <= row.cut.events
+            closed = or_(_D.due <= row.cut.time, and_(_D.windowed == 0, exists().where(*event)))
+            old = and_(ours, _D.number <= min(last, row.cut.decisions), closed)
+            latest = connection.execute(select(func.max(_D.number), func.max(_D.at)).where(old)).one()
+            removed = connection.execute(delete(DECISIONS).where(old)).rowcount
+            gone = ~exists().where(_D.campaign == _E.campaign, _D.number == _E.decision)
+            connection.execute(delete(EVENTS).where(_E.campaign == row.id, _E.decision <= last, gone))
+            progress.deleted += removed
+            progress.undeletable = max(0, stored - removed - keep)
+            if latest[0] is not None:
+                progress.kept_at = max(progress.kept_at, latest[1])
+    if row.cut.totals > max(keep, MIN_TOTALS):
+        oldest = row.cut.totals - max(keep, MIN_TOTALS)
+        connection.execute(delete(TOTALS).where(TOTALS.c.campaign == row.id, TOTALS.c.number <= oldest))
+
+
+# Learning.
+
+
+@dataclass
+class Task:
+    """What to learn, and of which campaign: as it was when that was read."""
+
+    campaign: int
+    step: int
+    stamp: int
+    job: Job
+
+
+def read_task(store: Store, campaign: int) -> Task | None:
+    """Return what the policy has to learn; None if nothing."""
+    with store.read() as connection:
+        tx = Transaction.open(store, connection, campaign)
+        row, learned = tx.row, tx.learned_step()
+        if learned >= row.step - 1 or (row.failure is not None and row.failure["kofn"] == __version__):
+            return None
+        state = connection.execute(select(STATES).where(STATES.c.campaign == campaign)).one()
+        steps = read_steps(connection, campaign, learned, row.step - 1)
+        record, active = record_from(state.record)
+        job = Job(record, active, steps, dict(row.progress.in_flight), row.settings.control == UNIFORM)
+        if not _readable(record):
+            first = FOLDS.c.campaign == campaign, FOLDS.c.record.is_not(None)
+            base = connection.execute(select(FOLDS).where(*first).order_by(FOLDS.c.step).limit(1)).one()
+            job.origin = record_from(base.record)
+            job.before = read_steps(connection, campaign, base.step - 1, learned)
+        return Task(campaign, row.step, row.stamp, job)
+
+
+def _readable(record: dict[str, Any]) -> bool:
+    from kofn.policies.registry import FORMAT
+
+    return record.get("format") == FORMAT
+
+
+def read_steps(connection: Connection, campaign: int, after: int, until: int) -> list[Step]:
+    """Return the learning steps after one step, up to another."""
+    chosen = FOLDS.c.campaign == campaign, FOLDS.c.step > after, FOLDS.c.step <= until
+    found = {row.step: row for row in connection.execute(select(FOLDS).where(*chosen))}
+    return [
+        Step(step, json.loads(row.tallies), None if row.change is None else json.loads(row.change))
+        for step, row in sorted(found.items())
+    ]
+
+
+def learn_now(store: Store, campaign: int) -> bool:
+    """Fold, and let the policy learn in this thread if it is due. Return whether it has learned."""
+    for _ in range(TRIES):
+        if not fold(store, campaign):
+            return False
+        task = read_task(store, campaign)
+        if task is None:
+            return False
+        try:
+            learned = learn(task.job)
+        except Exception as why:
+            fail(store, task, why)
+            return False
+        if publish(store, task, learned):
+            return True
+    return False
+
+
+def fail(store: Store, task: Task, why: Exception) -> None:
+    """Record that the policy failed. The campaign goes on with its last plan, and tries again when it changes."""
+    reason = f"{type(why).__name__}: {why}"[:500] if not isinstance(why, KofnError) else str(why)[:500]
+
+    def work(connection: Connection) -> None:
+        tx = Transaction.open(store, connection, task.campaign)
+        if (tx.row.step, tx.row.stamp) == (task.step, task.stamp) and tx.row.failure is None:
+            tx.row.failure = {"reason": reason, "kofn": __version__}
+            tx.note("policy failed", f"{reason}. Decisions follow the last plan, and rewards are recorded")
+            tx.write()
+
+    store.locked(task.campaign, work)
+
+
+def publish(store: Store, task: Task, learned: Learned) -> bool:
+    """Write what the policy has learned, and its plan. Return False if the campaign has changed since the task."""
+
+    def work(connection: Connection) -> bool:
+        tx = Transaction.open(store, connection, task.campaign)
+        row = tx.row
+        if (row.step, row.stamp) != (task.step, task.stamp) or tx.learned_step() >= row.step - 1:
+            return False
+        written_record = record_text(learned.record, learned.active)
+        states = {
+            "step": row.step - 1,
+            "record": written_record,
+            "insight": json.dumps(
+                {
+                    "best": learned.best,
+                    "updates": learned.updates,
+                    "plays": learned.plays,
+                    "known": learned.insight,
+                    "seconds": learned.seconds,
+                }
+            ),
+            "segments": None if learned.of_segments is None else json.dumps(learned.of_segments),
+        }
+        connection.execute(update(STATES).where(STATES.c.campaign == row.id).values(states))
+        row.progress.choose(learned.best, row.cut.decisions, tx.now)
+        tx.serve(ServedPlan(row.step - 1, after=row.cut.decisions, **learned.plan))
+        if learned.moved:
+            names = tx.roster().names_of(subset_from(learned.best))
+            tx.note("learned", f"after {row.progress.rewards:,} rewards, the best are {listed_names(names)}")
+        write_estimate(tx, learned)
+        _look(tx, learned)
+        if _is_due(tx):  # more has settled meanwhile
+            row.step += 1
+        _checkpoint(tx, written_record)
+        tx.write()
+        return True
+
+    if store.locked(task.campaign, work):
+        store.serving(task.campaign, again=True)
+        return True
+    return False
+
+
+def _look(tx: Transaction, learned: Learned) -> None:
+    """Apply the stop rule: note when the campaign becomes ready, and ship if it is to."""
+    row, stop = tx.row, tx.row.settings.stop
+    before = row.progress.look
+    if row.state != "running" or stop is None or (before is not None and before.plays >= learned.plays):
+        return
+    now = stop.look(insight_from(learned.insight), learned.plays, before)
+    row.progress.look = now
+    if now.ready and not (before is not None and before.ready):
+        tx.note("ready", now.reason)
+    if now.ready and row.settings.ship_when_ready:
+        segments = (learned.of_segments or {}).get("segments", ())
+        tx.ship(subset_from(learned.best), {each["key"]: subset_from(each["best"]) for each in segments})
+
+
+def insight_from(known: dict[str, Any] | None) -> Insight | None:
+    """Return the insight that a policy's `to_dict` described."""
+    if known is None:
+        return None
+    effects, lows, highs = (np.array([arm[name] for arm in known["arms"]]) for name in ("effect", "low", "high"))
+    alarms = None if known["alarms"] is None else tuple(Alarm(**each) for each in known["alarms"])
+    probability = known["probability_best"]
+    return Insight(
+        known["value"],
+        known["low"],
+        known["high"],
+        effects,
+        lows,
+        highs,
+        lambda: probability,
+        known["expected_loss"],
+        alarms,
+        known["loss_high"],
+    )
+
+
+def _checkpoint(tx: Transaction, record: str) -> None:
+    """Keep the policy's record at some steps, and merge the steps before an older one if there are many."""
+    campaign, step = tx.row.id, tx.learned_step()
+    if step % CHECKPOINT:
+        return
+    ours = FOLDS.c.campaign == campaign
+    tx.connection.execute(update(FOLDS).where(ours, FOLDS.c.step == step).values(record=record))
+    last = step - MAX_STEPS
+    base = select(FOLDS).where(ours, FOLDS.c.step <= last, FOLDS.c.record.is_not(None)).order_by(FOLDS.c.step.desc())
+    found = tx.connection.execute(base.limit(1)).one_or_none()
+    if found is None or not found.step:
+        return
+    sums = merged((), {})
+    for each in read_steps(tx.connection, campaign, -1, found.step):
+        sums = merged(written(sums), {(t[0], t[1]): (t[2], t[3], t[4]) for t in each.tallies})
+    tx.connection.execute(delete(FOLDS).where(ours, FOLDS.c.step < found.step))
+    text = json.dumps(written(sums), separators=(",", ":"))
+    tx.connection.execute(update(FOLDS).where(ours, FOLDS.c.step == found.step).values(tallies=text, change=None))
+
+
+# Estimates over time.
+
+
+def write_estimate(tx: Transaction, learned: Learned) -> None:
+    """Keep what is estimated now, for the history, unless little has changed since the last estimate."""
+    row = tx.row
+    ours = ESTIMATES.c.campaign == row.id
+    latest = select(ESTIMATES.c.step, ESTIMATES.c.at, ESTIMATES.c.rewards).where(ours)
+    last = tx.connection.execute(latest.order_by(ESTIMATES.c.step.desc()).limit(1)).one_or_none()
+    if last is not None:
+        if row.progress.rewards < ESTIMATE_GROWTH * last.rewards and tx.now < last.at + ESTIMATE_AGE:
+            return
+        if last.step // 100 < row.step // 100:
+            _thin_estimates(tx)
+    estimate = estimate_of(row.settings, row.progress, learned.insight, learned.best, learned.active)
+    if estimate is not None:
+        tx.connection.execute(ESTIMATES.insert(), {"campaign": row.id, "step": row.step, "at": tx.now, **estimate})
+
+
+def estimate_of(
+    settings: Settings, progress: Progress, known: dict[str, Any] | None, best: str, active: list[int]
+) -> dict[str, Any] | None:
+    """Return what is estimated, as the table of estimates has it; None without an expected loss and a lift."""
+    found = lift_of(settings, progress)
+    if (known is None or known["expected_loss"] is None) and (found is None or found.difference is None):
+        return None
+    numbers: dict[str, float | None] = dict.fromkeys(("value", "low", "high", "loss", "lift", "lift_low", "lift_high"))
+    effects = ""
+    if known is not None:
+        numbers |= {name: known[name] for name in ("value", "low", "high")} | {"loss": known["expected_loss"]}
+        if len(active) <= MAX_EFFECTS:
+            pairs = zip(active, known["arms"], strict=True)
+            effects = json.dumps({arm: float(f"{each['effect']:.4g}") for arm, each in pairs}, separators=(",", ":"))
+    if found is not None:
+        numbers |= {"lift": found.difference, "lift_low": found.low, "lift_high": found.high}
+    return numbers | {"rewards": progress.rewards, "best": best, "effects": effects}
+
+
+def _thin_estimates(tx: Transaction) -> None:
+    """Delete every other one of the older half of the estimates while there are too many."""
+    ours = ESTIMATES.c.campaign == tx.row.id
+    steps = list(tx.connection.execute(select(ESTIMATES.c.step).where(ours).order_by(ESTIMATES.c.step)).scalars())
+    kept = steps
+    while len(kept) > MAX_ESTIMATES:
+        half = len(kept) // 2
+        kept = kept[:half:2] + kept[half:]
+    for some in chunks(sorted(set(steps) - set(kept))):
+        tx.connection.execute(delete(ESTIMATES).where(ours, ESTIMATES.c.step.in_(some)))
+
+
+def missing(store: Store, connection: Connection, campaign: int) -> int:
+    """Return how many rewards the policy waits for, at least one."""
+    tx = Transaction.open(store, connection, campaign)
+    plan, tallies = tx.plan(), tx.open_step()
+    planned = sum(times for _, times, _ in plan.rows)
+    return max(1, planned - sum(int(count) for _, _, count, _, _ in tallies))

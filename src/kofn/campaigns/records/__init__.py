@@ -1,1 +1,0 @@
-"""What is stored about a campaign, and the transaction in which it is read and written."""
