@@ -45,6 +45,7 @@ CAMPAIGN_METRICS = {
     "expired": "Decisions without a reward that have expired.",
     "arms": "Active arms.",
     "mean": "Mean reward of all rewarded plays, net of costs.",
+    "failing": "Whether the policy cannot learn (1): see the log. The campaign serves its last plan.",
 }
 """Fields of a campaign's summary that are exported, and their help texts."""
 
@@ -78,11 +79,12 @@ class Metrics:
         self.decisions = Counter("kofn_decisions", "Decisions handed out.", registry=self._registry)
         rewards = Counter(
             "kofn_rewards",
-            "Rewards received, new (accepted) or already known (repeated).",
+            "Rewards, events and metrics received: new (accepted), already known (repeated), after the window (late).",
             ["result"],
             registry=self._registry,
         )
-        self._rewards = {result: rewards.labels(result) for result in ("accepted", "repeated", "forgotten", "refused")}
+        results = "accepted", "repeated", "forgotten", "late", "refused"
+        self._rewards = {result: rewards.labels(result) for result in results}
         self.webhook = Counter(
             "kofn_webhook_posts",
             "Events posted to the webhook: delivered, or failed and tried again.",
@@ -119,7 +121,7 @@ class Metrics:
 
     def count_rewards(self, done: Rewarded) -> None:
         """Count the rewards of one request."""
-        numbers = done.accepted, done.repeated, done.forgotten, len(done.refused)
+        numbers = done.accepted, done.repeated, done.forgotten, done.late, len(done.refused)
         for counter, number in zip(self._rewards.values(), numbers, strict=True):
             if number:
                 counter.inc(number)
