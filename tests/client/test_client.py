@@ -91,11 +91,11 @@ def test_orders_and_returns_from_afar(client: Any, sqlite_store: str) -> None:
     assert campaign.settings() == Campaign.open("front", sqlite_store).settings()
     assert campaign.settings().window == 86400.0
     one, other = campaign.decide(2)
-    assert campaign.add(one.id, 2.5, "order 1") == Rewarded(1, 0)
+    assert campaign.add(one, 2.5, event="order 1") == Rewarded(1, 0)
     assert campaign.adds([(one.id, 2.5, "order 1"), (one.id, 4.0, "order 2")]) == Rewarded(1, 1)
     with pytest.raises(kofn.Conflict):
-        campaign.add(one.id, 3.0, "order 1")
-    assert campaign.record(one.id, "returns", 1.0) == Rewarded(1, 0)
+        campaign.add(one, 3.0, event="order 1")
+    assert campaign.record(one, "returns", 1.0) == Rewarded(1, 0)
     assert campaign.records([(one.id, "returns", 1.0), (other.id, "returns", 0.0)]) == Rewarded(1, 1)
     refused = campaign.records([(other.id, "returns", 1.0)], partial=True).refused
     assert [each.id for each in refused] == [other.id]
@@ -146,7 +146,7 @@ def test_a_reward_that_json_cannot_carry_is_refused_here(opened: Opener, value: 
         campaign = client.campaign("front")
         for report in (
             lambda: campaign.reward("1-0-00", value),
-            lambda: campaign.add("1-0-00", value, "order 1"),
+            lambda: campaign.add("1-0-00", value, event="order 1"),
             lambda: campaign.record("1-0-00", "returns", value),
         ):
             with pytest.raises(kofn.BadReward, match="one finite number"):

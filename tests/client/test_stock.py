@@ -380,7 +380,7 @@ def test_additions_and_metrics_are_buffered_too(opened: Opener, fake: Fake) -> N
     told: list[RefusedReward] = []
     with opened(buffer=10, flush_after=60.0, on_error=told.append) as client:
         campaign = client.campaign("front")
-        assert campaign.add("1-0-00", 0.5, "order 1") == Buffered(0, 0, buffered=1)
+        assert campaign.add("1-0-00", 0.5, event="order 1") == Buffered(0, 0, buffered=1)
         assert campaign.reward("2-0-00", 0.5) == campaign.record("1-0-00", "returned", 1.0)
         campaign.adds([("1-0-00", 0.25, "order 2"), ("1-0-00", 7.5, "order 3")])
         campaign.record("1-0-00", "basket", 7.5)

@@ -94,7 +94,7 @@ def test_a_browser_token_stores_a_limited_number_of_bytes_a_day(
         before, decided, reported = size_of(store_url), 0, 0
         while (answer := ask(decided)).is_success:
             id, decided = answer.json()["decisions"][0]["id"], decided + 1
-            records = [{"id": id, "name": f"{number:0100}", "value": 1} for number in range(3)]
+            records = [{"id": id, "name": f"{number:050}", "value": 1} for number in range(3)]
             sent = {"records": records, "partial": True}
             headers = bearer(token) | {"X-Forwarded-For": "203.0.113.9"}
             reported += client.post(f"{FRONT}/records", json=sent, headers=headers).is_success
@@ -110,7 +110,8 @@ def size_of(store_url: str) -> int:
     """The bytes of the tables of a store, with their indexes."""
     with store_at(store_url).read() as connection:
         if store_url.startswith("sqlite"):
-            return int(connection.exec_driver_sql("SELECT sum(pgsize) FROM dbstat").scalar_one())
+            pages = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+            return int(connection.exec_driver_sql(pages).scalar_one())
         tables = "SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relname LIKE 'kofn_%' AND relkind = 'r'"
         return int(connection.exec_driver_sql(tables.replace("%", "%%")).scalar_one())
 

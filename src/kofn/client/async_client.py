@@ -294,12 +294,12 @@ class AsyncRemoteCampaign:
         decisions = await self._client.send(call)
         return decisions[0] if count is None else decisions
 
-    async def reward(self, id: str, value: float) -> Rewarded:
+    async def reward(self, id: str | Decision, value: float) -> Rewarded:
         """Report the reward of a decision. Repeating it is harmless; another value raises Conflict.
 
         With `buffer`, the reward is sent later: the response is `Buffered`, and a later flush raises what is wrong.
         """
-        return await self.rewards([(id, value)])
+        return await self._report("reward", [(id, value)])
 
     async def rewards(
         self,
@@ -314,26 +314,26 @@ class AsyncRemoteCampaign:
         """
         return await self._report("reward", rewards, partial)
 
-    async def add(self, id: str, value: float, event: str) -> Rewarded:
+    async def add(self, id: str | Decision, value: float, *, event: str) -> Rewarded:
         """Add to the reward of a decision. The same event counts once; another value for it raises Conflict.
 
         The campaign must have a window.
         """
-        return await self.adds([(id, value, event)])
+        return await self._report("add", [(id, value, event)])
 
     async def adds(self, events: Iterable[tuple[str, float, str]], *, partial: bool = False) -> Rewarded:
         """Add to rewards of decisions, as tuples (id, value, event); `partial` and `buffer` as in `rewards`."""
         return await self._report("add", events, partial)
 
-    async def record(self, id: str, name: str, value: float) -> Rewarded:
+    async def record(self, id: str | Decision, name: str, value: float) -> Rewarded:
         """Report a metric of a decision beside its reward. Repeating it is harmless; another value raises Conflict."""
-        return await self.records([(id, name, value)])
+        return await self._report("record", [(id, name, value)])
 
     async def records(self, records: Iterable[tuple[str, str, float]], *, partial: bool = False) -> Rewarded:
         """Report metrics of decisions, as tuples (id, name, value); `partial` and `buffer` as in `rewards`."""
         return await self._report("record", records, partial)
 
-    async def _report(self, kind: Kind, given: Items, partial: bool) -> Rewarded:
+    async def _report(self, kind: Kind, given: Items, partial: bool = False) -> Rewarded:
         if self._client._sender:
             return self._client._sender.add(self.name, kind, given)
         return await self._client.send(calls.report(self.name, kind, calls.checked_items(kind, given), partial=partial))

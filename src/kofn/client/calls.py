@@ -271,7 +271,8 @@ def checked_items(kind: Kind, given: Items) -> list[Item]:
         raise BadInput(f"{last} must be tuples of {len(fields)} values; got {shown(wrong[0])}")
     if kind == "record":  # a campaign takes the name before the value
         items = [(id, value, name) for id, name, value in items]
-    return [(id, finite_number(value), *name) for id, value, *name in items]
+    plain = ((id.id if isinstance(id, Decision) else id, *more) for id, *more in items)
+    return [(id, finite_number(value), *name) for id, value, *name in plain]
 
 
 def reward_total(

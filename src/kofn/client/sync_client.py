@@ -296,12 +296,12 @@ class RemoteCampaign:
         decisions = self._client.send(call)
         return decisions[0] if count is None else decisions
 
-    def reward(self, id: str, value: float) -> Rewarded:
+    def reward(self, id: str | Decision, value: float) -> Rewarded:
         """Report the reward of a decision. Repeating it is harmless; another value raises Conflict.
 
         With `buffer`, the reward is sent later: the response is `Buffered`, and a later flush raises what is wrong.
         """
-        return self.rewards([(id, value)])
+        return self._report("reward", [(id, value)])
 
     def rewards(
         self,
@@ -316,26 +316,26 @@ class RemoteCampaign:
         """
         return self._report("reward", rewards, partial)
 
-    def add(self, id: str, value: float, event: str) -> Rewarded:
+    def add(self, id: str | Decision, value: float, *, event: str) -> Rewarded:
         """Add to the reward of a decision. The same event counts once; another value for it raises Conflict.
 
         The campaign must have a window.
         """
-        return self.adds([(id, value, event)])
+        return self._report("add", [(id, value, event)])
 
     def adds(self, events: Iterable[tuple[str, float, str]], *, partial: bool = False) -> Rewarded:
         """Add to rewards of decisions, as tuples (id, value, event); `partial` and `buffer` as in `rewards`."""
         return self._report("add", events, partial)
 
-    def record(self, id: str, name: str, value: float) -> Rewarded:
+    def record(self, id: str | Decision, name: str, value: float) -> Rewarded:
         """Report a metric of a decision beside its reward. Repeating it is harmless; another value raises Conflict."""
-        return self.records([(id, name, value)])
+        return self._report("record", [(id, name, value)])
 
     def records(self, records: Iterable[tuple[str, str, float]], *, partial: bool = False) -> Rewarded:
         """Report metrics of decisions, as tuples (id, name, value); `partial` and `buffer` as in `rewards`."""
         return self._report("record", records, partial)
 
-    def _report(self, kind: Kind, given: Items, partial: bool) -> Rewarded:
+    def _report(self, kind: Kind, given: Items, partial: bool = False) -> Rewarded:
         if self._client._sender:
             return self._client._sender.add(self.name, kind, given)
         return self._client.send(calls.report(self.name, kind, calls.checked_items(kind, given), partial=partial))

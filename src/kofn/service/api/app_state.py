@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from starlette.concurrency import run_in_threadpool
 
 from kofn.campaigns import Campaign, Store
-from kofn.campaigns.records.names import campaign_name
 from kofn.campaigns.store.group_commit import Promise
 from kofn.core import BadInput, NoSuchCampaign
+from kofn.core.checks import campaign_name
 from kofn.core.responses import Summary
 from kofn.service.api.live import LiveUpdates
 from kofn.service.messages.errors import ApiError

@@ -15,11 +15,9 @@ from typing import Any
 import numpy as np
 from sqlalchemy import select
 
-from kofn.campaigns import Campaign, Decision, Store, create
-from kofn.campaigns.records.names import arm_names
-from kofn.campaigns.records.rows import Roster
+from kofn.campaigns import Campaign, Decision, Store
 from kofn.campaigns.store.schema import CAMPAIGNS
-from kofn.core import CampaignExists, KofnError, NoSuchCampaign, NotRunning
+from kofn.core import CampaignExists, Direction, KofnError, NoSuchCampaign, NotRunning
 from kofn.core.campaign_settings import CampaignOptions
 
 log = logging.getLogger("kofn.service")
@@ -136,7 +134,7 @@ class DemoCampaign:
     k: int
     reward: RewardFunction
     reward_range: tuple[float, float] = (0.0, 1.0)
-    direction: str = "maximize"
+    direction: Direction = "maximize"
     per_second: float = 20.0  # decisions
     delay: float = 3.0  # mean delay of a reward, in seconds
     lost: float = 0.02  # share of decisions that never get a reward
@@ -147,18 +145,25 @@ class DemoCampaign:
 
     def create_or_open(self, store: Store) -> Campaign | None:
         """Return the campaign, created if it does not exist. None if another than the demo created it."""
-        names = arm_names(self.arms)
         attributes = {name: list(values) for name, values in (self.attributes or {}).items()}
-        params = {"attributes": attributes} if attributes else {}
-        policy = create.policy_for(self.policy, len(names), self.k, params, None, self.reward_range, self.direction)
-        roster = Roster(0, names, list(range(len(names))))
-        options = create.options_for(roster, (policy.fewest, self.k), None, dict(self.options))
-        row = create.new_row(self.name, policy, store.clock(), EXPIRE_AFTER, create.KEEP, options)
-        row.made_by = MARK
         try:
-            return Campaign._insert(store, row, lambda tx: create.insert(tx, roster, policy), "created")
+            made = Campaign.create(
+                self.name,
+                self.arms,
+                self.k,
+                policy=self.policy,
+                params={"attributes": attributes} if attributes else None,
+                reward_range=self.reward_range,
+                direction=self.direction,
+                store=store,
+                expire_after=EXPIRE_AFTER,
+                **self.options,
+            )
         except CampaignExists:
             return self._open(store)
+        with store.write() as connection:
+            connection.execute(CAMPAIGNS.update().where(CAMPAIGNS.c.id == made._id).values(made_by=MARK))
+        return made
 
     def context(self, rng: np.random.Generator) -> Context | None:
         """Return the context of the next visitors; None if nobody asks who they are."""

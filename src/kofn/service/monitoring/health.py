@@ -13,8 +13,8 @@ from sqlalchemy import func, select, text
 
 from kofn import __version__
 from kofn.campaigns import Store
-from kofn.campaigns.store.migrations import check_version, version_of
 from kofn.campaigns.store.schema import CAMPAIGNS, SETTINGS
+from kofn.campaigns.store.version import check_version, version_of
 from kofn.core import KofnError, StoreError
 from kofn.service.messages import models
 from kofn.service.messages.errors import ApiError
