@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, and_, delete, exists, func, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, exists, func, or_, select, update
 
 from kofn import __version__
 from kofn.campaigns.evidence import Lift, lift
@@ -38,7 +38,7 @@ from kofn.campaigns.store.schema import (
     VERSION,
 )
 from kofn.campaigns.store.stamps import new_stamp
-from kofn.campaigns.store.statements import chunks
+from kofn.campaigns.store.statements import Driver, Statement, chunks
 from kofn.campaigns.store.version import check_version
 from kofn.campaigns.tally import Cut, Slot, Tally, merged, newest, tally, written
 from kofn.core import Alarm, Insight, KofnError, NoSuchCampaign, StateError, Subset
@@ -78,6 +78,18 @@ TRIES = 5
 """How often learning is repeated in the thread of a caller while the campaign changes."""
 
 _C, _D, _E = CAMPAIGNS.c, DECISIONS.c, EVENTS.c
+
+
+_MANY_DUE = Statement(
+    select(_D.due)
+    .where(_D.campaign == bindparam("c"), _D.due > bindparam("t0"), _D.due <= bindparam("t1"))
+    .order_by(_D.due)
+    .offset(bindparam("most"))
+    .limit(1)
+)
+_NEXT_DUE = Statement(
+    select(_D.due).where(_D.campaign == bindparam("c"), _D.due > bindparam("t")).order_by(_D.due).limit(1)
+)
 
 
 @dataclass
@@ -189,8 +201,8 @@ class Transaction:
     def write_step(self, tallies: list[list[Any]], change: dict[str, Any] | None = None) -> None:
         """Write the open learning step."""
         ours = FOLDS.c.campaign == self.row.id, FOLDS.c.step == self.row.step
-        values = {"at": self.now, "tallies": json.dumps(tallies, separators=(",", ":"), ensure_ascii=False)}
-        values["change"] = None if change is None else json.dumps(change)  # type: ignore[assignment]
+        text = json.dumps(tallies, separators=(",", ":"), ensure_ascii=False)
+        values = {"at": self.now, "tallies": text, "change": None if change is None else json.dumps(change)}
         if not self.connection.execute(update(FOLDS).where(*ours).values(values)).rowcount:
             self.connection.execute(FOLDS.insert(), {"campaign": self.row.id, "step": self.row.step, **values})
 
@@ -270,6 +282,8 @@ def _limited(connection: Connection, campaign: int, before: Cut, after: Cut) -> 
     """
 
     def at_most(table: Any, number: int, end: int) -> int:
+        if end - number <= MOST_ROWS:
+            return end
         rows = select(table.c.number).where(table.c.campaign == campaign, table.c.number > number)
         found = connection.execute(rows.order_by(table.c.number).offset(MOST_ROWS).limit(1)).scalar()
         return end if found is None else found - 1
@@ -278,9 +292,8 @@ def _limited(connection: Connection, campaign: int, before: Cut, after: Cut) -> 
     if decisions < after.decisions:
         return before._replace(decisions=decisions), True
     events = at_most(EVENTS, before.events, after.events)
-    rows = select(_D.due).where(_D.campaign == campaign, _D.due > before.time, _D.due <= after.time)
-    due = connection.execute(rows.order_by(_D.due).offset(MOST_ROWS).limit(1)).scalar()
-    time = after.time if due is None else due
+    due = Driver(connection).rows(_MANY_DUE, {"c": campaign, "t0": before.time, "t1": after.time, "most": MOST_ROWS})
+    time = due[0][0] if due else after.time
     return Cut(decisions, events, after.totals, time), events < after.events or time < after.time
 
 
@@ -295,8 +308,8 @@ def _count(tx: Transaction, found: Tally, after: Cut) -> None:
         tx.write_step(written(merged(tx.open_step(), plays)))
     _write_history(tx, found.slots)
     row.cut = after
-    due = select(_D.due).where(_D.campaign == row.id, _D.due > after.time).order_by(_D.due).limit(1)
-    row.next_due = tx.connection.execute(due).scalar()
+    due = Driver(tx.connection).rows(_NEXT_DUE, {"c": row.id, "t": after.time})
+    row.next_due = due[0][0] if due else None
     _compact(tx)
 
 
@@ -516,7 +529,7 @@ def publish(store: Store, task: Task, learned: Learned) -> bool:
             "segments": None if learned.of_segments is None else json.dumps(learned.of_segments),
         }
         connection.execute(update(STATES).where(STATES.c.campaign == row.id).values(states))
-        row.progress.choose(learned.best, row.cut.decisions, tx.now)
+        row.progress.choose(learned.best, row.step - 1, tx.now)
         tx.serve(ServedPlan(row.step - 1, after=row.cut.decisions, **learned.plan))
         if learned.moved:
             names = tx.roster().names_of(subset_from(learned.best))

@@ -51,10 +51,10 @@ MOST_CANDIDATES = 20
 class Candidate:
     """A subset that has been the best: since when, and what its plays have earned from then on.
 
-    `since` is the number of the last decision before. `place` is 1 for the first best subset, 2 for the second...
+    `step` is that of the first plan since then. `place` is 1 for the first best subset, 2 for the second...
     """
 
-    since: int
+    step: int
     at: float
     place: int
     sums: Sums = field(default_factory=lambda: Sums(0, 0.0, 0.0))
@@ -202,13 +202,13 @@ class Progress:
         self.learned = self.control = Sums(0, 0.0, 0.0)
         self.metrics, self.candidates, self.chosen, self.best = {}, {}, 0, ""
 
-    def choose(self, subset: str, number: int, now: float) -> None:
+    def choose(self, subset: str, step: int, now: float) -> None:
         """Remember which subset is the best; the first time, begin to count its plays."""
         self.best = subset
         known = self.candidates.pop(subset, None)
         if known is None:
             self.chosen += 1
-            known = Candidate(number, now, self.chosen)
+            known = Candidate(step, now, self.chosen)
         self.candidates[subset] = known
         while len(self.candidates) > MOST_CANDIDATES:
             del self.candidates[next(iter(self.candidates))]

@@ -355,7 +355,7 @@ def metric_name(name: object) -> str:
     if isinstance(name, str) and 0 < len(name) <= 50 and name.isprintable() and name == name.strip(" <>="):
         return name
     raise BadInput(
-        f"the name of a metric must be 1 to 50 printable characters that begin and end with none of <>=; got {shown(name)}"
+        f"the name of a metric must be 1 to 50 printable characters, and not end with <, > or =; got {shown(name)}"
     )
 
 

@@ -10,17 +10,35 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, and_, case, cast, exists, func, literal, or_, select
-from sqlalchemy.types import BigInteger
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Double,
+    and_,
+    bindparam,
+    case,
+    cast,
+    exists,
+    func,
+    literal_column,
+    or_,
+    select,
+)
 
 from kofn.campaigns.append import RECORD, REWARD
 from kofn.campaigns.progress import Arrived, Play, Progress, Settled
 from kofn.campaigns.settings import CONTROL, GROUPS, LEARNED, Settings
 from kofn.campaigns.store.schema import DECISIONS, EVENTS, TOTALS
+from kofn.campaigns.store.statements import Driver, Statement
 
 _D, _E, _T = DECISIONS.c, EVENTS.c, TOTALS.c
+
+MOST = 1e300
+"""What no reward exceeds: where they are not clipped."""
 
 
 class Cut(NamedTuple):
@@ -101,13 +119,13 @@ class Tally:
 
 def newest(connection: Connection, campaign: int, before: Cut, time: float) -> Cut:
     """Return the present end of the log."""
-
-    def last(table: Any, least: int) -> int:
-        found = connection.execute(select(func.max(table.c.number)).where(table.c.campaign == campaign)).scalar()
-        return max(least, found or 0)
-
-    decisions, events = last(DECISIONS, before.decisions), last(EVENTS, before.events)
-    return Cut(decisions, events, last(TOTALS, before.totals), max(time, before.time))
+    ((decisions, events, totals),) = Driver(connection).rows(_NEWEST, {"c": campaign})
+    return Cut(
+        max(before.decisions, decisions or 0),
+        max(before.events, events or 0),
+        max(before.totals, totals or 0),
+        max(time, before.time),
+    )
 
 
 def tally(
@@ -119,15 +137,109 @@ def tally(
     if after.decisions > before.decisions:
         reader.read_arrived(found)
     if after.events > before.events:
-        reader.read_rewarded(found)
+        reader.settle(found, reader.rows("rewarded"))
         reader.read_delays(found)
     if after.time > before.time:
-        reader.read_due(found)
-        reader.read_expired(found)
+        reader.settle(found, reader.rows("ended"))
+        found.expired += [Arrived(*row) for row in reader.rows("expired")]
     if after.totals > before.totals:
         reader.read_totals(found)
     reader.read_metrics(found)
     return found
+
+
+# The queries. Their parameters: c campaign, d0 to d1 decisions, e0 to e1 events, s0 to s1 totals, t0 to t1 times, from
+# the first decision that is compared with the control, width of a slot, low and high reward, sign of costs, silence.
+
+_B = bindparam
+_COMPARED = case((and_(_D.compared == 1, _D.number > _B("since")), 1), else_=0).label("compared")
+_NEW_DECISIONS = and_(_D.campaign == _B("c"), _D.number > _B("d0"), _D.number <= _B("d1"))
+_NEW_EVENTS = and_(_E.campaign == _B("c"), _E.number > _B("e0"), _E.number <= _B("e1"))
+_DUE = and_(_D.campaign == _B("c"), _D.due > _B("t0"), _D.due <= _B("t1"), _D.number <= _B("d1"))
+_JOINED = and_(_D.campaign == _E.campaign, _D.number == _E.decision)
+_NEWEST = Statement(
+    select(*(select(func.max(c.number)).where(c.campaign == _B("c")).scalar_subquery() for c in (_D, _E, _T)))
+)
+_BY = _D.subset, _D.context, _D["group"], _COMPARED
+_TOTALS = Statement(
+    select(*(_T["count" if name == "plays" else name] for name in Total._fields)).where(
+        _T.campaign == _B("c"), _T.number > _B("s0"), _T.number <= _B("s1")
+    )
+)
+_RECORDED = Statement(select(_E.name).where(_NEW_EVENTS, _E.kind == RECORD).distinct())
+_YOUNG = Statement(
+    select(_D.number)
+    .where(_D.campaign == _B("c"), _D.number > _B("m0"), _D.at > _B("young"))
+    .order_by(_D.number)
+    .limit(1)
+)
+_MATURE = and_(_D.campaign == _B("c"), _D.number > _B("m0"), _D.number <= _B("m1"), _COMPARED == 1)
+_MATURE_COUNTS = Statement(select(_D["group"], func.count()).where(_MATURE).group_by(_D["group"]))
+_MATURE_SUMS = Statement(
+    select(_E.name, _D["group"], func.sum(_E.value), func.sum(_E.value * _E.value))
+    .join_from(DECISIONS, EVENTS, and_(_JOINED, _E.kind == RECORD, _E.counts == 1))
+    .where(_MATURE)
+    .group_by(_E.name, _D["group"])
+)
+
+
+@cache
+def _queries(remote: bool) -> dict[str, Statement]:
+    """Return the queries that need the slot of a time, which each database computes in its own way."""
+
+    def slot(at: Any) -> ColumnElement[Any]:
+        exact = at / _B("width", type_=Double)
+        return cast(func.floor(exact) if remote else exact, BigInteger).label("slot")
+
+    def settled(values: Any, slot: Any, overdue: Any, *more: Any) -> Statement:
+        """Return the sums of settled decisions, whose rewards are a column `value`."""
+        columns = *_BY, _D.step, _D.cost, overdue.label("overdue"), slot, values.label("value")
+        c = select(*columns).where(*more).offset(0).subquery().c  # with an offset, it is computed once
+        gross = case((c.value < _B("low"), _B("low")), (c.value > _B("high"), _B("high")), else_=c.value)
+        net = gross - _B("sign", type_=Double) * c.cost
+        by = [c[name] for name in ("subset", "context", "group", "compared", "overdue", "step", "slot")]
+        sums = [func.sum(each) for each in (gross, gross * gross, net, net * net)]
+        outside = func.sum(case((or_(c.value < _B("low"), c.value > _B("high")), 1), else_=0))
+        return Statement(select(*by, func.count(), *sums, outside, func.min(c.value), func.max(c.value)).group_by(*by))
+
+    reported = (
+        select(func.sum(_E.value))
+        .where(_E.campaign == _D.campaign, _E.decision == _D.number, _E.kind != RECORD, _E.counts == 1)
+        .correlate(DECISIONS)
+        .scalar_subquery()
+    )
+    other = EVENTS.alias()
+    earlier = exists().where(
+        *(other.c.campaign == _E.campaign, other.c.decision == _E.decision),
+        *(other.c.kind != RECORD, other.c.number < _E.number),
+    )
+    rewarded = exists().where(_JOINED, _E.kind == REWARD, _E.counts == 1, _E.number <= _B("e1"))
+    made, first = slot(_D.at), slot(_E.at)
+    waited = case((_E.at > _D.at, _E.at - _D.at), else_=0.0)
+    return {
+        "arrived": Statement(select(*_BY, func.count()).where(_NEW_DECISIONS).group_by(*_BY)),
+        "made": Statement(select(made, func.count()).where(_NEW_DECISIONS).group_by(made)),
+        "rewarded": settled(
+            _E.value,
+            slot(_E.at),
+            case((_D.due <= _B("t0"), 1), else_=0),
+            *(_NEW_EVENTS, _JOINED, _E.kind == REWARD, _E.counts == 1, _D.windowed == 0),
+        ),
+        "ended": settled(
+            func.coalesce(reported, _B("silence", type_=Double)),
+            slot(_D.due),
+            literal_column("0"),
+            _DUE,
+            _D.windowed == 1,
+        ),
+        "expired": Statement(select(*_BY, func.count()).where(_DUE, _D.windowed == 0, ~rewarded).group_by(*_BY)),
+        "delays": Statement(
+            select(first, func.count(), func.sum(waited))
+            .join_from(EVENTS, DECISIONS, _JOINED)
+            .where(_NEW_EVENTS, _E.kind != RECORD, _E.counts == 1, ~earlier)
+            .group_by(first)
+        ),
+    }
 
 
 class _Reader:
@@ -142,117 +254,61 @@ class _Reader:
         before: Cut,
         after: Cut,
     ) -> None:
-        self._connection, self._settings, self._progress = connection, settings, progress
-        self._campaign, self._before, self._after = campaign, before, after
-        self._remote = connection.dialect.name == "postgresql"
-        self._compared = case((and_(_D.compared == 1, _D.number > settings.control_from), 1), else_=0)
-        fresh = [(and_(_D.subset == subset, _D.number > each.since), 1) for subset, each in progress.candidates.items()]
-        self._fresh: Any = case(*fresh, else_=0) if fresh else literal(0)
+        self._driver, self._settings, self._progress = Driver(connection), settings, progress
+        self._after = after
+        low, high = (-MOST, MOST) if settings.outside == "widen" else settings.reward_range
+        self._values = {
+            "c": campaign,
+            **dict(zip(("d0", "e0", "s0", "t0"), before, strict=True)),
+            **dict(zip(("d1", "e1", "s1", "t1"), after, strict=True)),
+            "since": settings.control_from,
+            "width": progress.slot_width,
+            "low": low,
+            "high": high,
+            "sign": settings.sign,
+            "silence": settings.silence,
+        }
 
-    def _slot(self, at: Any) -> ColumnElement[Any]:
-        slot = at / self._progress.slot_width
-        return cast(func.floor(slot) if self._remote else slot, BigInteger)
+    def rows(self, name: str) -> list[Any]:
+        """Return the rows of a query."""
+        return self._driver.rows(_queries(self._driver.is_remote)[name], self._values)
 
-    def _ours(self, *more: ColumnElement[bool]) -> ColumnElement[bool]:
-        return and_(_D.campaign == self._campaign, *more)
+    def _own(self, statement: Statement, **more: Any) -> list[Any]:
+        return self._driver.rows(statement, {**self._values, **more})
 
     def read_arrived(self, found: Tally) -> None:
         """Read new decisions."""
-        number = self._ours(_D.number > self._before.decisions, _D.number <= self._after.decisions)
-        by = _D.subset, _D.context, _D.group, self._compared
-        query = select(*by, func.count()).where(number).group_by(*by)
-        found.arrived += [Arrived(*row) for row in self._connection.execute(query)]
-        slot = self._slot(_D.at)
-        for at, count in self._connection.execute(select(slot, func.count()).where(number).group_by(slot)):
+        found.arrived += [Arrived(*row) for row in self.rows("arrived")]
+        for at, count in self.rows("made"):
             found.slots[at] += Slot(decided=count)
 
-    def read_rewarded(self, found: Tally) -> None:
-        """Read decisions without a window that got their reward."""
-        joined = and_(_D.campaign == _E.campaign, _D.number == _E.decision)
-        chosen = and_(
-            *(_E.campaign == self._campaign, _E.kind == REWARD, _E.counts == 1, _D.windowed == 0),
-            *(_E.number > self._before.events, _E.number <= self._after.events),
-        )
-        overdue = case((_D.due <= self._before.time, 1), else_=0)
-        rows = select(*self._keys(overdue, self._slot(_E.at)), _E.value.label("value"), _D.cost.label("cost"))
-        self._settle(found, rows.join_from(EVENTS, DECISIONS, joined).where(chosen).subquery())
-
-    def read_due(self, found: Tally) -> None:
-        """Read decisions whose window has ended."""
-        reported = (
-            select(func.sum(_E.value))
-            .where(_E.campaign == _D.campaign, _E.decision == _D.number, _E.kind != RECORD, _E.counts == 1)
-            .correlate(DECISIONS)
-            .scalar_subquery()
-        )
-        value = func.coalesce(reported, self._settings.silence).label("value")
-        rows = select(*self._keys(literal(0), self._slot(_D.due)), value, _D.cost.label("cost"))
-        self._settle(found, rows.where(self._due, _D.windowed == 1).subquery())
-
-    @property
-    def _due(self) -> ColumnElement[bool]:
-        """What was due between the cuts."""
-        due = _D.due > self._before.time, _D.due <= self._after.time
-        return self._ours(*due, _D.number <= self._after.decisions)
-
-    def _keys(self, overdue: Any, slot: Any) -> list[Any]:
-        named = {"compared": self._compared, "fresh": self._fresh, "overdue": overdue, "slot": slot}
-        return [_D.subset, _D.context, _D["group"], *(each.label(name) for name, each in named.items())]
-
-    def _settle(self, found: Tally, rows: Any) -> None:
-        """Sum up rows of settled decisions."""
-        c, (low, high) = rows.c, self._settings.reward_range
-        gross: Any = c.value
-        if self._settings.outside != "widen":
-            gross = case((c.value < low, low), (c.value > high, high), else_=c.value)
-        net = gross - self._settings.sign * c.cost
-        by = [c[name] for name in ("subset", "context", "group", "compared", "fresh", "overdue", "slot")]
-        sums = [func.sum(each) for each in (gross, gross * gross, net, net * net)]
-        outside = func.sum(case((or_(c.value < low, c.value > high), 1), else_=0))
-        merged: dict[tuple[Any, ...], Settled] = {}
-        query = select(*by, func.count(), *sums, outside, func.min(c.value), func.max(c.value)).group_by(*by)
-        for *key, slot, count, total, squares, nets, net_squares, clipped, least, most in self._connection.execute(
-            query
-        ):
-            new = Settled(*key, count, total, squares, nets, net_squares)
-            old = merged.get(tuple(key))
-            merged[tuple(key)] = (
-                new if old is None else Settled(*key, *(a + b for a, b in zip(old[6:], new[6:], strict=True)))
-            )
-            found.slots[slot] += Slot(rewarded=count, total=nets)
-            found.clipped += clipped if self._settings.outside == "clip" else 0
+    def settle(self, found: Tally, rows: Iterable[Any]) -> None:
+        """Add the sums of settled decisions."""
+        settled: dict[tuple[Any, ...], Settled] = {}
+        candidates = self._progress.candidates
+        for *key, step, slot, plays, total, squares, net, net_squares, outside, least, most in rows:
+            candidate = candidates.get(key[0])
+            fresh = int(candidate is not None and step >= candidate.step)
+            of = *key[:4], fresh, key[4]
+            sums = plays, total, squares, net, net_squares
+            before = settled.get(of)
+            if before is not None:
+                sums = tuple(one + more for one, more in zip(before[6:], sums, strict=True))
+            settled[of] = Settled._make((*of, *sums))
+            found.slots[slot] += Slot(rewarded=plays, total=net)
+            found.clipped += outside if self._settings.outside == "clip" else 0
             found.least = least if found.least is None else min(found.least, least)
             found.most = most if found.most is None else max(found.most, most)
-        found.settled += merged.values()
+        found.settled += settled.values()
 
     def read_delays(self, found: Tally) -> None:
         """Read the first events of decisions, and how long they took."""
-        other = EVENTS.alias()
-        same = other.c.campaign == _E.campaign, other.c.decision == _E.decision
-        earlier = exists().where(*same, other.c.kind != RECORD, other.c.number < _E.number)
-        joined = and_(_D.campaign == _E.campaign, _D.number == _E.decision)
-        slot, waited = self._slot(_E.at), case((_E.at > _D.at, _E.at - _D.at), else_=0.0)
-        query = select(slot, func.count(), func.sum(waited)).join_from(EVENTS, DECISIONS, joined)
-        query = query.where(_E.campaign == self._campaign, _E.kind != RECORD, _E.counts == 1, ~earlier)
-        query = query.where(_E.number > self._before.events, _E.number <= self._after.events).group_by(slot)
-        for at, count, seconds in self._connection.execute(query):
+        for at, count, seconds in self.rows("delays"):
             found.slots[at] += Slot(arrived=count, waited=seconds)
-
-    def read_expired(self, found: Tally) -> None:
-        """Read decisions without a window and without a reward that are overdue."""
-        rewarded = exists().where(
-            *(_E.campaign == _D.campaign, _E.decision == _D.number, _E.kind == REWARD),
-            *(_E.counts == 1, _E.number <= self._after.events),
-        )
-        by = _D.subset, _D.context, _D["group"], self._compared
-        query = select(*by, func.count()).where(self._due, _D.windowed == 0, ~rewarded).group_by(*by)
-        found.expired += [Arrived(*row) for row in self._connection.execute(query)]
 
     def read_totals(self, found: Tally) -> None:
         """Read totals."""
-        columns = (_T["count" if name == "plays" else name] for name in Total._fields)
-        number = _T.number > self._before.totals, _T.number <= self._after.totals
-        for row in self._connection.execute(select(*columns).where(_T.campaign == self._campaign, *number)):
+        for row in self._own(_TOTALS):
             found.totals.append(each := Total(*row))
             net = each.total - self._settings.sign * each.plays * each.cost
             found.slots[int(each.at // self._progress.slot_width)] += Slot(each.plays, each.plays, total=net)
@@ -263,25 +319,20 @@ class _Reader:
     def read_metrics(self, found: Tally) -> None:
         """Read metrics that have settled, if any was ever recorded."""
         progress, end = self._progress, self._after.decisions
-        new = _E.campaign == self._campaign, _E.number > self._before.events, _E.number <= self._after.events
         begins = not progress.metrics
-        if begins and not self._connection.execute(select(_E.number).where(*new, _E.kind == RECORD).limit(1)).first():
+        names = [row[0] for row in self._own(_RECORDED)] if begins else []
+        if begins and not names:
             return
-        young = self._ours(_D.number > progress.matured, _D.at > self._after.time - self._settings.metrics_after)
-        first = self._connection.execute(select(_D.number).where(young).order_by(_D.number).limit(1)).scalar()
-        found.matured = end if first is None else min(first - 1, end)
+        young = self._after.time - self._settings.metrics_after
+        first = self._own(_YOUNG, m0=progress.matured, young=young)
+        found.matured = min(first[0][0] - 1, end) if first else end
         if begins:  # what has settled before the first record was not measured
-            names = self._connection.execute(select(_E.name).where(*new, _E.kind == RECORD).distinct()).scalars()
             found.mature_sums = {name: {} for name in names}
             found.mature_counts = {GROUPS[LEARNED]: 0, GROUPS[CONTROL]: 0}
             return
-        number = _D.number > progress.matured, _D.number <= found.matured, self._compared == 1
-        counted = select(_D["group"], func.count()).where(self._ours(*number)).group_by(_D["group"])
-        found.mature_counts = {GROUPS[group]: count for group, count in self._connection.execute(counted)}
-        joined = and_(_D.campaign == _E.campaign, _D.number == _E.decision, _E.kind == RECORD, _E.counts == 1)
-        by = _E.name, _D["group"]
-        summed = select(*by, func.sum(_E.value), func.sum(_E.value * _E.value)).join_from(DECISIONS, EVENTS, joined)
-        for name, group, total, squares in self._connection.execute(summed.where(self._ours(*number)).group_by(*by)):
+        between = {"m0": progress.matured, "m1": found.matured}
+        found.mature_counts = {GROUPS[group]: count for group, count in self._own(_MATURE_COUNTS, **between)}
+        for name, group, total, squares in self._own(_MATURE_SUMS, **between):
             found.mature_sums.setdefault(name, {})[GROUPS[group]] = total, squares
 
 

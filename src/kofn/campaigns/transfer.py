@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Connection, Double, Integer, Table, select, update
+from sqlalchemy import BigInteger, Column, Connection, Double, Integer, Table, func, select, text, update
 
 from kofn.campaigns.change import insert_row
 from kofn.campaigns.fold import Row, Transaction
@@ -19,7 +19,7 @@ from kofn.campaigns.roster import subset_from, subset_text
 from kofn.campaigns.serving import ServedPlan
 from kofn.campaigns.settings import UNIFORM
 from kofn.campaigns.store.database import Store
-from kofn.campaigns.store.schema import CAMPAIGNS, OF_CAMPAIGN, PLANS
+from kofn.campaigns.store.schema import CAMPAIGNS, DECISIONS, EVENTS, OF_CAMPAIGN, PLANS
 from kofn.campaigns.store.stamps import new_stamp
 from kofn.core import BadRecord
 from kofn.core.checks import shown
@@ -70,6 +70,7 @@ def import_(store: Store, exported: Mapping[str, Any], name: str | None) -> Row:
             _insert(connection, row, exported)
             tx = Transaction.open(store, connection, row.id)
             _check(tx)
+            _reserve(connection, tx.row)
             tx.note("imported", f"{row.settings.n_arms} arms, {row.settings.k} places, {row.settings.policy}")
             tx.write()
         except Exception as why:  # nothing but the export is read here
@@ -82,8 +83,8 @@ def import_(store: Store, exported: Mapping[str, Any], name: str | None) -> Row:
         raise BadRecord(f"this export is not valid: {why.args[0]!r} is missing") from why
     except _Refused as why:
         reason = why.args[0]
-        text = f"{reason.args[0]!r} is missing" if isinstance(reason, KeyError) else str(reason)
-        raise BadRecord(f"this export is not valid: {text[:MAX_REASON]}") from why
+        said = f"{reason.args[0]!r} is missing" if isinstance(reason, KeyError) else str(reason)
+        raise BadRecord(f"this export is not valid: {said[:MAX_REASON]}") from why
 
 
 class _Refused(Exception):
@@ -159,6 +160,18 @@ def _insert(connection: Connection, row: Row, exported: Mapping[str, Any]) -> No
         ]
         if rows:
             connection.execute(table.insert(), [each | {"campaign": row.id} for each in rows])
+
+
+def _reserve(connection: Connection, row: Row) -> None:
+    """Let new numbers be higher than those of the import: PostgreSQL has one sequence for all campaigns."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("LOCK TABLE kofn_schema IN EXCLUSIVE MODE"))  # one import at a time
+        last = max(row.cut.decisions, row.cut.events)
+        for column in (DECISIONS.c, EVENTS.c):
+            highest = select(func.max(column.number)).where(column.campaign == row.id)
+            last = max(last, connection.execute(highest).scalar() or 0)
+        if last > connection.execute(text("SELECT nextval('kofn_numbers')")).scalar_one():
+            connection.execute(text("SELECT setval('kofn_numbers', :last)"), {"last": last})
 
 
 def _check(tx: Transaction) -> None:

@@ -87,7 +87,8 @@ class Watch:
     """Finds what has changed since the last look, at little cost: three sums tell whether anything has.
 
     Versions, with the numbers of folds, only grow, and ids are never used again. So the number of campaigns, the sum of
-    their versions and the highest id change whenever a campaign is created, changed or deleted. If they have, recently changed rows are read.
+    their versions and the highest id change whenever a campaign is created, changed or deleted. If they have, recently
+    changed rows are read.
     If these do not account for the sums (a campaign was deleted, clocks differ, or a backup was restored), the versions
     of all campaigns are compared.
     """

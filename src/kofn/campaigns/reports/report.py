@@ -174,11 +174,16 @@ def segments(view: View) -> Segments:
     found = []
     names = ("value", "low", "high", "probability_best", "expected_loss", "loss_high")
     for each in view.of_segments.get("segments", ()):
-        key, known = each["key"], each["insight"] or dict.fromkeys(names)
-        shipped = roster.names_of(settings.shipped_for(key)) if view.row.state == "shipped" else None
-        best = roster.names_of(subset_from(each["best"]))
-        about = context_of(key), words_of(key), each["plays"], each["share"], best
-        found.append(SegmentReport(*about, **{name: known[name] for name in names}, shipped=shipped))
+        key = each["key"]
+        about: dict[str, Any] = {
+            "context": context_of(key),
+            "words": words_of(key),
+            "best": roster.names_of(subset_from(each["best"])),
+            "shipped": roster.names_of(settings.shipped_for(key)) if view.row.state == "shipped" else None,
+            **{name: each[name] for name in ("plays", "share")},
+            **(each["insight"] or dict.fromkeys(names)),
+        }
+        found.append(SegmentReport(**about))
     return Segments(found, [AttributeReport(*each) for each in view.of_segments.get("attributes", ())])
 
 

@@ -80,7 +80,8 @@ DECISIONS = _table(
     *(_text(name, nullable=True) for name in ("context", "key", "metadata")),
 )
 """One row per decision. `call` is the same random number for all decisions of a call, and `place` their order; the
-first has the call's `key` and `metadata`. `request` is a hash of the key, and `turn` counts its calls with new decisions.
+first has the call's `key` and `metadata`. `request` is a hash of the key, and `turn` counts its calls with new
+decisions.
 `step` is that of the plan. `group` says who chose the subset (`settings.GROUPS`), `compared` whether it counts in the
 comparison with the control, and `propensity` with which probability it was chosen; NULL if that is not known. `cost` is
 what its arms cost then. It settles at `due` if it is `windowed`, else it expires then. `context` is the key of its
