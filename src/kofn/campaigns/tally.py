@@ -166,7 +166,7 @@ _TOTALS = Statement(
         _T.campaign == _B("c"), _T.number > _B("s0"), _T.number <= _B("s1")
     )
 )
-_RECORDED = Statement(select(_E.name).where(_NEW_EVENTS, _E.kind == RECORD).distinct())
+_RECORDED = Statement(select(_E.name).where(_NEW_EVENTS, _E.kind == RECORD, _E.counts == 1).distinct())
 _YOUNG = Statement(
     select(_D.number)
     .where(_D.campaign == _B("c"), _D.number > _B("m0"), _D.at > _B("young"))
