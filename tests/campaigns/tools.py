@@ -25,9 +25,9 @@ def create(store: str | Store, name: str = "front", **settings: Any) -> Campaign
 class Clock:
     """A clock that advances on `wait` only, from a time after the present one: a store never goes back."""
 
-    def __init__(self, campaign: Campaign) -> None:
+    def __init__(self, of: Campaign | Store) -> None:
         self.now = 4_000_000_000.0
-        campaign.store.clock = lambda: self.now
+        (of if isinstance(of, Store) else of.store).clock = lambda: self.now
 
     def wait(self, seconds: float) -> None:
         self.now += seconds

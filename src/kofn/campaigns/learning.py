@@ -239,6 +239,9 @@ def record_text(record: Mapping[str, Any], active: Sequence[int]) -> str:
 
 
 def record_from(text: str) -> tuple[dict[str, Any], list[int]]:
-    """Return the record and the arms that `record_text` wrote."""
-    found = json.loads(text)
-    return found["record"], found["active"]
+    """Return the record and the arms that `record_text` wrote, or raise StateError."""
+    try:
+        found = json.loads(text)
+        return found["record"], found["active"]
+    except (ValueError, LookupError, TypeError) as why:
+        raise StateError(f"the policy's record cannot be read: {why}") from why

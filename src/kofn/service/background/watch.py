@@ -20,7 +20,7 @@ from kofn.campaigns.records.rows import SERVING
 from kofn.campaigns.reports.alarms import MATURE
 from kofn.campaigns.store.schema import CAMPAIGNS
 from kofn.core import KofnError, NoSuchCampaign
-from kofn.service.background.lease import Lease
+from kofn.campaigns.lease import Lease
 from kofn.service.monitoring.quiet_log import QuietLog
 
 REST = 4.0
