@@ -638,7 +638,9 @@ class Group:
         late: dict[UnstoredPlace, Stored] = {}
         for found, name, value, counts in new:
             if isinstance(found, UnstoredPlace):
-                found = late[found] = late.get(found) or self._store_late(job, serving, found)
+                if found not in late:
+                    late[found] = self._store_late(job, serving, found)
+                found = late[found]
             self._events[job.campaign, found.number][job.kind, name] = value
             self._new_events.append(
                 {
