@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select
 
 from kofn import Campaign
 from kofn.campaigns import Store, fold, learner, settings

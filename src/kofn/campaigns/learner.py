@@ -11,10 +11,12 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterable
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 
@@ -57,10 +59,11 @@ class Learner:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._pool: ProcessPoolExecutor | None = None
+        self._pool: Executor | None = None
         self._learning: dict[int, tuple[Task, Future[Learned]]] = {}
         self._crashes: Counter[int] = Counter()  # processes in a row that have ended while they learned a campaign
         self._lease = Lease(store, "learner", LEASE)
+        self._started = False
         self._folded = self._swept = -SWEEP
         store.learns_inline = False
 
@@ -75,11 +78,14 @@ class Learner:
         return SOON if self._learning else max(SOON, self._folded + INTERVAL - time.monotonic())
 
     def stop(self) -> None:
-        """End the process that learns."""
+        """End the process that learns, and leave learning to others."""
+        self._store.learns_inline = True
         pool, self._pool = self._pool, None
         self._learning.clear()
         if pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)
+        with suppress(KofnError):
+            self._lease.release()
 
     def _changed(self, now: float) -> Iterable[int]:
         """Return the campaigns that may have something to fold."""
@@ -114,6 +120,9 @@ class Learner:
         """Give the policies that have something to learn to the process that learns."""
         if not self._lease.held():
             return
+        if not self._started:  # the process takes a second to start
+            self._started = True
+            self._process().submit(_be_ready)
         behind = select(_C.id).join(STATES, STATES.c.campaign == _C.id).where(STATES.c.step < _C.step - 1)
         with self._store.read() as connection:
             waiting = set(connection.execute(behind).scalars())
@@ -126,13 +135,16 @@ class Learner:
                 self._fail(campaign, None, why)
 
     def _submit(self, task: Task) -> Future[Learned]:
-        if self._pool is None:
-            self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _give_way)
         try:
-            return self._pool.submit(learn, task.job)
+            return self._process().submit(learn, task.job)
         except BrokenProcessPool:  # it was killed while it did nothing
             self._pool = None
             return self._submit(task)
+
+    def _process(self) -> Executor:
+        if self._pool is None:
+            self._pool = new_process()
+        return self._pool
 
     def _publish(self) -> None:
         for campaign, (task, future) in list(self._learning.items()):
@@ -165,7 +177,27 @@ class Learner:
             fail(self._store, campaign, task, why)
 
 
+def new_process() -> Executor:
+    """Return a process that learns."""
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _give_way)
+
+
+def _be_ready() -> None:
+    """Load what policies need."""
+    import kofn.policies.contextual
+    import kofn.policies.thompson  # noqa: F401
+
+
 def _give_way() -> None:
-    """Let other processes have the processor first."""
+    """Let other processes have the processor first, leave Ctrl-C to the service, and end when it dies."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_follow_parent, daemon=True).start()
     if hasattr(os, "nice"):
         os.nice(NICENESS)
+
+
+def _follow_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
