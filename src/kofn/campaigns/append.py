@@ -300,16 +300,22 @@ class Report(Append):
         again = Report(self.campaign, self.secret, self.kind, self.partial, refused=list(self.refused))
         counts: Counter[str] = Counter()
         new: list[tuple[Stored | UnstoredPlace, str, float, bool]] = []
+        known: dict[Place | UnstoredPlace, dict[tuple[int, str], float]] = {}
         for (place, name), (id, value) in self.given.items():
             try:
                 found = self._find(group, serving, id, place)
                 if found is None:
                     counts["forgotten"] += 1
-                elif self._is_known(group, serving, id, found, name, value):
+                    continue
+                if place not in known:
+                    stored = isinstance(found, Stored)
+                    known[place] = dict(group.events(self.campaign, found.number)) if stored else {}
+                if self._is_known(serving, id, found, known[place], name, value):
                     counts["repeated"] += 1
                 else:
                     late = self._is_late(group, serving, found)
                     counts["late" if late else "accepted"] += 1
+                    known[place][self.kind, name] = value
                     new.append((found, name, value, late))
             except KofnError as why:
                 again.refuse(id, why)
@@ -342,10 +348,18 @@ class Report(Append):
         return place
 
     def _is_known(
-        self, group: Group, serving: Serving, id: str, found: Stored | UnstoredPlace, name: str, value: float
+        self,
+        serving: Serving,
+        id: str,
+        found: Stored | UnstoredPlace,
+        known: Mapping[tuple[int, str], float],
+        name: str,
+        value: float,
     ) -> bool:
-        """Return whether this event is recorded already; raise if another value is, or if the value is refused."""
-        known = {} if isinstance(found, UnstoredPlace) else group.events(self.campaign, found.number)
+        """Return whether this event is recorded already; raise if another value is, or if the value is refused.
+
+        `known` are the events of the decision so far, those of this call included.
+        """
         before = known.get((self.kind, name))
         if before == value:
             return True
