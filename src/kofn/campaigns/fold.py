@@ -266,6 +266,8 @@ def _fold(store: Store, connection: Connection, campaign: int) -> tuple[bool, bo
         return False, pending
     found = tally(connection, campaign, row.settings, row.progress, row.cut, after)
     _count(tx, found, after)
+    if not more:  # else a decision may have a reward that is not counted yet
+        _compact(tx)
     pending = tx.learned_step() < row.step - 1
     if not pending and _is_due(tx):
         row.step += 1
@@ -313,7 +315,6 @@ def _count(tx: Transaction, found: Tally, after: Cut) -> None:
     row.cut = after
     due = Driver(tx.connection).rows(_NEXT_DUE, {"c": row.id, "t": after.time})
     row.next_due = due[0][0] if due else None
-    _compact(tx)
 
 
 def _widen(tx: Transaction, least: float, most: float) -> None:
