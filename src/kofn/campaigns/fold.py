@@ -46,7 +46,8 @@ from kofn.core.checks import LARGEST_REWARD
 from kofn.core.open_plan import MOST_UNPLANNED
 
 MOST_ROWS = 5000
-"""Decisions, and events, that one fold counts, and decisions that it deletes. Higher: fewer folds after an outage, and callers wait for longer."""
+"""Decisions, and events, that one fold counts, and decisions that it deletes. Higher: fewer folds after an outage, and
+callers wait for longer."""
 
 MAX_POINTS = 2000
 """Most slots of the history. When there are more, slots are made twice as wide until half as many are left."""
