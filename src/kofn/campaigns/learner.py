@@ -14,6 +14,7 @@ import os
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -21,7 +22,7 @@ from contextlib import suppress
 
 from sqlalchemy import exists, or_, select
 
-from kofn.campaigns.fold import Task, fail, fold, publish, read_task
+from kofn.campaigns.fold import Task, fail, fold, is_of_store, publish, read_task
 from kofn.campaigns.learning import Learned, learn
 from kofn.campaigns.lease import Lease
 from kofn.campaigns.store.database import Store
@@ -40,6 +41,10 @@ SWEEP = 20.0
 LEASE = 10.0
 """Seconds after which another process learns in place of one that has died."""
 
+MOST_CRASHES = 3
+"""Processes that may end while they learn a campaign, before its policy is taken for the reason. Higher: a policy that
+needs too much memory keeps others from learning for longer."""
+
 NICENESS = 15
 """How much the process that learns gives way to others: 19 is most. Beside a busy learner, the 99th percentile of the
 time of a decision was 2.1 times as long without it, and 1.1 to 1.3 times with it."""
@@ -56,6 +61,7 @@ class Learner:
         self._store = store
         self._pool: Executor | None = None
         self._learning: dict[int, tuple[Task, Future[Learned]]] = {}
+        self._crashes: Counter[int] = Counter()  # processes in a row that have ended while they learned a campaign
         self._lease = Lease(store, "learner", LEASE)
         self._started = False
         self._folded = self._swept = -SWEEP
@@ -75,6 +81,7 @@ class Learner:
         """End the process that learns, and leave learning to others."""
         self._store.learns_inline = True
         pool, self._pool = self._pool, None
+        self._learning.clear()
         if pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)
         with suppress(KofnError):
@@ -120,10 +127,12 @@ class Learner:
         with self._store.read() as connection:
             waiting = set(connection.execute(behind).scalars())
         for campaign in sorted(waiting - self._learning.keys()):
-            with suppress(NoSuchCampaign):
+            try:
                 task = read_task(self._store, campaign)
                 if task is not None:
                     self._learning[campaign] = task, self._submit(task)
+            except KofnError as why:
+                self._fail(campaign, None, why)
 
     def _submit(self, task: Task) -> Future[Learned]:
         try:
@@ -145,15 +154,27 @@ class Learner:
             self._store.touch([campaign])
             try:
                 publish(self._store, task, future.result())
-            except NoSuchCampaign:
-                continue
-            except BrokenProcessPool:  # killed, or out of memory: another one tries again
+                self._crashes.pop(campaign, None)
+            except BrokenProcessPool as why:  # killed, or out of memory: another one tries again
+                if self._pool is None:
+                    continue  # it waited for the process
                 log.error("the process that learns has ended: starting another")
                 self._pool = None
+                self._crashes[campaign] += 1
+                if self._crashes[campaign] >= MOST_CRASHES:
+                    self._fail(campaign, task, why)
             except Exception as why:
-                log.error("the policy of campaign %d failed", campaign, exc_info=why)
-                with suppress(KofnError):
-                    fail(self._store, task, why)
+                self._fail(campaign, task, why)
+
+    def _fail(self, campaign: int, task: Task | None, why: Exception) -> None:
+        if isinstance(why, NoSuchCampaign):
+            return
+        if is_of_store(why):  # what was learned is lost, and is learned again
+            log.error("what campaign %d has learned is not stored: %s", campaign, why)
+            return
+        log.error("the policy of campaign %d failed", campaign, exc_info=why)
+        with suppress(KofnError):
+            fail(self._store, campaign, task, why)
 
 
 def new_process() -> Executor:
