@@ -12,10 +12,10 @@ from typing import Any, Literal
 from urllib.parse import unquote
 
 import pytest
+from kofn.campaigns.records.transaction import NARROWEST
 from playwright.sync_api import Locator, Page, Route, expect
 
 from kofn.campaigns import Campaign, store_at
-from kofn.campaigns.records.transaction import NARROWEST
 from kofn.campaigns.reports import alarms
 from kofn.campaigns.store.schema import CAMPAIGNS
 from kofn.core.responses import RaisedAlarm

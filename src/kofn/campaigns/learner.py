@@ -1,8 +1,9 @@
 """The learner of a service: it folds campaigns that have changed, and lets their policies learn in another process.
 
-Every process of a service has one. Folds are short transactions, and a second one finds nothing to do. Learning may
-take seconds: it runs in a process of low priority without access to the store. If that process or this one dies, what
-was to be learned is still closed in the store, and is learned by whoever looks next.
+Every process of a service has one, and folds what it has appended: folds are short transactions. One of them, which
+has the lease, lets policies learn. That may take seconds: it happens in a process of low priority without access to the
+store. If that process or this one dies, what was to be learned is still closed in the store, and is learned by the next
+one that has the lease.
 """
 
 from __future__ import annotations
@@ -10,16 +11,20 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import signal
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterable
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 
 from sqlalchemy import exists, or_, select
 
-from kofn.campaigns.fold import Task, fail, fold, publish, read_task
+from kofn.campaigns.fold import Task, fail, fold, is_of_store, publish, read_task
 from kofn.campaigns.learning import Learned, learn
+from kofn.campaigns.lease import Lease
 from kofn.campaigns.store.database import Store
 from kofn.campaigns.store.schema import CAMPAIGNS, DECISIONS, EVENTS, STATES, TOTALS
 from kofn.core import KofnError, NoSuchCampaign
@@ -32,6 +37,13 @@ SOON = 0.02
 
 SWEEP = 20.0
 """Seconds between two looks at all campaigns, for what a process has left that died before it folded."""
+
+LEASE = 10.0
+"""Seconds after which another process learns in place of one that has died."""
+
+MOST_CRASHES = 3
+"""Processes that may end while they learn a campaign, before its policy is taken for the reason. Higher: a policy that
+needs too much memory keeps others from learning for longer."""
 
 NICENESS = 15
 """How much the process that learns gives way to others: 19 is most. Beside a busy learner, the 99th percentile of the
@@ -47,9 +59,11 @@ class Learner:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._pool: ProcessPoolExecutor | None = None
+        self._pool: Executor | None = None
         self._learning: dict[int, tuple[Task, Future[Learned]]] = {}
-        self._waiting: set[int] = set()
+        self._crashes: Counter[int] = Counter()  # processes in a row that have ended while they learned a campaign
+        self._lease = Lease(store, "learner", LEASE)
+        self._started = False
         self._folded = self._swept = -SWEEP
         store.learns_inline = False
 
@@ -60,14 +74,18 @@ class Learner:
         if now - self._folded >= INTERVAL:
             self._folded = now
             self._fold(self._changed(now))
-        self._begin()
-        return SOON if self._learning or self._waiting else max(SOON, self._folded + INTERVAL - time.monotonic())
+            self._begin()
+        return SOON if self._learning else max(SOON, self._folded + INTERVAL - time.monotonic())
 
     def stop(self) -> None:
-        """End the process that learns."""
+        """End the process that learns, and leave learning to others."""
+        self._store.learns_inline = True
         pool, self._pool = self._pool, None
+        self._learning.clear()
         if pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)
+        with suppress(KofnError):
+            self._lease.release()
 
     def _changed(self, now: float) -> Iterable[int]:
         """Return the campaigns that may have something to fold."""
@@ -85,15 +103,13 @@ class Learner:
                         (TOTALS, _C.cut_totals),
                     )
                 ]
-                behind = exists().where(STATES.c.campaign == _C.id, STATES.c.step < _C.step - 1)
-                found.update(connection.execute(select(_C.id).where(or_(*newer, behind))).scalars())
+                found.update(connection.execute(select(_C.id).where(or_(*newer))).scalars())
         return found
 
     def _fold(self, campaigns: Iterable[int]) -> None:
         for campaign in campaigns:
             try:
-                if fold(self._store, campaign):
-                    self._waiting.add(campaign)
+                fold(self._store, campaign)
             except NoSuchCampaign:
                 continue
             except KofnError as why:
@@ -101,22 +117,34 @@ class Learner:
                 self._store.touch([campaign])
 
     def _begin(self) -> None:
-        """Give the next policies to the process that learns: one campaign once."""
-        for campaign in sorted(self._waiting - self._learning.keys()):
-            self._waiting.discard(campaign)
-            with suppress(NoSuchCampaign):
+        """Give the policies that have something to learn to the process that learns."""
+        if not self._lease.held():
+            return
+        if not self._started:  # the process takes a second to start
+            self._started = True
+            self._process().submit(_be_ready)
+        behind = select(_C.id).join(STATES, STATES.c.campaign == _C.id).where(STATES.c.step < _C.step - 1)
+        with self._store.read() as connection:
+            waiting = set(connection.execute(behind).scalars())
+        for campaign in sorted(waiting - self._learning.keys()):
+            try:
                 task = read_task(self._store, campaign)
                 if task is not None:
                     self._learning[campaign] = task, self._submit(task)
+            except KofnError as why:
+                self._fail(campaign, None, why)
 
     def _submit(self, task: Task) -> Future[Learned]:
-        if self._pool is None:
-            self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _give_way)
         try:
-            return self._pool.submit(learn, task.job)
+            return self._process().submit(learn, task.job)
         except BrokenProcessPool:  # it was killed while it did nothing
             self._pool = None
             return self._submit(task)
+
+    def _process(self) -> Executor:
+        if self._pool is None:
+            self._pool = new_process()
+        return self._pool
 
     def _publish(self) -> None:
         for campaign, (task, future) in list(self._learning.items()):
@@ -126,18 +154,50 @@ class Learner:
             self._store.touch([campaign])
             try:
                 publish(self._store, task, future.result())
-            except NoSuchCampaign:
-                continue
-            except BrokenProcessPool:  # killed, or out of memory: another one tries again
+                self._crashes.pop(campaign, None)
+            except BrokenProcessPool as why:  # killed, or out of memory: another one tries again
+                if self._pool is None:
+                    continue  # it waited for the process
                 log.error("the process that learns has ended: starting another")
                 self._pool = None
+                self._crashes[campaign] += 1
+                if self._crashes[campaign] >= MOST_CRASHES:
+                    self._fail(campaign, task, why)
             except Exception as why:
-                log.error("the policy of campaign %d failed", campaign, exc_info=why)
-                with suppress(KofnError):
-                    fail(self._store, task, why)
+                self._fail(campaign, task, why)
+
+    def _fail(self, campaign: int, task: Task | None, why: Exception) -> None:
+        if isinstance(why, NoSuchCampaign):
+            return
+        if is_of_store(why):  # what was learned is lost, and is learned again
+            log.error("what campaign %d has learned is not stored: %s", campaign, why)
+            return
+        log.error("the policy of campaign %d failed", campaign, exc_info=why)
+        with suppress(KofnError):
+            fail(self._store, campaign, task, why)
+
+
+def new_process() -> Executor:
+    """Return a process that learns."""
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _give_way)
+
+
+def _be_ready() -> None:
+    """Load what policies need."""
+    import kofn.policies.contextual
+    import kofn.policies.thompson  # noqa: F401
 
 
 def _give_way() -> None:
-    """Let other processes have the processor first."""
+    """Let other processes have the processor first, leave Ctrl-C to the service, and end when it dies."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_follow_parent, daemon=True).start()
     if hasattr(os, "nice"):
         os.nice(NICENESS)
+
+
+def _follow_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
