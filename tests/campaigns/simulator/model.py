@@ -239,7 +239,8 @@ class Model:
             found, all = (self._counted(cut) for cut in (after.cut, self._end(self.clock)))
             check(found == all, "a fold has counted {}, and the log has {}", found, all)
         elif isinstance(call, Read | Learn | Publish):
-            check(outcome.refused is None, "refused: {}", outcome)
+            lost = isinstance(call, Publish) and call.task.campaign != self.id
+            check(outcome.refused is None or lost, "refused: {}", outcome)
 
     # Decisions.
 
@@ -361,11 +362,7 @@ class Model:
 
     def _check_report(self, call: Report, outcome: Outcome, before: Seen) -> None:
         kind, config = KINDS[call.kind], self.truth.config
-        whole: set[type[KofnError]] = set()
-        if config["state"] == "archived":
-            whole.add(NotRunning)
-        if kind == ADD and config["window"] is None:
-            whole.add(BadInput)
+        whole: set[type[KofnError]] = {NotRunning} if config["state"] == "archived" else set()
         new: list[tuple[int | UnstoredPlace, str, float, bool]] = []
         counts: Counter[str] = Counter()
         refused: dict[str, set[type[KofnError]]] = defaultdict(set)
@@ -459,7 +456,8 @@ class Model:
         if len(known) + len(same) >= MAX_EVENTS:
             return BadInput, None
         windowed = number is not None and bool(self.truth.decisions[number].windowed)
-        if kind == ADD and not windowed:
+        sums = config["window"] is not None if isinstance(place, UnstoredPlace) else windowed
+        if kind == ADD and not sums:
             return BadInput, None
         low, high = config["reward_range"]
         total = value + sum(row.value for (of, _), row in known.items() if of != RECORD)

@@ -315,6 +315,7 @@ class Run:
     def _move(self, model: Model) -> None:
         """Export a campaign, or replace it by an export or a new campaign, perhaps with faults."""
         exports, rng = self.exports[model.campaign], self.rng
+        CheapPolicy.broken = False  # an import is verified by its policy
         if len(exports) == 1 or rng.random() < 0.5:
             with_secret = rng.random() < 0.5
 
