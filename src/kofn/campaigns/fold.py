@@ -489,7 +489,7 @@ def _compact(tx: Transaction) -> None:
 
 def _is_old(decision: Any, row: Row, last: int) -> ColumnElement[bool]:
     """Return whether a decision may be deleted, as an expression."""
-    event = _E.campaign == decision.campaign, _E.decision == decision.number, _E.kind == 0
+    event = _E.campaign == decision.campaign, _E.decision == decision.number, _E.kind == 0, _E.counts == 1
     rewarded = exists().where(*event, _E.number <= row.cut.events)
     return and_(decision.number <= last, or_(decision.due <= row.cut.time, and_(decision.windowed == 0, rewarded)))
 
