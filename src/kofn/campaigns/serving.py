@@ -21,7 +21,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
-from sqlalchemy import bindparam, select
+from sqlalchemy import bindparam, exists, or_, select
 
 from kofn.campaigns.names import UnstoredPlace, write_unstored_id
 from kofn.campaigns.progress import Play, Progress
@@ -66,10 +66,11 @@ _READ = Statement(
 _PROGRESS = Statement(select(_C.progress).where(_C.id == bindparam("c")))
 _ARMS = Statement(select(ARMS.c.names, ARMS.c.active).where(ARMS.c.campaign == bindparam("c")))
 _D = DECISIONS.c
+_REWARDED = exists().where(EVENTS.c.campaign == _D.campaign, EVENTS.c.decision == _D.number, EVENTS.c.kind == 0)
 _OF_STEP = Statement(
-    select(_D.subset, _D.at, EVENTS.c.value)
-    .select_from(DECISIONS.outerjoin(EVENTS, (EVENTS.c.campaign == _D.campaign) & (EVENTS.c.decision == _D.number)))
-    .where(_D.campaign == bindparam("c"), _D.step == bindparam("s"), _D.number > bindparam("n"))
+    select(_D.subset, _D.at, or_(_D.windowed == 1, _REWARDED)).where(
+        _D.campaign == bindparam("c"), _D.step == bindparam("s"), _D.number > bindparam("n")
+    )
 )
 
 
@@ -282,12 +283,12 @@ class Serving:
         return self._stages[segment]
 
     def count_exact(self, driver: Driver) -> None:
-        """Count what remains of a plan with exact counts: without what has a reward or was handed out recently."""
+        """Count what remains of a plan with exact counts: without what has or gets a reward, or is recent."""
         delay = Progress.from_text(driver.rows(_PROGRESS, {"c": self.id})[0][0]).delay
         patience = self.settings.expire_after if delay is None else LATE * delay + GRACE
         used: Counter[str] = Counter()
-        for subset, at, value in driver.rows(_OF_STEP, {"c": self.id, "s": self.plan.step, "n": self.plan.after}):
-            used[subset] += value is not None or at > self.seen - patience
+        for subset, at, settles in driver.rows(_OF_STEP, {"c": self.id, "s": self.plan.step, "n": self.plan.after}):
+            used[subset] += bool(settles) or at > self.seen - patience
         rows = _Rows([row[0] for row in self.plan.rows], [row[1] for row in self.plan.rows])
         for row, subset in enumerate(rows.subsets):
             taken = min(used[subset], rows.left[row])
