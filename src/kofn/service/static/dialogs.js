@@ -53,6 +53,12 @@ export function form({ title, intro, fields = [], submit, danger = false, done, 
 
   const top = wrong.nextSibling; // the error goes back here
 
+  /** The field with a name, or the first of several. */
+  function named(name) {
+    const found = body.elements[name] ?? null;
+    return found instanceof RadioNodeList ? found[0] : found;
+  }
+
   function clear() {
     wrong.hidden = true;
     for (const each of body.querySelectorAll("[aria-invalid]")) {
@@ -62,8 +68,7 @@ export function form({ title, intro, fields = [], submit, danger = false, done, 
   }
 
   function show(error) {
-    const named = body.elements[error.field] ?? null;
-    const input = named instanceof RadioNodeList ? named[0] : named; // several fields have this name
+    const input = named(error.field);
     const around = input?.closest?.("details");
     if (around) around.open = true;
     const found = input?.closest?.(".field");
@@ -81,7 +86,7 @@ export function form({ title, intro, fields = [], submit, danger = false, done, 
   }
 
   const dialog = modal(title, wide ? "wide" : "", body);
-  const first = focus ? body.elements[focus] : dialog.querySelector("[autofocus]");
+  const first = focus ? named(focus) : dialog.querySelector("[autofocus]");
   first?.focus();
   if (focus) first?.scrollIntoView({ block: "center" });
 }
