@@ -36,7 +36,7 @@ from kofn.campaigns.settings import (
 from kofn.campaigns.store.database import Store
 from kofn.campaigns.store.schema import ARMS, CAMPAIGNS, FOLDS, PLANS, STATES
 from kofn.campaigns.store.stamps import new_stamp
-from kofn.campaigns.tally import Cut, newest
+from kofn.campaigns.tally import Cut
 from kofn.core import (
     BadInput,
     BadRecord,
@@ -155,7 +155,8 @@ def insert(store: Store, name: str, roster: Roster, settings: Settings, policy: 
         connection.execute(PLANS.insert(), {"plan": plan.to_text(), **of})
         connection.execute(STATES.insert(), {"step": 0, "record": record, **of})
         connection.execute(FOLDS.insert(), {"step": 0, "at": now, "tallies": "[]", "record": record, **of})
-        tx = Transaction(store, connection, row)
+        tx = Transaction(store, connection, row, now)
+        row.progress.plan(plan.rows)
         tx.note("created", f"{settings.n_arms} arms, {settings.k} places, {settings.policy}")
         tx.write()
         return row
@@ -193,7 +194,7 @@ class Change:
         self.store, self.campaign = store, campaign
         with store.read() as connection:
             tx = Transaction.open(store, connection, campaign)
-            self.row, self.roster, self.step = tx.row, tx.roster(), tx.learned_step()
+            self.row, self.roster, self.step = tx.row, tx.roster(), tx.learned
             self._record = connection.execute(select(STATES.c.record).where(STATES.c.campaign == campaign)).scalar_one()
         self.uniform = self.row.settings.control == UNIFORM
         self._policy: tuple[Policy, Roster] | None = None
@@ -301,8 +302,10 @@ def configure(change: Change, given: Mapping[str, Any]) -> None:
     def work(tx: Transaction) -> None:
         new = settings
         if differs & {"control", "control_share"}:
-            new = replace(new, control_from=newest(tx.connection, tx.row.id, tx.row.cut, tx.now).decisions)
+            new = replace(new, control_from=tx.end.decisions)
             tx.row.progress.compare_again()
+        if "silence" in differs or (before.outside == "clip" and differs & {"outside", "reward_range"}):
+            tx.row.progress.revalued |= tx.row.progress.rewarded > 0
         if differs & {"stop_when", "constraints", "costs"}:
             tx.row.progress.look = None
         tx.row.settings = new
@@ -349,7 +352,7 @@ def add_arm(change: Change, name: str, groups: Sequence[str] = ()) -> None:
     if arm_name(name) in roster.number_of:
         raise BadInput(f"the campaign already has an arm {name!r}: choose another name")
     number = len(roster.names)
-    new = Roster([*roster.names, name], [*roster.active, number], roster.version + 1)
+    new = Roster([*roster.names, name], [*roster.active, number], new_stamp())
     settings = replace(change.row.settings, constraints=joined(change.row.settings.constraints, name, groups))
     if isinstance(settings.control, tuple):
         control = roster.names_of(settings.control)
@@ -377,7 +380,7 @@ def retire_arm(change: Change, name: str) -> None:
         raise BadInput(f"cannot retire {name!r}: it is in the control. Change the control first")
     if change.row.state == "shipped" and any(number in subset for subset in settings.served):
         raise BadInput(f"cannot retire {name!r}: it is in a subset that was shipped. Ship another one first")
-    new = Roster(roster.names, [arm for arm in roster.active if arm != number], roster.version + 1)
+    new = Roster(roster.names, [arm for arm in roster.active if arm != number], new_stamp())
     _change_arms(change, new, settings, {"retired": number}, "arm retired", name)
 
 
