@@ -732,7 +732,10 @@ def _servings(
     for id in {job.campaign for job in jobs}:
         ours = [job for job in jobs if job.campaign == id]
         try:
-            found[id] = serving = store.serving(id, again=again)
+            serving = store.serving(id, again=again)
+            if any(job.secret != serving.secret for job in ours):  # after a restored backup, ids repeat
+                serving = store.serving(id, again=True)
+            found[id] = serving
             for job in ours:
                 if job.secret != serving.secret:
                     outcomes[job] = (
