@@ -176,7 +176,8 @@ def served(policy: Policy, roster: Roster, segments: set[str], uniform_control: 
         drawn = allowed.random(CONTROLS, np.random.default_rng(policy.plays)).tolist()
         shown = [tuple(arm for arm in each if arm < policy.n_arms) for each in drawn]  # higher ones are empty places
         more = {"control": [subset_text(roster.to_numbers(each)) for each in shown], "allowed": allowed.number}
-    return {"rows": rows, "fallback": fallback, "segments": known, **more}
+    best = subset_text(roster.to_numbers(policy.best()))
+    return {"rows": rows, "fallback": fallback, "best": best, "segments": known, **more}
 
 
 def _expected(policy: Policy, roster: Roster, in_flight: Mapping[Play, int]) -> dict[Any, float]:
