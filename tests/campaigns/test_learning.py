@@ -1,4 +1,4 @@
-"""Learning: with which probability subsets are drawn, exact counts, what is never in the way, other versions' records."""
+"""Learning: how subsets are drawn, exact counts, what is never in the way, failures, records of other versions."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ def test_learning_is_a_function_of_plain_values(sqlite_store: str) -> None:
     assert fold.fold(campaign.store, campaign._id)
     task = fold.read_task(campaign.store, campaign._id)
     assert task is not None
-    found = [vars(learning.learn(pickle.loads(pickle.dumps(task.job)))) for _ in range(2)]  # noqa: S301
+    found = [vars(learning.learn(pickle.loads(pickle.dumps(task.job)))) for _ in range(2)]
     for each in found:
         assert each.pop("seconds") > 0
     assert found[0] == found[1]
