@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select
 
 from kofn import Campaign
 from kofn.campaigns import Store, fold, learner, settings
-from kofn.campaigns.fold import Transaction
+from kofn.campaigns.fold import Transaction, publish
 from kofn.campaigns.learner import Learner
 from kofn.campaigns.store.schema import STATES
 from kofn.constraints import AtMost
-from kofn.core import StateError
+from kofn.core import StateError, StoreError
 from tests.campaigns import workers
 from tests.campaigns.tools import Clock, checked, create, play, rewards_for
 from tests.campaigns.workers import append_and_die, start
@@ -164,6 +163,23 @@ def test_a_policy_whose_process_always_dies_stops_no_other(
     step_until(learning, lambda: learned(fine) and deadly.summary().failing, "one learns, and the other one fails")
     assert caplog.text.count("the process that learns has ended") == learner.MOST_CRASHES
     assert not fine.summary().failing
+
+
+def test_a_lost_connection_is_no_failure_of_the_policy(
+    learning: Learner, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    campaign, lost = create(learning._store), iter([StoreError("the connection is lost")])
+
+    def publish_later(*arguments: Any) -> bool:
+        for why in lost:
+            raise why
+        return publish(*arguments)
+
+    monkeypatch.setattr(learner, "publish", publish_later)
+    play(campaign, 200, batch=50)
+    step_until(learning, lambda: learned(campaign), "it learns again")
+    assert "what campaign 1 has learned is not stored: the connection is lost" in caplog.text
+    assert not [event for event in campaign.events() if event.kind == "policy failed"]
 
 
 def test_one_process_learns_until_it_dies(sqlite_store: str, monkeypatch: pytest.MonkeyPatch) -> None:

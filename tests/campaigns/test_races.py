@@ -17,13 +17,13 @@ from sqlalchemy.pool import NullPool
 
 import kofn
 from kofn import Campaign
-from kofn.campaigns import Store, append
+from kofn.campaigns import Store
 from kofn.campaigns.append import Group
 from kofn.campaigns.change import Change
 from kofn.campaigns.fold import fold, learn_now, publish, read_task
 from kofn.campaigns.learning import learn
 from kofn.campaigns.roster import subset_from
-from kofn.campaigns.store.schema import DECISIONS, EVENTS, JOURNAL, METADATA
+from kofn.campaigns.store.schema import DECISIONS, JOURNAL, METADATA
 from kofn.constraints import AtMost
 from tests.campaigns.tools import NAMES, checked, create, play, rewards_for
 from tests.campaigns.workers import decide_until_told, decide_with_keys, run, started
@@ -298,7 +298,15 @@ def test_an_open_campaign_is_not_mistaken_for_another_with_its_id(stores: tuple[
         name = "id" if table == "kofn_campaigns" else "campaign"
         rows[table] = [{**row, name: old._id} if name in row else row for row in found]
     put_back(store, rows)
-    for call in (old.decide, lambda: old.reward(decision, 1.0), old.summary, old.pause, old.learn, old.verify, old.delete):
+    for call in (
+        old.decide,
+        lambda: old.reward(decision, 1.0),
+        old.summary,
+        old.pause,
+        old.learn,
+        old.verify,
+        old.delete,
+    ):
         with pytest.raises(kofn.NoSuchCampaign, match="open it again"):
             call()
     assert Campaign.open("other", store=store).summary().plays == 0
@@ -318,7 +326,9 @@ def test_processes_with_the_same_keys_in_another_order(postgres_store: str, tmp_
     assert sorted(found[0]) == sorted(keys)
     assert len({id for ids in found[0].values() for id in ids}) == campaign.summary().plays == 400
     with campaign.store.read() as connection:
-        assert connection.execute(text("SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'")).scalar() == 0
+        assert (
+            connection.execute(text("SELECT deadlocks FROM pg_stat_database WHERE datname = 'postgres'")).scalar() == 0
+        )
     checked(campaign)
 
 

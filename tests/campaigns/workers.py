@@ -24,9 +24,7 @@ from tests.campaigns.tools import create, play, rewards_for
 from tests.waiting import wait_until
 
 CONTEXT = multiprocessing.get_context("forkserver")  # imports once, then starts processes quickly
-CONTEXT.set_forkserver_preload(
-    ["tests.campaigns.test_processes"]
-)
+CONTEXT.set_forkserver_preload(["tests.campaigns.test_processes"])
 
 
 def start(work: Callable[..., None], *arguments: Any) -> BaseProcess:
@@ -82,19 +80,25 @@ def tell_all(store: str, rewards: dict[str, float]) -> None:
 
 
 def play_until_killed(store: str, log: str, seed: int) -> None:
-    """Decide and reward without end. Acknowledged rewards are written to the log before the next call."""
+    """Decide and reward without end. What is acknowledged is written to the log before the next call."""
     campaign = Campaign.open("front", store=store)
     rng = random.Random(seed)
     file = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     in_flight: list[Decision] = [*campaign.open_decisions(200)]  # left by the previous process
     while True:
-        in_flight += campaign.decide(rng.randint(1, 30))
+        key = f"call {rng.getrandbits(60)}"
+        made = campaign.decide(rng.randint(1, 30), key=key)
+        in_flight += made
         rng.shuffle(in_flight)
         now = rewards_for(in_flight.pop() for _ in range(rng.randint(1, len(in_flight))))
-        campaign.rewards(now)
-        os.write(file, (json.dumps(now) + "\n").encode())
+        taken = campaign.rewards(now)
+        if not taken.late and not taken.repeated:
+            line = {"rewards": now, "key": key, "ids": [each.id for each in made]}
+            os.write(file, (json.dumps(line) + "\n").encode())
         if rng.random() < 0.5:
             campaign.rewards(now)  # a retry
+        if rng.random() < 0.2:
+            assert campaign.decide(len(made), key=key) == made
 
 
 def decide_with_keys(store: str, keys: Sequence[str], file: str) -> None:

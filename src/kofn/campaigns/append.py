@@ -197,6 +197,8 @@ class Decide(Append):
         """Append the decisions; a call with a known key gets its decisions again."""
         serving.check_serves()
         segment = serving.segment_of(self.context)
+        if self.source is not None and self.context:
+            serving.check_declared()
         made, now = group.made(self.campaign, self.request), group.now(self.campaign)
         if made and not self._is_over(made, serving, now):
             if len(made) != self.count:
@@ -595,7 +597,7 @@ class Group:
         settings, at, call = serving.settings, self.now(job.campaign), new_stamp()
         due = at + (settings.expire_after if settings.window is None else settings.window)
         found = []
-        compared = serving.compared(None if job.source is None else request_of(job.secret, job.source))
+        compared = serving.compared(request_of(job.secret, job.source) if job.source else None)
         for place, each in enumerate(drawn):
             number, salt = self._numbers["decision"](job.campaign), new_stamp(32)
             first = place == 0
@@ -729,7 +731,10 @@ def _servings(
     for id in {job.campaign for job in jobs}:
         ours = [job for job in jobs if job.campaign == id]
         try:
-            found[id] = serving = store.serving(id, again=again)
+            serving = store.serving(id, again=again)
+            if any(job.secret != serving.secret for job in ours):  # after a restored backup, ids repeat
+                serving = store.serving(id, again=True)
+            found[id] = serving
             for job in ours:
                 if job.secret != serving.secret:
                     outcomes[job] = (

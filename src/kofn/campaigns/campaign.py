@@ -259,7 +259,8 @@ class Campaign:
     ) -> None:
         """Let another thread execute `decide(count, key=key)`, which delivers its result to `done`.
 
-        Only some decisions of the same `source`, such as an address, count in the comparison with the control.
+        `source` is for web pages: the address of the visitor, or an empty text if it is not known. Only some decisions
+        of the same address count in the comparison with the control, and contexts must be declared.
         """
         job = self._decide(count, key, metadata, context, source)
         if (decisions := self._unstored(job)) is not None:

@@ -11,10 +11,12 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterable
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 
@@ -57,7 +59,7 @@ class Learner:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._pool: ProcessPoolExecutor | None = None
+        self._pool: Executor | None = None
         self._learning: dict[int, tuple[Task, Future[Learned]]] = {}
         self._crashes: Counter[int] = Counter()  # processes in a row that have ended while they learned a campaign
         self._lease = Lease(store, "learner", LEASE)
@@ -76,11 +78,14 @@ class Learner:
         return SOON if self._learning else max(SOON, self._folded + INTERVAL - time.monotonic())
 
     def stop(self) -> None:
-        """End the process that learns."""
+        """End the process that learns, and leave learning to others."""
+        self._store.learns_inline = True
         pool, self._pool = self._pool, None
         self._learning.clear()
         if pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)
+        with suppress(KofnError):
+            self._lease.release()
 
     def _changed(self, now: float) -> Iterable[int]:
         """Return the campaigns that may have something to fold."""
@@ -136,9 +141,9 @@ class Learner:
             self._pool = None
             return self._submit(task)
 
-    def _process(self) -> ProcessPoolExecutor:
+    def _process(self) -> Executor:
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _give_way)
+            self._pool = new_process()
         return self._pool
 
     def _publish(self) -> None:
@@ -172,6 +177,11 @@ class Learner:
             fail(self._store, campaign, task, why)
 
 
+def new_process() -> Executor:
+    """Return a process that learns."""
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _give_way)
+
+
 def _be_ready() -> None:
     """Load what policies need."""
     import kofn.policies.contextual
@@ -179,6 +189,15 @@ def _be_ready() -> None:
 
 
 def _give_way() -> None:
-    """Let other processes have the processor first."""
+    """Let other processes have the processor first, leave Ctrl-C to the service, and end when it dies."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_follow_parent, daemon=True).start()
     if hasattr(os, "nice"):
         os.nice(NICENESS)
+
+
+def _follow_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -21,6 +21,7 @@ from kofn.campaigns.roster import Roster, subset_from, subset_text
 from kofn.core import BadRecord, Insight, Policy, SettledPlays, ShortHorizonWarning, StateError, Subset
 from kofn.core.contexts import MISSING, OTHER, context_of, key_of
 from kofn.core.plan import key_of_play
+from kofn.core.threads import ONE_THREAD
 from kofn.policies import registry
 from kofn.policies.registry import restore, save
 
@@ -75,6 +76,7 @@ class Learned:
     seconds: float
 
 
+@ONE_THREAD
 def learn(job: Job) -> Learned:
     """Return what the policy has learned after the steps, and what it plays next."""
     began = time.perf_counter()

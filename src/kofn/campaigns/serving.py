@@ -220,6 +220,14 @@ class Serving:
             raise BadInput(f"{self.settings.policy} does not take a context; use contextual-thompson")
         return None
 
+    def check_declared(self) -> None:
+        """Raise BadInput if the visitors of a web page, who may send any context, could invent segments."""
+        if not self._attributes.are_closed:
+            raise BadInput(
+                "web pages may send a context only to a campaign that declares its attributes and their values: create "
+                "it with params={'attributes': {'device': ['phone', 'desktop']}}, or leave the context out"
+            )
+
     # Draws.
 
     def draw(self, count: int, key: str | None, segment: str | None) -> list[Drawn]:
