@@ -46,7 +46,8 @@ from kofn.core.checks import LARGEST_REWARD
 from kofn.core.open_plan import MOST_UNPLANNED
 
 MOST_ROWS = 5000
-"""Decisions, and events, that one fold counts, and decisions that it deletes. Higher: fewer folds after an outage, and callers wait for longer."""
+"""Decisions, and events, that one fold counts, and decisions that it deletes. Higher: fewer folds after an outage, and
+callers wait for longer."""
 
 MAX_POINTS = 2000
 """Most slots of the history. When there are more, slots are made twice as wide until half as many are left."""
@@ -322,6 +323,8 @@ def _fold(store: Store, connection: Connection, campaign: int) -> tuple[bool, bo
     found = tally(connection, campaign, row.settings, row.progress, row.cut, after)
     with tx.driver.pipeline():
         _count(tx, found, after)
+        if not more:  # else events of old decisions may not be counted yet
+            _compact(tx)
         if not tx.pending and _is_due(tx):
             tx.close_step()
         _break(tx)
@@ -365,7 +368,6 @@ def _count(tx: Transaction, found: Tally, after: Cut) -> None:
     _write_history(tx, found.slots)
     row.cut = after
     row.next_due = found.next_due
-    _compact(tx)
 
 
 def _widen(tx: Transaction, least: float, most: float) -> None:
@@ -462,21 +464,23 @@ def _compact(tx: Transaction) -> None:
         newer = select(_D.number).where(_D.campaign == row.id).order_by(_D.number.desc()).offset(keep).limit(1)
         last = min(connection.execute(newer).scalar() or 0, row.cut.decisions)
         last = min(last, progress.matured) if progress.metrics else last
-        other = DECISIONS.alias()
-        same = other.c.campaign == _D.campaign, other.c.request == _D.request, other.c.turn == _D.turn
-        whole = ~exists().where(*same, not_(_is_old(other.c, row, last)))
-        old = and_(_D.campaign == row.id, _is_old(_D, row, last), or_(_D.request.is_(None), whole))
-        first = select(_D.number).where(old).order_by(_D.number).limit(MOST_ROWS)
-        numbers = list(connection.execute(first).scalars())
-        if numbers:
-            old = and_(old, _D.number <= numbers[-1])
-            latest = connection.execute(select(func.max(_D.at)).where(old)).scalar_one()
-            progress.kept_at = max(progress.kept_at, latest)
+        other = DECISIONS.alias().c
+        call = other.campaign == _D.campaign, other.request == _D.request, other.turn == _D.turn
+        whole = or_(_D.request.is_(None), ~exists().where(*call, not_(_is_old(other, row, last))))
+        old = and_(_D.campaign == row.id, _is_old(_D, row, last), whole)
+        some = select(_D.number).where(old).order_by(_D.number).offset(MOST_ROWS - 1).limit(1)
+        limit = connection.execute(some).scalar()
+        if limit is not None:
+            old = and_(old, or_(_D.number <= limit, exists().where(*call, other.number <= limit)))
+        summed = select(func.count(), func.max(_D.number), func.max(_D.at)).where(old)
+        removed, newest, at = connection.execute(summed).one()
+        if removed:
             connection.execute(delete(DECISIONS).where(old))
             gone = ~exists().where(_D.campaign == _E.campaign, _D.number == _E.decision)
-            connection.execute(delete(EVENTS).where(_E.campaign == row.id, _E.decision <= numbers[-1], gone))
-            progress.deleted += len(numbers)
-        if len(numbers) < MOST_ROWS:
+            connection.execute(delete(EVENTS).where(_E.campaign == row.id, _E.decision <= newest, gone))
+            progress.deleted += removed
+            progress.kept_at = max(progress.kept_at, at)
+        if limit is None:
             progress.undeletable = max(0, progress.decided - progress.deleted - keep)
     if row.cut.totals > max(keep, MIN_TOTALS):
         oldest = row.cut.totals - max(keep, MIN_TOTALS)
@@ -485,8 +489,7 @@ def _compact(tx: Transaction) -> None:
 
 def _is_old(decision: Any, row: Row, last: int) -> ColumnElement[bool]:
     """Return whether a decision may be deleted, as an expression."""
-    event = _E.campaign == decision.campaign, _E.decision == decision.number, _E.kind == 0
-    rewarded = exists().where(*event, _E.number <= row.cut.events)
+    rewarded = exists().where(_E.campaign == decision.campaign, _E.decision == decision.number, _E.kind == 0)
     return and_(decision.number <= last, or_(decision.due <= row.cut.time, and_(decision.windowed == 0, rewarded)))
 
 
