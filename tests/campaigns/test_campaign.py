@@ -202,8 +202,8 @@ def test_a_total_with_a_key_counts_once(store_url: str) -> None:
         ((["a", "b", "c"], 10**30, 1.0), "at most"),
     ],
 )
-def test_wrong_totals_are_refused(module_store: str, arguments: Any, message: str) -> None:
-    campaign = create(module_store)
+def test_wrong_totals_are_refused(sqlite_store: str, arguments: Any, message: str) -> None:
+    campaign = create(sqlite_store)
     with pytest.raises(kofn.BadInput, match=message):
         campaign.reward_total(*arguments)
     assert campaign.summary().plays == 0

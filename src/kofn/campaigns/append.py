@@ -638,7 +638,9 @@ class Group:
         late: dict[UnstoredPlace, Stored] = {}
         for found, name, value, counts in new:
             if isinstance(found, UnstoredPlace):
-                found = late[found] = late.get(found) or self._store_late(job, serving, found)
+                if found not in late:
+                    late[found] = self._store_late(job, serving, found)
+                found = late[found]
             self._events[job.campaign, found.number][job.kind, name] = value
             self._new_events.append(
                 {
@@ -729,7 +731,10 @@ def _servings(
     for id in {job.campaign for job in jobs}:
         ours = [job for job in jobs if job.campaign == id]
         try:
-            found[id] = serving = store.serving(id, again=again)
+            serving = store.serving(id, again=again)
+            if any(job.secret != serving.secret for job in ours):  # after a restored backup, ids repeat
+                serving = store.serving(id, again=True)
+            found[id] = serving
             for job in ours:
                 if job.secret != serving.secret:
                     outcomes[job] = (

@@ -323,7 +323,7 @@ def _fold(store: Store, connection: Connection, campaign: int) -> tuple[bool, bo
     found = tally(connection, campaign, row.settings, row.progress, row.cut, after)
     with tx.driver.pipeline():
         _count(tx, found, after)
-        if not more:  # else events of old decisions may not be counted yet
+        if not more:  # else a decision may have a reward that is not counted yet
             _compact(tx)
         if not tx.pending and _is_due(tx):
             tx.close_step()
@@ -337,7 +337,8 @@ def _fold(store: Store, connection: Connection, campaign: int) -> tuple[bool, bo
 def _limited(connection: Connection, campaign: int, before: Cut, after: Cut) -> tuple[Cut, bool]:
     """Return how far one fold counts, and whether more is left.
 
-    Decisions are counted before their events: while many are left, the events wait.
+    Decisions are counted before their events, and events before the time: else decisions would expire, and be deleted,
+    whose reward is not counted yet.
     """
 
     def at_most(table: Any, number: int, end: int) -> int:
@@ -351,9 +352,11 @@ def _limited(connection: Connection, campaign: int, before: Cut, after: Cut) -> 
     if decisions < after.decisions:
         return before._replace(decisions=decisions), True
     events = at_most(EVENTS, before.events, after.events)
+    if events < after.events:
+        return Cut(decisions, events, after.totals, before.time), True
     due = Driver(connection).rows(_MANY_DUE, {"c": campaign, "t0": before.time, "t1": after.time, "most": MOST_ROWS})
     time = due[0][0] if due else after.time
-    return Cut(decisions, events, after.totals, time), events < after.events or time < after.time
+    return Cut(decisions, events, after.totals, time), time < after.time
 
 
 def _count(tx: Transaction, found: Tally, after: Cut) -> None:

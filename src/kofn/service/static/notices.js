@@ -1,7 +1,7 @@
 // What must be seen first: the state of a campaign that is not running, and alarms.
 
 import { capitalized } from "./api.js";
-import { h, icon, setText, syncList } from "./dom.js";
+import { button, h, icon, setText, syncList } from "./dom.js";
 import { exact } from "./format.js";
 import { sameArms } from "./insight_facts.js";
 import { chips, timeAgo } from "./side_panels.js";
@@ -17,8 +17,9 @@ const STATES = {
 /** The setting that the advice of an alarm names, and its button. */
 const BUTTONS = {
   drift: ["half_life", "Set the half-life"],
-  delay: ["expire_after", "Change the expiry"],
+  delay: ["expire_after", "Change how long it waits"],
   ratio: ["control", "See the control"],
+  guardrail: ["guardrails", "See the guardrails"],
 };
 
 const TO_SEGMENTS = [
@@ -60,7 +61,7 @@ export function notices({ configure, may }) {
 
   function create({ kind }) {
     const [field, label] = BUTTONS[kind] ?? [];
-    const to = field && h("button", { class: "button small", type: "button", on: { click: () => configure(field) } }, label);
+    const to = field && button({ kind: "small", click: () => configure(field) }, label);
     return h(
       "li",
       { class: "alarm" },
@@ -75,14 +76,14 @@ export function notices({ configure, may }) {
     );
   }
 
-  function fill(row, { since, at, message, advice }) {
+  function fill(row, { kind, since, at, message, advice }) {
     const when = row.querySelector(".since");
     if (at && when.firstElementChild?.dateTime !== at) when.replaceChildren("since ", timeAgo(at));
     else if (!at) setText(when, since === null ? "" : `found after ${exact(since)} rewards`);
     setText(row.querySelector(".seen"), capitalized(message));
-    setText(row.querySelector(".advice"), advice ? `What to do: ${advice}.` : "");
-    const button = row.querySelector("button");
-    if (button) button.hidden = !may.change();
+    setText(row.querySelector(".advice"), `${kind === "policy" ? capitalized(advice) : `What to do: ${advice}`}.`);
+    const to = row.querySelector("button");
+    if (to) to.hidden = !may.change();
   }
 
   return {
@@ -90,9 +91,8 @@ export function notices({ configure, may }) {
     update(insight, events, segments) {
       const raised = insight.alarms ?? [];
       banner.hidden = raised.length === 0;
-      syncList(alarms, raised, { key: ({ kind, message }) => (kind === "arm" ? message : kind), create, update: fill });
+      syncList(alarms, raised, { key: ({ kind, arm }) => `${kind} ${arm}`, create, update: fill });
       showState(insight, events, segments);
     },
   };
 }
-
