@@ -52,6 +52,7 @@ def test_a_campaign_from_the_shell(kofn: Kofn, tmp_path: Path, sqlite_store: str
         "accepted": 0,
         "repeated": 1,
         "forgotten": 0,
+        "late": 0,
         "refused": [],
     }
     decisions = read(kofn("decide", "front", "--count", "30", "--json"))
@@ -122,6 +123,40 @@ def test_a_campaign_over_time_from_the_shell(kofn: Kofn, monkeypatch: pytest.Mon
     assert "reward_range is -10 to 60" in kofn("events", "front")[1]
     shown = [" ".join(line.split()) for line in kofn("show", "front")[1].splitlines()]
     assert {"shipped mug, pan", "clipped rewards 1"} < set(shown)
+
+
+def test_orders_and_returns_from_the_shell(kofn: Kofn, tmp_path: Path) -> None:
+    """A campaign with a window: the reward is the sum of its events, and of silence nothing is reported."""
+    made = ["--window", "1d", "--silence", "-1", "--control", "mug", "--control", "pan", "--control-share", "0.5"]
+    kofn(*CREATE, *ARMS, *made, "--guardrail", "returns<=+2%", "--metric-window", "30d")
+    settings = read(kofn("configure", "front", "--json"))
+    assert {name: settings[name] for name in ("window", "silence", "guardrails", "metric_window")} == {
+        "window": 86400.0,
+        "silence": -1.0,
+        "guardrails": ["returns<=+2%"],
+        "metric_window": 30 * 86400.0,
+    }
+    ids = [each["id"] for each in read(kofn("decide", "front", "--count", "4", "--json"))]
+    for _ in range(2):
+        assert kofn("add", "front", ids[0], "12.5", "--event", "order-17")[0] == 0
+    assert kofn("add", "front", ids[0], "12.5", "--event", "order-17")[1] == "accepted 0, repeated 1\n"
+    orders, returns = tmp_path / "orders.csv", tmp_path / "returns.csv"
+    orders.write_text(f"id,value,event\n{ids[1]},30,order-18\n{ids[1]},-5,order-19\n")
+    assert kofn("add", "front", "--from", str(orders))[1] == "accepted 2, repeated 0\n"
+    assert kofn("record", "front", ids[0], "returns", "1")[1] == "accepted 1, repeated 0\n"
+    returns.write_text(f"{ids[1]},returns,0\n")
+    assert kofn("record", "front", "--from", str(returns))[1] == "accepted 1, repeated 0\n"
+    returns.write_text(f"{ids[1]},0,returns\n")
+    assert "line 1 is not ID,METRIC,VALUE: " in kofn("record", "front", "--from", str(returns))[2]
+    for wrong in (["add", "front", ids[0], "1"], ["record", "front", ids[0], "returns"]):
+        assert "or --from with a CSV file of them" in kofn(*wrong)[2]
+    assert "give --from alone" in kofn("add", "front", ids[0], "--from", str(orders))[2]
+    assert kofn("learn", "front")[1] == "front: nothing to learn yet\n"
+    shown = kofn("show", "front")[1]
+    assert "0 settled, 4 with an open window; the next settles at 20" in shown
+    kofn("configure", "front", "--no-window", "--no-guardrails")
+    settings = read(kofn("configure", "front", "--json"))
+    assert (settings["window"], settings["guardrails"]) == (None, [])
 
 
 def test_a_life_from_the_shell(kofn: Kofn, tmp_path: Path, sqlite_store: str) -> None:
@@ -232,7 +267,7 @@ def test_a_campaign_is_not_deleted_unasked(kofn: Kofn, monkeypatch: pytest.Monke
         (["create", "a/b", *ARMS], "a campaign's name"),
         (["create", "x", *ARMS, "--k", "2", "--expire-after", "soon"], "'soon' is not a duration"),
         (["create", "x", *ARMS, "--k", "2", "--store", "mysql://x/y"], "a store must be on SQLite"),
-        (["reward", "front", "id"], "give ID and VALUE"),
+        (["reward", "front", "id"], "give ID, REWARD, or --from"),
         (["reward-total", "front", "10", "1"], "Missing option '--arm'"),
         (["import", "missing.json"], "missing.json"),
         (["nonsense"], "No such command 'nonsense'"),

@@ -84,6 +84,28 @@ def test_a_campaign_from_afar(client: Any, sqlite_store: str) -> None:
     checked(here)
 
 
+def test_orders_and_returns_from_afar(client: Any, sqlite_store: str) -> None:
+    campaign = client.create(
+        "front", NAMES, 3, reward_range=(0, 12), control=NAMES[:3], window="1d", guardrails=["returns<=+2%"]
+    )
+    assert campaign.settings() == Campaign.open("front", sqlite_store).settings()
+    assert campaign.settings().window == 86400.0
+    one, other = campaign.decide(2)
+    assert campaign.add(one, 2.5, event="order 1") == Rewarded(1, 0)
+    assert campaign.adds([(one.id, 2.5, "order 1"), (one.id, 4.0, "order 2")]) == Rewarded(1, 1)
+    with pytest.raises(kofn.Conflict):
+        campaign.add(one, 3.0, event="order 1")
+    assert campaign.record(one, "returns", 1.0) == Rewarded(1, 0)
+    assert campaign.records([(one.id, "returns", 1.0), (other.id, "returns", 0.0)]) == Rewarded(1, 1)
+    refused = campaign.records([(other.id, "returns", 1.0)], partial=True).refused
+    assert [each.id for each in refused] == [other.id]
+    logged = {each.id: each.metrics for each in campaign.decisions()}
+    assert logged == {one.id: {"returns": 1.0}, other.id: {"returns": 0.0}}
+    campaign.configure(window=None, metric_window=timedelta(days=3))
+    assert campaign.settings().window is None
+    assert campaign.settings().metric_window == 3 * 86400.0
+
+
 def test_a_campaign_is_changed_from_afar(client: Any, sqlite_store: str) -> None:
     campaign = client.create("front", NAMES, 3)
     campaign.add_arm("a/b c")
@@ -120,8 +142,17 @@ def test_errors_are_those_of_the_campaign(client: Any) -> None:
 
 @for_each("value", [float("nan"), float("inf"), "0.5", None, 10**400])
 def test_a_reward_that_json_cannot_carry_is_refused_here(opened: Opener, value: Any) -> None:
-    with opened("http://kofn.test") as client, pytest.raises(kofn.BadReward, match="one finite number"):
-        client.campaign("front").reward("1-0-00", value)
+    with opened("http://kofn.test") as client:
+        campaign = client.campaign("front")
+        for report in (
+            lambda: campaign.reward("1-0-00", value),
+            lambda: campaign.add("1-0-00", value, event="order 1"),
+            lambda: campaign.record("1-0-00", "returns", value),
+        ):
+            with pytest.raises(kofn.BadReward, match="one finite number"):
+                report()
+        with pytest.raises(kofn.BadInput, match="events must be tuples of 3 values"):
+            campaign.adds([("1-0-00", 1.0)])
 
 
 @for_each("wrong", ["localhost:8000", "127.0.0.1:8000", "kofn.example.com", "http://", "ftp://kofn"])
@@ -168,7 +199,7 @@ def test_the_synchronous_client_is_up_to_date(source: str) -> None:
     assert generated == generate_sync_client.generate(source), f"stale: run `{generate_sync_client.COMMAND}`"
 
 
-LOCAL = {"open", "create", "import_", "expire", "submit", "submit_decide", "submit_rewards", "note_alarms", "to_frame"}
+LOCAL = {"open", "create", "import_", "learn", "submit_decide", "submit_events", "note_alarms", "to_frame"}
 """Methods of a campaign that a remote one lacks: three are methods of the client, the others are for a server."""
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import kofn
 from kofn.campaigns import Campaign
-from kofn.campaigns.records.names import is_campaign_name
+from kofn.core.checks import is_campaign_name
 from kofn.client import RemoteCampaign, calls
 from kofn.service.api.routes import api_router
 from tests.campaigns.tools import NAMES
@@ -35,12 +35,17 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "decide": (),
     "reward": ("1-0-00", 0.5),
     "rewards": ([("1-0-00", 0.5)],),
+    "add": ("1-0-00", 0.5),
+    "adds": ([("1-0-00", 0.5, "../order")],),
+    "record": ("1-0-00", "../metric", 0.5),
+    "records": ([("1-0-00", "../metric", 0.5)],),
     "reward_total": (["a", "b"], 2, 1.0),
     "add_arm": ("..",),
     "retire_arm": ("..",),
 }
 """Arguments of the methods of a remote campaign that need some."""
 
+KEYWORDS: dict[str, dict[str, str]] = {"add": {"event": "../order"}}
 METHODS = [name for name, each in vars(RemoteCampaign).items() if inspect.isfunction(each) and name[0] != "_"]
 
 
@@ -88,13 +93,12 @@ def test_a_name_that_no_campaign_has_is_not_sent(opened: Callable[..., Any], met
     with opened("http://kofn.test/prefix", transport=httpx.MockTransport(asked)) as client:
         for name in NO_CAMPAIGN:
             with pytest.raises(kofn.NoSuchCampaign, match="a campaign's name must be"):
-                getattr(client.campaign(name), method)(*ARGUMENTS.get(method, ()))
+                call(client.campaign(name), method)
     assert asked.requests == []
 
 
-def called(campaign: Any, method: str) -> None:
-    answer = getattr(campaign, method)(*ARGUMENTS.get(method, ()))
-    next(answer)  # a stream sends its request when it is read
+def call(campaign: Any, method: str) -> Any:
+    return getattr(campaign, method)(*ARGUMENTS.get(method, ()), **KEYWORDS.get(method, {}))
 
 
 @for_each("method", METHODS)
@@ -104,7 +108,7 @@ def test_every_method_reaches_its_own_campaign(opened: Callable[..., Any], metho
     with opened("http://kofn.test/prefix", transport=httpx.MockTransport(asked)) as client:
         for name in CAMPAIGNS:
             with pytest.raises(kofn.NoSuchCampaign, match="not here"):
-                called(client.campaign(name), method)
+                next(call(client.campaign(name), method))  # a stream sends its request when it is read
     for name, request in zip(CAMPAIGNS, asked.requests, strict=True):
         path = request.url.raw_path.decode("ascii").partition("?")[0]
         head, sent, *rest = path.removeprefix("/prefix/api/").split("/")

@@ -69,7 +69,7 @@ class Fake:
 
     def __init__(self) -> None:
         self.made: dict[str, list[str]] = {}
-        self.recorded: dict[str, float] = {}
+        self.recorded: dict[Any, float] = {}  # by id, and the name of an event or metric if there is one
         self.batches: list[int] = []
         self.state = "running"
         self.lock = threading.Lock()
@@ -80,8 +80,9 @@ class Fake:
             if failed := self.fail(request):
                 return failed
             what, body = request.url.path.rpartition("/")[2], json.loads(request.content or "null")
-            routes: dict[str, Callable[[Any], httpx.Response]] = {"decisions": self.decide, "rewards": self.reward}
-            return routes.get(what, self.pause)(body)
+            if what in ("rewards", "events", "records"):
+                return self.reward(body[what])
+            return (self.decide if what == "decisions" else self.pause)(body)
 
     def pause(self, _: None) -> httpx.Response:
         self.state = "paused"
@@ -96,8 +97,11 @@ class Fake:
         made = [{"id": id, "arms": ["a"], "subset": [0], "at": "2026-11-16T01:00:00+00:00"} for id in ids]
         return httpx.Response(200, json={"decisions": made})
 
-    def reward(self, body: dict[str, Any]) -> httpx.Response:
-        given = {each["id"]: each["reward"] for each in body["rewards"]}
+    def reward(self, reports: list[dict[str, Any]]) -> httpx.Response:
+        given: dict[Any, float] = {}
+        for each in reports:
+            id, value, *name = each.values()
+            given[(id, *name) if name else id] = value
         if any(value > 1 for value in given.values()):
             return problem(422, "bad-reward", "a reward must be between 0 and 1")
         if any(self.recorded.get(id, value) != value for id, value in given.items()):

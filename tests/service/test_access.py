@@ -164,7 +164,7 @@ def test_a_reading_token_changes_nothing(api: Client, store: Store) -> None:
             seen += 1
         elif not path.endswith(("/stream", "/segments")):  # these campaigns have no segments
             assert api.get(path, headers=reader).status_code == 200, path
-    assert seen == 14
+    assert seen == 16
     exported = api.get(f"{FRONT}/export", headers=reader).json()
     assert "secret" not in exported["campaign"]
     error_detail(api.get(f"{FRONT}/export?with_secret=true", headers=reader), 403, "forbidden")
@@ -173,7 +173,7 @@ def test_a_reading_token_changes_nothing(api: Client, store: Store) -> None:
 
 def test_a_deciding_token_decides_and_rewards_only(api: Client, store: Store) -> None:
     decider = as_(store, "decide")
-    allowed = {f"{FRONT}/{end}" for end in ("decisions", "rewards", "totals")}
+    allowed = {f"{FRONT}/{end}" for end in ("decisions", "rewards", "events", "records", "totals")}
     for method, path in routes(api):
         if method == "POST" and path in allowed:
             allowed.remove(path)

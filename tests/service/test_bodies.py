@@ -12,7 +12,7 @@ import pytest
 from httpx import Client
 
 from kofn import Campaign
-from kofn.campaigns.records.names import arm_names
+from kofn.campaigns.names import arm_names
 from kofn.core import BadInput
 from kofn.service.messages import bodies
 from tests.campaigns.tools import checked

@@ -10,10 +10,12 @@ import pytest
 
 from kofn.campaigns import Campaign, Store, store_at
 from kofn.core import BadInput
+from kofn.service.security import pages
 from kofn.service.security.tokens import create_token
-from kofn.service.settings import web_origin, webhook_url
+from kofn.service.settings import MIB, web_origin, webhook_url
 from tests.cases import for_each
 from tests.service.tools import bearer, error_detail, service
+from tests.waiting import wait_until
 
 SHOP = "https://shop.example"
 FRONT = "/api/campaigns/front"
@@ -44,8 +46,7 @@ def test_a_browser_token_decides_and_rewards_and_reads_nothing(page: httpx.Clien
         path = path.replace("{name}", "front")
         for method in methods:
             if path.startswith("/api") and (method, path) not in {
-                ("post", f"{FRONT}/decisions"),
-                ("post", f"{FRONT}/rewards"),
+                ("post", f"{FRONT}/{last}") for last in ("decisions", "rewards", "events", "records")
             }:
                 error_detail(page.request(method, path), 403, "forbidden")
     error_detail(page.get("/metrics"), 403, "forbidden")
@@ -53,6 +54,9 @@ def test_a_browser_token_decides_and_rewards_and_reads_nothing(page: httpx.Clien
     decision = page.post(f"{FRONT}/decisions", json={"key": "v"}).json()["decisions"][0]
     told = page.post(f"{FRONT}/rewards", json={"rewards": [{"id": decision["id"], "reward": 1}]})
     assert told.json()["accepted"] == 1
+    assert "group" not in decision  # who knows it can make the control look better
+    metric = {"id": decision["id"], "name": "scrolled", "value": 0.5}
+    assert page.post(f"{FRONT}/records", json={"records": [metric]}).json()["accepted"] == 1
     error_detail(page.post("/api/campaigns/back/decisions", json={}), 403, "forbidden")
 
 
@@ -66,7 +70,92 @@ def test_a_browser_token_has_small_batches(page: httpx.Client) -> None:
     assert page.post(f"{FRONT}/decisions", json=spread).status_code == 422
 
 
-@pytest.mark.parametrize("route", ["decisions", "rewards"])
+def test_a_browser_token_says_little(page: httpx.Client) -> None:
+    decision = page.post(f"{FRONT}/decisions", json={"key": "k" * 100, "metadata": {"m": "x" * 490}})
+    id = decision.json()["decisions"][0]["id"]
+    for body, most in (({"key": "k" * 101}, "100"), ({"metadata": {"m": "x" * 500}}, "500")):
+        assert f"at most {most}" in error_detail(page.post(f"{FRONT}/decisions", json=body), 422, "bad-input")
+    metric = {"id": id, "name": "m" * 101, "value": 1}
+    assert "at most 100" in error_detail(page.post(f"{FRONT}/records", json={"records": [metric]}), 422, "bad-input")
+
+
+def test_a_browser_token_stores_a_limited_number_of_bytes_a_day(
+    store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one address: half of them at once, the rest over the day. The others still decide."""
+    Campaign.create("front", list("abcd"), 2, seed=1, store=store_url)
+    token = page_token(store_at(store_url))
+    with service(store_url, browser_rate=0, browser_storage=1, trusted_proxies=("127.0.0.1",)) as client:
+
+        def ask(number: int, address: str = "203.0.113.9") -> httpx.Response:
+            body = {"key": f"{number:0100}", "metadata": {"m": "x" * 490}}
+            return client.post(f"{FRONT}/decisions", json=body, headers=bearer(token) | {"X-Forwarded-For": address})
+
+        before, decided, reported = size_of(store_url), 0, 0
+        while (answer := ask(decided)).is_success:
+            id, decided = answer.json()["decisions"][0]["id"], decided + 1
+            records = [{"id": id, "name": f"{number:050}", "value": 1} for number in range(3)]
+            sent = {"records": records, "partial": True}
+            headers = bearer(token) | {"X-Forwarded-For": "203.0.113.9"}
+            reported += client.post(f"{FRONT}/records", json=sent, headers=headers).is_success
+        assert "1 MiB a day from one address" in error_detail(answer, 429, "too-much-stored")
+        assert 0 < int(answer.headers["retry-after"]) < 3600
+        assert decided > 100
+        assert reported in (decided, decided - 1)
+        assert size_of(store_url) - before < MIB / 2
+        assert ask(decided, "203.0.113.10").is_success
+
+
+def size_of(store_url: str) -> int:
+    """The bytes of the tables of a store, with their indexes."""
+    with store_at(store_url).read() as connection:
+        if store_url.startswith("sqlite"):
+            pages = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size"
+            return int(connection.exec_driver_sql(pages).scalar_one())
+        tables = "SELECT sum(pg_total_relation_size(oid)) FROM pg_class WHERE relname LIKE 'kofn_%' AND relkind = 'r'"
+        return int(connection.exec_driver_sql(tables.replace("%", "%%")).scalar_one())
+
+
+def test_web_pages_get_no_decisions_while_too_many_are_open(
+    store: Store, sqlite_store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pages, "OPEN_SECONDS", 0.0)
+    token = page_token(store)
+    with service(sqlite_store, browser_open=3) as client:
+
+        def ask() -> httpx.Response:
+            return client.post(f"{FRONT}/decisions", json={}, headers=bearer(token))
+
+        assert [ask().status_code for _ in range(3)] == [200] * 3
+        wait_until(lambda: ask().status_code == 429, "the open decisions are counted")
+        assert "decisions of this campaign are open" in error_detail(ask(), 429, "too-many-open-decisions")
+        assert client.post(f"{FRONT}/decisions", json={}).is_success  # with a token that strangers do not have
+        campaign = Campaign.open("front", store)
+        campaign.rewards([(each.id, 1.0) for each in campaign.open_decisions()])
+        wait_until(lambda: ask().is_success, "the rewards are counted")
+
+
+def test_web_pages_send_declared_contexts_only(sqlite_store: str) -> None:
+    """Strangers could invent values: each one is a segment, of which a campaign has a limited number."""
+    closed = {"attributes": {"device": ["phone", "desktop"]}}
+    for name, params in {"front": closed, "open": {}, "names": {"attributes": ["device"]}}.items():
+        Campaign.create(name, list("abcd"), 2, policy="contextual-thompson", params=params, store=sqlite_store)
+    with service(sqlite_store) as client:
+
+        def ask(campaign: str, context: dict[str, str] | None) -> httpx.Response:
+            token = create_token(store_at(sqlite_store), "page", "browser", campaign)[0]
+            path = f"/api/campaigns/{campaign}/decisions"
+            return client.post(path, json={"context": context}, headers=bearer(token))
+
+        assert ask("front", {"device": "phone"}).json()["decisions"][0]["context"] == {"device": "phone"}
+        assert ask("front", {"device": "fridge"}).json()["decisions"][0]["context"] == {"device": "(other)"}
+        for name in ("open", "names"):
+            detail = error_detail(ask(name, {"device": "fridge"}), 422, "bad-input")
+            assert "declare its attributes and their values" in detail
+            assert ask(name, None).is_success
+
+
+@pytest.mark.parametrize("route", ["decisions", "rewards", "records"])
 def test_an_allowed_origin_may_post(page: httpx.Client, route: str) -> None:
     asked = page.options(f"{FRONT}/{route}", headers=PREFLIGHT)
     assert asked.status_code == 200
@@ -75,7 +164,7 @@ def test_an_allowed_origin_may_post(page: httpx.Client, route: str) -> None:
     assert {"Authorization", "Content-Type"} <= set(asked.headers["access-control-allow-headers"].split(", "))
     assert asked.headers["access-control-max-age"] == "7200"
     assert "access-control-allow-credentials" not in asked.headers
-    answers = [page.post(f"{FRONT}/{route}", json={"rewards": []} if route == "rewards" else {})]
+    answers = [page.post(f"{FRONT}/{route}", json={} if route == "decisions" else {route: []})]
     answers += [page.post(f"{FRONT}/{route}", content=b"{"), page.post(f"{FRONT}/{route}", headers=bearer("wrong"))]
     assert len({each.status_code for each in answers}) == 3
     for each in answers:  # pages read errors, too
@@ -104,7 +193,7 @@ def test_no_other_origin_is_allowed(page: httpx.Client, origin: str) -> None:
         ("GET", "/"),
     ],
 )
-def test_only_decisions_and_rewards_are_for_pages(page: httpx.Client, method: str, path: str) -> None:
+def test_only_decisions_and_reports_are_for_pages(page: httpx.Client, method: str, path: str) -> None:
     answer = page.request(method, path, headers=PREFLIGHT)
     assert not [name for name in answer.headers if name.startswith("access-control")]
 

@@ -20,7 +20,7 @@ from sqlalchemy import select
 
 import kofn
 from kofn import Campaign
-from kofn.campaigns.records.names import read_id
+from kofn.campaigns.names import read_id
 from kofn.campaigns.store.schema import REWARDS
 from kofn.service.server import NOTICE_SECONDS
 from tests.campaigns.tools import NAMES, checked, create, noise

@@ -41,9 +41,6 @@ class Count(click.ParamType):  # type: ignore[type-arg]  # generic since click 8
         return int(number)
 
 
-UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
 class Duration(click.ParamType):  # type: ignore[type-arg]  # generic since click 8.4 only
     """A duration such as 30s, 15m, 12h or 7d, converted to seconds."""
 
@@ -51,10 +48,13 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # generic since clic
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the seconds; fail with an error that names the option."""
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", str(value).strip())
-        if not match:
+        from kofn.campaigns.settings import duration
+        from kofn.core import BadInput
+
+        try:
+            return duration("it", value)
+        except BadInput:
             self.fail(f"{value!r} is not a duration such as 30s, 15m, 12h or 7d", param, ctx)
-        return float(match[1]) * UNITS[match[2]]
 
 
 MAX_PLAYS = 2**62

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     "origins",
     metavar="ORIGIN",
     multiple=True,
-    help="Origin of web pages that may decide and reward, such as https://shop.example; repeatable.",
+    help="Origin of web pages that may decide and report rewards, such as https://shop.example; repeatable.",
 )
 @click.option(
     "--browser-rate",
@@ -54,6 +54,20 @@ if TYPE_CHECKING:
     default=300,
     show_default=True,
     help="Most requests per minute of one address with tokens of scope browser, per process; 0 for any number.",
+)
+@click.option(
+    "--browser-storage",
+    type=click.IntRange(0, 1_000_000),
+    default=20,
+    show_default=True,
+    help="Most MiB that one address may store per day with such tokens, per process; 0 for any number.",
+)
+@click.option(
+    "--browser-open",
+    type=click.IntRange(0),
+    default=1_000_000,
+    show_default=True,
+    help="Open decisions of a campaign from which on such tokens get no further ones; 0 for any number.",
 )
 @click.option("--root-path", default="", metavar="PATH", help="Path under which a proxy serves it, such as /kofn.")
 @click.option(
@@ -180,8 +194,8 @@ def token(context: click.Context) -> None:
     type=click.Choice(["browser", "read", "decide", "full"]),
     default="full",
     show_default=True,
-    help="browser: only make decisions and report rewards, for a web page, which everyone can read; read: look only; "
-    "decide: both; full: everything.",
+    help="browser: only make decisions and report about them, for a web page, which everyone can read; read: look "
+    "only; decide: both; full: everything.",
 )
 @click.option("--campaign", metavar="NAME", help="Limit the token to one campaign.")
 @click.option(

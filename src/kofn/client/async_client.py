@@ -14,7 +14,7 @@ import httpx
 from kofn.client import calls
 from kofn.client.async_sender import AsyncSender
 from kofn.client.background import AsyncBackground, log, remember
-from kofn.client.calls import Request
+from kofn.client.calls import Items, Kind, Request
 from kofn.client.stock import Buffer, OnError, Refill, Stock
 from kofn.core import Unreachable, whole
 from kofn.core.campaign_settings import ChangedSettings, CreationSettings
@@ -58,10 +58,10 @@ class AsyncClient:
     stay in the stock for `stale_after` seconds are dropped: this is how long a client goes on after another one has
     paused the campaign or retired an arm. `decide(count)` and `decide(key=...)` always ask the service.
 
-    With `buffer=100`, `reward()` puts rewards into a buffer and returns a `Buffered` response. They are sent in batches
-    of 100, or after `flush_after` seconds. `flush` and `close` send the rest, and raise RewardsRefused if the service
-    refused a reward; `on_error` gets each refused reward at once. If the process dies, rewards in the buffer are lost,
-    and decisions in the stock expire.
+    With `buffer=100`, `reward()`, `add()` and `record()` use a buffer and return a `Buffered` response. The buffer is
+    sent in batches of 100, or after `flush_after` seconds. `flush` and `close` send the rest, and raise RewardsRefused
+    if the service refused a reward; `on_error` gets each refused reward at once. If the process dies, rewards in the
+    buffer are lost, and decisions in the stock expire.
     """
 
     def __init__(
@@ -294,12 +294,12 @@ class AsyncRemoteCampaign:
         decisions = await self._client.send(call)
         return decisions[0] if count is None else decisions
 
-    async def reward(self, id: str, value: float) -> Rewarded:
+    async def reward(self, id: str | Decision, value: float) -> Rewarded:
         """Report the reward of a decision. Repeating it is harmless; another value raises Conflict.
 
         With `buffer`, the reward is sent later: the response is `Buffered`, and a later flush raises what is wrong.
         """
-        return await self.rewards([(id, value)])
+        return await self._report("reward", [(id, value)])
 
     async def rewards(
         self,
@@ -312,10 +312,31 @@ class AsyncRemoteCampaign:
         With `partial`, the others are recorded if some are refused; the response lists those. With `buffer`, they are
         sent later, and each one is recorded or refused on its own.
         """
+        return await self._report("reward", rewards, partial)
+
+    async def add(self, id: str | Decision, value: float, *, event: str) -> Rewarded:
+        """Add to the reward of a decision. The same event counts once; another value for it raises Conflict.
+
+        The campaign must have a window.
+        """
+        return await self._report("add", [(id, value, event)])
+
+    async def adds(self, events: Iterable[tuple[str, float, str]], *, partial: bool = False) -> Rewarded:
+        """Add to rewards of decisions, as tuples (id, value, event); `partial` and `buffer` as in `rewards`."""
+        return await self._report("add", events, partial)
+
+    async def record(self, id: str | Decision, name: str, value: float) -> Rewarded:
+        """Report a metric of a decision beside its reward. Repeating it is harmless; another value raises Conflict."""
+        return await self._report("record", [(id, name, value)])
+
+    async def records(self, records: Iterable[tuple[str, str, float]], *, partial: bool = False) -> Rewarded:
+        """Report metrics of decisions, as tuples (id, name, value); `partial` and `buffer` as in `rewards`."""
+        return await self._report("record", records, partial)
+
+    async def _report(self, kind: Kind, given: Items, partial: bool = False) -> Rewarded:
         if self._client._sender:
-            calls.campaign_path(self.name)
-            return self._client._sender.add(self.name, rewards)
-        return await self._client.send(calls.rewards(self.name, rewards, partial=partial))
+            return self._client._sender.add(self.name, kind, given)
+        return await self._client.send(calls.report(self.name, kind, calls.checked_items(kind, given), partial=partial))
 
     async def reward_total(
         self,

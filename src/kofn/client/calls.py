@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 from urllib.parse import quote
 
 import httpx
@@ -243,18 +243,36 @@ def context_text(context: Mapping[str, Any] | None) -> str:
     return "" if context is None else json.dumps(dict(context), sort_keys=True, default=repr)
 
 
-def rewards(
-    name: str, given: Mapping[str, float] | Iterable[tuple[str, float]], *, partial: bool = False
-) -> Request[Rewarded]:
-    """Report rewards. The service records each one once."""
-    body: dict[str, Any] = {"rewards": [{"id": id, "reward": value} for id, value in reward_pairs(given)]}
+Kind = Literal["reward", "add", "record"]
+Item = tuple[Any, ...]
+Items = Mapping[str, float] | Iterable[Item]
+
+REPORTS: dict[Kind, tuple[str, tuple[str, ...]]] = {
+    "reward": ("rewards", ("id", "reward")),
+    "add": ("events", ("id", "value", "event")),
+    "record": ("records", ("id", "value", "name")),
+}
+"""What is reported about decisions: the last part of the path, which is also the name of the list, and its fields."""
+
+
+def report(name: str, kind: Kind, items: Iterable[Item], *, partial: bool = False) -> Request[Rewarded]:
+    """Report rewards, additions or metrics, as `checked_items` returns them. The service records each one once."""
+    last, fields = REPORTS[kind]
+    body: dict[str, Any] = {last: [dict(zip(fields, each, strict=True)) for each in items]}
     body |= {"partial": True} if partial else {}
-    return Request("POST", campaign_path(name, "rewards"), Rewarded.from_dict, body)
+    return Request("POST", campaign_path(name, last), Rewarded.from_dict, body)
 
 
-def reward_pairs(given: Mapping[str, float] | Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
-    """Return rewards as pairs, or raise `BadReward` if JSON cannot represent one."""
-    return [(id, finite_number(value)) for id, value in (given.items() if isinstance(given, Mapping) else given)]
+def checked_items(kind: Kind, given: Items) -> list[Item]:
+    """Return what is reported, with the fields of `REPORTS`, or raise `BadReward` if JSON cannot represent a number."""
+    last, fields = REPORTS[kind]
+    items = [tuple(each) for each in (given.items() if isinstance(given, Mapping) else given)]
+    if wrong := [each for each in items if len(each) != len(fields)]:
+        raise BadInput(f"{last} must be tuples of {len(fields)} values; got {shown(wrong[0])}")
+    if kind == "record":  # a campaign takes the name before the value
+        items = [(id, value, name) for id, name, value in items]
+    plain = ((id.id if isinstance(id, Decision) else id, *more) for id, *more in items)
+    return [(id, finite_number(value), *name) for id, value, *name in plain]
 
 
 def reward_total(

@@ -1,4 +1,4 @@
-"""The stock of decisions and the buffer of rewards of a client: what is held, for how long, and what is due next.
+"""The stock of decisions and the buffer of reports of a client: what is held, for how long, and what is due next.
 
 Nothing is sent here. The clients ask these classes what to do, and do it. All methods are thread-safe and take
 microseconds.
@@ -10,10 +10,11 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields
 from itertools import islice
 
+from kofn.client.calls import Item, Kind
 from kofn.core import KofnError, RewardsRefused, Unreachable
 from kofn.core.responses import Decision, Rewarded
 
@@ -31,7 +32,8 @@ MAX_REFUSED = 1000
 """Most refused rewards that are kept until the next flush. All of them are counted, and passed to `on_error`."""
 
 Clock = Callable[[], float]
-Pairs = list[tuple[str, float]]
+Line = tuple[str, Kind]
+"""A campaign, and what is reported to it: what is sent in one request."""
 
 
 @dataclass(frozen=True)
@@ -106,19 +108,24 @@ class Stock:
 
 @dataclass(frozen=True)
 class RefusedReward:
-    """A buffered reward that is not recorded, and the error that says why."""
+    """A buffered reward that is not recorded, and the error that says why.
+
+    `kind` is the method that took it: reward, add or record. `name` is the event of `add`, or the metric of `record`.
+    """
 
     campaign: str
     id: str
     value: float
     error: KofnError
+    kind: Kind = "reward"
+    name: str = ""
 
 
 OnError = Callable[[RefusedReward], object]
 
 
 class Buffer:
-    """Rewards that the service has neither recorded nor refused yet, in batches of one campaign.
+    """Rewards, additions and metrics that the service has neither recorded nor refused yet, in batches of one kind.
 
     They are due when there are `size` of them, or after `flush_after` seconds.
     """
@@ -126,7 +133,7 @@ class Buffer:
     def __init__(self, size: int, flush_after: float, clock: Clock = time.monotonic) -> None:
         self._size, self._flush_after, self._clock = size, flush_after, clock
         self._lock = threading.Lock()
-        self._waiting: dict[str, deque[tuple[str, float]]] = {}  # by campaign
+        self._waiting: dict[Line, deque[Item]] = {}
         self._count, self._due, self._pause_until = 0, 0.0, -math.inf
         self._sending = self._closed = False
         self._recorded = Rewarded(0, 0)
@@ -136,22 +143,22 @@ class Buffer:
     def __len__(self) -> int:
         return self._count
 
-    def add(self, campaign: str, pairs: Pairs) -> bool:
-        """Add rewards. Return whether the caller must start to send: then it sends until `stop_sending` returns True.
+    def add(self, line: Line, items: Sequence[Item]) -> bool:
+        """Add reports. Return whether the caller must start to send: then it sends until `stop_sending` returns True.
 
         A full or closed buffer raises Unreachable, and takes none of them.
         """
         with self._lock:
             if self._closed:
                 raise Unreachable("the client is closed, so the reward was not taken: create another client")
-            if self._count and self._count + len(pairs) > CAPACITY * self._size:
+            if self._count and self._count + len(items) > CAPACITY * self._size:
                 raise Unreachable(f"the reward was not taken: {self._count:,} already wait until the service responds")
-            if not pairs:
+            if not items:
                 return False
             if not self._count:
                 self._due = self._clock() + self._flush_after
-            self._waiting.setdefault(campaign, deque()).extend(pairs)
-            self._count += len(pairs)
+            self._waiting.setdefault(line, deque()).extend(items)
+            self._count += len(items)
             start, self._sending = not self._sending, True
             return start
 
@@ -167,33 +174,35 @@ class Buffer:
         """Call no rewards due for some seconds, as after a failure."""
         self._pause_until = self._clock() + seconds
 
-    def first(self, skip: Iterable[str] = ()) -> tuple[str, Pairs] | None:
-        """Return the next batch, of one campaign that is not in `skip`. It stays until `record` or `refuse`."""
+    def first(self, skip: Collection[str] = ()) -> tuple[Line, list[Item]] | None:
+        """Return the next batch, of a campaign that is not in `skip`. It stays until `record` or `refuse`."""
         with self._lock:
-            for campaign, waiting in self._waiting.items():
-                if campaign not in skip:
-                    return campaign, list(islice(waiting, self._size))
+            for line, waiting in self._waiting.items():
+                if line[0] not in skip:
+                    return line, list(islice(waiting, self._size))
         return None
 
-    def record(self, campaign: str, count: int, answer: Rewarded) -> None:
-        """Remove the first rewards of a campaign, to which the service gave this answer."""
+    def record(self, line: Line, count: int, answer: Rewarded) -> None:
+        """Remove the first items of a line, to which the service gave this answer."""
         with self._lock:
-            self._remove(campaign, count)
+            self._remove(line, count)
             self._recorded = _added(self._recorded, answer)
 
-    def refuse(self, campaign: str, count: int, error: KofnError) -> list[RefusedReward]:
-        """Remove the first rewards of a campaign, which are not recorded, and return them."""
+    def refuse(self, line: Line, count: int, error: KofnError) -> list[RefusedReward]:
+        """Remove the first items of a line, which are not recorded, and return them."""
         with self._lock:
-            refused = [RefusedReward(campaign, *pair, error) for pair in self._remove(campaign, count)]
+            campaign, kind = line
+            removed = self._remove(line, count)
+            refused = [RefusedReward(campaign, id, value, error, kind, *name) for id, value, *name in removed]
             self._refused_count += len(refused)
             self._refused += refused[: MAX_REFUSED - len(self._refused)]
             return refused
 
-    def _remove(self, campaign: str, count: int) -> Pairs:
-        waiting = self._waiting.get(campaign, deque())
+    def _remove(self, line: Line, count: int) -> list[Item]:
+        waiting = self._waiting.get(line, deque())
         removed = [waiting.popleft() for _ in range(min(count, len(waiting)))]
         if not waiting:
-            self._waiting.pop(campaign, None)
+            self._waiting.pop(line, None)
         self._count -= len(removed)
         return removed
 

@@ -6,12 +6,12 @@ Generated from async_sender.py by `python -m tools.generate_sync_client`: do not
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kofn.client import calls
 from kofn.client.background import Background, Wakeup, log
-from kofn.client.stock import Buffer, OnError, Pairs
+from kofn.client.calls import Item, Items, Kind
+from kofn.client.stock import Buffer, Line, OnError
 from kofn.core import KofnError, NoSuchCampaign, NotAllowed, Unreachable
 from kofn.core.responses import Buffered, Rewarded
 
@@ -28,14 +28,15 @@ class Sender:
         """The number of rewards in the buffer."""
         return len(self._buffer)
 
-    def add(self, campaign: str, rewards: Mapping[str, float] | Iterable[tuple[str, float]]) -> Buffered:
-        """Put rewards into the buffer."""
-        pairs = calls.reward_pairs(rewards)
-        if self._buffer.add(campaign, pairs):
+    def add(self, campaign: str, kind: Kind, given: Items) -> Buffered:
+        """Put rewards, additions or metrics into the buffer."""
+        calls.campaign_path(campaign)
+        items = calls.checked_items(kind, given)
+        if self._buffer.add((campaign, kind), items):
             self._background.start(self._send_when_due)
         elif not self._buffer.seconds_left():
             self._wakeup.set()
-        return Buffered(0, 0, buffered=len(pairs))
+        return Buffered(0, 0, buffered=len(items))
 
     def flush(self) -> Rewarded:
         """Send all rewards in the buffer, and return what was recorded since the last flush."""
@@ -76,32 +77,32 @@ class Sender:
                 try:
                     self._send_batch(*batch, retry_for=0.0 if failed else None)
                 except Unreachable as error:
-                    failed[batch[0]] = error
+                    failed[batch[0][0]] = error
         if failed:
             raise next(iter(failed.values()))
 
-    def _send_batch(self, campaign: str, pairs: Pairs, retry_for: float | None) -> None:
-        """Send rewards of a campaign. A batch that is refused is sent in halves, so that only bad rewards are lost."""
-        parts = [pairs]
+    def _send_batch(self, line: Line, items: list[Item], retry_for: float | None) -> None:
+        """Send a batch. If it is refused, it is sent in halves, so that only bad rewards are lost."""
+        parts = [items]
         while parts:
             part = parts.pop()
             half = len(part) // 2
             try:
-                answer = self._send(calls.rewards(campaign, part), retry_for=retry_for)
+                answer = self._send(calls.report(*line, part), retry_for=retry_for)
             except Unreachable:
                 raise
             except Exception as error:
                 if half and not isinstance(error, NotAllowed | NoSuchCampaign):  # these concern all of them
                     parts += [part[half:], part[:half]]
                 else:
-                    self._refuse(campaign, part, error)
+                    self._refuse(line, part, error)
             else:
-                self._buffer.record(campaign, len(part), answer)
+                self._buffer.record(line, len(part), answer)
 
-    def _refuse(self, campaign: str, pairs: Pairs, error: Exception) -> None:
+    def _refuse(self, line: Line, items: list[Item], error: Exception) -> None:
         reason = error if isinstance(error, KofnError) else calls.not_sent(error)
-        log.error("%d rewards of %s, from %a on, are not recorded: %s", len(pairs), campaign, pairs[0][0], reason)
-        for refused in self._buffer.refuse(campaign, len(pairs), reason):
+        log.error("%d rewards of %s, from %a on, are not recorded: %s", len(items), line[0], items[0][0], reason)
+        for refused in self._buffer.refuse(line, len(items), reason):
             if self._on_error is not None:
                 try:
                     self._on_error(refused)

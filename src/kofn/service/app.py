@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kofn import __version__
 from kofn.campaigns import store_at
+from kofn.campaigns.learner import Learner
 from kofn.service.api.app_state import AppState
 from kofn.service.api.fast_path import FastPath
 from kofn.service.api.head_requests import HeadRequests
@@ -114,13 +115,15 @@ def make_app(settings: ServiceSettings | None = None) -> Service:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         app.stop_on_signals()
-        loops = _background_loops(shared)
+        learner = Learner(store)
+        loops = [BackgroundLoop("learner", learner.step, 0.0), *_background_loops(shared)]
         for each in loops:
             each.start()
         yield
         shared.live.stop()
         for each in loops:
             await run_in_threadpool(each.stop)
+        learner.stop()
         await run_in_threadpool(store.close)
 
     app = Service(
@@ -152,7 +155,7 @@ def make_app(settings: ServiceSettings | None = None) -> Service:
 
 
 def _background_loops(shared: AppState) -> list[BackgroundLoop]:
-    """Return the work that this process does besides requests."""
+    """Return the work that one process of the service does besides requests."""
     store, settings = shared.store, shared.settings
     loops = [BackgroundLoop("watcher", Watcher(store, settings.watch_interval).step, settings.watch_interval)]
     if settings.webhook:

@@ -37,7 +37,10 @@ class ServiceSettings:
     log_format: str = "text"  # or json
     access_log: bool = False  # log every request
     allow_origins: tuple[str, ...] = ()  # origins of web pages that may decide and reward
-    browser_rate: int = 300  # requests per minute of one address with tokens of scope browser, per process; 0: any
+    # with tokens of scope browser, which everyone who opens the page can read; 0: any
+    browser_rate: int = 300  # requests per minute of one address, per process
+    browser_storage: int = 20  # MiB that one address may store per day, per process
+    browser_open: int = 1_000_000  # open decisions of a campaign, from which on it makes no more for web pages
     webhook: str | None = None  # URL to which events are posted; KOFN_WEBHOOK_SECRET signs them
     watch_interval: float = 60.0  # seconds between two evaluations of the alarms of all campaigns
 

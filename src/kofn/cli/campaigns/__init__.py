@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from kofn.cli.campaigns.decide import decide, reward, reward_total
+from kofn.cli.campaigns.decide import add, decide, record, reward, reward_total
 from kofn.cli.campaigns.decisions import decisions
 from kofn.cli.campaigns.reports import estimates, events
 from kofn.cli.campaigns.settings import configure, create
 from kofn.cli.campaigns.show import list_, segments, show_
-from kofn.cli.campaigns.state import add_arm, archive, delete, pause, resume, retire_arm, ship, stop
+from kofn.cli.campaigns.state import add_arm, archive, delete, learn, pause, resume, retire_arm, ship, stop
 from kofn.cli.campaigns.transfer import export, import_, verify
 from kofn.cli.options import help_if_alone
 
@@ -30,7 +30,7 @@ def campaign(context: click.Context) -> None:
 
 for command in (create, configure, delete, list_, show_, segments, decisions, estimates, events):
     campaign.add_command(command)
-for command in (decide, reward, reward_total, add_arm, retire_arm, pause, resume, ship, stop, archive):
+for command in (decide, reward, add, record, reward_total, learn, export, import_, verify):
     campaign.add_command(command)
-for command in (export, import_, verify):
+for command in (add_arm, retire_arm, pause, resume, ship, stop, archive):
     campaign.add_command(command)

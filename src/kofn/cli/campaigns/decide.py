@@ -1,9 +1,10 @@
-"""The commands that make decisions and record rewards: campaign decide, reward and reward-total."""
+"""The commands that make decisions, and report about them: campaign decide, reward, add, record and reward-total."""
 
 from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from typing import IO, TYPE_CHECKING, Any
 
 import click
@@ -57,49 +58,109 @@ def _context(decision: Decision) -> dict[str, Any]:
     return {} if decision.context is None else {"context": decision.context}
 
 
+def _reported(columns: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Return what gives a command the options for reports from a file with these columns."""
+    options = (
+        click.option(
+            "--from", "file", type=click.File(encoding="utf-8"), help=f"CSV file with lines {columns}; - is stdin."
+        ),
+        click.option("--partial", is_flag=True, help="Record the others if some are refused, and exit with 1."),
+        STORE,
+        AS_JSON,
+    )
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
 @click.command(context_settings=NEGATIVE)
 @NAME
 @click.argument("id", required=False)
 @click.argument("value", type=float, required=False)
-@click.option("--from", "file", type=click.File(encoding="utf-8"), help="CSV file with lines ID,REWARD; - is stdin.")
-@click.option("--partial", is_flag=True, help="Record the others if some are refused, and exit with 1.")
-@STORE
-@AS_JSON
-def reward(
-    name: str,
-    id: str | None,
-    value: float | None,
-    file: IO[str] | None,
-    partial: bool,
-    store: str | None,
-    as_json: bool,
-) -> None:
+@_reported("ID,REWARD")
+def reward(name: str, id: str | None, value: float | None, **more: Any) -> None:
     """Record the reward VALUE of the decision ID, or rewards from a file. Repeating it is harmless.
 
     \b
     kofn campaign reward front 1a-0-5f3c0d2e9b1c4a7d6e8f0a1b 0.5
     kofn campaign reward front --from rewards.csv
     """
-    if (file is None) == (value is None):
-        raise click.UsageError("give ID and VALUE, or --from with a CSV file of them")
-    rewards = [(id or "", value or 0.0)] if file is None else _lines(file)
-    rewarded = open_campaign(name, store).rewards(rewards, partial=partial)
+    _report(name, "rewards", "ID,REWARD", (id, value), **more)
+
+
+@click.command(context_settings=NEGATIVE)
+@NAME
+@click.argument("id", required=False)
+@click.argument("value", type=float, required=False)
+@click.option("--event", help="Name of the event, such as order-17: the same event counts once.")
+@_reported("ID,VALUE,EVENT")
+def add(name: str, id: str | None, value: float | None, event: str | None, **more: Any) -> None:
+    """Add VALUE to the reward of the decision ID, for an event in its window. Repeating it is harmless.
+
+    \b
+    kofn campaign add front 1a-0-5f3c0d2e9b1c4a7d6e8f0a1b 12.5 --event order-17
+    kofn campaign add front --from orders.csv
+    """
+    _report(name, "adds", "ID,VALUE,EVENT", (id, value, event), **more)
+
+
+@click.command(context_settings=NEGATIVE)
+@NAME
+@click.argument("id", required=False)
+@click.argument("metric", required=False)
+@click.argument("value", type=float, required=False)
+@_reported("ID,METRIC,VALUE")
+def record(name: str, id: str | None, metric: str | None, value: float | None, **more: Any) -> None:
+    """Record a METRIC of the decision ID beside its reward. It is compared with the control, and never optimised.
+
+    \b
+    kofn campaign record front 1a-0-5f3c0d2e9b1c4a7d6e8f0a1b returns 1
+    kofn campaign record front --from returns.csv
+    """
+    _report(name, "records", "ID,METRIC,VALUE", (id, metric, value), **more)
+
+
+def _report(
+    name: str,
+    method: str,
+    columns: str,
+    given: tuple[str | float | None, ...],
+    file: IO[str] | None,
+    partial: bool,
+    store: str | None,
+    as_json: bool,
+) -> None:
+    """Report what was given, or each line of a file, by a method of the campaign."""
+    if file is None and None in given:
+        raise click.UsageError(f"give {columns.replace(',', ', ')}, or --from with a CSV file of them")
+    if file is not None and any(each is not None for each in given):
+        raise click.UsageError("give --from alone: the file has everything")
+    items = [given] if file is None else _lines(file, columns)
+    rewarded = getattr(open_campaign(name, store), method)(items, partial=partial)
     _echo_rewarded(rewarded, as_json)
     if rewarded.refused:
         raise SystemExit(1)
 
 
-def _lines(file: IO[str]) -> list[tuple[str, float]]:
-    """Return the ids and rewards of a CSV file; an error names the line."""
-    found = []
+def _lines(file: IO[str], columns: str) -> list[tuple[str | float, ...]]:
+    """Return what the lines of a CSV file report; an error names the line. The first one may have the columns."""
+    names = columns.lower().split(",")
+    found: list[tuple[str | float, ...]] = []
     for number, row in enumerate(csv.reader(file), start=1):
-        if not row or (number == 1 and row[-1].strip() == "reward"):
+        values = [each.strip() for each in row]
+        if not row or (number == 1 and [each.lower() for each in values] == names):
             continue
         try:
-            id, value = row
-            found.append((id.strip(), float(value)))
+            if len(values) != len(names):
+                raise ValueError
+            pairs = zip(names, values, strict=True)
+            found.append(tuple(float(each) if name in ("reward", "value") else each for name, each in pairs))
         except ValueError:
-            raise click.UsageError(f"line {number} is not ID,REWARD: {','.join(row)[:60]}") from None
+            raise click.UsageError(f"line {number} is not {columns}: {','.join(row)[:60]}") from None
     return found
 
 
@@ -108,6 +169,8 @@ def _echo_rewarded(rewarded: Rewarded, as_json: bool) -> None:
         echo_json(rewarded.to_dict())
     else:
         click.echo(f"accepted {rewarded.accepted:,}, repeated {rewarded.repeated:,}")
+        if rewarded.late:
+            click.echo(f"late {rewarded.late:,}: their windows are over, so they do not count", err=True)
         if rewarded.forgotten:
             reason = "these decisions are no longer stored, so their rewards were not recorded"
             click.echo(f"forgotten {rewarded.forgotten:,}: {reason}", err=True)

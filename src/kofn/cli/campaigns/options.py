@@ -71,6 +71,24 @@ OPTIONS = (
     click.option("--control-share", type=float, help="Share of the decisions for the control.  [default: 0.1]"),
     click.option("--sticky", type=Duration(), help="How long a key keeps its arms, such as 30d."),
     click.option(
+        "--window",
+        type=Duration(),
+        help="How long after a decision its events count, such as 30m. Without it, the first reward is final.",
+    ),
+    click.option("--silence", type=float, help="Reward of a decision without events in its window.  [default: 0]"),
+    click.option(
+        "--guardrail",
+        "guardrails",
+        multiple=True,
+        metavar="RULE",
+        help='Limit of a metric beside the control\'s, such as "returns<=+2%"; repeatable.',
+    ),
+    click.option(
+        "--metric-window",
+        type=Duration(),
+        help="How long after a decision its metrics count.  [default: as the window, else until it expires]",
+    ),
+    click.option(
         "--outside",
         type=click.Choice(["refuse", "clip", "widen"]),
         help="What happens to rewards outside the range.  [default: refuse]",
@@ -92,7 +110,10 @@ OPTIONS = (
 )
 """The options that `create` and `configure` share."""
 
-_OPTION_NAMES = ("control_share", "sticky", "outside", "stop_when", "ship_when_ready", "breaker", "unit")
+_OPTION_NAMES = (
+    *("control_share", "sticky", "window", "silence", "metric_window", "outside", "stop_when", "ship_when_ready"),
+    *("breaker", "unit"),
+)
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -105,6 +126,7 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
             raise click.UsageError("give --control or --uniform-control, not both")
         options = {name: given.pop(name) for name in _OPTION_NAMES}
         options["costs"] = dict(given.pop("costs")) or None
+        options["guardrails"] = list(given.pop("guardrails")) or None
         options["constraints"] = all_rules(given.pop("rules"), given.pop("rules_file"))
         options["control"] = "uniform" if uniform else list(control) or None
         command(options={name: value for name, value in options.items() if value is not None}, **given)

@@ -30,7 +30,7 @@ from kofn.cli.output import echo_json, pairs, show
     type=Duration(),
     default="7d",
     show_default=True,
-    help="When a decision without a reward is planned again.",
+    help="When a decision without a reward expires, unless there is a window.",
 )
 @click.option(
     "--keep",
@@ -64,6 +64,7 @@ def create(
     kofn campaign create front --arm mug --arm tray --arm pan --k 2 --range 0 40
     kofn campaign create front --arms-from goods.txt --store postgresql://shop@db/shop
     kofn campaign create front --arms-from goods.txt --control mug --control pan --k 2 --stop-when "loss<0.01"
+    kofn campaign create front --arms-from goods.txt --window 1d --control mug --guardrail "returns<=+2%"
     kofn campaign create front --arms-from goods.txt --rule "at most 1 of mug, cup" --constraints brands.json
     """
     from kofn.campaigns import Campaign
@@ -92,6 +93,8 @@ CLEARED: dict[str, dict[str, Any]] = {
     "no_half_life": {"half_life": None},
     "no_control": {"control": None},
     "no_sticky": {"sticky": None},
+    "no_window": {"window": None},
+    "no_guardrails": {"guardrails": None},
     "no_stop_rule": {"stop_when": None, "ship_when_ready": False},
     "no_constraints": {"constraints": None},
     "no_costs": {"costs": None},
@@ -107,10 +110,12 @@ CLEARED: dict[str, dict[str, Any]] = {
 @click.option("--guarantee/--no-guarantee", default=None, help="Compare arms directly, so that decisions are proved.")
 @click.option("--no-control", is_flag=True, help="Remove the control.")
 @click.option("--no-sticky", is_flag=True, help="Keys do not keep their arms.")
+@click.option("--no-window", is_flag=True, help="The first reward of a decision is final.")
+@click.option("--no-guardrails", is_flag=True, help="Remove all guardrails.")
 @click.option("--no-stop-rule", is_flag=True, help="Remove the stop rule.")
 @click.option("--no-constraints", is_flag=True, help="Remove all rules.")
 @click.option("--no-costs", is_flag=True, help="Remove all costs.")
-@click.option("--expire-after", type=Duration(), help="When a decision without a reward is planned again.")
+@click.option("--expire-after", type=Duration(), help="When a decision without a reward expires.")
 @click.option("--keep", "keep_decisions", type=Count(least=0), help="Rewarded decisions to keep.")
 @with_options
 @STORE
@@ -123,6 +128,7 @@ def configure(name: str, options: dict[str, Any], store: str | None, as_json: bo
     kofn campaign configure front --control mug --control pan --control-share 0.2
     kofn campaign configure front --rule "at most 1 of mug, cup" --rule "always tray"
     kofn campaign configure front --cost mug=0.5 --cost pan=2
+    kofn campaign configure front --window 2d --metric-window 30d
     """
     cleared = [reset for flag, reset in CLEARED.items() if more.pop(flag)]
     changes = options | {key: value for key, value in more.items() if value is not None}

@@ -12,6 +12,7 @@ from kofn.cli.output import echo_json, new_table, pairs, show
 
 if TYPE_CHECKING:
     from kofn.campaigns import CampaignInsight
+    from kofn.core.responses import Lift, MetricReport
 
 
 @click.command("list")
@@ -72,12 +73,15 @@ def _facts(known: CampaignInsight) -> Any:
         "rules": _rules(known),
         "costs": _costs(known),
         "ready to ship": None if known.stop is None else f"{'yes' if known.stop.ready else 'no'}: {known.stop.reason}",
-        "lift over control": _lift(known, unit),
+        "earned over control so far": _lift(known, known.lift, unit),
+        "shipping is estimated to earn": _winner(known, unit),
+        **{f"metric {each.name}": _metric(each) for each in known.metrics},
         "alarms": _alarms(known),
+        "policy failed": known.failure,
         "estimated reward": worth,
         "average reward so far": None if known.average is None else f"{known.average:.4g}{unit}",
         "gain per play": None if known.gain is None else f"{known.gain:+.4g}{unit}",
-        "plays": f"{at.plays:,}: {at.rewards:,} with a reward, {at.in_flight:,} in flight, {at.expired:,} expired",
+        "plays": _plays(known),
         "clipped rewards": f"{known.clipped:,}" if known.clipped else None,
     }
     return pairs(at.name, rows)
@@ -108,14 +112,40 @@ def _monthly(known: CampaignInsight, value: float, unit: str) -> str:
     return "" if month is None else f", about {value * month:,.3g}{unit} a month at this traffic"
 
 
-def _lift(known: CampaignInsight, unit: str) -> str | None:
-    if known.lift is None:
+def _lift(known: CampaignInsight, lift: Lift | None, unit: str) -> str | None:
+    if lift is None:
         return None
-    if known.lift.difference is None:
+    if lift.difference is None:
         return "no rewards of both groups yet"
-    limits = ("" if limit is None else f"{limit:+.4g}" for limit in (known.lift.low, known.lift.high))
-    monthly = _monthly(known, known.lift.difference, unit)
-    return f"{known.lift.difference:+.4g}{unit} a play ({' to '.join(limits)}){monthly}"
+    return f"{lift.difference:+.4g}{unit} a play{_limits(lift)}{_monthly(known, lift.difference, unit)}"
+
+
+def _limits(lift: Lift) -> str:
+    return f" ({' to '.join('' if limit is None else f'{limit:+.4g}' for limit in (lift.low, lift.high))})"
+
+
+def _winner(known: CampaignInsight, unit: str) -> str | None:
+    if known.winner is None:
+        return None
+    return f"{_lift(known, known.winner.lift, unit)}, with {', '.join(known.winner.arms)}"
+
+
+def _metric(metric: MetricReport) -> str:
+    groups = {"learned": metric.learned, "control": metric.control}
+    facts = [f"{estimate.mean:.4g} {group}" for group, estimate in groups.items() if estimate]
+    if metric.lift is not None and metric.lift.difference is not None:
+        facts.append(f"{metric.lift.difference:+.4g}{_limits(metric.lift)}")
+    if metric.guardrail:
+        facts.append(f"{metric.guardrail} is {'broken' if metric.broken else 'not certainly broken'}")
+    return ", ".join(facts) or "no settled plays yet"
+
+
+def _plays(known: CampaignInsight) -> str:
+    at = known.summary
+    if known.settings is None or known.settings.window is None:
+        return f"{at.plays:,}: {at.rewards:,} with a reward, {at.in_flight:,} in flight, {at.expired:,} expired"
+    until = f"; the next settles at {known.settles:%Y-%m-%d %H:%M:%S} UTC" if known.settles else ""
+    return f"{at.plays:,}: {at.rewards:,} settled, {at.in_flight:,} with an open window{until}"
 
 
 def _alarms(known: CampaignInsight) -> str | None:

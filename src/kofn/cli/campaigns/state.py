@@ -1,4 +1,4 @@
-"""The commands that change the state or the arms of a campaign: campaign pause, resume, ship, stop and others."""
+"""The commands that change the state or the arms of a campaign: campaign pause, resume, learn, ship and others."""
 
 from __future__ import annotations
 
@@ -45,6 +45,19 @@ def resume(name: str, store: str | None) -> None:
     """Resume a paused or shipped campaign: it decides and learns again."""
     open_campaign(name, store).resume()
     click.echo(f"{name}: running")
+
+
+@click.command()
+@NAME
+@STORE
+def learn(name: str, store: str | None) -> None:
+    """Learn from what has settled, as after a window. `kofn serve` does it by itself.
+
+    \b
+    kofn campaign learn front
+    """
+    learned = open_campaign(name, store).learn()
+    click.echo(f"{name}: {'learned' if learned else 'nothing to learn yet'}")
 
 
 @click.command()

@@ -12,13 +12,14 @@ from typing import Any, TypeVar
 from starlette.concurrency import run_in_threadpool
 
 from kofn.campaigns import Campaign, Store
-from kofn.campaigns.records.names import campaign_name
 from kofn.campaigns.store.group_commit import Promise
 from kofn.core import BadInput, NoSuchCampaign
+from kofn.core.checks import campaign_name
+from kofn.core.responses import Summary
 from kofn.service.api.live import LiveUpdates
 from kofn.service.messages.errors import ApiError
 from kofn.service.monitoring.metrics import Metrics
-from kofn.service.security.auth import Access
+from kofn.service.security.pages import PageLimits
 from kofn.service.settings import ServiceSettings
 
 MAX_OPEN_CAMPAIGNS = 256
@@ -27,8 +28,9 @@ MAX_OPEN_CAMPAIGNS = 256
 MAX_REOPENED = 3
 """How often a request opens a campaign again that was replaced, as by a restored backup, after it was opened."""
 
-PAGE_BATCH = 10
-"""Most decisions or rewards of a request with a token of scope browser. More lets strangers invent more at once."""
+MAX_CHANGES = 20
+"""Changes of campaigns that may wait for the store at the same time, each in a thread; further ones wait without one. A
+value near 40, the number of all threads, lets changes keep reports waiting while the store is locked."""
 
 T = TypeVar("T")
 
@@ -87,6 +89,8 @@ class AppState:
         self.store, self.settings = store, settings
         self.metrics = Metrics(store)
         self.live = LiveUpdates(store, settings.max_streams)
+        self.pages = PageLimits(settings, self._open_decisions)
+        self.changing = asyncio.Semaphore(MAX_CHANGES)
         self._open: OrderedDict[str, Campaign] = OrderedDict()
         self._verifying = threading.Lock()
         self._delivery: Delivery | None = None
@@ -100,10 +104,6 @@ class AppState:
             except NoSuchCampaign:
                 self._open.pop(name, None)
         return work(self._open_campaign(name))
-
-    async def change(self, name: str, change: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        """Return the result of a method of the campaign that changes it. No thread waits for the store."""
-        return await self.submit(name, lambda campaign, done: campaign.submit(done, change, *arguments, **options))
 
     async def submit(self, name: str, work: Callable[[Campaign, Promise], None], *, in_thread: bool = False) -> Any:
         """Return what `work(campaign, promise)` delivers. No thread waits for the store.
@@ -154,12 +154,15 @@ class AppState:
         finally:
             self._verifying.release()
 
-    async def check_exists(self, name: str) -> None:
-        """Raise `NoSuchCampaign` if there is no campaign of that name."""
-        await run_in_threadpool(self.with_campaign, name, Campaign.summary)
+    async def summary(self, name: str) -> Summary:
+        """Return the summary of a campaign, or raise `NoSuchCampaign`."""
+        return await run_in_threadpool(self.with_campaign, name, Campaign.summary)
 
-    def check_batch(self, count: int, access: Access) -> None:
+    async def _open_decisions(self, name: str) -> int:
+        return (await self.summary(name)).in_flight
+
+    def check_batch(self, count: int) -> None:
         """Raise `BadInput` if a batch exceeds the limit."""
-        limit = min(self.settings.max_batch, PAGE_BATCH) if access.scope == "browser" else self.settings.max_batch
-        if count > limit:
-            raise BadInput(f"a request may have at most {limit:,} decisions or rewards; got {count:,}. Split the batch")
+        if count > self.settings.max_batch:
+            most = f"{self.settings.max_batch:,}"
+            raise BadInput(f"a request may have at most {most} decisions or rewards; got {count:,}. Split the batch")

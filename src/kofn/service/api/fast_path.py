@@ -1,4 +1,4 @@
-"""Decisions and rewards without the framework, which takes most of a short request's time.
+"""Decisions and reports about them without the framework, which takes most of a short request's time.
 
 Route functions, checks, errors, headers, the log and metrics are the same as for all requests; only the framework's
 routing, dependencies and middleware are left out.
@@ -30,6 +30,8 @@ Endpoint = Callable[[AppState, str, Any, Access], Awaitable[Response]]
 ENDPOINTS: dict[str, tuple[Endpoint, type[BaseModel]]] = {
     "decisions": (routes.decide, models.DecisionRequest),
     "rewards": (routes.reward, models.Rewards),
+    "events": (routes.add_events, models.AddedEvents),
+    "records": (routes.record_metrics, models.Records),
 }
 """The functions of the routes, and their bodies, by the last part of their path."""
 
@@ -37,7 +39,7 @@ PATHS = {f"/api/campaigns/{{name}}/{last}": last for last in ENDPOINTS}
 
 
 class FastPath:
-    """Handles ordinary requests for decisions and rewards.
+    """Handles ordinary requests for decisions, and reports about them.
 
     What is not ordinary, such as a large or malformed body, is left to the framework.
     """

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import quote
 
 import pydantic_core
@@ -28,6 +28,8 @@ from kofn.service.messages.errors import ApiError
 from kofn.service.messages.openapi import ERROR_CONTENT, operation_id
 from kofn.service.security.auth import Access, AuthenticatedRoute
 
+ReportKind = Literal["reward", "add", "record"]
+
 LARGE_BATCH = 100
 """Decisions or rewards above which a request is handled by a thread. Smaller ones are handled by the event loop, which
 is faster, but lets all other requests wait."""
@@ -40,7 +42,7 @@ ERROR_RESPONSES: dict[int | str, dict[str, Any]] = {
     409: {"description": "The name is taken, another reward is already recorded, or the campaign is not running."},
     413: {"description": "The body is too large."},
     422: {"description": "The request is invalid; `detail` says why."},
-    429: {"description": "Too many requests or streams of this client: wait before you try again."},
+    429: {"description": "Too many requests or streams of this client, or it stores too much: try again later."},
     503: {"description": "The service or its store is busy or does not respond: try again."},
 }
 for _each in ERROR_RESPONSES.values():
@@ -65,12 +67,19 @@ async def _shared(request: Request) -> AppState:
     return shared
 
 
+async def _changing(request: Request) -> AsyncIterator[AppState]:
+    shared: AppState = request.app.state.shared
+    async with shared.changing:
+        yield shared
+
+
 async def _access(request: Request) -> Access:
     access: Access = request.state.access
     return access
 
 
 AppStateDep = Annotated[AppState, Depends(_shared)]
+ChangingDep = Annotated[AppState, Depends(_changing)]
 AccessDep = Annotated[Access, Depends(_access)]
 Name = Annotated[str, Path(max_length=200, description="Name of the campaign.", examples=["front-page"])]
 
@@ -139,14 +148,14 @@ def list_campaigns(
 
 
 @api_router.post("/campaigns", response_model=responses.Summary, status_code=201, tags=["campaigns"])
-def create_campaign(shared: AppStateDep, new: models.NewCampaign) -> Response:
+def create_campaign(shared: ChangingDep, new: models.NewCampaign) -> Response:
     """Create a campaign. It is running at once."""
     settings = {name: value for name, value in new.given().items() if name not in ("name", "arms", "k")}
     return _created(shared, Campaign.create(new.name, new.arms, new.k, store=shared.store, **settings))
 
 
 @api_router.post("/import", response_model=responses.Summary, status_code=201, tags=["campaigns"])
-def import_campaign(request: Request, shared: AppStateDep, imported: models.ImportedCampaign) -> Response:
+def import_campaign(request: Request, shared: ChangingDep, imported: models.ImportedCampaign) -> Response:
     """Import an exported campaign. It continues in the state in which it was exported."""
     if done := getattr(request.state, "imported", None):  # by another process, because the body is large
         return _created(shared, Campaign.open(done, shared.store))
@@ -166,7 +175,7 @@ def get_campaign(shared: AppStateDep, name: Name) -> Response:
 
 
 @api_router.delete("/campaigns/{name}", status_code=204, tags=["campaigns"])
-def delete_campaign(shared: AppStateDep, name: Name) -> Response:
+def delete_campaign(shared: ChangingDep, name: Name) -> Response:
     """Delete a campaign with all its data, and the tokens that are valid for it only."""
     shared.with_campaign(name, Campaign.delete)
     return Response(status_code=204)
@@ -195,36 +204,79 @@ def export_campaign(
 async def decide(shared: AppStateDep, name: Name, body: models.DecisionRequest, access: AccessDep) -> Response:
     """Return the next decisions. Show the arms of each one, and report its reward under its id.
 
-    With a `key`, the request is idempotent. With a `context`, the decisions are the best for whom it describes.
+    With a `key`, the request is idempotent. With a `context`, the decisions are the best for whom it describes. Web
+    pages (scope browser) do not learn the `group`.
     """
-    shared.check_batch(body.count, access)
+    shared.check_batch(body.count)
+    for_page = access.scope == "browser"
+    if for_page:
+        await shared.pages.check_decisions(name, access.address, body)
     count = body.count
     about: dict[str, Any] = {"key": body.key, "metadata": body.metadata, "context": body.context}
+    about["source"] = access.address or None
     decisions = await shared.submit(name, lambda campaign, done: campaign.submit_decide(done, count, **about))
     shared.metrics.decisions.inc(count)
+    if for_page:
+        return to_json({"decisions": [_without_group(each) for each in decisions]})
     if count > LARGE_BATCH:
         return await run_in_threadpool(to_json_list, "decisions", decisions)
     return to_json_list("decisions", decisions)
 
 
+def _without_group(decision: responses.Decision) -> dict[str, Any]:
+    """Return a decision for a web page. Who knows the group can report rewards that make the control look better."""
+    plain = decision.to_dict()
+    del plain["group"]
+    return plain
+
+
 @api_router.post("/campaigns/{name}/rewards", response_model=responses.Rewarded, tags=["decisions"])
 async def reward(shared: AppStateDep, name: Name, body: models.Rewards, access: AccessDep) -> Response:
     """Record rewards of decisions. All are recorded or none, unless the batch is partial. The request is idempotent."""
-    shared.check_batch(len(body.rewards), access)
-    pairs = [(each.id, each.reward) for each in body.rewards]
-    large = len(pairs) > LARGE_BATCH
-    partial = body.partial
+    items = [(each.id, each.reward) for each in body.rewards]
+    return await _report(shared, name, access, "reward", items, body.partial)
+
+
+@api_router.post("/campaigns/{name}/events", response_model=responses.Rewarded, tags=["decisions"])
+async def add_events(shared: AppStateDep, name: Name, body: models.AddedEvents, access: AccessDep) -> Response:
+    """Add what events, such as orders, are worth to the rewards of decisions. The same event counts once.
+
+    The campaign must have a window. All are recorded or none, unless the batch is partial.
+    """
+    items = [(each.id, each.value, each.event) for each in body.events]
+    return await _report(shared, name, access, "add", items, body.partial)
+
+
+@api_router.post("/campaigns/{name}/records", response_model=responses.Rewarded, tags=["decisions"])
+async def record_metrics(shared: AppStateDep, name: Name, body: models.Records, access: AccessDep) -> Response:
+    """Record metrics of decisions beside their rewards, such as returns. They are compared, and never optimised.
+
+    All are recorded or none, unless the batch is partial. The request is idempotent.
+    """
+    items = [(each.id, each.name, each.value) for each in body.records]
+    return await _report(shared, name, access, "record", items, body.partial)
+
+
+async def _report(
+    shared: AppState, name: str, access: Access, kind: ReportKind, items: list[tuple[Any, ...]], partial: bool
+) -> Response:
+    shared.check_batch(len(items))
+    if access.scope == "browser":
+        shared.pages.check_reports(access.address, items)
+    large = len(items) > LARGE_BATCH
     done = await shared.submit(
-        name, lambda campaign, done: campaign.submit_rewards(done, pairs, partial=partial), in_thread=large
+        name, lambda campaign, done: campaign.submit_events(done, kind, items, partial=partial), in_thread=large
     )
     return _rewarded(shared, done)
 
 
 @api_router.post("/campaigns/{name}/totals", response_model=responses.Rewarded, tags=["decisions"])
-async def reward_total(shared: AppStateDep, name: Name, body: models.Total) -> Response:
+def reward_total(shared: ChangingDep, name: Name, body: models.Total) -> Response:
     """Record the total reward of several plays of one subset. The plays need not be decisions of this campaign."""
     sums = body.count, body.total, body.squares
-    done = await shared.change(name, Campaign.reward_total, body.arms, *sums, key=body.key, context=body.context)
+    done = shared.with_campaign(
+        name, lambda campaign: campaign.reward_total(body.arms, *sums, key=body.key, context=body.context)
+    )
     return _rewarded(shared, done)
 
 
@@ -379,7 +431,7 @@ async def stream_campaign(request: Request, shared: AppStateDep, access: AccessD
 
     The stream ends after ten minutes, or when the token is revoked. Clients should reconnect.
     """
-    await shared.check_exists(name)
+    await shared.summary(name)
     return _stream(request, shared, access, name)
 
 
@@ -406,61 +458,58 @@ def _stream(request: Request, shared: AppState, access: Access, name: str | None
 # Changes.
 
 
-async def _changed(
-    shared: AppState, name: str, change: Callable[..., None], *arguments: Any, **options: Any
-) -> Response:
+def _changed(shared: AppState, name: str, change: Callable[[Campaign], None], status: int = 200) -> Response:
     """Change a campaign, and return its summary."""
-    await shared.change(name, change, *arguments, **options)
-    return await run_in_threadpool(get_campaign, shared, name)
+    shared.with_campaign(name, change)
+    return to_json(shared.with_campaign(name, Campaign.summary), status)
 
 
 @api_router.post("/campaigns/{name}/arms", response_model=responses.Summary, status_code=201, tags=["changes"])
-async def add_arm(shared: AppStateDep, name: Name, arm: models.NewArm) -> Response:
+def add_arm(shared: ChangingDep, name: Name, arm: models.NewArm) -> Response:
     """Add an arm. What was learned about the other arms is kept."""
-    await shared.change(name, Campaign.add_arm, arm.name, arm.groups)
-    return to_json(await run_in_threadpool(shared.with_campaign, name, Campaign.summary), 201)
+    return _changed(shared, name, lambda campaign: campaign.add_arm(arm.name, arm.groups), 201)
 
 
 @api_router.post("/campaigns/{name}/arms/retire", response_model=responses.Summary, tags=["changes"])
-async def retire_arm(shared: AppStateDep, name: Name, arm: models.RetiredArm) -> Response:
+def retire_arm(shared: ChangingDep, name: Name, arm: models.RetiredArm) -> Response:
     """Retire an arm. It is no longer played; what was learned about the other arms is kept."""
-    return await _changed(shared, name, Campaign.retire_arm, arm.name)
+    return _changed(shared, name, lambda campaign: campaign.retire_arm(arm.name))
 
 
 @api_router.post("/campaigns/{name}/pause", response_model=responses.Summary, tags=["changes"])
-async def pause_campaign(shared: AppStateDep, name: Name) -> Response:
+def pause_campaign(shared: ChangingDep, name: Name) -> Response:
     """Pause a campaign. It makes no decisions until it is resumed, but still accepts rewards."""
-    return await _changed(shared, name, Campaign.pause)
+    return _changed(shared, name, Campaign.pause)
 
 
 @api_router.post("/campaigns/{name}/resume", response_model=responses.Summary, tags=["changes"])
-async def resume_campaign(shared: AppStateDep, name: Name) -> Response:
+def resume_campaign(shared: ChangingDep, name: Name) -> Response:
     """Resume a paused or shipped campaign: it decides and learns again."""
-    return await _changed(shared, name, Campaign.resume)
+    return _changed(shared, name, Campaign.resume)
 
 
 @api_router.patch("/campaigns/{name}/settings", response_model=responses.CampaignSettings, tags=["changes"])
-async def configure_campaign(shared: AppStateDep, name: Name, body: models.ChangedSettingsBody) -> Response:
+def configure_campaign(shared: ChangingDep, name: Name, body: models.ChangedSettingsBody) -> Response:
     """Change settings of a campaign while it runs. What was learned is kept."""
-    return to_json(await shared.change(name, Campaign.configure, **body.given()))
+    return to_json(shared.with_campaign(name, lambda campaign: campaign.configure(**body.given())))
 
 
 @api_router.post("/campaigns/{name}/ship", response_model=responses.Summary, tags=["changes"])
-async def ship_campaign(shared: AppStateDep, name: Name, body: models.Shipment) -> Response:
+def ship_campaign(shared: ChangingDep, name: Name, body: models.Shipment) -> Response:
     """Ship: everyone gets the best subset, or the given arms, from now on. Rewards are still counted.
 
     If the policy takes a context, each segment gets its own best subset.
     """
-    return await _changed(shared, name, Campaign.ship, body.arms, store=body.store)
+    return _changed(shared, name, lambda campaign: campaign.ship(body.arms, store=body.store))
 
 
 @api_router.post("/campaigns/{name}/stop", response_model=responses.Summary, tags=["changes"])
-async def stop_campaign(shared: AppStateDep, name: Name) -> Response:
+def stop_campaign(shared: ChangingDep, name: Name) -> Response:
     """Stop a campaign permanently. It makes no more decisions, but still accepts rewards."""
-    return await _changed(shared, name, Campaign.stop)
+    return _changed(shared, name, Campaign.stop)
 
 
 @api_router.post("/campaigns/{name}/archive", response_model=responses.Summary, tags=["changes"])
-async def archive_campaign(shared: AppStateDep, name: Name) -> Response:
+def archive_campaign(shared: ChangingDep, name: Name) -> Response:
     """Archive a campaign permanently: it leaves the list, and takes no more rewards. Its data is kept."""
-    return await _changed(shared, name, Campaign.archive)
+    return _changed(shared, name, Campaign.archive)

@@ -10,15 +10,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from sqlalchemy import select
 
-from kofn.campaigns import Campaign, Decision, Store, create
-from kofn.campaigns.records.names import arm_names
-from kofn.campaigns.records.rows import Roster
+from kofn.campaigns import Campaign, Decision, Store
 from kofn.campaigns.store.schema import CAMPAIGNS
-from kofn.core import CampaignExists, KofnError, NoSuchCampaign, NotRunning
+from kofn.core import CampaignExists, Direction, KofnError, NoSuchCampaign, NotRunning
 from kofn.core.campaign_settings import CampaignOptions
 
 log = logging.getLogger("kofn.service")
@@ -135,28 +134,36 @@ class DemoCampaign:
     k: int
     reward: RewardFunction
     reward_range: tuple[float, float] = (0.0, 1.0)
-    direction: str = "maximize"
+    direction: Direction = "maximize"
     per_second: float = 20.0  # decisions
     delay: float = 3.0  # mean delay of a reward, in seconds
     lost: float = 0.02  # share of decisions that never get a reward
+    returned: float | None = None  # share of orders that come back, in a shop that reports orders and returns only
     options: CampaignOptions = field(default_factory=CampaignOptions)
     policy: str = "thompson"
     attributes: Mapping[str, Mapping[str, float]] | None = None  # of contexts: values, and their shares of the visitors
 
     def create_or_open(self, store: Store) -> Campaign | None:
         """Return the campaign, created if it does not exist. None if another than the demo created it."""
-        names = arm_names(self.arms)
         attributes = {name: list(values) for name, values in (self.attributes or {}).items()}
-        params = {"attributes": attributes} if attributes else {}
-        policy = create.policy_for(self.policy, len(names), self.k, params, None, self.reward_range, self.direction)
-        roster = Roster(0, names, list(range(len(names))))
-        options = create.options_for(roster, (policy.fewest, self.k), None, dict(self.options))
-        row = create.new_row(self.name, policy, store.clock(), EXPIRE_AFTER, create.KEEP, options)
-        row.made_by = MARK
         try:
-            return Campaign._insert(store, row, lambda tx: create.insert(tx, roster, policy), "created")
+            made = Campaign.create(
+                self.name,
+                self.arms,
+                self.k,
+                policy=self.policy,
+                params={"attributes": attributes} if attributes else None,
+                reward_range=self.reward_range,
+                direction=self.direction,
+                store=store,
+                expire_after=EXPIRE_AFTER,
+                **self.options,
+            )
         except CampaignExists:
             return self._open(store)
+        with store.write() as connection:
+            connection.execute(CAMPAIGNS.update().where(CAMPAIGNS.c.id == made._id).values(made_by=MARK))
+        return made
 
     def context(self, rng: np.random.Generator) -> Context | None:
         """Return the context of the next visitors; None if nobody asks who they are."""
@@ -183,7 +190,16 @@ DEMO_CAMPAIGNS = (
         (0.0, 40.0),
         per_second=60.0,
         delay=3.0,
-        options={"unit": "EUR", "control": list(GOODS)[:5], "stop_when": "loss<0.05"},
+        returned=0.1,
+        options={
+            "unit": "EUR",
+            "control": list(GOODS)[:5],
+            "stop_when": "loss<0.05",
+            "window": "15s",
+            "silence": 0.0,
+            "metric_window": "60s",
+            "guardrails": ["returns<=+0.05"],
+        },
     ),
     DemoCampaign(
         "demo-newsletter",
@@ -218,8 +234,11 @@ DEMO_CAMPAIGNS = (
         attributes={"device": DEVICES, "country": COUNTRIES},
     ),
 )
-"""A shop with a stop rule, a newsletter whose control is random, servers with a breaker, and a shop whose visitors have
-phones and desktops in three countries."""
+"""A shop that reports orders and returns only, a newsletter whose control is random, servers with a breaker, and a shop
+whose visitors have phones and desktops in three countries."""
+
+RETURN_DELAY = 10.0
+"""Mean seconds until an order comes back."""
 
 
 @contextmanager
@@ -240,7 +259,7 @@ class Demo:
         self._rng = np.random.default_rng(seed)
         found = [(each, each.create_or_open(store)) for each in DEMO_CAMPAIGNS]
         self._campaigns = [(each, campaign) for each, campaign in found if campaign is not None]
-        self._due: list[tuple[float, int, Campaign, str, float]] = []
+        self._due: list[tuple[float, int, Campaign, str, tuple[str | float, ...]]] = []  # the method, and what it takes
         self._count = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="kofn-demo", daemon=True)
@@ -269,19 +288,29 @@ class Demo:
             context = settings.context(self._rng)  # the same for all of them: one call per step is cheap
             with ignore_errors():
                 for decision in campaign.decide(min(visitors, 1000), context=context) if visitors else []:
-                    self._schedule_reward(settings, campaign, decision, now)
-        due: dict[str, tuple[Campaign, list[tuple[str, float]]]] = {}
+                    self._schedule_reports(settings, campaign, decision, now)
+        due: dict[tuple[str, str], tuple[Campaign, list[Any]]] = {}
         while self._due and self._due[0][0] <= now:
-            _, _, campaign, id, value = heapq.heappop(self._due)
-            due.setdefault(campaign.name, (campaign, []))[1].append((id, value))
-        for campaign, pairs in due.values():
+            _, _, campaign, method, item = heapq.heappop(self._due)
+            due.setdefault((campaign.name, method), (campaign, []))[1].append(item)
+        for (_, method), (campaign, items) in due.items():
             with ignore_errors():
-                campaign.rewards(pairs)
+                getattr(campaign, method)(items)
 
-    def _schedule_reward(self, settings: DemoCampaign, campaign: Campaign, decision: Decision, now: float) -> None:
+    def _schedule_reports(self, settings: DemoCampaign, campaign: Campaign, decision: Decision, now: float) -> None:
+        """Schedule what is reported about a decision: its reward, or an order if there is one, and maybe its return."""
         if self._rng.random() < settings.lost:
             return
-        self._count += 1
         at = now + float(self._rng.exponential(settings.delay))
         value = settings.reward(decision.arms, decision.context, self._rng)
-        heapq.heappush(self._due, (at, self._count, campaign, decision.id, value))
+        if settings.returned is None:
+            self._schedule(at, campaign, "rewards", (decision.id, value))
+        elif value:
+            self._schedule(at, campaign, "adds", (decision.id, value, "order"))
+            if self._rng.random() < settings.returned:
+                at += float(self._rng.exponential(RETURN_DELAY))
+                self._schedule(at, campaign, "records", (decision.id, "returns", 1.0))
+
+    def _schedule(self, at: float, campaign: Campaign, method: str, item: tuple[str | float, ...]) -> None:
+        self._count += 1
+        heapq.heappush(self._due, (at, self._count, campaign, method, item))

@@ -1,7 +1,7 @@
 """A watcher: it notes alarms of campaigns as events, every minute, in one of all processes on a store.
 
 Alarms are computed from the posterior and the history, which takes milliseconds for each campaign. The watcher looks
-only at campaigns that have changed, one after another, and rests in between, so that requests have the processor.
+at one campaign after another, and rests in between, so that requests have the processor.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from sqlalchemy import select
 
 from kofn.campaigns import Campaign, Store
-from kofn.campaigns.records.rows import SERVING
-from kofn.campaigns.reports.alarms import MATURE
+from kofn.campaigns.serving import SERVING
 from kofn.campaigns.store.schema import CAMPAIGNS
 from kofn.core import KofnError, NoSuchCampaign
 from kofn.service.background.lease import Lease
@@ -28,14 +27,13 @@ REST = 4.0
 many campaigns sooner."""
 
 RECENT_SECONDS = 24 * 3600.0
-"""After its start, a watcher looks at campaigns that changed in these last seconds. Others were looked at before."""
+"""Seconds since its last fold after which a campaign is no longer looked at. Higher: alarms of rare rewards are found
+for longer, and idle campaigns take time."""
 
 STOP_SECONDS = 2.0
 """Seconds that a background thread has to finish when the service stops."""
 
 log = logging.getLogger("kofn.service")
-
-_C = CAMPAIGNS.c
 
 
 class BackgroundLoop:
@@ -72,40 +70,30 @@ class BackgroundLoop:
 
 
 class Watcher:
-    """Notes alarms of campaigns that changed. `step` looks at one campaign, and returns the seconds until the next."""
+    """Notes alarms of campaigns. `step` looks at one campaign, and returns the seconds until the next."""
 
     def __init__(self, store: Store, interval: float) -> None:
         self._store, self._interval = store, interval
         self._lease = Lease(store, "alarms")
-        self._checked: dict[int, tuple[int, float]] = {}  # id: version and time of the last look
-        self._due: deque[tuple[int, str, int]] = deque()  # id, name and version
+        self._due: deque[str] = deque()
 
     def step(self) -> float:
         """Look at one campaign that is due. Return the seconds until the next step."""
-        if not self._due:
-            self._due.extend(self._find_due())
-        if not self._due or not self._lease.held():
+        if not self._lease.held():
             self._due.clear()
             return self._interval
-        id, name, version = self._due.popleft()
-        began, now = time.perf_counter(), self._store.clock()
+        if not self._due:
+            self._due.extend(self._find_due())
+            if not self._due:
+                return self._interval
+        began = time.perf_counter()
         with suppress(NoSuchCampaign):
-            Campaign.open(name, self._store).note_alarms()
-        self._checked[id] = version, now
+            Campaign.open(self._due.popleft(), self._store).note_alarms()
         return min(self._interval, REST * (time.perf_counter() - began) if self._due else self._interval)
 
-    def _find_due(self) -> list[tuple[int, str, int]]:
-        """Return the campaigns that changed since the last look, or whose latest decisions have come of age since."""
-        now, due, known = self._store.clock(), [], {}
-        columns = _C.id, _C.name, _C.version, _C.changed, _C.waited, _C.rewarded, _C.slot_width
-        serving = select(*columns).where(_C.state.in_(SERVING), _C.rewarded + _C.totalled > 0)
+    def _find_due(self) -> Sequence[str]:
+        """Return the campaigns that have rewards, and were folded recently."""
+        recent = CAMPAIGNS.c.cut > self._store.clock() - RECENT_SECONDS
+        due = select(CAMPAIGNS.c.name).where(CAMPAIGNS.c.state.in_(SERVING), CAMPAIGNS.c.rewards > 0, recent)
         with self._store.read() as connection:
-            found = connection.execute(serving).all()
-        for id, name, version, changed, waited, rewarded, width in found:
-            settled = changed + MATURE * waited / max(rewarded, 1) + width
-            seen, at = self._checked.get(id, (version, now - RECENT_SECONDS))
-            known[id] = seen, at
-            if seen != version or at <= settled:
-                due.append((id, name, version))
-        self._checked = known
-        return due
+            return connection.execute(due).scalars().all()

@@ -27,7 +27,7 @@ from sqlalchemy import func, select, update
 from kofn import __version__
 from kofn.campaigns import Store
 from kofn.campaigns.reports.alarms import ADVICE
-from kofn.campaigns.store.schema import CAMPAIGNS, EVENTS
+from kofn.campaigns.store.schema import CAMPAIGNS, JOURNAL
 from kofn.campaigns.store.statements import chunks
 from kofn.core.responses import moment
 from kofn.service.background.lease import Lease
@@ -168,22 +168,24 @@ class Webhook:
         """Yield the events that have not been looked at, in order for each campaign."""
         columns = CAMPAIGNS.c
         with self._store.read() as connection:
-            sums = tuple(connection.execute(select(func.count(), func.sum(columns.events), func.max(columns.id))).one())
+            sums = tuple(
+                connection.execute(select(func.count(), func.sum(columns.journal), func.max(columns.id))).one()
+            )
             if sums == self._sums:
                 return
-            behind = select(columns.id, columns.name, columns.events, columns.notified)
-            rows = connection.execute(behind.where(columns.events > columns.notified)).all()
-            new = {row.id: row for row in rows if self._seen.get(row.id, 0) != row.events}
+            behind = select(columns.id, columns.name, columns.journal, columns.notified)
+            rows = connection.execute(behind.where(columns.journal > columns.notified)).all()
+            new = {row.id: row for row in rows if self._seen.get(row.id, 0) != row.journal}
             for ids in chunks(list(new)):
-                chosen = EVENTS.c.campaign.in_(ids), EVENTS.c.kind.in_(KINDS)
-                fresh = EVENTS.c.at > self._store.clock() - MAX_AGE
-                events = select(EVENTS).where(*chosen, fresh).order_by(EVENTS.c.campaign, EVENTS.c.number)
+                chosen = JOURNAL.c.campaign.in_(ids), JOURNAL.c.kind.in_(KINDS)
+                fresh = JOURNAL.c.at > self._store.clock() - MAX_AGE
+                events = select(JOURNAL).where(*chosen, fresh).order_by(JOURNAL.c.campaign, JOURNAL.c.number)
                 for event in connection.execute(events):
                     row, seen = new[event.campaign], self._seen.get(event.campaign, 0)
-                    known = max(row.notified, seen if seen <= row.events else 0)  # a restored backup has fewer events
-                    if known < event.number <= row.events:
+                    known = max(row.notified, seen if seen <= row.journal else 0)  # a restored backup has fewer events
+                    if known < event.number <= row.journal:
                         yield Notice(row.id, row.name, event.number, event.at, event.kind, event.message)
-        self._seen |= {id: row.events for id, row in new.items()}
+        self._seen |= {id: row.journal for id, row in new.items()}
         self._sums = sums
 
     def _sent(self, notice: Notice) -> bool:

@@ -20,6 +20,7 @@ from kofn.core import (
     KofnError,
     NoSuchCampaign,
     NotRunning,
+    StateError,
     StoreError,
     TooManySubsets,
     UnknownDecision,
@@ -60,6 +61,8 @@ HTTP_DETAILS = {
 """Messages of errors that the framework raises, where its own say too little."""
 
 INTERNAL = "internal error: see the log of the service"
+BUSY = "the store does not respond or is busy: try again"
+BROKEN = "what the campaign has stored cannot be read or computed: see the log of the service"
 
 
 class ApiError(HTTPException):
@@ -122,9 +125,9 @@ async def _kofn_error(request: Request, error: Exception) -> JSONResponse:
         detail = f"there is no campaign {request.path_params.get('name', '')!r}"
     if status < 500:
         return error_response(status, name, detail)
-    log.error("%s %s: %s", request.method, route_path(request.scope), error)
-    busy = "the store does not respond or is busy: try again"
-    return error_response(status, name, busy if status == 503 else INTERNAL, RETRY_HEADERS)
+    broken = isinstance(error, StateError)
+    log.error("%s %s: %s", request.method, route_path(request.scope), error, exc_info=error if broken else None)
+    return error_response(status, name, BROKEN if broken else BUSY if status == 503 else INTERNAL, RETRY_HEADERS)
 
 
 async def _malformed_request(_: Request, error: Exception) -> JSONResponse:

@@ -16,6 +16,11 @@ MAX_NAME = 200
 
 Name = Annotated[str, Field(max_length=MAX_NAME)]
 Range = Annotated[list[float], Field(min_length=2, max_length=2)]
+Duration = (
+    Annotated[float, Field(gt=0, lt=1e10)] | Annotated[str, Field(max_length=20, pattern=r"^[0-9]+(\.[0-9]+)?[smhd]$")]
+)
+"""Seconds, or text such as 30m or 7d."""
+
 Cost = Annotated[float, Field(ge=0, lt=1e100)]
 
 
@@ -73,8 +78,25 @@ class OptionsBody(RequestBody):
         None, examples=[["kettle", "mug"]], description="Arms of the control group; `uniform` for random arms."
     )
     control_share: float = Field(0.1, gt=0, lt=1, description="Share of the decisions that the control gets.")
-    sticky: float | None = Field(
-        None, gt=0, lt=1e10, examples=[86400], description="Seconds for which a key keeps its arms."
+    sticky: Duration | None = Field(
+        None, examples=["30d"], description="How long a key keeps its arms: seconds, or text such as 30d."
+    )
+    window: Duration | None = Field(
+        None,
+        examples=["30m"],
+        description="How long after a decision its events count; then its reward is fixed. Null: the first reward is.",
+    )
+    silence: float = Field(0.0, description="Reward of a decision without events when its window ends.")
+    guardrails: list[Annotated[str, Field(max_length=300)]] | None = Field(
+        None,
+        max_length=100,
+        examples=[["returns<=+2%"]],
+        description="Limits of metrics beside the control's, in % of them or as a difference; null for none.",
+    )
+    metric_window: Duration | None = Field(
+        None,
+        examples=["30d"],
+        description="How long after a decision its metrics count; null: as long as its window, or `expire_after`.",
     )
     outside: Literal["refuse", "clip", "widen"] = Field(
         "refuse", description="What happens to rewards outside the range; `widen` learns the range."
@@ -118,7 +140,7 @@ class ChangedSettingsBody(OptionsBody):
         None, ge=1, lt=2**53, description="Plays after which a reward counts half; null to forget nothing."
     )
     guarantee: bool = Field(False, description="Whether arms are compared directly, so that decisions are proved.")
-    expire_after: float = Field(7 * 24 * 3600, gt=0, lt=1e10, description="As in a new campaign.")
+    expire_after: Duration = Field(7 * 24 * 3600, description="As in a new campaign.")
     keep_decisions: int = Field(100_000, ge=0, lt=2**53, description="As in a new campaign.")
 
 
@@ -155,8 +177,10 @@ class NewCampaign(OptionsBody):
         "maximize", description="Whether higher or lower rewards are better."
     )
     seed: int | None = Field(None, ge=0, lt=2**63, description="Seed of the policy, for reproducible decisions.")
-    expire_after: float = Field(
-        7 * 24 * 3600, gt=0, lt=1e10, description="Seconds after which a decision without a reward is planned again."
+    expire_after: Duration = Field(
+        7 * 24 * 3600,
+        examples=["7d"],
+        description="When a decision without a reward expires, unless there is a window: seconds, or text such as 7d.",
     )
     keep_decisions: int = Field(
         100_000,
@@ -187,18 +211,56 @@ class DecisionRequest(RequestBody):
     )
 
 
-class RewardItem(RequestBody):
-    """The reward of one decision."""
+class OfDecision(RequestBody):
+    """What is reported about one decision."""
 
     id: str = Field(max_length=100, examples=["1a-0-5f3c0d2e9b1c4a7d6e8f0a1b"], description="Id of the decision.")
+
+
+class RewardItem(OfDecision):
+    """The reward of one decision."""
+
     reward: float = Field(examples=[12.5])
 
 
-class Rewards(RequestBody):
+class EventItem(OfDecision):
+    """What one event, such as an order, adds to the reward of a decision."""
+
+    value: float = Field(examples=[12.5])
+    event: str = Field(
+        min_length=1, max_length=MAX_NAME, examples=["order-17"], description="The same event counts once."
+    )
+
+
+class RecordItem(OfDecision):
+    """A metric of one decision, beside its reward."""
+
+    name: str = Field(min_length=1, max_length=MAX_NAME, examples=["returns"], description="Name of the metric.")
+    value: float = Field(examples=[1.0])
+
+
+class ReportBody(RequestBody):
+    """A batch of reports. It is recorded completely or not at all."""
+
+    partial: bool = Field(False, description="Record the others if some are refused; the response lists those.")
+
+
+class Rewards(ReportBody):
     """Rewards of decisions. The batch is recorded completely or not at all."""
 
     rewards: list[RewardItem]
-    partial: bool = Field(False, description="Record the others if some are refused; the response lists those.")
+
+
+class AddedEvents(ReportBody):
+    """Events that add to rewards of decisions. The batch is recorded completely or not at all."""
+
+    events: list[EventItem]
+
+
+class Records(ReportBody):
+    """Metrics of decisions. The batch is recorded completely or not at all."""
+
+    records: list[RecordItem]
 
 
 class Total(RequestBody):
@@ -346,3 +408,4 @@ class Ready(BaseModel):
 
     status: Literal["ready"]
     version: str
+    failing: int = Field(description="Number of campaigns whose policy cannot learn. They serve their last plan.")

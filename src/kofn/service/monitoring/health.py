@@ -9,12 +9,12 @@ from asyncio import get_running_loop
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
-from sqlalchemy import text
+from sqlalchemy import func, select, text
 
 from kofn import __version__
 from kofn.campaigns import Store
-from kofn.campaigns.store.migrations import check_version, version_of
-from kofn.campaigns.store.schema import SETTINGS
+from kofn.campaigns.store.schema import CAMPAIGNS, SETTINGS
+from kofn.campaigns.store.version import check_version, version_of
 from kofn.core import KofnError, StoreError
 from kofn.service.messages import models
 from kofn.service.messages.errors import ApiError
@@ -51,6 +51,8 @@ class Readiness:
         self._store = store
         self._write = LimitedCall(self._probe, WRITE_LIMIT)
         self._checked: tuple[float, str | None] | None = None  # when, and why the service is not ready
+        self.failing = 0
+        """The number of campaigns whose policy cannot learn, at the last check."""
 
     async def reason_not_ready(self) -> str | None:
         """Return why the service is not ready, or None if it is."""
@@ -79,6 +81,9 @@ class Readiness:
             check_version(version_of(connection))  # of a store that another version has migrated, no call is answered
             value = str(time.time_ns())  # always another one: SQLite does not write a row that stays the same
             connection.execute(_WRITE, {"name": PROBE, "value": value})
+        with self._store.read() as connection:
+            failing = select(func.count()).select_from(CAMPAIGNS).where(CAMPAIGNS.c.failure.is_not(None))
+            self.failing = connection.execute(failing).scalar_one()
 
     def _check_disk(self) -> None:
         url = self._store.url
@@ -100,8 +105,11 @@ async def get_health() -> Response:
     responses={503: {"description": "The store does not accept a write.", "content": ERROR_CONTENT}},
 )
 async def get_ready(request: Request) -> Response:
-    """Check that the store accepts a write. No token is required. The result is cached for a second."""
+    """Check that the store accepts a write. No token is required. The result is cached for a second.
+
+    `failing` is no reason to send requests elsewhere: these campaigns go on, and every process has the same ones.
+    """
     readiness: Readiness = request.app.state.readiness
     if why := await readiness.reason_not_ready():
         raise ApiError(503, "not-ready", f"{why}: see the log of the service", {"Retry-After": "1"})
-    return JSONResponse({"status": "ready", "version": __version__})
+    return JSONResponse({"status": "ready", "version": __version__, "failing": readiness.failing})

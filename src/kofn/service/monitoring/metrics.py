@@ -16,11 +16,10 @@ from sqlalchemy.pool import QueuePool
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from kofn.campaigns import Store
-from kofn.campaigns.allocation import lift_of
-from kofn.campaigns.records.options import options_from
-from kofn.campaigns.records.rows import SERVING, CampaignRow
+from kofn.campaigns.fold import Row, lift_of
 from kofn.campaigns.reports.listing import recent_rows, totals
-from kofn.campaigns.stopping import look_of
+from kofn.campaigns.reports.view import summary
+from kofn.campaigns.serving import SERVING
 from kofn.campaigns.store.schema import ESTIMATES
 from kofn.core.responses import Rewarded, Summary
 from kofn.service.messages.errors import route_path
@@ -45,6 +44,7 @@ CAMPAIGN_METRICS = {
     "expired": "Decisions without a reward that have expired.",
     "arms": "Active arms.",
     "mean": "Mean reward of all rewarded plays, net of costs.",
+    "failing": "Whether the policy cannot learn (1): see the log. The campaign serves its last plan.",
 }
 """Fields of a campaign's summary that are exported, and their help texts."""
 
@@ -78,11 +78,12 @@ class Metrics:
         self.decisions = Counter("kofn_decisions", "Decisions handed out.", registry=self._registry)
         rewards = Counter(
             "kofn_rewards",
-            "Rewards received, new (accepted) or already known (repeated).",
+            "Rewards, events and metrics received: new (accepted), already known (repeated), after the window (late).",
             ["result"],
             registry=self._registry,
         )
-        self._rewards = {result: rewards.labels(result) for result in ("accepted", "repeated", "forgotten", "refused")}
+        results = "accepted", "repeated", "forgotten", "late", "refused"
+        self._rewards = {result: rewards.labels(result) for result in results}
         self.webhook = Counter(
             "kofn_webhook_posts",
             "Events posted to the webhook: delivered, or failed and tried again.",
@@ -119,7 +120,7 @@ class Metrics:
 
     def count_rewards(self, done: Rewarded) -> None:
         """Count the rewards of one request."""
-        numbers = done.accepted, done.repeated, done.forgotten, len(done.refused)
+        numbers = done.accepted, done.repeated, done.forgotten, done.late, len(done.refused)
         for counter, number in zip(self._rewards.values(), numbers, strict=True):
             if number:
                 counter.inc(number)
@@ -212,7 +213,7 @@ class _Campaigns:
         with self._store.read() as connection:
             sums, rows = totals(connection), recent_rows(connection, MAX_CAMPAIGNS)
             losses = _latest_losses(connection, [row.id for row in rows])
-        summaries = [row.summary() for row in rows]
+        summaries = [summary(row) for row in rows]
         both = list(zip(summaries, rows, strict=True))
         for name, description in TOTALS.items():
             family = GaugeMetricFamily(f"kofn_store_{name}", description, labels=["state"])
@@ -222,33 +223,33 @@ class _Campaigns:
         for name, description in CAMPAIGN_METRICS.items():
             yield _family(name, description, [(each, getattr(each, name)) for each in summaries])
         for name, (description, value_of) in EXPERIMENT_METRICS.items():
-            yield _family(name, description, [(summary, value_of(row)) for summary, row in both])
-        lossy = [(summary, losses.get(row.id)) for summary, row in both]
+            yield _family(name, description, [(each, value_of(row)) for each, row in both])
+        lossy = [(each, losses.get(row.id)) for each, row in both]
         yield _family("expected_loss", "Expected loss per play of shipping the best subset now.", lossy)
 
 
-def _ready(row: CampaignRow) -> float | None:
+def _ready(row: Row) -> float | None:
     """Return 1 if the stop rule says that a campaign is ready, else 0; None without a stop rule."""
-    look = look_of(row)
-    return None if options_from(row.options).stop_when is None else float(look is not None and look.ready)
+    look = row.progress.look
+    return None if row.settings.stop_when is None else float(look is not None and look.ready)
 
 
-def _alarms(row: CampaignRow) -> float | None:
+def _alarms(row: Row) -> float | None:
     """Return the number of alarms that have been noted and are not over; None if it serves no decisions."""
-    return float(len(options_from(row.options).alarms)) if row.state in SERVING else None
+    return float(len(row.progress.alarms)) if row.state in SERVING else None
 
 
-def _difference(row: CampaignRow) -> float | None:
-    found = lift_of(row)
+def _difference(row: Row) -> float | None:
+    found = lift_of(row.settings, row.progress)
     return None if found is None else found.difference
 
 
-def _least_difference(row: CampaignRow) -> float | None:
-    found = lift_of(row)
+def _least_difference(row: Row) -> float | None:
+    found = lift_of(row.settings, row.progress)
     return None if found is None else found.low
 
 
-EXPERIMENT_METRICS: dict[str, tuple[str, Callable[[CampaignRow], float | None]]] = {
+EXPERIMENT_METRICS: dict[str, tuple[str, Callable[[Row], float | None]]] = {
     "ready": ("Whether the stop rule says that the campaign is ready to ship (1) or not (0).", _ready),
     "lift": ("Improvement per play of learning over the control.", _difference),
     "lift_low": ("Lower limit of that improvement, valid at any time.", _least_difference),

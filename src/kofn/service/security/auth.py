@@ -59,11 +59,11 @@ SESSION = "session"
 
 READ_METHODS = {"GET", "HEAD", "OPTIONS"}
 
-DECIDE_ROUTES = ("/decisions", "/rewards", "/totals")
-"""Ends of the routes to which a token with scope `decide` may post."""
-
-BROWSER_ROUTES = ("/decisions", "/rewards")
+BROWSER_ROUTES = ("/decisions", "/rewards", "/events", "/records")
 """Ends of the routes to which a token with scope `browser` may post. It may use no others, and read nothing."""
+
+DECIDE_ROUTES = (*BROWSER_ROUTES, "/totals")
+"""Ends of the routes to which a token with scope `decide` may post."""
 
 HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9.-]+)(:[0-9]{1,5})?", re.ASCII)
 """A header Host: a name or an address, and maybe a port."""
@@ -82,6 +82,7 @@ class Access:
     scope: str  # "browser", "read", "decide" or "full"
     campaign: str | None = None  # the only campaign, or None for all
     token: str | None = None  # the token's name, or None when no token is required
+    address: str = ""  # of the visitor of a web page, if it is known
 
 
 class Authenticator:
@@ -115,16 +116,20 @@ class Authenticator:
         if self._settings.session is not None and hmac.compare_digest(hashed, self._settings.session):
             return Access("full", None, SESSION)
         known = self._cached(hashed) or await self._look_up(hashed, None if again else _address(request))
-        if known.scope == "browser":
-            self._limit_page(_address(request))
-        return Access(known.scope, known.campaign, known.name)
+        if known.scope != "browser":
+            return Access(known.scope, known.campaign, known.name)
+        address = _address(request)
+        if is_loopback(address):  # of a proxy: it stands for many visitors
+            address = ""
+        self._limit_page(address)
+        return Access(known.scope, known.campaign, known.name, address)
 
     def _limit_page(self, address: str) -> None:
         """Raise an `ApiError` with status 429 if an address sent too many requests with tokens of web pages.
 
-        Everyone can read these tokens. A local address belongs to a proxy, and stands for many visitors.
+        Everyone can read these tokens.
         """
-        if self._settings.browser_rate == 0 or is_loopback(address):
+        if not (self._settings.browser_rate and address):
             return
         wait = self._pages.wait(address)
         if wait > 0:

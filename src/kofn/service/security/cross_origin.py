@@ -1,4 +1,4 @@
-"""Requests of web pages of other origins: decisions and rewards, for the origins that the operator allows.
+"""Requests of web pages of other origins: decisions and reports, for the origins that the operator allows.
 
 Nothing else of the service has CORS headers, so no page of another origin can read it, whatever token it holds.
 """
@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kofn.service.settings import ServiceSettings
 
-PATH = re.compile(r"/api/campaigns/[^/]+/(decisions|rewards)\Z")
+PATH = re.compile(r"/api/campaigns/[^/]+/(decisions|rewards|events|records)\Z")
 """End of the paths that web pages of allowed origins may post to."""
 
 PREFLIGHT_SECONDS = 7200

@@ -47,10 +47,10 @@ class Allowance:
         debt = self._until.get(address, 0.0) - self._clock()
         return max(0.0, debt - (self._at_once - 1) * self._seconds)
 
-    def add(self, address: str) -> None:
-        """Count what an address did."""
+    def add(self, address: str, times: int = 1) -> None:
+        """Count what an address did so many times."""
         now = self._clock()
-        self._until[address] = max(self._until.pop(address, now), now) + self._seconds
+        self._until[address] = max(self._until.pop(address, now), now) + times * self._seconds
         while len(self._until) > MAX_ADDRESSES:
             self._until.popitem(last=False)
 

@@ -18,8 +18,8 @@ from kofn.core.responses import Response, moment
 
 Scope = Literal["browser", "read", "decide", "full"]
 SCOPES: tuple[str, ...] = get_args(Scope)
-"""What a token may do. `browser`: make decisions and report their rewards, in one campaign, and read nothing; `decide`:
-the same and totals, and read; `full`: everything."""
+"""What a token may do. `browser`: make decisions, report rewards, events and metrics, in one campaign, read nothing;
+`decide`: the same and totals, and read; `full`: everything."""
 
 PREFIX = "kofn_"
 """Prefix of every token, so that secret scanners recognize leaked ones."""

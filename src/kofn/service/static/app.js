@@ -5,7 +5,7 @@ import { listPage } from "./campaign_list.js";
 import { campaignPage } from "./campaign_page.js";
 import { createDialog } from "./create_dialog.js";
 import { login, shortcuts, toast } from "./dialogs.js";
-import { h, icon, setText } from "./dom.js";
+import { button, h, icon, setText } from "./dom.js";
 import { refreshTimes } from "./side_panels.js";
 
 const main = document.getElementById("main");
@@ -37,19 +37,10 @@ function state(next) {
   setText(light.lastElementChild, STATES[now]);
 }
 
-const tool = (sign, label, keys, click) =>
-  h(
-    "button",
-    {
-      class: "button icon-only ghost",
-      type: "button",
-      "aria-label": label,
-      title: keys ? `${label} (${keys})` : label,
-      "aria-keyshortcuts": keys,
-      on: { click },
-    },
-    icon(sign),
-  );
+const tool = (sign, label, keys, click) => {
+  const title = keys ? `${label} (${keys})` : label;
+  return button({ kind: "icon-only ghost", label, title, "aria-keyshortcuts": keys, click }, icon(sign));
+};
 const crumb = h("span", { class: "crumb" });
 const leave = tool("out", "Sign out", null, () => {
   setToken(null);
@@ -169,7 +160,7 @@ function failed(error) {
           { class: "tools" },
           missing
             ? h("a", { class: "button primary", href: "#/" }, "All campaigns")
-            : h("button", { class: "button primary", type: "button", on: { click: show } }, "Try again"),
+            : button({ kind: "primary", click: show }, "Try again"),
         ),
       ),
     ),

@@ -1,6 +1,7 @@
 // The dialog of one arm: its effect now and over time.
 
-import { h, icon, setText } from "./dom.js";
+import { modal } from "./dialogs.js";
+import { button, h, setText } from "./dom.js";
 import { count, percent, signed, withUnit } from "./format.js";
 import { lineChart, seriesOf } from "./line_chart.js";
 
@@ -10,34 +11,15 @@ export function armDialog(name, { history, retire, bringBack, may }) {
   const chart = lineChart({ label: "Effect", small: true });
   const facts = h("p", { class: "dialog-intro" });
   const none = h("p", { class: "quiet" });
-  const close = () => dialog.close();
-  const act = (text, work) =>
-    h("button", { class: "button", type: "button", hidden: true, on: { click: () => (close(), work(name)) } }, text);
+  const act = (text, work) => button({ hidden: true, click: () => (dialog.close(), work(name)) }, text);
   const retireButton = act("Retire…", retire),
     backButton = act("Bring back", bringBack);
-  const dialog = h(
-    "dialog",
-    {
-      class: "wide arm-dialog",
-      "aria-labelledby": "arm-title",
-      on: {
-        close: () => dialog.remove(),
-        click: (event) => {
-          if (event.target === dialog) close();
-        },
-      },
-    },
-    h(
-      "div",
-      { class: "dialog-head" },
-      h("h2", { id: "arm-title" }, name),
-      h("button", { class: "button icon-only ghost", type: "button", "aria-label": "Close", on: { click: close } }, icon("close")),
-    ),
+  const dialog = modal(
+    name,
+    "wide arm-dialog",
     h("div", { class: "arm-body" }, facts, none, chart.element),
     h("div", { class: "dialog-foot" }, retireButton, backButton),
   );
-  document.body.append(dialog);
-  dialog.showModal();
   let loaded = null; // the updates of the policy that the chart shows
 
   /** Draw the history, and load it again after the policy has learned. */

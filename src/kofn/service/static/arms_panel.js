@@ -1,9 +1,10 @@
 // The panel of arms: each arm with its effect and interval, its share of plays, and buttons to retire or add arms.
 
 import { scale } from "./chart_data.js";
-import { h, icon, setText, setVars, syncList } from "./dom.js";
+import { button, h, icon, setText, setVars, syncList } from "./dom.js";
 import { count, exact, percent, reward, signed } from "./format.js";
 import { bestKnown } from "./insight_facts.js";
+import { cell, table } from "./side_panels.js";
 
 const PAGE = 50;
 
@@ -17,7 +18,6 @@ const ORDERS = {
  * arms are needed that have not been loaded. */
 export function armsPanel({ show, retire, bringBack, add, loadAll, may }) {
   let insight = null,
-    order = "effect",
     sought = "",
     most = PAGE;
   const find = h("input", {
@@ -32,48 +32,26 @@ export function armsPanel({ show, retire, bringBack, add, loadAll, may }) {
       input: () => {
         sought = find.value.trim().toLowerCase();
         most = PAGE;
-        loadRest();
-        redraw();
+        redrawAll();
       },
     },
   });
   const sort = h(
     "select",
-    {
-      class: "sort",
-      "aria-label": "Sort arms",
-      on: {
-        change: () => {
-          order = sort.value;
-          loadRest();
-          redraw();
-        },
-      },
-    },
-    h("option", { value: "effect" }, "By effect"),
-    h("option", { value: "plays" }, "By plays"),
-    h("option", { value: "name" }, "By name"),
+    { class: "sort", "aria-label": "Sort arms", on: { change: redrawAll } },
+    Object.keys(ORDERS).map((value) => h("option", { value }, `By ${value}`)),
   );
-  const addButton = h(
-    "button",
-    { class: "button small", type: "button", "aria-keyshortcuts": "a", title: "Add an arm (a)", on: { click: add } },
-    icon("plus"),
-    "Add arm",
-  );
-  const body = h("tbody", { role: "rowgroup" });
+  const about = { "aria-keyshortcuts": "a", title: "Add an arm (a)" };
+  const addButton = button({ kind: "small", ...about, click: add }, icon("plus"), "Add arm");
+  const unseen = (text) => h("span", { class: "unseen" }, text);
+  const titles = ["#", "Arm", "Effect, 95% interval", unseen("Effect"), "Share of plays", unseen("Actions")];
+  const { element: arms, body } = table("arms-title", titles);
   const none = h("p", { class: "quiet pad", hidden: true });
-  const more = h("button", {
-    class: "button wide",
-    type: "button",
-    hidden: true,
-    on: {
-      click: () => {
-        most += 4 * PAGE;
-        loadRest();
-        redraw();
-      },
-    },
-  });
+  const showMore = () => {
+    most += 4 * PAGE;
+    redrawAll();
+  };
+  const more = button({ kind: "wide", hidden: true, click: showMore });
   const note = h("p", { class: "panel-note" });
   const element = h(
     "section",
@@ -85,38 +63,21 @@ export function armsPanel({ show, retire, bringBack, add, loadAll, may }) {
       h("div", { class: "tools" }, h("label", { class: "finder" }, icon("search"), find), sort, addButton),
     ),
     note,
-    h(
-      "table",
-      { role: "table", "aria-labelledby": "arms-title" },
-      h(
-        "thead",
-        { role: "rowgroup" },
-        h(
-          "tr",
-          { role: "row" },
-          ["#", "Arm", "Effect, 95% interval", "", "Share of plays", ""].map((text, i) =>
-            h(
-              "th",
-              { role: "columnheader", scope: "col" },
-              text || h("span", { class: "unseen" }, i === 3 ? "Effect" : "Actions"),
-            ),
-          ),
-        ),
-      ),
-      body,
-    ),
+    arms,
     none,
     more,
   );
 
   const left = () => Math.max(0, insight.summary.arms - insight.arms.filter(({ retired }) => !retired).length);
-  const loadRest = () => {
+  function redrawAll() {
     if (left() > 0) loadAll();
-  };
+    redraw();
+  }
 
   function redraw() {
     if (!insight) return;
     const { summary } = insight;
+    const order = sort.value;
     const fixed = ["stopped", "archived"].includes(summary.state) || !may.change();
     const arms = ranked(insight, order);
     const chosen = arms.filter(({ name }) => name.toLowerCase().includes(sought));
@@ -192,19 +153,10 @@ function median(values) {
 }
 
 function row(arm, { show, retire, bringBack }) {
-  const act = (verb, sign, work) =>
-    h(
-      "button",
-      {
-        class: "button icon-only ghost",
-        type: "button",
-        title: `${verb} ${arm.name}`,
-        "aria-label": `${verb} ${arm.name}`,
-        on: { click: () => work(arm.name) },
-      },
-      icon(sign),
-    );
-  const cell = (name, ...inside) => h("td", { class: name, role: "cell" }, ...inside);
+  const act = (verb, sign, work) => {
+    const label = `${verb} ${arm.name}`;
+    return button({ kind: "icon-only ghost", title: label, label, click: () => work(arm.name) }, icon(sign));
+  };
   return h(
     "tr",
     { role: "row" },
@@ -222,16 +174,10 @@ function row(arm, { show, retire, bringBack }) {
         h("span", { class: "tag" }),
       ),
     ),
-    cell(
-      "effect-range",
-      h("div", { class: "track" }, h("i", { class: "zero" }), h("i", { class: "range" }), h("i", { class: "dot" })),
-    ),
+    cell("effect-range", h("div", { class: "track" }, ["zero", "range", "dot"].map((each) => h("i", { class: each })))),
     cell("effect"),
     cell("shown", h("div", { class: "share" }, h("i", {})), h("span", {})),
-    cell(
-      "do",
-      arm.retired ? act("Bring back", "undo", bringBack) : act("Retire", "archive", retire),
-    ),
+    cell("do", arm.retired ? act("Bring back", "undo", bringBack) : act("Retire", "archive", retire)),
   );
 }
 

@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { field, form, toast } from "./dialogs.js";
-import { h, icon } from "./dom.js";
+import { button, h, icon } from "./dom.js";
 import { plural } from "./format.js";
 import { groupChoices } from "./rules.js";
 import { settingsDialog } from "./settings_dialog.js";
@@ -138,18 +138,13 @@ export function actions(name, latest, segments, refresh, home) {
   return { toggle, ship, configure, retire, bringBack, add, buttons: () => buttonRow(work) };
 }
 
-function button(text, sign, click, title, more = {}) {
-  return h("button", { class: "button", type: "button", title, on: { click }, ...more }, icon(sign), text);
-}
-
 function buttonRow({ pause, resume, ship, configure, stop, archive, exportJson, exportCsv, remove }) {
-  const key = { "aria-keyshortcuts": "p" };
-  const pauseButton = button("Pause", "pause", pause, "No decisions until it is resumed; rewards still count (p)", key);
-  const resumeButton = button("Resume", "play", resume, "Decide and learn again (p)", key);
-  const shipButton = button("Ship…", "flag", ship, "", { "aria-keyshortcuts": "s" });
-  const settingsButton = button("Settings", "settings", () => configure(), "Control, stop rule, unit, half-life and more (e)", {
-    "aria-keyshortcuts": "e",
-  });
+  const tool = (text, sign, click, key, title) =>
+    button({ click, "aria-keyshortcuts": key, title: `${title} (${key})` }, icon(sign), text);
+  const pauseButton = tool("Pause", "pause", pause, "p", "No decisions until it is resumed; rewards still count");
+  const resumeButton = tool("Resume", "play", resume, "p", "Decide and learn again");
+  const shipButton = tool("Ship…", "flag", ship, "s", "");
+  const settingsButton = tool("Settings", "settings", () => configure(), "e", "Control, window, stop rule and more");
   const entry = (sign, text, line, click, bad) =>
     h(
       "button",

@@ -2,7 +2,7 @@
 
 import * as api from "./api.js";
 import { sparkline } from "./chart.js";
-import { h, icon, listItem, s, setText, syncList } from "./dom.js";
+import { button, h, icon, listItem, s, setText, syncList } from "./dom.js";
 import { firstSteps } from "./first_steps.js";
 import { count, exact, plural, reward, withUnit } from "./format.js";
 import { throttled, watch } from "./live_updates.js";
@@ -36,18 +36,8 @@ export function listPage({ create, failed, state, may }) {
     [1, 2, 3].map(() => h("li", { class: "bone card-bone" })),
   );
   const under = h("p", { class: "lede" });
-  const newButton = h(
-    "button",
-    {
-      class: "button primary",
-      type: "button",
-      "aria-keyshortcuts": "n",
-      title: "New campaign (n)",
-      on: { click: create },
-    },
-    icon("plus"),
-    "New campaign",
-  );
+  const about = { "aria-keyshortcuts": "n", title: "New campaign (n)" };
+  const newButton = button({ kind: "primary", ...about, click: create }, icon("plus"), "New campaign");
   const chosen = h(
     "select",
     { class: "state-filter", "aria-label": "State", on: { change: () => search() } },
@@ -55,8 +45,7 @@ export function listPage({ create, failed, state, may }) {
       h("option", { value }, label),
     ),
   );
-  const turn = (label, sign, by) =>
-    h("button", { class: "button", type: "button", "aria-label": label, on: { click: () => turnTo(offset + by) } }, sign);
+  const turn = (label, text, by) => button({ label, click: () => turnTo(offset + by) }, text);
   const back = turn("Previous page", "Previous", -PAGE_SIZE);
   const on = turn("Next page", "Next", PAGE_SIZE);
   const where = h("span", { class: "quiet", role: "status" });
@@ -212,8 +201,8 @@ function fillCard(element, each) {
     `${each.k} of ${exact(each.arms)} arms${each.direction === "minimize" ? " · lower is better" : ""}`,
   );
   const alarm = element.querySelector(".card-alarm");
-  alarm.hidden = !each.alarms;
-  setText(alarm.lastElementChild, plural(each.alarms, "alarm"));
+  alarm.hidden = !each.alarms && !each.failing;
+  setText(alarm.lastElementChild, each.failing ? "policy fails" : plural(each.alarms, "alarm"));
   setText(element.querySelector(".mean dd"), each.mean === null ? "–" : withUnit(reward(each.mean, each.reward_range), each.unit));
   setText(element.querySelector(".plays dd"), count(each.plays));
   setText(element.querySelector(".flight dd"), count(each.in_flight));
@@ -240,12 +229,7 @@ function empty(create) {
       { class: "quiet" },
       "List the arms to choose from and how many to show at a time. kofn learns the best subset from one reward per decision.",
     ),
-    h(
-      "button",
-      { class: "button primary", type: "button", on: { click: create } },
-      icon("plus"),
-      "Create the first campaign",
-    ),
+    button({ kind: "primary", click: create }, icon("plus"), "Create the first campaign"),
     h("p", { class: "quiet or" }, "or paste this"),
     firstSteps({ name: "front-page", create: true }),
   );

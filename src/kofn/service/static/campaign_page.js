@@ -7,7 +7,7 @@ import { actions } from "./campaign_actions.js";
 import { chartPanel } from "./chart_panel.js";
 import { h, setText } from "./dom.js";
 import { exact, short, withUnit } from "./format.js";
-import { liftPanel } from "./lift_panel.js";
+import { liftPanel, metricsPanel } from "./lift_panel.js";
 import { throttled, watch } from "./live_updates.js";
 import { notices } from "./notices.js";
 import { segmentsPanel } from "./segments_panel.js";
@@ -108,6 +108,7 @@ function build(name, { refresh, home, may, loadAll }) {
     chart = chartPanel(name),
     bySegment = segmentsPanel(),
     lift = liftPanel(),
+    metrics = metricsPanel(),
     best = bestPanel(),
     rules = rulesPanel(),
     plan = planPanel(),
@@ -135,7 +136,7 @@ function build(name, { refresh, home, may, loadAll }) {
       "div",
       { class: "board" },
       h("div", { class: "side-main" }, chart.element, bySegment.element, arms.element),
-      h("div", { class: "side" }, best.element, rules.element, lift.element, plan.element, inFlight.element, events.element),
+      h("div", { class: "side" }, best.element, rules.element, lift.element, metrics.element, plan.element, inFlight.element, events.element),
     ),
   );
 
@@ -156,8 +157,9 @@ function build(name, { refresh, home, may, loadAll }) {
     best.update(insight);
     rules.update(insight);
     lift.update(insight);
+    metrics.update(insight);
     plan.update(insight);
-    inFlight.update(summary, data.decisions);
+    inFlight.update(insight, data.decisions);
     events.update(newest);
     if (opened?.open()) opened.update(insight);
   }

@@ -1,8 +1,8 @@
 // The dialog that creates a campaign.
 
 import { create, policies } from "./api.js";
-import { field, form } from "./dialogs.js";
-import { h, setText } from "./dom.js";
+import { field, form, question } from "./dialogs.js";
+import { h, radios, setText } from "./dom.js";
 import { exact } from "./format.js";
 import { ruleFields } from "./rules.js";
 import * as fields from "./settings_fields.js";
@@ -47,22 +47,15 @@ export function createDialog(created) {
     rules.offer(names);
     if (!names.length) setText(armCount, "No arms yet.");
     else if (duplicate) setText(armCount, `“${duplicate}” is listed twice.`);
-    else if (size >= names.length)
-      setText(armCount, tooFewArms(names.length, size));
+    else if (size >= names.length) setText(armCount, tooFewArms(names.length, size));
     else setText(armCount, `${exact(names.length)} arms, ${exact(size)} per decision.`);
   }
 
-  const choice = (value, text, checked) =>
-    h(
-      "label",
-      { class: "choice" },
-      h("input", { type: "radio", name: "direction", value, checked }),
-      h("span", {}, text),
-    );
+  const directions = radios("direction", [["maximize", "Higher"], ["minimize", "Lower"]], "maximize");
   const ranged = { placeholder: "learned", on: { input: () => offer(rewards, "outside", low.value || high.value) } };
   const low = fields.number("low", 0, ranged),
     high = fields.number("high", 1, ranged);
-  const rewards = fields.rewardsGroup(fields.DEFAULTS, fields.unitField(fields.DEFAULTS));
+  const rewards = fields.rewardsGroup(fields.DEFAULTS);
   const sizes = sizesFields();
   const attributes = attributesField();
   const policy = policyField(({ name, takes_context: takesContext, settings }) => {
@@ -83,7 +76,7 @@ export function createDialog(created) {
     wide: true,
     submit: "Create campaign",
     intro:
-      "Arms are the options to choose from. Each decision shows K of them, and you report one reward for the whole subset.",
+      "Arms are the options to choose from. Each decision shows K of them, and you report a reward for the whole subset.",
     fields: [
       h(
         "div",
@@ -98,13 +91,9 @@ export function createDialog(created) {
         { class: "columns three" },
         field("Lowest reward", low),
         field("Highest reward", high, "Both empty: the range is learned."),
-        h(
-          "fieldset",
-          { class: "field" },
-          h("legend", {}, "Better rewards are"),
-          h("div", { class: "choices" }, choice("maximize", "Higher", true), choice("minimize", "Lower", false)),
-        ),
+        question("Better rewards are", "choices", directions),
       ),
+      ...fields.silenceFields(fields.DEFAULTS, "silent"),
       h(
         "details",
         { class: "advanced" },
@@ -115,6 +104,7 @@ export function createDialog(created) {
           fields.readyGroup(fields.DEFAULTS),
           fields.controlGroup(fields.DEFAULTS, () => k.value),
           rewards,
+          fields.metricsGroup(fields.DEFAULTS),
           learning,
           fields.rulesGroup(rules),
           fields.visitorsGroup(fields.DEFAULTS),
@@ -243,8 +233,7 @@ function read(data, rules) {
   if (!names.length) fields.refuse("arms", "List the arms, one per line.");
   if (duplicate) fields.refuse("arms", `“${duplicate}” is listed twice. Arm names must be unique.`);
   if (!Number.isInteger(k) || k < 1) fields.refuse("k", "Arms per decision must be a whole number of at least 1.");
-  if (k >= names.length)
-    fields.refuse("k", tooFewArms(names.length, k));
+  if (k >= names.length) fields.refuse("k", tooFewArms(names.length, k));
   if (range && !(range[0] < range[1]))
     fields.refuse("low", "Enter a lowest reward that is less than the highest, or leave both empty.");
   const offered = Object.keys(fields.DEFAULTS).filter((each) => range || each !== "outside");

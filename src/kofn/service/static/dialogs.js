@@ -1,41 +1,38 @@
 // Forms in dialogs, the sign-in form, the list of shortcuts, and toasts.
 
 import { ApiError, setToken } from "./api.js";
-import { h, icon, setText } from "./dom.js";
+import { button, h, icon, setText } from "./dom.js";
+
+/** Open a dialog with a title and a button that closes it. */
+export function modal(title, kind, ...inside) {
+  const close = button({ kind: "icon-only ghost", label: "Close", click: () => dialog.close() }, icon("close"));
+  const on = {
+    close: () => dialog.remove(),
+    click: ({ target }) => target === dialog && dialog.close(), // beside it
+  };
+  const dialog = h(
+    "dialog",
+    { class: kind, "aria-labelledby": "dialog-title", on },
+    h("div", { class: "dialog-head" }, h("h2", { id: "dialog-title" }, title), close),
+    ...inside,
+  );
+  document.body.append(dialog);
+  dialog.showModal();
+  return dialog;
+}
 
 /** Open a dialog with a form. If `done(data)` throws an ApiError, the dialog stays open and shows it, at its field if
  * `error.field` names one. `focus` names the field that has the focus at first. */
 export function form({ title, intro, fields = [], submit, danger = false, done, wide = false, focus = null }) {
   const wrong = h("p", { class: "wrong", id: "dialog-wrong", role: "alert", hidden: true });
   const go = h("button", { class: `button ${danger ? "danger" : "primary"}`, type: "submit" }, submit);
-  const leave = () => dialog.close();
   const body = h(
     "form",
     { method: "dialog", novalidate: true, on: { submit: send } },
-    h(
-      "div",
-      { class: "dialog-head" },
-      h("h2", { id: "dialog-title" }, title),
-      h(
-        "button",
-        { class: "button icon-only ghost", type: "button", "aria-label": "Close", on: { click: leave } },
-        icon("close"),
-      ),
-    ),
     intro && h("p", { class: "dialog-intro" }, intro),
     wrong,
     ...fields,
-    h(
-      "div",
-      { class: "dialog-foot" },
-      h("button", { class: "button", type: "button", on: { click: leave } }, "Cancel"),
-      go,
-    ),
-  );
-  const dialog = h(
-    "dialog",
-    { class: wide ? "wide" : "", "aria-labelledby": "dialog-title", on: { close: () => dialog.remove() } },
-    body,
+    h("div", { class: "dialog-foot" }, button({ click: () => dialog.close() }, "Cancel"), go),
   );
 
   async function send(event) {
@@ -65,7 +62,8 @@ export function form({ title, intro, fields = [], submit, danger = false, done, 
   }
 
   function show(error) {
-    const input = body.elements[error.field] ?? null;
+    const named = body.elements[error.field] ?? null;
+    const input = named instanceof RadioNodeList ? named[0] : named; // several fields have this name
     const around = input?.closest?.("details");
     if (around) around.open = true;
     const found = input?.closest?.(".field");
@@ -82,11 +80,7 @@ export function form({ title, intro, fields = [], submit, danger = false, done, 
     wrong.scrollIntoView({ block: "center" });
   }
 
-  dialog.addEventListener("click", (event) => {
-    if (event.target === dialog) leave();
-  });
-  document.body.append(dialog);
-  dialog.showModal();
+  const dialog = modal(title, wide ? "wide" : "", body);
   const first = focus ? body.elements[focus] : dialog.querySelector("[autofocus]");
   first?.focus();
   if (focus) first?.scrollIntoView({ block: "center" });
@@ -105,12 +99,15 @@ export function field(label, input, hint) {
 
 /** A checkbox with its label and a hint. */
 export function check(label, name, checked, hint) {
-  fieldCount += 1;
-  const id = `field-${fieldCount}`;
-  const under = hint ? h("span", { class: "hint", id: `hint-${fieldCount}` }, hint) : null;
-  const input = h("input", { type: "checkbox", name, id, checked, "aria-describedby": under?.id });
-  return h("div", { class: "field check" }, input, h("label", { for: id }, label), under);
+  const element = field(label, h("input", { type: "checkbox", name, checked }), hint);
+  element.prepend(element.querySelector("input"));
+  element.classList.add("check");
+  return element;
 }
+
+/** A question with radio buttons, in a row (choices) or one below the other (options). */
+export const question = (text, kind, radioButtons) =>
+  h("fieldset", { class: "field" }, h("legend", {}, text), h("div", { class: kind }, radioButtons));
 
 /** The sign-in form, shown while the service requires a token. */
 export function login(message, signedIn) {
@@ -190,44 +187,7 @@ const SHORTCUTS = [
 
 /** Open the list of keyboard shortcuts. */
 export function shortcuts() {
-  const dialog = h(
-    "dialog",
-    {
-      "aria-labelledby": "keys-title",
-      on: {
-        close: () => dialog.remove(),
-        click: (event) => {
-          if (event.target === dialog) dialog.close();
-        },
-      },
-    },
-    h(
-      "div",
-      { class: "dialog-head" },
-      h("h2", { id: "keys-title" }, "Shortcuts"),
-      h(
-        "button",
-        { class: "button icon-only ghost", type: "button", "aria-label": "Close", on: { click: () => dialog.close() } },
-        icon("close"),
-      ),
-    ),
-    h(
-      "dl",
-      { class: "keys" },
-      SHORTCUTS.map(([keys, what]) =>
-        h(
-          "div",
-          {},
-          h(
-            "dt",
-            {},
-            keys.split("  ").map((key) => h("kbd", {}, key)),
-          ),
-          h("dd", {}, what),
-        ),
-      ),
-    ),
-  );
-  document.body.append(dialog);
-  dialog.showModal();
+  const line = ([keys, what]) =>
+    h("div", {}, h("dt", {}, keys.split("  ").map((key) => h("kbd", {}, key))), h("dd", {}, what));
+  modal("Shortcuts", "", h("dl", { class: "keys" }, SHORTCUTS.map(line)));
 }

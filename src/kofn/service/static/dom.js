@@ -26,6 +26,25 @@ function fill(element, props, children) {
   return element;
 }
 
+/** Create a button: button({ kind: "icon-only ghost", label: "Close", click }, icon("close")). */
+export const button = ({ kind = "", label, click, ...more }, ...children) =>
+  h("button", { class: `button ${kind}`, type: "button", "aria-label": label, ...more, on: { click } }, ...children);
+
+/** Radio buttons with their labels, for [value, text] of each; `chosen` is a value. */
+export const radios = (name, choices, chosen, change = () => {}) =>
+  choices.map(([value, text]) =>
+    h(
+      "label",
+      {},
+      h("input", { type: "radio", name, value, checked: value === chosen, on: { change: () => change(value) } }),
+      h("span", {}, text),
+    ),
+  );
+
+/** Radio buttons in a row, the first of which is chosen. */
+export const segmented = (label, name, choices, change) =>
+  h("fieldset", { class: "segments" }, h("legend", { class: "unseen" }, label), radios(name, choices, choices[0][0], change));
+
 /** Set custom properties: setVars(bar, {"--share": 0.4}). */
 export function setVars(element, values) {
   for (const [name, value] of Object.entries(values)) element.style.setProperty(name, String(value));

@@ -1,102 +1,98 @@
-// Programs that decide and report a reward, for the address at which the page is open, in three languages.
+// Programs that decide and report what came of it, for the address at which the page is open, in three languages.
 
 import { token } from "./api.js";
 import { toast } from "./dialogs.js";
-import { h, icon, setText } from "./dom.js";
+import { button, h, icon, segmented, setText } from "./dom.js";
 
 const ARMS = ["kettle", "mug", "tray", "pan", "lamp"];
+const WINDOW = "30m"; // of a campaign that the program creates
 const MASK = "kofn_…"; // shown in place of the token
-let groups = 0;
 
 /** The URL of the service, which may have a path under a proxy. */
 const service = () => location.origin + location.pathname.replace(/\/[^/]*$/, "");
 
-/** A context as JSON with blanks, which is Python too. */
-const written = (context) =>
-  `{${Object.entries(context)
-    .map((pair) => pair.map((text) => JSON.stringify(text)).join(": "))
-    .join(", ")}}`;
+/** JSON in one line with blanks, which is Python too. */
+const json = (value) =>
+  JSON.stringify(value, null, 1).replace(/(?<=[[{])\n */g, "").replace(/\n *(?=[\]}])/g, "").replace(/\n */g, " ");
 /** A text between single quotes of a shell. */
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 
-const curl = ({ url, name, value, context, create, secret }) => [
+/** What is reported: [route, item without its id, Python, what it is]. With a window, only what happens. */
+const reports = (value, hasWindow) =>
+  hasWindow
+    ? [
+        ["events", { value, event: "order-17" }, `add(decision.id, ${value}, event="order-17")`, "an order"],
+        ["records", { name: "returns", value: 1 }, 'record(decision.id, "returns", 1)', "it came back"],
+      ]
+    : [["rewards", { reward: value }, `reward(decision.id, ${value})`, "zeros, too"]];
+
+const curl = ({ url, name, context, create, secret, reported }) => [
   secret && `export KOFN_TOKEN=${secret}`,
   `post() { curl -sS "${url}/api/campaigns$1" -H 'Content-Type: application/json' \\`,
   `  ${secret ? '-H "Authorization: Bearer $KOFN_TOKEN" ' : ""}-d "$2"; echo; }`,
-  create && `post "" '{"name": "${name}", "arms": ${JSON.stringify(ARMS).replaceAll(",", ", ")}, "k": 2}'`,
-  `decision=$(post /${encodeURIComponent(name)}/decisions ${quoted(context ? `{"context": ${written(context)}}` : "{}")})`,
+  create && `post "" ${quoted(json({ name, arms: ARMS, k: 2, window: WINDOW }))}`,
+  `decision=$(post /${encodeURIComponent(name)}/decisions ${quoted(json(context ? { context } : {}))})`,
   `echo "$decision"  # show its arms`,
   `id=$(echo "$decision" | sed 's/.*"id":"\\([^"]*\\)".*/\\1/')`,
-  `post /${encodeURIComponent(name)}/rewards '{"rewards": [{"id": "'$id'", "reward": ${value}}]}'`,
+  ...reported.map(([route, item, , what]) => {
+    const body = quoted(json({ [route]: [{ id: "ID", ...item }] })).replace("ID", "'$id'");
+    return `post /${encodeURIComponent(name)}/${route} ${body}  # ${what}`;
+  }),
 ];
 
-const python = ({ url, name, value, context, create, secret }) => [
+const python = ({ url, name, context, create, secret, reported }) => [
   "import kofn\n",
   `client = kofn.Client("${url}"${secret ? `, token="${secret}"` : ""})`,
   create
-    ? `campaign = client.create("${name}", ${JSON.stringify(ARMS).replaceAll(",", ", ")}, k=2)`
+    ? `campaign = client.create("${name}", ${json(ARMS)}, k=2, window="${WINDOW}")`
     : `campaign = client.campaign(${JSON.stringify(name)})`,
-  `decision = campaign.decide(${context ? `context=${written(context)}` : ""})`,
+  `decision = campaign.decide(${context ? `context=${json(context)}` : ""})`,
   "print(decision.arms)  # show these",
-  `print(campaign.reward(decision.id, ${value}))`,
+  ...reported.map(([, , call, what]) => `print(campaign.${call})  # ${what}`),
 ];
 
-const javascript = ({ url, name, value, context, create, secret }) => [
+const javascript = ({ url, name, context, create, secret, reported }) => [
   `const url = "${url}/api/campaigns";`,
   `const headers = { "Content-Type": "application/json"${secret ? `, Authorization: "Bearer ${secret}"` : ""} };`,
   "const post = async (path, body) =>",
   `  (await fetch(url + path, { method: "POST", headers, body: JSON.stringify(body) })).json();\n`,
-  create && `await post("", { name: "${name}", arms: ${JSON.stringify(ARMS).replaceAll(",", ", ")}, k: 2 });`,
-  `const { decisions: [decision] } = await post("/${encodeURIComponent(name)}/decisions", ${context ? `{ context: ${written(context)} }` : "{}"});`,
+  create && `await post("", ${json({ name, arms: ARMS, k: 2, window: WINDOW })});`,
+  `const { decisions: [decision] } = await post("/${encodeURIComponent(name)}/decisions", ${json(context ? { context } : {})});`,
   "console.log(decision.arms); // show these",
-  `console.log(await post("/${encodeURIComponent(name)}/rewards", { rewards: [{ id: decision.id, reward: ${value} }] }));`,
+  ...reported.map(([route, item, , what]) => {
+    const body = json({ [route]: [{ id: "ID", ...item }] }).replace('"ID"', "decision.id");
+    return `console.log(await post("/${encodeURIComponent(name)}/${route}", ${body})); // ${what}`;
+  }),
 ];
 
-const LANGUAGES = [
-  ["curl", curl],
-  ["Python", python],
-  ["JavaScript", javascript],
-];
+const LANGUAGES = { curl, Python: python, JavaScript: javascript };
 
 /** The programs, in tabs, with a button that copies one. They create the campaign first if `create`, and decide for a
- * `context` if there is one. */
-export function firstSteps({ name, value = 1, context = null, create = false }) {
-  groups += 1;
+ * `context` if there is one. With a window they report only what happens. */
+export function firstSteps({ name, value = 1, context = null, create = false, hasWindow = true }) {
   let write = curl;
   const text = (secret) =>
-    write({ url: service(), name, value, context, create, secret: token() && secret })
+    write({ url: service(), name, context, create, secret: token() && secret, reported: reports(value, hasWindow) })
       .filter(Boolean)
       .join("\n");
   const code = h("code", {}, text(MASK));
-  const choose = (next) => {
-    write = next;
+  const choose = (language) => {
+    write = LANGUAGES[language];
     setText(code, text(MASK));
   };
-  const tab = ([label, program], i) =>
-    h(
-      "label",
-      {},
-      h("input", {
-        type: "radio",
-        name: `language-${groups}`,
-        value: label,
-        checked: i === 0,
-        on: { change: () => choose(program) },
-      }),
-      h("span", {}, label),
-    );
   const copy = async () => {
     await copied(text(token()));
     toast(token() ? "Copied, with the token of this tab" : "Copied");
   };
+  const languages = Object.keys(LANGUAGES).map((each) => [each, each]);
   return h(
     "div",
     { class: "first-steps" },
     h(
       "div",
       { class: "first-head" },
-      h("fieldset", { class: "segments" }, h("legend", { class: "unseen" }, "Language"), LANGUAGES.map(tab)),
-      h("button", { class: "button small", type: "button", on: { click: copy } }, icon("copy"), "Copy"),
+      segmented("Language", "language", languages, choose),
+      button({ kind: "small", click: copy }, icon("copy"), "Copy"),
     ),
     h("pre", { tabindex: "0", "aria-label": "Program" }, code),
     token() &&

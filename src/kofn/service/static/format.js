@@ -46,6 +46,9 @@ const four = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
 /** Four significant digits: 27.04, 1,200. */
 export const short = (value) => four.format(value).replace(/^-/, "−");
 
+/** `short`, with the sign of positive numbers too. */
+export const signedShort = (value) => (value > 0 ? "+" : "") + short(value);
+
 const two = new Intl.NumberFormat("en", { maximumSignificantDigits: 2 });
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 2 });
 
@@ -109,6 +112,26 @@ export function span(seconds) {
 export function ago(at) {
   const seconds = (Date.now() - new Date(at)) / 1000;
   return seconds < 5 ? "just now" : `${span(seconds)} ago`;
+}
+
+export function ahead(at) {
+  const seconds = (new Date(at) - Date.now()) / 1000;
+  return seconds < 1 ? "now" : `in ${span(seconds)}`;
+}
+
+const UNITS = { s: 1, m: 60, h: 3600, d: 86_400 };
+
+/** Seconds as the text of a setting: 45s, 30m, 12h, 7d; empty for null. */
+export function duration(seconds) {
+  if (seconds === null) return "";
+  const unit = Object.keys(UNITS).findLast((each) => seconds % UNITS[each] === 0) ?? "s";
+  return `${seconds / UNITS[unit]}${unit}`;
+}
+
+/** The seconds of such a text; another text as it is, so that the service says what it accepts. */
+export function seconds(text) {
+  const [, size, unit] = /^(\d+\.?\d*) *([smhd])$/.exec(text) ?? [];
+  return unit ? size * UNITS[unit] : text;
 }
 
 const full = new Intl.DateTimeFormat("en", { dateStyle: "medium", timeStyle: "medium" });

@@ -17,8 +17,11 @@ export function whyUnknown(insight) {
 /** Whether two subsets are the same. */
 export const sameArms = (a, b) => a.length === b.length && a.every((name) => b.includes(name));
 
-/** A change of the reward and its limits, with its signs: with direction="minimize", an improvement is negative. */
-export const inReward = ({ summary }, value, low, high) =>
-  summary.direction === "minimize" ? { value: -value, low: negative(high), high: negative(low) } : { value, low, high };
+/** Whether a decision settles when its window ends, and not with its first reward. */
+export const hasWindow = ({ settings }) => (settings?.window ?? null) !== null;
 
-const negative = (value) => (value === null || value === undefined ? value : -value);
+/** What an improvement is called. It is a positive number in both directions. */
+export const words = ({ summary }) =>
+  summary.direction === "minimize"
+    ? { earned: "Saved so far", ship: "Shipping is estimated to save", gain: "Saving from the average" }
+    : { earned: "Earned so far", ship: "Shipping is estimated to earn", gain: "Gain over the average" };

@@ -1,9 +1,10 @@
-// kofn.js: shows K of the items of a web page, and reports whether one of them was clicked.
+// kofn.js: shows K of the items of a web page, and reports clicks, orders and metrics.
 //
 //   <script async src="https://kofn.example.com/kofn.js" data-campaign="front-page" data-token="kofn_..."></script>
 //
 // Or `kofn.show({campaign, token, ...})`. For a policy that takes a context, data-context='{"device": "phone"}' or
-// `context: {device: "phone"}` says for whom. Items are the elements with data-arm="NAME OF THE ARM". Those without the
+// `context: {device: "phone"}` says for whom. The campaign needs a window: nothing is reported about a visitor who does
+// nothing. Items are the elements with data-arm="NAME OF THE ARM". Those without the
 // attribute `hidden` are what the page shows by itself; if the service does not answer in time, nothing changes.
 // A classic script, not a module: a module of another origin would need CORS for the script itself.
 (() => {
@@ -13,9 +14,7 @@
     items: "[data-arm]", // selector of the items
     timeout: 800, // milliseconds until the page shows its own items
     click: 1, // reward of a click on an item; null: clicks are not reported
-    leave: 0, // reward when the page is left, or after `wait` seconds, without another one; null: none is reported
-    wait: 120,
-    retries: 5, // of a reward that could not be sent
+    retries: 5, // of a report that could not be sent
   };
   const script = document.currentScript;
   const home = new URL(".", (script && script.src) || location.href).href;
@@ -82,20 +81,23 @@
     }
   }
 
-  /** Send a reward, also while the page is being left. Repeating it is harmless: the service counts it once. */
-  async function send(options, id, reward) {
+  /** Send one item, also while the page is being left. Repeating it is harmless: the service counts it once. */
+  async function send(options, route, item) {
     for (let retry = 0; ; retry++) {
       let why = "";
       try {
-        const answer = await post(options, "rewards", { rewards: [{ id, reward }] }, { keepalive: true });
-        if (answer.ok) return (await answer.json()).forgotten === 0;
+        const answer = await post(options, route, { [route]: [item] }, { keepalive: true });
+        if (answer.ok) {
+          const { forgotten, late } = await answer.json();
+          return forgotten + late === 0;
+        }
         why = await problem(answer);
         if (answer.status < 500 && answer.status !== 429) retry = options.retries;
       } catch (error) {
         why = error.message;
       }
       if (retry >= options.retries) {
-        console.warn(`kofn: the reward ${reward} was not recorded: ${why}`);
+        console.warn(`kofn: ${JSON.stringify(item)} was not recorded: ${why}`);
         return false;
       }
       await new Promise((done) => setTimeout(done, 1000 * 2 ** retry));
@@ -127,33 +129,18 @@
     return decision;
   }
 
-  /** Report the first reward of a decision: a click, a call of `reward`, or that the page was left without either. */
-  function follow(options, decision) {
-    let done = false;
-    const reward = (value) => {
-      if (done) return Promise.resolve(false);
-      done = true;
-      return send(options, decision.id, value);
-    };
+  /** Report clicks on the items of a decision as its reward. */
+  function follow(options, { id, arms }) {
     const clicked = (event) => {
       const item = event.target.closest?.(options.items);
-      if (item && decision.arms.includes(item.dataset.arm) && event.button !== 2) reward(options.click);
+      if (item && arms.includes(item.dataset.arm) && event.button !== 2)
+        send(options, "rewards", { id, reward: options.click });
     };
-    if (options.click !== null) {
-      document.addEventListener("click", clicked, true);
-      document.addEventListener("auxclick", clicked, true); // the middle button opens a tab
-    }
-    if (options.leave !== null) {
-      addEventListener("pagehide", () => reward(options.leave));
-      setTimeout(() => reward(options.leave), 1000 * options.wait);
-    }
-    return reward;
+    document.addEventListener("click", clicked, true);
+    document.addEventListener("auxclick", clicked, true); // the middle button opens a tab
   }
 
-  /**
-   * Show K of the items. Returns what is shown: {arms, id, group, reward}, where `reward(value)` reports a reward, or
-   * null if the page shows its own items. It never throws.
-   */
+  /** Show K of the items. Returns the decision {id, arms}, or null if the page shows its own items. It never throws. */
   async function show(given) {
     const options = { ...DEFAULTS, url: home, ...given };
     const place = `kofn-decision-${options.campaign}`;
@@ -165,8 +152,9 @@
       const items = [...document.querySelectorAll(options.items)];
       const decision = await concealed(items, () => choose(options, items));
       store(place, decision.id);
-      const { id, arms, group } = decision;
-      return (latest = { id, arms, group, reward: follow(options, decision) });
+      if (options.click !== null) follow(options, decision);
+      latest = { options, id: decision.id };
+      return { id: decision.id, arms: decision.arms };
     } catch (error) {
       console.warn(`kofn: the page shows its own items: ${error.message}`);
       return null;
@@ -174,25 +162,31 @@
   }
 
   /**
-   * Report a reward of what this page shows. With {campaign, token}, report it on a later page, such as a receipt, for
-   * what the visitor was shown last. Returns whether it was recorded.
+   * Report something about what this page shows. With {campaign, token}, report it on a later page, such as a receipt,
+   * for what the visitor was shown last. Returns whether it was recorded.
    */
-  async function reward(value, given) {
-    if (!given) return latest ? latest.reward(value) : false;
-    const options = { ...DEFAULTS, url: home, ...given };
-    const id = load(`kofn-decision-${options.campaign}`);
-    return id ? send(options, id, value) : false;
+  async function report(given, route, item) {
+    const options = given ? { ...DEFAULTS, url: home, ...given } : latest?.options;
+    const id = given ? load(`kofn-decision-${given.campaign}`) : latest?.id;
+    return id ? send(options, route, { id, ...item }) : false;
   }
 
-  /** Return the options that the attributes of the script have: data-timeout="500", data-leave="none". */
+  /** Fix the reward: the first one counts. */
+  const reward = (value, given) => report(given, "rewards", { reward: value });
+  /** Add to the reward, if the campaign has a window. The same event, such as the number of an order, counts once. */
+  const add = (value, event, given) => report(given, "events", { value, event });
+  /** Record a metric beside the reward, once. */
+  const record = (name, value, given) => report(given, "records", { name, value });
+
+  /** Return the options that the attributes of the script have: data-timeout="500", data-click="none". */
   function attributes(data) {
     const options = { ...data };
-    for (const name of ["timeout", "click", "leave", "wait", "retries"]) {
+    for (const name of ["timeout", "click", "retries"]) {
       if (name in data) options[name] = data[name] === "none" ? null : Number(data[name]);
     }
     return options;
   }
 
-  window.kofn = { show, reward };
+  window.kofn = { show, reward, add, record };
   if (script && script.dataset.campaign) window.kofn.shown = show(attributes(script.dataset));
 })();

@@ -1,35 +1,68 @@
-// The panel that compares learned plays with control plays.
+// The panels that compare learned plays with control plays: by the reward, and by the metrics beside it.
 
 import { scale } from "./chart_data.js";
-import { h, setText, setVars } from "./dom.js";
-import { percent, plural, reward, withUnit } from "./format.js";
+import { h, setText, setVars, syncList } from "./dom.js";
+import { moment, percent, plural, relative, reward, short, signed, signedShort, withUnit } from "./format.js";
+import { words } from "./insight_facts.js";
 import { chips, panel, counted } from "./side_panels.js";
+
+export const OVER = "Per play, over the control";
+
+/** Names with their values and notes: `update([[name, value, note], ...])`. */
+export function figures(caption) {
+  const list = h("dl", {});
+  const element = h("div", { class: "figures" }, caption && h("p", { class: "plan-count" }, caption), list);
+  const item = {
+    key: ([name]) => name,
+    create: ([name]) => h("div", {}, h("dt", {}, name), h("dd", {}), h("dd", { class: "plan-count" })),
+    update: ({ children: [, value, note] }, [, text, more]) => (setText(value, text), setText(note, more ?? "")),
+  };
+  return { element, update: (rows) => syncList(list, rows, item) };
+}
+
+/** An interval in words. */
+export const interval = ({ low, high }, text) =>
+  (low ?? null) === null || (high ?? null) === null ? "no interval yet" : `95% interval ${text(low)} to ${text(high)}`;
+
+/** A difference from the control as a value, and its share of the control and its interval as a note. */
+function difference(lift, text, unit = "") {
+  if (!lift || lift.difference === null) return ["not known yet"];
+  const share = lift.relative === null ? "" : `${relative(lift.relative)}, `;
+  return [withUnit(text(lift.difference), unit), share + interval(lift, text)];
+}
+
+/** What learning has earned, and what shipping the best subset is estimated to earn. */
+export function worth(insight) {
+  const { lift, winner, summary, settings } = insight;
+  const { earned, ship } = words(insight);
+  const amount = (each) => difference(each, (value) => signed(value, summary.reward_range), settings.unit);
+  const [estimate, note] = amount(winner?.lift);
+  return [
+    [earned, ...amount(lift)],
+    [ship, estimate, note && `${note}; from ${plural(winner.lift.plays_learned, "play")} of the best subset since ${moment(winner.since)}`],
+  ];
+}
 
 function group(label) {
   const value = h("b", {});
   const track = h("div", { class: "track" }, h("i", { class: "range" }), h("i", { class: "dot" }));
   const under = h("div", { class: "plan-count" });
-  const element = h(
-    "li",
-    { class: "group" },
-    h("div", { class: "group-line" }, h("span", {}, label), value),
-    track,
-    under,
-  );
-  return { element, value, track, under };
+  const line = h("div", { class: "group-line" }, h("span", {}, label), value);
+  return { element: h("li", { class: "group" }, line, track, under), value, track, under };
 }
 
-/** The panel; hidden without a control or rewards. */
+/** The panel of the reward; hidden without a control or rewards. */
 export function liftPanel() {
   const learned = group("Learned"),
     control = group("Control");
   learned.element.classList.add("is-best");
   const arms = h("div", { class: "chips" });
+  const numbers = figures(OVER);
   const verdict = h("p", { class: "quiet verdict" });
   const element = panel(
     "lift",
     "Learned against control",
-    h("ul", { class: "rows" }, learned.element, control.element, h("li", {}, arms)),
+    h("ul", { class: "rows" }, learned.element, control.element, h("li", {}, arms), h("li", {}, numbers.element)),
     verdict,
   );
   let shown = null;
@@ -47,7 +80,8 @@ export function liftPanel() {
 
   return {
     element,
-    update({ lift, settings, sample_ratio: ratio, summary }) {
+    update(insight) {
+      const { lift, settings, sample_ratio: ratio, summary } = insight;
       element.hidden = !settings?.control || !lift || !summary.rewards;
       if (element.hidden) return;
       const range = summary.reward_range;
@@ -55,6 +89,7 @@ export function liftPanel() {
       fillGroup(learned, lift.learned, lift.plays_learned, common);
       fillGroup(control, lift.control, lift.plays_control, common);
       counted(element, ratio?.observed ? `control ${percent(ratio.observed, 1)} of decisions` : "");
+      numbers.update(worth(insight));
       setText(verdict, verdictOf(lift));
       const now = JSON.stringify(settings.control);
       if (now === shown) return;
@@ -82,4 +117,36 @@ function axis({ learned, control }, range) {
   const margin = 0.1 * (to - from) || 0.01 * (range[1] - range[0]);
   const place = scale([from - margin, to + margin], [0, 100]);
   return (value) => Math.max(0, Math.min(100, place(value)));
+}
+
+/** The panel of the metrics; hidden if there are none. */
+export function metricsPanel() {
+  const list = h("ul", { class: "rows" });
+  const element = panel("metrics", "Metrics beside the reward", list);
+  const create = ({ name }) => {
+    const { element: numbers, update } = figures();
+    const head = h("div", { class: "group-line" }, h("b", {}, name), h("span", { class: "pill" }));
+    return Object.assign(h("li", { class: "metric" }, head, numbers), { show: update });
+  };
+  const fill = (row, metric) => {
+    const pill = row.querySelector(".pill");
+    const { name, guardrail, broken } = metric;
+    pill.hidden = !guardrail;
+    pill.classList.toggle("is-bad", broken);
+    setText(pill, `${guardrail?.replace(name, "")} ${broken ? "broken" : "not broken"}`);
+    row.show(comparison(metric));
+  };
+  return {
+    element,
+    update({ metrics = [] }) {
+      element.hidden = !metrics.length;
+      syncList(list, metrics, { key: ({ name }) => name, create, update: fill });
+    },
+  };
+}
+
+function comparison({ learned, control, lift }) {
+  const mean = (estimate) => (estimate ? [short(estimate.mean), interval(estimate, short)] : ["–"]);
+  if (!control && !lift) return [["Mean", ...mean(learned)]];
+  return [["Learned", ...mean(learned)], ["Control", ...mean(control)], ["Difference", ...difference(lift, signedShort)]];
 }

@@ -1,7 +1,7 @@
 // What must be seen first: the state of a campaign that is not running, and alarms.
 
 import { capitalized } from "./api.js";
-import { h, icon, setText, syncList } from "./dom.js";
+import { button, h, icon, setText, syncList } from "./dom.js";
 import { exact } from "./format.js";
 import { sameArms } from "./insight_facts.js";
 import { chips, timeAgo } from "./side_panels.js";
@@ -17,9 +17,14 @@ const STATES = {
 /** The setting that the advice of an alarm names, and its button. */
 const BUTTONS = {
   drift: ["half_life", "Set the half-life"],
-  delay: ["expire_after", "Change the expiry"],
+  delay: ["expire_after", "Change how long it waits"],
   ratio: ["control", "See the control"],
+  guardrail: ["guardrails", "See the guardrails"],
 };
+
+const SEVERAL = ["arm", "guardrail"]; // alarms that can be raised more than once
+
+const FAILING = "Decisions and rewards go on with the last plan, and nothing new is learned. It is tried again when the settings or the version of kofn change.";
 
 const TO_SEGMENTS = [
   "Each segment gets its own winner: see Segments. A new segment gets the winners predicted from similar segments.",
@@ -60,7 +65,7 @@ export function notices({ configure, may }) {
 
   function create({ kind }) {
     const [field, label] = BUTTONS[kind] ?? [];
-    const to = field && h("button", { class: "button small", type: "button", on: { click: () => configure(field) } }, label);
+    const to = field && button({ kind: "small", click: () => configure(field) }, label);
     return h(
       "li",
       { class: "alarm" },
@@ -75,24 +80,32 @@ export function notices({ configure, may }) {
     );
   }
 
-  function fill(row, { since, at, message, advice }) {
+  function fill(row, { since, at, message, advice, text }) {
     const when = row.querySelector(".since");
     if (at && when.firstElementChild?.dateTime !== at) when.replaceChildren("since ", timeAgo(at));
     else if (!at) setText(when, since === null ? "" : `found after ${exact(since)} rewards`);
     setText(row.querySelector(".seen"), capitalized(message));
-    setText(row.querySelector(".advice"), advice ? `What to do: ${advice}.` : "");
-    const button = row.querySelector("button");
-    if (button) button.hidden = !may.change();
+    setText(row.querySelector(".advice"), text ?? (advice ? `What to do: ${advice}.` : ""));
+    const to = row.querySelector("button");
+    if (to) to.hidden = !may.change();
   }
 
   return {
     element,
     update(insight, events, segments) {
-      const raised = insight.alarms ?? [];
+      const raised = raisedOf(insight);
       banner.hidden = raised.length === 0;
-      syncList(alarms, raised, { key: ({ kind, message }) => (kind === "arm" ? message : kind), create, update: fill });
+      syncList(alarms, raised, { key: ({ kind, message }) => (SEVERAL.includes(kind) ? message : kind), create, update: fill });
       showState(insight, events, segments);
     },
   };
 }
 
+/** The alarms, with the failure of the policy in place of the alarm about it. */
+function raisedOf({ alarms, failure }) {
+  const all = alarms ?? [];
+  if (!failure) return all;
+  const { since = null, at = null } = all.find(({ kind }) => kind === "policy") ?? {};
+  const failing = { kind: "policy", since, at, message: `the policy fails: ${failure}`, text: FAILING };
+  return [failing, ...all.filter(({ kind }) => kind !== "policy")];
+}

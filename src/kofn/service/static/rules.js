@@ -1,7 +1,7 @@
 // Rules about subsets (constraints): as sentences, and as fields of a form.
 
 import { field } from "./dialogs.js";
-import { h, icon, setText } from "./dom.js";
+import { button, h, icon, setText } from "./dom.js";
 import { exact } from "./format.js";
 import { costOf, lines, refuse } from "./settings_fields.js";
 
@@ -89,7 +89,7 @@ export function groupChoices(rules) {
 
 /** The fields of a list of rules. `offer(names)` sets the arms to choose from, `read()` returns the rules. */
 export function ruleFields(given) {
-  let rules = [...given];
+  const rules = [...given];
   const chosen = new Set();
   const list = h("ul", { class: "rule-list", "aria-label": "Rules" });
   const kind = h(
@@ -105,7 +105,7 @@ export function ruleFields(given) {
   const armsField = h("div", { class: "field" }, h("span", { class: "field-label" }, "Arms of the rule"), arms.element);
   const costField = field("Costs", costs, "One arm per line, followed by its cost. Other arms are free.");
   const wrong = h("p", { class: "wrong at-field", role: "alert", hidden: true });
-  const add = h("button", { class: "button small", type: "button", on: { click: keep } }, icon("plus"), "Add rule");
+  const add = button({ kind: "small", click: keep }, icon("plus"), "Add rule");
 
   function show() {
     counted.hidden = !["at-most", "at-least", "budget"].includes(kind.value);
@@ -126,32 +126,19 @@ export function ruleFields(given) {
   }
 
   function redraw() {
-    list.replaceChildren(
-      ...rules.map((rule, index) =>
-        h(
-          "li",
-          {},
-          h("span", {}, sentence(rule)),
-          h(
-            "button",
-            {
-              class: "button icon-only ghost",
-              type: "button",
-              "aria-label": `Remove: ${sentence(rule)}`,
-              on: {
-                click: () => {
-                  rules = rules.filter((_, each) => each !== index);
-                  redraw();
-                  kind.focus();
-                },
-              },
-            },
-            icon("close"),
-          ),
-        ),
-      ),
-    );
+    list.replaceChildren(...rules.map(line));
     list.hidden = !rules.length;
+  }
+
+  function line(rule, index) {
+    const remove = () => {
+      rules.splice(index, 1);
+      redraw();
+      kind.focus();
+    };
+    const text = sentence(rule);
+    const away = button({ kind: "icon-only ghost", label: `Remove: ${text}`, click: remove }, icon("close"));
+    return h("li", {}, h("span", {}, text), away);
   }
 
   function enter(event) {

@@ -4,7 +4,7 @@ import { capitalized } from "./api.js";
 import { h, icon, setText, setVars, syncList } from "./dom.js";
 import { count, exact, loss as lossText, percent, plural, reward, rough, segmentName, segmentPairs, withUnit } from "./format.js";
 import { sameArms } from "./insight_facts.js";
-import { chips, counted, panel, restButton } from "./side_panels.js";
+import { cell, chips, counted, panel, restButton, table } from "./side_panels.js";
 
 const ROWS = 8; // segments that are shown at first
 const CHIPS = 6;
@@ -16,19 +16,12 @@ const COLUMNS = ["Segment", "Share of visitors", "Best subset", "Reward, 95% int
 export function segmentsPanel() {
   const attributes = h("ul", { class: "attributes", "aria-label": "Which attributes matter" });
   const note = h("p", { class: "panel-note" });
-  const heads = COLUMNS.map((text) => h("th", { role: "columnheader", scope: "col" }, text));
-  const body = h("tbody", { role: "rowgroup" });
-  const table = h(
-    "table",
-    { role: "table", "aria-labelledby": "by-segment-title" },
-    h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, heads)),
-    body,
-  );
+  const { element: lines, body, heads } = table("by-segment-title", COLUMNS);
   const rest = restButton(() => {
     most = Infinity;
     redraw();
   });
-  const element = panel("by-segment", "Segments", attributes, note, table, rest);
+  const element = panel("by-segment", "Segments", attributes, note, lines, rest);
   let most = ROWS,
     insight = null,
     found = null;
@@ -47,7 +40,7 @@ export function segmentsPanel() {
       create: row,
       update: (line, each) => fillRow(line, each, insight),
     });
-    table.hidden = !segments.length;
+    lines.hidden = !segments.length;
     rest.hidden = segments.length <= most;
     setText(rest, `Show ${exact(segments.length - ROWS)} smaller segments`);
     setText(note, explanation(segments, insight));
@@ -92,7 +85,6 @@ function fillAttribute(item, each, insight) {
 }
 
 function row({ context }) {
-  const cell = (name, ...inside) => h("td", { class: name, role: "cell" }, ...inside);
   const label = (text) => h("span", { class: "label", "aria-hidden": "true" }, text); // on a phone, instead of columns
   const pairs = segmentPairs(context).map(([name, value], i) => [
     i > 0 && ", ",

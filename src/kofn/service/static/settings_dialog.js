@@ -2,7 +2,6 @@
 
 import { configure } from "./api.js";
 import { field, form, toast } from "./dialogs.js";
-import { h } from "./dom.js";
 import { ruleFields } from "./rules.js";
 import * as fields from "./settings_fields.js";
 
@@ -15,6 +14,7 @@ export function settingsDialog(name, { settings, summary, arms }, saved, focus =
     (each) => (learns || each !== "half_life") && (proves || each !== "guarantee"),
   );
   const rules = ruleFields(settings.constraints ?? []);
+  const waits = settings.window !== null;
   const costly = summary.policy === "thompson-sizes"; // it learns net of costs
   const offered = arms.filter(({ retired }) => !retired).map((arm) => arm.name);
   rules.offer(offered);
@@ -23,20 +23,19 @@ export function settingsDialog(name, { settings, summary, arms }, saved, focus =
     wide: true,
     submit: "Save settings",
     intro: "They apply from the next decision on. What was learned is kept.",
-    focus: focus === "half_life" && !learns ? null : focus,
+    focus: focus === "half_life" && !learns ? null : focus === "expire_after" && waits ? "window" : focus,
     fields: [
       fields.readyGroup(settings),
       fields.controlGroup(settings, () => summary.k),
       fields.rewardsGroup(
         settings,
-        h(
-          "div",
-          { class: "columns three" },
+        fields.pair(
           field("Lowest", fields.number("low", low)),
           field("Highest", fields.number("high", high), "The range can be widened only."),
-          fields.unitField(settings),
         ),
+        ...fields.silenceFields(settings, waits ? "silent" : "reported"),
       ),
+      fields.metricsGroup(settings),
       learns ? fields.learningGroup(settings) : null,
       costly ? fields.costsGroup(settings.costs) : null,
       fields.rulesGroup(rules),
@@ -55,10 +54,10 @@ export function settingsDialog(name, { settings, summary, arms }, saved, focus =
   });
 }
 
-/** Whether two values of a setting are the same. Arms have no order, and days in a field have four digits. */
+/** Whether two values of a setting are the same. Arms have no order, and a share in a field has six digits. */
 function same(a, b) {
+  if (typeof a === "number" && typeof b === "number") return Math.abs(a - b) <= 1e-5 * Math.abs(a);
   if (Array.isArray(a) && Array.isArray(b)) return JSON.stringify(a.toSorted()) === JSON.stringify(b.toSorted());
-  if (typeof a === "number" && typeof b === "number") return Math.abs(a - b) <= 1e-4 * Math.abs(a);
   if (a && b && typeof a === "object") return JSON.stringify(Object.entries(a).toSorted()) === JSON.stringify(Object.entries(b).toSorted());
   return a === b;
 }

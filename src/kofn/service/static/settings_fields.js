@@ -2,10 +2,9 @@
 // same name here as in the API.
 
 import { ApiError } from "./api.js";
-import { check, field } from "./dialogs.js";
-import { h } from "./dom.js";
-
-export const DAY = 86_400;
+import { check, field, question } from "./dialogs.js";
+import { h, radios } from "./dom.js";
+import { duration, seconds } from "./format.js";
 
 /** The settings of a new campaign. */
 export const DEFAULTS = {
@@ -17,14 +16,18 @@ export const DEFAULTS = {
   ship_when_ready: false,
   breaker: false,
   unit: "",
-  expire_after: 7 * DAY,
+  window: null,
+  silence: 0,
+  expire_after: 7 * 86_400,
+  metric_window: null,
+  guardrails: [],
   half_life: null,
   guarantee: false,
   constraints: [],
 };
 
-/** Seconds in days, short. */
-const days = (seconds) => (seconds === null ? "" : +(seconds / DAY).toPrecision(4));
+const WINDOW = 1800; // that is offered, in seconds
+const TIMES = "Such as 45s, 30m, 12h or 7d.";
 
 export const input = (name, value, more = {}) =>
   h("input", { name, value: value ?? "", autocomplete: "off", spellcheck: "false", ...more });
@@ -41,13 +44,14 @@ const select = (name, chosen, options, more = {}) => {
 };
 
 const group = (title, ...inside) => h("section", { class: "settings-group" }, h("h3", {}, title), ...inside);
-const pair = (...two) => h("div", { class: "columns even" }, two);
+export const pair = (...two) => h("div", { class: "columns even" }, two);
 
 /** The groups of fields that the dialogs share. */
 export const readyGroup = (settings) => group("Ready to ship", pair(stopField(settings), shipField(settings)));
 export const controlGroup = (settings, size) => group("Control", ...controlFields(settings, size), breakerField(settings));
-export const rewardsGroup = (settings, ...first) =>
-  group("Rewards", ...first, pair(outsideField(settings), expireField(settings)));
+export const rewardsGroup = (settings, ...first) => group("Rewards", ...first, pair(unitField(settings), outsideField(settings)));
+export const metricsGroup = (settings) =>
+  group("Metrics beside the reward", guardrailFields(settings), pair(metricWindowField(settings)));
 export const learningGroup = (settings, ...first) =>
   group("Learning", ...first, pair(halfLifeField(settings), settings.guarantee !== null && guaranteeField(settings)));
 export const rulesGroup = (rules) =>
@@ -112,7 +116,7 @@ const stopField = ({ stop_when: rule }) =>
     input("stop_when", rule, { placeholder: "loss<0.01" }),
     "The largest loss per play of shipping at which the campaign is ready. Empty: none.",
   );
-export const unitField = ({ unit }) =>
+const unitField = ({ unit }) =>
   field("Unit of the reward", input("unit", unit, { maxlength: "20", placeholder: "EUR" }));
 const halfLifeField = ({ half_life: plays }) =>
   field(
@@ -128,9 +132,9 @@ const breakerField = ({ breaker }) =>
   check("Breaker", "breaker", breaker, "Ships the control when learning certainly loses against it.");
 const stickyField = ({ sticky }) =>
   field(
-    "A visitor keeps the arms for (days)",
-    number("sticky", days(sticky), { min: "0", placeholder: "not kept" }),
-    "For decisions that are asked for with a key.",
+    "A visitor keeps the arms for",
+    input("sticky", duration(sticky), { placeholder: "not kept" }),
+    "Such as 30d. For decisions that are asked for with a key.",
   );
 const outsideField = ({ outside }) =>
   field(
@@ -141,12 +145,39 @@ const outsideField = ({ outside }) =>
       ["widen", "Taken: the range grows"],
     ]),
   );
-const expireField = ({ expire_after: seconds }) =>
-  field(
-    "Expire after (days)",
-    number("expire_after", days(seconds), { min: "0" }),
-    "Then a decision without a reward is planned again.",
+const metricWindowField = ({ metric_window: window }) =>
+  field("Metrics settle after", input("metric_window", duration(window), { placeholder: "as rewards" }), TIMES);
+
+/** What happens to a decision about which nothing is reported: it settles with its window, or expires. */
+export function silenceFields({ window, silence, expire_after: expiry }, chosen) {
+  const waits = pair(
+    field("Count it as a reward of", number("silence", silence)),
+    field("After", input("window", duration(window ?? WINDOW), { required: true }), TIMES),
   );
+  const expires = pair(field("Forget a decision without a reward after", input("expire_after", duration(expiry)), TIMES));
+  const show = (value) => {
+    waits.hidden = value !== "silent";
+    expires.hidden = value !== "reported";
+  };
+  const choices = [
+    ["silent", "Nothing is reported: only orders or clicks are"],
+    ["reported", "A zero is reported: every decision gets a reward"],
+  ];
+  show(chosen);
+  return [question("What if a visitor does nothing?", "options", radios("silent", choices, chosen, show)), waits, expires];
+}
+
+/** A field for each guardrail, and an empty one. */
+function guardrailFields({ guardrails }) {
+  const one = (text) => input("guardrails", text, { placeholder: "returns<=+2%", "aria-label": "Guardrail" });
+  const list = h("div", { class: "settings-group", on: { input: grow } }, guardrails.map(one));
+  function grow() {
+    if (list.lastElementChild?.value !== "") list.append(one(""));
+  }
+  grow();
+  const hint = "Raises an alarm when a metric has certainly changed more than that from the control. It is not optimised.";
+  return h("div", { class: "field" }, h("span", { class: "field-label" }, "Guardrails"), list, h("span", { class: "hint" }, hint));
+}
 
 /** The non-empty lines of a text. */
 export const lines = (text) =>
@@ -168,20 +199,20 @@ export function readSettings(data, form, rules) {
   const take = (name, value) => {
     if (has(name)) found[name] = value();
   };
-  const amount = (name, by, least = 0) => {
-    if (!text(name)) return null;
-    const value = Number(text(name));
-    if (!(value > least)) refuse(name, `Enter a number above ${least}, or leave it empty.`);
-    return value * by;
-  };
+  const time = (name) => seconds(text(name)) || null;
   take("control", () => control(data, text));
   if (found.control) take("control_share", () => share(text("control_share")));
-  take("sticky", () => amount("sticky", DAY));
+  take("sticky", () => time("sticky"));
   take("outside", () => text("outside"));
   take("stop_when", () => stopRule(text("stop_when")));
   take("unit", () => text("unit"));
-  take("half_life", () => amount("half_life", 1));
-  take("expire_after", () => amount("expire_after", DAY) ?? refuse("expire_after", "Enter a number of days above 0."));
+  take("half_life", () => (text("half_life") ? Number(text("half_life")) : null));
+  const silent = text("silent") === "silent";
+  take("window", () => (silent ? time("window") ?? refuse("window", "Enter how long to wait, such as 30m.") : null));
+  take("silence", () => Number(text("silence")));
+  take("expire_after", () => time("expire_after") ?? refuse("expire_after", "Enter how long to wait, such as 7d."));
+  take("metric_window", () => time("metric_window"));
+  take("guardrails", () => data.getAll("guardrails").map((each) => each.trim()).filter(Boolean));
   take("constraints", rules.read);
   for (const name of ["ship_when_ready", "breaker", "guarantee"]) take(name, () => data.has(name));
   return found;
@@ -221,6 +252,10 @@ const WORDS = [
   [/does not take (half_life|guarantee)/, "half_life"],
   [/attribute/i, "attributes"],
   [/costs?\b/i, "costs"],
+  [/guardrail/i, "guardrails"],
+  [/metric_window/i, "metric_window"],
+  [/silence/i, "silence"],
+  [/window/i, "window"],
   [/policy|too many subsets/i, "policy"],
   [/stop rule|stop_when/i, "stop_when"],
   [/\brules?\b|constraints/i, "rule_kind"],

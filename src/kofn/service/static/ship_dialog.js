@@ -5,6 +5,7 @@ import { check, field, form, toast } from "./dialogs.js";
 import { h } from "./dom.js";
 import { exact, loss as lossText, perMonth, segmentName, withUnit } from "./format.js";
 import { bestKnown } from "./insight_facts.js";
+import { figures, OVER, worth } from "./lift_panel.js";
 import { lines } from "./settings_fields.js";
 import { chips } from "./side_panels.js";
 
@@ -12,7 +13,9 @@ const SEGMENTS = 6; // that are listed
 
 /** Open the dialog. `done()` is called after the campaign has been shipped. */
 export function shipDialog(name, insight, segments, done) {
-  const { summary } = insight;
+  const { summary, settings } = insight;
+  const numbers = figures(OVER);
+  if (settings?.control) numbers.update(worth(insight));
   const best = bestKnown(insight) ? insight.best : [];
   const who = segments.length > 0 ? "Each segment gets its own best subset" : "Everyone gets the same arms";
   const other = h("textarea", {
@@ -32,6 +35,7 @@ export function shipDialog(name, insight, segments, done) {
         best.length > 0 &&
         h("div", { class: "ship-arms" }, h("p", {}, "Everyone gets the best subset:"), h("div", { class: "chips" }, chips(best, 40))),
       h("p", { class: "ship-loss" }, verdict(insight)),
+      settings?.control && numbers.element,
       h(
         "details",
         { class: "advanced", open: !best.length },

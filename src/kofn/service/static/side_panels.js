@@ -1,13 +1,14 @@
 // The panels beside the chart: best subset, current plan, decisions in flight, events.
 
 import { capitalized } from "./api.js";
-import { h, icon, setText, setVars, syncList } from "./dom.js";
-import { ago, count, exact, moment, percent, plural, segmentName } from "./format.js";
+import { button, h, icon, setText, setVars, syncList } from "./dom.js";
+import { ago, ahead, count, exact, moment, percent, plural, segmentName } from "./format.js";
 import { bestKnown } from "./insight_facts.js";
 import { sentence } from "./rules.js";
 
 const CHIPS = 12;
 const ROWS = 5;
+const PLANNED = 20;
 const EVENTS = 6;
 
 /** A panel with a title and a count. */
@@ -31,9 +32,41 @@ export function chips(names, most = CHIPS) {
 }
 
 /** The button that shows the rest of a list; hidden while there is none. */
-export function restButton(click) {
-  return h("button", { class: "button wide ghost", type: "button", hidden: true, on: { click } });
+export const restButton = (click) => button({ kind: "wide ghost", hidden: true, click });
+
+/** A panel with a list, its first `few` items, and a button for the rest: `show(items, text of the button)`. */
+function listPanel(name, title, few, item, ...before) {
+  let most = few,
+    shown = [];
+  const list = h("ul", { class: `rows ${name}-rows` });
+  const rest = restButton(() => {
+    most = Infinity;
+    redraw();
+  });
+  function redraw() {
+    syncList(list, shown.slice(0, most), item);
+    rest.hidden = shown.length <= most;
+  }
+  return {
+    element: panel(name, title, ...before, list, rest),
+    show(items, noun) {
+      shown = items;
+      setText(rest, `Show ${exact(items.length - few)} ${noun}`);
+      redraw();
+    },
+  };
 }
+
+/** A table whose roles hold when a phone shows its rows as blocks. */
+export function table(labelledBy, titles) {
+  const heads = titles.map((title) => h("th", { role: "columnheader", scope: "col" }, title));
+  const body = h("tbody", { role: "rowgroup" });
+  const head = h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, heads));
+  return { element: h("table", { role: "table", "aria-labelledby": labelledBy }, head, body), body, heads };
+}
+
+/** A cell of such a table. */
+export const cell = (name, ...inside) => h("td", { class: name, role: "cell" }, ...inside);
 
 export function bestPanel() {
   const list = h("ol", { class: "best-list" });
@@ -75,69 +108,41 @@ function noteOf({ takes_context: takesContext }, share) {
 }
 
 export function rulesPanel() {
-  const list = h("ul", { class: "rows rule-rows" });
-  const rest = restButton(() => {
-    most = Infinity;
-    redraw();
-  });
-  const element = panel("rules", "Rules", list, rest);
-  let most = ROWS,
-    rules = [];
-
-  function redraw() {
-    syncList(list, rules.slice(0, most), { key: (text) => text, create: (text) => h("li", {}, text) });
-    rest.hidden = rules.length <= most;
-    setText(rest, `Show ${rules.length - ROWS} more`);
-  }
-
+  const { element, show } = listPanel("rules", "Rules", ROWS, { key: (text) => text, create: (text) => h("li", {}, text) });
   return {
     element,
     update({ settings }) {
-      rules = [...new Set((settings?.constraints ?? []).map(sentence))];
+      const rules = [...new Set((settings?.constraints ?? []).map(sentence))];
       element.hidden = !rules.length;
       counted(element, plural(rules.length, "rule"));
-      redraw();
+      show(rules, "more");
     },
   };
 }
 
 export function planPanel() {
-  const list = h("ul", { class: "rows" });
   const none = h("p", { class: "quiet" }, "Nothing is planned.");
-  const rest = restButton(() => {
-    most = 20;
-    redraw();
-  });
-  const element = panel("plan", "Current plan", none, list, rest);
-  let most = ROWS,
-    insight = null;
-
-  function redraw() {
-    const { plan, summary } = insight;
-    element.hidden = summary.state !== "running" && summary.state !== "paused"; // the others do not follow it
-    syncList(list, plan.slice(0, most), {
-      key: ({ arms, context }) => `${JSON.stringify(context)}\n${arms.join("\n")}`,
-      create: ({ arms, context }) =>
-        h(
-          "li",
-          { class: "planned" },
-          context && h("div", { class: "for-whom" }, segmentName(context)),
-          h("div", { class: "chips" }, chips(arms, 8)),
-          h("div", { class: "meter", "aria-hidden": "true" }, h("i", { class: "observed" }), h("i", { class: "in-flight" })),
-          h("div", { class: "plan-count" }),
-        ),
-      update: fillPlanned,
-    });
-    none.hidden = plan.length > 0;
-    rest.hidden = plan.length <= most;
-    setText(rest, `Show ${plan.length - most} more`);
-    counted(element, plan.length ? plural(plan.length, "subset") : "");
-  }
+  const item = {
+    key: ({ arms, context }) => `${JSON.stringify(context)}\n${arms.join("\n")}`,
+    create: ({ arms, context }) =>
+      h(
+        "li",
+        { class: "planned" },
+        context && h("div", { class: "for-whom" }, segmentName(context)),
+        h("div", { class: "chips" }, chips(arms, 8)),
+        h("div", { class: "meter", "aria-hidden": "true" }, h("i", { class: "observed" }), h("i", { class: "in-flight" })),
+        h("div", { class: "plan-count" }),
+      ),
+    update: fillPlanned,
+  };
+  const { element, show } = listPanel("plan", "Current plan", ROWS, item, none);
   return {
     element,
-    update(next) {
-      insight = next;
-      redraw();
+    update({ plan, summary }) {
+      element.hidden = summary.state !== "running" && summary.state !== "paused"; // the others do not follow it
+      none.hidden = plan.length > 0;
+      counted(element, plan.length ? plural(plan.length, "subset") : "");
+      show(plan.slice(0, PLANNED), "more");
     },
   };
 }
@@ -160,7 +165,8 @@ export function inFlightPanel() {
   const element = panel("in-flight-panel", "In flight", none, list);
   return {
     element,
-    update({ plays, in_flight: inFlight, expired }, decisions) {
+    update({ summary }, decisions) {
+      const { plays, in_flight: inFlight } = summary;
       syncList(list, decisions, {
         key: ({ id }) => id,
         create: ({ id, arms, at, context }) =>
@@ -180,20 +186,39 @@ export function inFlightPanel() {
         update: (row, { expired: late }) => setText(row.querySelector(".tag"), late ? "expired" : ""),
       });
       none.hidden = decisions.length > 0;
-      setText(none, plays ? "Every decision has a reward." : "No decisions yet.");
-      counted(element, inFlight || expired ? `${count(inFlight)}${expired ? `, ${count(expired)} expired` : ""}` : "");
+      setText(none, plays ? "Every decision has its reward." : "No decisions yet.");
+      counted(element, plays ? [count(inFlight), expiredOf(summary)].filter(Boolean).join(", ") : "");
     },
   };
 }
+
+/** How many decisions expired without a reward, if some did. */
+export const expiredOf = ({ expired }) => (expired ? `${count(expired)} expired` : "");
 
 const short = (id) => (id.length > 14 ? `${id.slice(0, 6)}…${id.slice(-6)}` : id);
 
 /** How long ago something happened; `refreshTimes` keeps it current. */
 export const timeAgo = (at) => h("time", { datetime: at, title: moment(at) }, ago(at));
 
+/** When the next open window ends, after other words: `update(insight)`; hidden without one. */
+export function nextSettles(before) {
+  const time = h("time", { class: "ahead" });
+  const element = h("span", { hidden: true }, `${before}the next settles `, time);
+  return {
+    element,
+    update({ settles }) {
+      element.hidden = !settles;
+      if (!settles) return;
+      time.dateTime = settles;
+      setText(time, ahead(settles));
+    },
+  };
+}
+
 /** Update all relative times on the page. */
 export function refreshTimes() {
-  for (const element of document.querySelectorAll("time[datetime]")) setText(element, ago(element.dateTime));
+  for (const element of document.querySelectorAll("time[datetime]"))
+    setText(element, (element.className === "ahead" ? ahead : ago)(element.dateTime));
 }
 
 const ICONS = {
@@ -213,35 +238,17 @@ const ICONS = {
 };
 
 export function eventsPanel() {
-  const list = h("ol", { class: "rows events-list" });
-  const rest = restButton(() => {
-    most = Infinity;
-    redraw();
-  });
-  const element = panel("events", "Recent events", list, rest);
-  let most = EVENTS,
-    events = [];
-
-  function redraw() {
-    rest.hidden = events.length <= most;
-    setText(rest, `Show ${events.length - EVENTS} earlier`);
-    syncList(list, events.slice(0, most), {
-      key: ({ number }) => number,
-      create: ({ at, kind, message }) =>
-        h(
-          "li",
-          { class: `event ${kind === "learned" ? "is-learned" : ""}` },
-          h("span", { class: "event-sign" }, icon(ICONS[kind] ?? "check")),
-          h("div", {}, h("b", {}, kind === "learned" ? "New best subset" : capitalized(kind)), message && h("p", {}, message)),
-          timeAgo(at),
-        ),
-    });
-  }
-  return {
-    element,
-    update(next) {
-      events = next;
-      redraw();
-    },
+  const item = {
+    key: ({ number }) => number,
+    create: ({ at, kind, message }) =>
+      h(
+        "li",
+        { class: `event ${kind === "learned" ? "is-learned" : ""}` },
+        h("span", { class: "event-sign" }, icon(ICONS[kind] ?? "check")),
+        h("div", {}, h("b", {}, kind === "learned" ? "New best subset" : capitalized(kind)), message && h("p", {}, message)),
+        timeAgo(at),
+      ),
   };
+  const { element, show } = listPanel("events", "Recent events", EVENTS, item);
+  return { element, update: (events) => show(events, "earlier") };
 }

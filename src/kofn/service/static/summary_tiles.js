@@ -1,8 +1,10 @@
 // The tiles at the top of a campaign: the loss of shipping now, the lift over control, the best subset's reward, plays.
 
 import { h, icon, s, setText, setVars } from "./dom.js";
-import { count, exact, loss as lossText, perMonth, relative, reward, rough, signed, withUnit } from "./format.js";
-import { inReward, whyUnknown } from "./insight_facts.js";
+import { count, exact, loss as lossText, perMonth, relative, reward, rough, signed } from "./format.js";
+import { hasWindow, whyUnknown, words } from "./insight_facts.js";
+import { interval } from "./lift_panel.js";
+import { expiredOf, nextSettles } from "./side_panels.js";
 
 const CIRCUMFERENCE = 2 * Math.PI * 20;
 
@@ -38,13 +40,15 @@ const link = (text, click) => h("button", { class: "tile-link", type: "button", 
 /** The tiles, and `update(insight)`. `configure(field)` opens the settings. */
 export function tiles({ configure, may }) {
   const loss = tile("tile-loss", "Expected loss of shipping now"),
-    lift = tile("", "Lift over control"),
+    lift = tile("", "Earned so far"),
     best = tile("", "Reward of the best subset"),
     plays = tile("", "Plays");
   const ready = h("span", { class: "pill ready", hidden: true });
   const addRule = link("Set a stop rule", () => configure("stop_when"));
   const addControl = link("Add a control", () => configure("control"));
   const ring = goalRing();
+  const next = nextSettles("");
+  plays.goal.append(next.element);
   loss.goal.prepend(ready);
   loss.goal.append(addRule);
   lift.goal.append(addControl);
@@ -70,6 +74,7 @@ export function tiles({ configure, may }) {
     addControl.hidden = fixed || Boolean(settings?.control);
     best.fill(bestTile(insight));
     plays.fill(playsTile(insight));
+    next.update(insight);
     plays.number.title = `${exact(summary.plays)} plays, ${exact(summary.rewards)} rewards`;
   }
   return { element, update };
@@ -123,36 +128,30 @@ function goalText(insight) {
 
 function liftTile(insight) {
   const { lift, summary, plays_per_month: traffic } = insight;
-  if (!lift || lift.difference === null)
-    return { value: "–", lines: ["learned and control need rewards first"] };
-  const range = summary.reward_range;
-  const { value, low, high } = inReward(insight, lift.difference, lift.low, lift.high);
-  const share = lift.relative === null ? null : inReward(insight, lift.relative).value;
-  const month = perMonth(value, traffic, unitOf(insight));
-  const known = lift.low !== null && lift.high !== null;
+  const title = `${words(insight).earned}, over the control`;
+  if (!lift || lift.difference === null) return { title, value: "–", lines: ["learned and control need rewards first"] };
+  const text = (value) => signed(value, summary.reward_range);
+  const share = lift.relative === null ? null : relative(lift.relative);
   return {
-    value: signed(value, range),
+    title,
+    value: text(lift.difference),
     per: perPlay(insight),
-    lines: [
-      known ? `95% interval ${signed(low, range)} to ${signed(high, range)}` : "no interval yet",
-      [share === null ? null : relative(share), month].filter(Boolean).join(", "),
-    ],
+    lines: [interval(lift, text), [share, perMonth(lift.difference, traffic, unitOf(insight))].filter(Boolean).join(", ")],
     tone: lift.claimed ? "good" : lift.harmful ? "bad" : "",
   };
 }
 
 function gainTile(insight) {
   const { gain, average, summary, plays_per_month: traffic } = insight;
-  const title = "Gain over the average";
+  const title = words(insight).gain;
   if (gain === null) return { title, value: "–", lines: [whyUnknown(insight)] };
   const range = summary.reward_range;
-  const { value } = inReward(insight, gain);
-  const share = average ? `${relative(value / Math.abs(average))} vs. ${reward(average, range)} so far` : "";
+  const share = average ? `${relative(gain / Math.abs(average))} of ${reward(average, range)} so far` : "";
   return {
     title,
-    value: signed(value, range),
+    value: signed(gain, range),
     per: perPlay(insight),
-    lines: [share, perMonth(value, traffic, unitOf(insight)) ?? ""],
+    lines: [share, perMonth(gain, traffic, unitOf(insight)) ?? ""],
     tone: gain > 0 ? "good" : "",
   };
 }
@@ -173,10 +172,18 @@ function bestTile(insight) {
   };
 }
 
-function playsTile({ summary, plays_per_month: traffic, clipped }) {
-  const waiting = `${count(summary.in_flight)} in flight${summary.expired ? `, ${count(summary.expired)} expired` : ""}`;
-  const more = [traffic ? `about ${rough(traffic)} per month` : "", clipped ? `${count(clipped)} outside the range` : ""];
-  return { value: count(summary.plays), lines: [waiting, more.filter(Boolean).join(", ")] };
+function playsTile(insight) {
+  const { summary, plays_per_month: traffic, clipped } = insight;
+  const open = count(summary.in_flight);
+  const state = hasWindow(insight) ? [`${count(summary.rewards)} settled`, `${open} open`] : [`${open} in flight`];
+  return {
+    value: count(summary.plays),
+    per: traffic ? `about ${rough(traffic)} per month` : "",
+    lines: [
+      [...state, expiredOf(summary)].filter(Boolean).join(", "),
+      clipped ? `${count(clipped)} outside the range` : "",
+    ],
+  };
 }
 
 /** Placeholders that are shown while the page loads. */
