@@ -1,10 +1,10 @@
 """Measure decisions and rewards per second beside servers that only store rows: `python -m benchmarks.throughput`.
 
-Each connection sends one decision, then its reward, and waits for each answer (a pair). Beside each other, N = 24:
-`kofn serve`; FastAPI with a durable insert per request; Starlette with a group commit (`plain_servers`); on SQLite
-(synchronous=full) and on a PostgreSQL server started for the benchmark (with fsync). `in process` compares `Campaign`
-with two durable inserts per pair. With eight campaigns, connections are spread over campaigns whose rows are locked one
-by one on PostgreSQL. Server and load share the machine, so compare numbers of the same round.
+Each connection sends one decision, then its reward, and waits for each answer (a pair). Measured are `kofn serve`, with
+one and with eight campaigns of N = 24, and Starlette with a bare group commit (`plain_servers`), on SQLite
+(synchronous=full) and on a PostgreSQL server started for the benchmark (with fsync); there, also with two processes.
+`in process` compares `Campaign` with two durable inserts per pair. Every server has a new database. Server and load
+share the machine, so compare numbers of the same round; every second round is in reverse order.
 """
 
 import asyncio
@@ -19,21 +19,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 import kofn
 from benchmarks.rows import Row
-from benchmarks.throughput.plain_servers import STORE
+from benchmarks.throughput.plain_servers import STORE, create_table
 
 N_ARMS, K = 24, 5
 CONNECTIONS = (8, 32)
-ONE, EIGHT = ("front",), tuple(f"front-{number}" for number in range(8))
-"""The names of one campaign, and of several whose transactions do not wait for each other."""
+WARM_UP = 1.0
+"""Seconds of load before the measurement: caches, statements, the first plans."""
+GAP = 0.02
+"""Seconds between two new connections. Of several at once, one of two server processes would accept nearly all."""
 
 # The load.
 
@@ -68,64 +71,85 @@ class Connection(asyncio.Protocol):
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_exception(RuntimeError(f"the connection was closed: {error}"))
 
-    async def post(self, head: bytes, body: bytes) -> bytes:
+    async def send(self, head: bytes, body: bytes = b"") -> bytes:
+        """Send a request and return the body of its response; the head lacks the content length only."""
         self._waiting = asyncio.get_running_loop().create_future()
         self._transport.write(b"%s%d\r\n\r\n%s" % (head, len(body), body))
         return await self._waiting
 
+    def close(self) -> None:
+        self._transport.close()
 
-def head_of(path: str, port: int) -> bytes:
+
+def head_of(path: str, port: int, method: str = "POST") -> bytes:
     token = os.environ.get("KOFN_TOKEN")
-    lines = [f"POST {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", "Content-Type: application/json"]
+    lines = [f"{method} {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", "Content-Type: application/json"]
     lines += [f"Authorization: Bearer {token}"] if token else []
     return "\r\n".join([*lines, "Content-Length: "]).encode()
 
 
+async def connected(port: int) -> Connection:
+    """Return a new connection to a server of this machine."""
+    return (await asyncio.get_running_loop().create_connection(Connection, "127.0.0.1", port))[1]
+
+
 async def play(port: int, name: str, until: float, taken: list[float]) -> None:
     """Play pairs on one connection until the deadline, and append the latency of each request."""
-    _, connection = await asyncio.get_running_loop().create_connection(Connection, "127.0.0.1", port)
+    connection = await connected(port)
     decide, reward = (head_of(f"/api/campaigns/{name}/{what}", port) for what in ("decisions", "rewards"))
     rng = random.Random(id(taken))
     while not taken or time.perf_counter() < until:
         begun = time.perf_counter()
-        decision = json.loads(await connection.post(decide, b'{"count": 1}'))["decisions"][0]
+        decision = json.loads(await connection.send(decide, b'{"count": 1}'))["decisions"][0]
         between = time.perf_counter()
         value = float(rng.random() < sum(map(int, decision["arms"])) / K / N_ARMS)
         body = json.dumps({"rewards": [{"id": decision["id"], "reward": value}]}).encode()
-        done = json.loads(await connection.post(reward, body))
+        done = json.loads(await connection.send(reward, body))
         assert done["accepted"] == 1, done
         taken += [between - begun, time.perf_counter() - between]
-    connection._transport.close()
+    connection.close()
 
 
-async def load(port: int, names: Sequence[str], connections: int, seconds: float) -> list[float]:
-    """Return the latencies of all requests. Connections take turns in choosing one of the campaigns."""
-    taken: list[list[float]] = [[] for _ in range(connections)]
-    until = time.perf_counter() + seconds
-    await asyncio.gather(*(play(port, name, until, each) for name, each in zip(cycle(names), taken, strict=False)))
-    return sorted(latency for each in taken for latency in each)
+async def load(port: int, names: Sequence[str], taken: Sequence[list[float]], seconds: float) -> Row:
+    """Return the numbers of a load, with a connection for each list of latencies. Connections share the campaigns."""
+    begin = time.perf_counter() + GAP * len(taken) + min(WARM_UP, seconds)
+    players = []
+    for name, each in zip(cycle(names), taken, strict=False):
+        players.append(asyncio.create_task(play(port, name, begin + seconds, each)))
+        await asyncio.sleep(GAP)
+    await asyncio.sleep(begin - time.perf_counter())
+    warm, begun = [len(each) for each in taken], time.perf_counter()
+    await asyncio.gather(*players)
+    latencies = [latency for before, each in zip(warm, taken, strict=True) for latency in each[before:]]
+    return shown(latencies, time.perf_counter() - begun)
 
 
 def measured(port: int, names: Sequence[str], connections: int, seconds: float, pids: Sequence[int]) -> Row:
     """Return pairs per second, latencies, and the memory of the server's processes."""
     import uvloop
 
-    uvloop.run(load(port, names, connections, min(1.0, seconds)))  # warm up: caches, statements, the first plans
-    begun = time.perf_counter()
-    latencies = uvloop.run(load(port, names, connections, seconds))
-    elapsed = time.perf_counter() - begun
+    numbers = uvloop.run(load(port, names, [[] for _ in range(connections)], seconds))
+    return numbers | {"memory_mb": sum(map(resident, pids)) / 1e6}
+
+
+def shown(latencies: Sequence[float], seconds: float, requests_per_pair: int = 2) -> Row:
+    """Return pairs per second, and the median, the 99 % quantile and the maximum of the latencies."""
+    latencies = sorted(latencies)
     return {
-        "pairs_per_second": len(latencies) / 2 / elapsed,
+        "pairs_per_second": len(latencies) / requests_per_pair / seconds,
         "median_ms": 1e3 * latencies[len(latencies) // 2],
         "p99_ms": 1e3 * latencies[math.ceil(0.99 * len(latencies)) - 1],
-        "memory_mb": sum(map(resident, pids)) / 1e6,
+        "max_ms": 1e3 * latencies[-1],
     }
 
 
 def resident(pid: int) -> int:
-    """Return the resident memory of a process and its children in bytes."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    """Return the resident memory of a process and its children in bytes; 0 if it has ended."""
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        children = [each for of in Path(f"/proc/{pid}/task").glob("*/children") for each in of.read_text().split()]
+    except OSError:
+        return 0
     return pages * os.sysconf("SC_PAGE_SIZE") + sum(resident(int(child)) for child in children)
 
 
@@ -133,7 +157,8 @@ def resident(pid: int) -> int:
 
 
 @contextmanager
-def kofn_served(store: str, workers: int = 1, names: Sequence[str] = ONE) -> Iterator[tuple[int, list[int]]]:
+def kofn_served(store: str, workers: int, names: Sequence[str]) -> Iterator[tuple[int, list[int]]]:
+    """Start `kofn serve` with a new campaign of each name; give its port and its processes."""
     from tests.service.tools import Served
 
     with Served(store, "--workers", str(workers)) as running:
@@ -141,29 +166,20 @@ def kofn_served(store: str, workers: int = 1, names: Sequence[str] = ONE) -> Ite
             for name in names:
                 client.create(name, [str(i) for i in range(N_ARMS)], K, seed=1)
         yield running.port, [running.pid]
-        with kofn.Client(running.url) as client:
-            for name in names:
-                client.campaign(name).delete()
         running.stop()
 
 
 @contextmanager
-def plain_served(kind: str, store: str, workers: int = 1) -> Iterator[tuple[int, list[int]]]:
+def plain_served(store: str, workers: int) -> Iterator[tuple[int, list[int]]]:
+    """Start the bare group commit with the HTTP parser of `kofn serve`; give its port and its processes."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    command = [
-        sys.executable,
-        "-m",
-        "uvicorn",
-        f"benchmarks.throughput.plain_servers:{kind}_app",
-        "--factory",
-        "--port",
-        str(port),
-    ]
-    command += ["--log-level", "error", "--no-access-log", "--workers", str(workers)]
-    environment = os.environ | {STORE: store}
-    process = subprocess.Popen(command, env=environment, cwd=Path(__file__).parents[2])
+    command = [sys.executable, "-m", "uvicorn", "benchmarks.throughput.plain_servers:group_app", "--factory"]
+    command += ["--port", str(port), "--workers", str(workers), "--http", "h11", "--loop", "uvloop"]
+    command += ["--log-level", "error", "--no-access-log"]
+    create_table(store)
+    process = subprocess.Popen(command, env=os.environ | {STORE: store}, cwd=Path(__file__).parents[2])
     try:
         wait_for(port)
         yield port, [process.pid]
@@ -183,12 +199,29 @@ def wait_for(port: int) -> None:
             time.sleep(0.05)
 
 
+@contextmanager
+def new_store(kind: str, folder: str, postgres_url: str | None) -> Iterator[str]:
+    """Create a database for one server, and remove it: its dead rows would slow down the next one."""
+    if postgres_url is None or kind == "SQLite":
+        with tempfile.TemporaryDirectory(dir=folder) as own:
+            yield f"sqlite:///{own}/kofn.db"
+        return
+    import psycopg
+
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE measured")
+        try:
+            yield postgres_url.removesuffix("postgres") + "measured"
+        finally:
+            connection.execute("DROP DATABASE measured WITH (FORCE)")
+
+
 # In process.
 
 
-def inserts_in_process(file: str, seconds: float) -> Row:
+def inserts_in_process(store: str, seconds: float) -> Row:
     """Return pairs of durable inserts per second."""
-    connection = sqlite3.connect(file, isolation_level=None)
+    connection = sqlite3.connect(store.removeprefix("sqlite:///"), isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("CREATE TABLE plain (id INTEGER PRIMARY KEY, kind TEXT, value REAL)")
@@ -222,82 +255,129 @@ def timed(pair: Callable[[], None], seconds: float) -> Row:
         before = time.perf_counter()
         pair()
         taken.append(time.perf_counter() - before)
-    taken.sort()
-    return {
-        "pairs_per_second": len(taken) / sum(taken),
-        "median_ms": 1e3 * taken[len(taken) // 2],
-        "p99_ms": 1e3 * taken[math.ceil(0.99 * len(taken)) - 1],
-        "memory_mb": None,
-    }
+    elapsed = time.perf_counter() - begun
+    return shown(taken, elapsed, 1)
 
 
 # All of it.
 
 Place = tuple[str, str]
-"""A store with a number of connections, and a server."""
+"""A setting, such as a store with a number of connections, and a server."""
 
-Server = AbstractContextManager[tuple[int, list[int]]]
-"""Runs a server; gives its port and its processes."""
-
-
-def servers(folder: str, postgres_url: str | None) -> Iterator[tuple[str, str, Server, Sequence[str]]]:
-    """Yield every server: its store, its name, how it is started, and the names of its campaigns."""
-    yield "SQLite", "kofn", kofn_served(f"sqlite:///{folder}/kofn.db"), ONE
-    yield "SQLite", "insert per request", plain_served("insert", f"{folder}/insert.db"), ONE
-    yield "SQLite", "group commit", plain_served("group", f"{folder}/group.db"), ONE
-    if postgres_url is not None:
-        for processes, more in ((1, ""), (2, ", 2 processes")):
-            yield "PostgreSQL", f"kofn{more}", kofn_served(postgres_url, processes), ONE
-            plain = plain_served("insert", postgres_url, processes)
-            yield "PostgreSQL", f"insert per request{more}", plain, ONE
-            spread = kofn_served(postgres_url, processes, EIGHT)
-            yield "PostgreSQL, 8 campaigns", f"kofn{more}", spread, EIGHT
-        yield "PostgreSQL", "group commit", plain_served("group", postgres_url), ONE
+Measured = Mapping[Place, Row]
 
 
-def round_of(folder: str, postgres_url: str | None, seconds: float, connections: Sequence[int]) -> dict[Place, Row]:
-    """Measure everything once."""
-    found: dict[Place, Row] = {}
-    for store, name, server, names in servers(folder, postgres_url):
-        with server as (port, pids):
-            for each in connections:
-                found[f"{store}, {each} connections", name] = measured(port, names, each, seconds, pids)
-    found["SQLite, in process", "two inserts"] = inserts_in_process(f"{folder}/plain.db", seconds)
-    found["SQLite, in process", "kofn"] = campaign_in_process(f"sqlite:///{folder}/campaign.db", seconds)
+class Server(NamedTuple):
+    """What is measured with each number of connections."""
+
+    store: str
+    kind: str = "kofn"
+    campaigns: int = 1
+    processes: int = 1
+
+    def place(self, connections: int) -> Place:
+        """Return the setting and the name of this server in the rows."""
+        campaigns = f", {self.campaigns} campaigns" if self.campaigns > 1 else ""
+        processes = f", {self.processes} processes" if self.processes > 1 else ""
+        return f"{self.store}{campaigns}, {connections} connections", f"{self.kind}{processes}"
+
+    def measure(self, folder: str, postgres_url: str | None, seconds: float, connections: Sequence[int]) -> Measured:
+        """Start the server, measure it and stop it."""
+        names = [f"front-{number}" for number in range(self.campaigns)]
+        with new_store(self.store, folder, postgres_url) as store:
+            served = kofn_served(store, self.processes, names) if self.kind == "kofn" else None
+            with served or plain_served(store, self.processes) as (port, pids):
+                if self.processes > 1:
+                    time.sleep(STARTING)
+                return {self.place(each): measured(port, names, each, seconds, pids) for each in connections}
+
+
+STARTING = 3.0
+"""Seconds for all processes of a server to start. The first one takes all connections that are made before."""
+
+BARE = "group commit"
+SERVERS = (
+    *(Server("SQLite", *each) for each in ((), (BARE,), ("kofn", 8))),
+    *(Server("PostgreSQL", *each) for each in ((), (BARE,), ("kofn", 8), ("kofn", 1, 2), (BARE, 1, 2))),
+)
+BESIDE = (
+    *((Server(store), Server(store, BARE)) for store in ("SQLite", "PostgreSQL")),
+    *((Server(store, "kofn", 8), Server(store, *bare)) for store in ("SQLite", "PostgreSQL") for bare in ((BARE,), ())),
+    *((Server("PostgreSQL", "kofn", 1, 2), Server("PostgreSQL", *each)) for each in ((BARE, 1, 2), ())),
+)
+"""The servers whose ratio is reported."""
+
+IN_PROCESS = "SQLite, in process"
+
+
+def in_process(name: str, work: Callable[[str, float], Row], folder: str, seconds: float) -> Measured:
+    with new_store("SQLite", folder, None) as store:
+        return {(IN_PROCESS, name): work(store, seconds)}
+
+
+def rounds_of(
+    rounds: int, folder: str, postgres_url: str | None, seconds: float, connections: Sequence[int]
+) -> list[dict[Place, Row]]:
+    """Measure everything in each round, in turn forwards and backwards: drift of the machine then affects all alike."""
+    chosen = [each for each in SERVERS if postgres_url is not None or each.store == "SQLite"]
+    tasks: list[Callable[[], Measured]] = [
+        *(partial(each.measure, folder, postgres_url, seconds, connections) for each in chosen),
+        partial(in_process, "kofn", campaign_in_process, folder, seconds),
+        partial(in_process, "two inserts", inserts_in_process, folder, seconds),
+    ]
+    found: list[dict[Place, Row]] = []
+    for number in range(rounds):
+        found.append({})
+        for task in tasks if number % 2 == 0 else tasks[::-1]:
+            for (setting, server), row in task().items():
+                found[-1][setting, server] = row
+                said = f"{row['pairs_per_second']:.0f} pairs/s, p99 {row['p99_ms']:.2f} ms"
+                print(f"round {number + 1} of {rounds}: {setting}, {server}: {said}", file=sys.stderr, flush=True)
     return found
 
 
-def rows(seconds: float = 4.0, rounds: int = 3, no_postgres: bool = False, quick: bool = False) -> Iterator[Row]:
-    """Yield a row for each store, number of connections and server; then the ratios of kofn to the others.
+def rows(seconds: float = 4.0, rounds: int = 5, no_postgres: bool = False, quick: bool = False) -> Iterator[Row]:
+    """Yield a row for each store, number of connections and server; then the ratios of two servers.
 
-    Numbers are means over the rounds. `..._error` is their standard error; ratios are of the same round.
+    Numbers are means over the rounds; `max_ms` is the maximum. `..._error` is the standard error of the mean. Ratios
+    are of the same round.
     """
     from tests import postgres
 
     connections: tuple[int, ...] = CONNECTIONS
     if quick:
         seconds, rounds, connections = 0.2, 1, (2,)
-    found = []
-    for _ in range(rounds):
-        started = nullcontext(None) if no_postgres else postgres.server(durable=True)
-        with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder, started as url:
-            found.append(round_of(folder, url, seconds, connections))
-    for (setting, server), numbers in found[0].items():
-        means = {
-            key: fmean(each[setting, server][key] for each in found) for key in numbers if numbers[key] is not None
-        }
-        speeds = [each[setting, server]["pairs_per_second"] for each in found]
-        error = {"pairs_per_second": means.pop("pairs_per_second"), "pairs_per_second_error": standard_error(speeds)}
-        yield {"setting": setting, "server": server, "runs": rounds, **error, **means}
+    started = nullcontext(None) if no_postgres else postgres.server(durable=True)
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder, started as url:
+        found = rounds_of(rounds, folder, url, seconds, connections)
     for setting, server in found[0]:
-        if server != "kofn" and (setting, "kofn") in found[0]:
-            ratios = [
-                each[setting, "kofn"]["pairs_per_second"] / each[setting, server]["pairs_per_second"] for each in found
-            ]
-            shown = {"ratio": fmean(ratios), "ratio_error": standard_error(ratios)}
-            yield {"setting": setting, "server": f"kofn / {server}", "runs": rounds, **shown}
+        all_rounds = [each[setting, server] for each in found]
+        numbers = with_standard_error("pairs_per_second", all_rounds)
+        numbers |= {name: fmean(each[name] for each in all_rounds) for name in ("median_ms", "p99_ms")}
+        numbers["max_ms"] = max(each["max_ms"] for each in all_rounds)
+        memory = [each["memory_mb"] for each in all_rounds if "memory_mb" in each]
+        numbers["memory_mb"] = fmean(memory) if memory else None
+        yield {"setting": setting, "server": server, "runs": rounds, **numbers}
+    pairs = [(above.place(each), below.place(each)) for above, below in BESIDE for each in connections]
+    for (setting, server), other in [*pairs, ((IN_PROCESS, "kofn"), (IN_PROCESS, "two inserts"))]:
+        if (setting, server) in found[0]:
+            one_campaign = ", 1 campaign" if (server == other[1]) else ""
+            name = f"{server} / {other[1]}{one_campaign}"
+            ratios = [ratios_of(each[setting, server], each[other]) for each in found]
+            errors = with_standard_error("ratio", ratios) | with_standard_error("p99_ratio", ratios)
+            yield {"setting": setting, "server": name, "runs": rounds, **errors}
 
 
-def standard_error(values: Sequence[float]) -> float | None:
-    """Return the standard error of the mean; None for a single value."""
-    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+def ratios_of(row: Row, other: Row) -> Row:
+    """Return the ratios of two servers in one round."""
+    return {
+        "ratio": row["pairs_per_second"] / other["pairs_per_second"],
+        "p99_ratio": row["p99_ms"] / other["p99_ms"],
+    }
+
+
+def with_standard_error(name: str, all_rounds: Sequence[Row]) -> Row:
+    """Return the columns of a mean over the rounds and of its standard error; None for a single round."""
+    values = [each[name] for each in all_rounds]
+    error = stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
+    return {name: fmean(values), f"{name}_error": error}

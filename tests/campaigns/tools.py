@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import select
-
 from kofn.campaigns import Campaign, Decision, Store
-from kofn.campaigns.records.transaction import reading
-from kofn.campaigns.store.schema import BATCHES, PLANS, REWARDS
 
 NAMES = list("abcdefgh")
 
@@ -54,26 +49,3 @@ def checked(campaign: Campaign) -> None:
     assert verified.differences == []
     assert verified.ok
     assert verified.deviation == 0.0  # rewards are eighths: their sums are exact
-    with reading(campaign.store, campaign._id) as tx:
-        row = tx.row
-        batches = tx.execute(select(BATCHES).where(BATCHES.c.campaign == row.id)).mappings().all()
-        rewards = tx.execute(select(REWARDS).where(REWARDS.c.campaign == row.id)).mappings().all()
-        plan = tx.execute(select(PLANS).where(PLANS.c.campaign == row.id)).mappings().all()
-        planned_rows = len(tx.snapshot.policy.plan())
-    assert verified.compared == (["counters"] if row.compacted else ["counters", "policy", "plan"])
-    assert row.in_flight == sum(batch["open"] for batch in batches if batch["due"] is not None)
-    assert row.expired == sum(batch["open"] for batch in batches if batch["due"] is None)
-    assert row.kept == len(rewards)
-    assert row.rewarded == row.kept + row.compacted
-    rewarded = Counter(reward["first"] for reward in rewards)
-    assert all(batch["count"] - batch["open"] == rewarded[batch["first"]] for batch in batches)
-    planned = [each for each in plan if each["row"] < row.plan_rows]
-    assert len(planned) == row.plan_rows == planned_rows
-    assert row.free == sum(max(0, each["times"] - each["count"] - each["in_flight"]) for each in planned)
-    assert row.observed == sum(each["count"] for each in plan if each["times"] >= 0) < row.plan_plays
-    in_flight: Counter[int] = Counter()
-    for batch in batches:
-        if batch["step"] == row.step and batch["row"] >= 0 and batch["due"] is not None:
-            in_flight[batch["row"]] += batch["open"]
-    assert {each["row"]: each["in_flight"] for each in planned if each["in_flight"]} == dict(+in_flight)
-    assert all(0 <= each["count"] <= each["times"] for each in planned)

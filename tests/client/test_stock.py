@@ -637,7 +637,7 @@ def test_a_campaign_is_played_through_stock_and_buffer(url: str, module_store: s
     summary = here.summary()
     assert summary.rewards == 100
     assert summary.in_flight == summary.plays - 100 <= 20  # what is left in the stock
-    assert here.insight().updates > 0
+    wait_until(lambda: here.insight().updates > 0, "the policy has learned")
     checked(here)
 
 

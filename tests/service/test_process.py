@@ -21,7 +21,7 @@ from sqlalchemy import select
 import kofn
 from kofn import Campaign
 from kofn.campaigns.names import read_id
-from kofn.campaigns.store.schema import REWARDS
+from kofn.campaigns.store.schema import EVENTS
 from kofn.service.server import NOTICE_SECONDS
 from tests.campaigns.tools import NAMES, checked, create, noise
 from tests.service.tools import TOKEN, Served, bearer
