@@ -87,12 +87,12 @@ _CLOCK = Statement(text("SELECT extract(epoch FROM clock_timestamp())::float8"))
 _NUMBERS = Statement(text("SELECT nextval('kofn_numbers') FROM generate_series(1, :n)"))
 _OUR_DECISIONS = _D.campaign == bindparam("c")
 _STORED = ("number", "salt", "subset", "windowed", "at", "due")
+_WITH_EVENTS = DECISIONS.outerjoin(EVENTS, (_E.campaign == _D.campaign) & (_E.decision == _D.number))
 _BY_NUMBER = ListStatement(
-    lambda numbers: select(*(_D[name] for name in _STORED)).where(_OUR_DECISIONS, _D.number.in_(numbers))
-)
-_EVENTS_OF = ListStatement(
-    lambda numbers: select(_E.decision, _E.kind, _E.name, _E.value).where(
-        _E.campaign == bindparam("c"), _E.decision.in_(numbers)
+    lambda numbers: (
+        select(*(_D[name] for name in _STORED), _E.kind, _E.name, _E.value)
+        .select_from(_WITH_EVENTS)
+        .where(_OUR_DECISIONS, _D.number.in_(numbers))
     )
 )
 _KEYED = ("number", "salt", "turn", "subset", "group", "propensity", "at", "due", "windowed", "request", "context")
@@ -500,8 +500,7 @@ class Group:
             if driver.is_remote:
                 drawn = driver.ask(_NUMBERS, {"n": sum(job.numbers for job in self._jobs)})
             stored = [(id, driver.ask_in(_BY_NUMBER, {"c": id}, found)) for id, found in numbers.items()]
-            events = [(id, driver.ask_in(_EVENTS_OF, {"c": id}, found)) for id, found in numbers.items()]
-            events += [(id, driver.ask_in(_UNSTORED_EVENTS, {"c": id}, found)) for id, found in unstored.items()]
+            events = [(id, driver.ask_in(_UNSTORED_EVENTS, {"c": id}, found)) for id, found in unstored.items()]
             both = {id: requests[id] | unstored[id] for id in (*requests, *unstored)}
             made = [(id, driver.ask_in(_BY_REQUEST, {"c": id}, found)) for id, found in both.items()]
             progress = [(id, driver.ask(_PROGRESS, {"c": id})) for id in unstored]
@@ -515,7 +514,10 @@ class Group:
         self._draw_numbers(newest, None if drawn is None else iter([row[0] for row in drawn()]))
         for id, answers in stored:
             for answer in answers:
-                self._stored.update(((id, row[0]), Stored(*row)) for row in answer())
+                for *decision, kind, name, value in answer():
+                    self._stored[id, decision[0]] = Stored(*decision)
+                    if kind is not None:
+                        self._events[id, decision[0]][kind, name] = value
         for id, answers in events:
             for answer in answers:
                 for decision, kind, name, value in answer():

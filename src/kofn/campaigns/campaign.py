@@ -532,7 +532,8 @@ class Campaign:
         no database. Another process may go on for a second after `resume`. With a window, such rewards are in no mean:
         nobody sees the silence of the others.
         """
-        self.learn()
+        fold.fold(self.store, self._id)
+        self._learn_again()
         self._change(lambda change_: change.ship(change_, arms, store=store))
 
     def stop(self) -> None:

@@ -36,7 +36,7 @@ from kofn.campaigns.settings import (
 from kofn.campaigns.store.database import Store
 from kofn.campaigns.store.schema import ARMS, CAMPAIGNS, FOLDS, PLANS, STATES
 from kofn.campaigns.store.stamps import new_stamp
-from kofn.campaigns.tally import Cut, newest
+from kofn.campaigns.tally import Cut
 from kofn.core import (
     BadInput,
     BadRecord,
@@ -155,7 +155,8 @@ def insert(store: Store, name: str, roster: Roster, settings: Settings, policy: 
         connection.execute(PLANS.insert(), {"plan": plan.to_text(), **of})
         connection.execute(STATES.insert(), {"step": 0, "record": record, **of})
         connection.execute(FOLDS.insert(), {"step": 0, "at": now, "tallies": "[]", "record": record, **of})
-        tx = Transaction(store, connection, row)
+        tx = Transaction(store, connection, row, now)
+        row.progress.plan(plan.rows)
         tx.note("created", f"{settings.n_arms} arms, {settings.k} places, {settings.policy}")
         tx.write()
         return row
@@ -193,7 +194,7 @@ class Change:
         self.store, self.campaign = store, campaign
         with store.read() as connection:
             tx = Transaction.open(store, connection, campaign)
-            self.row, self.roster, self.step = tx.row, tx.roster(), tx.learned_step()
+            self.row, self.roster, self.step = tx.row, tx.roster(), tx.learned
             self._record = connection.execute(select(STATES.c.record).where(STATES.c.campaign == campaign)).scalar_one()
         self.uniform = self.row.settings.control == UNIFORM
         self._policy: tuple[Policy, Roster] | None = None
@@ -301,7 +302,7 @@ def configure(change: Change, given: Mapping[str, Any]) -> None:
     def work(tx: Transaction) -> None:
         new = settings
         if differs & {"control", "control_share"}:
-            new = replace(new, control_from=newest(tx.connection, tx.row.id, tx.row.cut, tx.now).decisions)
+            new = replace(new, control_from=tx.end.decisions)
             tx.row.progress.compare_again()
         if differs & {"stop_when", "constraints", "costs"}:
             tx.row.progress.look = None

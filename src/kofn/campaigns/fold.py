@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, and_, bindparam, delete, exists, func, or_, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, exists, func, or_, select, text, update
 
 from kofn import __version__
 from kofn.campaigns.evidence import Lift, lift
@@ -40,7 +40,7 @@ from kofn.campaigns.store.schema import (
 from kofn.campaigns.store.stamps import new_stamp
 from kofn.campaigns.store.statements import Driver, Statement, chunks
 from kofn.campaigns.store.version import check_version
-from kofn.campaigns.tally import Cut, Slot, Tally, merged, newest, tally, written
+from kofn.campaigns.tally import NEWEST, Cut, Slot, Tally, merged, tally, written
 from kofn.core import Alarm, Insight, KofnError, NoSuchCampaign, StateError, Subset
 from kofn.core.checks import LARGEST_REWARD
 from kofn.core.open_plan import MOST_UNPLANNED
@@ -87,8 +87,45 @@ _MANY_DUE = Statement(
     .offset(bindparam("most"))
     .limit(1)
 )
-_NEXT_DUE = Statement(
-    select(_D.due).where(_D.campaign == bindparam("c"), _D.due > bindparam("t")).order_by(_D.due).limit(1)
+
+_COLUMNS = tuple(column.name for column in CAMPAIGNS.columns)
+_OPEN = Statement(
+    select(
+        *CAMPAIGNS.columns,
+        STATES.c.step.label("learned"),
+        FOLDS.c.tallies,
+        select(VERSION.c.version).limit(1).scalar_subquery(),
+    )
+    .select_from(
+        CAMPAIGNS.join(STATES, STATES.c.campaign == _C.id).outerjoin(
+            FOLDS, and_(FOLDS.c.campaign == _C.id, FOLDS.c.step == _C.step)
+        )
+    )
+    .where(_C.id == bindparam("c"))
+)
+_CLOCK = Statement(text("SELECT extract(epoch FROM clock_timestamp())::float8"))
+_WRITTEN = tuple(
+    name for name in _COLUMNS if name not in ("id", "notified")
+)  # the webhook writes `notified`, at any time
+_WRITE = Statement(
+    update(CAMPAIGNS).where(_C.id == bindparam("c")).values({name: bindparam(f"v_{name}") for name in _WRITTEN})
+)
+_NOTE = Statement(JOURNAL.insert())
+_OF_STEP = FOLDS.c.campaign == bindparam("c"), FOLDS.c.step == bindparam("s")
+_WRITE_STEP = Statement(
+    update(FOLDS)
+    .where(*_OF_STEP)
+    .values(at=bindparam("v_at"), tallies=bindparam("v_tallies"), change=bindparam("v_change"))
+)
+_INSERT_STEP = Statement(FOLDS.insert(), columns=("campaign", "step", "at", "tallies", "change"))
+_ADD_SLOT = Statement(
+    text(
+        "INSERT INTO kofn_history (campaign, slot, decided, rewarded, arrived, total, waited) "
+        "VALUES (:campaign, :slot, :decided, :rewarded, :arrived, :total, :waited) "
+        "ON CONFLICT (campaign, slot) DO UPDATE SET decided = kofn_history.decided + excluded.decided, "
+        "rewarded = kofn_history.rewarded + excluded.rewarded, arrived = kofn_history.arrived + excluded.arrived, "
+        "total = kofn_history.total + excluded.total, waited = kofn_history.waited + excluded.waited"
+    )
 )
 
 
@@ -155,24 +192,40 @@ _COUNTED = ("plays", "rewards", "in_flight", "expired")
 class Transaction:
     """A transaction that has a campaign's log alone: its row, and what is written of it."""
 
-    def __init__(self, store: Store, connection: Connection, row: Row) -> None:
-        self.store, self.connection, self.row = store, connection, row
-        self.now = max(store.now(connection), row.cut.time)
+    def __init__(
+        self, store: Store, connection: Connection, row: Row, now: float, learned: int = 0, tallies: str | None = None
+    ) -> None:
+        self.store, self.connection, self.row, self.driver = store, connection, row, Driver(connection)
+        self.now = max(now, row.cut.time)
+        self.learned = learned  # the last step that the policy has learned
+        self._tallies = tallies  # of the open step; None if it has no row yet
+        self.end = row.cut  # of the log
 
     @classmethod
     def open(cls, store: Store, connection: Connection, campaign: int) -> Transaction:
-        """Read the campaign's row."""
-        check_version(connection.execute(select(VERSION.c.version)).scalar())
-        found = connection.execute(select(CAMPAIGNS).where(_C.id == campaign)).mappings().one_or_none()
-        if found is None:
+        """Read the campaign's row, the open learning step, and where the log ends: in one round trip."""
+        driver = Driver(connection)
+        with driver.pipeline():
+            answer = driver.ask(_OPEN, {"c": campaign})
+            last = driver.ask(NEWEST, {"c": campaign})
+            clock = driver.ask(_CLOCK, {}) if store.uses_server_clock else None
+        found = answer()
+        if not found:
             raise NoSuchCampaign("this campaign has been deleted")
-        return cls(store, connection, Row.of(found))
+        *values, learned, tallies, version = found[0]
+        check_version(version)
+        row = Row.of(dict(zip(_COLUMNS, values, strict=True)))
+        tx = cls(store, connection, row, store.clock() if clock is None else clock()[0][0], learned, tallies)
+        decisions, events, totals = (each or 0 for each in last()[0])
+        cut = row.cut
+        tx.end = Cut(max(decisions, cut.decisions), max(events, cut.events), max(totals, cut.totals), tx.now)
+        return tx
 
     def note(self, kind: str, message: str = "") -> None:
         """Write an entry of the journal."""
         self.row.journal += 1
         entry = {"campaign": self.row.id, "number": self.row.journal, "at": self.now, "kind": kind, "message": message}
-        self.connection.execute(JOURNAL.insert(), entry)
+        self.driver.run(_NOTE, entry)
         if self.row.journal % 100 == 0:
             old = JOURNAL.c.campaign == self.row.id, JOURNAL.c.number <= self.row.journal - MAX_JOURNAL
             self.connection.execute(delete(JOURNAL).where(*old))
@@ -183,8 +236,7 @@ class Transaction:
         row.changed = max(self.now, row.changed)
         row.folds += 1  # it tells viewers that something has changed
         values = row.values()
-        del values["notified"]  # the webhook writes it, at any time
-        self.connection.execute(update(CAMPAIGNS).where(_C.id == row.id).values(values))
+        self.driver.run(_WRITE, {"c": row.id, **{f"v_{name}": values[name] for name in _WRITTEN}})
         self.store.touch([row.id])
 
     def roster(self) -> Roster:
@@ -194,26 +246,30 @@ class Transaction:
 
     def open_step(self) -> list[list[Any]]:
         """Return the tallies of the open learning step."""
-        ours = FOLDS.c.campaign == self.row.id, FOLDS.c.step == self.row.step
-        found = self.connection.execute(select(FOLDS.c.tallies).where(*ours)).scalar()
-        return [] if found is None else list(json.loads(found))
+        return [] if self._tallies is None else list(json.loads(self._tallies))
 
     def write_step(self, tallies: list[list[Any]], change: dict[str, Any] | None = None) -> None:
         """Write the open learning step."""
-        ours = FOLDS.c.campaign == self.row.id, FOLDS.c.step == self.row.step
-        text = json.dumps(tallies, separators=(",", ":"), ensure_ascii=False)
-        values = {"at": self.now, "tallies": text, "change": None if change is None else json.dumps(change)}
-        if not self.connection.execute(update(FOLDS).where(*ours).values(values)).rowcount:
-            self.connection.execute(FOLDS.insert(), {"campaign": self.row.id, "step": self.row.step, **values})
+        plain = json.dumps(tallies, separators=(",", ":"), ensure_ascii=False)
+        values = {"at": self.now, "tallies": plain, "change": None if change is None else json.dumps(change)}
+        if self._tallies is None:
+            self.driver.run(_INSERT_STEP, {"campaign": self.row.id, "step": self.row.step, **values})
+        else:
+            of = {"c": self.row.id, "s": self.row.step}
+            self.driver.run(_WRITE_STEP, of | {f"v_{name}": value for name, value in values.items()})
+        self._tallies = plain
 
-    def close_step(self, change: dict[str, Any]) -> None:
-        """Close the open learning step with a change of the policy."""
-        self.write_step(self.open_step(), change)
+    def close_step(self, change: dict[str, Any] | None = None) -> None:
+        """Close the open learning step, perhaps with a change of the policy."""
+        if change is not None:
+            self.write_step(self.open_step(), change)
         self.row.step += 1
+        self._tallies = None
 
-    def learned_step(self) -> int:
-        """Return the last step that the policy has learned."""
-        return int(self.connection.execute(select(STATES.c.step).where(STATES.c.campaign == self.row.id)).scalar_one())
+    @property
+    def pending(self) -> bool:
+        """Whether the policy has closed steps to learn."""
+        return self.learned < self.row.step - 1
 
     def plan(self) -> ServedPlan:
         """Return what is played."""
@@ -223,6 +279,7 @@ class Transaction:
     def serve(self, plan: ServedPlan) -> None:
         """Play this plan from now on."""
         self.connection.execute(update(PLANS).where(PLANS.c.campaign == self.row.id).values(plan=plan.to_text()))
+        self.row.progress.plan(plan.rows)
         self.row.change()
 
     def ship(self, subset: Subset, of_segments: dict[str, Subset], *, store: bool = True) -> None:
@@ -260,19 +317,19 @@ def fold(store: Store, campaign: int) -> bool:
 def _fold(store: Store, connection: Connection, campaign: int) -> tuple[bool, bool]:
     tx = Transaction.open(store, connection, campaign)
     row = tx.row
-    after, more = _limited(connection, campaign, row.cut, newest(connection, campaign, row.cut, tx.now))
-    pending = tx.learned_step() < row.step - 1
+    after, more = _limited(connection, campaign, row.cut, tx.end)
     if after[:3] == row.cut[:3] and (row.next_due is None or tx.now < row.next_due):
-        return False, pending
+        return False, tx.pending
     found = tally(connection, campaign, row.settings, row.progress, row.cut, after)
-    _count(tx, found, after)
-    pending = tx.learned_step() < row.step - 1
-    if not pending and _is_due(tx):
-        row.step += 1
-        pending = True
-    _break(tx)
-    tx.write()
-    return more, pending
+    with tx.driver.pipeline():
+        _count(tx, found, after)
+        if not tx.pending and _is_due(tx):
+            tx.close_step()
+        _break(tx)
+        tx.write()
+        if tx.driver.is_remote:
+            connection.connection.commit()
+    return more, tx.pending
 
 
 def _limited(connection: Connection, campaign: int, before: Cut, after: Cut) -> tuple[Cut, bool]:
@@ -308,8 +365,7 @@ def _count(tx: Transaction, found: Tally, after: Cut) -> None:
         tx.write_step(written(merged(tx.open_step(), plays)))
     _write_history(tx, found.slots)
     row.cut = after
-    due = Driver(tx.connection).rows(_NEXT_DUE, {"c": row.id, "t": after.time})
-    row.next_due = due[0][0] if due else None
+    row.next_due = found.next_due
     _compact(tx)
 
 
@@ -329,16 +385,14 @@ def _widen(tx: Transaction, least: float, most: float) -> None:
 
 def _is_due(tx: Transaction) -> bool:
     """Return whether the plan's plays have settled, so that the policy can learn."""
-    tallies = tx.open_step()
-    if not tallies:
-        return False
-    plan = tx.plan()
+    tallies, progress = tx.open_step(), tx.row.progress
     if tx.row.settings.learns_from_all:
-        planned = sum(times for _, times, _ in plan.rows)
         settled = sum(count for _, _, count, _, _ in tallies)
-        return settled >= planned or len(tallies) >= len(plan.rows) + MOST_UNPLANNED
+        return settled >= max(1, progress.planned) or len(tallies) >= progress.plan_rows + MOST_UNPLANNED
+    if sum(count for _, _, count, _, _ in tallies) < max(1, progress.planned):
+        return False
     counts = {(subset, context): count for subset, context, count, _, _ in tallies}
-    return all(counts.get((subset, context), 0) >= times for subset, times, context in plan.rows)
+    return all(counts.get((subset, context), 0) >= times for subset, times, context in tx.plan().rows)
 
 
 def _break(tx: Transaction) -> None:
@@ -361,21 +415,15 @@ def lift_of(settings: Settings, progress: Progress) -> Lift | None:
 def _write_history(tx: Transaction, slots: dict[int, Slot]) -> None:
     """Add to the slots of the history; make them wider if there are too many."""
     row, progress = tx.row, tx.row.progress
-    for some in chunks(sorted(slots)):
-        ours = HISTORY.c.campaign == row.id, HISTORY.c.slot.in_(some)
-        known = {each.slot for each in tx.connection.execute(select(HISTORY.c.slot).where(*ours))}
-        for slot in some:
-            values = slots[slot]._asdict()
-            if slot in known:
-                added = {name: HISTORY.c[name] + value for name, value in values.items()}
-                tx.connection.execute(update(HISTORY).where(*ours[:1], HISTORY.c.slot == slot).values(added))
-            else:
-                tx.connection.execute(HISTORY.insert(), {"campaign": row.id, "slot": slot, **values})
-                progress.slots += 1
+    tx.driver.run_many(
+        _ADD_SLOT, [{"campaign": row.id, "slot": slot, **slots[slot]._asdict()} for slot in sorted(slots)]
+    )
+    progress.slots += sum(slot > progress.last_slot for slot in slots)
+    progress.last_slot = max(progress.last_slot, *slots) if slots else progress.last_slot
     if progress.slots > MAX_POINTS:
         width, merged_slots = merge_slots(read_slots(tx.connection, row.id), MAX_POINTS // 2)
         progress.slot_width *= width
-        progress.slots = len(merged_slots)
+        progress.slots, progress.last_slot = len(merged_slots), max(merged_slots)
         tx.connection.execute(delete(HISTORY).where(HISTORY.c.campaign == row.id))
         rows = [{"campaign": row.id, "slot": slot, **each._asdict()} for slot, each in merged_slots.items()]
         tx.connection.execute(HISTORY.insert(), rows)
@@ -442,8 +490,8 @@ def read_task(store: Store, campaign: int) -> Task | None:
     """Return what the policy has to learn; None if nothing."""
     with store.read() as connection:
         tx = Transaction.open(store, connection, campaign)
-        row, learned = tx.row, tx.learned_step()
-        if learned >= row.step - 1 or (row.failure is not None and row.failure["kofn"] == __version__):
+        row, learned = tx.row, tx.learned
+        if not tx.pending or (row.failure is not None and row.failure["kofn"] == __version__):
             return None
         state = connection.execute(select(STATES).where(STATES.c.campaign == campaign)).one()
         steps = read_steps(connection, campaign, learned, row.step - 1)
@@ -511,7 +559,7 @@ def publish(store: Store, task: Task, learned: Learned) -> bool:
     def work(connection: Connection) -> bool:
         tx = Transaction.open(store, connection, task.campaign)
         row = tx.row
-        if (row.step, row.stamp) != (task.step, task.stamp) or tx.learned_step() >= row.step - 1:
+        if (row.step, row.stamp) != (task.step, task.stamp) or not tx.pending:
             return False
         written_record = record_text(learned.record, learned.active)
         states = {
@@ -536,9 +584,9 @@ def publish(store: Store, task: Task, learned: Learned) -> bool:
             tx.note("learned", f"after {row.progress.rewards:,} rewards, the best are {listed_names(names)}")
         write_estimate(tx, learned)
         _look(tx, learned)
+        _checkpoint(tx, row.step - 1, written_record)
         if _is_due(tx):  # more has settled meanwhile
-            row.step += 1
-        _checkpoint(tx, written_record)
+            tx.close_step()
         tx.write()
         return True
 
@@ -584,9 +632,9 @@ def insight_from(known: dict[str, Any] | None) -> Insight | None:
     )
 
 
-def _checkpoint(tx: Transaction, record: str) -> None:
+def _checkpoint(tx: Transaction, step: int, record: str) -> None:
     """Keep the policy's record at some steps, and merge the steps before an older one if there are many."""
-    campaign, step = tx.row.id, tx.learned_step()
+    campaign = tx.row.id
     if step % CHECKPOINT:
         return
     ours = FOLDS.c.campaign == campaign
@@ -600,8 +648,8 @@ def _checkpoint(tx: Transaction, record: str) -> None:
     for each in read_steps(tx.connection, campaign, -1, found.step):
         sums = merged(written(sums), {(t[0], t[1]): (t[2], t[3], t[4]) for t in each.tallies})
     tx.connection.execute(delete(FOLDS).where(ours, FOLDS.c.step < found.step))
-    text = json.dumps(written(sums), separators=(",", ":"))
-    tx.connection.execute(update(FOLDS).where(ours, FOLDS.c.step == found.step).values(tallies=text, change=None))
+    plain = json.dumps(written(sums), separators=(",", ":"))
+    tx.connection.execute(update(FOLDS).where(ours, FOLDS.c.step == found.step).values(tallies=plain, change=None))
 
 
 # Estimates over time.
@@ -657,6 +705,4 @@ def _thin_estimates(tx: Transaction) -> None:
 def missing(store: Store, connection: Connection, campaign: int) -> int:
     """Return how many rewards the policy waits for, at least one."""
     tx = Transaction.open(store, connection, campaign)
-    plan, tallies = tx.plan(), tx.open_step()
-    planned = sum(times for _, times, _ in plan.rows)
-    return max(1, planned - sum(int(count) for _, _, count, _, _ in tallies))
+    return max(1, tx.row.progress.planned - sum(int(count) for _, _, count, _, _ in tx.open_step()))

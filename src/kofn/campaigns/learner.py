@@ -1,8 +1,9 @@
 """The learner of a service: it folds campaigns that have changed, and lets their policies learn in another process.
 
-Every process of a service has one. Folds are short transactions, and a second one finds nothing to do. Learning may
-take seconds: it runs in a process of low priority without access to the store. If that process or this one dies, what
-was to be learned is still closed in the store, and is learned by whoever looks next.
+Every process of a service has one, and folds what it has appended: folds are short transactions. One of them, which
+has the lease, lets policies learn. That may take seconds: it happens in a process of low priority without access to the
+store. If that process or this one dies, what was to be learned is still closed in the store, and is learned by the next
+one that has the lease.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from sqlalchemy import exists, or_, select
 
 from kofn.campaigns.fold import Task, fail, fold, publish, read_task
 from kofn.campaigns.learning import Learned, learn
+from kofn.campaigns.lease import Lease
 from kofn.campaigns.store.database import Store
 from kofn.campaigns.store.schema import CAMPAIGNS, DECISIONS, EVENTS, STATES, TOTALS
 from kofn.core import KofnError, NoSuchCampaign
@@ -32,6 +34,9 @@ SOON = 0.02
 
 SWEEP = 20.0
 """Seconds between two looks at all campaigns, for what a process has left that died before it folded."""
+
+LEASE = 10.0
+"""Seconds after which another process learns in place of one that has died."""
 
 NICENESS = 15
 """How much the process that learns gives way to others: 19 is most. Beside a busy learner, the 99th percentile of the
@@ -49,7 +54,8 @@ class Learner:
         self._store = store
         self._pool: ProcessPoolExecutor | None = None
         self._learning: dict[int, tuple[Task, Future[Learned]]] = {}
-        self._waiting: set[int] = set()
+        self._lease = Lease(store, "learner", LEASE)
+        self._started = False
         self._folded = self._swept = -SWEEP
         store.learns_inline = False
 
@@ -60,8 +66,8 @@ class Learner:
         if now - self._folded >= INTERVAL:
             self._folded = now
             self._fold(self._changed(now))
-        self._begin()
-        return SOON if self._learning or self._waiting else max(SOON, self._folded + INTERVAL - time.monotonic())
+            self._begin()
+        return SOON if self._learning else max(SOON, self._folded + INTERVAL - time.monotonic())
 
     def stop(self) -> None:
         """End the process that learns."""
@@ -85,15 +91,13 @@ class Learner:
                         (TOTALS, _C.cut_totals),
                     )
                 ]
-                behind = exists().where(STATES.c.campaign == _C.id, STATES.c.step < _C.step - 1)
-                found.update(connection.execute(select(_C.id).where(or_(*newer, behind))).scalars())
+                found.update(connection.execute(select(_C.id).where(or_(*newer))).scalars())
         return found
 
     def _fold(self, campaigns: Iterable[int]) -> None:
         for campaign in campaigns:
             try:
-                if fold(self._store, campaign):
-                    self._waiting.add(campaign)
+                fold(self._store, campaign)
             except NoSuchCampaign:
                 continue
             except KofnError as why:
@@ -101,22 +105,32 @@ class Learner:
                 self._store.touch([campaign])
 
     def _begin(self) -> None:
-        """Give the next policies to the process that learns: one campaign once."""
-        for campaign in sorted(self._waiting - self._learning.keys()):
-            self._waiting.discard(campaign)
+        """Give the policies that have something to learn to the process that learns."""
+        if not self._lease.held():
+            return
+        if not self._started:  # the process takes a second to start
+            self._started = True
+            self._process().submit(_be_ready)
+        behind = select(_C.id).join(STATES, STATES.c.campaign == _C.id).where(STATES.c.step < _C.step - 1)
+        with self._store.read() as connection:
+            waiting = set(connection.execute(behind).scalars())
+        for campaign in sorted(waiting - self._learning.keys()):
             with suppress(NoSuchCampaign):
                 task = read_task(self._store, campaign)
                 if task is not None:
                     self._learning[campaign] = task, self._submit(task)
 
     def _submit(self, task: Task) -> Future[Learned]:
-        if self._pool is None:
-            self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _give_way)
         try:
-            return self._pool.submit(learn, task.job)
+            return self._process().submit(learn, task.job)
         except BrokenProcessPool:  # it was killed while it did nothing
             self._pool = None
             return self._submit(task)
+
+    def _process(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _give_way)
+        return self._pool
 
     def _publish(self) -> None:
         for campaign, (task, future) in list(self._learning.items()):
@@ -135,6 +149,12 @@ class Learner:
                 log.error("the policy of campaign %d failed", campaign, exc_info=why)
                 with suppress(KofnError):
                     fail(self._store, task, why)
+
+
+def _be_ready() -> None:
+    """Load what policies need."""
+    import kofn.policies.contextual
+    import kofn.policies.thompson  # noqa: F401
 
 
 def _give_way() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
@@ -85,6 +85,9 @@ class Progress:
     played: dict[int, int] = field(default_factory=dict)  # settled plays of each arm
     slot_width: float = 0.125  # seconds; a power of two, so that slots merge exactly
     slots: int = 0
+    last_slot: int = -1
+    planned: int = 0  # plays of the plan
+    plan_rows: int = 0
     deleted: int = 0  # decisions that are no longer stored
     undeletable: int = 0  # decisions beyond `keep_decisions` that were still open at the last deletion
     kept_at: float = 0.0  # decisions that were made until then may have been deleted
@@ -201,6 +204,10 @@ class Progress:
         self.learned_decided = self.control_decided = 0
         self.learned = self.control = Sums(0, 0.0, 0.0)
         self.metrics, self.candidates, self.chosen, self.best = {}, {}, 0, ""
+
+    def plan(self, rows: Sequence[tuple[str, int, str | None]]) -> None:
+        """Remember how long the plan is."""
+        self.planned, self.plan_rows = sum(times for _, times, _ in rows), len(rows)
 
     def choose(self, subset: str, step: int, now: float) -> None:
         """Remember which subset is the best; the first time, begin to count its plays."""

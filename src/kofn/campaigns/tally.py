@@ -8,7 +8,7 @@ follows from two cuts. Folds read it to count for good, and reports to add what 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
@@ -90,6 +90,7 @@ class Tally:
     matured: int | None = None  # metrics of decisions up to this number have settled
     mature_counts: dict[str, int] = field(default_factory=dict)
     mature_sums: dict[str, dict[str, tuple[float, float]]] = field(default_factory=dict)
+    next_due: float | None = None  # when the next decision settles or expires
 
     def plays(self) -> dict[Play, tuple[int, float, float]]:
         """Return what the policy learns: count, sum and sum of squares of the rewards, gross, by subset and segment."""
@@ -117,33 +118,26 @@ class Tally:
         progress.prune()
 
 
-def newest(connection: Connection, campaign: int, before: Cut, time: float) -> Cut:
-    """Return the present end of the log."""
-    ((decisions, events, totals),) = Driver(connection).rows(_NEWEST, {"c": campaign})
-    return Cut(
-        max(before.decisions, decisions or 0),
-        max(before.events, events or 0),
-        max(before.totals, totals or 0),
-        max(time, before.time),
-    )
-
-
 def tally(
     connection: Connection, campaign: int, settings: Settings, progress: Progress, before: Cut, after: Cut
 ) -> Tally:
     """Return what the log has between two cuts."""
-    found = Tally()
-    reader = _Reader(connection, campaign, settings, progress, before, after)
+    found, reader = Tally(), _Reader(connection, campaign, settings, progress, before, after)
+    asked = []
     if after.decisions > before.decisions:
-        reader.read_arrived(found)
+        asked += [("arrived", reader.take_arrived), ("made", reader.take_made)]
     if after.events > before.events:
-        reader.settle(found, reader.rows("rewarded"))
-        reader.read_delays(found)
+        asked += [("rewarded", reader.settle), ("delays", reader.take_delays)]
     if after.time > before.time:
-        reader.settle(found, reader.rows("ended"))
-        found.expired += [Arrived(*row) for row in reader.rows("expired")]
+        asked += [("ended", reader.settle), ("expired", reader.take_expired)]
     if after.totals > before.totals:
-        reader.read_totals(found)
+        asked.append(("totals", reader.take_totals))
+    asked += [("recorded", reader.take_recorded)] if not progress.metrics else []
+    asked.append(("next", reader.take_next))
+    with reader.driver.pipeline():
+        answers = [(reader.ask(name), take) for name, take in asked]
+    for answer, take in answers:
+        take(found, answer())
     reader.read_metrics(found)
     return found
 
@@ -157,7 +151,7 @@ _NEW_DECISIONS = and_(_D.campaign == _B("c"), _D.number > _B("d0"), _D.number <=
 _NEW_EVENTS = and_(_E.campaign == _B("c"), _E.number > _B("e0"), _E.number <= _B("e1"))
 _DUE = and_(_D.campaign == _B("c"), _D.due > _B("t0"), _D.due <= _B("t1"), _D.number <= _B("d1"))
 _JOINED = and_(_D.campaign == _E.campaign, _D.number == _E.decision)
-_NEWEST = Statement(
+NEWEST = Statement(
     select(*(select(func.max(c.number)).where(c.campaign == _B("c")).scalar_subquery() for c in (_D, _E, _T)))
 )
 _BY = _D.subset, _D.context, _D["group"], _COMPARED
@@ -166,6 +160,7 @@ _TOTALS = Statement(
         _T.campaign == _B("c"), _T.number > _B("s0"), _T.number <= _B("s1")
     )
 )
+_NEXT_DUE = Statement(select(_D.due).where(_D.campaign == _B("c"), _D.due > _B("t1")).order_by(_D.due).limit(1))
 _RECORDED = Statement(select(_E.name).where(_NEW_EVENTS, _E.kind == RECORD).distinct())
 _YOUNG = Statement(
     select(_D.number)
@@ -194,7 +189,7 @@ def _queries(remote: bool) -> dict[str, Statement]:
     def settled(values: Any, slot: Any, overdue: Any, *more: Any) -> Statement:
         """Return the sums of settled decisions, whose rewards are a column `value`."""
         columns = *_BY, _D.step, _D.cost, overdue.label("overdue"), slot, values.label("value")
-        c = select(*columns).where(*more).subquery().c
+        c = select(*columns).where(*more).offset(0).subquery().c  # with an offset, it is computed once
         gross = case((c.value < _B("low"), _B("low")), (c.value > _B("high"), _B("high")), else_=c.value)
         net = gross - _B("sign", type_=Double) * c.cost
         by = [c[name] for name in ("subset", "context", "group", "compared", "overdue", "step", "slot")]
@@ -217,6 +212,9 @@ def _queries(remote: bool) -> dict[str, Statement]:
     made, first = slot(_D.at), slot(_E.at)
     waited = case((_E.at > _D.at, _E.at - _D.at), else_=0.0)
     return {
+        "totals": _TOTALS,
+        "recorded": _RECORDED,
+        "next": _NEXT_DUE,
         "arrived": Statement(select(*_BY, func.count()).where(_NEW_DECISIONS).group_by(*_BY)),
         "made": Statement(select(made, func.count()).where(_NEW_DECISIONS).group_by(made)),
         "rewarded": settled(
@@ -254,7 +252,7 @@ class _Reader:
         before: Cut,
         after: Cut,
     ) -> None:
-        self._driver, self._settings, self._progress = Driver(connection), settings, progress
+        self.driver, self._settings, self._progress = Driver(connection), settings, progress
         self._after = after
         low, high = (-MOST, MOST) if settings.outside == "widen" else settings.reward_range
         self._values = {
@@ -269,18 +267,33 @@ class _Reader:
             "silence": settings.silence,
         }
 
-    def rows(self, name: str) -> list[Any]:
-        """Return the rows of a query."""
-        return self._driver.rows(_queries(self._driver.is_remote)[name], self._values)
+    def ask(self, name: str) -> Callable[[], list[Any]]:
+        """Send a query, and return a function that returns its rows."""
+        return self.driver.ask(_queries(self.driver.is_remote)[name], self._values)
 
     def _own(self, statement: Statement, **more: Any) -> list[Any]:
-        return self._driver.rows(statement, {**self._values, **more})
+        return self.driver.rows(statement, {**self._values, **more})
 
-    def read_arrived(self, found: Tally) -> None:
-        """Read new decisions."""
-        found.arrived += [Arrived(*row) for row in self.rows("arrived")]
-        for at, count in self.rows("made"):
+    def take_arrived(self, found: Tally, rows: list[Any]) -> None:
+        """Add new decisions."""
+        found.arrived += [Arrived(*row) for row in rows]
+
+    def take_made(self, found: Tally, rows: list[Any]) -> None:
+        """Add when decisions were made."""
+        for at, count in rows:
             found.slots[at] += Slot(decided=count)
+
+    def take_expired(self, found: Tally, rows: list[Any]) -> None:
+        """Add decisions that have expired."""
+        found.expired += [Arrived(*row) for row in rows]
+
+    def take_next(self, found: Tally, rows: list[Any]) -> None:
+        """Remember when the next decision settles or expires."""
+        found.next_due = rows[0][0] if rows else None
+
+    def take_recorded(self, found: Tally, rows: list[Any]) -> None:
+        """Remember the names of the first metrics."""
+        found.mature_sums = {row[0]: {} for row in rows}
 
     def settle(self, found: Tally, rows: Iterable[Any]) -> None:
         """Add the sums of settled decisions."""
@@ -301,14 +314,14 @@ class _Reader:
             found.most = most if found.most is None else max(found.most, most)
         found.settled += settled.values()
 
-    def read_delays(self, found: Tally) -> None:
-        """Read the first events of decisions, and how long they took."""
-        for at, count, seconds in self.rows("delays"):
+    def take_delays(self, found: Tally, rows: list[Any]) -> None:
+        """Add the first events of decisions, and how long they took."""
+        for at, count, seconds in rows:
             found.slots[at] += Slot(arrived=count, waited=seconds)
 
-    def read_totals(self, found: Tally) -> None:
-        """Read totals."""
-        for row in self._own(_TOTALS):
+    def take_totals(self, found: Tally, rows: list[Any]) -> None:
+        """Add totals."""
+        for row in rows:
             found.totals.append(each := Total(*row))
             net = each.total - self._settings.sign * each.plays * each.cost
             found.slots[int(each.at // self._progress.slot_width)] += Slot(each.plays, each.plays, total=net)
@@ -319,15 +332,12 @@ class _Reader:
     def read_metrics(self, found: Tally) -> None:
         """Read metrics that have settled, if any was ever recorded."""
         progress, end = self._progress, self._after.decisions
-        begins = not progress.metrics
-        names = [row[0] for row in self._own(_RECORDED)] if begins else []
-        if begins and not names:
+        if not progress.metrics and not found.mature_sums:
             return
         young = self._after.time - self._settings.metrics_after
         first = self._own(_YOUNG, m0=progress.matured, young=young)
         found.matured = min(first[0][0] - 1, end) if first else end
-        if begins:  # what has settled before the first record was not measured
-            found.mature_sums = {name: {} for name in names}
+        if not progress.metrics:  # what has settled before the first record was not measured
             found.mature_counts = {GROUPS[LEARNED]: 0, GROUPS[CONTROL]: 0}
             return
         between = {"m0": progress.matured, "m1": found.matured}

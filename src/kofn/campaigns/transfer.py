@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Connection, Double, Integer, Table, func, select, text, update
+from sqlalchemy import BigInteger, Column, Connection, Double, Integer, Table, func, select, text
 
 from kofn.campaigns.change import insert_row
 from kofn.campaigns.fold import Row, Transaction
@@ -19,7 +19,7 @@ from kofn.campaigns.roster import subset_from, subset_text
 from kofn.campaigns.serving import ServedPlan
 from kofn.campaigns.settings import UNIFORM
 from kofn.campaigns.store.database import Store
-from kofn.campaigns.store.schema import CAMPAIGNS, DECISIONS, EVENTS, OF_CAMPAIGN, PLANS
+from kofn.campaigns.store.schema import CAMPAIGNS, DECISIONS, EVENTS, OF_CAMPAIGN
 from kofn.campaigns.store.stamps import new_stamp
 from kofn.core import BadRecord
 from kofn.core.checks import shown
@@ -208,7 +208,7 @@ def _check(tx: Transaction) -> None:
         plan = ServedPlan(
             log.learned, after=row.cut.decisions, **served(policy, known, set(), settings.control == UNIFORM)
         )
-        tx.connection.execute(update(PLANS).where(PLANS.c.campaign == row.id).values(plan=plan.to_text()))
+        tx.serve(plan)
 
 
 def _check_rows(tx: Transaction, name: str, arms: int) -> None:

@@ -15,7 +15,7 @@ from kofn.campaigns.serving import SERVING
 from kofn.campaigns.settings import Settings
 from kofn.campaigns.store.database import Store
 from kofn.campaigns.store.schema import STATES
-from kofn.campaigns.tally import Slot, newest, tally
+from kofn.campaigns.tally import Slot, tally
 from kofn.core import Insight, Subset
 from kofn.core.responses import Lift, State, Summary, moment
 
@@ -27,15 +27,7 @@ class View:
         tx = Transaction.open(store, connection, campaign)
         self.store, self.connection, self.now = store, connection, tx.now
         self._row, self._tx = tx.row, tx
-        before = self._row.cut
-        tail = tally(
-            connection,
-            campaign,
-            self._row.settings,
-            self._row.progress,
-            before,
-            newest(connection, campaign, before, self.now),
-        )
+        tail = tally(connection, campaign, tx.row.settings, tx.row.progress, tx.row.cut, tx.end)
         self._new_slots = tail.slots
         self.new_plays = tail.plays()
         tail.add_to(self._row.progress, self._row.settings.sign)

@@ -75,6 +75,8 @@ class ListStatement:
 
     def of(self, values: Sequence[Any]) -> tuple[Statement, dict[str, Any]]:
         """Return the statement for a list of this length, and the parameters of the list."""
+        if len(values) == 1 and 1 in self._statements:
+            return self._statements[1], {"in_0": values[0]}
         size = 1 << (len(values) - 1).bit_length()
         if size not in self._statements:
             self._statements[size] = Statement(self._clause([bindparam(f"in_{index}") for index in range(size)]))

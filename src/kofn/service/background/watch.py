@@ -19,7 +19,7 @@ from kofn.campaigns import Campaign, Store
 from kofn.campaigns.serving import SERVING
 from kofn.campaigns.store.schema import CAMPAIGNS
 from kofn.core import KofnError, NoSuchCampaign
-from kofn.service.background.lease import Lease
+from kofn.campaigns.lease import Lease
 from kofn.service.monitoring.quiet_log import QuietLog
 
 REST = 4.0
