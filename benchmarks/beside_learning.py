@@ -19,7 +19,15 @@ from typing import Any
 
 import kofn
 from benchmarks.rows import Row, run
-from benchmarks.throughput import connected, head_of, kofn_served, load, ratios_of, with_standard_error
+from benchmarks.throughput import (
+    connected,
+    head_of,
+    kofn_served,
+    load,
+    processor_seconds,
+    ratios_of,
+    with_standard_error,
+)
 
 FRONT, OTHER = "front", "segments"
 CONNECTIONS, N_ARMS, K = 8, 100, 5
@@ -92,30 +100,37 @@ async def part(port: int, before: int, seconds: float, rng: random.Random | None
     return loading.result() | {"fold_late_s": watching.result()}, sum(map(len, taken)) // 2
 
 
-def rows(
-    seconds: float = 10.0, rounds: int = 5, totals: int = 256, settle: float = 5.0, quick: bool = False
-) -> Iterator[Row]:
+def wait_until_idle(pid: int) -> None:
+    """Wait until a server has learned what it was told: until it uses less than a tenth of a processor."""
+    used = -1.0
+    while (now := processor_seconds(pid)) - used > 0.1:
+        used = now
+        time.sleep(1.0)
+
+
+def rows(seconds: float = 10.0, rounds: int = 5, totals: int = 256, quick: bool = False) -> Iterator[Row]:
     """Yield a row for each part, then the ratios of the first to the second: means over the rounds, and maxima.
 
-    `totals` is how many are reported before, `settle` the seconds between two parts, in which learning ends. `updates`
-    counts how often the other campaign learned in a round. `..._error` is the standard error of the mean.
+    `totals` is how many are reported before. `updates` counts how often the other campaign learned in a round, until
+    the server was idle again. `..._error` is the standard error of the mean.
     """
     import uvloop
 
     if quick:
-        seconds, rounds, totals, settle = 1.0, 1, 8, 0.5
+        seconds, rounds, totals = 1.0, 1, 8
     found: dict[str, list[Row]] = {"beside learning": [], "alone": []}
     with tempfile.TemporaryDirectory(dir=Path.cwd()) as folder:
         store = f"sqlite:///{folder}/kofn.db"
         feed(store, totals)
-        with kofn_served(store, 1, [FRONT]) as (port, _), kofn.Client(f"http://127.0.0.1:{port}") as client:
+        with kofn_served(store, 1, [FRONT]) as (port, [pid]), kofn.Client(f"http://127.0.0.1:{port}") as client:
             rng, pairs = random.Random(2), 0
+            wait_until_idle(pid)
             for number in range(rounds):
                 for name in sorted(found, reverse=number % 2 == 0):
                     updates = client.campaign(OTHER).insight().updates
                     numbers, played = uvloop.run(part(port, pairs, seconds, rng if name == "beside learning" else None))
                     pairs += played
-                    time.sleep(settle)
+                    wait_until_idle(pid)
                     numbers["updates"] = client.campaign(OTHER).insight().updates - updates
                     found[name].append(numbers)
                     said = f"p99 {numbers['p99_ms']:.2f} ms, folds {numbers['fold_late_s']:.2f} s late"

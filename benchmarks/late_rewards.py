@@ -22,6 +22,7 @@ from benchmarks.rows import Row, run, seeds_of, with_error
 from kofn.backends import compute
 from kofn.campaigns import Store
 from kofn.core import FloatArray, Subset
+from kofn.core.plan import Key
 
 GROUPS = ("late", "silence")
 SIZES = {"late": (24, 5), "silence": (12, 3)}
@@ -45,7 +46,7 @@ class Alone:
 
     def __init__(self, n_arms: int, k: int, seed: int) -> None:
         self.policy = kofn.Thompson(n_arms, k, seed=seed)
-        self._in_flight: Counter[Subset] = Counter()
+        self._in_flight: Counter[Key] = Counter()
 
     def ask(self) -> tuple[Subset, Subset]:
         subset = self.policy.ask()
@@ -56,7 +57,7 @@ class Alone:
         before = self.policy.updates
         self.policy.tell(play, reward)
         self._in_flight[play] -= 1
-        if self.policy.updates != before and hasattr(self.policy, "expect"):
+        if self.policy.updates != before:
             self.policy.expect(+self._in_flight)
 
 

@@ -143,14 +143,25 @@ def shown(latencies: Sequence[float], seconds: float, requests_per_pair: int = 2
     }
 
 
-def resident(pid: int) -> int:
-    """Return the resident memory of a process and its children in bytes; 0 if it has ended."""
+def family(pid: int) -> list[int]:
+    """Return a process and all its descendants, without those that have just ended."""
     try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
         children = [each for of in Path(f"/proc/{pid}/task").glob("*/children") for each in of.read_text().split()]
     except OSError:
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE") + sum(resident(int(child)) for child in children)
+        return []
+    return [pid, *(each for child in children for each in family(int(child)))]
+
+
+def resident(pid: int) -> int:
+    """Return the resident memory of a process and its descendants in bytes."""
+    pages = sum(int(Path(f"/proc/{each}/statm").read_text().split()[1]) for each in family(pid))
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def processor_seconds(pid: int) -> float:
+    """Return the time of the processor that a process and its descendants have used."""
+    ticks = [Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()[11:13] for each in family(pid)]
+    return sum(int(each) for both in ticks for each in both) / os.sysconf("SC_CLK_TCK")
 
 
 # The servers.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -15,67 +14,82 @@ from unittest.mock import Mock
 
 import psycopg
 import pytest
-from sqlalchemy import create_engine, text
-from sqlalchemy.pool import NullPool
+from sqlalchemy import Connection, func, select, text
 
 import kofn
 from kofn import Campaign
-from kofn.campaigns import Decision, Rewarded, Store, stopping
-from kofn.campaigns.records import transaction
-from kofn.campaigns.store import database as store_module
-from kofn.campaigns.store import group_commit
-from kofn.campaigns.store.group_commit import GroupCommit, Job, Outcome
+from kofn.campaigns import Decision, Rewarded, Store, append, fold
+from kofn.campaigns.names import write_id
+from kofn.campaigns.store import database, group_commit
+from kofn.campaigns.store.database import DATABASE_ERRORS
+from kofn.campaigns.store.group_commit import Execute, GroupCommit, Job, Outcome
+from kofn.campaigns.store.schema import DECISIONS
+from kofn.campaigns.store.statements import Driver
+from kofn.constraints import AtMost
 from tests.campaigns.tools import checked, create, play, rewards_for
 
 
-def decided(campaign: Campaign, count: int) -> Future[Any]:
+def decided(campaign: Campaign, count: int, key: str | None = None) -> Future[Any]:
     """The future of decisions that another thread makes."""
     done: Future[Any] = Future()
-    campaign.submit_decide(done, count)
+    campaign.submit_decide(done, count, key=key)
     return done
 
 
-def rewarded(campaign: Campaign, rewards: dict[str, float]) -> Future[Any]:
-    """The future of rewards that another thread records."""
+def reported(campaign: Campaign, items: Any, kind: str = "reward") -> Future[Any]:
+    """The future of events that another thread records."""
     done: Future[Any] = Future()
-    campaign.submit_rewards(done, rewards)
+    campaign.submit_events(done, kind, items)
     return done
 
 
-def submitted(groups: GroupCommit, execute: Any, *, heavy: bool = False) -> Future[Any]:
-    """The future of a job that another thread executes."""
-    done: Future[Any] = Future()
-    groups.submit(0, Job(1, lambda tx: None, heavy, done), execute)
-    return done
+def finish(jobs: Sequence[Job]) -> Sequence[Outcome]:
+    """The outcomes of a group: its size."""
+    return [(len(jobs), None)] * len(jobs)
+
+
+class Gate:
+    """Executes groups when it is open. Until then the first job waits, and others queue up behind it."""
+
+    def __init__(self, work: Execute = finish) -> None:
+        self.groups, self.sizes, self._work = GroupCommit(self._execute), list[int](), work
+        self._begun, self._open = threading.Event(), threading.Event()
+
+    def _execute(self, jobs: Sequence[Job]) -> Sequence[Outcome]:
+        self._begun.set()
+        assert self._open.wait(30)
+        if type(jobs[0]) is Job and self._work is not finish:
+            return finish(jobs)
+        self.sizes.append(len(jobs))
+        return self._work(jobs)
+
+    def submit(self, *, heavy: bool = False) -> Future[Any]:
+        """Submit a job. The first one is being executed when this returns."""
+        done: Future[Any] = Future()
+        self.groups.submit(Job(heavy=heavy, done=done))
+        assert self._begun.wait(30)
+        return done
+
+    def open(self) -> None:
+        """Let the groups go on."""
+        self._open.set()
 
 
 @contextmanager
-def held(store: Store) -> Iterator[None]:
-    """Keep all groups of the store waiting, until the block ends: then they are committed together."""
-    begun, go_on = threading.Event(), threading.Event()
-    original = transaction._attempt
+def held(store: Store) -> Iterator[list[int]]:
+    """Keep all calls of a store waiting until the block ends: then they are executed together.
 
-    def wait(*arguments: Any) -> Any:
-        begun.set()
-        assert go_on.wait(30)
-        return original(*arguments)
-
-    transaction._attempt = wait  # type: ignore[assignment]
+    The list gets the number of calls of each transaction.
+    """
+    gate, groups = Gate(store.groups._execute), store.groups
+    store.groups = gate.groups
     try:
-        with ThreadPoolExecutor(1) as pool:
-            pool.submit(Campaign.open("front", store=store).expire)
-            assert begun.wait(30)
-            transaction._attempt = original
-            yield
-            go_on.set()
+        gate.submit(heavy=True)
+        yield gate.sizes
     finally:
-        go_on.set()
-        transaction._attempt = original
-
-
-def commits_of(store: Store) -> int:
-    """How many transactions the campaign has seen: each raises its version by one."""
-    return Campaign.open("front", store=store).summary().version
+        gate.open()
+        gate.groups.close()
+        store.groups = groups
 
 
 @pytest.fixture
@@ -86,103 +100,103 @@ def store(store_url: str) -> Iterator[Store]:
     found.close()
 
 
-def test_operations_that_wait_share_a_transaction(store: Store) -> None:
-    campaign = Campaign.open("front", store=store)
-    before = commits_of(store)
-    with held(store):
-        futures = [decided(campaign, 2) for _ in range(40)]
+def test_calls_of_all_campaigns_that_wait_share_a_transaction(store: Store) -> None:
+    campaigns = [Campaign.open("front", store=store), *(create(store, f"other {number}") for number in range(3))]
+    with held(store) as sizes:
+        futures = [decided(campaign, 2) for _ in range(10) for campaign in campaigns]
     decisions = [each for future in futures for each in future.result(30)]
     assert len({each.id for each in decisions}) == 80
-    assert commits_of(store) == before + 2  # the one that was held, and all 40 together
+    with held(store) as more:
+        rewards = [
+            reported(campaigns[number % 4], rewards_for(future.result())) for number, future in enumerate(futures)
+        ]
+    assert [future.result(30) for future in rewards] == [Rewarded(2, 0)] * 40
+    assert (sizes, more) == ([40], [40])
+    for campaign in campaigns:
+        assert campaign.summary().rewards == 20
+        checked(campaign)
+
+
+def test_calls_of_one_transaction_see_each_other(store: Store) -> None:
+    """The same key, the same event and the same reward are the same thing, although nothing of it is committed yet."""
+    campaign = create(store, "orders", window="1h")
+    with held(store) as sizes:
+        calls = [decided(campaign, 2, key="a") for _ in range(3)]
+    first, *others = (future.result(30) for future in calls)
+    assert others == [first] * 2
     with held(store):
-        rewards = [rewarded(campaign, rewards_for([each])) for each in decisions]
-    assert [future.result(30) for future in rewards] == [Rewarded(1, 0)] * 80
-    assert commits_of(store) == before + 4
-    assert campaign.summary().rewards == 80
-    checked(campaign)
+        rewards = [reported(campaign, [(first[0].id, 3.0)]) for _ in range(3)]
+        adds = [reported(campaign, [(first[1].id, 3.0, "order")], "add") for _ in range(3)]
+        other = reported(campaign, {first[0].id: 4.0})
+        total = [reported(campaign, [(first[1].id, 5.0, f"order {number}")], "add") for number in range(2)]
+    assert sorted(future.result(30).accepted for future in rewards) == [0, 0, 1]
+    assert sorted(future.result(30).accepted for future in adds) == [0, 0, 1]
+    with pytest.raises(kofn.Conflict):
+        other.result(30)
+    assert total[0].result(30).accepted == 1
+    with pytest.raises(kofn.BadReward, match=r"got 13.0"):  # the sum
+        total[1].result(30)
+    assert sizes[0] == 3
+    assert (campaign.summary().plays, campaign.summary().in_flight) == (2, 2)
 
 
-def test_threads_that_call_get_their_own_results(store: Store) -> None:
-    campaign = Campaign.open("front", store=store)
-
-    def work(_: int) -> list[str]:
-        found = []
-        for _ in range(15):
-            decision = campaign.decide()
-            assert campaign.rewards(rewards_for([decision])).accepted == 1
-            found.append(decision.id)
-        return found
-
-    with ThreadPoolExecutor(8) as pool:
-        ids = [id for some in pool.map(work, range(8)) for id in some]
-    assert len(set(ids)) == 120 == campaign.summary().rewards
-    checked(campaign)
-
-
-def test_a_refused_request_does_not_fail_its_neighbours(store: Store) -> None:
-    campaign = Campaign.open("front", store=store)
-    other = create(store, name="other")
-    decisions = campaign.decide(6)
-    foreign = other.decide()
+def test_a_call_that_is_refused_or_fails_changes_nothing_and_fails_alone(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign, other = Campaign.open("front", store=store), create(store, "other")
+    decisions = campaign.decide(8)
     known = rewards_for(decisions)
     campaign.reward(decisions[0].id, known[decisions[0].id])
-    gone = "ff-0" + decisions[0].id.removeprefix("0-0")
-    with held(store):
-        fine = [rewarded(campaign, {each.id: known[each.id]}) for each in decisions[1:]]
-        conflict = rewarded(campaign, {decisions[0].id: known[decisions[0].id] / 2 + 0.125})
-        late = decided(campaign, 1)
+    paused = create(store, "paused")
+    paused.decide()
+    paused.pause()
+    lost = write_id(campaign._secret, 10**9, 7)  # as one of a lost timeline
+    with held(store) as sizes:
+        fine = [reported(campaign, {each.id: known[each.id]}) for each in decisions[1:6]]
+        conflict = reported(campaign, {decisions[6].id: 3.0, decisions[0].id: known[decisions[0].id] / 2 + 0.125})
+        foreign = reported(campaign, {lost: 3.0})
+        stopped, late = decided(paused, 1), decided(other, 3)
     assert [future.result(30) for future in fine] == [Rewarded(1, 0)] * 5
-    with pytest.raises(kofn.Conflict):
-        conflict.result(30)
-    assert len(late.result(30)) == 1
-    for wrong in (foreign.id, gone):
-        with pytest.raises(kofn.UnknownDecision):
-            campaign.reward(wrong, 1.0)
-    checked(campaign)
+    for refused, error in ((conflict, kofn.Conflict), (foreign, kofn.UnknownDecision), (stopped, kofn.NotRunning)):
+        with pytest.raises(error):
+            refused.result(30)
+    assert len(late.result(30)) == 3
+    assert sizes == [9]
+    assert [each.summary().rewards for each in (campaign, other)] == [6, 0]
+    for each in (campaign, other, paused):
+        checked(each)
 
 
-def test_an_operation_that_fails_halfway_is_undone_alone(store: Store) -> None:
-    campaign = Campaign.open("front", store=store)
-
-    def half(tx: transaction.Transaction) -> None:
-        tx.changing()
-        tx.row.decided += 17
-        tx.note("nonsense")
-        raise RuntimeError("a defect")
-
+def test_a_call_whose_campaign_has_changed_is_done_again(store: Store) -> None:
+    """By another process: this one still has the settings and the plan of before."""
+    campaign, other = Campaign.open("front", store=store), create(store, "other")
+    decisions = campaign.decide(3)
+    there = Campaign.open("front", store=Store(str(store.url.render_as_string(hide_password=False))))
     with held(store):
-        before = decided(campaign, 3)
-        broken: Future[Any] = Future()
-        transaction.submit(store, Job(campaign._id, half, done=broken))
-        after = decided(campaign, 4)
-    with pytest.raises(RuntimeError, match="a defect"):
-        broken.result(30)
-    assert len({each.id for each in before.result(30) + after.result(30)}) == 7
-    assert campaign.summary().plays == 7
-    assert "nonsense" not in {event.kind for event in campaign.events()}
+        calls = [decided(campaign, 20), decided(other, 20), reported(campaign, rewards_for(decisions))]
+        there.retire_arm("a")
+        there.configure(constraints=[AtMost(0, ["b"])])
+    assert [len(calls[number].result(30)) for number in range(2)] == [20, 20]
+    assert not any({"a", "b"} & set(each.arms) for each in calls[0].result())
+    assert any({"a", "b"} & set(each.arms) for each in calls[1].result())
+    assert calls[2].result(30).accepted == 3
+    there.store.close()
     checked(campaign)
 
 
 def test_nothing_is_acknowledged_that_is_not_committed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     campaign = Campaign.open("front", store=store)
     play(campaign, 40, batch=10)
-    waiting = campaign.decide(10)
+    waiting = campaign.decide(10, key="a")
+    campaign.learn()
     before = campaign.export()
-    error = sqlite3.OperationalError("disk I/O error") if store.url.drivername == "sqlite" else None
-
-    def fails(*_: Any) -> None:
-        if error is not None:
-            raise error
-        import psycopg
-
-        raise psycopg.OperationalError("the connection is lost")
-
+    error = sqlite3.OperationalError if store.url.drivername == "sqlite" else psycopg.OperationalError
     with held(store):
-        monkeypatch.setattr(transaction, "update_row", fails)
-        futures: list[Future[Any]] = [decided(campaign, 1) for _ in range(5)]
-        futures += [rewarded(campaign, rewards_for(waiting))]
+        monkeypatch.setattr(append.Group, "write", Mock(side_effect=error("disk I/O error")))
+        futures: list[Future[Any]] = [decided(campaign, 1, key=f"b {number}") for number in range(5)]
+        futures += [reported(campaign, rewards_for(waiting))]
     for future in futures:
-        with pytest.raises(kofn.StoreError):
+        with pytest.raises(kofn.StoreError, match="disk I/O error"):
             future.result(30)
     monkeypatch.undo()
     assert campaign.export() == before
@@ -190,71 +204,49 @@ def test_nothing_is_acknowledged_that_is_not_committed(store: Store, monkeypatch
     checked(campaign)
 
 
-def test_a_shipment_that_is_not_committed_is_not_served(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Decisions of the same group see it, and must not remember it."""
-    campaign = Campaign.open("front", store=store)
-    play(campaign, 40, batch=10)
+def test_a_commit_whose_answer_is_lost_is_repeated(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The caller sees an error, although all of it is stored."""
+    campaign, write, lost = create(store, "orders", window="1h"), append.Group.write, list[bool]()
 
-    def fails(*_: Any) -> None:
-        raise kofn.StoreError("the disk is full")
+    def write_and_lose(group: append.Group, driver: Driver) -> None:
+        write(group, driver)
+        if lost and lost.pop():
+            driver._raw.commit()
+            raise DATABASE_ERRORS[-1]("the answer is lost")
 
-    def ship(tx: transaction.Transaction) -> None:
-        stopping.ship(tx, (0, 1, 2), {}, store=False)
+    def called(call: Callable[[], Any]) -> Any:
+        lost.append(True)
+        with pytest.raises(kofn.StoreError, match="the answer is lost"):
+            call()
+        return call()
 
-    monkeypatch.setattr(transaction, "update_row", fails)
-    with pytest.raises(kofn.StoreError):
-        transaction._execute(store, [Job(campaign._id, ship), campaign._decide(1, None, None, None)])
-    monkeypatch.undo()
-    ids = [each.id for each in campaign.decide(3)]
-    assert campaign.state == "running"
-    assert {each.id for each in campaign.decisions()} >= set(ids)
-    campaign.ship(store=False)
-    assert all(each.id.startswith("s") for each in campaign.decide(3))
+    monkeypatch.setattr(append.Group, "write", write_and_lose)
+    made = called(lambda: campaign.decide(3, key="a"))
+    assert called(lambda: campaign.add(made[0], 3.0, event="order")) == Rewarded(0, 1)
+    assert called(lambda: campaign.record(made[0], "returned", 1.0)) == Rewarded(0, 1)
+    assert called(lambda: campaign.reward(made[1], 3.0)) == Rewarded(0, 1)
+    assert (campaign.summary().plays, len(list(campaign.decisions()))) == (3, 3)
+    checked(campaign)
 
 
 # The queue itself.
 
 
-def finish(jobs: Any) -> list[Outcome]:
-    """The outcomes of a group: its size."""
-    return [(len(jobs), None)] * len(jobs)
-
-
-class Gate:
-    """Executes groups as soon as it is open; until then the first one waits, and others queue up behind it."""
-
-    def __init__(self, groups: GroupCommit, work: Callable[[Any], list[Outcome]] = finish) -> None:
-        self._groups, self._work = groups, work
-        self._begun, self._open = threading.Event(), threading.Event()
-
-    def _execute(self, jobs: Any) -> list[Outcome]:
-        self._begun.set()
-        assert self._open.wait(30)
-        return self._work(jobs)
-
-    def submit(self, *, heavy: bool = False) -> Future[Any]:
-        """Submit a job that waits in the queue; the first one is being executed when this returns."""
-        done = submitted(self._groups, self._execute, heavy=heavy)
-        assert self._begun.wait(30)
-        return done
-
-    def open(self) -> None:
-        """Let the groups go on."""
-        self._open.set()
-
-
 def test_what_waits_behind_a_store_that_fails_fails_with_it() -> None:
-    groups = GroupCommit(1)
+    begun, go_on = threading.Event(), threading.Event()
 
-    def fail(jobs: Any) -> list[Outcome]:
+    def fail(_: Sequence[Job]) -> Sequence[Outcome]:
+        begun.set()
+        assert go_on.wait(30)
         raise kofn.StoreError("the store does not respond")
 
-    gate = Gate(groups, fail)
-    first = gate.submit()
-    others = [gate.submit() for _ in range(5)]
+    groups, futures = GroupCommit(fail), [Future[Any]() for _ in range(6)]
+    for future in futures:
+        groups.submit(Job(done=future))
+        assert begun.wait(30)
     assert groups.queued() == 5
-    gate.open()
-    for future in (first, *others):
+    go_on.set()
+    for future in futures:
         with pytest.raises(kofn.StoreError, match="does not respond"):
             future.result(30)
     assert groups.queued() == 0
@@ -263,138 +255,51 @@ def test_what_waits_behind_a_store_that_fails_fails_with_it() -> None:
 
 def test_a_full_queue_refuses_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_commit, "MAX_QUEUED", 3)
-    groups = GroupCommit(1)
-    gate = Gate(groups)
-    futures = [gate.submit()]
-    futures += [gate.submit() for _ in range(3)]
+    gate = Gate()
+    futures = [gate.submit() for _ in range(4)]
     with pytest.raises(kofn.StoreError, match="3 operations already wait"):
         gate.submit()
     gate.open()
     assert [future.result(30) for future in futures] == [1, 3, 3, 3]
-    groups.close()
+    gate.groups.close()
 
 
 def test_a_heavy_operation_has_its_own_transaction() -> None:
-    groups = GroupCommit(1)
-    gate = Gate(groups)
-    first = gate.submit()
-    futures = [gate.submit(heavy=heavy) for heavy in (False, False, True, False)]
+    gate = Gate()
+    futures = [gate.submit(heavy=heavy) for heavy in (False, False, False, True, False)]
     gate.open()
-    assert [future.result(30) for future in (first, *futures)] == [1, 2, 2, 1, 1]
-    groups.close()
+    assert [future.result(30) for future in futures] == [1, 2, 2, 1, 1]
+    gate.groups.close()
 
 
 def test_callers_that_return_share_the_next_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two callers wait while one is served; it calls again at once, and all three are served together."""
     monkeypatch.setattr(group_commit, "MAX_LINGER", 30.0)
-    groups = GroupCommit(1)
-    again: list[Future[Any]] = []
+    gate, again, execute = Gate(), list[Future[Any]](), GroupCommit._linger
 
-    def work(jobs: Any) -> list[Outcome]:
-        if not again:
-            time.sleep(1.0)  # it waits for a caller as long as this took
-        return finish(jobs)
+    def linger(groups: GroupCommit, expected: int, seconds: float) -> None:
+        execute(groups, expected, 30.0 if not gate.sizes[1:] else seconds)  # as if the first group had taken long
 
-    gate = Gate(groups, work)
+    monkeypatch.setattr(GroupCommit, "_linger", linger)
     first = gate.submit()
     first.add_done_callback(lambda _: threading.Timer(0.01, lambda: again.append(gate.submit())).start())
     others = [gate.submit() for _ in range(2)]
     gate.open()
     assert [future.result(30) for future in (first, *others)] == [1, 3, 3]
     assert again[0].result(30) == 3
-    groups.close()
+    gate.groups.close()
 
 
 def test_callers_that_do_not_return_are_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group_commit, "MAX_LINGER", 0.01)
-    groups = GroupCommit(1)
-    gate = Gate(groups)
-    first = gate.submit()
-    others = [gate.submit() for _ in range(2)]
+    gate = Gate()
+    futures = [gate.submit() for _ in range(3)]
     gate.open()
-    assert [future.result(30) for future in (first, *others)] == [1, 2, 2]
-    groups.close()
+    assert [future.result(30) for future in futures] == [1, 2, 2]
+    gate.groups.close()
 
 
-def test_an_interrupted_caller_leaves_the_queue_to_others() -> None:
-    groups = GroupCommit(1)
-
-    def interrupted(jobs: Any) -> list[Outcome]:
-        if futures:
-            return finish(jobs)
-        futures.append(submitted(groups, interrupted))
-        raise KeyboardInterrupt
-
-    futures: list[Future[Any]] = []
-    with pytest.raises(KeyboardInterrupt):
-        groups.run(0, Job(1, lambda tx: None), interrupted)
-    assert futures[0].result(30) == 1
-    groups.close()
-
-
-# Timelines, keys, stuck plans.
-
-
-def copy_of(url: str, tables: dict[str, list[Any]] | None = None) -> dict[str, list[Any]]:
-    """All rows of a store; or put them back, as a backup that is restored under running processes."""
-    plain = url.partition("?")[0] if url.startswith("sqlite") else url.replace("postgresql:", "postgresql+psycopg:")
-    from kofn.campaigns.store.schema import METADATA
-
-    with create_engine(plain, poolclass=NullPool).begin() as connection:
-        if tables is None:
-            return {table.name: list(connection.execute(table.select()).mappings()) for table in METADATA.sorted_tables}
-        for table in METADATA.sorted_tables:
-            connection.execute(table.delete())
-            if tables[table.name]:
-                connection.execute(table.insert(), [dict(row) for row in tables[table.name]])
-    return tables
-
-
-@pytest.mark.parametrize("policy", ["thompson", "linear-thompson"])
-def test_a_policy_of_a_lost_timeline_is_not_used(store_url: str, policy: str) -> None:
-    """A backup is restored under two running servers; both had learned more, and had handed out more."""
-    one, two = Store(store_url), Store(store_url)
-    here = create(one, policy=policy)
-    there = Campaign.open("front", store=two)
-    play(here, 60, batch=10)
-    play(there, 60, batch=10)
-    backup = copy_of(store_url)
-    step = copy_of(store_url)["kofn_campaigns"][0]["step"]
-    while copy_of(store_url)["kofn_campaigns"][0]["step"] == step:  # one learns beyond the backup
-        here.rewards(dict.fromkeys(rewards_for(here.decide(10)), 12.0))
-    copy_of(store_url, backup)
-    while copy_of(store_url)["kofn_campaigns"][0]["step"] == step:  # the other reaches the same step otherwise
-        there.rewards(dict.fromkeys(rewards_for(there.decide(10)), 0.0))
-    play(here, 100, batch=10)
-    play(there, 100, batch=10)
-    for campaign in (here, there):
-        checked(campaign)
-    assert here.best() == there.best()
-    one.close()
-    two.close()
-
-
-def test_an_open_campaign_is_not_mistaken_for_another_with_its_id(store_url: str) -> None:
-    store = Store(store_url)
-    old = create(store)
-    decision = old.decide()
-    empty = copy_of(store_url) | {}
-    old.delete()
-    create(store, "other")
-    rows = copy_of(store_url)
-    number = empty["kofn_campaigns"][0]["id"]
-    for table, found in rows.items():
-        for index, row in enumerate(found):
-            if table == "kofn_campaigns":
-                found[index] = {**row, "id": number}
-            elif "campaign" in row and table != "kofn_tokens":
-                found[index] = {**row, "campaign": number}
-    copy_of(store_url, rows)
-    for call in (old.decide, lambda: old.reward(decision.id, 1.0), old.summary, old.delete):
-        with pytest.raises(kofn.NoSuchCampaign, match="open it again"):
-            call()
-    assert Campaign.open("other", store=store).summary().plays == 0
-    store.close()
+# Keys.
 
 
 def test_the_same_key_gives_the_same_decisions(store_url: str) -> None:
@@ -425,6 +330,26 @@ def test_the_same_key_gives_the_same_decisions(store_url: str) -> None:
     assert [each.id for each in moved.decide(7, key="request 1")] == [each.id for each in first]
 
 
+def test_a_key_keeps_all_of_its_decisions_or_none(sqlite_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old decisions are deleted, some at a time, but not a part of those that were made together under a key."""
+    monkeypatch.setattr(fold, "MOST_ROWS", 20)
+    campaign = create(sqlite_store, keep_decisions=50)
+    first = campaign.decide(10, key="order")
+    campaign.rewards(rewards_for(first[:4]))
+    play(campaign, 400, batch=10)
+    assert campaign.decide(10, key="order") == first
+    campaign.rewards(rewards_for(first[4:]))
+    play(campaign, 400, batch=10)
+    assert campaign.rewards(rewards_for(first)) == Rewarded(0, 0, forgotten=10)
+    for number in range(60):
+        campaign.rewards(rewards_for([*campaign.decide(7, key=f"order {number}"), campaign.decide()]))
+    campaign.learn()
+    with campaign.store.read() as connection:
+        stored = select(func.count()).where(DECISIONS.c.request.is_not(None)).group_by(DECISIONS.c.request)
+        assert set(connection.execute(stored).scalars()) == {7}
+    checked(campaign)
+
+
 @pytest.mark.parametrize("policy", ["cmab-sm", "dart", "linear-thompson", "shared-credit", "thompson"])
 def test_one_lost_reward_does_not_stop_learning(sqlite_store: str, policy: str) -> None:
     params: dict[str, Any] = {"horizon": 4000} if policy in ("cmab-sm", "dart") else {}
@@ -437,98 +362,34 @@ def test_one_lost_reward_does_not_stop_learning(sqlite_store: str, policy: str) 
         play(campaign, 200, batch=5)
         updates.append(campaign.insight().updates)
     assert sum(later > earlier for earlier, later in pairwise(updates)) >= 2
-    assert campaign.summary().expired + campaign.summary().in_flight <= 2
+    assert campaign.summary().in_flight == 1
     checked(campaign)
-
-
-def test_late_rewards_are_not_overtaken(sqlite_store: str) -> None:
-    """Rewards that come in another order, a few decisions late, are no reason to play subsets twice."""
-    campaign = create(sqlite_store, policy="linear-thompson")
-    waiting: list[Any] = []
-    for _ in range(400):
-        waiting.append(campaign.decide())
-        if len(waiting) > 10:
-            campaign.rewards(rewards_for([waiting.pop(0)]))
-    assert campaign.summary().expired == 0
-
-
-def test_a_store_that_was_migrated_meanwhile_is_left_alone(store_url: str) -> None:
-    campaign = create(store_url)
-    decision = campaign.decide()
-    copied = copy_of(store_url)
-    copy_of(store_url, copied | {"kofn_schema": [{"version": 2}]})
-    calls: list[Callable[[], Any]] = [campaign.decide, lambda: campaign.reward(decision.id, 1.0), campaign.insight]
-    for call in calls:
-        with pytest.raises(kofn.StoreError, match=r"version 2.*Restart this process"):
-            call()
-    copy_of(store_url, copied)
-    campaign.reward(decision.id, 1.0)
-
-
-def test_a_key_keeps_all_of_its_decisions_or_none(sqlite_store: str) -> None:
-    """Old decisions are deleted, but not a part of those that were made together under a key."""
-    campaign = create(sqlite_store, keep_decisions=50)
-    first = campaign.decide(10, key="order")
-    campaign.rewards(rewards_for(first[:4]))
-    play(campaign, 400, batch=10)
-    assert campaign.decide(10, key="order") == first
-    campaign.rewards(rewards_for(first[4:]))
-    play(campaign, 400, batch=10)
-    assert campaign.rewards(rewards_for(first)) == Rewarded(0, 0, forgotten=10)
-    checked(campaign)
-
-
-def test_queues_take_turns_if_there_are_more_than_threads() -> None:
-    """A campaign with callers that never stop does not keep the others waiting."""
-    groups, order, more = GroupCommit(1), list[int](), iter(range(50))
-    others = [Future[Any]() for _ in range(3)]
-
-    def busy(jobs: Any) -> list[Outcome]:
-        order.append(0)
-        if next(more, None) is not None:
-            groups.submit(0, Job(0, lambda tx: None, done=Future()), busy)
-        if len(order) == 1:
-            for lock, done in enumerate(others, start=1):
-                groups.submit(lock, Job(lock, lambda tx: None, done=done), other)
-        return [(None, None)] * len(jobs)
-
-    def other(jobs: Any) -> list[Outcome]:
-        order.append(jobs[0].campaign)
-        return [(None, None)] * len(jobs)
-
-    groups.submit(0, Job(0, lambda tx: None, done=Future()), busy)
-    for done in others:
-        done.result(30)
-    assert order[:4] == [0, 1, 2, 3]
-    groups.close()
-    assert order.count(0) == 51
 
 
 # Locks.
 
 
-def test_a_stuck_campaign_on_postgresql_does_not_stop_the_others(
-    postgres_store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store_module, "LOCK_TIMEOUT", 0.3)
-    store = Store(postgres_store)
-    stuck, fine = create(store), create(store, "fine")
-    engine = create_engine(postgres_store.replace("postgresql:", "postgresql+psycopg:"), poolclass=NullPool)
-    with engine.begin() as connection:
-        connection.execute(text("SELECT id FROM kofn_campaigns WHERE name = 'front' FOR UPDATE"))
-        waiting = [decided(stuck, 1) for _ in range(50)]
-        play(fine, 50, batch=5)
-        assert stuck.summary().plays == 0  # reading does not wait
+def test_a_stuck_campaign_is_reported_in_bounded_time(postgres_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "LOCK_TIMEOUT", 0.3)
+    store, other = Store(postgres_store), Store(postgres_store)
+    campaign = create(store)
+
+    def stuck(_: Connection) -> None:
+        waiting = [decided(campaign, 1) for _ in range(50)]
+        assert campaign.summary().plays == 0  # reading does not wait
         for future in waiting:
             with pytest.raises(kofn.StoreError, match="lock timeout"):
                 future.result(30)
-    assert len(stuck.decide(5)) == 5
-    store.close()
+
+    other.locked(campaign._id, stuck)
+    assert len(campaign.decide(5)) == 5
+    for each in (store, other):
+        each.close()
 
 
 def test_a_failed_commit_keeps_no_lock_on_postgresql(postgres_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a commit of SQLAlchemy's, the connection would go back to its pool with the transaction still open."""
-    monkeypatch.setattr(store_module, "LOCK_TIMEOUT", 0.3)
+    monkeypatch.setattr(database, "LOCK_TIMEOUT", 0.3)
     store, other = Store(postgres_store), Store(postgres_store)
     campaign = create(store)
     made = campaign.decide(key="a")
@@ -544,16 +405,18 @@ def test_a_failed_commit_keeps_no_lock_on_postgresql(postgres_store: str, monkey
 def test_a_transaction_of_a_stopped_process_ends_on_postgresql(
     postgres_store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = Store(postgres_store)
+    other, made = Store(postgres_store), list[Decision]()
     campaign = create(other)
     with monkeypatch.context() as short:
-        short.setattr(store_module, "IDLE_TIMEOUT", 0.5)
+        short.setattr(database, "IDLE_TIMEOUT", 0.5)
         stopped = Store(postgres_store)
-    made: list[Decision] = []
-    with pytest.raises(kofn.StoreError), stopped.write() as connection:  # noqa: PT012
-        connection.execute(text("SELECT id FROM kofn_campaigns WHERE name = 'front' FOR UPDATE"))
-        made += campaign.decide(3)  # waits until the server has ended the other transaction
+
+    def stop(connection: Connection) -> None:
+        made.extend(campaign.decide(3))  # waits until the server has ended the other transaction
         connection.execute(text("UPDATE kofn_campaigns SET name = 'never'"))
+
+    with pytest.raises(kofn.StoreError):
+        stopped.locked(campaign._id, stop)
     assert len(made) == 3  # it did not give up, which is a StoreError as well
     assert campaign.summary().name == "front"
     for store in (stopped, other):
@@ -561,7 +424,7 @@ def test_a_transaction_of_a_stopped_process_ends_on_postgresql(
 
 
 def test_a_locked_file_is_reported_in_bounded_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_module, "LOCK_TIMEOUT", 0.2)
+    monkeypatch.setattr(database, "LOCK_TIMEOUT", 0.2)
     store = Store(f"sqlite:///{tmp_path}/shop.db")
     campaign = create(store)
     other = sqlite3.connect(tmp_path / "shop.db", isolation_level=None)
@@ -579,7 +442,7 @@ def test_a_locked_file_is_reported_in_bounded_time(tmp_path: Path, monkeypatch: 
 
 def test_four_processes_leave_connections_to_others(postgres_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new PostgreSQL server accepts 100 connections; backups, reports and its administrator need some, too."""
-    monkeypatch.setattr(store_module, "LOCK_TIMEOUT", 0.2)
+    monkeypatch.setattr(database, "LOCK_TIMEOUT", 0.2)
     store = Store(postgres_store)
     with ExitStack() as stack:
         for _ in range(10):

@@ -8,16 +8,17 @@ import random
 import signal
 import threading
 import time
-from functools import partial
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import select
 
 from kofn import Campaign
 from kofn.campaigns import campaigns, store_at
-from kofn.campaigns.records.names import read_id
-from kofn.campaigns.store.schema import REWARDS
+from kofn.campaigns.names import Place, read_id
+from kofn.campaigns.store.schema import DECISIONS, EVENTS
 from tests.campaigns.tools import checked, create, play, rewards_for
 from tests.campaigns.workers import open_and_play, play_until_killed, run, start, tell_all
 from tests.waiting import wait_until
@@ -56,8 +57,6 @@ def test_what_many_processes_tell_counts_once(store_url: str) -> None:
     rewards = rewards_for(campaign.decide(200))
     run(tell_all, [(store_url, rewards)] * 4)
     assert campaign.summary().rewards == 200
-    with campaign.store.read() as connection:
-        assert connection.execute(select(REWARDS.c.value)).scalars().all()
     checked(campaign)
 
 
@@ -130,24 +129,26 @@ def test_a_child_goes_on_when_its_parent_closes_the_store(store_url: str) -> Non
     checked(campaign)
 
 
-def size_of(log: Path) -> int:
-    return log.stat().st_size if log.exists() else 0
+def lines_of(log: Path) -> list[dict[str, Any]]:
+    """What a process has been told. It may have been killed while it wrote the last line."""
+    lines = log.read_text().splitlines(keepends=True) if log.exists() else []
+    return [json.loads(line) for line in lines if line.endswith("\n")]
 
 
-def is_larger(log: Path, size: int) -> bool:
-    return size_of(log) > size
-
-
-@pytest.mark.parametrize("kills", [4, pytest.param(20, marks=pytest.mark.slow)])
-def test_killed_at_random_moments_it_loses_nothing(store_url: str, tmp_path: Path, kills: int) -> None:
-    """Two processes run at once; each resumes where the previous one was killed."""
-    campaign = create(store_url)
-    logs = [tmp_path / "one.jsonl", tmp_path / "two.jsonl"]
+@pytest.mark.parametrize("kills", [4, pytest.param(40, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("window", [None, "1s"])
+def test_killed_at_random_moments_it_loses_nothing(
+    store_url: str, tmp_path: Path, kills: int, window: str | None
+) -> None:
+    """Two processes run at once, in which each fourth one only reports; each goes on where one was killed."""
+    campaign = create(store_url, window=window, control=list("abc"))
+    logs = [tmp_path / f"{number}.jsonl" for number in range(2)]
     rng = random.Random(5)
     for kill in range(kills):
+        counts = [len(lines_of(log)) for log in logs]
         processes = [start(play_until_killed, store_url, str(log), kill) for log in logs]
-        for log, size in [(log, size_of(log)) for log in logs]:
-            wait_until(partial(is_larger, log, size), f"the process records something in {log.name}")
+        for log, count in zip(logs, counts, strict=True):
+            wait_until(lambda: len(lines_of(log)) > count + 1, f"the process records something in {log.name}")  # noqa: B023
         time.sleep(rng.uniform(0, 0.15))
         for process in processes:
             assert process.pid is not None
@@ -155,17 +156,30 @@ def test_killed_at_random_moments_it_loses_nothing(store_url: str, tmp_path: Pat
         for process in processes:
             process.join()
             assert process.exitcode == -signal.SIGKILL
-    acknowledged: dict[str, float] = {}
-    for log in logs:
-        for line in log.read_text().splitlines(keepends=True):
-            if line.endswith("\n"):  # the process may have been killed while it wrote this line
-                acknowledged |= json.loads(line)
+    told = [line for log in logs for line in lines_of(log)]
+    rewards = {id: value for line in told for id, value in line["rewards"].items()}
+    keys = {line["key"]: line["ids"] for line in told}
+    assert len(rewards) > 5 * kills
     with campaign.store.read() as connection:
-        kept = {(row.first, row.place): row.value for row in connection.execute(select(REWARDS))}
-    assert len(acknowledged) > 10 * kills
-    for id, value in acknowledged.items():
-        assert kept[read_id(campaign._secret, id)[:2]] == value
-    assert campaign.summary().rewards == len(kept)
+        decided = Counter(connection.execute(select(DECISIONS.c.number)).scalars())
+        kept = Counter((row.decision, row.value) for row in connection.execute(select(EVENTS)))
+    for id, value in rewards.items():
+        assert kept[place_of(campaign, id), value] == 1
+    for key, ids in keys.items():
+        assert [each.id for each in campaign.decide(len(ids), key=key)] == ids
+        assert all(decided[place_of(campaign, id)] == 1 for id in ids)
+    assert campaign.rewards(rewards).repeated == len(rewards)
+    assert len({decision for decision, _ in kept}) == sum(kept.values())
+    if window is not None:
+        time.sleep(1.1)
     checked(campaign)
+    assert campaign.insight().updates > 0
     play(campaign, 50, batch=10)
     checked(campaign)
+
+
+def place_of(campaign: Campaign, id: str) -> int:
+    """The number of a decision in the store."""
+    place = read_id(campaign._secret, id)
+    assert isinstance(place, Place)
+    return place.number

@@ -20,6 +20,8 @@ from sqlalchemy import Connection, select
 
 import kofn
 from kofn.campaigns import Store, campaigns, store_at
+from kofn.campaigns.append import Group
+from kofn.campaigns.fold import Transaction
 from kofn.campaigns.store import sqlite_file
 from kofn.campaigns.store.schema import SETTINGS
 from tests.campaigns.tools import checked, create, play
@@ -45,19 +47,24 @@ def test_a_failed_call_changes_nothing(store_url: str, monkeypatch: pytest.Monke
     campaign = create(store_url)
     play(campaign, 200, batch=20)
     decisions = campaign.decide(60)
+    campaign.learn()
     before = campaign.export()
 
     def fails(*_: Any) -> None:
         raise RuntimeError("the power failed")
 
     with monkeypatch.context() as broken:
-        broken.setattr("kofn.campaigns.records.transaction.update_row", fails)  # the very last step, after learning
-        with pytest.raises(RuntimeError, match="the power failed"):
-            campaign.rewards({each.id: 6.0 for each in decisions})
-        with pytest.raises(RuntimeError, match="the power failed"):
-            campaign.decide(5)
-        with pytest.raises(RuntimeError, match="the power failed"):
-            campaign.add_arm("i")
+        broken.setattr(Group, "write", fails)  # the very last steps
+        broken.setattr(Transaction, "write", fails)
+        for call in (
+            lambda: campaign.rewards({each.id: 6.0 for each in decisions}),
+            lambda: campaign.decide(5),
+            lambda: campaign.add_arm("i"),
+            lambda: campaign.configure(control=list("abc")),
+            campaign.pause,
+        ):
+            with pytest.raises(RuntimeError, match="the power failed"):
+                call()
     assert campaign.export() == before
     checked(campaign)
     campaign.rewards({each.id: 6.0 for each in decisions})

@@ -13,8 +13,8 @@ import pytest
 
 import kofn
 from kofn.campaigns import Campaign
-from kofn.core.checks import is_campaign_name
 from kofn.client import RemoteCampaign, calls
+from kofn.core.checks import is_campaign_name
 from kofn.service.api.routes import api_router
 from tests.campaigns.tools import NAMES
 from tests.cases import for_each

@@ -151,7 +151,7 @@ def test_web_pages_send_declared_contexts_only(sqlite_store: str) -> None:
         assert ask("front", {"device": "fridge"}).json()["decisions"][0]["context"] == {"device": "(other)"}
         for name in ("open", "names"):
             detail = error_detail(ask(name, {"device": "fridge"}), 422, "bad-input")
-            assert "declare its attributes and their values" in detail
+            assert "declares its attributes and their values" in detail
             assert ask(name, None).is_success
 
 

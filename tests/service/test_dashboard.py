@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -9,18 +10,15 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Literal
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
+from kofn import __version__
 from kofn.campaigns import Campaign, store_at
-from kofn.campaigns.records.transaction import NARROWEST
-from kofn.campaigns.reports import alarms
 from kofn.campaigns.store.schema import CAMPAIGNS
-from kofn.core.responses import RaisedAlarm
 from kofn.service.security.tokens import create_token
-from tests.campaigns.tools import rewards_for
 from tests.service.browser import (
     CONTRAST,
     NAMELESS,
@@ -38,6 +36,9 @@ from tests.service.browser import (
 from tests.service.tools import TOKEN, Served, copy_rows
 
 NAMES = ["kettle", "mug", "tray", "pan", "pot", "lid", "jug", "bowl"]
+SLOT = 0.125
+"""Seconds of a slot of the history of a new campaign."""
+
 NASTY = [
     "<img src=x onerror=\"document.title='owned'\">",
     "a/b?c#d",
@@ -46,6 +47,13 @@ NASTY = [
     ".",
     "..",
 ]
+
+
+FAILURE = json.dumps({"reason": "division by zero", "kofn": __version__})
+WORTH = re.compile(
+    r"Earned so far[+−][\d.]+ EUR.*95% interval .* to .*Shipping is estimated to earn([+−]|not known yet)"
+)
+"""The two numbers that compare learning with the control."""
 
 
 def made(store: str, name: str = "front-page", arms: list[str] | None = None, **settings: Any) -> Campaign:
@@ -59,9 +67,9 @@ def play(campaign: Campaign, turns: int = 20, each: int = 25) -> None:
     """
     for turn in range(turns):
         if turn == turns // 2:
-            time.sleep(NARROWEST)
+            time.sleep(SLOT)
         decisions = campaign.decide(each)
-        campaign.rewards(rewards_for(decisions[:-1]))
+        campaign.rewards([(it.id, (sum(it.subset) + place % 5) / 2) for place, it in enumerate(decisions[:-1])])
 
 
 def tile(page: Page, name: str) -> Locator:
@@ -89,16 +97,18 @@ def test_a_campaign_is_created_watched_and_changed(address: str, module_store: s
     dialog.get_by_label("Arms", exact=True).fill("\n".join(NAMES))
     expect(dialog.get_by_text("8 arms, 3 per decision.")).to_be_visible()
     dialog.get_by_label("Highest reward").fill("12")
+    dialog.get_by_label("A zero is reported").check()
     button(dialog, "Create campaign").click()
 
     expect(page.get_by_role("heading", level=1)).to_have_text("front-page")
-    expect(page.get_by_text("Waiting for the first reward")).to_be_visible()
+    expect(page.get_by_text("Waiting for the first decision")).to_be_visible()
     expect(page.get_by_text("Not known before the first rewards.")).to_be_visible()
     expect(page.locator(".in-flight-panel")).to_contain_text("No decisions yet.")
     expect(page.locator(".best-list li, .arms .is-best, .arms .is-border")).to_have_count(0)  # nothing was played
     campaign = Campaign.open("front-page", module_store)
     assert campaign.arms == NAMES
     assert campaign.summary().reward_range == (0, 12)
+    assert campaign.settings().window is None
 
     page.evaluate("window.sameLoad = true")
     expect(page.locator(".live")).to_have_text("Live")
@@ -142,10 +152,11 @@ def test_a_campaign_is_shipped_resumed_stopped_and_archived(address: str, module
     page = pages.open(f"{address}#/front-page")
     expect(page.locator(".pill.ready")).to_have_text("ready")
     expect(page.get_by_role("group", name="Expected loss of shipping now")).to_contain_text("EUR per play")
-    expect(page.get_by_role("group", name="Lift over control")).to_contain_text("95% interval")
+    expect(page.get_by_role("group", name="Earned so far, over the control")).to_contain_text("95% interval")
     expect(page.get_by_role("heading", name="Over time")).to_have_text("Over time, EUR per play")
     expect(page.locator(".arms .panel-note")).to_contain_text("Change in EUR per play when")
     expect(page.locator("section.lift")).to_contain_text("Control gets")
+    expect(page.locator("section.lift")).to_contain_text(WORTH)
     page.get_by_text("Loss", exact=True).click()
     expect(page.locator(".plot path.recent:visible")).to_have_attribute("d", re.compile(r"^M.*L"))
     expect(page.locator(".goal-text")).to_have_text("goal")
@@ -169,6 +180,7 @@ def test_a_campaign_is_shipped_resumed_stopped_and_archived(address: str, module
     for arm in campaign.best():
         expect(dialog.get_by_text(arm, exact=True)).to_be_visible()
     expect(dialog).to_contain_text("Ready. The expected loss is")
+    expect(dialog).to_contain_text(WORTH)
     button(dialog, "Ship").click()
     expect(page.locator(".notice.is-shipped .chip")).to_have_text(campaign.best())
     assert campaign.decide().arms == campaign.best()
@@ -228,7 +240,7 @@ def test_settings_are_changed_and_errors_shown_at_their_field(address: str, modu
     dialog.get_by_label("Half-life (plays)").fill("5000")
     dialog.get_by_label("Breaker").check()
     dialog.get_by_label("Ship when ready").check()
-    dialog.get_by_label("A visitor keeps the arms for (days)").fill("0.5")
+    dialog.get_by_label("A visitor keeps the arms for").fill("12h")
     before = campaign.settings()
     save.click()
     expect(dialog).to_have_count(0)
@@ -242,6 +254,56 @@ def test_settings_are_changed_and_errors_shown_at_their_field(address: str, modu
     changed |= {"sticky": 43200.0, "control": ["mug", "tray", "pan"]}
     assert campaign.settings() == replace(before, **changed)
     expect(page.locator(".lede")).to_contain_text("reward 0 to 15 EUR")
+
+
+def test_a_shop_reports_orders_and_returns_only(address: str, module_store: str, pages: Pages) -> None:
+    page = pages.open(address)
+    dialog = new_campaign(page, "shop", 3, NAMES)
+    after, create = dialog.get_by_label("Wait for"), button(dialog, "Create campaign")
+    expect(after).to_have_value("30m")
+    after.fill("soon")
+    create.click()
+    expect(at_field(dialog, "Wait for")).to_be_visible()
+    after.fill("3s")
+    dialog.get_by_label("Then count it as a reward of").fill("-1")
+    create.click()
+    expect(at_field(dialog, "Then count it as a reward of")).to_contain_text("-1")
+    dialog.get_by_label("Then count it as a reward of").fill("0")
+    dialog.get_by_text("More options").click()
+    dialog.get_by_label("Control gets").select_option("uniform")
+    dialog.get_by_label("Share of decisions (%)").fill("50")
+    dialog.get_by_label("Guardrail").fill("returns<+2")
+    create.click()
+    expect(at_field(dialog, "Guardrails")).to_contain_text("returns<=+2%")
+    dialog.get_by_label("Guardrail").first.fill("returns<=+2%")
+    create.click()
+    expect(page.get_by_text("Waiting for the first decision")).to_be_visible()
+
+    campaign = Campaign.open("shop", module_store)
+    decisions = campaign.decide(400)
+    campaign.adds([(each.id, 0.25, order) for each in decisions[:200] for order in ("order-1", "order-2")])
+    campaign.records([(each.id, "returns", 1.0) for each in decisions if each.group == "learned"])
+    plays = page.get_by_role("group", name="Plays")
+    expect(plays).to_contain_text("400 settled, 0 open")
+    expect(plays.get_by_text("the next settles")).to_be_hidden()
+    assert campaign.summary().mean == 0.25  # half of the decisions earned 0.5, and silence is 0
+    returns = page.get_by_role("region", name="Metrics beside the reward")
+    expect(returns).to_contain_text(
+        re.compile("returns<=\\+2% broken.*Learned1.*Control0.*Difference\\+1.*95% interval \\+0")
+    )
+    banner = page.get_by_role("alert")
+    expect(banner).to_contain_text("Returns<=+2% is broken: returns is 1 per decision, and 0 with the control")
+    button(banner, "See the guardrails").click()
+    expect(dialog.get_by_label("Guardrail").first).to_be_focused()
+    dialog.get_by_label("Guardrail").first.fill("")
+    dialog.get_by_label("Metrics settle after").fill("30d")
+    dialog.get_by_label("A zero is reported").check()
+    dialog.get_by_label("Forget a decision without a reward after").fill("2d")
+    button(dialog, "Save settings").click()
+    expect(dialog).to_have_count(0)
+    settings = campaign.settings()
+    assert (settings.window, settings.guardrails, settings.metric_window) == (None, [], 30 * 86_400)
+    assert settings.expire_after == 2 * 86_400
 
 
 def test_alarms_are_a_banner_that_leads_to_the_setting(address: str, module_store: str, pages: Pages) -> None:
@@ -288,19 +350,25 @@ def test_the_first_step_works_as_pasted(address: str, module_store: str, pages: 
     def run(*command: str) -> str:
         return subprocess.run(command, capture_output=True, text=True, timeout=90, check=True).stdout
 
-    assert '"accepted":1' in run("bash", "-c", copied("curl"))
+    assert run("bash", "-c", copied("curl")).count('"accepted":1') == 2  # an order, and its return
     campaign = Campaign.open("front-page", module_store)
-    assert (campaign.summary().k, campaign.summary().rewards) == (2, 1)
-    made(module_store, "second page")
-    page.goto(f"{address}#/second%20page")
-    expect(page.get_by_text("Waiting for the first reward")).to_be_visible()
-    programs = {language: copied(language) for language in ("curl", "Python", "JavaScript")}
-    assert "reward(decision.id, 6)" in programs["Python"]
-    run("bash", "-c", programs["curl"])
-    run(sys.executable, "-c", programs["Python"])
-    page.evaluate(f"(async () => {{ {programs['JavaScript']} }})()")
-    assert Campaign.open("second page", module_store).summary().rewards == 3
-    expect(tile(page, "Plays")).to_have_text("3")
+    assert (campaign.summary().k, campaign.settings().window) == (2, 1800.0)
+    for name, window in (("waits", "1h"), ("second page", None)):
+        campaign = made(module_store, name, window=window)
+        page.goto(f"{address}#/{quote(name)}")
+        expect(page.get_by_text("Waiting for the first decision")).to_be_visible()
+        expect(page.get_by_text("A decision counts 1h after it was made")).to_be_visible(visible=window is not None)
+        programs = {language: copied(language) for language in ("curl", "Python", "JavaScript")}
+        assert ("reward(decision.id, 6)" in programs["Python"]) == (window is None)
+        run("bash", "-c", programs["curl"])
+        run(sys.executable, "-c", programs["Python"])
+        page.evaluate(f"(async () => {{ {programs['JavaScript']} }})()")
+        expect(tile(page, "Plays")).to_have_text("3")
+        if window:
+            assert [(each.reward, each.metrics) for each in campaign.decisions()] == [(6.0, {"returns": 1.0})] * 3
+            shown = page.get_by_role("heading", name="3 decided, 0 settled, 3 open; the next settles in 59 min")
+            expect(shown).to_be_visible()
+    assert campaign.summary().rewards == 3
     expect(page.locator(".best-list li, .arms .is-best")).to_have_count(0)  # three plays are too few
 
 
@@ -344,7 +412,7 @@ def test_the_dialog_offers_what_makes_sense_first(address: str, module_store: st
     expect(dialog.get_by_label("Rewards outside the range are")).to_be_visible()
     dialog.get_by_label("Highest reward").fill("")
     expect(dialog.get_by_label("Rewards outside the range are")).to_be_hidden()  # the range is learned
-    dialog.get_by_label("A visitor keeps the arms for (days)").fill("14")
+    dialog.get_by_label("A visitor keeps the arms for").fill("14d")
     button(dialog, "Create campaign").click()
     expect(dialog.get_by_role("alert")).to_contain_text("A breaker needs a control to return to")
     dialog.get_by_label("Control gets").select_option("arms")
@@ -423,13 +491,21 @@ def test_rules_are_made_shown_and_changed(address: str, module_store: str, pages
 def test_all_campaigns_are_listed_filtered_and_followed(address: str, module_store: str, pages: Pages) -> None:
     play(made(module_store, "news"))
     made(module_store, "shop").pause()
-    campaign = made(module_store, "alarmed", unit="EUR")
+    campaign = made(module_store, "failing", unit="EUR")
     campaign.reward(campaign.decide().id, 6.0)
-    campaign._write(lambda tx: alarms.note(tx, [RaisedAlarm("silence", None, None, "no rewards", "look")]))
+    with store_at(module_store).write() as connection:
+        failure = CAMPAIGNS.update().where(CAMPAIGNS.c.name == "failing").values(failure=FAILURE)
+        connection.execute(failure)
     page = pages.open(address)
-    card = page.locator(".card").filter(has_text="alarmed")
+    card = page.locator(".card").filter(has_text="failing")
     expect(card.locator(".mean dd")).to_have_text("6.00 EUR")
-    expect(card.locator(".card-alarm")).to_have_text("1 alarm")
+    expect(card.locator(".card-alarm")).to_have_text("policy fails")
+    card.locator(".card-link").click()
+    expect(page.get_by_role("alert")).to_have_text(
+        "The policy cannot learn: division by zero Decisions follow the last plan, and rewards are recorded. "
+        "Change a setting, or upgrade kofn: then it tries again."
+    )
+    page.go_back()
     campaign.delete()
     expect(page.locator(".card-name")).to_have_text(["news", "shop"])
     expect(page.locator(".card .pill")).to_have_text(["running", "paused"])

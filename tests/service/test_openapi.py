@@ -28,6 +28,8 @@ OPERATIONS = {
         "get_segments",
         "get_history",
         "list_events",
+        "add_events",
+        "record_metrics",
         "verify_campaign",
         "stream_campaign",
         "stream_campaigns",
@@ -98,7 +100,8 @@ def test_a_generated_client_works(generated: str, sqlite_store: str) -> None:
             decisions = call("decide", "front", body=models.DecisionRequest(count=2)).decisions
             rewards = [models.RewardItem(id=each.id, reward=1.5) for each in decisions]
             assert call("reward", "front", body=models.Rewards(rewards=rewards)).accepted == 2
-            assert call("list_campaigns").campaigns[0].rewards == 2
+            assert call("get_campaign", "front").rewards == 2
+            assert call("list_campaigns").campaigns[0].name == "front"
             assert len(call("get_insight", "front").best) == 3
             assert call("get_ready").status == "ready"
             refused = call("get_campaign", "back")

@@ -74,11 +74,11 @@ class Visitors:
 def all_there(campaign: Campaign, acknowledged: dict[str, float]) -> None:
     """Every acknowledged reward is in the store once, and the state is the one that the log leads to."""
     with campaign.store.read() as connection:
-        rows = connection.execute(select(REWARDS)).all()
-    kept = {(row.first, row.place): row.value for row in rows}
+        rows = connection.execute(select(EVENTS)).all()
+    kept = {row.decision: row.value for row in rows}
     assert len(kept) == len(rows) == campaign.summary().rewards
     for id, value in acknowledged.items():
-        assert kept[read_id(campaign._secret, id)[:2]] == value
+        assert kept[read_id(campaign._secret, id)[0]] == value
     checked(campaign)
 
 

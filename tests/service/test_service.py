@@ -15,6 +15,7 @@ from kofn.policies.registry import POLICIES
 from kofn.service.api.app_state import AppState
 from tests.campaigns.tools import checked, create
 from tests.service.tools import NAMES, NEW, error_detail, service
+from tests.waiting import wait_until
 
 FRONT = "/api/campaigns/front"
 
@@ -66,14 +67,22 @@ def test_every_setting_reaches_the_campaign(api: Client, sqlite_store: str) -> N
     settings |= {"expire_after": 5.0, "keep_decisions": 10, "reward_range": [-1, 3]}
     summary = api.post("/api/campaigns", json=NEW | settings).json()
     assert (summary["policy"], summary["direction"], summary["reward_range"]) == ("cmab-sm", "minimize", [-1.0, 3.0])
-    head = Campaign.open("front", sqlite_store).export()["campaign"]
-    assert (head["expire_after"], head["keep_decisions"]) == (5.0, 10)
+    durations = {"window": "30m", "sticky": "2d", "metric_window": 3600}
+    more = durations | {"silence": -1.0, "control": "uniform", "guardrails": ["returns<=+2%"]}
+    assert api.post("/api/campaigns", json=NEW | settings | more | {"name": "back"}).status_code == 201
+    found = Campaign.open("back", sqlite_store).settings()
+    assert (found.expire_after, found.keep_decisions, found.window, found.sticky) == (5.0, 10, 1800.0, 172_800.0)
+    assert (found.metric_window, found.silence, found.guardrails) == (3600.0, -1.0, ["returns<=+2%"])
+    changed = api.patch("/api/campaigns/back/settings", json={"window": None, "guardrails": None}).json()
+    assert (changed["window"], changed["guardrails"], changed["silence"]) == (None, [], -1.0)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"k": 8}, "8"),
+        ({"window": "soon"}, "window"),
+        ({"guardrails": ["returns<=+2%"]}, "control"),
         ({"arms": ["a", "a", "b", "c"]}, "twice"),
         ({"policy": "none"}, "no policy"),
         ({"policy": "cmab-sm"}, "horizon"),
@@ -109,7 +118,7 @@ def test_a_campaign_travels(front: Client, sqlite_store: str) -> None:
     made = front.post("/api/import", json={"campaign": exported, "name": "copy"})
     assert (made.status_code, made.json()["rewards"], made.headers["location"]) == (201, 40, "/api/campaigns/copy")
     rewarded = front.post("/api/campaigns/copy/rewards", json={"rewards": [{"id": waiting, "reward": 1}]})
-    assert rewarded.json() == {"accepted": 1, "repeated": 0, "forgotten": 0, "refused": []}
+    assert rewarded.json() == {"accepted": 1, "repeated": 0, "forgotten": 0, "refused": [], "late": 0}
     checked(Campaign.open("copy", sqlite_store))
     error_detail(front.post("/api/import", json={"campaign": exported}), 409, "campaign-exists")
     error_detail(front.post("/api/import", json={"campaign": exported | {"format": 99}}), 422, "bad-record")
@@ -124,8 +133,8 @@ def test_decisions_are_handed_out_and_rewarded_once(front: Client, sqlite_store:
     assert all(each["arms"] == [NAMES[arm] for arm in each["subset"]] for each in decisions)
     assert all(len(set(each["arms"]) & set(NAMES)) == 3 for each in decisions)
     rewards = {each["id"]: 2.5 for each in decisions}
-    assert tell(front, rewards).json() == {"accepted": 30, "repeated": 0, "forgotten": 0, "refused": []}
-    assert tell(front, rewards).json() == {"accepted": 0, "repeated": 30, "forgotten": 0, "refused": []}
+    assert tell(front, rewards).json() == {"accepted": 30, "repeated": 0, "forgotten": 0, "refused": [], "late": 0}
+    assert tell(front, rewards).json() == {"accepted": 0, "repeated": 30, "forgotten": 0, "refused": [], "late": 0}
     one = decisions[0]["id"]
     assert "2.5" in error_detail(tell(front, {one: 3.0}), 409, "conflict")
     assert front.get(FRONT).json()["rewards"] == 30
@@ -138,6 +147,28 @@ def test_a_batch_is_taken_whole_or_not_at_all(front: Client) -> None:
     assert "1-0-00" in error_detail(tell(front, bad), 422, "unknown-decision")
     error_detail(tell(front, {good[0]["id"]: 1.0, good[1]["id"]: 13.0}), 422, "bad-reward")
     assert front.get(FRONT).json()["rewards"] == 0
+
+
+def test_events_add_up_and_metrics_stand_beside(front: Client, sqlite_store: str) -> None:
+    """Orders within a window, of which one comes back."""
+    (decision,) = decide(front, 1)
+    order = {"id": decision["id"], "value": 5.0, "event": "order-1"}
+    assert "window" in error_detail(front.post(f"{FRONT}/events", json={"events": [order]}), 422, "bad-input")
+    assert front.patch(f"{FRONT}/settings", json={"window": "1s"}).json()["window"] == 1.0
+    one, _ = decide(front, 2)
+    events = [{"id": one["id"], "value": 5.0, "event": "order-1"}, {"id": one["id"], "value": 2.0, "event": "order-2"}]
+    assert front.post(f"{FRONT}/events", json={"events": events}).json()["accepted"] == 2
+    assert front.post(f"{FRONT}/events", json={"events": events}).json()["repeated"] == 2
+    error_detail(front.post(f"{FRONT}/events", json={"events": [events[0] | {"value": 6.0}]}), 409, "conflict")
+    records = [{"id": one["id"], "name": "returns", "value": 1.0}, {"id": "1-0-00", "name": "returns", "value": 1.0}]
+    error_detail(front.post(f"{FRONT}/records", json={"records": records}), 422, "unknown-decision")
+    partial = front.post(f"{FRONT}/records", json={"records": records, "partial": True}).json()
+    assert (partial["accepted"], [each["id"] for each in partial["refused"]]) == (1, ["1-0-00"])
+    wait_until(lambda: front.get(FRONT).json()["rewards"] == 2, "the windows end")
+    assert front.get(FRONT).json()["mean"] == 3.5  # of 7 and of silence
+    late = front.post(f"{FRONT}/events", json={"events": [events[0] | {"event": "order-3"}]}).json()
+    assert (late["accepted"], late["late"]) == (0, 1)
+    assert front.get(FRONT).json()["mean"] == 3.5
 
 
 def test_totals_count_once_under_a_key(front: Client, sqlite_store: str) -> None:
@@ -192,6 +223,7 @@ def test_what_it_knows_is_what_the_campaign_knows(front: Client, sqlite_store: s
     for _ in range(10):
         tell(front, {each["id"]: float(sum(map(NAMES.index, each["arms"])) / 2) for each in decide(front, 40)})
     campaign = Campaign.open("front", sqlite_store)
+    wait_until(lambda: campaign.insight().updates, "the policy has learned")
     insight = front.get(f"{FRONT}/insight").json()
     expected = campaign.insight().to_dict()
     assert sorted(insight["arms"], key=lambda each: str(each["name"])) == expected["arms"]
@@ -273,13 +305,15 @@ def test_metrics_count(front: Client) -> None:
     tell(front, {each["id"]: 1.0 for each in decide(front, 7)})
     front.get("/api/campaigns/back")
     front.get("/api/nonsense")
+    rewards = 'kofn_campaign_rewards{campaign="front",state="running"} 7.0'
+    wait_until(lambda: rewards in front.get("/metrics").text, "the rewards are counted")
     lines = front.get("/metrics").text.splitlines()
     assert "kofn_decisions_total 7.0" in lines
     assert 'kofn_rewards_total{result="accepted"} 7.0' in lines
     assert 'kofn_requests_total{method="POST",route="/api/campaigns/{name}/rewards",status="200"} 1.0' in lines
     assert 'kofn_requests_total{method="GET",route="/api/campaigns/{name}",status="404"} 1.0' in lines
     assert 'kofn_requests_total{method="GET",route="other",status="404"} 1.0' in lines
-    assert 'kofn_campaign_rewards{campaign="front",state="running"} 7.0' in lines
+    assert 'kofn_campaign_failing{campaign="front",state="running"} 0.0' in lines
     assert 'kofn_campaign_mean{campaign="front",state="running"} 1.0' in lines
     assert any(line.startswith('kofn_request_seconds_bucket{le="0.1"') for line in lines)
 

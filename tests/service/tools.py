@@ -11,15 +11,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import httpx
 import uvicorn
 from sqlalchemy import select
 
-from kofn.campaigns import Store
+from kofn.campaigns import Store, learner
 from kofn.campaigns.store.schema import CAMPAIGNS
 from kofn.service import ServiceSettings, make_app
 from kofn.service.security.tokens import token_hash
@@ -62,8 +64,13 @@ def service(store: str, **settings: Any) -> Iterator[httpx.Client]:
     """Run a service in a thread, and yield an HTTP client of it that sends `TOKEN`. Clients of kofn send it, too.
 
     A stranger is `httpx.Client(base_url=client.base_url)`. `open=True` starts it as a demo, which needs no token.
+    Policies learn in a thread: a process takes a second to start.
     """
-    chosen = ServiceSettings(store=store, **{"session": token_hash(TOKEN)} | settings)
+    with patch.object(learner, "new_process", lambda: ThreadPoolExecutor(1)):
+        yield from _service(ServiceSettings(store=store, **{"session": token_hash(TOKEN)} | settings))
+
+
+def _service(chosen: ServiceSettings) -> Iterator[httpx.Client]:
     app, listener = make_app(chosen), listen("127.0.0.1", 0)
     server = _Server(uvicorn.Config(app, log_level="critical", **uvicorn_options(chosen)))
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)

@@ -197,6 +197,8 @@ class Decide(Append):
         """Append the decisions; a call with a known key gets its decisions again."""
         serving.check_serves()
         segment = serving.segment_of(self.context)
+        if self.source is not None and self.context:
+            serving.check_declared()
         made, now = group.made(self.campaign, self.request), group.now(self.campaign)
         if made and not self._is_over(made, serving, now):
             if len(made) != self.count:
@@ -273,7 +275,7 @@ class Report(Append):
         if isinstance(id, Decision):
             id = id.id
         number = reward_number(value)
-        if isinstance(value, bool) or math.isnan(number) or abs(number) > LARGEST_REWARD:
+        if math.isnan(number) or abs(number) > LARGEST_REWARD:
             raise BadReward(f"a reward must be one number; got {shown(value)}")
         place = read_id(self.secret, id)
         first = self.given.setdefault((place, _event_name(self.kind, name)), (id, number))[1]
@@ -295,22 +297,29 @@ class Report(Append):
         """Append the new events."""
         if serving.state == "archived":
             raise NotRunning(f"the campaign {serving.name!r} is archived: it takes no rewards")
-        if self.kind == ADD and serving.settings.window is None:
-            raise BadInput("add needs a window, after which the sum settles: configure(window='30m'), or use reward")
         again = Report(self.campaign, self.secret, self.kind, self.partial, refused=list(self.refused))
         counts: Counter[str] = Counter()
         new: list[tuple[Stored | UnstoredPlace, str, float, bool]] = []
+        pending: dict[Place | UnstoredPlace, dict[tuple[int, str], float]] = defaultdict(dict)
         for (place, name), (id, value) in self.given.items():
             try:
                 found = self._find(group, serving, id, place)
                 if found is None:
                     counts["forgotten"] += 1
-                elif self._is_known(group, serving, id, found, name, value):
+                    continue
+                known, seen = pending[place], isinstance(place, Place)
+                windowed = serving.settings.window is not None
+                if isinstance(found, Stored):
+                    known.update(group.events(self.campaign, found.number))
+                    windowed = bool(found.windowed) if seen else windowed
+                if self._is_known(id, known, name, value):
                     counts["repeated"] += 1
-                else:
-                    late = self._is_late(group, serving, found)
-                    counts["late" if late else "accepted"] += 1
-                    new.append((found, name, value, late))
+                    continue
+                self._check(serving.settings, id, windowed, known, value)
+                late = self._is_late(group, serving, found)
+                counts["late" if late else "accepted"] += 1
+                known[self.kind, name] = value
+                new.append((found, name, value, not late and (seen or not windowed)))
             except KofnError as why:
                 again.refuse(id, why)
         group.report(self, serving, new)
@@ -341,24 +350,27 @@ class Report(Append):
             return None
         return place
 
-    def _is_known(
-        self, group: Group, serving: Serving, id: str, found: Stored | UnstoredPlace, name: str, value: float
-    ) -> bool:
-        """Return whether this event is recorded already; raise if another value is, or if the value is refused."""
-        known = {} if isinstance(found, UnstoredPlace) else group.events(self.campaign, found.number)
+    def _is_known(self, id: str, known: Mapping[tuple[int, str], float], name: str, value: float) -> bool:
+        """Return whether this event is recorded already; raise Conflict if another value is."""
         before = known.get((self.kind, name))
-        if before == value:
-            return True
-        if before is not None:
-            what = ("the reward", f"the event {name!r} with", f"the metric {name!r} with")[self.kind]
-            raise Conflict(f"the decision {id} already has {what} {before:g}; got {value:g}")
+        if before is None or before == value:
+            return before is not None
+        what = ("the reward", f"the event {name!r} with", f"the metric {name!r} with")[self.kind]
+        raise Conflict(f"the decision {id} already has {what} {before:g}; got {value:g}")
+
+    def _check(
+        self, settings: Settings, id: str, windowed: bool, known: Mapping[tuple[int, str], float], value: float
+    ) -> None:
+        """Raise BadInput if a decision with these events cannot have this one, too."""
         if len(known) >= MAX_EVENTS:
             raise BadInput(f"the decision {id} has {MAX_EVENTS} events already, the most that one can have")
-        if self.kind == ADD and not (isinstance(found, Stored) and found.windowed):
-            raise BadInput(f"the decision {id} has no window: it was made before the campaign had one")
+        if self.kind == ADD and not windowed:
+            raise BadInput(
+                f"add needs a window, after which the sum settles, and the decision {id} has none: "
+                "configure(window='30m') gives new decisions one; or use reward"
+            )
         if self.kind != RECORD:
-            _check_value(serving.settings, id, value + sum(each for (kind, _), each in known.items() if kind != RECORD))
-        return False
+            _check_value(settings, id, value + sum(each for (kind, _), each in known.items() if kind != RECORD))
 
     def _is_late(self, group: Group, serving: Serving, found: Stored | UnstoredPlace) -> bool:
         """Return whether the window of the decision is over."""
@@ -585,7 +597,7 @@ class Group:
         settings, at, call = serving.settings, self.now(job.campaign), new_stamp()
         due = at + (settings.expire_after if settings.window is None else settings.window)
         found = []
-        compared = serving.compared(None if job.source is None else request_of(job.secret, job.source))
+        compared = serving.compared(request_of(job.secret, job.source) if job.source else None)
         for place, each in enumerate(drawn):
             number, salt = self._numbers["decision"](job.campaign), new_stamp(32)
             first = place == 0
@@ -623,10 +635,12 @@ class Group:
         self, job: Report, serving: Serving, new: Iterable[tuple[Stored | UnstoredPlace, str, float, bool]]
     ) -> None:
         """Append events."""
-        for found, name, value, late in new:
-            counts = int(not late)
+        late: dict[UnstoredPlace, Stored] = {}
+        for found, name, value, counts in new:
             if isinstance(found, UnstoredPlace):
-                found, counts = self._store_late(job, serving, found), int(serving.settings.window is None)
+                if found not in late:
+                    late[found] = self._store_late(job, serving, found)
+                found = late[found]
             self._events[job.campaign, found.number][job.kind, name] = value
             self._new_events.append(
                 {
@@ -637,7 +651,7 @@ class Group:
                     "name": name,
                     "value": value,
                     "at": self.now(job.campaign),
-                    "counts": counts,
+                    "counts": int(counts),
                 }
             )
 
@@ -717,7 +731,10 @@ def _servings(
     for id in {job.campaign for job in jobs}:
         ours = [job for job in jobs if job.campaign == id]
         try:
-            found[id] = serving = store.serving(id, again=again)
+            serving = store.serving(id, again=again)
+            if any(job.secret != serving.secret for job in ours):  # after a restored backup, ids repeat
+                serving = store.serving(id, again=True)
+            found[id] = serving
             for job in ours:
                 if job.secret != serving.secret:
                     outcomes[job] = (

@@ -92,11 +92,18 @@ class Campaign:
     def _read(self) -> Iterator[View]:
         with self.store.read() as connection:
             view = View(self.store, connection, self._id)
-            if bytes.fromhex(view.row.secret) != self._secret:
-                raise NoSuchCampaign(
-                    f"the campaign {self.name!r} has been deleted, or its store replaced: open it again"
-                )
+            self._check(view.row)
             yield view
+
+    def _open(self, connection: Any) -> fold.Transaction:
+        tx = fold.Transaction.open(self.store, connection, self._id)
+        self._check(tx.row)
+        return tx
+
+    def _check(self, row: fold.Row) -> None:
+        """Raise NoSuchCampaign if another campaign has the id of this one."""
+        if bytes.fromhex(row.secret) != self._secret:
+            raise NoSuchCampaign(f"the campaign {self.name!r} has been deleted, or its store replaced: open it again")
 
     def _change(self, make: Callable[[Change], None]) -> None:
         change.attempt(self.store, self._id, self._secret, make)
@@ -173,9 +180,7 @@ class Campaign:
         """Delete the campaign with all its rows, and the tokens that are limited to it."""
 
         def work(connection: Any) -> None:
-            row = fold.Transaction.open(self.store, connection, self._id).row
-            if bytes.fromhex(row.secret) != self._secret:
-                raise NoSuchCampaign(f"the campaign {self.name!r} has been deleted, or its store replaced")
+            self._open(connection)
             for table in OF_CAMPAIGN:
                 connection.execute(table.delete().where(table.c.campaign == self._id))
             connection.execute(TOKENS.delete().where(TOKENS.c.campaign == self.name))
@@ -254,7 +259,8 @@ class Campaign:
     ) -> None:
         """Let another thread execute `decide(count, key=key)`, which delivers its result to `done`.
 
-        Only some decisions of the same `source`, such as an address, count in the comparison with the control.
+        `source` is for web pages: the address of the visitor, or an empty text if it is not known. Only some decisions
+        of the same address count in the comparison with the control, and contexts must be declared.
         """
         job = self._decide(count, key, metadata, context, source)
         if (decisions := self._unstored(job)) is not None:
@@ -371,7 +377,7 @@ class Campaign:
         self._looked = self.store.clock()
         learned = fold.learn_now(self.store, self._id)
         with self.store.read() as connection:
-            self._missing = fold.missing(self.store, connection, self._id)
+            self._missing = fold.missing(self._open(connection))
         return learned
 
     def _learn_if_due(self) -> None:
@@ -436,7 +442,7 @@ class Campaign:
                 return found
 
         def work(connection: Any) -> None:
-            tx = fold.Transaction.open(self.store, connection, self._id)
+            tx = self._open(connection)
             alarms.note(tx, found)
             tx.write()
 
@@ -487,7 +493,7 @@ class Campaign:
     def verify(self) -> Verification:
         """Compute the counters and the policy again from the log, and compare them with what is stored."""
         with self.store.read() as connection:
-            log = verify.read_log(fold.Transaction.open(self.store, connection, self._id))
+            log = verify.read_log(self._open(connection))
         return verify.verify(log)
 
     # Change.

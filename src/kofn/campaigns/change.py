@@ -304,6 +304,8 @@ def configure(change: Change, given: Mapping[str, Any]) -> None:
         if differs & {"control", "control_share"}:
             new = replace(new, control_from=tx.end.decisions)
             tx.row.progress.compare_again()
+        if "silence" in differs or (before.outside == "clip" and differs & {"outside", "reward_range"}):
+            tx.row.progress.revalued |= tx.row.progress.rewarded > 0
         if differs & {"stop_when", "constraints", "costs"}:
             tx.row.progress.look = None
         tx.row.settings = new
@@ -350,7 +352,7 @@ def add_arm(change: Change, name: str, groups: Sequence[str] = ()) -> None:
     if arm_name(name) in roster.number_of:
         raise BadInput(f"the campaign already has an arm {name!r}: choose another name")
     number = len(roster.names)
-    new = Roster([*roster.names, name], [*roster.active, number], roster.version + 1)
+    new = Roster([*roster.names, name], [*roster.active, number], new_stamp())
     settings = replace(change.row.settings, constraints=joined(change.row.settings.constraints, name, groups))
     if isinstance(settings.control, tuple):
         control = roster.names_of(settings.control)
@@ -378,7 +380,7 @@ def retire_arm(change: Change, name: str) -> None:
         raise BadInput(f"cannot retire {name!r}: it is in the control. Change the control first")
     if change.row.state == "shipped" and any(number in subset for subset in settings.served):
         raise BadInput(f"cannot retire {name!r}: it is in a subset that was shipped. Ship another one first")
-    new = Roster(roster.names, [arm for arm in roster.active if arm != number], roster.version + 1)
+    new = Roster(roster.names, [arm for arm in roster.active if arm != number], new_stamp())
     _change_arms(change, new, settings, {"retired": number}, "arm retired", name)
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from sqlalchemy import Connection, and_, bindparam, delete, exists, func, or_, select, text, update
+from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, exists, func, not_, or_, select, text, update
 
 from kofn import __version__
 from kofn.campaigns.evidence import Lift, lift
@@ -41,12 +41,13 @@ from kofn.campaigns.store.stamps import new_stamp
 from kofn.campaigns.store.statements import Driver, Statement, chunks
 from kofn.campaigns.store.version import check_version
 from kofn.campaigns.tally import NEWEST, Cut, Slot, Tally, merged, tally, written
-from kofn.core import Alarm, Insight, KofnError, NoSuchCampaign, StateError, Subset
+from kofn.core import Alarm, CampaignError, Insight, KofnError, NoSuchCampaign, StateError, Subset
 from kofn.core.checks import LARGEST_REWARD
 from kofn.core.open_plan import MOST_UNPLANNED
 
 MOST_ROWS = 5000
-"""Decisions, and events, of one fold. Higher: fewer folds after an outage, and callers wait for longer."""
+"""Decisions, and events, that one fold counts, and decisions that it deletes. Higher: fewer folds after an outage, and
+callers wait for longer."""
 
 MAX_POINTS = 2000
 """Most slots of the history. When there are more, slots are made twice as wide until half as many are left."""
@@ -237,7 +238,6 @@ class Transaction:
         row.folds += 1  # it tells viewers that something has changed
         values = row.values()
         self.driver.run(_WRITE, {"c": row.id, **{f"v_{name}": values[name] for name in _WRITTEN}})
-        self.store.touch([row.id])
 
     def roster(self) -> Roster:
         """Return the campaign's arms."""
@@ -318,24 +318,27 @@ def _fold(store: Store, connection: Connection, campaign: int) -> tuple[bool, bo
     tx = Transaction.open(store, connection, campaign)
     row = tx.row
     after, more = _limited(connection, campaign, row.cut, tx.end)
-    if after[:3] == row.cut[:3] and (row.next_due is None or tx.now < row.next_due):
+    if after[:3] == row.cut[:3] and (row.next_due is None or tx.now < row.next_due) and not _is_crowded(row):
         return False, tx.pending
     found = tally(connection, campaign, row.settings, row.progress, row.cut, after)
     with tx.driver.pipeline():
         _count(tx, found, after)
+        if not more:  # else a decision may have a reward that is not counted yet
+            _compact(tx)
         if not tx.pending and _is_due(tx):
             tx.close_step()
         _break(tx)
         tx.write()
         if tx.driver.is_remote:
             connection.connection.commit()
-    return more, tx.pending
+    return more or _is_crowded(row), tx.pending
 
 
 def _limited(connection: Connection, campaign: int, before: Cut, after: Cut) -> tuple[Cut, bool]:
     """Return how far one fold counts, and whether more is left.
 
-    Decisions are counted before their events: while many are left, the events wait.
+    Decisions are counted before their events, and events before the time: else decisions would expire, and be deleted,
+    whose reward is not counted yet.
     """
 
     def at_most(table: Any, number: int, end: int) -> int:
@@ -349,9 +352,11 @@ def _limited(connection: Connection, campaign: int, before: Cut, after: Cut) -> 
     if decisions < after.decisions:
         return before._replace(decisions=decisions), True
     events = at_most(EVENTS, before.events, after.events)
+    if events < after.events:
+        return Cut(decisions, events, after.totals, before.time), True
     due = Driver(connection).rows(_MANY_DUE, {"c": campaign, "t0": before.time, "t1": after.time, "most": MOST_ROWS})
     time = due[0][0] if due else after.time
-    return Cut(decisions, events, after.totals, time), events < after.events or time < after.time
+    return Cut(decisions, events, after.totals, time), time < after.time
 
 
 def _count(tx: Transaction, found: Tally, after: Cut) -> None:
@@ -366,7 +371,6 @@ def _count(tx: Transaction, found: Tally, after: Cut) -> None:
     _write_history(tx, found.slots)
     row.cut = after
     row.next_due = found.next_due
-    _compact(tx)
 
 
 def _widen(tx: Transaction, least: float, most: float) -> None:
@@ -446,31 +450,49 @@ def merge_slots(slots: dict[int, Slot], most: int) -> tuple[int, dict[int, Slot]
     return by, found
 
 
+def _is_crowded(row: Row) -> bool:
+    """Return whether more decisions are stored than shall be kept."""
+    stored, keep = row.progress.decided - row.progress.deleted, row.settings.keep_decisions
+    return stored > keep * (1 + SLACK) + LEAST_SLACK + row.progress.undeletable
+
+
 def _compact(tx: Transaction) -> None:
-    """Delete the oldest decisions if there are too many: those whose reward is settled or missing."""
+    """Delete the oldest decisions if there are too many: those whose reward is settled or missing.
+
+    Those of a call with a key stay until all of them can be deleted: its repetition gets all of them, or new ones.
+    """
     row, connection, progress = tx.row, tx.connection, tx.row.progress
     keep = row.settings.keep_decisions
-    ours = _D.campaign == row.id
-    stored = progress.decided - progress.deleted
-    if stored > keep * (1 + SLACK) + LEAST_SLACK + progress.undeletable:
-        newer = select(_D.number).where(ours).order_by(_D.number.desc()).offset(keep).limit(1)
-        last = connection.execute(newer).scalar()
-        if last is not None:
-            last = min(last, progress.matured) if progress.metrics else last
-            event = _E.campaign == _D.campaign, _E.decision == _D.number, _E.kind == 0, _E.number <= row.cut.events
-            closed = or_(_D.due <= row.cut.time, and_(_D.windowed == 0, exists().where(*event)))
-            old = and_(ours, _D.number <= min(last, row.cut.decisions), closed)
-            latest = connection.execute(select(func.max(_D.number), func.max(_D.at)).where(old)).one()
-            removed = connection.execute(delete(DECISIONS).where(old)).rowcount
+    if _is_crowded(row):
+        newer = select(_D.number).where(_D.campaign == row.id).order_by(_D.number.desc()).offset(keep).limit(1)
+        last = min(connection.execute(newer).scalar() or 0, row.cut.decisions)
+        last = min(last, progress.matured) if progress.metrics else last
+        other = DECISIONS.alias()
+        same = other.c.campaign == _D.campaign, other.c.request == _D.request, other.c.turn == _D.turn
+        whole = ~exists().where(*same, not_(_is_old(other.c, row, last)))
+        old = and_(_D.campaign == row.id, _is_old(_D, row, last), or_(_D.request.is_(None), whole))
+        first = select(_D.number).where(old).order_by(_D.number).limit(MOST_ROWS)
+        numbers = list(connection.execute(first).scalars())
+        if numbers:
+            old = and_(old, _D.number <= numbers[-1])
+            latest = connection.execute(select(func.max(_D.at)).where(old)).scalar_one()
+            progress.kept_at = max(progress.kept_at, latest)
+            connection.execute(delete(DECISIONS).where(old))
             gone = ~exists().where(_D.campaign == _E.campaign, _D.number == _E.decision)
-            connection.execute(delete(EVENTS).where(_E.campaign == row.id, _E.decision <= last, gone))
-            progress.deleted += removed
-            progress.undeletable = max(0, stored - removed - keep)
-            if latest[0] is not None:
-                progress.kept_at = max(progress.kept_at, latest[1])
+            connection.execute(delete(EVENTS).where(_E.campaign == row.id, _E.decision <= numbers[-1], gone))
+            progress.deleted += len(numbers)
+        if len(numbers) < MOST_ROWS:
+            progress.undeletable = max(0, progress.decided - progress.deleted - keep)
     if row.cut.totals > max(keep, MIN_TOTALS):
         oldest = row.cut.totals - max(keep, MIN_TOTALS)
         connection.execute(delete(TOTALS).where(TOTALS.c.campaign == row.id, TOTALS.c.number <= oldest))
+
+
+def _is_old(decision: Any, row: Row, last: int) -> ColumnElement[bool]:
+    """Return whether a decision may be deleted, as an expression."""
+    event = _E.campaign == decision.campaign, _E.decision == decision.number, _E.kind == 0
+    rewarded = exists().where(*event, _E.number <= row.cut.events)
+    return and_(decision.number <= last, or_(decision.due <= row.cut.time, and_(decision.windowed == 0, rewarded)))
 
 
 # Learning.
@@ -512,13 +534,16 @@ def _readable(record: dict[str, Any]) -> bool:
 
 
 def read_steps(connection: Connection, campaign: int, after: int, until: int) -> list[Step]:
-    """Return the learning steps after one step, up to another."""
+    """Return the learning steps after one step, up to another; or raise StateError."""
     chosen = FOLDS.c.campaign == campaign, FOLDS.c.step > after, FOLDS.c.step <= until
-    found = {row.step: row for row in connection.execute(select(FOLDS).where(*chosen))}
-    return [
-        Step(step, json.loads(row.tallies), None if row.change is None else json.loads(row.change))
-        for step, row in sorted(found.items())
-    ]
+    found = connection.execute(select(FOLDS).where(*chosen).order_by(FOLDS.c.step))
+    try:
+        return [
+            Step(row.step, json.loads(row.tallies), None if row.change is None else json.loads(row.change))
+            for row in found
+        ]
+    except ValueError as why:
+        raise StateError(f"the learning steps cannot be read: {why}") from why
 
 
 def learn_now(store: Store, campaign: int) -> bool:
@@ -526,31 +551,43 @@ def learn_now(store: Store, campaign: int) -> bool:
     for _ in range(TRIES):
         if not fold(store, campaign):
             return False
-        task = read_task(store, campaign)
-        if task is None:
-            return False
+        task = None
         try:
+            task = read_task(store, campaign)
+            if task is None:
+                return False
             learned = learn(task.job)
         except Exception as why:
-            fail(store, task, why)
+            if is_of_store(why):
+                raise
+            fail(store, campaign, task, why)
             return False
         if publish(store, task, learned):
             return True
     return False
 
 
-def fail(store: Store, task: Task, why: Exception) -> None:
-    """Record that the policy failed. The campaign goes on with its last plan, and tries again when it changes."""
+def is_of_store(why: Exception) -> bool:
+    """Return whether this is an error of the database, or of a campaign that was deleted, and not of a policy."""
+    return isinstance(why, CampaignError) and not isinstance(why, StateError)
+
+
+def fail(store: Store, campaign: int, task: Task | None, why: Exception) -> None:
+    """Record that the policy failed, or that its state cannot be read (without a task).
+
+    The campaign goes on with its last plan, and tries again when it changes.
+    """
     reason = f"{type(why).__name__}: {why}"[:500] if not isinstance(why, KofnError) else str(why)[:500]
 
     def work(connection: Connection) -> None:
-        tx = Transaction.open(store, connection, task.campaign)
-        if (tx.row.step, tx.row.stamp) == (task.step, task.stamp) and tx.row.failure is None:
+        tx = Transaction.open(store, connection, campaign)
+        same = task is None or (tx.row.step, tx.row.stamp) == (task.step, task.stamp)
+        if same and tx.row.failure is None:
             tx.row.failure = {"reason": reason, "kofn": __version__}
             tx.note("policy failed", f"{reason}. Decisions follow the last plan, and rewards are recorded")
             tx.write()
 
-    store.locked(task.campaign, work)
+    store.locked(campaign, work)
 
 
 def publish(store: Store, task: Task, learned: Learned) -> bool:
@@ -561,6 +598,8 @@ def publish(store: Store, task: Task, learned: Learned) -> bool:
         row = tx.row
         if (row.step, row.stamp) != (task.step, task.stamp) or not tx.pending:
             return False
+        if read_steps(connection, row.id, tx.learned, row.step - 1) != task.job.steps:
+            return False  # a backup was restored, and the campaign has come to the same step by other rewards
         written_record = record_text(learned.record, learned.active)
         states = {
             "step": row.step - 1,
@@ -702,7 +741,6 @@ def _thin_estimates(tx: Transaction) -> None:
         tx.connection.execute(delete(ESTIMATES).where(ours, ESTIMATES.c.step.in_(some)))
 
 
-def missing(store: Store, connection: Connection, campaign: int) -> int:
+def missing(tx: Transaction) -> int:
     """Return how many rewards the policy waits for, at least one."""
-    tx = Transaction.open(store, connection, campaign)
     return max(1, tx.row.progress.planned - sum(int(count) for _, _, count, _, _ in tx.open_step()))

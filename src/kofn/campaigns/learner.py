@@ -11,15 +11,18 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+import signal
+import threading
 import time
+from collections import Counter
 from collections.abc import Iterable
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 
 from sqlalchemy import exists, or_, select
 
-from kofn.campaigns.fold import Task, fail, fold, publish, read_task
+from kofn.campaigns.fold import Task, fail, fold, is_of_store, publish, read_task
 from kofn.campaigns.learning import Learned, learn
 from kofn.campaigns.lease import Lease
 from kofn.campaigns.store.database import Store
@@ -38,6 +41,10 @@ SWEEP = 20.0
 LEASE = 10.0
 """Seconds after which another process learns in place of one that has died."""
 
+MOST_CRASHES = 3
+"""Processes that may end while they learn a campaign, before its policy is taken for the reason. Higher: a policy that
+needs too much memory keeps others from learning for longer."""
+
 NICENESS = 15
 """How much the process that learns gives way to others: 19 is most. Beside a busy learner, the 99th percentile of the
 time of a decision was 2.1 times as long without it, and 1.1 to 1.3 times with it."""
@@ -52,8 +59,9 @@ class Learner:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._pool: ProcessPoolExecutor | None = None
+        self._pool: Executor | None = None
         self._learning: dict[int, tuple[Task, Future[Learned]]] = {}
+        self._crashes: Counter[int] = Counter()  # processes in a row that have ended while they learned a campaign
         self._lease = Lease(store, "learner", LEASE)
         self._started = False
         self._folded = self._swept = -SWEEP
@@ -70,10 +78,14 @@ class Learner:
         return SOON if self._learning else max(SOON, self._folded + INTERVAL - time.monotonic())
 
     def stop(self) -> None:
-        """End the process that learns."""
+        """End the process that learns, and leave learning to others."""
+        self._store.learns_inline = True
         pool, self._pool = self._pool, None
+        self._learning.clear()
         if pool is not None:
             pool.shutdown(wait=False, cancel_futures=True)
+        with suppress(KofnError):
+            self._lease.release()
 
     def _changed(self, now: float) -> Iterable[int]:
         """Return the campaigns that may have something to fold."""
@@ -115,10 +127,12 @@ class Learner:
         with self._store.read() as connection:
             waiting = set(connection.execute(behind).scalars())
         for campaign in sorted(waiting - self._learning.keys()):
-            with suppress(NoSuchCampaign):
+            try:
                 task = read_task(self._store, campaign)
                 if task is not None:
                     self._learning[campaign] = task, self._submit(task)
+            except KofnError as why:
+                self._fail(campaign, None, why)
 
     def _submit(self, task: Task) -> Future[Learned]:
         try:
@@ -127,9 +141,9 @@ class Learner:
             self._pool = None
             return self._submit(task)
 
-    def _process(self) -> ProcessPoolExecutor:
+    def _process(self) -> Executor:
         if self._pool is None:
-            self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _give_way)
+            self._pool = new_process()
         return self._pool
 
     def _publish(self) -> None:
@@ -140,15 +154,32 @@ class Learner:
             self._store.touch([campaign])
             try:
                 publish(self._store, task, future.result())
-            except NoSuchCampaign:
-                continue
-            except BrokenProcessPool:  # killed, or out of memory: another one tries again
+                self._crashes.pop(campaign, None)
+            except BrokenProcessPool as why:  # killed, or out of memory: another one tries again
+                if self._pool is None:
+                    continue  # it waited for the process
                 log.error("the process that learns has ended: starting another")
                 self._pool = None
+                self._crashes[campaign] += 1
+                if self._crashes[campaign] >= MOST_CRASHES:
+                    self._fail(campaign, task, why)
             except Exception as why:
-                log.error("the policy of campaign %d failed", campaign, exc_info=why)
-                with suppress(KofnError):
-                    fail(self._store, task, why)
+                self._fail(campaign, task, why)
+
+    def _fail(self, campaign: int, task: Task | None, why: Exception) -> None:
+        if isinstance(why, NoSuchCampaign):
+            return
+        if is_of_store(why):  # what was learned is lost, and is learned again
+            log.error("what campaign %d has learned is not stored: %s", campaign, why)
+            return
+        log.error("the policy of campaign %d failed", campaign, exc_info=why)
+        with suppress(KofnError):
+            fail(self._store, campaign, task, why)
+
+
+def new_process() -> Executor:
+    """Return a process that learns."""
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _give_way)
 
 
 def _be_ready() -> None:
@@ -158,6 +189,15 @@ def _be_ready() -> None:
 
 
 def _give_way() -> None:
-    """Let other processes have the processor first."""
+    """Let other processes have the processor first, leave Ctrl-C to the service, and end when it dies."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_follow_parent, daemon=True).start()
     if hasattr(os, "nice"):
         os.nice(NICENESS)
+
+
+def _follow_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -20,6 +20,7 @@ from kofn.campaigns.roster import Roster, subset_from, subset_text
 from kofn.core import BadRecord, Insight, Policy, SettledPlays, StateError, Subset
 from kofn.core.contexts import MISSING, OTHER, context_of, key_of
 from kofn.core.plan import key_of_play
+from kofn.core.threads import ONE_THREAD
 from kofn.policies.registry import POLICIES, restore, save
 
 FALLBACKS = 64
@@ -73,6 +74,7 @@ class Learned:
     seconds: float
 
 
+@ONE_THREAD
 def learn(job: Job) -> Learned:
     """Return what the policy has learned after the steps, and what it plays next."""
     began = time.perf_counter()
@@ -239,6 +241,9 @@ def record_text(record: Mapping[str, Any], active: Sequence[int]) -> str:
 
 
 def record_from(text: str) -> tuple[dict[str, Any], list[int]]:
-    """Return the record and the arms that `record_text` wrote."""
-    found = json.loads(text)
-    return found["record"], found["active"]
+    """Return the record and the arms that `record_text` wrote, or raise StateError."""
+    try:
+        found = json.loads(text)
+        return found["record"], found["active"]
+    except (ValueError, LookupError, TypeError) as why:
+        raise StateError(f"the policy's record cannot be read: {why}") from why

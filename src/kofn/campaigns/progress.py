@@ -90,6 +90,7 @@ class Progress:
     plan_rows: int = 0
     deleted: int = 0  # decisions that are no longer stored
     undeletable: int = 0  # decisions beyond `keep_decisions` that were still open at the last deletion
+    revalued: bool = False  # the log has other sums: settings that settle rewards have changed
     kept_at: float = 0.0  # decisions that were made until then may have been deleted
     look: Look | None = None
     alarms: tuple[str, ...] = ()  # alarms that have an entry "alarm" in the journal, and none that they are over

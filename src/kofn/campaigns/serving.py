@@ -1,9 +1,10 @@
 """What a process needs to decide for a campaign: its settings, its arms and what is played. No policy is needed.
 
-Subsets are drawn with the plan's shares, by systematic sampling with a random start for each process and plan: exact in
-the long run without a counter that processes share, and the share is the true propensity. After as many draws as the
-plan has plays, the process draws from the plan's fallback rows, which are further draws of the policy. A policy that
-learns from its plan only gets exact counts instead: rows are drawn as long as plays of them remain.
+Subsets are drawn by systematic sampling: each process visits the plays of a plan one after another, spread evenly, from
+a random start. So the share of a subset is its propensity, and its count is exact for one process, without a counter
+that processes share. After as many draws as the plan has plays, a process draws from the plan's fallback rows, which
+are further draws of the policy. For a policy that learns from its plan only, rows are drawn as long as plays of them
+remain, whoever has drawn them.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from kofn.core.contexts import Attributes, bounded, context_of
 from kofn.core.responses import Decision, moment
 
 GOLDEN = (math.sqrt(5) - 1) / 2
-"""Step of the systematic sampling: the multiples of the golden ratio are spread most evenly."""
+"""Step of the systematic sampling, as a part of the plan: multiples of the golden ratio are spread most evenly."""
 
 SHIPPED_FOR = 1.0
 """Seconds for which a process goes on without asking the store after a subset was shipped with `store=False`."""
@@ -116,7 +117,8 @@ class _Rows:
         self.subsets, self.left = subsets, list(times)
         self.total = sum(times)
         self._steps = list(accumulate(times))
-        self._at = random_share()
+        self._at = int(random_share() * self.total)
+        self._stride = _stride(self.total)
         shares: Counter[str] = Counter()
         for subset, plays in zip(subsets, times, strict=True):
             shares[subset] += plays
@@ -139,8 +141,17 @@ class _Rows:
         return self.subsets[row]
 
     def _next(self) -> int:
-        self._at = (self._at + GOLDEN) % 1.0
-        return min(bisect_right(self._steps, self._at * self.total), len(self.subsets) - 1)
+        play = self._at
+        self._at = (play + self._stride) % self.total
+        return bisect_right(self._steps, play)
+
+
+def _stride(plays: int) -> int:
+    """Return a step that visits all plays before it comes back, and spreads those of each row."""
+    step = max(1, round(GOLDEN * plays))
+    while math.gcd(step, plays) > 1:
+        step += 1
+    return step
 
 
 class Serving:
@@ -175,7 +186,7 @@ class Serving:
         serving = cls(id, row, roster, now)
         if before is not None:
             serving._sources = before._sources
-            if before.plan.step == serving.plan.step and before.plan.rows == serving.plan.rows:
+            if before.plan == serving.plan:
                 serving._stages, serving._exact = before._stages, before._exact
         return serving
 
@@ -197,6 +208,14 @@ class Serving:
         if context is not None:
             raise BadInput(f"{self.settings.policy} does not take a context; use contextual-thompson")
         return None
+
+    def check_declared(self) -> None:
+        """Raise BadInput if the visitors of a web page, who may send any context, could invent segments."""
+        if not self._attributes.are_closed:
+            raise BadInput(
+                "web pages may send a context only to a campaign that declares its attributes and their values: create "
+                "it with params={'attributes': {'device': ['phone', 'desktop']}}, or leave the context out"
+            )
 
     # Draws.
 

@@ -161,7 +161,7 @@ _TOTALS = Statement(
     )
 )
 _NEXT_DUE = Statement(select(_D.due).where(_D.campaign == _B("c"), _D.due > _B("t1")).order_by(_D.due).limit(1))
-_RECORDED = Statement(select(_E.name).where(_NEW_EVENTS, _E.kind == RECORD).distinct())
+_RECORDED = Statement(select(_E.name).where(_NEW_EVENTS, _E.kind == RECORD, _E.counts == 1).distinct())
 _YOUNG = Statement(
     select(_D.number)
     .where(_D.campaign == _B("c"), _D.number > _B("m0"), _D.at > _B("young"))

@@ -137,7 +137,7 @@ def _value(column: Column[Any], value: Any) -> Any:
             raise BadRecord(f"{column.name} must be a time; got {value!r:.60}")
         return float(value)
     if kind is int and type(value) is int and -(2**63) <= value < 2**63:
-        counts = column.name not in ("salt", "call", "request", "stamp")
+        counts = column.name not in ("salt", "call", "request", "stamp", "arms_version")
         if counts and not -1 <= value <= MAX_COUNTER:
             raise BadRecord(f"{column.name} cannot be {value!r:.60}")
         return value

@@ -44,6 +44,11 @@ class Attributes:
         if declared is not None:
             self._values = _declared(declared)
 
+    @property
+    def are_closed(self) -> bool:
+        """Whether all names and all values are declared, so that nobody can invent segments."""
+        return self._values is not None and None not in self._values.values()
+
     def to_dict(self) -> dict[str, list[str] | None] | None:
         """Return the declaration as plain values."""
         if self._values is None:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from kofn.campaigns import Campaign, Decision
+from kofn.campaigns import Campaign, Decision, fold
+from kofn.campaigns.learning import Learned, learn
 from kofn.core import KofnError
-from tests.campaigns.simulator.world import CONTEXTS, CONTEXTUAL, Setting
+from tests.campaigns.simulator.world import CONTEXTS, EXPIRE_AFTER, Setting
 
 
 @dataclass(frozen=True)
@@ -27,32 +28,60 @@ class Call:
         raise NotImplementedError
 
 
+class Append(Call):
+    """A call that several workers may make in one transaction."""
+
+    def submit(self, campaign: Campaign, done: Any) -> None:
+        """Queue the call, as a service does."""
+        raise NotImplementedError
+
+
 @dataclass(frozen=True)
-class Decide(Call):
-    """Ask for decisions. `key` names the request: a repeated call has the same key."""
+class Decide(Append):
+    """Ask for decisions. A repeated call has the same number, and the same key if it has one."""
 
     count: int
-    key: str
-    keyed: bool  # whether the campaign is told the key
+    number: int
+    key: str | None
     context: dict[str, str] | None = None
-    metadata: dict[str, int] | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments of `decide`."""
+        return {"key": self.key, "context": self.context, "metadata": {"n": self.number}}
 
     def perform(self, campaign: Campaign) -> list[Decision]:
         """Make the call."""
-        key = self.key if self.keyed else None
-        return campaign.decide(self.count, key=key, context=self.context, metadata=self.metadata)
+        return campaign.decide(self.count, **self.options)
+
+    def submit(self, campaign: Campaign, done: Any) -> None:
+        """Queue the call."""
+        campaign.submit_decide(done, self.count, **self.options)
 
 
 @dataclass(frozen=True)
-class Reward(Call):
-    """Report rewards of decisions. If it is partial, the others are recorded although some are refused."""
+class Report(Append):
+    """Report rewards, additions or metrics as (id, name, value). If it is partial, some may be refused."""
 
-    rewards: tuple[tuple[str, float], ...]
+    kind: str
+    items: tuple[tuple[str, str, float], ...]
     partial: bool = False
+
+    @property
+    def given(self) -> list[tuple[Any, ...]]:
+        """The items as the campaign takes them."""
+        if self.kind == "record":
+            return list(self.items)
+        return [(id, value, name) if self.kind == "add" else (id, value) for id, name, value in self.items]
 
     def perform(self, campaign: Campaign) -> Any:
         """Make the call."""
-        return campaign.rewards(list(self.rewards), partial=self.partial)
+        report = {"reward": campaign.rewards, "add": campaign.adds, "record": campaign.records}[self.kind]
+        return report(self.given, partial=self.partial)
+
+    def submit(self, campaign: Campaign, done: Any) -> None:
+        """Queue the call."""
+        campaign.submit_events(done, self.kind, self.given, partial=self.partial)
 
 
 @dataclass(frozen=True)
@@ -71,71 +100,27 @@ class Total(Call):
 
 
 @dataclass(frozen=True)
-class AddArm(Call):
-    """Add an arm."""
+class ChangeArm(Call):
+    """Add or retire an arm."""
 
     name: str
+    add: bool
 
     def perform(self, campaign: Campaign) -> None:
         """Make the call."""
-        campaign.add_arm(self.name)
+        (campaign.add_arm if self.add else campaign.retire_arm)(self.name)
 
 
 @dataclass(frozen=True)
-class RetireArm(Call):
-    """Retire an arm."""
+class Configure(Call):
+    """Change a setting."""
 
     name: str
+    value: Any
 
     def perform(self, campaign: Campaign) -> None:
         """Make the call."""
-        campaign.retire_arm(self.name)
-
-
-@dataclass(frozen=True)
-class ChangeRules(Call):
-    """Replace the constraints: pairs of a kind of rule and its arms, by name."""
-
-    rules: tuple[tuple[str, tuple[str, ...]], ...]
-
-    def perform(self, campaign: Campaign) -> None:
-        """Make the call."""
-        campaign.configure(constraints=plain_rules(self.rules))
-
-
-def plain_rules(rules: Sequence[tuple[str, Sequence[str]]]) -> list[dict[str, Any]]:
-    """Return rules as a campaign takes them; at most one of the arms of a quota is allowed."""
-    return [{"rule": kind, "arms": list(arms)} | ({"count": 1} if kind == "at-most" else {}) for kind, arms in rules]
-
-
-def drawn_rules(rng: Random, n_arms: int) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Return some rules about the arms of the beginning. Some of them cannot hold together."""
-    names = [f"arm {arm}" for arm in range(n_arms)]
-    sizes = {"at-most": 2, "never": 1, "always": 1}
-    kinds = rng.choices(list(sizes), k=rng.randint(0, 2))
-    return tuple((kind, tuple(rng.sample(names, sizes[kind]))) for kind in kinds)
-
-
-@dataclass(frozen=True)
-class ChangeCosts(Call):
-    """Replace what arms cost, by name."""
-
-    costs: tuple[tuple[str, float], ...]
-
-    def perform(self, campaign: Campaign) -> None:
-        """Make the call."""
-        campaign.configure(costs=dict(self.costs))
-
-
-@dataclass(frozen=True)
-class ChangeKept(Call):
-    """Change how many decisions with a reward are stored one by one."""
-
-    keep: int
-
-    def perform(self, campaign: Campaign) -> None:
-        """Make the call."""
-        campaign.configure(keep_decisions=self.keep)
+        campaign.configure(**{self.name: self.value})  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
@@ -155,23 +140,57 @@ class Enter(Call):
 
 
 @dataclass(frozen=True)
-class Expire(Call):
-    """Expire overdue decisions."""
+class Read(Call):
+    """Read a report, as a dashboard does."""
 
-    def perform(self, campaign: Campaign) -> None:
+    what: str
+
+    def perform(self, campaign: Campaign) -> Any:
         """Make the call."""
-        campaign.expire()
+        return getattr(campaign, self.what) if self.what == "arms" else getattr(campaign, self.what)()
 
 
 @dataclass(frozen=True)
-class Read(Call):
-    """Read the best subset or all arms, as a dashboard does."""
+class Learn(Call):
+    """Fold and learn, or fold only."""
 
-    best: bool
+    only_fold: bool = False
 
-    def perform(self, campaign: Campaign) -> list[str]:
+    def perform(self, campaign: Campaign) -> bool:
         """Make the call."""
-        return campaign.best() if self.best else campaign.arms
+        return fold.fold(campaign.store, campaign._id) if self.only_fold else campaign.learn()
+
+
+@dataclass(frozen=True)
+class ReadTask(Call):
+    """Read what the policy has to learn, and learn it. The task has what was learned, or why that failed."""
+
+    def perform(self, campaign: Campaign) -> tuple[fold.Task, Learned | Exception] | None:
+        """Make the call."""
+        task = fold.read_task(campaign.store, campaign._id)
+        if task is None:
+            return None
+        try:
+            return task, learn(task.job)
+        except ArithmeticError as why:
+            return task, why
+
+
+@dataclass(frozen=True, eq=False)
+class Publish(Call):
+    """Publish what was learned, or that the policy failed."""
+
+    task: fold.Task
+    learned: Learned | Exception
+
+    def perform(self, campaign: Campaign) -> bool | None:
+        """Make the call."""
+        if isinstance(self.learned, Learned):
+            return fold.publish(campaign.store, self.task, self.learned)
+        return fold.fail(campaign.store, self.task, self.learned)
+
+    def __repr__(self) -> str:
+        return f"Publish({self.task.campaign}, step={self.task.step}, stamp={self.task.stamp})"
 
 
 @dataclass(frozen=True)
@@ -194,7 +213,7 @@ class Outcome:
             return f"refused: {type(self.refused).__name__}: {str(self.refused)[:90]}"
         if isinstance(self.value, list) and self.value and isinstance(self.value[0], Decision):
             return ", ".join(f"{each.id} {each.subset}" for each in self.value)
-        return str(self.value)
+        return f"step {self.value[0].step}" if isinstance(self.value, tuple) else str(self.value)
 
 
 Worker = Generator[Call | None, Outcome, None]
@@ -202,31 +221,29 @@ Worker = Generator[Call | None, Outcome, None]
 
 
 @dataclass
-class Mail:
-    """Rewards on their way: a decision is made by one worker, and its reward reported by another."""
-
-    rng: Random
-    rewards: list[tuple[str, float]] = field(default_factory=list)
-
-    def take(self) -> list[tuple[str, float]]:
-        """Return some of them, in any order. Some stay, and come late."""
-        self.rng.shuffle(self.rewards)
-        many = self.rng.randint(0, len(self.rewards))
-        taken, self.rewards = self.rewards[:many], self.rewards[many:]
-        return taken
-
-
-@dataclass
 class Habits:
     """How the workers of one seed behave. Each seed has its own, so that some seeds are quiet and some are wild."""
 
-    keyed: bool
     counts: list[int]
-    lost: float  # probability that a reward never arrives
+    keyed: bool
+    lost: float  # probability that nothing is reported about a decision
     repeat: float  # probability that an answered call is made again
     give_up: float  # probability that a failed call is not repeated
-    conflict: float  # probability that another value is sent as well
-    changes: float  # probability that an operator changes arms
+    odd: float  # probability of a value, an id or an order that is refused
+    changes: float  # probability that an operator changes arms or settings
+
+    @classmethod
+    def draw(cls, rng: Random) -> Habits:
+        """Return random habits."""
+        return cls(
+            counts=[1, 12, 25] if rng.random() < 0.2 else [1, 1, 2, 3, 8],
+            keyed=rng.random() < 0.7,
+            lost=rng.choice([0.0, 0.1, 0.5]),
+            repeat=rng.choice([0.0, 0.2]),
+            give_up=rng.choice([0.0, 0.3]),
+            odd=rng.choice([0.0, 0.1]),
+            changes=rng.choice([0.1, 0.6]),
+        )
 
 
 @dataclass
@@ -238,125 +255,145 @@ class Place:
     rng: Random
     habits: Habits
     numbers: Iterator[int]
-    mail: Mail
-    more: Random  # for what only campaigns with options do: the histories of the others stay as they are
-    decided: list[Decision] = field(default_factory=list)
-    arms: list[str] = field(default_factory=list)
-    given: set[str] = field(default_factory=set)
+    mail: list[str] = field(default_factory=list)  # decisions about which something will be reported
+    subsets: list[tuple[int, ...]] = field(default_factory=list)
 
-    def context(self, number: int) -> dict[str, str] | None:
-        """Return the context of a call, by its number."""
-        return CONTEXTS[number % len(CONTEXTS)] if self.setting is CONTEXTUAL else None
+    def context(self) -> dict[str, str] | None:
+        """Return the context of a call."""
+        return self.rng.choice(CONTEXTS) if self.setting.takes_context else None
 
-    def inside(self) -> float:
-        """Return a reward in the range: an eighth of it, so that sums are exact in any order."""
+    def value(self, part: float = 1.0) -> float:
+        """Return a reward, mostly in the range: an eighth of it, so that sums are exact in any order."""
         low, high = self.setting.reward_range
-        return low + (high - low) * self.rng.randint(0, 8) / 8
+        value = low + (high - low) * self.rng.randint(0, 8) / 8 if part == 1.0 else self.rng.randint(-2, 4) * part
+        return value + (high - low if self.rng.random() < self.habits.odd else 0.0)
 
-    def value(self) -> float:
-        """Return a reward, sometimes one outside the range."""
-        value, (low, high) = self.inside(), self.setting.reward_range
-        if self.setting.option("outside") and self.more.random() < 0.1:
-            value += self.more.choice([-1, 1]) * (high - low)
-        return value
+    def decide(self) -> Decide:
+        """Return a call for decisions. Visitors, whose keys are sticky, come back."""
+        number, count = next(self.numbers), self.rng.choice(self.habits.counts)
+        key = f"request {number}" if self.habits.keyed else None
+        if "sticky" in self.setting.options and self.rng.random() < 0.7:
+            key, count = f"visitor {self.rng.randint(0, 3)}", 1
+        return Decide(self.campaign, count, number, key, self.context())
 
-    def request(self, number: int, many: int) -> Decide:
-        """Return a call for decisions, by its number. Visitors, whose keys are sticky, come back."""
-        key, keyed, context = f"request {number}", self.habits.keyed, self.context(number)
-        if self.setting.options is None:
-            return Decide(self.campaign, many, key, keyed, context)
-        if self.setting.option("sticky") and keyed and self.more.random() < 0.7:
-            key, many = f"visitor {self.more.randint(0, 3)}", 1
-        return Decide(self.campaign, many, key, keyed, context, {"number": number})
+    def take(self) -> list[str]:
+        """Return some decisions from the mail. Others stay, and are late."""
+        self.rng.shuffle(self.mail)
+        many = self.rng.randint(0, len(self.mail))
+        taken, self.mail = self.mail[:many], self.mail[many:]
+        return taken
 
-    def is_first(self, decision: Decision) -> bool:
-        """Return whether nobody was given this decision before: visitors get theirs again until it has a reward."""
-        new = decision.id not in self.given
-        self.given.add(decision.id)
-        return new or self.setting.option("sticky") is None
+    def report(self, ids: Sequence[str]) -> Report:
+        """Return a call that reports something about these decisions, perhaps about one that was never made."""
+        rng, (low, high) = self.rng, self.setting.reward_range
+        windowed = "window" in self.setting.options
+        kind = rng.choices(["reward", "add", "record"], [6, 6 if windowed else 0.2, 1])[0]
+        if rng.random() < self.habits.odd:
+            ids = [*ids, f"{ids[0][:-1]}{'0' if ids[0][-1] != '0' else '1'}"]
+        names = {"reward": [""], "add": [f"order {each}" for each in range(6)], "record": ["returned", "clicks"]}[kind]
+        part = (high - low) / 8 if kind == "add" else 1.0
+        items = {(id, rng.choice(names)): self.value(part) for _ in range(1 + (kind == "add")) for id in ids}
+        given = tuple((id, name, value) for (id, name), value in items.items())
+        return Report(self.campaign, kind, given, rng.random() < 0.3)
 
-    def report(self, rewards: Sequence[tuple[str, float]]) -> Reward:
-        """Return a call that reports these rewards, perhaps with one of a decision that was never made."""
-        if self.setting.options is None:
-            return Reward(self.campaign, tuple(rewards))
-        wrong = [(f"{rewards[0][0][:-1]}{'0' if rewards[0][0][-1] != '0' else '1'}", self.value())]
-        given = [*rewards, *(wrong if self.more.random() < 0.05 else [])]
-        return Reward(self.campaign, tuple(given), self.more.random() < 0.4)
+    def change(self) -> Configure:
+        """Return a change of a setting that any policy takes."""
+        low, high = self.setting.reward_range
+        choices: list[tuple[str, Any]] = [("silence", self.rng.choice([low, high, 0.0])), ("unit", "EUR")]
+        choices += [("keep_decisions", self.rng.choice([0, 4, 1000])), ("expire_after", self.rng.choice([20.0, 60.0]))]
+        choices += [("metric_window", self.rng.choice([None, 5.0]))]
+        if "window" in self.setting.options:
+            choices += [("window", self.rng.choice([None, 5.0, 15.0, 30.0]))] * 2
+        if self.setting.policy in ("simulated", "thompson"):
+            choices += [("constraints", drawn_rules(self.rng, self.setting.n_arms))] * 6
+            choices += [("reward_range", (low, high + (high - low)))]
+        if "costs" in self.setting.options:
+            costs = {f"arm {arm}": self.rng.randint(0, 4) / 4 for arm in range(self.setting.n_arms)}
+            choices += [("costs", costs)] * 4
+        return Configure(self.campaign, *self.rng.choice(choices))
 
 
-def repeated(call: Call, habits: Habits, rng: Random) -> Generator[Call | None, Outcome, Outcome]:
+def drawn_rules(rng: Random, n_arms: int) -> list[dict[str, Any]]:
+    """Return some rules about the arms of the beginning. Some of them cannot hold together."""
+    sizes = {"at-most": 2, "never": 1, "always": 1}
+    rules = [(kind, rng.sample(range(n_arms), sizes[kind])) for kind in rng.choices(list(sizes), k=rng.randint(0, 2))]
+    one = {"at-most": {"count": 1}}
+    return [{"rule": kind, "arms": [f"arm {arm}" for arm in arms], **one.get(kind, {})} for kind, arms in rules]
+
+
+def repeated(call: Call, place: Place) -> Generator[Call | None, Outcome, Outcome]:
     """Make a call until it is answered or refused, and sometimes once more; or give up after a failure."""
     outcome = yield call
     while outcome.failed:
-        if rng.random() < habits.give_up:
+        if place.rng.random() < place.habits.give_up:
             return outcome
         outcome = yield call
-    if outcome.answered and rng.random() < habits.repeat:
+    if outcome.answered and place.rng.random() < place.habits.repeat:
         yield call
     return outcome
 
 
 def customer(place: Place) -> Worker:
-    """Ask for decisions, and put their rewards into the mail."""
-    rng, habits = place.rng, place.habits
+    """Ask for decisions, and put some into the mail."""
     while True:
-        many, number = rng.choice(habits.counts), next(place.numbers)
-        outcome = yield from repeated(place.request(number, many), habits, rng)
+        outcome = yield from repeated(place.decide(), place)
         if outcome.answered:
-            place.decided += outcome.value
-            kept = [each for each in outcome.value if rng.random() >= habits.lost and place.is_first(each)]
-            place.mail.rewards += [(each.id, place.value()) for each in kept]
+            place.mail += [each.id for each in outcome.value if place.rng.random() >= place.habits.lost]
+            place.subsets += [each.subset for each in outcome.value[:1]]
 
 
 def reporter(place: Place) -> Worker:
-    """Report rewards from the mail; sometimes look at the campaign while there are none."""
-    rng, habits = place.rng, place.habits
+    """Report what happened to decisions from the mail; sometimes look at the campaign while there are none."""
+    rng = place.rng
     while True:
-        rewards = place.mail.take()
-        if not rewards:
-            yield Read(place.campaign, rng.random() < 0.5) if rng.random() < 0.2 else None
+        ids = place.take()
+        if not ids:
+            what = rng.choice(["summary", "best", "arms", "decisions"])
+            yield Read(place.campaign, what) if rng.random() < 0.3 else None
             continue
-        outcome = yield from repeated(place.report(rewards), habits, rng)
-        if outcome.failed:
-            place.mail.rewards += rewards  # another worker finds them
-        if rng.random() < habits.conflict:
-            id, _ = rng.choice(rewards)
-            yield Reward(place.campaign, ((id, place.value()),))
+        call = place.report(ids)
+        outcome = yield from repeated(call, place)
+        if outcome.failed or call.kind != "reward" or rng.random() < place.habits.odd:
+            place.mail += [id for id in ids if rng.random() < 0.7]  # something more will be reported
 
 
 def operator(place: Place) -> Worker:
-    """Change arms, pause, ship and resume, report totals, look at the campaign."""
-    rng, habits = place.rng, place.habits
+    """Change arms and settings, pause, ship and resume, report totals, look at the campaign."""
+    rng, habits, campaign = place.rng, place.habits, place.campaign
     names = [f"arm {arm}" for arm in range(place.setting.n_arms)]
     while True:
         what = rng.random()
-        if what < habits.changes:
-            name = f"new {next(place.numbers)}"
+        if what < habits.changes / 3:
+            name = rng.choice([f"new {next(place.numbers)}", rng.choice(names)])
             names.append(name)
-            yield from repeated(AddArm(place.campaign, name), habits, rng)
-            yield from repeated(RetireArm(place.campaign, rng.choice(names)), habits, rng)
-        elif what < habits.changes + 0.1:
-            stored = place.setting.options is None or place.more.random() < 0.3
-            yield from repeated(Enter(place.campaign, rng.choice(["paused", "shipped"]), stored), habits, rng)
-            yield from repeated(Enter(place.campaign, "running"), habits, rng)
-        elif what < habits.changes + 0.3 and place.decided:
-            count, arms = rng.choice([1, 2, 5]), rng.choice(place.decided).subset
-            total = sum(place.inside() for _ in range(count))
-            number = next(place.numbers)
-            call = Total(place.campaign, arms, count, total, f"total {number}", place.context(number))
-            yield from repeated(call, habits, rng)
-        elif what < habits.changes + 0.4:
-            yield Expire(place.campaign)
+            yield from repeated(ChangeArm(campaign, name, add=True), place)
+            yield from repeated(ChangeArm(campaign, rng.choice(names), add=False), place)
+        elif what < habits.changes:
+            yield from repeated(place.change(), place)
+        elif what < habits.changes + 0.2:
+            stored = rng.random() < 0.5
+            yield from repeated(Enter(campaign, rng.choice(["paused", "shipped", "shipped"]), stored), place)
+            yield from (None for _ in range(rng.randint(0, 3)))
+            yield from repeated(Enter(campaign, "running"), place)
+        elif what < habits.changes + 0.3 and place.subsets:
+            count, subset = rng.choice([1, 2, 5]), rng.choice(place.subsets)
+            total = sum(place.value() for _ in range(count))
+            key = f"total {next(place.numbers)}"
+            yield from repeated(Total(campaign, subset, count, total, key, place.context()), place)
         else:
-            chance = rng.random()
-            if place.setting.policy in ("thompson", CONTEXTUAL.policy) and chance < 0.4:
-                rules = drawn_rules(Random(f"rules {chance}"), place.setting.n_arms)
-                yield from repeated(ChangeRules(place.campaign, rules), habits, rng)
-            if place.setting.option("costs") and chance < 0.6:
-                costs = tuple((name, place.more.randint(0, 4) / 4) for name in names[: place.setting.n_arms])
-                yield from repeated(ChangeCosts(place.campaign, costs), habits, rng)
-            if place.setting.options is not None and place.more.random() < 0.5:
-                stored = place.more.random() < 0.3
-                yield from repeated(Enter(place.campaign, "shipped", stored), habits, rng)
-                yield None
-            yield Read(place.campaign, chance < 0.5)
+            yield Read(campaign, rng.choice(["summary", "best", "arms"]))
+
+
+def learner(place: Place) -> Worker:
+    """Fold, learn and publish, as a service does; sometimes die before it publishes, or be late."""
+    rng, campaign = place.rng, place.campaign
+    while True:
+        yield Learn(campaign, only_fold=True)
+        outcome = yield ReadTask(campaign)
+        if outcome.answered and outcome.value is not None and rng.random() < 0.8:
+            yield from (None for _ in range(rng.choice([0, 0, 0, 1, 3, 6])))
+            yield Publish(campaign, *outcome.value)
+
+
+PATIENCE = EXPIRE_AFTER * 2
+"""Seconds after which nothing is in flight."""

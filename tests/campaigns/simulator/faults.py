@@ -1,7 +1,8 @@
 """Connections that fail on demand: at a chosen statement or commit, before or after it took effect.
 
 The store under test uses them without knowing: `installed` gives its engines connections of these classes. One fault is
-armed for one operation. It is an error of the database, a lost connection, or the death of the process.
+armed for one operation. It is an error of the database, a lost connection, the death of the process, or a pause in
+which another process does something.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ import sqlalchemy
 from sqlalchemy import Engine, event
 
 from kofn.campaigns.store import database as store
-from kofn.campaigns.store import group_commit
 
 MAX_STATEMENT = 14
 """The last statement of an operation at which a fault is armed. Most operations have fewer, and then succeed."""
@@ -33,11 +33,15 @@ class Killed(BaseException):
 
 @dataclass
 class Fault:
-    """What happens (error, lost or kill), and where: before or after this statement or, if it is 0, the commit."""
+    """What happens (error, lost, kill or pause), and where: before or after this statement or, if it is 0, the commit.
+
+    In a pause, `meanwhile` is called: unless something was committed before, so it comes before all of the operation.
+    """
 
     what: str
     when: str
     statement: int
+    meanwhile: Callable[[], None] | None = None
 
     def __str__(self) -> str:
         return f"{self.what} {self.when} {f'statement {self.statement}' if self.statement else 'commit'}"
@@ -47,10 +51,7 @@ class Faults:
     """The fault that is armed, and what has become of it."""
 
     def __init__(self) -> None:
-        self.armed: Fault | None = None
-        self.fired: Fault | None = None
-        self.statements = 0
-        self.commits = 0
+        self.arm(None)
 
     def arm(self, fault: Fault | None) -> None:
         """Start an operation, with a fault or without one."""
@@ -58,6 +59,8 @@ class Faults:
 
     def around(self, connection: Any, error: type[Exception], sql: object, run: Callable[[], Any]) -> Any:
         """Run a statement or a commit, and fail before or after it if the fault is armed for it."""
+        if self.armed is None:
+            return run()
         number = 0
         if sql != "COMMIT":
             self.statements += 1
@@ -72,7 +75,14 @@ class Faults:
         fault = self.armed
         if fault is None or (fault.when, fault.statement) != (when, number):
             return
-        self.armed, self.fired = None, fault
+        self.armed = None
+        if fault.meanwhile is not None:
+            if not self.commits:
+                self.fired = fault
+                connection.settle()
+                fault.meanwhile()
+            return
+        self.fired = fault
         if fault.what != "error":
             connection.drop()
         if fault.what == "kill":
@@ -80,12 +90,13 @@ class Faults:
         raise error(f"simulated: {fault}")
 
 
-def draw_fault(rng: Random) -> Fault:
+def draw_fault(rng: Random, meanwhile: Callable[[], None]) -> Fault:
     """Return a random fault. A statement that took effect gives no error, but its answer can be lost."""
     statement = 0 if rng.random() < 0.4 else rng.randint(1, MAX_STATEMENT)
+    if rng.random() < 0.3:
+        return Fault("pause", "before", statement, meanwhile)
     when = rng.choice(["before", "after"])
-    kinds = ["lost", "kill"] if when == "after" else ["error", "lost", "kill"]
-    return Fault(rng.choice(kinds), when, statement)
+    return Fault(rng.choice(["lost", "kill"] if when == "after" else ["error", "lost", "kill"]), when, statement)
 
 
 FAULTS = Faults()
@@ -94,19 +105,13 @@ FAULTS = Faults()
 
 class _Cursor(sqlite3.Cursor):
     def execute(self, sql: str, *values: Any) -> Any:
-        if FAULTS.armed is None:
-            return super().execute(sql, *values)
         name = "COMMIT" if sql.upper() == "COMMIT" else sql
-        return FAULTS.around(
-            self.connection, sqlite3.OperationalError, name, lambda: super(_Cursor, self).execute(sql, *values)
-        )
+        run = lambda: super(_Cursor, self).execute(sql, *values)  # noqa: E731
+        return FAULTS.around(self.connection, sqlite3.OperationalError, name, run)
 
     def executemany(self, sql: str, *values: Any) -> Any:
-        if FAULTS.armed is None:
-            return super().executemany(sql, *values)
-        return FAULTS.around(
-            self.connection, sqlite3.OperationalError, sql, lambda: super(_Cursor, self).executemany(sql, *values)
-        )
+        run = lambda: super(_Cursor, self).executemany(sql, *values)  # noqa: E731
+        return FAULTS.around(self.connection, sqlite3.OperationalError, sql, run)
 
 
 class _Connection(sqlite3.Connection):
@@ -128,6 +133,9 @@ class _Connection(sqlite3.Connection):
     def commit(self) -> None:
         FAULTS.around(self, sqlite3.OperationalError, "COMMIT", super().commit)
 
+    def settle(self) -> None:
+        """Wait until the database has done what it was sent: SQLite has."""
+
     def drop(self) -> None:
         """Close the connection. SQLite keeps a lock until the last cursor is gone, so end the transaction first."""
         self.rollback()
@@ -142,7 +150,8 @@ def _sqlite(cargs: list[Any], cparams: dict[str, Any]) -> Any:
     file = cargs[0]
     if _idle[file]:
         return _idle[file].pop()
-    connection = sqlite3.connect(*cargs, **(cparams | {"factory": _Connection, "timeout": 0.2}))
+    # Nobody else runs while one waits for a lock.
+    connection = sqlite3.connect(*cargs, **(cparams | {"factory": _Connection, "timeout": 0.0}))
     connection.file = file
     return connection
 
@@ -162,6 +171,10 @@ def _postgres(cargs: list[Any], cparams: dict[str, Any]) -> Any:
     class Connection(psycopg.Connection[Any]):
         def commit(self) -> None:
             FAULTS.around(self, psycopg.OperationalError, "COMMIT", super().commit)
+
+        def settle(self) -> None:
+            if self._pipeline is not None:
+                self._pipeline.sync()
 
         def drop(self) -> None:
             self.close()
@@ -188,7 +201,7 @@ def _create_engine(url: Any, **options: Any) -> Engine:
 
 
 @contextmanager
-def installed() -> Iterator[Faults]:
+def installed() -> Iterator[None]:
     """Give all stores that are opened in this block connections that can fail."""
     FAULTS.arm(None)
     reporting = [logging.getLogger(name) for name in ("sqlalchemy.pool", "psycopg")]  # they report lost connections
@@ -196,8 +209,8 @@ def installed() -> Iterator[Faults]:
     for each in reporting:
         each.setLevel(logging.CRITICAL + 1)
     try:
-        with patch.object(store, "create_engine", _create_engine), patch.object(group_commit, "MAX_LINGER", 0.0):
-            yield FAULTS
+        with patch.object(store, "create_engine", _create_engine):
+            yield
     finally:
         for each, level in zip(reporting, levels, strict=True):
             each.setLevel(level)

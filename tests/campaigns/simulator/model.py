@@ -1,686 +1,731 @@
-"""What must be true after each call: a model of every campaign, compared with the database from outside.
+"""What must be true of a campaign after each call. The model reads the database; it never asks the code under test.
 
-The model knows what took effect: it takes every call, its outcome and whether its transaction was committed, and says
-what the database must then contain. It never asks the code under test.
+The promises: every acknowledged decision and event is recorded once, and a refused call leaves nothing. A repeated key
+gives the same decisions. A subset obeys the arms, the rules and the state of its commit, and is of the plan of then.
+What is counted and learned are the rewards of the decisions that have settled, each once. After a restored backup,
+nothing of the lost timeline is left.
 """
 
 from __future__ import annotations
 
-import copy
 import json
-import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections import Counter, defaultdict, namedtuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from kofn.campaigns.records.names import write_id
-from kofn.core import BadInput, BadReward, BadTally, Conflict, NotRunning, Subset, UnknownDecision
+from kofn.campaigns.names import UnstoredPlace, read_id, write_id
+from kofn.campaigns.roster import shipment_of, subset_from
+from kofn.campaigns.serving import SHIPPED_FOR
+from kofn.campaigns.settings import CONTROL, LEARNED, SHIPPED
+from kofn.core import BadInput, BadReward, BadTally, Conflict, KofnError, NotRunning, UnknownDecision
 from tests.campaigns.simulator.calls import (
-    AddArm,
     Call,
-    ChangeCosts,
-    ChangeKept,
-    ChangeRules,
+    ChangeArm,
+    Configure,
     Decide,
     Enter,
-    Expire,
+    Learn,
     Outcome,
+    Publish,
     Read,
-    RetireArm,
-    Reward,
+    Report,
     Total,
-    plain_rules,
 )
-from tests.campaigns.simulator.world import CONTEXTUAL, EXPIRE_AFTER, Setting, World
+from tests.campaigns.simulator.world import RECORDED, Setting, World
+
+ALLOWED = {"paused": ("running", "shipped"), "running": ("paused", "shipped")}
+ALLOWED |= dict.fromkeys(("stopped", "shipped"), ("running", "paused", "shipped"))
+ALLOWED |= {"archived": ("running", "paused", "shipped", "stopped")}
+"""From which states a campaign enters another."""
+
+MAX_EVENTS, MIN_TOTALS = 4, 3
+"""The limits of the code under test in simulations."""
+
+REWARD, ADD, RECORD = range(3)
+KINDS = {"reward": REWARD, "add": ADD, "record": RECORD}
+
+Decided = namedtuple("Decided", RECORDED["kofn_decisions"])  # type: ignore[misc]
+Reported = namedtuple("Reported", RECORDED["kofn_events"])  # type: ignore[misc]
+Totalled = namedtuple("Totalled", RECORDED["kofn_totals"])  # type: ignore[misc]
+
+Subset = tuple[int, ...]
+Pair = tuple[Call, Outcome]
 
 
-class Violation(AssertionError):
-    """A promise was broken."""
+class Violation(Exception):
+    """A broken promise."""
 
 
-def check(condition: bool, broken: str, *values: object) -> None:
-    """Raise a violation unless the condition is true. The text is made only then: each `{}` is one of the values."""
-    if not condition:
-        raise Violation(broken.format(*values))
+def check(holds: object, message: str, *values: object) -> None:
+    """Raise Violation unless a promise holds."""
+    if not holds:
+        raise Violation(message.format(*values))
 
 
-SHIPPED_FOR = 1.0
-"""Seconds for which a process may go on with a shipped subset, without a store, after another one has resumed."""
+class Cut(NamedTuple):
+    """Up to where the log is counted."""
 
-FINAL = ("stopped", "archived")
-"""States in which no decisions are made any more. A campaign that is archived takes no rewards either."""
-
-MOST_SKEW = 10.0
-"""Most seconds by which the clocks of two processes differ."""
-
-
-def _is_unstored(id: str) -> bool:
-    """Return whether a decision was not stored when it was made, by its id."""
-    return id.startswith("s")
+    decisions: float
+    events: float
+    totals: float
+    time: float
 
 
-def _request_of(id: str) -> int:
-    """Return the number under which a decision is stored that was not stored when it was made."""
-    nonce = int(id.split("-")[2][:16], 16)
-    return nonce - (nonce >> 63 << 64)
+_COLUMNS = ("state", "settings", "version", "stamp", "step", "failure", "progress", "plays", "rewards", "in_flight")
+_COLUMNS += ("expired", "cut_decisions", "cut_events", "cut_totals", "cut")
+_LOOK = (
+    f"SELECT {', '.join(f'c.{each}' for each in _COLUMNS)}, a.names, a.active, p.plan, s.step FROM kofn_campaigns c "
+    "JOIN kofn_arms a ON a.campaign = c.id JOIN kofn_plans p ON p.campaign = c.id "
+    "JOIN kofn_states s ON s.campaign = c.id WHERE c.id = ?"
+)
+_Row = namedtuple("_Row", (*_COLUMNS, "names", "active", "plan", "learned"))  # type: ignore[misc]
 
 
-def place_of(id: str) -> tuple[int, int, int]:
-    """Return the first decision of the batch, the place in it, and the salt that an id contains."""
-    first, place, rest = id.split("-")
-    return int(first, 16), int(place, 16), int(rest[:8], 16)
+class Seen:
+    """What the database has of a campaign at some moment."""
+
+    def __init__(self, world: World, id: int) -> None:
+        self.row = row = _Row(*world.rows(_LOOK, id)[0])
+        self.cut = Cut(row.cut_decisions, row.cut_events, row.cut_totals, row.cut)
+        self.plan, self.progress = json.loads(row.plan), json.loads(row.progress)
+        self.stored = dict(world.rows("SELECT number, salt FROM kofn_decisions WHERE campaign = ?", id))
+        self.keys = {key for (key,) in world.rows("SELECT key FROM kofn_totals WHERE campaign = ?", id)}
+        found = json.loads(row.settings)
+        known = {"window": None, "silence": 0.0, "expire_after": None, "metric_window": None, "keep_decisions": None}
+        known |= {"outside": "refuse", "control": None, "sticky": None, "unit": "", "store_shipped": True, "costs": {}}
+        self.config = {name: found.get(name, default) for name, default in known.items()}
+        self.config |= {
+            "state": row.state,
+            "names": json.loads(row.names),
+            "active": json.loads(row.active),
+            "reward_range": tuple(found["reward_range"]),
+            "constraints": plain_rules(found.get("constraints") or []),
+            "shipped": [tuple(each) for each in found.get("shipped", [])],
+            "before": found.get("shipped_before", []),
+            "shipped_to": [(key, tuple(subset)) for key, subset in found.get("shipped_to", [])],
+        }
 
 
-class Row(NamedTuple):
-    """The columns of a campaign's row that the model predicts, and those that it needs."""
-
-    decided: int
-    rewarded: int
-    total: float
-    totalled: int
-    state: str
-    step: int
-    version: int
-    free: int
-    plan_plays: int
-    roster_version: int
-    waited: float
-    clipped: int
-    low: float
-    high: float
-    keep_decisions: int
-
-
-class Recorded(NamedTuple):
-    """What the store has recorded about a decision beside its subset."""
-
-    at: float
-    request: int | None
-    metadata: str | None
+def plain_rules(rules: Sequence[Mapping[str, Any]]) -> list[tuple[str, tuple[str, ...]]]:
+    """Return rules in a form that can be compared."""
+    return sorted((each["rule"], tuple(sorted(each["arms"]))) for each in rules)
 
 
 @dataclass
 class Truth:
-    """What took effect in the present timeline. A backup keeps a copy, and restoring it brings the copy back."""
+    """What is true in a timeline."""
 
-    id: int = 0
-    secret: bytes = b""
-    requests: dict[str, list[str]] = field(default_factory=dict)  # the ids of each request's decisions, sorted
-    decisions: dict[str, Subset] = field(default_factory=dict)
-    rewards: dict[str, float] = field(default_factory=dict)
-    totals: dict[str, tuple[int, float]] = field(default_factory=dict)
-    twice: float = 0.0  # totals that were counted again after their key was deleted, as documented
-    twice_plays: int = 0
-    names: list[str] = field(default_factory=list)
-    active: list[int] = field(default_factory=list)
-    state: str = "running"
-    stored: bool = True  # whether decisions are stored when they are made, if it is shipped
-    unstored: dict[str, Subset] = field(default_factory=dict)  # decisions that were not
-    arrived: dict[str, str] = field(default_factory=dict)  # those with a reward, and the id under which it is recorded
-    clipped: int = 0
-    keep: int = 0
-    costs: dict[str, float] = field(default_factory=dict)  # what arms cost now, by name
-    cost_of: dict[str, float] = field(default_factory=dict)  # what the arms of each decision cost when it was made
-    rules: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    config: dict[str, Any]
+    decisions: dict[int, Any] = field(default_factory=dict)
+    events: dict[int, dict[tuple[int, str], Any]] = field(default_factory=dict)
+    totals: dict[int, Any] = field(default_factory=dict)
+    settled: dict[int, float] = field(default_factory=dict)  # what the decision was worth, gross
+    turns: dict[str, list[list[int]]] = field(default_factory=dict)  # the calls with new decisions of each key
+    unstored: dict[int, int] = field(default_factory=dict)  # by request: decisions that were stored with their reward
 
-    def obeys(self, subset: Iterable[int]) -> bool:
-        """Return whether a subset obeys the rules in force."""
-        arms = {self.names[arm] for arm in subset}
-        inside = [(kind, len(arms.intersection(listed)), len(listed)) for kind, listed in self.rules]
-        return all(
-            found == all_ if kind == "always" else found <= (1 if kind == "at-most" else 0)
-            for kind, found, all_ in inside
-        )
+    def copy(self) -> Truth:
+        """Return a copy that keeps what is true now."""
+        own = {name: value.copy() if isinstance(value, dict) else value for name, value in vars(self).items()}
+        own["events"] = {number: events.copy() for number, events in self.events.items()}
+        own["turns"] = {key: [*turns] for key, turns in self.turns.items()}
+        return Truth(**own)
 
-    def possible(self, k: int) -> bool:
-        """Return whether a subset of the active arms obeys the rules, by trying all."""
-        return any(map(self.obeys, combinations(self.active, k)))
+    def obeys(self, subset: Sequence[int]) -> bool:
+        """Return whether a subset has active arms only, and obeys the rules."""
+        if not set(subset) <= set(self.config["active"]):
+            return False
+        shown = {self.config["names"][arm] for arm in subset}
+        for kind, arms in self.config["constraints"]:
+            count = len(shown.intersection(arms))
+            if not {"at-most": count <= 1, "never": count == 0, "always": count == len(arms)}[kind]:
+                return False
+        return True
 
-
-class Seen(NamedTuple):
-    """The database before or after a group of calls, as far as they concern it."""
-
-    row: Row
-    batches: dict[int, tuple[int, int]]  # salt and count of stored batches, by their first decision
-    rewards: dict[tuple[int, int], list[float]]  # what is recorded for each decision
-    keys: set[str]  # keys of stored totals
-    alone: bool  # whether they are one call only: else one may delete what the next asks for
+    def value(self, number: int) -> float | None:
+        """Return the sum of the events of a decision that count; None if there are none."""
+        events = self.events.get(number, {})
+        counted = [each.value for (kind, _), each in events.items() if kind != RECORD and each.counts]
+        return sum(counted) if counted else None
 
 
 class Model:
-    """The model of one campaign."""
+    """The promises of one campaign."""
 
-    def __init__(self, world: World, campaign: int, setting: Setting, checks: frozenset[str]) -> None:
-        self.world = world
-        self.setting = setting
-        self.checks = checks
-        self.truth = self.new_truth()
+    def __init__(self, world: World, campaign: int, setting: Setting) -> None:
+        self.world, self.campaign, self.setting = world, campaign, setting
+        self.shipped_ever: set[Subset] = set()
+        self.unstored_at: list[float] = []  # when decisions were not to be stored
+        self.failed_at: set[int] = set()  # the stamps at which the policy failed
+        self.given: set[str] = set()  # ids of decisions that were not stored
         self.find()
-        self.about: dict[str, Recorded] = {}  # every recorded decision of all timelines
-        self.unstored: dict[int, str] = {}  # every decision that was not stored, by its request
-        self.arrived: dict[str, tuple[str, Subset]] = {}  # those that this group of calls has stored
-        self.served: set[Subset] = set()  # every subset that was shipped
-        self.unstored_at = -math.inf  # when it was last known that shipped decisions are not stored
-        self.now = 0.0
-        self.ids: dict[str, Subset] = {}  # every decision of all timelines
-        self.campaign = campaign
-        self.last: Row | None = None  # as it was after the last call, unless a backup was restored since
-        self.roster_compared = -1  # the version of the arms that were compared last
+        self.truth = Truth(self.last.config)
 
-    def new_truth(self) -> Truth:
-        """Return what is true of a new campaign."""
-        names = [f"arm {arm}" for arm in range(self.setting.n_arms)]
-        costs = dict(self.setting.option("costs") or {})
-        return Truth(names=names, active=list(range(len(names))), keep=self.setting.keep, costs=costs)
-
-    @property
-    def id(self) -> int:
-        """The campaign's id in the store."""
-        return self.truth.id
-
-    @property
-    def secret(self) -> bytes:
-        """The secret of the ids of its decisions."""
-        return self.truth.secret
+    # What is in the database.
 
     def find(self) -> None:
-        """Look for the campaign by its name, and note its id and its secret."""
-        found = self.world.rows("SELECT id, secret FROM kofn_campaigns WHERE name = ?", self.setting.name)
-        self.truth.id, self.truth.secret = int(found[0][0]), bytes.fromhex(found[0][1])
+        """Find the campaign by its name."""
+        self.id, secret = self.world.rows("SELECT id, secret FROM kofn_campaigns WHERE name = ?", self.setting.name)[0]
+        self.secret, self.last = bytes.fromhex(secret), Seen(self.world, self.id)
+        self.seqs = {
+            table: self.world.rows(f"SELECT max(seq) FROM {table.replace('kofn', 'record')}")[0][0] or 0
+            for table in RECORDED
+        }
 
-    def backup(self) -> Truth:
-        """Return a copy of what took effect."""
-        return copy.deepcopy(self.truth)
+    def is_there(self) -> bool:
+        """Return whether the campaign exists."""
+        return bool(self.world.rows("SELECT 1 FROM kofn_campaigns WHERE name = ?", self.setting.name))
 
     def restore(self, truth: Truth) -> None:
-        """Take what a backup or an export knew for the truth: what took effect since is lost."""
-        self.truth, self.last, self.roster_compared = copy.deepcopy(truth), None, -1
+        """Follow a restored backup or an import."""
+        self.truth = truth.copy()
+        self.find()
 
-    def row(self) -> Row:
-        """Return the campaign's row."""
-        columns = ", ".join(Row._fields)
-        return Row(*self.world.rows(f"SELECT {columns} FROM kofn_campaigns WHERE id = ?", self.id)[0])
+    def _new(self, table: str, kind: Callable[..., Any]) -> list[Any]:
+        """Return the rows that were inserted since the last call."""
+        columns = ", ".join(f'"{column}"' for column in RECORDED[table])
+        query = f"SELECT seq, {columns} FROM {table.replace('kofn', 'record')} WHERE campaign = ? AND seq > ?"
+        rows = self.world.rows(f"{query} ORDER BY seq", self.id, self.seqs[table])
+        self.seqs[table] = max([self.seqs[table], *(row[0] for row in rows)])
+        return [kind(*row[1:]) for row in rows]
 
-    def seen(self, calls: Sequence[Call], row: Row | None = None) -> Seen:
-        """Look at what these calls concern, and at the campaign's row, unless it is known."""
-        rewards = [id for call in calls if isinstance(call, Reward) for id, _ in call.rewards]
-        again = [id for call in calls if isinstance(call, Decide) for id in self.truth.requests.get(call.key, ())]
-        firsts = sorted({place_of(id)[0] for id in [*rewards, *again] if not _is_unstored(id)})
-        batches: dict[int, tuple[int, int]] = {}
-        recorded: dict[tuple[int, int], list[float]] = defaultdict(list)
-        if firsts:
-            firsts += firsts[-1:] * ((1 << (len(firsts) - 1).bit_length()) - len(firsts))  # fewer texts to compile
-            chosen = f"WHERE campaign = ? AND first IN ({', '.join('?' * len(firsts))})"
-            for first, salt, count in self._rows(f"first, salt, count FROM kofn_batches {chosen}", *firsts):
-                batches[first] = salt, count
-            for first, place, value in self._rows(f"first, place, value FROM record_rewards {chosen}", *firsts):
-                recorded[first, place].append(value)
-        keys = set()
-        if any(isinstance(call, Total) for call in calls):
-            keys = {row[0] for row in self._rows("key FROM kofn_totals WHERE campaign = ?")}
-        return Seen(row or self.row(), batches, recorded, keys, len(calls) == 1)
+    # After each call.
 
-    def _rows(self, query: str, *values: Any) -> Sequence[Any]:
-        return self.world.rows(f"SELECT {query}", self.id, *values)
-
-    # After a group of calls.
-
-    def follow(self, calls: Sequence[Call], outcomes: Sequence[Outcome], before: Seen) -> None:
-        """Check the outcomes of calls that were made in this order, and everything that they changed."""
-        after = self.seen(calls)
-        self.last = after.row
-        committed = after.row.version != before.row.version
-        unchanged = after.row == before.row
-        check(committed or unchanged, "the row changed without a new version: {} {}", before.row, after.row)
-        new = self._new_decisions(before.row.decided) if committed else {}
-        self._take_arrived(new)
-        self._note_shipped()
-        pairs = list(zip(calls, outcomes, strict=True))
+    def follow(self, pairs: Sequence[Pair], clock: float, fired: str, failures: int) -> None:
+        """Check what calls did that were made together, by a process with this clock, while this fault fired."""
+        before, after = self.last, Seen(self.world, self.id)
+        self.last, self.now, self.clock, self.fired = after, max(clock, before.cut.time), clock, fired
+        self._decided: dict[int, list[Any]] = defaultdict(list)
+        self._late_stored: dict[int, Any] = {}
+        numbers: dict[int, int] = {}
+        for row in self._new("kofn_decisions", Decided):
+            if row.metadata is not None:
+                numbers[row.call] = json.loads(row.metadata)["n"]
+            if row.call in numbers:
+                self._decided[numbers[row.call]].append(row)
+            else:
+                self._late_stored[row.request] = row
+        self._reported = {(row.decision, row.kind, row.name): row for row in self._new("kofn_events", Reported)}
+        self._totalled = {row.key: row for row in self._new("kofn_totals", Totalled)}
+        self._fresh = {row.decision for row in self._reported.values()}
         for call, outcome in pairs:
-            if not outcome.failed:
-                self._answered(call, outcome, before, after, new)
-        for call, outcome in pairs:
-            if outcome.failed and committed and self._took_effect(call, before, after, new):
-                self._answered(call, outcome, before, after, new)
-        check(not new, "decisions that nobody asked for: {}", new)
-        check(not self.arrived, "rewards that nobody reported: {}", self.arrived)
-        self._note_shipped()
-        self.compare(after.row)
+            self._check_call(call, outcome, before, after)
+        left = [*self._decided, *self._late_stored, *self._reported, *self._totalled]
+        check(not left, "nobody asked for {}", left)
+        self._check_config(pairs, before, after)
+        back = [one for one, more in zip(before.cut, after.cut, strict=True) if more < one]
+        check(not back, "the cut goes back from {} to {}", before.cut, after.cut)
+        if after.plan != before.plan or after.config != before.config:
+            shown = [row[0] for row in (*after.plan["rows"], *after.plan["fallback"])] + after.plan["control"]
+            for subset in map(subset_from, shown):
+                check(self.truth.obeys(subset), "the plan has {}, which the rules or arms forbid", subset)
+        self._check_failure(pairs, after, failures)
+        self._check_counters(after)
+        lost = {number for number in self.truth.decisions if number not in after.stored}
+        check(lost <= self.truth.settled.keys() | self._expired(after.cut), "open decisions were deleted: {}", lost)
 
-    def _take_arrived(self, new: dict[str, Subset]) -> None:
-        """Take out the decisions that were stored with their rewards."""
-        self.arrived = {}
-        for id in list(new):
-            request = self.about[id].request
-            if request is not None and request in self.unstored:
-                self.arrived[self.unstored[request]] = id, new.pop(id)
-
-    def _note_shipped(self) -> None:
-        """Remember what is shipped, and that decisions are not stored now."""
-        if self.setting.options is None or self.truth.state != "shipped":
-            return
-        self.served |= {tuple(subset) for subset in self._option("shipped", ())}
-        if not self.truth.stored:
-            self.unstored_at = self.now
-
-    def _answered(self, call: Call, outcome: Outcome, before: Seen, after: Seen, new: dict[str, Subset]) -> None:
-        """Follow a call that was answered or refused, or that took effect without an answer."""
-        if self.truth.state in FINAL and isinstance(outcome.refused, NotRunning):
-            fits = self.truth.state == "archived" or isinstance(call, Decide | Enter)
-            check(fits, "a campaign that is stopped refused {}: {}", call, outcome)
-            return
+    def _check_call(self, call: Call, outcome: Outcome, before: Seen, after: Seen) -> None:
         if isinstance(call, Decide):
-            self._decide(call, outcome, before, after, new)
-        elif isinstance(call, Reward):
-            self._reward(call, outcome, before, after)
+            self._check_decide(call, outcome, before)
+        elif isinstance(call, Report):
+            self._check_report(call, outcome, before)
         elif isinstance(call, Total):
-            self._total(call, outcome, before)
-        elif isinstance(call, AddArm | RetireArm):
-            self._arm(call, outcome)
-        elif isinstance(call, ChangeRules):
-            self._rules(call, outcome)
-        elif isinstance(call, Enter):
-            if outcome.refused is not None:
-                early = call.state == "shipped" and not (self.truth.rewards or self.truth.totals)
-                check(early, "refused: {}", outcome)
-                return
-            check(self.truth.state not in FINAL or call.state in FINAL, "{} was possible", call)
-            self.truth.state = call.state
-            self.truth.stored = call.stored
-            self._note_shipped()
-        elif isinstance(call, ChangeCosts):
+            self._check_total(call, outcome, before)
+        elif isinstance(call, Read) and outcome.answered and not self.fired:
+            self._check_read(call, outcome.value, after)
+        elif isinstance(call, Learn) and outcome.answered:
+            found, all = (self._counted(cut) for cut in (after.cut, self._end(self.clock)))
+            check(found == all, "a fold has counted {}, and the log has {}", found, all)
+        elif isinstance(call, Read | Learn | Publish):
             check(outcome.refused is None, "refused: {}", outcome)
-            self.truth.costs = dict(call.costs)
-        elif isinstance(call, ChangeKept):
-            check(outcome.refused is None, "refused: {}", outcome)
-            self.truth.keep = call.keep
-        elif isinstance(call, Read):
-            self._read(call, outcome)
-        else:
-            check(isinstance(call, Expire) and outcome.refused is None, "{} -> {}", call, outcome)
 
-    def _took_effect(self, call: Call, before: Seen, after: Seen, new: dict[str, Subset]) -> bool:
-        """Return whether a call without an answer took effect: another call of its group may have been committed."""
-        if isinstance(call, Decide):
-            return len(new) >= call.count and not (self.truth.state == "shipped" and not self.truth.stored)
-        if isinstance(call, Reward):
-            if any(id in self.arrived for id, _ in call.rewards):
-                return True
-            fresh = [id for id, _ in call.rewards if id in self.ids and id not in self.truth.rewards]
-            return any(after.rewards.get(place_of(id)[:2]) for id in fresh if self._stored(id, before))
-        if isinstance(call, Total):
-            return after.row.totalled > self._totalled()
-        if isinstance(call, AddArm | RetireArm):
-            return after.row.roster_version > len(self.truth.names) - self.setting.n_arms + self._retired()
-        if isinstance(call, ChangeRules):
-            return bool(self._option("constraints", []) == plain_rules(call.rules))
-        if isinstance(call, ChangeCosts):
-            return bool(self._option("costs", None) == dict(call.costs))
-        if isinstance(call, Enter) and call.state == "shipped":
-            return bool(self.truth.rewards or self.truth.totals)  # else it was refused
-        return True
+    # Decisions.
 
-    def _option(self, name: str, default: Any) -> Any:
-        options = self.world.rows("SELECT options FROM kofn_campaigns WHERE id = ?", self.id)[0][0]
-        return json.loads(options).get(name, default)
-
-    def _totalled(self) -> int:
-        return sum(count for count, _ in self.truth.totals.values()) + self.truth.twice_plays
-
-    def _retired(self) -> int:
-        return len(self.truth.names) - len(self.truth.active)
-
-    def compare(self, row: Row) -> None:
-        """Compare the counters and the arms with the model."""
-        truth = self.truth
-        check(row.decided == len(truth.decisions), "{} decisions, not {}", row.decided, len(truth.decisions))
-        check(row.rewarded == len(truth.rewards), "{} rewards, not {}", row.rewarded, len(truth.rewards))
-        totalled = self._totalled()
-        check(row.totalled == totalled, "{} plays in totals, not {}", row.totalled, totalled)
-        total = sum(truth.rewards.values()) + sum(total for _, total in truth.totals.values()) + truth.twice
-        if truth.cost_of:
-            total -= self._sign * sum(truth.cost_of[id] for id in truth.rewards)
-        check(row.total == total, "the rewards sum to {}, not {}", row.total, total)
-        check(row.clipped == truth.clipped, "{} rewards are clipped, not {}", row.clipped, truth.clipped)
-        if self.setting.option("outside") == "widen" and truth.rewards:
-            extremes = min(truth.rewards.values()), max(truth.rewards.values())
-            check(row.low <= extremes[0] <= extremes[1] <= row.high, "{} are outside of {}", extremes, row)
-        check(row.keep_decisions == truth.keep, "{} decisions are kept, not {}", row.keep_decisions, truth.keep)
-        check(row.state == truth.state, "the campaign is {}, not {}", row.state, truth.state)
-        if row.roster_version != self.roster_compared:
-            self._compare_arms()
-            self.roster_compared = row.roster_version
-
-    def _compare_arms(self) -> None:
-        truth = self.truth
-        names, active = self._rows("names, active FROM kofn_rosters WHERE campaign = ?")[0]
-        check(json.loads(names) == truth.names, "the names are {}, not {}", names, truth.names)
-        check(json.loads(active) == truth.active, "the active arms are {}, not {}", active, truth.active)
-
-    def compare_records(self) -> None:
-        """Compare the arms, every decision and every reward with the model, one by one."""
-        self._compare_arms()
-        batches = self._batches(0)
-        found = {id: subset for ids, subset, _ in batches for id in ids}
-        check(found == self.truth.decisions, "the decisions on record are not those that took effect")
-        salts = dict(self._rows("first, salt FROM record_batches WHERE campaign = ?"))
-        rewards: Counter[tuple[str, float]] = Counter()
-        for first, place, value in self._rows("first, place, value FROM record_rewards WHERE campaign = ?"):
-            rewards[write_id(self.secret, first, place, salts[first]), value] += 1
-        check(rewards == Counter(self.truth.rewards.items()), "the rewards on record are not those that took effect")
-
-    @property
-    def _sign(self) -> float:
-        return 1.0 if self.setting.direction == "maximize" else -1.0
-
-    def _cost(self, subset: Subset) -> float:
-        """Return what the arms of a subset cost now."""
-        return sum(self.truth.costs.get(self.truth.names[arm], 0.0) for arm in subset)
-
-    def _taken(self, value: float) -> float:
-        """Return a reward as it is recorded."""
-        low, high = self.setting.reward_range
-        return min(max(value, low), high) if self.setting.option("outside") == "clip" else value
-
-    def _is_outside(self, value: float) -> bool:
-        """Return whether a reward is refused because of its value."""
-        low, high = self.setting.reward_range
-        return self.setting.option("outside") not in ("clip", "widen") and not low <= value <= high
-
-    # One call.
-
-    def _batches(self, start: int) -> list[tuple[list[str], Subset, Recorded]]:
-        columns = "first, count, salt, subset, at, request, metadata"
-        chosen = f"{columns} FROM record_batches WHERE campaign = ? AND first >= ? ORDER BY first"
-        return [
-            (
-                [write_id(self.secret, first, place, salt) for place in range(count)],
-                tuple(map(int, subset.split(","))),
-                Recorded(*about),
-            )
-            for first, count, salt, subset, *about in self._rows(chosen, start)
-        ]
-
-    def _new_decisions(self, start: int) -> dict[str, Subset]:
-        """Return the decisions from this number on, in order."""
-        new = {}
-        for ids, subset, about in self._batches(start):
-            new.update(dict.fromkeys(ids, subset))
-            self.about.update(dict.fromkeys(ids, about))
-        for id, subset in new.items():
-            check(id not in self.ids, "two decisions have the id {}", id)
-            self.ids[id] = subset
-        return new
-
-    def _decide(self, call: Decide, outcome: Outcome, before: Seen, after: Seen, new: dict[str, Subset]) -> None:
-        if outcome.refused is not None:
-            paused = isinstance(outcome.refused, NotRunning) and self.truth.state == "paused"
-            check(paused, "refused: {}", outcome)
+    def _check_decide(self, call: Decide, outcome: Outcome, before: Seen) -> None:
+        rows = sorted(self._decided.pop(call.number, []), key=lambda row: row.place)
+        known = self._known(call.key, before)
+        if outcome.answered and outcome.value[0].id.startswith("s"):
+            check(not rows, "decisions that are not stored are recorded: {}", rows)
+            self._check_unstored(call, outcome)
             return
-        if outcome.answered and _is_unstored(outcome.value[0].id):
-            self._decide_unstored(call, outcome)
+        serves = self.truth.config["state"] in ("running", "shipped")
+        check(serves or not (rows or outcome.answered), "a campaign that does not run decided: {}", outcome)
+        fits = outcome.refused is None or (isinstance(outcome.refused, NotRunning) and not serves)
+        check(fits, "refused: {}", outcome)
+        is_over = {self._is_over(known, fresh) for fresh in (set(), self._fresh)} if known else {True}
+        if known and self.setting.takes_context and self.truth.config["state"] == "shipped":
+            is_over = {True, False}  # which segments are served as which others is not modelled
+        if not rows:
+            if outcome.answered:
+                check(False in is_over, "{} got decisions that are over, or not recorded: {}", call, outcome)
+                ids = [self.id_of(number) for number in known]
+                check([each.id for each in outcome.value] == ids, "{} had {}, and got {}", call.key, ids, outcome)
             return
-        known = self.truth.requests.get(call.key)
-        if known is not None and self._has_ended(known):
-            self._check_sticky(known, outcome)
-            known = None
-        stored = known is not None and all(self._stays(id, before, after) for id in known)
-        stored = stored and self._is_kept(known or [])
-        if outcome.failed:
-            if stored and "keys" in self.checks:
-                return
-            if self.truth.state == "paused":
-                return  # it was refused: new decisions of its group are those of later calls
-            ids = list(new)[: call.count]
-        else:
-            ids = [each.id for each in outcome.value]
-            check(len(set(ids)) == len(ids) == call.count, "{} decisions instead of {}", len(ids), call.count)
-            for each in outcome.value:
-                arms = [self.truth.names[arm] for arm in each.subset]
-                check(each.arms == arms, "{} has other arms than stored", each)
-                expected = None if self.setting is not CONTEXTUAL else call.context or {}
-                check(each.context == expected, "{} is for another segment than {}", each, expected)
-            if stored and "keys" in self.checks:
-                check(sorted(ids) == known, "{} made decisions twice: {} and {}", call.key, known, sorted(ids))
-                return
-            if known is not None and sorted(ids) == known:
-                return
-        for id in ids:
-            check(id in new, "the decision {} was answered, but is not recorded", id)
-            subset = new.pop(id)
-            self.truth.decisions[id] = subset
-            if self.truth.costs or self.truth.cost_of:
-                self.truth.cost_of[id] = self._cost(subset)
-            metadata = self.about[id].metadata
-            check(json.loads(metadata or "null") == call.metadata, "{} has the metadata {}", call, metadata)
-            check(set(subset) <= set(self.truth.active), "the decision {} has a retired arm: {}", id, subset)
-            check(self.truth.obeys(subset), "the decision {} breaks a rule: {} {}", id, subset, self.truth.rules)
+        check(outcome.refused is None, "a refused call is recorded: {}", rows)
+        check(True in is_over, "{} has decisions already: {}", call.key, known)
+        check(len(rows) == call.count, "{} decisions instead of {}", len(rows), call.count)
+        self._check_rows(call, rows, known, before)
+        for row in rows:
+            check(row.number not in self.truth.decisions, "the number {} is used twice", row.number)
+            self.truth.decisions[row.number] = row
+        if call.key is not None:
+            self.truth.turns.setdefault(call.key, []).append([row.number for row in rows])
         if outcome.answered:
-            check(all(each.subset == self.ids[each.id] for each in outcome.value), "other subsets than recorded")
-        check(self.truth.state not in ("paused", *FINAL), "a campaign that is {} made decisions", self.truth.state)
-        self.truth.requests[call.key] = sorted(ids)
+            found = [(each.id, each.subset, each.at.timestamp()) for each in outcome.value]
+            ours = [(self.id_of(row.number), subset_from(row.subset), row.at) for row in rows]
+            check([each[:2] for each in found] == [each[:2] for each in ours], "{} is recorded as {}", found, ours)
 
-    def _decide_unstored(self, call: Decide, outcome: Outcome) -> None:
-        """Follow decisions of a shipped subset that are not stored."""
-        check(self.now - self.unstored_at <= SHIPPED_FOR, "decisions are not stored, but should be: {}", outcome)
+    def _check_rows(self, call: Decide, rows: Sequence[Any], known: Sequence[int], before: Seen) -> None:
+        """Check decisions against the arms, the rules, the plan and the settings of now."""
+        config, planned = self.truth.config, {row[0] for row in (*before.plan["rows"], *before.plan["fallback"])}
+        sticky = self._sticky(rows[0], known)
+        for place, row in enumerate(rows):
+            subset = subset_from(row.subset)
+            check((row.place, row.call, row.at) == (place, rows[0].call, self.now), "{}, and it is {}", row, self.now)
+            window = config["window"]
+            due = row.at + (config["expire_after"] if window is None else window)
+            check((row.windowed, row.due) == (window is not None, due), "{} has a wrong window: {}", row, config)
+            check(self.truth.obeys(subset), "{} breaks a rule, or has a retired arm: {}", row, config)
+            check(row.cost == self._cost(subset), "{} has a wrong cost", row)
+            shipped = config["state"] == "shipped"
+            check((row.group == SHIPPED) == shipped, "{} in the state {}", row, config["state"])
+            if shipped:
+                served = [config["shipped"][-1], *(each for _, each in config["shipped_to"])]
+                check(subset in served, "{} is not what was shipped: {}", row, served)
+            elif sticky is not None:
+                check(subset == sticky, "a visitor had {} and gets {}", sticky, row)
+            elif row.group == CONTROL:
+                check(list(subset) == config["control"], "{} is not the control {}", row, config["control"])
+            else:
+                check(row.step == before.plan["step"], "{} is of another step: {}", row, before.plan)
+                check(row.subset in planned, "{} is not in the plan: {}", row, planned)
+
+    def _cost(self, subset: Sequence[int]) -> float:
+        costs, names = self.truth.config["costs"] or {}, self.truth.config["names"]
+        return float(sum(costs.get(names[arm], 0.0) for arm in subset))
+
+    def id_of(self, number: int) -> str:
+        """Return the id of a stored decision."""
+        return write_id(self.secret, number, self.truth.decisions[number].salt)
+
+    def _known(self, key: str | None, before: Seen) -> list[int]:
+        """Return the decisions of the last call of this key that the store has."""
+        turns = self.truth.turns.get(key or "", [])
+        made_now = self._made_now(before)
+        kept = [[number for number in turn if number in before.stored or number in made_now] for turn in turns]
+        return next((turn for turn in reversed(kept) if turn), [])
+
+    def _is_over(self, known: Sequence[int], fresh: set[int]) -> bool:
+        """Return whether the key of these decisions gets new ones; `fresh` ones may have been rewarded too late."""
+        made, config = [self.truth.decisions[number] for number in known], self.truth.config
+        told = {row.number for row in made if self._is_told(row.number)} - fresh
+        settled = all(row.due <= self.now if row.windowed else row.number in told for row in made)
+        if settled and config["sticky"] is not None:
+            return True
+        subsets = [subset_from(row.subset) for row in made]
+        if config["state"] == "shipped":
+            to = dict(config["shipped_to"])
+            served = [to.get(row.context, config["shipped"][-1]) for row in made]
+            return subsets != served
+        return not all(map(self.truth.obeys, subsets))
+
+    def _is_told(self, number: int) -> bool:
+        return any(kind != RECORD for kind, _ in self.truth.events.get(number, ()))
+
+    def _sticky(self, row: Any, known: Sequence[int]) -> Subset | None:
+        """Return the subset that a visitor keeps."""
+        sticky, config = self.truth.config["sticky"], self.truth.config
+        if not known or sticky is None or config["state"] == "shipped":
+            return None
+        last = self.truth.decisions[known[-1]]
+        subset = subset_from(last.subset)
+        kept = self.now - last.at <= sticky and last.context == row.context and self.truth.obeys(subset)
+        return subset if kept else None
+
+    def _check_unstored(self, call: Decide, outcome: Outcome) -> None:
+        now = self._is_unstored()
+        near = [at for at in self.unstored_at if abs(self.clock - at) <= SHIPPED_FOR]
+        check(now or near, "decisions are not stored, but should be: {}", outcome)
         check(len(outcome.value) == call.count, "{} decisions instead of {}", len(outcome.value), call.count)
         for each in outcome.value:
-            check(each.subset in self.served, "{} was never shipped", each)
-            check(_request_of(each.id) not in self.unstored, "two decisions have the id {}", each.id)
-            self.unstored[_request_of(each.id)] = each.id
-            self.truth.unstored[each.id] = each.subset
+            check(each.subset in self.shipped_ever, "{} was never shipped", each)
+            check(each.id not in self.given, "two decisions have the id {}", each.id)
+            self.given.add(each.id)
 
-    def _has_ended(self, ids: Sequence[str]) -> bool:
-        """Return whether a sticky key whose decisions these are gets new ones."""
-        return self.setting.option("sticky") is not None and all(id in self.truth.rewards for id in ids)
+    def _is_unstored(self) -> bool:
+        return self.truth.config["state"] == "shipped" and not self.truth.config["store_shipped"]
 
-    def _check_sticky(self, ids: Sequence[str], outcome: Outcome) -> None:
-        """A visitor keeps the arms for some time, if nothing forbids them and the store has the last decision."""
-        if not outcome.answered or self.truth.state != "running":
+    # Events.
+
+    def _check_report(self, call: Report, outcome: Outcome, before: Seen) -> None:
+        kind, config = KINDS[call.kind], self.truth.config
+        whole: set[type[KofnError]] = set()
+        if config["state"] == "archived":
+            whole.add(NotRunning)
+        if kind == ADD and config["window"] is None:
+            whole.add(BadInput)
+        new: list[tuple[int | UnstoredPlace, str, float, bool]] = []
+        counts: Counter[str] = Counter()
+        refused: dict[str, set[type[KofnError]]] = defaultdict(set)
+        for id, name, value in call.items:
+            verdict, place = self._verdict(kind, id, name, value, before, new)
+            if isinstance(verdict, str):
+                counts[verdict] += 1
+                if place is not None:
+                    new.append((place, name, value, verdict == "late"))
+            else:
+                refused[id].add(verdict)
+        if whole or (refused and not call.partial):
+            check(not outcome.answered, "{} was taken, and should be refused: {}", call, [*whole, refused])
+            fits = outcome.refused is None or isinstance(outcome.refused, tuple(whole.union(*refused.values())))
+            check(fits, "refused for another reason: {}, not {}", outcome, refused)
             return
-        last = max(ids, key=lambda id: place_of(id)[0])
-        since = outcome.value[0].at.timestamp() - self.about[last].at
-        stored = self.world.rows(
-            "SELECT 1 FROM kofn_batches WHERE campaign = ? AND first = ?", self.id, place_of(last)[0]
+        check(outcome.refused is None, "refused: {}", outcome)
+        keys = [self._key(kind, place, name) for place, name, *_ in new]
+        found = [self._reported.pop(key, None) if key else None for key in keys]
+        if outcome.answered:
+            answer = outcome.value
+            check({each.id for each in answer.refused} == refused.keys(), "{} instead of {}", answer, refused)
+            numbers = {name: getattr(answer, name) for name in ("accepted", "repeated", "forgotten", "late")}
+            check(numbers == {name: counts[name] for name in numbers}, "{} instead of {}", answer, counts)
+        check(all(found) or not (outcome.answered or any(found)), "{} is recorded in part: {}", call, found)
+        for (_, name, value, late), row in zip(new, found, strict=True):
+            if row is not None:
+                self._check_event(row, value, late)
+                self.truth.events.setdefault(row.decision, {})[kind, name] = row
+
+    def _key(self, kind: int, place: int | UnstoredPlace, name: str) -> tuple[int, int, str] | None:
+        """Return what an event is recorded under; None if its decision was not stored. A new one is, if it is now."""
+        if isinstance(place, int):
+            return place, kind, name
+        if (row := self._late_stored.pop(place.request, None)) is not None:
+            arms = subset_from(row.subset)
+            shipment = shipment_of(arms, row.context)
+            check((row.group, shipment) == (SHIPPED, place.shipment), "{} was never shipped", row)
+            due = self.now + self.truth.config["expire_after"]
+            fits = (row.at, row.due, row.windowed, row.cost) == (place.milliseconds / 1000, due, 0, self._cost(arms))
+            check(fits, "{} is stored wrongly, of {}", row, place)
+            self.truth.decisions[row.number] = row
+            self.truth.unstored[place.request] = row.number
+        number = self.truth.unstored.get(place.request)
+        return None if number is None else (number, kind, name)
+
+    def _verdict(
+        self, kind: int, id: str, name: str, value: float, before: Seen, new: Sequence[Any]
+    ) -> tuple[str | type[KofnError], int | UnstoredPlace | None]:
+        """Return what must be answered about an item, and its decision if the event is new."""
+        try:
+            place = read_id(self.secret, id)  # it checks the signature only
+        except UnknownDecision:
+            return UnknownDecision, None
+        if isinstance(place, UnstoredPlace):
+            if place.shipment not in self._shipments():
+                return UnknownDecision, None
+            number = self.truth.unstored.get(place.request)
+            if number not in before.stored and number not in self._made_now(before):
+                made, kept = place.milliseconds / 1000, before.progress.get("kept_at", 0.0)
+                if self.now - made > self.truth.config["expire_after"] or made <= kept:
+                    return "forgotten", None
+                number = None
+        else:
+            number = place.number
+            salt = before.stored.get(number)
+            if number in self._made_now(before):
+                salt = self.truth.decisions[number].salt
+            if salt is None and number <= before.cut.decisions:
+                return "forgotten", None
+            if salt != place.salt:
+                return UnknownDecision, None
+        return self._verdict_of_value(kind, number, place, name, value, new)
+
+    def _made_now(self, before: Seen) -> set[int]:
+        """Return the decisions that calls before this one, in the same transaction, have made."""
+        return {number for number in self.truth.decisions if number > before.cut.decisions} - before.stored.keys()
+
+    def _shipments(self) -> set[int]:
+        config = self.truth.config
+        of_segments = {shipment_of(tuple(subset), key) for key, subset in (*config["shipped_to"], *config["before"])}
+        return {*map(shipment_of, config["shipped"]), *of_segments}
+
+    def _verdict_of_value(
+        self, kind: int, number: int | None, place: Any, name: str, value: float, new: Sequence[Any]
+    ) -> tuple[str | type[KofnError], int | UnstoredPlace | None]:
+        config, known = self.truth.config, self.truth.events.get(-1 if number is None else number, {})
+        if (kind, name) in known:
+            return ("repeated" if known[kind, name].value == value else Conflict), None
+        same = [each for each in new if each[0] == (place if number is None else number)]
+        if len(known) + len(same) >= MAX_EVENTS:
+            return BadInput, None
+        windowed = number is not None and bool(self.truth.decisions[number].windowed)
+        if kind == ADD and not windowed:
+            return BadInput, None
+        low, high = config["reward_range"]
+        total = value + sum(row.value for (of, _), row in known.items() if of != RECORD)
+        total += sum(each[2] for each in same)
+        if kind != RECORD and config["outside"] == "refuse" and not low <= total <= high:
+            return BadReward, None
+        if number is None:
+            return "accepted", place
+        row = self.truth.decisions[number]
+        if kind == RECORD:
+            late = row.at + (config["metric_window"] or config["window"] or config["expire_after"]) <= self.now
+        else:
+            late = windowed and row.due <= self.now
+        return ("late" if late else "accepted"), number
+
+    def _check_event(self, row: Any, value: float, late: bool) -> None:
+        counts = not late
+        if row.decision in self.truth.unstored.values():  # nobody sees the silence of the others
+            counts = counts and self.truth.config["window"] is None
+        check((row.value, row.at, row.counts) == (value, self.now, counts), "{} of {}, at {}", row, value, self.now)
+        settled = self.truth.decisions[row.decision].windowed and row.decision in self.truth.settled
+        check(row.kind == RECORD or not (settled and counts), "{} counts, but its decision has settled", row)
+
+    def _check_total(self, call: Total, outcome: Outcome, before: Seen) -> None:
+        row, config = self._totalled.pop(call.key, None), self.truth.config
+        fits: list[type[KofnError]] = []
+        low, high = config["reward_range"]
+        if config["state"] == "archived":
+            fits.append(NotRunning)
+        if not set(call.arms) <= set(config["active"]):
+            fits.append(BadInput)
+        if config["outside"] != "widen" and not low * call.count <= call.total <= high * call.count:
+            fits.append(BadReward)
+        if fits:
+            check(not outcome.answered and row is None, "{} was taken", call)
+        if outcome.refused is not None:
+            exact = [] if self.setting.learns_from_all else [BadTally]
+            check(isinstance(outcome.refused, (*fits, *exact)), "refused: {}", outcome)
+        known = call.key in before.keys
+        check(row is None or (outcome.refused is None and not known), "{} is recorded: {}", call, row)
+        if row is not None:
+            check(subset_from(row.subset) == call.arms, "{} is recorded as {}", call, row)
+            given = call.count, call.total, self._cost(call.arms), self.now
+            check((row.count, row.total, row.cost, row.at) == given, "{} is recorded as {}", call, row)
+            self.truth.totals[row.number] = row
+        if outcome.answered:
+            check(outcome.value.accepted == (0 if known else call.count), "{} of {}", outcome, call)
+
+    # Settings.
+
+    def _check_config(self, pairs: Sequence[Pair], before: Seen, after: Seen) -> None:
+        truth, (call, outcome) = self.truth, pairs[0]
+        if truth.config["outside"] == "widen":
+            (low, high), (least, most) = truth.config["reward_range"], after.config["reward_range"]
+            check(least <= low and high <= most, "the range shrinks from {} to {}", truth.config, after.config)
+            truth.config = {**truth.config, "reward_range": (least, most)}
+        if isinstance(call, ChangeArm | Configure | Enter):
+            changed = self._changed(call, after)
+            if outcome.answered:
+                check(changed is not None, "{} was not possible", call)
+                check(after.config == changed, "after {}, the settings are {}, not {}", call, after.config, changed)
+            elif outcome.refused is not None:
+                check(changed is None, "refused: {}", outcome)
+            if changed is not None and after.config == changed:
+                truth.config = changed
+        check(after.config == truth.config, "the settings are {}, not {}", after.config, truth.config)
+        if truth.config["shipped"]:
+            self.shipped_ever |= {*truth.config["shipped"], *(subset for _, subset in truth.config["shipped_to"])}
+        if self._is_unstored():
+            self.unstored_at.append(self.clock)
+
+    def _changed(self, call: ChangeArm | Configure | Enter, after: Seen) -> dict[str, Any] | None:
+        """Return the settings after a change; None if it must be refused."""
+        config = self.truth.config
+        if isinstance(call, Enter):
+            return self._entered(call, config, after)
+        new = Truth({**config})
+        if config["state"] == "archived":
+            return None
+        used = {*(config["control"] or ())}
+        shipped = config["state"] == "shipped"
+        served = [config["shipped"][-1], *(each for _, each in config["shipped_to"])] if shipped else []
+        if isinstance(call, ChangeArm):
+            numbers = {config["names"][arm]: arm for arm in config["active"]}
+            if call.add == (call.name in numbers) or self.setting.policy == "cmab-sm":
+                return None
+            if not self.setting.learns_from_all:
+                return None
+            if call.add:
+                new.config |= {"names": [*config["names"], call.name]}
+                new.config |= {"active": [*config["active"], len(config["names"])]}
+            else:
+                gone = numbers[call.name]
+                if len(numbers) <= self.setting.k + 1 or gone in used or any(gone in each for each in served):
+                    return None
+                new.config["active"] = [arm for arm in config["active"] if arm != gone]
+        else:
+            value = call.value
+            if call.name == "constraints":
+                value = plain_rules(value)
+            elif call.name == "reward_range":
+                (low, high), (least, most) = config["reward_range"], value
+                if least > low or most < high:
+                    return None
+            new.config[call.name] = value
+        shown = [*served, *([config["control"]] if config["control"] else [])]
+        possible = any(map(new.obeys, combinations(new.config["active"], self.setting.k)))
+        return new.config if possible and all(map(new.obeys, shown)) else None
+
+    def _entered(self, call: Enter, config: dict[str, Any], after: Seen) -> dict[str, Any] | None:
+        if call.state == config["state"] != "shipped":
+            return config
+        if config["state"] not in ALLOWED[call.state]:
+            return None
+        if call.state != "shipped":
+            return {**config, "state": call.state}
+        if not self._counted(self._end(self.clock))["rewards"]:
+            return None
+        new = after.config["shipped"]
+        if after.config["state"] != "shipped" or not new:
+            return {**config, "state": "shipped"}  # it was not done
+        check(self.truth.obeys(new[-1]), "{} was shipped, and breaks a rule", new[-1])
+        kept = [each for each in config["shipped"] if each != new[-1]]
+        own = {"state": "shipped", "shipped": [*kept, new[-1]], "store_shipped": call.stored}
+        return {**config, **own, **{name: after.config[name] for name in ("shipped_to", "before")}}
+
+    def _check_failure(self, pairs: Sequence[Pair], after: Seen, failures: int) -> None:
+        """A campaign whose policy has failed says so until something changes; others never do."""
+        if failures:
+            self.failed_at.add(after.row.stamp)
+            told = any(isinstance(call, Learn) and outcome.answered for call, outcome in pairs)
+            check(after.row.failure or not told, "the policy has failed, and nothing says so")
+        stale = after.row.failure and after.row.stamp not in self.failed_at
+        check(not stale, "the policy has not failed since the last change: {}", after.row.failure)
+
+    # What was counted.
+
+    def _end(self, clock: float) -> Cut:
+        """Return the present end of the log."""
+        truth = self.truth
+        events = [each.number for events in truth.events.values() for each in events.values()]
+        return Cut(
+            max(truth.decisions, default=0),
+            max(events, default=0),
+            max(truth.totals, default=0),
+            max(clock, self.last.cut.time),
         )
-        if stored and since <= self.setting.option("sticky") and set(self.ids[last]) <= set(self.truth.active):
-            arms = {each.subset for each in outcome.value}
-            check(arms == {self.ids[last]}, "a visitor had {} and gets {}", self.ids[last], arms)
 
-    def _is_kept(self, ids: Sequence[str]) -> bool:
-        """Return whether a key keeps these decisions: no arm is retired, none is forbidden, no other is shipped."""
-        shown = {self.ids[id] for id in ids}
-        active = all(set(subset) <= set(self.truth.active) and self.truth.obeys(subset) for subset in shown)
-        return active and self.truth.state == "running"
-
-    def _stored(self, id: str, seen: Seen) -> bool:
-        """Return whether the store still has the decision."""
-        first, place, salt = place_of(id)
-        batch = seen.batches.get(first)
-        return batch is not None and batch[0] == salt and place < batch[1]
-
-    def _stays(self, id: str, before: Seen, after: Seen) -> bool:
-        """Return whether the store had the decision all the time, or since another call of the same group made it."""
-        made_now = id in self.truth.decisions and place_of(id)[0] >= before.row.decided
-        return made_now or (self._stored(id, before) and self._stored(id, after))
-
-    def _reward(self, call: Reward, outcome: Outcome, before: Seen, after: Seen) -> None:
-        wrong = {id for id, value in call.rewards if not self._exists(id) or self._is_outside(value)}
-        if call.partial:
-            wrong = self._refused_of(call, outcome, wrong)
-        elif wrong:
-            kinds = UnknownDecision | BadReward | Conflict
-            check(isinstance(outcome.refused, kinds) or bool(outcome.failed), "{} was taken: {}", wrong, outcome)
-            return
-        call = replace(call, rewards=tuple(each for each in call.rewards if each[0] not in wrong))
-        unstored = [each for each in call.rewards if _is_unstored(each[0])]
-        repeated = [id for id, _ in unstored if id in self.truth.arrived]
-        arrived = sum([self._reward_unstored(*each, outcome) for each in unstored])
-        self._reward_stored(call, outcome, before, after, (arrived, len(repeated)))
-
-    def _exists(self, id: str) -> bool:
-        """Return whether a decision with this id was made, in this timeline or another."""
-        return _request_of(id) in self.unstored if _is_unstored(id) else id in self.ids
-
-    def _refused_of(self, call: Reward, outcome: Outcome, wrong: set[str]) -> set[str]:
-        """Return the rewards of a partial call that were refused: all that are wrong, and others with a reason."""
-        check(outcome.refused is None, "a partial call was refused: {}", outcome)
-        given = dict(call.rewards)
-        unsure = {id for id, value in given.items() if id not in wrong and self._may_be_refused(id, value)}
-        if not outcome.answered:
-            return wrong | {id for id in unsure if not _is_unstored(id)}
-        refused = {each.id for each in outcome.value.refused}
-        check(wrong <= refused <= wrong | unsure, "{}, but {} are wrong", outcome, wrong)
-        return refused
-
-    def _may_be_refused(self, id: str, value: float) -> bool:
-        """Return whether a decision has another reward, or was made in a timeline that is lost."""
-        if _is_unstored(id):
-            before = self.truth.rewards.get(self.truth.arrived.get(id, ""))
-            return id not in self.truth.unstored or before not in (None, self._taken(value))
-        lost = id not in self.truth.decisions
-        return lost or self.truth.rewards.get(id, self._taken(value)) != self._taken(value)
-
-    def _reward_unstored(self, id: str, value: float, outcome: Outcome) -> bool:
-        """Follow the reward of a decision that was not stored; return whether it is stored now."""
-        if id not in self.arrived:
-            made = int(id.split("-")[1], 16) / 1000
-            young = abs(self.now - made) < EXPIRE_AFTER - MOST_SKEW
-            counted = id in self.truth.arrived or made <= self._option("unstored_after", 0.0)
-            due = outcome.answered and id in self.truth.unstored and young and not counted
-            check(not due, "the reward of {} was not recorded: {}", id, outcome)
-            return False
-        check(id not in self.truth.arrived, "the reward of {} was recorded twice", id)
-        new, subset = self.arrived.pop(id)
-        first = self.truth.unstored.get(id, subset)
-        check(subset == first and subset in self.served, "{} is recorded with other arms: {}", id, subset)
-        values = [
-            row[0] for row in self._rows("value FROM record_rewards WHERE campaign = ? AND first = ?", place_of(new)[0])
-        ]
-        check(values == [self._taken(value)], "the reward {:g} of {} is recorded as {}", value, id, values)
-        self.truth.arrived[id], self.truth.decisions[new] = new, subset
-        self._record(new, value)
-        if self.truth.costs or self.truth.cost_of:
-            self.truth.cost_of[new] = self._cost(subset)
-        return True
-
-    def _record(self, id: str, value: float) -> None:
-        self.truth.rewards[id] = self._taken(value)
-        self.truth.clipped += self._taken(value) != value
-
-    def _reward_stored(
-        self, call: Reward, outcome: Outcome, before: Seen, after: Seen, unstored: tuple[int, int]
-    ) -> None:
-        """Follow the rewards of stored decisions, after those of `unstored` ones: how many are new, and known."""
-        every, call = call, replace(call, rewards=tuple(each for each in call.rewards if not _is_unstored(each[0])))
-        rewards = self.truth.rewards
-        known = {id: rewards[id] for id, _ in call.rewards if id in rewards}
-        there = stored = {id for id, _ in call.rewards if self._stored(id, before)}
-        if not before.alone:
-            recorded = {id for id in stored if id not in known and after.rewards.get(place_of(id)[:2])}
-            stored = {id for id in stored if self._stored(id, after)} | recorded
-        others = [id for id, value in call.rewards if known.get(id, self._taken(value)) != self._taken(value)]
-        if outcome.refused is not None:
-            unknown = [id for id, _ in call.rewards if id not in self.truth.decisions]
-            unsure = [id for id, value in every.rewards if _is_unstored(id) and self._may_be_refused(id, value)]
-            if unsure:
-                return
-            conflicts = there.intersection(others)  # a later call of the group may have deleted them
-            fits = isinstance(outcome.refused, Conflict) and bool(conflicts)
-            fits = fits or (isinstance(outcome.refused, UnknownDecision) and bool(unknown))
-            check(fits, "refused, but its decisions are stored without another reward: {}", outcome)
-            return
-        conflicts = stored.intersection(others)
-        check(not conflicts, "another reward was taken for {}", conflicts)
-        accepted = [(id, value) for id, value in call.rewards if id in stored and id not in known]
-        for id, value in accepted:
-            check(id in self.truth.decisions, "a reward was taken for {}, which was never decided", id)
-            values = after.rewards[place_of(id)[:2]]
-            check(values == [self._taken(value)], "the reward {:g} of {} is recorded as {}", value, id, values)
-            check(self.truth.state != "archived", "an archived campaign took the reward of {}", id)
-            self._record(id, value)
-        if outcome.answered:
-            self._count(every, outcome.value, (len(accepted), len(known.keys() & stored)), unstored)
-
-    def _count(self, call: Reward, answer: Any, stored: tuple[int, int], unstored: tuple[int, int]) -> None:
-        """Check the numbers in the answer. Of decisions that are no longer stored, nothing is known."""
-        accepted, repeated = stored[0] + unstored[0], stored[1]
-        gone = len(call.rewards) - accepted - repeated
-        check(answer.accepted == accepted, "{}, but {} rewards are new", answer, accepted)
-        if "forgotten" in self.checks:
-            check(answer.repeated >= repeated, "{}, but {} rewards were recorded before", answer, repeated)
-            possible = sum(id in self.truth.rewards for id, _ in call.rewards) - stored[0] + unstored[1]
-            if "lost" not in self.checks:
-                possible += sum(id not in self.truth.decisions for id, _ in call.rewards)
-            check(answer.repeated <= possible, "{}, but only {} can be repeated", answer, possible)
-            gone -= getattr(answer, "forgotten", 0) + answer.repeated - repeated
-            check(gone == 0, "{} for {} rewards", answer, len(call.rewards))
-        else:
-            check(answer.repeated == repeated + gone, "{}, but {} rewards were recorded before", answer, repeated)
-
-    def _total(self, call: Total, outcome: Outcome, before: Seen) -> None:
-        if outcome.refused is not None:
-            retired = not set(call.arms) <= set(self.truth.active)
-            fits = isinstance(outcome.refused, BadTally) or (retired and isinstance(outcome.refused, BadInput))
-            check(fits, "refused: {}", outcome)
-            return
-        known = call.key in self.truth.totals
-        again = known and call.key not in before.keys
-        new = not known or again
-        if outcome.answered:
-            answer = (outcome.value.accepted, outcome.value.repeated)
-            check(answer == ((call.count, 0) if new else (0, call.count)), "{}, new: {}", outcome, new)
-        net = call.total - self._sign * call.count * self._cost(call.arms)
-        if again:
-            self.truth.twice += net
-            self.truth.twice_plays += call.count
-        if new and not again:
-            self.truth.totals[call.key] = call.count, net
-
-    def _arm(self, call: AddArm | RetireArm, outcome: Outcome) -> None:
-        truth, name = self.truth, call.name
-        if isinstance(call, AddArm):
-            possible = name not in truth.names
-        else:
-            active = [truth.names[arm] for arm in truth.active]
-            possible = name in active and len(active) > self.setting.k + 1
-        if outcome.refused is not None:
-            control = [f"arm {arm}" for arm in self.setting.control or ()]
-            in_use = isinstance(call, RetireArm) and (self.truth.state == "shipped" or name in control)
-            fits = not possible or not self.setting.learns_from_all or in_use or self._is_needed(name)
-            check(fits and isinstance(outcome.refused, BadInput), "refused: {}", outcome)
-        elif possible:
-            if isinstance(call, AddArm):
-                truth.active.append(len(truth.names))
-                truth.names.append(name)
+    def _settling(self, cut: Cut) -> Iterator[tuple[int, float]]:
+        """Yield the decisions that have settled up to a cut and were not counted yet, and their rewards."""
+        truth, config = self.truth, self.truth.config
+        low, high = config["reward_range"]
+        for number, row in truth.decisions.items():
+            if number in truth.settled or number > cut.decisions:
+                continue
+            if row.windowed:
+                if row.due > cut.time:
+                    continue
+                value = truth.value(number)
+                value = config["silence"] if value is None else value
             else:
-                truth.active.remove(truth.names.index(name))
-        else:
-            check(not outcome.answered, "{} was possible", call)
+                reward = truth.events.get(number, {}).get((REWARD, ""))
+                if reward is None or not reward.counts or reward.number > cut.events:
+                    continue
+                value = reward.value
+            yield number, value if config["outside"] == "widen" else min(max(value, low), high)
 
-    def _is_needed(self, name: str) -> bool:
-        """Return whether no subset without this arm obeys the rules."""
-        rest = [arm for arm in self.truth.active if self.truth.names[arm] != name]
-        return not replace(self.truth, active=rest).possible(self.setting.k)
+    def _expired(self, cut: Cut) -> set[int]:
+        """Return the decisions without a window and without a reward that have expired at a cut."""
+        rows = self.truth.decisions.items()
+        late = {number for number, row in rows if not row.windowed and row.due <= cut.time and number <= cut.decisions}
+        return late - self.truth.settled.keys()
 
-    def _rules(self, call: ChangeRules, outcome: Outcome) -> None:
-        changed = replace(self.truth, rules=call.rules)
-        if outcome.refused is not None:
-            fits = not changed.possible(self.setting.k) or self.truth.state == "shipped"
-            check(fits and isinstance(outcome.refused, BadInput), "refused: {}", outcome)
-            return
-        check(changed.possible(self.setting.k), "rules that cannot hold were taken: {}", call)
-        self.truth.rules = call.rules
+    def _counted(self, cut: Cut) -> dict[str, Any]:
+        """Return the counters at a cut."""
+        truth, sign = self.truth, 1.0 if self.setting.direction == "maximize" else -1.0
+        settled = {**truth.settled, **dict(self._settling(cut))}
+        decided = [row for number, row in truth.decisions.items() if number <= cut.decisions]
+        expired = self._expired(cut) - settled.keys()
+        totals = [row for number, row in truth.totals.items() if number <= cut.totals]
+        net = {number: value - sign * truth.decisions[number].cost for number, value in settled.items()}
+        totalled = sum(row.count for row in totals)
+        flying = Counter(
+            (row.subset, row.context) for row in decided if row.number not in settled and row.number not in expired
+        )
+        plays: dict[tuple[str, str | None], list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
+        for number, value in settled.items():
+            row = truth.decisions[number]
+            _add(plays[row.subset, row.context], 1, value, value * value)
+        for row in totals:
+            _add(plays[row.subset, row.context], row.count, row.total, row.squares)
+        groups = {}
+        for name, group in (("learned", LEARNED), ("control", CONTROL)):
+            values = [net[n] for n in settled if truth.decisions[n].group == group and truth.decisions[n].compared]
+            groups[name] = [len(values), sum(values), sum(value * value for value in values)]
+        return {
+            "plays": len(decided) + totalled,
+            "rewards": len(settled) + totalled,
+            "in_flight": sum(flying.values()),
+            "expired": len(expired),
+            "total": sum(net.values()) + sum(row.total - sign * row.count * row.cost for row in totals),
+            "flying": dict(flying),
+            "told": {play: sums for play, sums in plays.items() if sums[0]},
+            **groups,
+        }
 
-    def _read(self, call: Read, outcome: Outcome) -> None:
-        if outcome.answered:
-            active = [self.truth.names[arm] for arm in self.truth.active]
-            arms = outcome.value
-            if call.best:
-                check(set(arms) <= set(active), "the best arms {} are not all among {}", arms, active)
-                best = [self.truth.active[active.index(arm)] for arm in arms]
-                check(self.truth.obeys(best), "the best arms {} break a rule: {}", arms, self.truth.rules)
-            else:
-                check(arms == active, "the arms are {}, not {}", arms, active)
+    def _check_counters(self, after: Seen) -> None:
+        """The counters and the learning steps are those of all decisions that have settled up to the cut."""
+        expected = self._counted(after.cut)
+        self.truth.settled.update(self._settling(after.cut))
+        row, progress = after.row, after.progress
+        found: dict[str, Any] = {name: getattr(row, name) for name in ("plays", "rewards", "in_flight", "expired")}
+        found["total"] = progress.get("total", 0.0)
+        found["flying"] = {(subset, context): count for subset, context, count in progress.get("in_flight", [])}
+        found |= {name: progress.get(name, [0, 0.0, 0.0]) for name in ("learned", "control")}
+        told: dict[tuple[str, str | None], list[float]] = defaultdict(lambda: [0, 0.0, 0.0])
+        for (tallies,) in self.world.rows("SELECT tallies FROM kofn_folds WHERE campaign = ?", self.id):
+            for subset, context, *sums in json.loads(tallies):
+                _add(told[subset, context], *sums)
+        found["told"] = dict(told)
+        for name, value in expected.items():
+            check(_same(found[name], value), "{} is {}, not {}", name, found[name], value)
+
+    # Reports.
+
+    def _check_read(self, call: Read, answer: Any, after: Seen) -> None:
+        config = self.truth.config
+        names = [config["names"][arm] for arm in config["active"]]
+        if call.what == "arms":
+            check(answer == names, "the arms are {}, not {}", answer, names)
+        elif call.what == "best" and after.row.learned == after.row.step - 1:
+            best = [config["active"][names.index(name)] for name in answer]
+            check(self.truth.obeys(best), "the best arms {} break a rule", answer)
+        elif call.what == "summary":
+            expected = self._counted(self._end(self.clock))
+            found = {name: getattr(answer, name) for name in ("plays", "rewards", "in_flight", "expired")}
+            found["total"] = (answer.mean or 0.0) * answer.rewards
+            for name, value in found.items():
+                check(_same(value, expected[name]), "{} is {}, not {}", name, value, expected[name])
+            check(answer.failing == bool(after.row.failure), "failing is {}", answer.failing)
+        elif call.what == "decisions":
+            self._check_logged(answer, after)
+
+    def _check_logged(self, answer: Sequence[Any], after: Seen) -> None:
+        """The export of decisions has what was recorded."""
+        truth, settled = self.truth, {**self.truth.settled, **dict(self._settling(self._end(self.clock)))}
+        found = {int(each.id.partition("-")[0], 16): each for each in answer}
+        check(found.keys() == after.stored.keys(), "the export has {}, not {}", [*found], [*after.stored])
+        for number, each in found.items():
+            row, events = truth.decisions[number], truth.events.get(number, {})
+            metrics = {name: event.value for (kind, name), event in events.items() if kind == RECORD}
+            check(each.metrics == metrics, "{} has the metrics {}", each, metrics)
+            told = (REWARD, "") in events if not row.windowed else row.due <= max(self.clock, after.cut.time)
+            check(each.settled == told, "{} has settled: {}", each, told)
+            if number in settled:
+                check(each.reward == settled[number], "{} was worth {}", each, settled[number])
+
+
+def _add(sums: list[float], *more: float) -> None:
+    for index, value in enumerate(more):
+        sums[index] += value
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return whether two numbers are the same up to rounding, also in lists and dicts."""
+    if isinstance(one, dict):
+        return bool(one.keys() == other.keys()) and all(_same(value, other[name]) for name, value in one.items())
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return bool(abs(one - other) <= 1e-9 * max(1.0, abs(one)))

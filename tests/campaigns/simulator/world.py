@@ -1,7 +1,7 @@
 """The databases of a simulation: made once, set back for each seed, looked at from outside, backed up and restored.
 
-Triggers copy every decision, reward and total that is inserted into tables of their own. Nothing deletes from these
-tables, so they are the complete record of a campaign, also after the store has compacted its own.
+Triggers copy every decision, event and total that is inserted into tables of their own. Nothing deletes from these
+tables, so they are the complete record of a campaign, also after the store has deleted its own rows.
 """
 
 from __future__ import annotations
@@ -22,110 +22,64 @@ from unittest.mock import patch
 from kofn.campaigns import Campaign
 from kofn.campaigns.store import stamps
 from kofn.campaigns.store.database import Store
+from kofn.campaigns.store.schema import DECISIONS, EVENTS, METADATA, TOTALS
 
 START = 1_000_000.0
 """The time at which all campaigns were created, in seconds."""
 
 EXPIRE_AFTER = 60.0
 
-RECORDED = {
-    "batches": (
-        *("campaign", "first", "count", "salt", "step", "row", "subset", "at", "context"),
-        *("request", "metadata"),
-    ),
-    "rewards": ("campaign", "first", "place", "value", "at", "step", "row"),
-    "totals": ("campaign", "number", "key", "subset", "count", "total", "squares", "at", "step", "row", "context"),
-}
-"""The columns that triggers copy from kofn_batches to record_batches, and so on."""
+RECORDED = {table.name: [column.name for column in table.columns] for table in (DECISIONS, EVENTS, TOTALS)}
+"""The columns that triggers copy from kofn_decisions to record_decisions, and so on."""
 
 
 class Setting(NamedTuple):
-    """A campaign of the template."""
+    """A campaign of the template. Bounds are whole numbers and their distance a power of 2, so sums are exact."""
 
     policy: str
     n_arms: int
     k: int
     reward_range: tuple[float, float]
     direction: str
-    keep: int
-    params: dict[str, Any]
-
-    weight: int = 1  # how often a seed takes it
-    control: tuple[int, ...] | None = None
-    options: dict[str, Any] | None = None  # of the campaign; with them, workers do more than in the others
+    weight: int  # how often a seed takes it
+    options: dict[str, Any]  # of the campaign
 
     @property
     def name(self) -> str:
         """The campaign's name."""
-        name = f"{self.policy} {self.n_arms} {self.k} {self.direction} {self.keep}"
-        return name if self.options is None else f"{name} {' '.join(self.options)}"
-
-    def option(self, name: str) -> Any:
-        """Return an option of the campaign, if it is set."""
-        return (self.options or {}).get(name)
+        return f"{self.policy} {self.n_arms} {self.k} {' '.join(self.options)}"
 
     @property
     def learns_from_all(self) -> bool:
-        """Whether the policy learns from unplanned plays too. These policies also take new arms."""
-        return self.policy in ("thompson", "thompson-sizes", CONTEXTUAL.policy) or bool(self.params.get("unplanned"))
+        """Whether the policy learns from unplanned plays too."""
+        return self.policy != "cmab-sm" and self.options.get("params") != EXACT
+
+    @property
+    def takes_context(self) -> bool:
+        """Whether decisions have a context."""
+        return self.policy == "contextual-thompson"
 
 
+EXACT = {"unplanned": False}
+_FIRST = ["arm 0", "arm 1"]
 SETTINGS = [
-    Setting("simulated", 4, 2, (0.0, 1.0), "maximize", 0, {"unplanned": True}, weight=6),
-    Setting("simulated", 5, 2, (-2.0, 6.0), "minimize", 10, {"unplanned": True}, weight=6),
-    Setting("simulated", 6, 3, (0.0, 8.0), "maximize", 1000, {"unplanned": True}, weight=6, control=(0, 1, 2)),
-    Setting("simulated", 5, 2, (0.0, 4.0), "maximize", 20, {"unplanned": False}, weight=6),
-    Setting("simulated", 4, 2, (-1.0, 1.0), "minimize", 1000, {"unplanned": False}, weight=6, control=(1, 2)),
-    Setting("thompson", 4, 2, (0.0, 1.0), "maximize", 0, {}),
-    Setting("thompson", 5, 2, (-2.0, 6.0), "minimize", 10, {}),
-    Setting("thompson", 6, 3, (0.0, 8.0), "maximize", 1000, {}),
-    Setting("linear-thompson", 5, 2, (0.0, 1.0), "maximize", 20, {}),
-    Setting("cmab-sm", 4, 2, (0.0, 4.0), "maximize", 1000, {"horizon": 30, "resolution": 0.45}),
-    Setting("dart", 5, 2, (-1.0, 1.0), "minimize", 1000, {"horizon": 500}),
+    Setting("simulated", 4, 2, (0.0, 1.0), "maximize", 6, {"keep_decisions": 0}),
+    Setting("simulated", 5, 2, (-2.0, 6.0), "minimize", 6, {"window": 20.0, "silence": 1.0, "keep_decisions": 8}),
+    Setting("simulated", 5, 2, (0.0, 4.0), "maximize", 6, {"window": 8.0, "control": _FIRST, "outside": "clip"}),
+    Setting("simulated", 5, 2, (0.0, 4.0), "maximize", 4, {"control": _FIRST, "sticky": 20.0, "metric_window": 9.0}),
+    Setting("simulated", 4, 2, (0.0, 1.0), "maximize", 4, {"window": 15.0, "sticky": 40.0, "keep_decisions": 4}),
+    Setting("simulated", 5, 2, (0.0, 8.0), "maximize", 4, {"params": EXACT, "keep_decisions": 10}),
+    Setting("simulated", 4, 2, (-1.0, 1.0), "minimize", 4, {"params": EXACT, "window": 10.0}),
+    Setting("simulated", 4, 2, (0.0, 1.0), "maximize", 2, {"outside": "widen", "window": 12.0}),
+    Setting("thompson", 5, 2, (-2.0, 6.0), "minimize", 1, {"keep_decisions": 8, "window": 10.0}),
+    Setting("thompson-sizes", 4, 2, (0.0, 4.0), "maximize", 1, {"costs": {"arm 0": 0.5, "arm 3": 0.25}}),
+    Setting("contextual-thompson", 5, 2, (0.0, 4.0), "maximize", 1, {"window": 15.0}),
+    Setting("cmab-sm", 4, 2, (0.0, 4.0), "maximize", 1, {"params": {"horizon": 30, "resolution": 0.45}}),
 ]
-"""Each seed plays one or two of these campaigns in one store. Bounds are whole numbers, so that sums are exact. Real
-policies are slower than the simulated one, and the store does the same with each: most seeds take the simulated one."""
-
-
-CONTEXTUAL = Setting("contextual-thompson", 5, 2, (0.0, 4.0), "maximize", 20, {})
-"""A campaign whose decisions have contexts, which some seeds take instead of their first one."""
-
-_ANY = {"unplanned": True}
-OPTIONAL = [
-    Setting("simulated", 4, 2, (0.0, 1.0), "maximize", 1000, _ANY, weight=6, options={"sticky": 20.0}),
-    Setting("simulated", 5, 2, (-2.0, 6.0), "minimize", 10, _ANY, 6, (0, 1), {"sticky": 40.0, "outside": "clip"}),
-    Setting("simulated", 5, 2, (0.0, 4.0), "maximize", 20, {"unplanned": False}, 6, None, {"outside": "clip"}),
-    Setting("simulated", 4, 2, (0.0, 1.0), "maximize", 0, _ANY, weight=6, options={"outside": "refuse"}),
-    Setting("thompson", 5, 2, (0.0, 8.0), "maximize", 1000, {}, options={"outside": "widen"}),
-    Setting("thompson-sizes", 5, 2, (0.0, 4.0), "minimize", 20, {}, options={"costs": {"arm 0": 0.5, "arm 3": 0.25}}),
-    Setting("thompson-sizes", 4, 2, (0.0, 4.0), "maximize", 1000, {}, options={"costs": {"arm 1": 1.0}}),
-]
-"""Campaigns with sticky keys, rewards outside the range, or costs, which some seeds take instead of their first one. In
-these, decisions have metadata, some rewards are partial or of unknown decisions, and subsets are shipped without a
-store too."""
+"""Each seed plays one or two of these campaigns in one store. Real policies are slower than the simulated one, and the
+store does the same with each: most seeds take the simulated one."""
 
 CONTEXTS = [None, {"device": "phone"}, {"device": "desktop"}, {"device": "phone", "country": "de"}]
-
-
-class World(Protocol):
-    """A database, as the simulation uses it beside the stores under test."""
-
-    url: str
-
-    def reset(self) -> None:
-        """Set the database back to the template. No store is open."""
-
-    def rows(self, sql: str, *values: Any) -> Sequence[Any]:
-        """Return the rows of a query, outside of all stores. Parameters are written as ?."""
-
-    def write(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Execute a statement for each of these rows, outside of all stores."""
-
-    def backup(self) -> Any:
-        """Return a backup of the database."""
-
-    def restore(self, backup: Any) -> None:
-        """Restore a backup, under the open connections of the stores."""
 
 
 @contextmanager
@@ -145,7 +99,7 @@ def create_campaigns(url: str) -> None:
     """Create the campaigns of the template."""
     store = Store(url)
     store.clock = lambda: START
-    for number, each in enumerate([*SETTINGS, CONTEXTUAL, *OPTIONAL]):
+    for number, each in enumerate(SETTINGS):
         create_campaign(store, each, number)
     store.close()
 
@@ -159,17 +113,36 @@ def create_campaign(store: Store, setting: Setting, seed: int) -> Campaign:
             [f"arm {arm}" for arm in range(setting.n_arms)],
             setting.k,
             policy=setting.policy,
-            params=setting.params,
             reward_range=setting.reward_range,
             direction=setting.direction,  # type: ignore[arg-type]
             seed=seed,
             store=store,
             expire_after=EXPIRE_AFTER,
-            keep_decisions=setting.keep,
-            control=None if setting.control is None else [f"arm {arm}" for arm in setting.control],
             control_share=0.3,
-            **(setting.options or {}),
+            **setting.options,
         )
+
+
+class World(Protocol):
+    """A database, as the simulation uses it beside the stores under test."""
+
+    url: str
+
+    def reset(self) -> None:
+        """Set the database back to the template. No store is open."""
+
+    def rows(self, sql: str, *values: Any) -> Sequence[Any]:
+        """Return the rows of a query, outside of all stores. Parameters are written as ?."""
+
+    def backup(self) -> Any:
+        """Return a backup of the database."""
+
+    def restore(self, backup: Any) -> None:
+        """Restore a backup, under the open connections of the stores."""
+
+
+def _quoted(columns: Sequence[str], prefix: str = "") -> str:
+    return ", ".join(f'{prefix}"{column}"' for column in columns)
 
 
 class SqliteWorld:
@@ -181,11 +154,11 @@ class SqliteWorld:
         create_campaigns(self.url)
         with contextlib.closing(sqlite3.connect(self.file)) as connection:
             for table, columns in RECORDED.items():
-                connection.execute(f"CREATE TABLE record_{table} ({', '.join(columns)})")
-                copied = ", ".join(f"new.{column}" for column in columns)
+                record = table.replace("kofn", "record")
+                connection.execute(f"CREATE TABLE {record} (seq INTEGER PRIMARY KEY, {_quoted(columns)})")
                 connection.execute(
-                    f"CREATE TRIGGER keep_{table} AFTER INSERT ON kofn_{table} "
-                    f"BEGIN INSERT INTO record_{table} VALUES ({copied}); END"
+                    f"CREATE TRIGGER keep_{table} AFTER INSERT ON {table} BEGIN "
+                    f"INSERT INTO {record} ({_quoted(columns)}) VALUES ({_quoted(columns, 'new.')}); END"
                 )
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             connection.execute("VACUUM INTO ?", [str(folder / "template.db")])
@@ -207,10 +180,6 @@ class SqliteWorld:
         """Return the rows of a query."""
         return self._look.execute(sql, values).fetchall()
 
-    def write(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Execute a statement for each of these rows."""
-        self._look.executemany(sql, rows)
-
     def backup(self) -> sqlite3.Connection:
         """Copy the database, online."""
         copy = sqlite3.connect(":memory:")
@@ -226,8 +195,8 @@ class SqliteWorld:
         self._look.close()
 
 
-_COPIED = [f"kofn_{each}" for each in ("campaigns", "rosters", "states", "plans", "batches", "rewards", "totals")]
-_COPIED += ["kofn_buckets", "kofn_events", "kofn_estimates", *(f"record_{table}" for table in RECORDED)]
+_COPIED = [*METADATA.tables, *(table.replace("kofn", "record") for table in RECORDED)]
+_SEQUENCES = ["kofn_numbers", "kofn_campaigns_id_seq"]
 
 
 class PostgresWorld:
@@ -244,77 +213,56 @@ class PostgresWorld:
         self.url = f"{url}?options=-csearch_path%3D{name}"
         create_campaigns(self.url)
         for table, columns in RECORDED.items():
-            self._look.execute(f"CREATE TABLE record_{table} AS SELECT {', '.join(columns)} FROM kofn_{table} LIMIT 0")
-            copied = ", ".join(f"new.{column}" for column in columns)
+            record = table.replace("kofn", "record")
+            self._look.execute(f"CREATE TABLE {record} AS SELECT 0::bigint AS seq, {_quoted(columns)} FROM {table}")
+            identity = "ALTER seq SET NOT NULL, ALTER seq ADD GENERATED BY DEFAULT AS IDENTITY"
+            self._look.execute(f"ALTER TABLE {record} {identity}")
             self._look.execute(
-                f"CREATE FUNCTION keep_{table}() RETURNS trigger LANGUAGE plpgsql AS "
-                f"$$ BEGIN INSERT INTO record_{table} VALUES ({copied}); RETURN NULL; END $$"
+                f"CREATE FUNCTION keep_{table}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+                f"INSERT INTO {record} ({_quoted(columns)}) VALUES ({_quoted(columns, 'new.')}); RETURN NULL; END $$"
             )
             self._look.execute(
-                f"CREATE TRIGGER keep AFTER INSERT ON kofn_{table} FOR EACH ROW EXECUTE FUNCTION keep_{table}()"
+                f"CREATE TRIGGER keep AFTER INSERT ON {table} FOR EACH ROW EXECUTE FUNCTION keep_{table}()"
             )
-        self._copy(name, f"{name}_template")
+        self._template = self._copy(f"{name}_template")
 
-    def _copy(self, source: str, target: str) -> None:
+    def _copy(self, target: str) -> tuple[str, list[Any]]:
         for table in _COPIED:
-            self._look.execute(f"CREATE TABLE {target}.{table} AS SELECT * FROM {source}.{table}")
+            self._look.execute(f"CREATE TABLE {target}.{table} AS SELECT * FROM {self.name}.{table}")
+        return target, [self.rows(f"SELECT last_value, is_called FROM {each}")[0] for each in _SEQUENCES]
 
-    def _replace(self, source: str) -> None:
+    def restore(self, backup: tuple[str, list[Any]]) -> None:
+        """Replace all rows by those of the backup."""
+        source, sequences = backup
         with self._look.transaction():
             self._look.execute("SET LOCAL session_replication_role = replica")  # no triggers
             self._look.execute(f"TRUNCATE {', '.join(_COPIED)}")
             for table in _COPIED:
                 self._look.execute(f"INSERT INTO {table} SELECT * FROM {source}.{table}")
+            for name, (last, called) in zip(_SEQUENCES, sequences, strict=True):
+                self._look.execute(f"SELECT setval('{name}', {last}, {called})")
 
     def reset(self) -> None:
         """Replace all rows by those of the template, and drop the backups."""
         for number in range(self._backups):
             self._look.execute(f"DROP SCHEMA {self.name}_backup_{number} CASCADE")
         self._backups = 0
-        self._replace(f"{self.name}_template")
+        self.restore(self._template)
 
     def rows(self, sql: str, *values: Any) -> Sequence[Any]:
         """Return the rows of a query."""
         return list(self._look.execute(sql.replace("?", "%s"), values).fetchall())
 
-    def write(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """Execute a statement for each of these rows."""
-        with self._look.cursor() as cursor:
-            cursor.executemany(sql.replace("?", "%s"), rows)
-
-    def backup(self) -> str:
+    def backup(self) -> tuple[str, list[Any]]:
         """Copy all tables into a new schema."""
         name = f"{self.name}_backup_{self._backups}"
         self._backups += 1
         self._look.execute(f"CREATE SCHEMA {name}")
-        self._copy(self.name, name)
-        return name
-
-    def restore(self, backup: str) -> None:
-        """Replace all rows by those of the backup."""
-        self._replace(backup)
+        return self._copy(name)
 
     def close(self) -> None:
         """Close the connection."""
         self._look.close()
-
-
-Records = dict[str, list[tuple[Any, ...]]]
-"""The complete record of a campaign: the rows of each table without the campaign's id, which is the first column."""
-
-
-def records_of(world: World, campaign: int) -> Records:
-    """Return the complete record of a campaign."""
-    found = {table: world.rows(f"SELECT * FROM record_{table} WHERE campaign = ?", campaign) for table in RECORDED}
-    return {table: [tuple(row[1:]) for row in rows] for table, rows in found.items()}
-
-
-def set_records(world: World, campaign: int, records: Records) -> None:
-    """Replace the complete record of a campaign: an import contains only what the store had not compacted."""
-    for table, columns in RECORDED.items():
-        world.write(f"DELETE FROM record_{table} WHERE campaign = ?", [[campaign]])
-        insert = f"INSERT INTO record_{table} VALUES ({', '.join('?' * len(columns))})"
-        world.write(insert, [[campaign, *row] for row in records.get(table, [])])
 
 
 @contextmanager

@@ -81,7 +81,7 @@ def _logged(view: View, rows: Any) -> Iterator[LoggedDecision]:
             reward = sum(counted) if counted else settings.silence if settled else None
         else:
             settled = any(event.kind == REWARD for event in told)
-            reward = told[0].value if told else None
+            reward = sum(event.value for event in told) if told else None
         if reward is not None and settings.outside == "clip":
             reward = min(max(reward, settings.reward_range[0]), settings.reward_range[1])
         key, metadata = calls.get(row["call"], (None, None))

@@ -1,1 +1,1 @@
-"""The database: its tables and their migrations, statements, group commits, and backups."""
+"""The database: its tables and their version, statements, group commits, and backups."""

@@ -56,7 +56,8 @@ CAMPAIGNS = Table(
     sqlite_autoincrement=True,  # the id of a deleted campaign is never used again: other processes may hold it
 )
 """One row per campaign. Changes of settings and new plans raise `version` and draw a new random `stamp`: a decision is
-stored only if both are those that it was drawn from. A fold sets `cut` (its time), up to which number decisions, events
+stored only if both are those that it was drawn from. `arms_version` is a new random number after each change of arms: a
+restored backup repeats numbers that are counted. A fold sets `cut` (its time), up to which number decisions, events
 and totals are counted (`cut_...`), and `progress` (`progress.Progress`); it raises `folds`. `step` is the number of the
 open fold, `next_due` when the next window ends, and `failure` why the policy cannot learn."""
 

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, create_engine, func, make_url, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
-from kofn.campaigns.store import migrations, schema, sqlite_file
+from kofn.campaigns.store import schema, sqlite_file, version
 from kofn.campaigns.store.database import Store, store_at, store_url
 from kofn.core import BadInput, BadRecord, StoreError
 
@@ -112,10 +112,10 @@ def _opened(file: Path) -> Iterator[Connection]:
             found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar_one()
             if found != "ok":
                 raise BadRecord(f"the backup {file} is damaged: {found}. Use another backup")
-            version = migrations.version_of(connection)
-            if version == 0:
+            made = version.version_of(connection)
+            if made is None:
                 raise BadRecord(f"{file} is not a backup: it has no tables of kofn. `kofn backup` makes one")
-            migrations.check_readable(file, version)
+            version.check_readable(file, made)
             yield connection
     except DBAPIError as why:
         raise BadRecord(f"the backup {file} is damaged: {why.orig}. Use another backup") from why
@@ -125,7 +125,7 @@ def _file_to_replace(given: str | Store | None, replace: bool) -> str:
     """Return the path of a store's file, which this process has closed. Without `replace`, the store must be empty."""
     try:
         store = store_at(given)
-    except migrations.OtherVersion:
+    except version.OtherVersion:
         if not replace or isinstance(given, Store):
             raise
         return os.path.abspath(make_url(store_url(given)).database or "")  # the way back after an upgrade

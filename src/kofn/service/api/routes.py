@@ -213,7 +213,7 @@ async def decide(shared: AppStateDep, name: Name, body: models.DecisionRequest, 
         await shared.pages.check_decisions(name, access.address, body)
     count = body.count
     about: dict[str, Any] = {"key": body.key, "metadata": body.metadata, "context": body.context}
-    about["source"] = access.address or None
+    about["source"] = access.address if for_page else None
     decisions = await shared.submit(name, lambda campaign, done: campaign.submit_decide(done, count, **about))
     shared.metrics.decisions.inc(count)
     if for_page:

@@ -16,10 +16,10 @@ from contextlib import suppress
 from sqlalchemy import select
 
 from kofn.campaigns import Campaign, Store
+from kofn.campaigns.lease import Lease
 from kofn.campaigns.serving import SERVING
 from kofn.campaigns.store.schema import CAMPAIGNS
 from kofn.core import KofnError, NoSuchCampaign
-from kofn.campaigns.lease import Lease
 from kofn.service.monitoring.quiet_log import QuietLog
 
 REST = 4.0

@@ -26,11 +26,11 @@ from sqlalchemy import func, select, update
 
 from kofn import __version__
 from kofn.campaigns import Store
+from kofn.campaigns.lease import Lease
 from kofn.campaigns.reports.alarms import ADVICE
 from kofn.campaigns.store.schema import CAMPAIGNS, JOURNAL
 from kofn.campaigns.store.statements import chunks
 from kofn.core.responses import moment
-from kofn.campaigns.lease import Lease
 from kofn.service.monitoring.metrics import Metrics
 from kofn.service.monitoring.quiet_log import QuietLog
 

@@ -25,8 +25,8 @@ export const interval = ({ low, high }, text) =>
   (low ?? null) === null || (high ?? null) === null ? "no interval yet" : `95% interval ${text(low)} to ${text(high)}`;
 
 /** A difference from the control as a value, and its share of the control and its interval as a note. */
-function difference(lift, text, unit = "") {
-  if (!lift || lift.difference === null) return ["not known yet"];
+function difference(lift, text, unit = "", unknown = "not known yet") {
+  if (!lift || lift.difference === null) return [unknown];
   const share = lift.relative === null ? "" : `${relative(lift.relative)}, `;
   return [withUnit(text(lift.difference), unit), share + interval(lift, text)];
 }
@@ -35,8 +35,8 @@ function difference(lift, text, unit = "") {
 export function worth(insight) {
   const { lift, winner, summary, settings } = insight;
   const { earned, ship } = words(insight);
-  const amount = (each) => difference(each, (value) => signed(value, summary.reward_range), settings.unit);
-  const [estimate, note] = amount(winner?.lift);
+  const amount = (each, unknown) => difference(each, (value) => signed(value, summary.reward_range), settings.unit, unknown);
+  const [estimate, note] = amount(winner?.lift, summary.takes_context ? "not estimated" : "not known yet");
   return [
     [earned, ...amount(lift)],
     [ship, estimate, note && `${note}; from ${plural(winner.lift.plays_learned, "play")} of the best subset since ${moment(winner.since)}`],

@@ -22,10 +22,6 @@ const BUTTONS = {
   guardrail: ["guardrails", "See the guardrails"],
 };
 
-const SEVERAL = ["arm", "guardrail"]; // alarms that can be raised more than once
-
-const FAILING = "Decisions and rewards go on with the last plan, and nothing new is learned. It is tried again when the settings or the version of kofn change.";
-
 const TO_SEGMENTS = [
   "Each segment gets its own winner: see Segments. A new segment gets the winners predicted from similar segments.",
   "Rewards are still counted; resume to learn again.",
@@ -80,12 +76,12 @@ export function notices({ configure, may }) {
     );
   }
 
-  function fill(row, { since, at, message, advice, text }) {
+  function fill(row, { kind, since, at, message, advice }) {
     const when = row.querySelector(".since");
     if (at && when.firstElementChild?.dateTime !== at) when.replaceChildren("since ", timeAgo(at));
     else if (!at) setText(when, since === null ? "" : `found after ${exact(since)} rewards`);
     setText(row.querySelector(".seen"), capitalized(message));
-    setText(row.querySelector(".advice"), text ?? (advice ? `What to do: ${advice}.` : ""));
+    setText(row.querySelector(".advice"), `${kind === "policy" ? capitalized(advice) : `What to do: ${advice}`}.`);
     const to = row.querySelector("button");
     if (to) to.hidden = !may.change();
   }
@@ -93,19 +89,10 @@ export function notices({ configure, may }) {
   return {
     element,
     update(insight, events, segments) {
-      const raised = raisedOf(insight);
+      const raised = insight.alarms ?? [];
       banner.hidden = raised.length === 0;
-      syncList(alarms, raised, { key: ({ kind, message }) => (SEVERAL.includes(kind) ? message : kind), create, update: fill });
+      syncList(alarms, raised, { key: ({ kind, arm }) => `${kind} ${arm}`, create, update: fill });
       showState(insight, events, segments);
     },
   };
-}
-
-/** The alarms, with the failure of the policy in place of the alarm about it. */
-function raisedOf({ alarms, failure }) {
-  const all = alarms ?? [];
-  if (!failure) return all;
-  const { since = null, at = null } = all.find(({ kind }) => kind === "policy") ?? {};
-  const failing = { kind: "policy", since, at, message: `the policy fails: ${failure}`, text: FAILING };
-  return [failing, ...all.filter(({ kind }) => kind !== "policy")];
 }

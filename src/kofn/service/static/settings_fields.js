@@ -151,8 +151,8 @@ const metricWindowField = ({ metric_window: window }) =>
 /** What happens to a decision about which nothing is reported: it settles with its window, or expires. */
 export function silenceFields({ window, silence, expire_after: expiry }, chosen) {
   const waits = pair(
-    field("Count it as a reward of", number("silence", silence)),
-    field("After", input("window", duration(window ?? WINDOW), { required: true }), TIMES),
+    field("Wait for", input("window", duration(window ?? WINDOW)), `Then a decision settles. ${TIMES}`),
+    field("Then count it as a reward of", number("silence", silence)),
   );
   const expires = pair(field("Forget a decision without a reward after", input("expire_after", duration(expiry)), TIMES));
   const show = (value) => {

@@ -8,7 +8,6 @@ import { sentence } from "./rules.js";
 
 const CHIPS = 12;
 const ROWS = 5;
-const PLANNED = 20;
 const EVENTS = 6;
 
 /** A panel with a title and a count. */
@@ -142,7 +141,7 @@ export function planPanel() {
       element.hidden = summary.state !== "running" && summary.state !== "paused"; // the others do not follow it
       none.hidden = plan.length > 0;
       counted(element, plan.length ? plural(plan.length, "subset") : "");
-      show(plan.slice(0, PLANNED), "more");
+      show(plan, "more");
     },
   };
 }
@@ -229,6 +228,8 @@ const ICONS = {
   shipped: "flag",
   ready: "check",
   breaker: "warn",
+  alarm: "warn",
+  "policy failed": "warn",
   stopped: "stop",
   archived: "archive",
   configured: "settings",
