@@ -31,7 +31,7 @@ from sqlalchemy import (
 
 from kofn import __version__
 from kofn.campaigns.evidence import Lift, lift
-from kofn.campaigns.learning import Job, Learned, Step, learn, record_from, record_text
+from kofn.campaigns.learning import Job, Learned, Step, learn, readable, record_from, record_text
 from kofn.campaigns.progress import Progress
 from kofn.campaigns.roster import Roster, subset_from
 from kofn.campaigns.serving import ServedPlan
@@ -542,19 +542,21 @@ def read_task(store: Store, campaign: int) -> Task | None:
         state = connection.execute(select(STATES).where(STATES.c.campaign == campaign)).one()
         steps = read_steps(connection, campaign, learned, row.step - 1)
         record, active = record_from(state.record)
-        job = Job(record, active, steps, dict(row.progress.in_flight), row.settings.control == UNIFORM)
-        if not _readable(record):
-            first = FOLDS.c.campaign == campaign, FOLDS.c.record.is_not(None)
-            base = connection.execute(select(FOLDS).where(*first).order_by(FOLDS.c.step).limit(1)).one()
-            job.origin = record_from(base.record)
-            job.before = read_steps(connection, campaign, base.step - 1, learned)
+        origin = read_origin(connection, campaign, record, learned)
+        uniform = row.settings.control == UNIFORM
+        job = Job(record, active, steps, dict(row.progress.in_flight), uniform, *origin)
         return Task(campaign, row.step, row.stamp, job)
 
 
-def _readable(record: dict[str, Any]) -> bool:
-    from kofn.policies.registry import FORMAT
-
-    return record.get("format") == FORMAT
+def read_origin(
+    connection: Connection, campaign: int, record: dict[str, Any], learned: int
+) -> tuple[tuple[dict[str, Any], list[int]] | None, list[Step]]:
+    """Return the oldest record, and the steps that lead to this one, if it is of another version of kofn."""
+    if readable(record):
+        return None, []
+    first = FOLDS.c.campaign == campaign, FOLDS.c.record.is_not(None)
+    base = connection.execute(select(FOLDS).where(*first).order_by(FOLDS.c.step).limit(1)).one()
+    return record_from(base.record), read_steps(connection, campaign, base.step - 1, learned)
 
 
 def read_steps(connection: Connection, campaign: int, after: int, until: int) -> list[Step]:

@@ -239,7 +239,7 @@ class Store:
 
         with self._caching:
             known = self._servings.get(campaign)
-        if known is not None and not again and not known.is_exhausted:
+        if known is not None and not again and not known.must_count(self.clock()):
             return known
         with self.read() as connection:
             driver = Driver(connection)
