@@ -346,15 +346,31 @@ def _fold(store: Store, connection: Connection, campaign: int) -> tuple[bool, bo
     found = tally(connection, campaign, row.settings, row.progress, row.cut, after)
     with tx.driver.pipeline():
         _count(tx, found, after)
-        if not more:  # else a decision may have a reward that is not counted yet
-            _compact(tx)
-        if not tx.pending and _is_due(tx):
-            tx.close_step()
-        _break(tx)
-        tx.write()
-        if tx.driver.is_remote:
-            connection.connection.commit()
+        reads = _reads(row)
+        if not reads:
+            _finish(tx, more)
+    if reads:
+        _finish(tx, more)
     return more or _is_crowded(row), tx.pending
+
+
+def _reads(row: Row) -> bool:
+    """Return whether the end of a fold has to read, which it cannot in a pipeline."""
+    settings = row.settings
+    return _is_crowded(row) or row.progress.slots > MAX_POINTS or settings.breaker or not settings.learns_from_all
+
+
+def _finish(tx: Transaction, more: bool) -> None:
+    """Do what follows from the new counters, and commit."""
+    _shorten_history(tx)
+    if not more:  # else a decision may have a reward that is not counted yet
+        _compact(tx)
+    if not tx.pending and _is_due(tx):
+        tx.close_step()
+    _break(tx)
+    tx.write()
+    if tx.driver.is_remote:
+        tx.connection.connection.commit()
 
 
 def _limited(connection: Connection, campaign: int, before: Cut, after: Cut) -> tuple[Cut, bool]:
@@ -440,13 +456,18 @@ def lift_of(settings: Settings, progress: Progress) -> Lift | None:
 
 
 def _write_history(tx: Transaction, slots: dict[int, Slot]) -> None:
-    """Add to the slots of the history; make them wider if there are too many."""
+    """Add to the slots of the history."""
     row, progress = tx.row, tx.row.progress
     tx.driver.run_many(
         _ADD_SLOT, [{"campaign": row.id, "slot": slot, **slots[slot]._asdict()} for slot in sorted(slots)]
     )
     progress.slots += sum(slot > progress.last_slot for slot in slots)
     progress.last_slot = max(progress.last_slot, *slots) if slots else progress.last_slot
+
+
+def _shorten_history(tx: Transaction) -> None:
+    """Make the slots of the history wider if there are too many."""
+    row, progress = tx.row, tx.row.progress
     if progress.slots > MAX_POINTS:
         width, merged_slots = merge_slots(read_slots(tx.connection, row.id), MAX_POINTS // 2)
         progress.slot_width *= width
