@@ -16,7 +16,6 @@ import numpy as np
 from sqlalchemy import (
     ColumnElement,
     Connection,
-    Select,
     and_,
     bindparam,
     delete,
@@ -126,12 +125,6 @@ _WRITE = Statement(
     update(CAMPAIGNS).where(_C.id == bindparam("c")).values({name: bindparam(f"v_{name}") for name in _WRITTEN})
 )
 _NOTE = Statement(JOURNAL.insert())
-_PLAN = Statement(select(PLANS.c.plan).where(PLANS.c.campaign == bindparam("c")))
-_SLOTS = Statement(
-    select(HISTORY.c.slot, *(HISTORY.c[name] for name in Slot._fields))
-    .where(HISTORY.c.campaign == bindparam("c"))
-    .order_by(HISTORY.c.slot)
-)
 _OF_STEP = FOLDS.c.campaign == bindparam("c"), FOLDS.c.step == bindparam("s")
 _WRITE_STEP = Statement(
     update(FOLDS)
@@ -242,10 +235,6 @@ class Transaction:
         tx.end = Cut(max(decisions, cut.decisions), max(events, cut.events), max(totals, cut.totals), tx.now)
         return tx
 
-    def rows(self, query: Select[Any]) -> list[Any]:
-        """Return the rows of a query. SQLAlchemy would find none while statements are pipelined."""
-        return self.driver.rows(Statement(query), {})
-
     def note(self, kind: str, message: str = "") -> None:
         """Write an entry of the journal."""
         self.row.journal += 1
@@ -265,8 +254,8 @@ class Transaction:
 
     def roster(self) -> Roster:
         """Return the campaign's arms."""
-        ((names, active),) = self.rows(select(ARMS.c.names, ARMS.c.active).where(ARMS.c.campaign == self.row.id))
-        return Roster.read(names, active, self.row.arms_version)
+        arms = self.connection.execute(select(ARMS).where(ARMS.c.campaign == self.row.id)).one()
+        return Roster.read(arms.names, arms.active, self.row.arms_version)
 
     def open_step(self) -> list[list[Any]]:
         """Return the tallies of the open learning step."""
@@ -297,7 +286,8 @@ class Transaction:
 
     def plan(self) -> ServedPlan:
         """Return what is played."""
-        return ServedPlan.from_text(self.driver.rows(_PLAN, {"c": self.row.id})[0][0])
+        text = self.connection.execute(select(PLANS.c.plan).where(PLANS.c.campaign == self.row.id)).scalar_one()
+        return ServedPlan.from_text(text)
 
     def serve(self, plan: ServedPlan) -> None:
         """Play this plan from now on."""
@@ -479,7 +469,8 @@ def _shorten_history(tx: Transaction) -> None:
 
 def read_slots(connection: Connection, campaign: int) -> dict[int, Slot]:
     """Return the history, oldest slot first."""
-    return {slot: Slot(*sums) for slot, *sums in Driver(connection).rows(_SLOTS, {"c": campaign})}
+    chosen = select(HISTORY).where(HISTORY.c.campaign == campaign).order_by(HISTORY.c.slot)
+    return {each.slot: Slot(*(getattr(each, name) for name in Slot._fields)) for each in connection.execute(chosen)}
 
 
 def merge_slots(slots: dict[int, Slot], most: int) -> tuple[int, dict[int, Slot]]:
@@ -508,26 +499,25 @@ def _compact(tx: Transaction) -> None:
     keep = row.settings.keep_decisions
     if _is_crowded(row):
         newer = select(_D.number).where(_D.campaign == row.id).order_by(_D.number.desc()).offset(keep).limit(1)
-        found = tx.rows(newer)
-        last = min(found[0][0], row.cut.decisions) if found else 0
+        last = min(connection.execute(newer).scalar() or 0, row.cut.decisions)
         last = min(last, progress.matured) if progress.metrics else last
         other = DECISIONS.alias().c
         call = other.campaign == _D.campaign, other.request == _D.request, other.turn == _D.turn
         whole = or_(_D.request.is_(None), ~exists().where(*call, not_(_is_old(other, row, last))))
         old = and_(_D.campaign == row.id, _is_old(_D, row, last), whole)
         some = select(_D.number).where(old).order_by(_D.number).offset(MOST_ROWS - 1).limit(1)
-        limit = tx.rows(some)
-        if limit:
-            old = and_(old, or_(_D.number <= limit[0][0], exists().where(*call, other.number <= limit[0][0])))
+        limit = connection.execute(some).scalar()
+        if limit is not None:
+            old = and_(old, or_(_D.number <= limit, exists().where(*call, other.number <= limit)))
         summed = select(func.count(), func.max(_D.number), func.max(_D.at)).where(old)
-        ((removed, newest, at),) = tx.rows(summed)
+        removed, newest, at = connection.execute(summed).one()
         if removed:
             connection.execute(delete(DECISIONS).where(old))
             gone = ~exists().where(_D.campaign == _E.campaign, _D.number == _E.decision)
             connection.execute(delete(EVENTS).where(_E.campaign == row.id, _E.decision <= newest, gone))
             progress.deleted += removed
             progress.kept_at = max(progress.kept_at, at)
-        if not limit:
+        if limit is None:
             progress.undeletable = max(0, progress.decided - progress.deleted - keep)
     if row.cut.totals > max(keep, MIN_TOTALS):
         oldest = row.cut.totals - max(keep, MIN_TOTALS)
