@@ -13,7 +13,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, exists, func, not_, or_, select, text, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    not_,
+    or_,
+    select,
+    text,
+    update,
+)
 
 from kofn import __version__
 from kofn.campaigns.evidence import Lift, lift

@@ -106,8 +106,12 @@ class Store:
         self._new_locks()
         _alive.add(self)
         self._translated_errors = _TranslatedErrors(str(self))
-        with self._translated_errors:
-            self._open(create)
+        try:
+            with self._translated_errors:
+                self._open(create)
+        except BaseException:
+            self._engine.dispose()  # an open connection would keep others from restoring a backup
+            raise
 
     def _new_locks(self) -> None:
         self._writer = SqliteWriter(self._engine, str(self), LOCK_TIMEOUT) if self._sqlite else None
