@@ -18,7 +18,7 @@ from kofn.campaigns.reports.verify import Comparison, read_log, verify
 from kofn.campaigns.roster import subset_from, subset_text
 from kofn.campaigns.serving import ServedPlan
 from kofn.campaigns.settings import UNIFORM
-from kofn.campaigns.store.database import Store
+from kofn.campaigns.store.database import DATABASE_ERRORS, Store
 from kofn.campaigns.store.schema import CAMPAIGNS, DECISIONS, EVENTS, OF_CAMPAIGN
 from kofn.campaigns.store.stamps import new_stamp
 from kofn.core import BadRecord
@@ -74,6 +74,8 @@ def import_(store: Store, exported: Mapping[str, Any], name: str | None) -> Row:
             tx.note("imported", f"{row.settings.n_arms} arms, {row.settings.k} places, {row.settings.policy}")
             tx.write()
         except Exception as why:  # nothing but the export is read here
+            if _is_of_store(why):
+                raise
             raise _Refused(why) from why
         return row
 
@@ -89,6 +91,12 @@ def import_(store: Store, exported: Mapping[str, Any], name: str | None) -> Row:
 
 class _Refused(Exception):
     """An export that is not valid."""
+
+
+def _is_of_store(why: Exception) -> bool:
+    """Return whether the database has failed, and not the export: that breaks rules of the tables at most."""
+    kinds = {kind.__name__ for kind in type(getattr(why, "orig", None) or why).__mro__}
+    return isinstance(why, tuple(DATABASE_ERRORS)) and not kinds & {"IntegrityError", "DataError"}
 
 
 def _check_format(exported: Any) -> None:

@@ -178,8 +178,10 @@ class Store:
                 with writer as connection:
                     self._observe_wait()
                     return work(connection)
-            except BaseException:
+            except BaseException as why:
                 writer.end()  # the interrupt may have arrived before the block could be left
+                if self._writer is not None and not isinstance(why, Exception):
+                    self._writer.close()  # a query that was not read to its end would keep the connection at its moment
                 raise
 
     @contextmanager
@@ -210,7 +212,12 @@ class Store:
             connection.begin()
             if self._sqlite:
                 connection.connection.cursor().execute("BEGIN")
-            yield connection  # closing it ends the transaction; a commit that fails would leave it open
+            try:
+                yield connection  # closing it ends the transaction; a commit that fails would leave it open
+            except BaseException as why:
+                if not isinstance(why, Exception):  # an interrupt: see `transact`
+                    connection.invalidate()
+                raise
 
     def locked(self, campaign: int, work: Callable[[Connection], T]) -> T:
         """Execute `work` in a transaction during which nothing is appended to this campaign's log."""
@@ -228,7 +235,7 @@ class Store:
 
         with self._caching:
             known = self._servings.get(campaign)
-        if known is not None and not again and not known.is_exhausted:
+        if known is not None and not again and not known.must_count(self.clock()):
             return known
         with self.read() as connection:
             driver = Driver(connection)
