@@ -21,7 +21,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
-from sqlalchemy import bindparam, exists, or_, select
+from sqlalchemy import bindparam, exists, func, or_, select
 
 from kofn.campaigns.names import UnstoredPlace, write_unstored_id
 from kofn.campaigns.progress import Play, Progress
@@ -31,7 +31,7 @@ from kofn.campaigns.store.schema import ARMS, CAMPAIGNS, DECISIONS, EVENTS, PLAN
 from kofn.campaigns.store.stamps import new_stamp, random_share
 from kofn.campaigns.store.statements import Driver, Statement
 from kofn.core import BadInput, NoSuchCampaign, NotRunning, StateError
-from kofn.core.contexts import Attributes, bounded, context_of
+from kofn.core.contexts import Attributes, bounded, context_of, with_other
 from kofn.core.responses import Decision, moment
 
 GOLDEN = (math.sqrt(5) - 1) / 2
@@ -43,6 +43,9 @@ SHIPPED_FOR = 1.0
 LATE, GRACE = 5.0, 1.0
 """Planned plays of a policy that learns from its plan only are played again if they are in flight for more than LATE
 times the mean delay of a reward, and GRACE seconds. Higher: one lost reward stops learning for longer."""
+
+RECOUNT = 0.1
+"""Seconds between two counts of what remains of such a plan once all of it is handed out. Lower: more work."""
 
 MOST_PER_SOURCE, MOST_SOURCES = 20, 100_000
 """Decisions of one source (a visitor's address) in a process that count in the comparison with the control, and sources
@@ -66,11 +69,15 @@ _READ = Statement(
 _PROGRESS = Statement(select(_C.progress).where(_C.id == bindparam("c")))
 _ARMS = Statement(select(ARMS.c.names, ARMS.c.active).where(ARMS.c.campaign == bindparam("c")))
 _D = DECISIONS.c
-_REWARDED = exists().where(EVENTS.c.campaign == _D.campaign, EVENTS.c.decision == _D.number, EVENTS.c.kind == 0)
-_OF_STEP = Statement(
-    select(_D.subset, _D.at, or_(_D.windowed == 1, _REWARDED)).where(
-        _D.campaign == bindparam("c"), _D.step == bindparam("s"), _D.number > bindparam("n")
-    )
+_REWARDED = exists().where(
+    *(EVENTS.c.campaign == _D.campaign, EVENTS.c.decision == _D.number),
+    *(EVENTS.c.kind == 0, EVENTS.c.counts == 1),
+)
+_USED = Statement(
+    select(_D.subset, func.count())
+    .where(_D.campaign == bindparam("c"), _D.step == bindparam("s"), _D.number > bindparam("n"))
+    .where(or_(_D.at > bindparam("recent"), _D.windowed == 1, _REWARDED))
+    .group_by(_D.subset)
 )
 
 
@@ -79,13 +86,15 @@ class ServedPlan:
     """What is played: rows of the policy's plan with their plays, and fallback rows; the step that made them.
 
     Rows are [subset, plays, segment]; fallback rows are [subset, segment]. `segments` are the keys of the segments that
-    the policy knows. `after` is the number of the last decision before the plan. `control` has random subsets that obey
-    the rules, for a uniform control, and `allowed` is how many there are, if that is known.
+    the policy knows. `best` is its best subset. `after` is the number of the last decision before the plan. `control`
+    has random subsets that obey the rules, for a uniform control, and `allowed` is how many there are, if that is
+    known.
     """
 
     step: int
     rows: list[tuple[str, int, str | None]]
     fallback: list[tuple[str, str | None]]
+    best: str
     segments: list[str] = field(default_factory=list)
     after: int = 0
     control: list[str] = field(default_factory=list)
@@ -170,6 +179,7 @@ class Serving:
             raise StateError(f"the settings or the plan of the campaign {name!r} cannot be read: {why}") from why
         self._stages: dict[str | None, tuple[_Rows, _Rows]] = {}
         self._exact: _Rows | None = None
+        self._counted = -math.inf  # when these were counted
         self._sources: Counter[int] = Counter()
 
     @classmethod
@@ -282,19 +292,22 @@ class Serving:
             )
         return self._stages[segment]
 
+    def must_count(self, now: float) -> bool:
+        """Return whether it is time to look for plays of a plan with exact counts that are to be played again."""
+        return self.is_exhausted and not self._counted <= now < self._counted + RECOUNT
+
     def count_exact(self, driver: Driver) -> None:
-        """Count what remains of a plan with exact counts: without what has or gets a reward, or is recent."""
+        """Count what remains of a plan with exact counts: without what settles, or was handed out recently."""
         delay = Progress.from_text(driver.rows(_PROGRESS, {"c": self.id})[0][0]).delay
         patience = self.settings.expire_after if delay is None else LATE * delay + GRACE
-        used: Counter[str] = Counter()
-        for subset, at, settles in driver.rows(_OF_STEP, {"c": self.id, "s": self.plan.step, "n": self.plan.after}):
-            used[subset] += bool(settles) or at > self.seen - patience
+        asked = {"c": self.id, "s": self.plan.step, "n": self.plan.after, "recent": self.seen - patience}
+        used = Counter[str](dict(map(tuple, driver.rows(_USED, asked))))
         rows = _Rows([row[0] for row in self.plan.rows], [row[1] for row in self.plan.rows])
         for row, subset in enumerate(rows.subsets):
             taken = min(used[subset], rows.left[row])
             rows.left[row] -= taken
             used[subset] -= taken
-        self._exact = rows
+        self._exact, self._counted = rows, self.seen
 
     # The control.
 
@@ -357,8 +370,8 @@ class Serving:
         if segment is None:
             return None
         known: Collection[str] = [key for key, _ in self.settings.shipped_to]
-        served = bounded(segment, known)
-        return served if served in known else None
+        served = (bounded(segment, known), with_other(segment, known))
+        return next((each for each in served if each in known), None)
 
     @cached_property
     def shipments(self) -> dict[int, Play]:
