@@ -526,12 +526,7 @@ def _compact(tx: Transaction) -> None:
 
 def _is_old(decision: Any, row: Row, last: int) -> ColumnElement[bool]:
     """Return whether a decision may be deleted, as an expression."""
-<<<<<<< HEAD
-    event = _E.campaign == decision.campaign, _E.decision == decision.number, _E.kind == 0, _E.counts == 1
-    rewarded = exists().where(*event, _E.number <= row.cut.events)
-=======
     rewarded = exists().where(_E.campaign == decision.campaign, _E.decision == decision.number, _E.kind == 0)
->>>>>>> log
     return and_(decision.number <= last, or_(decision.due <= row.cut.time, and_(decision.windowed == 0, rewarded)))
 
 
