@@ -212,8 +212,8 @@ def _check(tx: Transaction) -> None:
         _check_rows(tx, table, numbers)
     log = read_log(tx)
     found = verify(log)
-    if not found.ok:
-        raise BadRecord("; ".join(found.differences))
+    if not found.ok or log.learned >= row.step:
+        raise BadRecord("; ".join(found.differences) or "its policy has learned a step that is not there")
     policy, known = restored(*log.record)
     for step in log.steps:
         if step.step > log.learned and step.change is not None:
