@@ -13,7 +13,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, exists, func, not_, or_, select, text, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    not_,
+    or_,
+    select,
+    text,
+    update,
+)
 
 from kofn import __version__
 from kofn.campaigns.evidence import Lift, lift
@@ -488,21 +501,23 @@ def _compact(tx: Transaction) -> None:
         newer = select(_D.number).where(_D.campaign == row.id).order_by(_D.number.desc()).offset(keep).limit(1)
         last = min(connection.execute(newer).scalar() or 0, row.cut.decisions)
         last = min(last, progress.matured) if progress.metrics else last
-        other = DECISIONS.alias()
-        same = other.c.campaign == _D.campaign, other.c.request == _D.request, other.c.turn == _D.turn
-        whole = ~exists().where(*same, not_(_is_old(other.c, row, last)))
-        old = and_(_D.campaign == row.id, _is_old(_D, row, last), or_(_D.request.is_(None), whole))
-        first = select(_D.number).where(old).order_by(_D.number).limit(MOST_ROWS)
-        numbers = list(connection.execute(first).scalars())
-        if numbers:
-            old = and_(old, _D.number <= numbers[-1])
-            latest = connection.execute(select(func.max(_D.at)).where(old)).scalar_one()
-            progress.kept_at = max(progress.kept_at, latest)
+        other = DECISIONS.alias().c
+        call = other.campaign == _D.campaign, other.request == _D.request, other.turn == _D.turn
+        whole = or_(_D.request.is_(None), ~exists().where(*call, not_(_is_old(other, row, last))))
+        old = and_(_D.campaign == row.id, _is_old(_D, row, last), whole)
+        some = select(_D.number).where(old).order_by(_D.number).offset(MOST_ROWS - 1).limit(1)
+        limit = connection.execute(some).scalar()
+        if limit is not None:
+            old = and_(old, or_(_D.number <= limit, exists().where(*call, other.number <= limit)))
+        summed = select(func.count(), func.max(_D.number), func.max(_D.at)).where(old)
+        removed, newest, at = connection.execute(summed).one()
+        if removed:
             connection.execute(delete(DECISIONS).where(old))
             gone = ~exists().where(_D.campaign == _E.campaign, _D.number == _E.decision)
-            connection.execute(delete(EVENTS).where(_E.campaign == row.id, _E.decision <= numbers[-1], gone))
-            progress.deleted += len(numbers)
-        if len(numbers) < MOST_ROWS:
+            connection.execute(delete(EVENTS).where(_E.campaign == row.id, _E.decision <= newest, gone))
+            progress.deleted += removed
+            progress.kept_at = max(progress.kept_at, at)
+        if limit is None:
             progress.undeletable = max(0, progress.decided - progress.deleted - keep)
     if row.cut.totals > max(keep, MIN_TOTALS):
         oldest = row.cut.totals - max(keep, MIN_TOTALS)
@@ -511,8 +526,7 @@ def _compact(tx: Transaction) -> None:
 
 def _is_old(decision: Any, row: Row, last: int) -> ColumnElement[bool]:
     """Return whether a decision may be deleted, as an expression."""
-    event = _E.campaign == decision.campaign, _E.decision == decision.number, _E.kind == 0
-    rewarded = exists().where(*event, _E.number <= row.cut.events)
+    rewarded = exists().where(_E.campaign == decision.campaign, _E.decision == decision.number, _E.kind == 0)
     return and_(decision.number <= last, or_(decision.due <= row.cut.time, and_(decision.windowed == 0, rewarded)))
 
 

@@ -229,7 +229,10 @@ def _of_segments(policy: Any, roster: Roster) -> dict[str, Any] | None:
 
 
 def best_of_segments(policy: Any, roster: Roster) -> dict[str, Subset]:
-    """Return the best subset of each segment, as arm numbers, and predictions for new combinations of known values."""
+    """Return the best subset of each segment, as arm numbers, and predictions for new combinations of known values.
+
+    OTHER stands for all values that are new.
+    """
     if not policy.takes_context:
         return {}
     known = list(policy.segments)
@@ -239,7 +242,8 @@ def best_of_segments(policy: Any, roster: Roster) -> dict[str, Subset]:
             if value not in (MISSING, OTHER):
                 values.setdefault(name, {})[value] = None
     names = sorted(values)
-    combined = (key_of(dict(zip(names, each, strict=True))) for each in product(*(values[name] for name in names)))
+    with_new = [[*values[name], OTHER] for name in names]
+    combined = (key_of(dict(zip(names, each, strict=True))) for each in product(*with_new))
     new = [key for key in _first(combined, MOST_PREDICTED + len(known)) if key not in known][:MOST_PREDICTED]
     return {key: roster.to_numbers(policy.best(context_of(key))) for key in (*known, *new)}
 

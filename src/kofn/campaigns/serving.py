@@ -31,7 +31,7 @@ from kofn.campaigns.store.schema import ARMS, CAMPAIGNS, DECISIONS, EVENTS, PLAN
 from kofn.campaigns.store.stamps import new_stamp, random_share
 from kofn.campaigns.store.statements import Driver, Statement
 from kofn.core import BadInput, NoSuchCampaign, NotRunning, StateError
-from kofn.core.contexts import Attributes, bounded, context_of
+from kofn.core.contexts import Attributes, bounded, context_of, with_other
 from kofn.core.responses import Decision, moment
 
 GOLDEN = (math.sqrt(5) - 1) / 2
@@ -370,8 +370,8 @@ class Serving:
         if segment is None:
             return None
         known: Collection[str] = [key for key, _ in self.settings.shipped_to]
-        served = bounded(segment, known)
-        return served if served in known else None
+        served = (bounded(segment, known), with_other(segment, known))
+        return next((each for each in served if each in known), None)
 
     @cached_property
     def shipments(self) -> dict[int, Play]:

@@ -23,7 +23,7 @@ from kofn.campaigns.reports.view import View
 from kofn.campaigns.roster import Roster, subset_from, subset_text
 from kofn.campaigns.serving import ServedPlan
 from kofn.campaigns.settings import UNIFORM, Settings, policy_costs, policy_rules
-from kofn.campaigns.store.database import Store
+from kofn.campaigns.store.database import DATABASE_ERRORS, Store
 from kofn.campaigns.store.schema import CAMPAIGNS, DECISIONS, EVENTS, OF_CAMPAIGN, TOTALS
 from kofn.campaigns.store.stamps import new_stamp
 from kofn.core import BadRecord, Policy
@@ -82,6 +82,8 @@ def import_(store: Store, exported: Mapping[str, Any], name: str | None) -> Row:
             tx.note("imported", f"{row.settings.n_arms} arms, {row.settings.k} places, {row.settings.policy}")
             tx.write()
         except Exception as why:  # nothing but the export is read here
+            if _is_of_store(why):
+                raise
             raise _Refused(why) from why
         return row
 
@@ -97,6 +99,12 @@ def import_(store: Store, exported: Mapping[str, Any], name: str | None) -> Row:
 
 class _Refused(Exception):
     """An export that is not valid."""
+
+
+def _is_of_store(why: Exception) -> bool:
+    """Return whether the database has failed, and not the export: that breaks rules of the tables at most."""
+    kinds = {kind.__name__ for kind in type(getattr(why, "orig", None) or why).__mro__}
+    return isinstance(why, tuple(DATABASE_ERRORS)) and not kinds & {"IntegrityError", "DataError"}
 
 
 def _check_format(exported: Any) -> None:

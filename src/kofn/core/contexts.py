@@ -106,11 +106,16 @@ def bounded(key: str, known: Collection[str]) -> str:
     """Return the key itself, or the key of a segment that rare values share; this limits the number of segments."""
     if key in known or len(known) < MOST_SEGMENTS:
         return key
-    seen = {pair for each in known for pair in context_of(each).items()}
-    shared = key_of({name: value if (name, value) in seen else OTHER for name, value in context_of(key).items()})
+    shared = with_other(key, known)
     if shared in known or len(known) < MOST_WITH_OTHER:
         return shared
     return "{}"
+
+
+def with_other(key: str, known: Collection[str]) -> str:
+    """Return the key with OTHER in place of each value that no known segment has."""
+    seen = {pair for each in known for pair in context_of(each).items()}
+    return key_of({name: value if (name, value) in seen else OTHER for name, value in context_of(key).items()})
 
 
 def _declared(declared: Any) -> dict[str, tuple[str, ...] | None]:

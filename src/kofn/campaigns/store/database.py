@@ -106,8 +106,12 @@ class Store:
         self._new_locks()
         _alive.add(self)
         self._translated_errors = _TranslatedErrors(str(self))
-        with self._translated_errors:
-            self._open(create)
+        try:
+            with self._translated_errors:
+                self._open(create)
+        except BaseException:
+            self._engine.dispose()  # an open connection would keep others from restoring a backup
+            raise
 
     def _new_locks(self) -> None:
         self._writer = SqliteWriter(self._engine, str(self), LOCK_TIMEOUT) if self._sqlite else None
@@ -178,8 +182,10 @@ class Store:
                 with writer as connection:
                     self._observe_wait()
                     return work(connection)
-            except BaseException:
+            except BaseException as why:
                 writer.end()  # the interrupt may have arrived before the block could be left
+                if self._writer is not None and not isinstance(why, Exception):
+                    self._writer.close()  # a query that was not read to its end would keep the connection at its moment
                 raise
 
     @contextmanager
@@ -210,7 +216,12 @@ class Store:
             connection.begin()
             if self._sqlite:
                 connection.connection.cursor().execute("BEGIN")
-            yield connection  # closing it ends the transaction; a commit that fails would leave it open
+            try:
+                yield connection  # closing it ends the transaction; a commit that fails would leave it open
+            except BaseException as why:
+                if not isinstance(why, Exception):  # an interrupt: see `transact`
+                    connection.invalidate()
+                raise
 
     def locked(self, campaign: int, work: Callable[[Connection], T]) -> T:
         """Execute `work` in a transaction during which nothing is appended to this campaign's log."""

@@ -21,7 +21,7 @@ BATCH = 10
 METADATA, KEY = 500, 100
 """Longest metadata, in characters of JSON, and longest key or name. Longer ones let strangers store more."""
 
-DECISION_BYTES, REPORT_BYTES = 600, 400
+DECISION_BYTES, REPORT_BYTES = 700, 500
 """Bytes that count for a decision and for a report, besides their texts: no less than the databases need for them, with
 all indexes. Lower values let strangers store more than `browser_storage`."""
 
