@@ -513,7 +513,7 @@ class Group:
                 drawn = driver.ask(_NUMBERS, {"n": sum(job.numbers for job in self._jobs)})
             stored = [(id, driver.ask_in(_BY_NUMBER, {"c": id}, found)) for id, found in numbers.items()]
             events = [(id, driver.ask_in(_UNSTORED_EVENTS, {"c": id}, found)) for id, found in unstored.items()]
-            both = {id: requests[id] | unstored[id] for id in (*requests, *unstored)}
+            both = {id: requests.get(id, set()) | unstored.get(id, set()) for id in (*requests, *unstored)}
             made = [(id, driver.ask_in(_BY_REQUEST, {"c": id}, found)) for id, found in both.items()]
             progress = [(id, driver.ask(_PROGRESS, {"c": id})) for id in unstored]
         self._clock = now()[0][0] if now is not None else (clock or self._store.clock)()
@@ -540,7 +540,8 @@ class Group:
                     one = Keyed(*row)
                     self._made[id, one.request].append(one)
         for id, answer in progress:
-            self._kept_at[id] = json.loads(answer()[0][0]).get("kept_at", 0.0)
+            for (written,) in answer():  # none if the campaign has been deleted
+                self._kept_at[id] = json.loads(written).get("kept_at", 0.0)
 
     def _draw_numbers(self, newest: dict[int, list[int]], drawn: Iterator[int] | None) -> None:
         def next_of(which: int) -> Callable[[int], int]:

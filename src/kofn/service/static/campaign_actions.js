@@ -1,7 +1,7 @@
 // Actions on a campaign, with their dialogs and buttons.
 
 import * as api from "./api.js";
-import { field, form, toast } from "./dialogs.js";
+import { field, form, input, toast } from "./dialogs.js";
 import { button, h, icon } from "./dom.js";
 import { plural } from "./format.js";
 import { groupChoices } from "./rules.js";
@@ -35,18 +35,25 @@ export function actions(name, latest, segments, refresh, home) {
   const ship = () => !FINAL.includes(state()) && shipDialog(name, latest(), segments(), refresh);
   const configure = (focus) => !FINAL.includes(state()) && settingsDialog(name, latest(), refresh, focus);
 
-  /** Ask, then enter a state from which there is no way back. */
-  const end = (verb, past, intro) => () =>
+  /** Ask, then do some work, which returns what to say. */
+  const ask = (title, submit, intro, work, more = {}) =>
     form({
-      title: `${api.capitalized(verb)} ${name}?`,
-      submit: `${api.capitalized(verb)} campaign`,
-      danger: true,
+      title,
+      submit,
       intro,
-      async done() {
-        await api.act(name, verb);
-        toast(`${name} is ${past}`);
+      danger: true,
+      async done(data) {
+        toast(await work(data));
         refresh();
       },
+      ...more,
+    });
+
+  /** Ask, then enter a state from which there is no way back. */
+  const end = (verb, past, intro) => () =>
+    ask(`${api.capitalized(verb)} ${name}?`, `${api.capitalized(verb)} campaign`, intro, async () => {
+      await api.act(name, verb);
+      return `${name} is ${past}`;
     });
   const stop = end(
     "stop",
@@ -59,49 +66,28 @@ export function actions(name, latest, segments, refresh, home) {
     "It leaves the list, and takes no more decisions and rewards: whoever asks for a decision gets an error. It cannot be resumed. Its data is kept, and can be exported.",
   );
 
-  const retire = (arm) =>
-    form({
-      title: `Retire ${arm}?`,
-      submit: "Retire arm",
-      danger: true,
-      intro: "It is no longer shown. What was learned about the other arms is kept. You can bring it back later.",
-      async done() {
-        await api.retireArm(name, arm);
-        toast(`${arm} is retired`);
-        refresh();
-      },
+  const retire = (arm) => {
+    const intro = "It is no longer shown. What was learned about the other arms is kept. You can bring it back later.";
+    ask(`Retire ${arm}?`, "Retire arm", intro, async () => {
+      await api.retireArm(name, arm);
+      return `${arm} is retired`;
     });
+  };
 
   const bringBack = (arm) => attempt(() => api.addArm(name, arm), `${arm} is back, and is explored again`);
 
   const add = () => {
     if (FINAL.includes(state())) return;
-    form({
-      title: "Add an arm",
-      submit: "Add arm",
-      intro: "A new arm is explored along with the others. What was learned about them is kept.",
-      fields: [
-        field(
-          "Name of the arm",
-          h("input", {
-            name: "arm",
-            required: true,
-            maxlength: "200",
-            autocomplete: "off",
-            spellcheck: "false",
-            autofocus: true,
-          }),
-        ),
-        groupChoices(latest().settings?.constraints ?? []),
-      ],
-      async done(data) {
-        const arm = String(data.get("arm")).trim();
-        if (!arm) throw new api.ApiError(422, "The arm needs a name.", "arm");
-        await api.addArm(name, arm, data.getAll("groups").map(String));
-        toast(`${arm} is added`);
-        refresh();
-      },
-    });
+    const intro = "A new arm is explored along with the others. What was learned about them is kept.";
+    const named = field("Name of the arm", input("arm", "", { required: true, maxlength: "200", autofocus: true }));
+    const added = async (data) => {
+      const arm = String(data.get("arm")).trim();
+      if (!arm) throw new api.ApiError(422, "The arm needs a name.", "arm");
+      await api.addArm(name, arm, data.getAll("groups").map(String));
+      return `${arm} is added`;
+    };
+    const fields = [named, groupChoices(latest().settings?.constraints ?? [])];
+    ask("Add an arm", "Add arm", intro, added, { danger: false, fields });
   };
 
   const remove = () =>
@@ -110,12 +96,7 @@ export function actions(name, latest, segments, refresh, home) {
       submit: "Delete campaign",
       danger: true,
       intro: `This deletes ${plural(latest().summary.plays, "play")} and everything that was learned. Export the campaign first if you may need it again.`,
-      fields: [
-        field(
-          "Type the campaign's name to confirm",
-          h("input", { name: "confirmation", autocomplete: "off", spellcheck: "false", autofocus: true }),
-        ),
-      ],
+      fields: [field("Type the campaign's name to confirm", input("confirmation", "", { autofocus: true }))],
       async done(data) {
         if (data.get("confirmation") !== name)
           throw new api.ApiError(422, `The name does not match: type ${name}.`, "confirmation");

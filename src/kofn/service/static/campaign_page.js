@@ -103,23 +103,16 @@ function build(name, { refresh, home, may, loadAll }) {
   const work = actions(name, () => (may.change() ? latest.insight : null), () => latest.segments.segments, refresh, home);
   const pill = h("span", { class: "pill" });
   const under = h("p", { class: "lede" });
-  const notes = notices({ configure: work.configure, may }),
-    top = tiles({ configure: work.configure, may }),
-    chart = chartPanel(name),
-    bySegment = segmentsPanel(),
-    lift = liftPanel(),
-    metrics = metricsPanel(),
-    best = bestPanel(),
-    rules = rulesPanel(),
-    plan = planPanel(),
-    inFlight = inFlightPanel(),
-    events = eventsPanel();
+  const top = [notices({ configure: work.configure, may }), tiles({ configure: work.configure, may })];
   const show = (arm) => {
     const history = () => api.estimates(name, { points: ESTIMATES, arm });
     opened = armDialog(arm, { history, retire: work.retire, bringBack: work.bringBack, may });
     opened.update(latest.insight);
   };
   const arms = armsPanel({ show, retire: work.retire, bringBack: work.bringBack, add: work.add, loadAll, may });
+  const main = [chartPanel(name), segmentsPanel(), arms];
+  const side = [bestPanel, rulesPanel, liftPanel, metricsPanel, planPanel, inFlightPanel, eventsPanel].map((panel) => panel());
+  const elements = (parts) => parts.map((each) => each.element);
   const buttons = work.buttons();
   const element = h(
     "div",
@@ -130,37 +123,25 @@ function build(name, { refresh, home, may, loadAll }) {
       h("div", { class: "page-title" }, h("div", { class: "title-line" }, h("h1", { title: name }, name), pill), under),
       buttons.element,
     ),
-    notes.element,
-    top.element,
+    elements(top),
     h(
       "div",
       { class: "board" },
-      h("div", { class: "side-main" }, chart.element, bySegment.element, arms.element),
-      h("div", { class: "side" }, best.element, rules.element, lift.element, metrics.element, plan.element, inFlight.element, events.element),
+      h("div", { class: "side-main" }, elements(main)),
+      h("div", { class: "side" }, elements(side)),
     ),
   );
 
   function update(data) {
     latest = data;
-    const { insight, events: newest } = data;
+    const { insight } = data;
     const { summary } = insight;
     pill.className = `pill is-${summary.state}`;
     setText(pill, summary.state);
     if (!under.hasChildNodes()) under.append(h("span", {}), " · created ", timeAgo(summary.created));
     setText(under.firstElementChild, facts(insight));
     buttons.update(insight, may.change());
-    notes.update(insight, newest, data.segments.segments);
-    top.update(insight);
-    chart.update(data);
-    bySegment.update(insight, data.segments);
-    arms.update(insight);
-    best.update(insight);
-    rules.update(insight);
-    lift.update(insight);
-    metrics.update(insight);
-    plan.update(insight);
-    inFlight.update(insight, data.decisions);
-    events.update(newest);
+    for (const part of [...top, ...main, ...side]) part.update(insight, data);
     if (opened?.open()) opened.update(insight);
   }
   return { element, update, arms, toggle: work.toggle, add: work.add, ship: work.ship, configure: work.configure };

@@ -67,7 +67,7 @@ export function chartPanel(name) {
 
   return {
     element,
-    update({ history, insight, estimates }) {
+    update(insight, { history, estimates }) {
       const some = insight.summary.rewards > 0,
         unit = insight.settings?.unit;
       if (!some && !blank.hasChildNodes()) blank.append(h("h3", {}, progress, next.element), ...waiting(name, insight));

@@ -1,7 +1,7 @@
 // The dialog that creates a campaign.
 
 import { create, policies } from "./api.js";
-import { field, form, question } from "./dialogs.js";
+import { area, field, form, input, number, question } from "./dialogs.js";
 import { h, radios, setText } from "./dom.js";
 import { exact } from "./format.js";
 import { ruleFields } from "./rules.js";
@@ -12,32 +12,9 @@ const SIZES = "thompson-sizes";
 
 /** Open the dialog. `created(name)` is called when the campaign has been created. */
 export function createDialog(created) {
-  const name = h("input", {
-    name: "name",
-    required: true,
-    maxlength: "200",
-    autocomplete: "off",
-    spellcheck: "false",
-    autofocus: true,
-    placeholder: "front-page",
-  });
-  const arms = h("textarea", {
-    name: "arms",
-    rows: "7",
-    required: true,
-    spellcheck: "false",
-    placeholder: "kettle\nmug\ntray\n…",
-    on: { input: updateCount },
-  });
-  const k = h("input", {
-    name: "k",
-    type: "number",
-    min: "1",
-    step: "1",
-    value: "5",
-    inputmode: "numeric",
-    on: { input: updateCount },
-  });
+  const name = input("name", "", { required: true, maxlength: "200", autofocus: true, placeholder: "front-page" });
+  const arms = area("arms", 7, [], { required: true, placeholder: "kettle\nmug\ntray\n…", on: { input: updateCount } });
+  const k = number("k", 5, { min: "1", step: "1", inputmode: "numeric", on: { input: updateCount } });
   const armCount = h("p", { class: "arm-count", role: "status" });
   const rules = ruleFields([]);
 
@@ -53,8 +30,8 @@ export function createDialog(created) {
 
   const directions = radios("direction", [["maximize", "Higher"], ["minimize", "Lower"]], "maximize");
   const ranged = { placeholder: "learned", on: { input: () => offer(rewards, "outside", low.value || high.value) } };
-  const low = fields.number("low", 0, ranged),
-    high = fields.number("high", 1, ranged);
+  const low = number("low", 0, ranged),
+    high = number("high", 1, ranged);
   const rewards = fields.rewardsGroup(fields.DEFAULTS);
   const sizes = sizesFields();
   const attributes = attributesField();
@@ -63,7 +40,7 @@ export function createDialog(created) {
     attributes.offer(takesContext);
     for (const each of OF_POLICY) offer(learning, each, settings.includes(each));
   });
-  const seed = field("Seed", fields.number("seed", "", { min: "0", step: "1", placeholder: "none" }), "For reproducible decisions.");
+  const seed = field("Seed", number("seed", "", { min: "0", step: "1", placeholder: "none" }), "For reproducible decisions.");
   const learning = fields.learningGroup(
     fields.DEFAULTS,
     h("div", { class: "columns" }, policy, seed),
@@ -128,23 +105,12 @@ function offer(group, name, offered) {
 
 /** The attributes of a context, for policies that take one. A field that is not offered is not sent. */
 function attributesField() {
-  const input = h("textarea", {
-    name: "attributes",
-    rows: "3",
-    spellcheck: "false",
-    placeholder: "device: phone, desktop\ncountry",
-    disabled: true,
-  });
+  const text = area("attributes", 3, [], { placeholder: "device: phone, desktop\ncountry", disabled: true });
   const hint =
     "One per line. Only the values after a colon have their own segments; all others share one. Empty: all names and values, as decisions have them.";
-  const element = field("Attributes of visitors", input, hint);
+  const element = field("Attributes of visitors", text, hint);
   element.hidden = true;
-  return {
-    element,
-    offer(offered) {
-      element.hidden = input.disabled = !offered;
-    },
-  };
+  return { element, offer: (offered) => (element.hidden = text.disabled = !offered) };
 }
 
 /** The policies, those for practitioners first, with what the chosen one is for. Those that need a horizon are left out.
@@ -174,12 +140,11 @@ function policyField(changed) {
 
 /** What the policy for arms that cost something needs; hidden while another one is chosen. */
 function sizesFields() {
-  const costs = h("textarea", { name: "costs", rows: "3", spellcheck: "false" });
   return h(
     "div",
     { class: "columns", hidden: true },
-    field("Fewest arms", fields.number("fewest", 1, { min: "1", step: "1" }), "A decision shows this many to K arms."),
-    field("Price of each arm", costs, "What an arm costs: one number per line, in the order of the arms. Empty: rewards are net of costs."),
+    field("Fewest arms", number("fewest", 1, { min: "1", step: "1" }), "A decision shows this many to K arms."),
+    field("Price of each arm", area("costs", 3), "What an arm costs: one number per line, in the order of the arms. Empty: rewards are net of costs."),
   );
 }
 

@@ -53,6 +53,12 @@ export function form({ title, intro, fields = [], submit, danger = false, done, 
 
   const top = wrong.nextSibling; // the error goes back here
 
+  /** The field with a name, or the first of several. */
+  function named(name) {
+    const found = body.elements[name] ?? null;
+    return found instanceof RadioNodeList ? found[0] : found;
+  }
+
   function clear() {
     wrong.hidden = true;
     for (const each of body.querySelectorAll("[aria-invalid]")) {
@@ -62,8 +68,7 @@ export function form({ title, intro, fields = [], submit, danger = false, done, 
   }
 
   function show(error) {
-    const named = body.elements[error.field] ?? null;
-    const input = named instanceof RadioNodeList ? named[0] : named; // several fields have this name
+    const input = named(error.field);
     const around = input?.closest?.("details");
     if (around) around.open = true;
     const found = input?.closest?.(".field");
@@ -81,27 +86,35 @@ export function form({ title, intro, fields = [], submit, danger = false, done, 
   }
 
   const dialog = modal(title, wide ? "wide" : "", body);
-  const first = focus ? body.elements[focus] : dialog.querySelector("[autofocus]");
+  const first = focus ? named(focus) : dialog.querySelector("[autofocus]");
   first?.focus();
   if (focus) first?.scrollIntoView({ block: "center" });
 }
 
+export const input = (name, value = "", more = {}) =>
+  h("input", { name, value: value ?? "", autocomplete: "off", spellcheck: "false", ...more });
+export const number = (name, value, more = {}) =>
+  input(name, value, { type: "number", step: "any", inputmode: "decimal", ...more });
+export const area = (name, rows, lines = [], more = {}) =>
+  h("textarea", { name, rows, spellcheck: "false", value: lines.join("\n"), ...more });
+
 let fieldCount = 0;
 
 /** A labelled field, with a hint that screen readers announce. */
-export function field(label, input, hint) {
+export function field(label, element, hint) {
   fieldCount += 1;
-  input.id = `field-${fieldCount}`;
+  element.id = `field-${fieldCount}`;
   const under = hint ? h("span", { class: "hint", id: `hint-${fieldCount}` }, hint) : null;
-  if (under) input.setAttribute("aria-describedby", under.id);
-  return h("div", { class: "field" }, h("label", { for: input.id }, label), input, under);
+  if (under) element.setAttribute("aria-describedby", under.id);
+  return h("div", { class: "field" }, h("label", { for: element.id }, label), element, under);
 }
 
 /** A checkbox with its label and a hint. */
 export function check(label, name, checked, hint) {
-  const element = field(label, h("input", { type: "checkbox", name, checked }), hint);
-  element.prepend(element.querySelector("input"));
+  const box = h("input", { type: "checkbox", name, checked });
+  const element = field(label, box, hint);
   element.classList.add("check");
+  element.prepend(box);
   return element;
 }
 
@@ -111,13 +124,7 @@ export const question = (text, kind, radioButtons) =>
 
 /** The sign-in form, shown while the service requires a token. */
 export function login(message, signedIn) {
-  const input = h("input", {
-    name: "token",
-    type: "password",
-    autocomplete: "current-password",
-    required: true,
-    spellcheck: "false",
-  });
+  const token = input("token", "", { type: "password", autocomplete: "current-password", required: true });
   const wrong = h("p", { class: "wrong", role: "alert", hidden: !message }, message ?? "");
   const element = h(
     "form",
@@ -126,8 +133,8 @@ export function login(message, signedIn) {
       on: {
         submit: (event) => {
           event.preventDefault();
-          if (input.value.trim()) {
-            setToken(input.value.trim());
+          if (token.value.trim()) {
+            setToken(token.value.trim());
             signedIn();
           }
         },
@@ -149,10 +156,10 @@ export function login(message, signedIn) {
       ".",
     ),
     wrong,
-    field("Token", input, "Stored in this tab only, until you close it."),
+    field("Token", token, "Stored in this tab only, until you close it."),
     h("button", { class: "button primary wide", type: "submit" }, "Sign in"),
   );
-  queueMicrotask(() => input.focus());
+  queueMicrotask(() => token.focus());
   return element;
 }
 

@@ -72,7 +72,7 @@ export function loss(value, range, bound) {
 }
 
 /** `rough`, rounded up: for "at most". */
-export function roughUp(value) {
+function roughUp(value) {
   if (!value) return rough(value);
   const step = 10 ** (Math.floor(Math.log10(Math.abs(value)) + 1e-9) - 1);
   return rough(Math.ceil(value / step - 1e-9) * step);

@@ -27,7 +27,7 @@ const TO_SEGMENTS = [
   "Rewards are still counted; resume to learn again.",
 ];
 
-/** The notices, and `update(insight, events, segments)`. `configure(field)` opens the settings. */
+/** The notices, and `update(insight, data)`. `configure(field)` opens the settings. */
 export function notices({ configure, may }) {
   const state = h("div", { class: "notice", role: "status", hidden: true });
   const alarms = h("ul", { class: "alarms", "aria-label": "Alarms" });
@@ -88,11 +88,11 @@ export function notices({ configure, may }) {
 
   return {
     element,
-    update(insight, events, segments) {
+    update(insight, { events, segments }) {
       const raised = insight.alarms ?? [];
       banner.hidden = raised.length === 0;
       syncList(alarms, raised, { key: ({ kind, arm }) => `${kind} ${arm}`, create, update: fill });
-      showState(insight, events, segments);
+      showState(insight, events, segments.segments);
     },
   };
 }

@@ -1,6 +1,6 @@
 // Rules about subsets (constraints): as sentences, and as fields of a form.
 
-import { field } from "./dialogs.js";
+import { area, field, input, number } from "./dialogs.js";
 import { button, h, icon, setText } from "./dom.js";
 import { exact } from "./format.js";
 import { costOf, lines, refuse } from "./settings_fields.js";
@@ -31,7 +31,7 @@ export function sentence(rule) {
 }
 
 /** The names of rules that a new arm can join. */
-export const groupsOf = (rules) => [...new Set(rules.filter(({ rule, name }) => name && rule !== "budget").map(({ name }) => name))];
+const groupsOf = (rules) => [...new Set(rules.filter(({ rule, name }) => name && rule !== "budget").map(({ name }) => name))];
 
 /** Arms as chips to choose from. `chosen` is a Set, `changed()` is called after each choice. */
 function chipChoices(label, chosen, changed = () => {}) {
@@ -97,9 +97,9 @@ export function ruleFields(given) {
     { name: "rule_kind", on: { change: show } },
     Object.entries(KINDS).map(([value, text]) => h("option", { value }, text)),
   );
-  const count = h("input", { name: "rule_count", type: "number", min: "0", step: "any", value: "1", inputmode: "decimal" });
-  const title = h("input", { name: "rule_name", maxlength: "200", autocomplete: "off", placeholder: "Acme", on: { keydown: enter } });
-  const costs = h("textarea", { name: "rule_costs", rows: "4", spellcheck: "false", placeholder: "kettle 3.5\nmug 2", on: { input: note } });
+  const count = number("rule_count", 1, { min: "0" });
+  const title = input("rule_name", "", { maxlength: "200", placeholder: "Acme", on: { keydown: enter } });
+  const costs = area("rule_costs", 4, [], { placeholder: "kettle 3.5\nmug 2", on: { input: note } });
   const arms = chipChoices("Arms of the rule", chosen, note);
   const counted = field("Number", count);
   const armsField = h("div", { class: "field" }, h("span", { class: "field-label" }, "Arms of the rule"), arms.element);

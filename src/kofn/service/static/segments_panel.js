@@ -49,7 +49,7 @@ export function segmentsPanel() {
 
   return {
     element,
-    update(next, segments) {
+    update(next, { segments }) {
       [insight, found] = [next, segments];
       element.hidden = !next.summary.takes_context;
       redraw();

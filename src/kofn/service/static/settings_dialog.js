@@ -1,7 +1,7 @@
 // The dialog that changes the settings of a campaign while it runs.
 
 import { configure } from "./api.js";
-import { field, form, toast } from "./dialogs.js";
+import { field, form, number, toast } from "./dialogs.js";
 import { ruleFields } from "./rules.js";
 import * as fields from "./settings_fields.js";
 
@@ -30,8 +30,8 @@ export function settingsDialog(name, { settings, summary, arms }, saved, focus =
       fields.rewardsGroup(
         settings,
         fields.pair(
-          field("Lowest", fields.number("low", low)),
-          field("Highest", fields.number("high", high), "The range can be widened only."),
+          field("Lowest", number("low", low)),
+          field("Highest", number("high", high), "The range can be widened only."),
         ),
         ...fields.silenceFields(settings, waits ? "silent" : "reported"),
       ),

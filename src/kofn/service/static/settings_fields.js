@@ -2,7 +2,7 @@
 // same name here as in the API.
 
 import { ApiError } from "./api.js";
-import { check, field, question } from "./dialogs.js";
+import { area, check, field, input, number, question } from "./dialogs.js";
 import { h, radios } from "./dom.js";
 import { duration, seconds } from "./format.js";
 
@@ -28,19 +28,12 @@ export const DEFAULTS = {
 
 const WINDOW = 1800; // that is offered, in seconds
 const TIMES = "Such as 45s, 30m, 12h or 7d.";
+const CONTROLS = [["none", "No control"], ["arms", "Fixed arms, such as today's page"], ["uniform", "Random arms"]];
+const OUTSIDE = [["refuse", "Refused"], ["clip", "Clipped and counted"], ["widen", "Taken: the range grows"]];
 
-export const input = (name, value, more = {}) =>
-  h("input", { name, value: value ?? "", autocomplete: "off", spellcheck: "false", ...more });
-export const number = (name, value, more = {}) =>
-  input(name, value, { type: "number", step: "any", inputmode: "decimal", ...more });
 const select = (name, chosen, options, more = {}) => {
-  const element = h(
-    "select",
-    { name, ...more },
-    options.map(([value, text]) => h("option", { value }, text)),
-  );
-  element.value = chosen;
-  return element;
+  const option = ([value, text]) => h("option", { value, selected: value === chosen }, text);
+  return h("select", { name, ...more }, options.map(option));
 };
 
 const group = (title, ...inside) => h("section", { class: "settings-group" }, h("h3", {}, title), ...inside);
@@ -61,11 +54,7 @@ export const costsGroup = (costs) =>
     "Costs",
     field(
       "Price of each arm",
-      h(
-        "textarea",
-        { name: "costs", rows: "4", spellcheck: "false", placeholder: "kettle 3.5\nmug 2" },
-        Object.entries(costs ?? {}).map(([arm, cost]) => `${arm} ${cost}`).join("\n"),
-      ),
+      area("costs", 4, Object.entries(costs ?? {}).map(([arm, cost]) => `${arm} ${cost}`), { placeholder: "kettle 3.5\nmug 2" }),
       "One arm per line, followed by its cost. Other arms are free. All values of the campaign are net of costs.",
     ),
   );
@@ -74,40 +63,19 @@ export const visitorsGroup = (settings) => group("Visitors", pair(stickyField(se
 /** What the control gets, and its share. `size()` returns K. */
 function controlFields({ control, control_share: share }, size) {
   const kind = Array.isArray(control) ? "arms" : (control ?? "none");
-  const arms = h("textarea", {
-    name: "control_arms",
-    rows: Math.min(Math.max(4, size()), 10),
-    spellcheck: "false",
-    value: kind === "arms" ? control.join("\n") : "",
-  });
+  const arms = area("control_arms", Math.min(Math.max(4, size()), 10), kind === "arms" ? control : []);
   const part = number("control_share", +(100 * share).toPrecision(6), { min: "0", max: "100" });
   const listed = field("Arms of the control", arms, "One per line, as many as a decision has.");
   const shared = field("Share of decisions (%)", part);
-  const choice = select(
-    "control",
-    kind,
-    [
-      ["none", "No control"],
-      ["arms", "Fixed arms, such as today's page"],
-      ["uniform", "Random arms"],
-    ],
-    { on: { change: show } },
-  );
+  const choice = select("control", kind, CONTROLS, { on: { change: show } });
   function show() {
     listed.hidden = choice.value !== "arms";
     shared.hidden = choice.value === "none";
     arms.placeholder = `${size()} arms`;
   }
   show();
-  return [
-    h(
-      "div",
-      { class: "columns" },
-      field("Control gets", choice, "A share of the decisions, to measure what learning is worth."),
-      shared,
-    ),
-    listed,
-  ];
+  const gets = field("Control gets", choice, "A share of the decisions, to measure what learning is worth.");
+  return [h("div", { class: "columns" }, gets, shared), listed];
 }
 
 const stopField = ({ stop_when: rule }) =>
@@ -137,14 +105,7 @@ const stickyField = ({ sticky }) =>
     "Such as 30d. For decisions that are asked for with a key.",
   );
 const outsideField = ({ outside }) =>
-  field(
-    "Rewards outside the range are",
-    select("outside", outside, [
-      ["refuse", "Refused"],
-      ["clip", "Clipped and counted"],
-      ["widen", "Taken: the range grows"],
-    ]),
-  );
+  field("Rewards outside the range are", select("outside", outside, OUTSIDE));
 const metricWindowField = ({ metric_window: window }) =>
   field("Metrics settle after", input("metric_window", duration(window), { placeholder: "as rewards" }), TIMES);
 

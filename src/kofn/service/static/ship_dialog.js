@@ -1,7 +1,7 @@
 // The dialog that ships a campaign: everyone gets the same arms from now on, or each segment its own.
 
 import { ApiError, ship } from "./api.js";
-import { check, field, form, toast } from "./dialogs.js";
+import { area, check, field, form, toast } from "./dialogs.js";
 import { h } from "./dom.js";
 import { exact, loss as lossText, perMonth, segmentName, withUnit } from "./format.js";
 import { bestKnown } from "./insight_facts.js";
@@ -18,12 +18,7 @@ export function shipDialog(name, insight, segments, done) {
   if (settings?.control) numbers.update(worth(insight));
   const best = bestKnown(insight) ? insight.best : [];
   const who = segments.length > 0 ? "Each segment gets its own best subset" : "Everyone gets the same arms";
-  const other = h("textarea", {
-    name: "arms",
-    rows: String(Math.min(8, summary.k + 1)),
-    spellcheck: "false",
-    placeholder: `${summary.k} arms, one per line`,
-  });
+  const other = area("arms", Math.min(8, summary.k + 1), [], { placeholder: `${summary.k} arms, one per line` });
   form({
     title: `Ship ${name}?`,
     submit: "Ship",

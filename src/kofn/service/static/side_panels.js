@@ -164,7 +164,7 @@ export function inFlightPanel() {
   const element = panel("in-flight-panel", "In flight", none, list);
   return {
     element,
-    update({ summary }, decisions) {
+    update({ summary }, { decisions }) {
       const { plays, in_flight: inFlight } = summary;
       syncList(list, decisions, {
         key: ({ id }) => id,
@@ -251,5 +251,5 @@ export function eventsPanel() {
       ),
   };
   const { element, show } = listPanel("events", "Recent events", EVENTS, item);
-  return { element, update: (events) => show(events, "earlier") };
+  return { element, update: (_, { events }) => show(events, "earlier") };
 }
