@@ -123,7 +123,7 @@ def test_the_readmes_program_prints_what_it_says(capsys: pytest.CaptureFixture[s
 @pytest.mark.parametrize(
     ("program", "expected"),
     [
-        ("campaign", r"best goods: +lid, cup, jug\n"),
+        ("campaign", r"best goods: +lid, cup, jug; (.*\n)+everyone sees: +lid, cup, jug\n"),
         ("choose_examples", r"kofn.choose: +\d\d\.\d% with the examples \("),
         ("client", r"fastest servers: ash, birch\n"),
         ("compare_policies", r"thompson +\d{2,3} (.*\n)+improved-ucb +\d\d,\d{3} "),

@@ -16,10 +16,10 @@ def test_the_client_of_the_tutorial_runs(
 ) -> None:
     (program,) = re.findall(r"^```py\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     store = f"sqlite:///{tmp_path}/shop.db"
-    campaign = kofn.Campaign.create("front-page", arms=list("abcde"), k=3, reward_range=(0, 40), seed=1, store=store)
-    campaign.rewards({each.id: 20.0 for each in campaign.decide(10)})
+    arms = list("abcde")
+    campaign = kofn.Campaign.create("front-page", arms, k=3, reward_range=(0, 40), window="1d", seed=1, store=store)
     with service(store) as http:
         monkeypatch.setenv("KOFN_URL", str(http.base_url))
         exec(compile(program, str(PAGE), "exec"), {})
     assert capsys.readouterr().out.count("'") == 2 * 3
-    assert campaign.summary().rewards == 11
+    assert [each.reward for each in campaign.decisions()] == [21.0]

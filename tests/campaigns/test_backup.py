@@ -24,7 +24,7 @@ from sqlalchemy import Connection, select, text
 import kofn
 from kofn import Campaign
 from kofn.campaigns import Store, backup, campaigns, restore, store_at
-from kofn.campaigns.store import migrations, sqlite_backup
+from kofn.campaigns.store import sqlite_backup
 from kofn.campaigns.store.schema import METADATA
 from kofn.service.security.tokens import create_token, find_token
 from tests import postgres
@@ -256,7 +256,7 @@ def change(statement: str) -> Callable[[Path], None]:
         (lambda file: file.unlink(), "there is no backup"),
         (change("DROP TABLE kofn_schema"), "is not a backup: it has no tables of kofn"),
         (change("ALTER TABLE kofn_schema RENAME TO kofn_version"), "was made by a development version of kofn"),
-        (change("UPDATE kofn_schema SET version = 2"), "has version 2, of a newer kofn"),
+        (change("UPDATE kofn_schema SET version = '2.1'"), "has version 2.1, of a newer kofn"),
     ],
 )
 def test_what_is_no_sound_backup_is_refused(
@@ -367,22 +367,23 @@ def test_kofn_names_the_programs_of_postgresql(
     assert f" with {program}, as " in err
 
 
-def upgrade(connection: Connection) -> None:
-    """A step of a newer version: a column, and a table that refers to one of the tables before."""
-    connection.execute(text("ALTER TABLE kofn_campaigns ADD COLUMN colour TEXT"))
-    connection.execute(text("CREATE TABLE kofn_new (campaign INTEGER REFERENCES kofn_campaigns (id))"))
-
-
-def use_a_newer_version(url: str, patched: pytest.MonkeyPatch) -> None:
-    store_at(url).close()  # the old version is stopped
-    with patched.context() as newer:
-        newer.setattr(migrations, "MIGRATIONS", [upgrade])
-        Store(url).close()
-    with pytest.raises(kofn.StoreError, match="has version 2, of a newer kofn"):
+def use_a_newer_version(url: str) -> None:
+    """What a newer version leaves: a column, and a table that refers to one of the tables before."""
+    store = Store(url)
+    with store.write() as connection:
+        for each in (
+            "ALTER TABLE kofn_campaigns ADD COLUMN colour TEXT",
+            "CREATE TABLE kofn_new (campaign INTEGER REFERENCES kofn_campaigns (id))",
+            "UPDATE kofn_schema SET version = '2.1'",
+        ):
+            connection.execute(text(each))
+    store.close()
+    store_at(url).close()
+    with pytest.raises(kofn.StoreError, match=r"has version 2\.1, of a newer kofn"):
         Store(url)
 
 
-def test_the_way_back_from_an_upgrade(sqlite_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_way_back_from_an_upgrade(sqlite_store: str, tmp_path: Path) -> None:
     store, _ = filled(sqlite_store)
     before = contents(store)
     page = GUIDE.partition("## Upgrades")[2]
@@ -390,15 +391,15 @@ def test_the_way_back_from_an_upgrade(sqlite_store: str, tmp_path: Path, monkeyp
     named, replace, option, _ = shlex.split(command)[1:]
     backup(tmp_path / named, store)
     store.close()
-    use_a_newer_version(sqlite_store, monkeypatch)
+    use_a_newer_version(sqlite_store)
     program = [sys.executable, "-m", "kofn", "restore", str(tmp_path / named), option, sqlite_store]
-    assert b"has version 2, of a newer kofn" in subprocess.run(program, capture_output=True).stderr
+    assert b"has version 2.1, of a newer kofn" in subprocess.run(program, capture_output=True).stderr
     subprocess.run([*program, replace], check=True)
     there = Store(sqlite_store)
     assert contents(there) == before
     checked(Campaign.open("front", there))
     there.close()
-    use_a_newer_version(sqlite_store, monkeypatch)
+    use_a_newer_version(sqlite_store)
 
 
 @pytest.fixture
@@ -415,22 +416,20 @@ def shell(command: str, url: str, folder: Path) -> None:
     subprocess.run(command, shell=True, cwd=folder, env=environment, check=True)
 
 
-def test_the_way_back_from_an_upgrade_on_postgresql(
-    postgres_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_way_back_from_an_upgrade_on_postgresql(postgres_database: str, tmp_path: Path) -> None:
     store, _ = filled(postgres_database)
     before = contents(store)
     dump, restored = re.findall(r"^pg_.*", GUIDE, re.MULTILINE)
     (drop,) = re.findall(r"^psql .*?^END$", GUIDE, re.MULTILINE | re.DOTALL)
     shell(dump, postgres_database, tmp_path)
     store.close()
-    use_a_newer_version(postgres_database, monkeypatch)
+    use_a_newer_version(postgres_database)
     shell(f"{drop}\n{restored}", postgres_database, tmp_path)
     there = Store(postgres_database)
     assert contents(there) == before
     checked(Campaign.open("front", there))
     there.close()
-    use_a_newer_version(postgres_database, monkeypatch)
+    use_a_newer_version(postgres_database)
 
 
 def test_postgresql_is_restored_by_its_programs(postgres_database: str, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_a_decision_has_k_different_arms_and_an_id_of_its_own(store_url: str) ->
     assert campaign.summary().in_flight == 51
     for wrong in (0, -1, 1.5, True, 100_001):
         with pytest.raises(kofn.BadInput):
-            campaign.decide(wrong)  # type: ignore[call-overload]
+            campaign.decide(wrong)  # type: ignore[arg-type]
     checked(campaign)
 
 

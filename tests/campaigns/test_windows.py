@@ -197,14 +197,14 @@ def test_silence_teaches_as_much_as_zeros(sqlite_store: str, seed: int) -> None:
         rng, waiting = np.random.default_rng(seed), []
         for _ in range(120):
             made = campaign.decide(50)
-            ordered = rng.random(50) < [0.02 + 0.012 * max(0, sum(each.subset) - 6) for each in made]
+            ordered = rng.random(50) < [0.02 + 0.06 * len(set(each.arms) & {"f", "g", "h"}) for each in made]
             waiting.append([(each.id, float(bought)) for each, bought in zip(made, ordered, strict=True)])
             clock.wait(50)
             if campaign is silent:
                 campaign.adds([(id, value, "order") for id, value in waiting[-1] if value])
             elif len(waiting) >= 10:
                 campaign.rewards(waiting.pop(0))
-        assert 0.05 < (campaign.summary().mean or 0) < 0.2
+        assert 0.08 < (campaign.summary().mean or 0) < 0.2
         assert campaign.best() == ["f", "g", "h"]
         assert campaign.summary().in_flight == 450
 
@@ -311,7 +311,7 @@ def test_a_guardrail_is_broken_only_when_that_is_certain(
     found = [each for each in campaign.note_alarms() if each.kind == "guardrail"]
     assert [each.arm for each in found] == ["returns"] * broken
     if broken:
-        assert metrics_of(campaign)["returns"].guardrail in found[0].message
+        assert str(metrics_of(campaign)["returns"].guardrail) in found[0].message
         assert [each.kind for each in campaign.events() if "guardrail" in each.message] == ["alarm"]
         campaign.configure(guardrails=[])
         assert campaign.insight().alarms == []

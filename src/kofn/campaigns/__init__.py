@@ -1,15 +1,15 @@
 """Campaigns: a policy with a store behind it, for real decisions by many workers.
 
-`campaign` has the public class; each of its methods opens a transaction and calls one function of the files here.
+A campaign is a log: decisions and events are appended, and a fold counts what has settled. `campaign` has the public
+class; its docstrings describe what users call.
 
-- What happens: `create`, `decide`, `reward`, `learn`, `expiry`, `configure`, `transfer` (export and import).
-- Who gets what: `allocation` (the policy, the control, what was shipped), `segments` (contexts).
-- What the posterior and the rewards say now: `stopping` (stop rule, circuit breaker).
-- What rewards prove: `evidence` (the lift over a control, the sample ratio, the rule that says when to stop).
-- `reports`: insight, alarms, decisions one by one, `verify`, and lists of many campaigns.
-- `decision_files`: decisions as CSV, JSON lines or Parquet.
-- `records`: a campaign's row, plan, batches, names and options, and the `transaction` that reads and writes them.
-- `store`: the database, its tables and `migrations`, statements, group commits and `sqlite_backup`.
+- Append: `append` (all calls that wait, in one transaction), `serving` (what a process plays), `names` (ids, keys).
+- Fold: `fold` (count, publish), `tally` (what the log has between two cuts), `progress` (all counters).
+- Learn: `learning` (a pure function), `learner` (when, in a service), `lease` (one of several processes does it).
+- Change: `change`, `settings`, `roster` (arms), `totals`, `transfer` (export and import).
+- `evidence`: the lift over a control, the sample ratio, the rule that says when to stop.
+- `reports`: insight, alarms, decisions one by one, `verify`, and lists of many campaigns. `decision_files`: as files.
+- `store`: the database, its tables and version, statements, group commits and `sqlite_backup`.
 """
 
 from importlib import import_module

@@ -10,14 +10,15 @@ from __future__ import annotations
 import copy
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, select, update
 
-from kofn.campaigns.fold import Row, Transaction
-from kofn.campaigns.learning import best_of_segments, changed, record_from, record_text, restored, served
+from kofn.campaigns.fold import Row, Transaction, read_origin, read_steps
+from kofn.campaigns.learning import Job, best_of_segments, changed, policy_of, record_from, record_text, served
 from kofn.campaigns.names import arm_name
 from kofn.campaigns.progress import Progress
 from kofn.campaigns.roster import Roster
@@ -33,14 +34,15 @@ from kofn.campaigns.settings import (
     policy_rules,
     rules_text,
 )
+from kofn.campaigns.store import version
 from kofn.campaigns.store.database import Store
 from kofn.campaigns.store.schema import ARMS, CAMPAIGNS, FOLDS, PLANS, STATES
 from kofn.campaigns.store.stamps import new_stamp
 from kofn.campaigns.tally import Cut
 from kofn.core import (
     BadInput,
-    BadRecord,
     CampaignExists,
+    KofnError,
     NotRunning,
     Policy,
     Seed,
@@ -166,6 +168,7 @@ def insert(store: Store, name: str, roster: Roster, settings: Settings, policy: 
 
 def insert_row(connection: Connection, row: Row) -> None:
     """Insert a campaign's row and set its id; raise CampaignExists if the name is taken."""
+    version.check(connection)
     if connection.execute(select(CAMPAIGNS.c.id).where(CAMPAIGNS.c.name == row.name)).first():
         raise CampaignExists(f"a campaign named {row.name!r} already exists: open it, or choose another name")
     values = row.values()
@@ -206,31 +209,43 @@ class Change:
 
     def _restored(self) -> tuple[Policy, Roster]:
         if self._policy is None:
-            try:
-                policy, known = restored(*record_from(self._record))
-            except (BadRecord, ValueError, LookupError, TypeError) as why:
-                raise StateError(f"the policy of the campaign {self.row.name!r} cannot be read: {why}") from why
-            from kofn.campaigns.fold import read_steps
-
+            record, active = record_from(self._record)
             with self.store.read() as connection:
                 waiting = read_steps(connection, self.campaign, self.step, self.row.step - 1)
-            for each in waiting:
-                if each.change is not None:
-                    policy, known = changed(policy, known, each.change)
+                origin = read_origin(connection, self.campaign, record, self.step)
+            with self.computing():
+                policy, known = policy_of(Job(record, active, [], {}, False, *origin))
+                for each in waiting:
+                    if each.change is not None:
+                        policy, known = changed(policy, known, each.change)
             self._policy = policy, known
         return self._policy
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Raise StateError if the policy fails. That it refuses something is an error of the caller."""
+        try:
+            yield
+        except KofnError:
+            raise
+        except Exception as why:
+            raise StateError(
+                f"the policy of the campaign {self.row.name!r} failed: {type(why).__name__}: {why}"
+            ) from why
 
     def best(self) -> tuple[Subset, dict[str, Subset]]:
         """Return the best subset, and the best ones of segments."""
         policy, known = self._restored()
-        return known.to_numbers(policy.best()), best_of_segments(policy, known)
+        with self.computing():
+            return known.to_numbers(policy.best()), best_of_segments(policy, known)
 
     def after(self, change: Mapping[str, Any]) -> tuple[Policy, ServedPlan]:
         """Return the policy after a change, and a plan for it."""
         policy, known = self._restored()
-        if change != {"params": {}}:
-            policy, known = changed(copy.deepcopy(policy), known, change)
-        return policy, ServedPlan(self.row.step, **served(policy, known, set(), self.uniform))
+        with self.computing():
+            if change != {"params": {}}:
+                policy, known = changed(copy.deepcopy(policy), known, change)
+            return policy, ServedPlan(self.row.step, **served(policy, known, set(), self.uniform))
 
     def write(self, work: Callable[[Transaction], None]) -> None:
         """Execute `work` in a transaction, if the campaign is still what was read."""
@@ -290,11 +305,13 @@ def configure(change: Change, given: Mapping[str, Any]) -> None:
     differs = {name for name in given if getattr(settings, name) != getattr(before, name)}
     params = _params(change, settings, differs)
     if settings.outside == "widen" != before.outside:
-        change.policy.with_params(reward_range=change.policy.reward_range)
+        policy = change.policy
+        with change.computing():
+            policy.with_params(reward_range=policy.reward_range)
     if "constraints" in differs:
         _check_shipped(change, settings)
     change.uniform = settings.control == UNIFORM
-    policy, plan = None, None
+    plan = None
     if params or (change.uniform and "control" in differs):
         policy, plan = change.after({"params": params})
         settings = replace(settings, learns_from_all=policy.accepts_unplanned, reward_range=policy.reward_range)

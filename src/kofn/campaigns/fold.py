@@ -13,11 +13,24 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, exists, func, not_, or_, select, text, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    not_,
+    or_,
+    select,
+    text,
+    update,
+)
 
 from kofn import __version__
 from kofn.campaigns.evidence import Lift, lift
-from kofn.campaigns.learning import Job, Learned, Step, learn, record_from, record_text
+from kofn.campaigns.learning import Job, Learned, Step, learn, readable, record_from, record_text
 from kofn.campaigns.progress import Progress
 from kofn.campaigns.roster import Roster, subset_from
 from kofn.campaigns.serving import ServedPlan
@@ -323,15 +336,31 @@ def _fold(store: Store, connection: Connection, campaign: int) -> tuple[bool, bo
     found = tally(connection, campaign, row.settings, row.progress, row.cut, after)
     with tx.driver.pipeline():
         _count(tx, found, after)
-        if not more:  # else a decision may have a reward that is not counted yet
-            _compact(tx)
-        if not tx.pending and _is_due(tx):
-            tx.close_step()
-        _break(tx)
-        tx.write()
-        if tx.driver.is_remote:
-            connection.connection.commit()
+        reads = _reads(row)
+        if not reads:
+            _finish(tx, more)
+    if reads:
+        _finish(tx, more)
     return more or _is_crowded(row), tx.pending
+
+
+def _reads(row: Row) -> bool:
+    """Return whether the end of a fold has to read, which it cannot in a pipeline."""
+    settings = row.settings
+    return _is_crowded(row) or row.progress.slots > MAX_POINTS or settings.breaker or not settings.learns_from_all
+
+
+def _finish(tx: Transaction, more: bool) -> None:
+    """Do what follows from the new counters, and commit."""
+    _shorten_history(tx)
+    if not more:  # else a decision may have a reward that is not counted yet
+        _compact(tx)
+    if not tx.pending and _is_due(tx):
+        tx.close_step()
+    _break(tx)
+    tx.write()
+    if tx.driver.is_remote:
+        tx.connection.connection.commit()
 
 
 def _limited(connection: Connection, campaign: int, before: Cut, after: Cut) -> tuple[Cut, bool]:
@@ -417,13 +446,18 @@ def lift_of(settings: Settings, progress: Progress) -> Lift | None:
 
 
 def _write_history(tx: Transaction, slots: dict[int, Slot]) -> None:
-    """Add to the slots of the history; make them wider if there are too many."""
+    """Add to the slots of the history."""
     row, progress = tx.row, tx.row.progress
     tx.driver.run_many(
         _ADD_SLOT, [{"campaign": row.id, "slot": slot, **slots[slot]._asdict()} for slot in sorted(slots)]
     )
     progress.slots += sum(slot > progress.last_slot for slot in slots)
     progress.last_slot = max(progress.last_slot, *slots) if slots else progress.last_slot
+
+
+def _shorten_history(tx: Transaction) -> None:
+    """Make the slots of the history wider if there are too many."""
+    row, progress = tx.row, tx.row.progress
     if progress.slots > MAX_POINTS:
         width, merged_slots = merge_slots(read_slots(tx.connection, row.id), MAX_POINTS // 2)
         progress.slot_width *= width
@@ -467,21 +501,23 @@ def _compact(tx: Transaction) -> None:
         newer = select(_D.number).where(_D.campaign == row.id).order_by(_D.number.desc()).offset(keep).limit(1)
         last = min(connection.execute(newer).scalar() or 0, row.cut.decisions)
         last = min(last, progress.matured) if progress.metrics else last
-        other = DECISIONS.alias()
-        same = other.c.campaign == _D.campaign, other.c.request == _D.request, other.c.turn == _D.turn
-        whole = ~exists().where(*same, not_(_is_old(other.c, row, last)))
-        old = and_(_D.campaign == row.id, _is_old(_D, row, last), or_(_D.request.is_(None), whole))
-        first = select(_D.number).where(old).order_by(_D.number).limit(MOST_ROWS)
-        numbers = list(connection.execute(first).scalars())
-        if numbers:
-            old = and_(old, _D.number <= numbers[-1])
-            latest = connection.execute(select(func.max(_D.at)).where(old)).scalar_one()
-            progress.kept_at = max(progress.kept_at, latest)
+        other = DECISIONS.alias().c
+        call = other.campaign == _D.campaign, other.request == _D.request, other.turn == _D.turn
+        whole = or_(_D.request.is_(None), ~exists().where(*call, not_(_is_old(other, row, last))))
+        old = and_(_D.campaign == row.id, _is_old(_D, row, last), whole)
+        some = select(_D.number).where(old).order_by(_D.number).offset(MOST_ROWS - 1).limit(1)
+        limit = connection.execute(some).scalar()
+        if limit is not None:
+            old = and_(old, or_(_D.number <= limit, exists().where(*call, other.number <= limit)))
+        summed = select(func.count(), func.max(_D.number), func.max(_D.at)).where(old)
+        removed, newest, at = connection.execute(summed).one()
+        if removed:
             connection.execute(delete(DECISIONS).where(old))
             gone = ~exists().where(_D.campaign == _E.campaign, _D.number == _E.decision)
-            connection.execute(delete(EVENTS).where(_E.campaign == row.id, _E.decision <= numbers[-1], gone))
-            progress.deleted += len(numbers)
-        if len(numbers) < MOST_ROWS:
+            connection.execute(delete(EVENTS).where(_E.campaign == row.id, _E.decision <= newest, gone))
+            progress.deleted += removed
+            progress.kept_at = max(progress.kept_at, at)
+        if limit is None:
             progress.undeletable = max(0, progress.decided - progress.deleted - keep)
     if row.cut.totals > max(keep, MIN_TOTALS):
         oldest = row.cut.totals - max(keep, MIN_TOTALS)
@@ -490,8 +526,7 @@ def _compact(tx: Transaction) -> None:
 
 def _is_old(decision: Any, row: Row, last: int) -> ColumnElement[bool]:
     """Return whether a decision may be deleted, as an expression."""
-    event = _E.campaign == decision.campaign, _E.decision == decision.number, _E.kind == 0
-    rewarded = exists().where(*event, _E.number <= row.cut.events)
+    rewarded = exists().where(_E.campaign == decision.campaign, _E.decision == decision.number, _E.kind == 0)
     return and_(decision.number <= last, or_(decision.due <= row.cut.time, and_(decision.windowed == 0, rewarded)))
 
 
@@ -518,19 +553,21 @@ def read_task(store: Store, campaign: int) -> Task | None:
         state = connection.execute(select(STATES).where(STATES.c.campaign == campaign)).one()
         steps = read_steps(connection, campaign, learned, row.step - 1)
         record, active = record_from(state.record)
-        job = Job(record, active, steps, dict(row.progress.in_flight), row.settings.control == UNIFORM)
-        if not _readable(record):
-            first = FOLDS.c.campaign == campaign, FOLDS.c.record.is_not(None)
-            base = connection.execute(select(FOLDS).where(*first).order_by(FOLDS.c.step).limit(1)).one()
-            job.origin = record_from(base.record)
-            job.before = read_steps(connection, campaign, base.step - 1, learned)
+        origin = read_origin(connection, campaign, record, learned)
+        uniform = row.settings.control == UNIFORM
+        job = Job(record, active, steps, dict(row.progress.in_flight), uniform, *origin)
         return Task(campaign, row.step, row.stamp, job)
 
 
-def _readable(record: dict[str, Any]) -> bool:
-    from kofn.policies.registry import FORMAT
-
-    return record.get("format") == FORMAT
+def read_origin(
+    connection: Connection, campaign: int, record: dict[str, Any], learned: int
+) -> tuple[tuple[dict[str, Any], list[int]] | None, list[Step]]:
+    """Return the oldest record, and the steps that lead to this one, if it is of another version of kofn."""
+    if readable(record):
+        return None, []
+    first = FOLDS.c.campaign == campaign, FOLDS.c.record.is_not(None)
+    base = connection.execute(select(FOLDS).where(*first).order_by(FOLDS.c.step).limit(1)).one()
+    return record_from(base.record), read_steps(connection, campaign, base.step - 1, learned)
 
 
 def read_steps(connection: Connection, campaign: int, after: int, until: int) -> list[Step]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -17,11 +18,12 @@ import numpy as np
 
 from kofn.campaigns.progress import Play
 from kofn.campaigns.roster import Roster, subset_from, subset_text
-from kofn.core import BadRecord, Insight, Policy, SettledPlays, StateError, Subset
+from kofn.core import BadRecord, Insight, Policy, SettledPlays, ShortHorizonWarning, StateError, Subset
 from kofn.core.contexts import MISSING, OTHER, context_of, key_of
 from kofn.core.plan import key_of_play
 from kofn.core.threads import ONE_THREAD
-from kofn.policies.registry import POLICIES, restore, save
+from kofn.policies import registry
+from kofn.policies.registry import restore, save
 
 FALLBACKS = 64
 """Draws of the policy that are played once the plan is handed out, for each segment. Higher: a longer plan to store."""
@@ -78,7 +80,7 @@ class Learned:
 def learn(job: Job) -> Learned:
     """Return what the policy has learned after the steps, and what it plays next."""
     began = time.perf_counter()
-    policy, roster = _restored(job)
+    policy, roster = policy_of(job)
     best, updates = policy.best(), policy.updates
     before = roster.to_numbers(best)
     for step in job.steps:
@@ -104,17 +106,27 @@ def learn(job: Job) -> Learned:
     )
 
 
-def _restored(job: Job) -> tuple[Policy, Roster]:
-    """Return the policy of a record; one of another version of kofn is made again from all steps."""
+def policy_of(job: Job) -> tuple[Policy, Roster]:
+    """Return the policy of a job's record, or raise StateError; one of another version is made again from all steps."""
+    if job.origin is not None:
+        return made_again(*job.origin, job.before)
     try:
         return restored(job.record, job.active)
     except BadRecord as why:
-        if job.origin is None:
-            raise StateError(f"the policy's record cannot be read: {why}") from why
-    record, active = job.origin
-    name, params = record["policy"], record["params"]
-    policy, roster = POLICIES[name].from_params(**params), roster_of(active)
-    for step in job.before:
+        raise StateError(f"the policy's record cannot be read: {why}") from why
+
+
+def readable(record: Mapping[str, Any]) -> bool:
+    """Return whether this version of kofn reads a record."""
+    return record.get("format") == registry.FORMAT
+
+
+def made_again(record: Mapping[str, Any], active: Sequence[int], steps: Sequence[Step]) -> tuple[Policy, Roster]:
+    """Return a policy with the parameters of a record after these steps."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ShortHorizonWarning)  # given when the campaign was created
+        policy, roster = registry.POLICIES[record["policy"]].from_params(**record["params"]), roster_of(active)
+    for step in steps:
         policy, roster = take(policy, roster, step)
     return policy, roster
 
@@ -178,7 +190,8 @@ def served(policy: Policy, roster: Roster, segments: set[str], uniform_control: 
         drawn = allowed.random(CONTROLS, np.random.default_rng(policy.plays)).tolist()
         shown = [tuple(arm for arm in each if arm < policy.n_arms) for each in drawn]  # higher ones are empty places
         more = {"control": [subset_text(roster.to_numbers(each)) for each in shown], "allowed": allowed.number}
-    return {"rows": rows, "fallback": fallback, "segments": known, **more}
+    best = subset_text(roster.to_numbers(policy.best()))
+    return {"rows": rows, "fallback": fallback, "best": best, "segments": known, **more}
 
 
 def _expected(policy: Policy, roster: Roster, in_flight: Mapping[Play, int]) -> dict[Any, float]:

@@ -21,7 +21,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
-from sqlalchemy import bindparam, select
+from sqlalchemy import bindparam, exists, func, or_, select
 
 from kofn.campaigns.names import UnstoredPlace, write_unstored_id
 from kofn.campaigns.progress import Play, Progress
@@ -43,6 +43,9 @@ SHIPPED_FOR = 1.0
 LATE, GRACE = 5.0, 1.0
 """Planned plays of a policy that learns from its plan only are played again if they are in flight for more than LATE
 times the mean delay of a reward, and GRACE seconds. Higher: one lost reward stops learning for longer."""
+
+RECOUNT = 0.1
+"""Seconds between two counts of what remains of such a plan once all of it is handed out. Lower: more work."""
 
 MOST_PER_SOURCE, MOST_SOURCES = 20, 100_000
 """Decisions of one source (a visitor's address) in a process that count in the comparison with the control, and sources
@@ -66,10 +69,15 @@ _READ = Statement(
 _PROGRESS = Statement(select(_C.progress).where(_C.id == bindparam("c")))
 _ARMS = Statement(select(ARMS.c.names, ARMS.c.active).where(ARMS.c.campaign == bindparam("c")))
 _D = DECISIONS.c
-_OF_STEP = Statement(
-    select(_D.subset, _D.at, EVENTS.c.value)
-    .select_from(DECISIONS.outerjoin(EVENTS, (EVENTS.c.campaign == _D.campaign) & (EVENTS.c.decision == _D.number)))
+_REWARDED = exists().where(
+    *(EVENTS.c.campaign == _D.campaign, EVENTS.c.decision == _D.number),
+    *(EVENTS.c.kind == 0, EVENTS.c.counts == 1),
+)
+_USED = Statement(
+    select(_D.subset, func.count())
     .where(_D.campaign == bindparam("c"), _D.step == bindparam("s"), _D.number > bindparam("n"))
+    .where(or_(_D.at > bindparam("recent"), _D.windowed == 1, _REWARDED))
+    .group_by(_D.subset)
 )
 
 
@@ -78,13 +86,15 @@ class ServedPlan:
     """What is played: rows of the policy's plan with their plays, and fallback rows; the step that made them.
 
     Rows are [subset, plays, segment]; fallback rows are [subset, segment]. `segments` are the keys of the segments that
-    the policy knows. `after` is the number of the last decision before the plan. `control` has random subsets that obey
-    the rules, for a uniform control, and `allowed` is how many there are, if that is known.
+    the policy knows. `best` is its best subset. `after` is the number of the last decision before the plan. `control`
+    has random subsets that obey the rules, for a uniform control, and `allowed` is how many there are, if that is
+    known.
     """
 
     step: int
     rows: list[tuple[str, int, str | None]]
     fallback: list[tuple[str, str | None]]
+    best: str
     segments: list[str] = field(default_factory=list)
     after: int = 0
     control: list[str] = field(default_factory=list)
@@ -169,6 +179,7 @@ class Serving:
             raise StateError(f"the settings or the plan of the campaign {name!r} cannot be read: {why}") from why
         self._stages: dict[str | None, tuple[_Rows, _Rows]] = {}
         self._exact: _Rows | None = None
+        self._counted = -math.inf  # when these were counted
         self._sources: Counter[int] = Counter()
 
     @classmethod
@@ -281,19 +292,22 @@ class Serving:
             )
         return self._stages[segment]
 
+    def must_count(self, now: float) -> bool:
+        """Return whether it is time to look for plays of a plan with exact counts that are to be played again."""
+        return self.is_exhausted and not self._counted <= now < self._counted + RECOUNT
+
     def count_exact(self, driver: Driver) -> None:
-        """Count what remains of a plan with exact counts: without what has a reward or was handed out recently."""
+        """Count what remains of a plan with exact counts: without what settles, or was handed out recently."""
         delay = Progress.from_text(driver.rows(_PROGRESS, {"c": self.id})[0][0]).delay
         patience = self.settings.expire_after if delay is None else LATE * delay + GRACE
-        used: Counter[str] = Counter()
-        for subset, at, value in driver.rows(_OF_STEP, {"c": self.id, "s": self.plan.step, "n": self.plan.after}):
-            used[subset] += value is not None or at > self.seen - patience
+        asked = {"c": self.id, "s": self.plan.step, "n": self.plan.after, "recent": self.seen - patience}
+        used = Counter[str](dict(map(tuple, driver.rows(_USED, asked))))
         rows = _Rows([row[0] for row in self.plan.rows], [row[1] for row in self.plan.rows])
         for row, subset in enumerate(rows.subsets):
             taken = min(used[subset], rows.left[row])
             rows.left[row] -= taken
             used[subset] -= taken
-        self._exact = rows
+        self._exact, self._counted = rows, self.seen
 
     # The control.
 

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import secrets
 from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import BigInteger, Column, Connection, Double, Integer, Table, func, select, text
 
+from kofn.campaigns.append import metadata_text
 from kofn.campaigns.change import insert_row
-from kofn.campaigns.fold import Row, Transaction
-from kofn.campaigns.learning import record_from, restored, served
-from kofn.campaigns.names import arm_names, campaign_name
+from kofn.campaigns.fold import MAX_ESTIMATES, MAX_JOURNAL, MAX_POINTS, Row, Transaction
+from kofn.campaigns.learning import changed, restored, served
+from kofn.campaigns.names import arm_name, arm_names, campaign_name
+from kofn.campaigns.progress import Progress
+from kofn.campaigns.reports import report
 from kofn.campaigns.reports.verify import Comparison, read_log, verify
-from kofn.campaigns.roster import subset_from, subset_text
+from kofn.campaigns.reports.view import View
+from kofn.campaigns.roster import Roster, subset_from, subset_text
 from kofn.campaigns.serving import ServedPlan
-from kofn.campaigns.settings import UNIFORM
-from kofn.campaigns.store.database import Store
-from kofn.campaigns.store.schema import CAMPAIGNS, DECISIONS, EVENTS, OF_CAMPAIGN
+from kofn.campaigns.settings import UNIFORM, Settings, policy_costs, policy_rules
+from kofn.campaigns.store.database import DATABASE_ERRORS, Store
+from kofn.campaigns.store.schema import CAMPAIGNS, DECISIONS, EVENTS, OF_CAMPAIGN, TOTALS
 from kofn.campaigns.store.stamps import new_stamp
-from kofn.core import BadRecord
+from kofn.core import BadRecord, Policy
+from kofn.core.campaign_settings import ChangedSettings
 from kofn.core.checks import shown
 from kofn.core.contexts import context_of
 
@@ -39,6 +45,8 @@ MAX_REASON = 300
 
 MAX_TIME = 1e11
 """Latest time of an import, in seconds since 1970: a date that a calendar can show."""
+
+_SECRET = re.compile(r"[0-9a-f]{32}")
 
 _LOCAL = ("id", "stamp", "made_by", "notified")
 """Columns of a campaign that belong to its store, and are not exported."""
@@ -74,6 +82,8 @@ def import_(store: Store, exported: Mapping[str, Any], name: str | None) -> Row:
             tx.note("imported", f"{row.settings.n_arms} arms, {row.settings.k} places, {row.settings.policy}")
             tx.write()
         except Exception as why:  # nothing but the export is read here
+            if _is_of_store(why):
+                raise
             raise _Refused(why) from why
         return row
 
@@ -89,6 +99,12 @@ def import_(store: Store, exported: Mapping[str, Any], name: str | None) -> Row:
 
 class _Refused(Exception):
     """An export that is not valid."""
+
+
+def _is_of_store(why: Exception) -> bool:
+    """Return whether the database has failed, and not the export: that breaks rules of the tables at most."""
+    kinds = {kind.__name__ for kind in type(getattr(why, "orig", None) or why).__mro__}
+    return isinstance(why, tuple(DATABASE_ERRORS)) and not kinds & {"IntegrityError", "DataError"}
 
 
 def _check_format(exported: Any) -> None:
@@ -117,10 +133,14 @@ def _row(given: Mapping[str, Any], name: str | None) -> Row:
         known = {"secret": secrets.token_hex(16), **given, "id": 0, "stamp": new_stamp(), "made_by": "", "notified": 0}
         values = {each.name: _value(each, known[each.name]) for each in CAMPAIGNS.columns}
         values["name"] = campaign_name(values["name"] if name is None else name)
-        bytes.fromhex(values["secret"])
+        if not _SECRET.fullmatch(values["secret"]):
+            raise BadRecord("its secret is not one of kofn")
         if values["state"] not in ("running", "paused", "shipped", "stopped", "archived"):
             raise BadRecord(f"there is no state {shown(values['state'])}")
-        return Row.of(values)
+        row = Row.of(values)
+        for each in CAMPAIGNS.columns:
+            _value(each, row.values()[each.name])
+        return row
     except KeyError:
         raise
     except Exception as why:
@@ -177,57 +197,121 @@ def _reserve(connection: Connection, row: Row) -> None:
 def _check(tx: Transaction) -> None:
     """Raise BadRecord unless everything follows from the log; make the plan again from the policy."""
     row, roster = tx.row, tx.roster()
-    settings = row.settings
+    settings, numbers = row.settings, list(range(len(roster.names)))
+    for name in roster.names if isinstance(roster.names, list) else [roster.names, ""]:
+        arm_name(name)
     arm_names(roster.names_of(tuple(roster.active)))
-    if sorted(set(roster.active)) != roster.active or len(roster.active) != settings.n_arms:
-        raise BadRecord("active must be ascending numbers of its arms, as many as its settings say")
-    for column in ("decisions", "events", "totals"):
-        _check_rows(tx, column, len(roster.names))
-    for served_subset in (
-        *settings.shipped,
-        *(subset for _, subset in (*settings.shipped_to, *settings.shipped_before)),
-    ):
-        _check_subset(subset_text(served_subset), len(roster.names))
+    ascending = [each for each in numbers if each in set(roster.active)]
+    if ascending != roster.active or any(isinstance(each, bool) for each in roster.active):
+        raise BadRecord("active must be ascending numbers of its arms")
+    shipped = [*settings.shipped, *(subset for _, subset in (*settings.shipped_to, *settings.shipped_before))]
+    for subset in shipped:
+        _check_subset(subset_text(subset), numbers, settings)
+        if not all(type(arm) is int for arm in subset):
+            raise BadRecord("shipped must be numbers of its arms")
+    for key, _ in (*settings.shipped_to, *settings.shipped_before):
+        context_of(key)
+    if row.state == "shipped" and not set().union(*settings.served) <= set(roster.active):
+        raise BadRecord("it has shipped an arm that is retired")
+    if row.failure is not None and not {"reason", "kofn"} <= row.failure.keys():
+        raise BadRecord("its failure has no reason")
+    _check_progress(row.progress, numbers, settings)
+    for table in (DECISIONS, EVENTS, TOTALS):
+        _check_rows(tx, table, numbers)
     log = read_log(tx)
     found = verify(log)
-    if not found.ok:
-        raise BadRecord("; ".join(found.differences))
-    settings._check(roster)
-    policy, known = restored(*record_from(json.dumps({"record": log.record[0], "active": log.record[1]})))
-    own = policy.name, policy.k, policy.direction, policy.takes_context
-    if own != (settings.policy, settings.k, settings.direction, settings.takes_context):
-        raise BadRecord("its policy does not match its settings")
+    if not found.ok or log.learned >= row.step:
+        raise BadRecord("; ".join(found.differences) or "its policy has learned a step that is not there")
+    policy, known = restored(*log.record)
+    for step in log.steps:
+        if step.step > log.learned and step.change is not None:
+            policy, known = changed(policy, known, step.change)
+    _check_settings(settings, roster, policy, known)
+    tx.serve(
+        ServedPlan(log.learned, after=row.cut.decisions, **served(policy, known, set(), settings.control == UNIFORM))
+    )
+    view = View(tx.store, tx.connection, row.id)  # all reports can be made
+    reports = [report.insight(view), *report.history(view, MAX_POINTS), *report.journal(view, MAX_JOURNAL)]
+    reports += [*report.estimates(view, MAX_ESTIMATES, roster.names)]
+    reports += [report.segments(view)] if settings.takes_context else []
+    json.dumps([each.to_dict() for each in reports], allow_nan=False)
+
+
+def _check_progress(progress: Progress, numbers: list[int], settings: Settings) -> None:
+    """Raise BadRecord unless folds can go on from these counters."""
+    counters = [each for each in vars(Progress()).items() if isinstance(each[1], int | float)]
+    values = [*(each.values() for each in (progress.played, progress.in_flight, progress.alarms_noted))]
+    for name, default in counters:
+        value = getattr(progress, name)
+        if type(value) not in (type(default), int) or not (value >= 0 or name in ("total", "last_slot")):
+            raise BadRecord(f"{name} cannot be {value!r:.60}")
+    if not all(type(value) in (int, float) and value >= 0 for some in values for value in some):
+        raise BadRecord("its counters must be numbers of at least 0")
+    candidates = progress.candidates.items()
+    for subset in (*(play[0] for play in progress.in_flight), *(each for each, _ in candidates), progress.best):
+        if subset or progress.candidates:
+            _check_subset(subset, numbers, settings)
+    if not progress.played.keys() <= set(numbers) or not progress.slot_width > 0:
+        raise BadRecord("it has plays of other arms, or no history")
+    if any(type(each) is not int or each < 1 for _, one in candidates for each in (one.place, one.step + 1)):
+        raise BadRecord("its best subsets must have numbers")
+    if (look := progress.look) is not None:
+        numbers_of_look = [each for each in (look.plays, look.bound, look.since) if each is not None]
+        if not all(type(each) in (int, float) for each in numbers_of_look) or look.plays is None:
+            raise BadRecord("the plays of its last look must be numbers")
+
+
+def _check_settings(settings: Settings, roster: Roster, policy: Policy, known: Roster) -> None:
+    """Raise BadRecord unless the settings are valid, and those of the policy."""
+    given = {name: getattr(settings, name) for name in ChangedSettings.__annotations__}
+    if settings.changed(given, roster).to_text() != settings.to_text():
+        raise BadRecord("its settings are not as kofn writes them")
+    own = policy.params
+    of_policy = {
+        "policy": policy.name,
+        "n_arms": policy.n_arms,
+        "k": policy.k,
+        "fewest": policy.fewest,
+        "direction": policy.direction,
+        "reward_range": policy.reward_range,
+        "takes_context": policy.takes_context,
+        "learns_from_all": policy.accepts_unplanned,
+        **{name: own.get(name) for name in ("attributes", "half_life", "guarantee")},
+    }
+    if type(settings.seed) is not int or not 0 <= settings.seed < 2**62:
+        raise BadRecord(f"seed cannot be {settings.seed!r:.60}")
+    comparison = Comparison()
+    for name, value in of_policy.items():
+        comparison.same(name, getattr(settings, name), value)
+    comparison.same("active arms", roster.active, known.active)
+    comparison.same("constraints", policy_rules(settings.constraints, roster, settings), own.get("constraints"))
+    comparison.same("costs", policy_costs(settings.costs, roster), own.get("costs"))
+    if comparison.found:
+        raise BadRecord("; ".join(comparison.differences()))
     if type(policy).needs and not policy.takes_fewest:
         raise BadRecord(f"{policy.name} cannot run a campaign")
-    if log.learned == row.step - 1:
-        comparison = Comparison()
-        comparison.same("reward_range", list(settings.reward_range), list(policy.reward_range))
-        comparison.same("active arms", roster.active, known.active)
-        if comparison.found:
-            raise BadRecord("; ".join(comparison.found))
-        plan = ServedPlan(
-            log.learned, after=row.cut.decisions, **served(policy, known, set(), settings.control == UNIFORM)
-        )
-        tx.serve(plan)
 
 
-def _check_rows(tx: Transaction, name: str, arms: int) -> None:
+def _check_rows(tx: Transaction, table: Table, numbers: list[int]) -> None:
     """Check the subsets, segments and values of a table."""
-    table = next(each for each in OF_CAMPAIGN if _short(each) == name)
+    settings = tx.row.settings
     for row in tx.connection.execute(select(table).where(table.c.campaign == tx.row.id)).mappings():
         if "subset" in row:
-            _check_subset(row["subset"], arms)
+            _check_subset(row["subset"], numbers, settings)
         if row.get("context") is not None:
             context_of(row["context"])
-        if row.get("metadata") is not None and not isinstance(json.loads(row["metadata"]), dict):
+            if not settings.takes_context:
+                raise BadRecord(f"{settings.policy} does not take a context")
+        if row.get("metadata") is not None and metadata_text(json.loads(row["metadata"])) is None:
             raise BadRecord("metadata must be a dict")
-        if row.get("group", 0) not in (0, 1, 2):
-            raise BadRecord("a decision has a wrong group")
+        if row.get("group", 0) not in (0, 1, 2) or row.get("kind", 0) not in (0, 1, 2):
+            raise BadRecord("a decision has a wrong group, or an event a wrong kind")
         if row.get("count", 1) < 1:
             raise BadRecord("a total has no plays")
 
 
-def _check_subset(text: str, arms: int) -> None:
+def _check_subset(text: str, numbers: list[int], settings: Settings) -> None:
     subset = subset_from(text)
-    if subset_text(subset) != text or list(subset) != sorted(set(subset)) or not 0 <= subset[0] <= subset[-1] < arms:
+    own = subset_text(subset) == text and [each for each in numbers if each in set(subset)] == list(subset)
+    if not own or not settings.fewest <= len(subset) <= settings.k:
         raise BadRecord(f"{text!r:.60} is not a subset of its arms")

@@ -34,7 +34,7 @@ LIMITS = {
     append: {"HEAVY": 15, "MAX_EVENTS": MAX_EVENTS},
     campaign: {"LEARN_EVERY": 10},
     database: {"LOCK_TIMEOUT": 0.03},
-    fold: {"MOST_ROWS": 6, "MAX_POINTS": 16, "MAX_JOURNAL": 20, "SLACK": 0.0, "LEAST_SLACK": 2, "CHECKPOINT": 4},
+    fold: {"MOST_ROWS": 8, "MAX_POINTS": 16, "MAX_JOURNAL": 20, "SLACK": 0.0, "LEAST_SLACK": 2, "CHECKPOINT": 4},
     group_commit: {"MAX_LINGER": 0.0, "MAX_GROUP": 3},
     learning: {"FALLBACKS": 4},
     statements: {"MAX_IN_LIST": 4},

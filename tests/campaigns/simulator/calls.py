@@ -187,7 +187,7 @@ class Publish(Call):
         """Make the call."""
         if isinstance(self.learned, Learned):
             return fold.publish(campaign.store, self.task, self.learned)
-        return fold.fail(campaign.store, self.task, self.learned)
+        return fold.fail(campaign.store, self.task.campaign, self.task, self.learned)
 
     def __repr__(self) -> str:
         return f"Publish({self.task.campaign}, step={self.task.step}, stamp={self.task.stamp})"

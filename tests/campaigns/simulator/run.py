@@ -43,6 +43,9 @@ from tests.campaigns.simulator.world import EXPIRE_AFTER, SETTINGS, START, World
 MAX_GROUP = 4
 """Most calls of a group."""
 
+MOST_PLAYS = 100
+"""Largest plan that is played at the end of a seed."""
+
 MOST_ROUNDS = 12
 """Rounds of decisions and rewards at the end of a seed, in which the policy must learn."""
 
@@ -67,7 +70,7 @@ class Profile:
     def draw(cls, rng: Random) -> Profile:
         """Return a random profile."""
         return cls(
-            steps=rng.choice([6, 12, 24, 48]),
+            steps=rng.choice([4, 8, 16, 32]),
             processes=rng.choice([1, 2, 3]),
             inline=rng.random() < 0.5,
             fault_rate=rng.choice([0.0, 0.15, 0.4]),
@@ -186,7 +189,7 @@ class Run:
             self.workers += [kind(place) for kind in kinds]
         self.pending: list[Call | None] = [next(worker) for worker in self.workers]
         self.backups: list[Known] = []
-        self.exports: list[list[tuple[Any, Truth]]] = [[(None, Truth(each.last.config))] for each in self.models]
+        self.exports: list[list[tuple[Any, Truth]]] = [[(None, Truth(each.last.config, b""))] for each in self.models]
 
     def note(self, text: str) -> None:
         """Add a line to the trace."""
@@ -312,6 +315,7 @@ class Run:
     def _move(self, model: Model) -> None:
         """Export a campaign, or replace it by an export or a new campaign, perhaps with faults."""
         exports, rng = self.exports[model.campaign], self.rng
+        CheapPolicy.broken = False  # an import is verified by its policy
         if len(exports) == 1 or rng.random() < 0.5:
             with_secret = rng.random() < 0.5
 
@@ -386,6 +390,8 @@ class Run:
         process = self.rng.randrange(len(self.processes))
         for number in range(MOST_ROUNDS):
             missing = sum(times for _, times, _ in model.last.plan["rows"])
+            if missing > MOST_PLAYS:
+                return
             made = self._call(Decide(campaign, min(2 * missing, 60), 10**6 + number, None, place.context()), process)
             low, high = model.setting.reward_range
             self._call(Report(campaign, "reward", tuple((each.id, "", (low + high) / 2) for each in made)), process)

@@ -14,7 +14,7 @@ from sqlalchemy import select
 
 from kofn.campaigns.evidence import Sums
 from kofn.campaigns.fold import Row, Transaction, read_steps
-from kofn.campaigns.learning import Step, record_from, restored, take
+from kofn.campaigns.learning import Step, made_again, readable, record_from, restored, take
 from kofn.campaigns.progress import Progress
 from kofn.campaigns.store.schema import FOLDS, STATES
 from kofn.campaigns.tally import Cut, Tally, merged, tally
@@ -97,8 +97,12 @@ def read_log(tx: Transaction) -> Log:
 
 def verify(log: Log) -> Verification:
     """Compare the policy with its learning steps, and the counters and steps with the log where it is complete."""
-    comparison, compared, reason = Comparison(), ["policy"], None
-    _compare_policy(comparison, log)
+    comparison, compared, reason = Comparison(), list[str](), None
+    if readable(log.record[0]):
+        compared.append("policy")
+        _compare_policy(comparison, log)
+    else:
+        reason = "the policy's record was written by another version of kofn: it is made again when it learns next"
     if log.again is not None:
         compared.append("counters")
         computed = Progress(matured=log.row.progress.matured)
@@ -129,10 +133,10 @@ def verify(log: Log) -> Verification:
 def _compare_policy(comparison: Comparison, log: Log) -> None:
     """Compare the policy's record with the one to which the learning steps lead."""
     try:
-        policy, roster = restored(*log.base)
-        for step in log.steps:
-            if log.first < step.step <= log.learned:
-                policy, roster = take(policy, roster, step)
+        known, steps = readable(log.base[0]), [step for step in log.steps if log.first <= step.step <= log.learned]
+        policy, roster = restored(*log.base) if known else made_again(*log.base, steps[:1])
+        for step in steps[1:]:
+            policy, roster = take(policy, roster, step)
     except (KofnError, ValueError, LookupError, TypeError, AttributeError) as why:  # a damaged row
         comparison.found.append(f"policy: it cannot be made again from its learning steps: {why}")
         return

@@ -88,19 +88,8 @@ class View:
 
     @cached_property
     def best(self) -> Subset:
-        """The policy's best subset, as arm numbers, or the first one that it will play."""
-        if "best" in self._known:
-            subset = subset_from(self._known["best"])
-            if self.roster.to_indices(subset) is not None:
-                return subset
-        return subset_from(self._tx.plan().fallback[0][0]) if not self._first else self._first
-
-    @cached_property
-    def _first(self) -> Subset:
-        """The K first arms, if nothing forbids them."""
-        first = tuple(self.roster.active[: self.settings.k])
-        rules = self.settings.constraints
-        return () if rules is not None and rules.broken(self.roster.names_of(first)) else first
+        """The policy's best subset, as arm numbers: of the arms and by the rules that are in force."""
+        return subset_from(self._tx.plan().best)
 
     @cached_property
     def active(self) -> list[int]:

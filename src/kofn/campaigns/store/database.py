@@ -106,8 +106,12 @@ class Store:
         self._new_locks()
         _alive.add(self)
         self._translated_errors = _TranslatedErrors(str(self))
-        with self._translated_errors:
-            self._open(create)
+        try:
+            with self._translated_errors:
+                self._open(create)
+        except BaseException:
+            self._engine.dispose()  # an open connection would keep others from restoring a backup
+            raise
 
     def _new_locks(self) -> None:
         self._writer = SqliteWriter(self._engine, str(self), LOCK_TIMEOUT) if self._sqlite else None
@@ -143,8 +147,7 @@ class Store:
 
     def _upgrade(self, found: str | None) -> None:
         try:
-            with self.write() as connection:
-                found = version.upgrade(connection, PATIENCE)
+            found = self.transact(lambda connection: version.upgrade(connection, PATIENCE))
         except StoreError as why:
             busy = any(reason in str(why) for reason in ("lock timeout", "database is locked", "deadlock"))
             advice = ". Stop the processes that use it, then open it again" if busy else ""
@@ -178,8 +181,10 @@ class Store:
                 with writer as connection:
                     self._observe_wait()
                     return work(connection)
-            except BaseException:
+            except BaseException as why:
                 writer.end()  # the interrupt may have arrived before the block could be left
+                if self._writer is not None and not isinstance(why, Exception):
+                    self._writer.close()  # a query that was not read to its end would keep the connection at its moment
                 raise
 
     @contextmanager
@@ -187,6 +192,7 @@ class Store:
         """Open a transaction that writes: all of it is stored, or nothing."""
         with self._translated_errors, self._new_writer() as connection:
             self._observe_wait()
+            version.check(connection)
             yield connection
 
     def _observe_wait(self) -> None:
@@ -210,7 +216,12 @@ class Store:
             connection.begin()
             if self._sqlite:
                 connection.connection.cursor().execute("BEGIN")
-            yield connection  # closing it ends the transaction; a commit that fails would leave it open
+            try:
+                yield connection  # closing it ends the transaction; a commit that fails would leave it open
+            except BaseException as why:
+                if not isinstance(why, Exception):  # an interrupt: see `transact`
+                    connection.invalidate()
+                raise
 
     def locked(self, campaign: int, work: Callable[[Connection], T]) -> T:
         """Execute `work` in a transaction during which nothing is appended to this campaign's log."""
@@ -228,7 +239,7 @@ class Store:
 
         with self._caching:
             known = self._servings.get(campaign)
-        if known is not None and not again and not known.is_exhausted:
+        if known is not None and not again and not known.must_count(self.clock()):
             return known
         with self.read() as connection:
             driver = Driver(connection)

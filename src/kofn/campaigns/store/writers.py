@@ -127,6 +127,7 @@ class SqliteWriter(Writer):
         with self._lock:
             connection, self._connection, self._raw = self._connection, None, None
             if connection is not None:
+                connection.invalidate()
                 connection.close()
 
     def close_after_fork(self) -> None:
