@@ -179,7 +179,7 @@ class Row:
             return cls(
                 settings=settings_from(values["settings"]), progress=progress, cut=cut, failure=failure, **others
             )
-        except (ValueError, LookupError, TypeError) as why:
+        except (ValueError, LookupError, TypeError, AttributeError) as why:
             raise StateError(f"what the campaign {values['name']!r} has stored cannot be read: {why}") from why
 
     def values(self) -> dict[str, Any]:
