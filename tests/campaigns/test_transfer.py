@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -17,7 +16,7 @@ from kofn import Campaign
 from kofn.campaigns import Store, campaigns
 from kofn.constraints import AtMost
 from kofn.core import StateError
-from tests.campaigns.tools import NAMES, Clock, checked, create, play, rewards_for
+from tests.campaigns.tools import Clock, checked, create, rewards_for
 
 KINDS: dict[str, dict[str, Any]] = {
     "windowed": {"window": "1h", "control": ["a", "b", "c"], "guardrails": ["returned<=+2%"], "costs": None},
@@ -73,7 +72,11 @@ def use(campaign: Campaign) -> None:
         *(campaign.open_decisions, campaign.note_alarms, campaign.verify, campaign.export, campaign.learn),
         *(lambda: list(campaign.decisions()), lambda: campaign.estimates(arms=["b"]), campaign.segments),
         *(campaign.resume, lambda: made.extend(campaign.decide(30, key="new", context=context))),
-        *(lambda: campaign.rewards(rewards_for(made)), lambda: campaign.record(made[0], "returned", 1.0), campaign.learn),
+        *(
+            lambda: campaign.rewards(rewards_for(made)),
+            lambda: campaign.record(made[0], "returned", 1.0),
+            campaign.learn,
+        ),
         *(campaign.insight, lambda: campaign.configure(control=["b", "c", "d"]), lambda: campaign.add_arm("new")),
         *(campaign.ship, lambda: campaign.decide(context=context), campaign.verify, campaign.summary, campaign.export),
     ]
@@ -115,7 +118,26 @@ def test_a_moved_campaign_goes_on(store_url: str, kind: str) -> None:
 
 # What is made up.
 
-EVIL = [None, -1, 0, 1, 7, 2**62, 10**30, 1e299, -1e299, float("nan"), float("inf"), "x", "", "9" * 30, "\0", [], {}, True]
+EVIL = [
+    None,
+    -1,
+    0,
+    1,
+    7,
+    2**62,
+    10**30,
+    1e299,
+    -1e299,
+    float("nan"),
+    float("inf"),
+    "x",
+    "",
+    "9" * 30,
+    "\0",
+    [],
+    {},
+    True,
+]
 
 Path = tuple[Any, ...]
 JSON = "(JSON)"

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import json
 import secrets
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -96,7 +97,10 @@ def new_settings(
     given: Mapping[str, Any],
 ) -> tuple[Settings, Policy]:
     """Return the settings and the policy of a new campaign, checked."""
-    first = policy_for(policy, roster, {**base, "k": k}, params, seed)
+    with warnings.catch_warnings():
+        if any(given.get(name) is not None for name in ("constraints", "costs")):
+            warnings.simplefilter("ignore")  # it is made again with them
+        first = policy_for(policy, roster, {**base, "k": k}, params, seed)
     own = first.params
     settings = Settings(
         policy=first.name,

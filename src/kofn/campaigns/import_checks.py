@@ -57,6 +57,8 @@ def check_value(column: Column[Any], value: Any) -> Any:
         return None
     if kind is int and column.name in _DRAWN and type(value) is int and -(2**63) <= value < 2**63:
         return value
+    if column.name == "secret" and not isinstance(value, str):
+        raise BadRecord("secret cannot be what it is")
     check_type(column.name, "a secret" if column.name == "secret" else value, kind)
     if kind is int and value < (-1 if column.name == "last_slot" else 0):
         raise BadRecord(f"{column.name} must be at least 0; got {value}")
