@@ -227,9 +227,7 @@ def _check(tx: Transaction) -> None:
         if step.step > log.learned and step.change is not None:
             policy, known = changed(policy, known, step.change)
     _check_settings(settings, roster, policy, known)
-    tx.serve(
-        ServedPlan(log.learned, after=row.cut.decisions, **served(policy, known, set(), settings.control == UNIFORM))
-    )
+    tx.serve(ServedPlan(log.learned, after=row.cut.decisions, **served(policy, known, (), settings.control == UNIFORM)))
     view = View(tx.store, tx.connection, row.id)  # all reports can be made
     reports = [report.insight(view), *report.history(view, MAX_POINTS), *report.journal(view, MAX_JOURNAL)]
     reports += [*report.estimates(view, MAX_ESTIMATES, roster.names)]
