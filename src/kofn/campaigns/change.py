@@ -129,7 +129,7 @@ def new_settings(
 
 def insert(store: Store, name: str, roster: Roster, settings: Settings, policy: Policy) -> Row:
     """Write all rows of a new campaign, and return its row."""
-    plan = ServedPlan(0, **served(policy, roster, set(), settings.control == UNIFORM))
+    plan = ServedPlan(0, **served(policy, roster, (), settings.control == UNIFORM))
     record = record_text(save(policy), roster.active)
 
     def work(connection: Connection) -> Row:
@@ -249,7 +249,7 @@ class Change:
         with self.computing():
             if change != {"params": {}}:
                 policy, known = changed(copy.deepcopy(policy), known, change)
-            return policy, ServedPlan(self.row.step, **served(policy, known, set(), self.uniform))
+            return policy, ServedPlan(self.row.step, **served(policy, known, (), self.uniform))
 
     def write(self, work: Callable[[Transaction], None]) -> None:
         """Execute `work` in a transaction, if the campaign is still what was read."""
