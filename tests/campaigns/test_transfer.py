@@ -73,7 +73,11 @@ def use(campaign: Campaign) -> None:
         *(campaign.open_decisions, campaign.note_alarms, campaign.verify, campaign.export, campaign.learn),
         *(lambda: list(campaign.decisions()), lambda: campaign.estimates(arms=["b"]), campaign.segments),
         *(campaign.resume, lambda: made.extend(campaign.decide(30, key="new", context=context))),
-        *(lambda: campaign.rewards(rewards_for(made)), lambda: campaign.record(made[0], "returned", 1.0), campaign.learn),
+        *(
+            lambda: campaign.rewards(rewards_for(made)),
+            lambda: campaign.record(made[0], "returned", 1.0),
+            campaign.learn,
+        ),
         *(campaign.insight, lambda: campaign.configure(control=["b", "c", "d"]), lambda: campaign.add_arm("new")),
         *(campaign.ship, lambda: campaign.decide(context=context), campaign.verify, campaign.summary, campaign.export),
     ]
@@ -115,7 +119,26 @@ def test_a_moved_campaign_goes_on(store_url: str, kind: str) -> None:
 
 # What is made up.
 
-EVIL = [None, -1, 0, 1, 7, 2**62, 10**30, 1e299, -1e299, float("nan"), float("inf"), "x", "", "9" * 30, "\0", [], {}, True]
+EVIL = [
+    None,
+    -1,
+    0,
+    1,
+    7,
+    2**62,
+    10**30,
+    1e299,
+    -1e299,
+    float("nan"),
+    float("inf"),
+    "x",
+    "",
+    "9" * 30,
+    "\0",
+    [],
+    {},
+    True,
+]
 
 Path = tuple[Any, ...]
 JSON = "(JSON)"
