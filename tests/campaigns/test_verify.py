@@ -124,7 +124,7 @@ OPEN = FOLDS.c.step == select(CAMPAIGNS.c.step).scalar_subquery()
             FOLDS.update().where(STEP).values(tallies='[["5,6,7", null, 3, 1e9, 1.0]]'),
             "policy: it cannot be made again",
         ),
-        (FOLDS.update().where(STEP).values(change='{"retired": 77}'), "policy: it cannot be made again"),
+        (FOLDS.update().where(STEP).values(change='{"retired": 77}'), "policy"),
         (FOLDS.update().where(STEP).values(change='{"params": {"x": 1}}'), "policy: it cannot be made again"),
         (STATES.update().values(step=1), "policy"),
     ],
