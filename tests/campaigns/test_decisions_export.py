@@ -184,6 +184,8 @@ def read_csv(content: bytes) -> list[LoggedDecision]:
             propensity=float(row["propensity"]) if row["propensity"] else None,
             key=row["key"].removeprefix("'") or None,
             metadata=json.loads(row["metadata"]) if row["metadata"] else None,
+            settled=json.loads(row["settled"]),
+            metrics=json.loads(row["metrics"]),
         )
         for row in reader
     ]
@@ -203,6 +205,7 @@ def read_parquet(content: bytes) -> list[LoggedDecision]:
             **row
             | {"subset": tuple(map(int, row["subset"].split(" ")))}
             | {"metadata": json.loads(row["metadata"]) if row["metadata"] else None}
+            | {"metrics": json.loads(row["metrics"])}
         )
         for row in rows
     ]
@@ -256,9 +259,8 @@ def test_parquet_has_types_and_row_groups() -> None:
     assert [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)] == [ROW_GROUP, 5]
     kinds = {field.name: str(field.type) for field in file.schema_arrow}
     time, text = "timestamp[us, tz=UTC]", "string"
-    assert (
-        list(kinds.values()) == [text, time, text, kinds["arms"], text, "double", "double", time, "double"] + [text] * 3
-    )
+    numbers = "double", "double", time, "double"
+    assert list(kinds.values()) == [text, time, text, kinds["arms"], text, *numbers, text, text, text, "bool", text]
     assert kinds["arms"].startswith("list<")
 
 

@@ -187,7 +187,7 @@ def test_no_policy_is_in_the_way_of_decisions_and_rewards(store_url: str, monkey
         clock.wait(1)
     decided: Future[list[Decision]] = Future()
     rewarded: Future[Rewarded] = Future()
-    campaign.submit_decide(decided, 2, context=PHONE, source="127.0.0.1")
+    campaign.submit_decide(decided, 2, context=PHONE)
     campaign.submit_events(rewarded, "add", [(each.id, 2.0, "order") for each in decided.result(30)])
     assert rewarded.result(30) == Rewarded(2, 0)
     assert campaign.summary().rewards > 0

@@ -51,7 +51,7 @@ NASTY = [
 
 FAILURE = json.dumps({"reason": "division by zero", "kofn": __version__})
 WORTH = re.compile(
-    r"Earned so far[+−][\d.]+ EUR.*95% interval .* to .*Shipping is estimated to earn([+−]|not known yet)"
+    r"Earned so far.[\d.]+ EUR.*95% interval .* to .*Shipping is estimated to earn(.[\d.]+ EUR|not known yet)"
 )
 """The two numbers that compare learning with the control."""
 

@@ -332,11 +332,9 @@ def test_without_a_store_of_its_own_each_view_is_a_visitor(shop: Shop) -> None:
 
 def test_a_page_says_for_whom(shop: Shop, module_store: str) -> None:
     shop.campaign.delete()
-    about: dict[str, Any] = {
-        "policy": "contextual-thompson",
-        "params": {"attributes": {"device": ["phone", "desktop"]}},
-    }
-    shop.campaign = Campaign.create("front-page", ARMS, 2, seed=3, store=module_store, **about)
+    declared = {"attributes": {"device": ["phone", "desktop"]}}
+    made = Campaign.create("front-page", ARMS, 2, policy="contextual-thompson", params=declared, store=module_store)
+    shop.campaign = made
     shop.token, _ = create_token(store_at(module_store), "page", "browser", "front-page")
     shop.publish("""data-context='{"device": "phone"}'""")
     arms = shop.shown(shop.open())

@@ -34,6 +34,7 @@ from kofn.campaigns.settings import (
     policy_rules,
     rules_text,
 )
+from kofn.campaigns.store import version
 from kofn.campaigns.store.database import Store
 from kofn.campaigns.store.schema import ARMS, CAMPAIGNS, FOLDS, PLANS, STATES
 from kofn.campaigns.store.stamps import new_stamp
@@ -167,6 +168,7 @@ def insert(store: Store, name: str, roster: Roster, settings: Settings, policy: 
 
 def insert_row(connection: Connection, row: Row) -> None:
     """Insert a campaign's row and set its id; raise CampaignExists if the name is taken."""
+    version.check(connection)
     if connection.execute(select(CAMPAIGNS.c.id).where(CAMPAIGNS.c.name == row.name)).first():
         raise CampaignExists(f"a campaign named {row.name!r} already exists: open it, or choose another name")
     values = row.values()

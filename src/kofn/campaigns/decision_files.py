@@ -1,8 +1,8 @@
 """Files of decisions: CSV, JSON lines and Parquet, written piece by piece, and a data frame.
 
 All have the same columns, in the order of `COLUMNS`. JSON lines have the values as `LoggedDecision.to_dict` gives them.
-In CSV and Parquet, a subset is text, such as "0 3", metadata and context are JSON; arms are a list in Parquet, and JSON
-in CSV.
+In CSV and Parquet, a subset is text, such as "0 3", and metadata, context and metrics are JSON; arms are a list in
+Parquet, and JSON in CSV.
 Text that a spreadsheet would take for a formula has an apostrophe before it in CSV.
 """
 
@@ -22,7 +22,7 @@ from kofn.core.responses import Group, LoggedDecision
 
 COLUMNS = (
     *("id", "at", "subset", "arms", "group", "reward", "net_reward", "rewarded_at", "propensity", "key", "metadata"),
-    "context",
+    *("context", "settled", "metrics"),
 )
 
 FileFormat = Literal["csv", "jsonl", "parquet"]
@@ -81,7 +81,7 @@ def _cell(value: Any) -> Any:
     """Return a value as CSV has it. The writer turns None into nothing, and numbers into all their digits."""
     if isinstance(value, str):
         return f"'{value}" if value.startswith(_FORMULA) else value
-    if isinstance(value, list):
+    if isinstance(value, list | bool):
         return json_text(value)
     return value.isoformat() if isinstance(value, datetime) else value
 
@@ -91,14 +91,8 @@ def subset_words(decision: LoggedDecision) -> str:
     return " ".join(map(str, decision.subset))
 
 
-def metadata_text(decision: LoggedDecision) -> str | None:
-    """Return the metadata as JSON."""
-    return None if decision.metadata is None else json_text(decision.metadata)
-
-
-def context_text(decision: LoggedDecision) -> str | None:
-    """Return the context as JSON."""
-    return None if decision.context is None else json_text(decision.context)
+def _object(value: dict[str, Any] | None) -> str | None:
+    return None if value is None else json_text(value)
 
 
 def _in_groups(decisions: Iterable[LoggedDecision], size: int) -> Iterator[list[LoggedDecision]]:
@@ -145,7 +139,22 @@ def _arrow() -> tuple[Any, Any]:
 
 def _parquet(decisions: Iterable[LoggedDecision], arrow: Any, parquet: Any) -> Iterator[bytes]:
     text, number, time = arrow.string(), arrow.float64(), arrow.timestamp("us", "UTC")
-    kinds = (text, time, text, arrow.list_(text), text, number, number, time, number, text, text, text)
+    kinds = (
+        text,
+        time,
+        text,
+        arrow.list_(text),
+        text,
+        number,
+        number,
+        time,
+        number,
+        text,
+        text,
+        text,
+        arrow.bool_(),
+        text,
+    )
     schema = arrow.schema(list(zip(COLUMNS, kinds, strict=True)))
     pieces = _Pieces()
     with parquet.ParquetWriter(pieces, schema) as writer:
@@ -173,8 +182,10 @@ _VALUES: tuple[Callable[[LoggedDecision], Any], ...] = (
     lambda each: each.rewarded_at,
     lambda each: each.propensity,
     lambda each: each.key,
-    metadata_text,
-    context_text,
+    lambda each: _object(each.metadata),
+    lambda each: _object(each.context),
+    lambda each: each.settled,
+    lambda each: _object(each.metrics),
 )
 """The value of each column, for CSV and Parquet."""
 
@@ -205,5 +216,7 @@ def to_frame(decisions: Iterable[LoggedDecision]) -> Any:
         "key": "string",
         "metadata": "object",
         "context": "object",
+        "settled": "bool",
+        "metrics": "object",
     }
     return pd.DataFrame({name: pd.Series(values, dtype=kinds[name]) for name, values in columns.items()})

@@ -13,7 +13,20 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from sqlalchemy import ColumnElement, Connection, and_, bindparam, delete, exists, func, not_, or_, select, text, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    bindparam,
+    delete,
+    exists,
+    func,
+    not_,
+    or_,
+    select,
+    text,
+    update,
+)
 
 from kofn import __version__
 from kofn.campaigns.evidence import Lift, lift
@@ -166,7 +179,7 @@ class Row:
             return cls(
                 settings=settings_from(values["settings"]), progress=progress, cut=cut, failure=failure, **others
             )
-        except (ValueError, LookupError, TypeError) as why:
+        except (ValueError, LookupError, TypeError, AttributeError) as why:
             raise StateError(f"what the campaign {values['name']!r} has stored cannot be read: {why}") from why
 
     def values(self) -> dict[str, Any]:
@@ -323,15 +336,31 @@ def _fold(store: Store, connection: Connection, campaign: int) -> tuple[bool, bo
     found = tally(connection, campaign, row.settings, row.progress, row.cut, after)
     with tx.driver.pipeline():
         _count(tx, found, after)
-        if not more:  # else a decision may have a reward that is not counted yet
-            _compact(tx)
-        if not tx.pending and _is_due(tx):
-            tx.close_step()
-        _break(tx)
-        tx.write()
-        if tx.driver.is_remote:
-            connection.connection.commit()
+        reads = _reads(row)
+        if not reads:
+            _finish(tx, more)
+    if reads:
+        _finish(tx, more)
     return more or _is_crowded(row), tx.pending
+
+
+def _reads(row: Row) -> bool:
+    """Return whether the end of a fold has to read, which it cannot in a pipeline."""
+    settings = row.settings
+    return _is_crowded(row) or row.progress.slots > MAX_POINTS or settings.breaker or not settings.learns_from_all
+
+
+def _finish(tx: Transaction, more: bool) -> None:
+    """Do what follows from the new counters, and commit."""
+    _shorten_history(tx)
+    if not more:  # else a decision may have a reward that is not counted yet
+        _compact(tx)
+    if not tx.pending and _is_due(tx):
+        tx.close_step()
+    _break(tx)
+    tx.write()
+    if tx.driver.is_remote:
+        tx.connection.connection.commit()
 
 
 def _limited(connection: Connection, campaign: int, before: Cut, after: Cut) -> tuple[Cut, bool]:
@@ -417,13 +446,18 @@ def lift_of(settings: Settings, progress: Progress) -> Lift | None:
 
 
 def _write_history(tx: Transaction, slots: dict[int, Slot]) -> None:
-    """Add to the slots of the history; make them wider if there are too many."""
+    """Add to the slots of the history."""
     row, progress = tx.row, tx.row.progress
     tx.driver.run_many(
         _ADD_SLOT, [{"campaign": row.id, "slot": slot, **slots[slot]._asdict()} for slot in sorted(slots)]
     )
     progress.slots += sum(slot > progress.last_slot for slot in slots)
     progress.last_slot = max(progress.last_slot, *slots) if slots else progress.last_slot
+
+
+def _shorten_history(tx: Transaction) -> None:
+    """Make the slots of the history wider if there are too many."""
+    row, progress = tx.row, tx.row.progress
     if progress.slots > MAX_POINTS:
         width, merged_slots = merge_slots(read_slots(tx.connection, row.id), MAX_POINTS // 2)
         progress.slot_width *= width
@@ -603,22 +637,8 @@ def publish(store: Store, task: Task, learned: Learned) -> bool:
             return False
         if read_steps(connection, row.id, tx.learned, row.step - 1) != task.job.steps:
             return False  # a backup was restored, and the campaign has come to the same step by other rewards
-        written_record = record_text(learned.record, learned.active)
-        states = {
-            "step": row.step - 1,
-            "record": written_record,
-            "insight": json.dumps(
-                {
-                    "best": learned.best,
-                    "updates": learned.updates,
-                    "plays": learned.plays,
-                    "known": learned.insight,
-                    "seconds": learned.seconds,
-                }
-            ),
-            "segments": None if learned.of_segments is None else json.dumps(learned.of_segments),
-        }
-        connection.execute(update(STATES).where(STATES.c.campaign == row.id).values(states))
+        states = states_of(learned)
+        connection.execute(update(STATES).where(STATES.c.campaign == row.id).values(step=row.step - 1, **states))
         row.progress.choose(learned.best, row.step - 1, tx.now)
         tx.serve(ServedPlan(row.step - 1, after=row.cut.decisions, **learned.plan))
         if learned.moved:
@@ -626,7 +646,7 @@ def publish(store: Store, task: Task, learned: Learned) -> bool:
             tx.note("learned", f"after {row.progress.rewards:,} rewards, the best are {listed_names(names)}")
         write_estimate(tx, learned)
         _look(tx, learned)
-        _checkpoint(tx, row.step - 1, written_record)
+        _checkpoint(tx, row.step - 1, states["record"])
         if _is_due(tx):  # more has settled meanwhile
             tx.close_step()
         tx.write()
@@ -636,6 +656,16 @@ def publish(store: Store, task: Task, learned: Learned) -> bool:
         store.serving(task.campaign, again=True)
         return True
     return False
+
+
+def states_of(learned: Learned) -> dict[str, Any]:
+    """Return what was learned as the columns of a row of `states`."""
+    known = {name: getattr(learned, name) for name in ("best", "updates", "plays", "seconds")}
+    return {
+        "record": record_text(learned.record, learned.active),
+        "insight": json.dumps({**known, "known": learned.insight}),
+        "segments": None if learned.of_segments is None else json.dumps(learned.of_segments),
+    }
 
 
 def _look(tx: Transaction, learned: Learned) -> None:

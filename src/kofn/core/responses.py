@@ -130,7 +130,8 @@ class LoggedDecision(Decision):
 
     `propensity` is the probability with which these arms were chosen, None if it is not known; `reward` and
     `rewarded_at` are None without a reward. `reward` is as it was reported, `net_reward` net of what the arms cost when
-    the decision was made; they are equal if arms cost nothing. `key` and `metadata` were given with the call.
+    the decision was made; they are equal if arms cost nothing. `key` and `metadata` were given with the call, for its
+    first decision. `settled` says whether the reward is final, and `metrics` are those that were recorded.
     """
 
     reward: float | None = None

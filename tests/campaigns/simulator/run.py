@@ -189,7 +189,7 @@ class Run:
             self.workers += [kind(place) for kind in kinds]
         self.pending: list[Call | None] = [next(worker) for worker in self.workers]
         self.backups: list[Known] = []
-        self.exports: list[list[tuple[Any, Truth]]] = [[(None, Truth(each.last.config))] for each in self.models]
+        self.exports: list[list[tuple[Any, Truth]]] = [[(None, Truth(each.last.config, b""))] for each in self.models]
 
     def note(self, text: str) -> None:
         """Add a line to the trace."""

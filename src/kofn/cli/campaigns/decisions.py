@@ -52,7 +52,7 @@ def decisions(
     """Write the decisions of the campaign NAME, a row each, for `kofn replay` and other tools.
 
     The columns are id, at, subset, arms, group, reward, net_reward (net of what the arms cost), rewarded_at,
-    propensity, key, metadata and context.
+    propensity, key, metadata, context, settled (whether the reward is final) and metrics.
 
     \b
     kofn campaign decisions front --out front.csv
