@@ -118,7 +118,7 @@ def test_a_moved_campaign_goes_on(store_url: str, kind: str) -> None:
 
 # What is made up.
 
-EVIL = [
+EVIL: list[Any] = [
     None,
     -1,
     0,
