@@ -77,6 +77,11 @@ def test_a_browser_token_says_little(page: httpx.Client) -> None:
         assert f"at most {most}" in error_detail(page.post(f"{FRONT}/decisions", json=body), 422, "bad-input")
     metric = {"id": id, "name": "m" * 101, "value": 1}
     assert "at most 100" in error_detail(page.post(f"{FRONT}/records", json={"records": [metric]}), 422, "bad-input")
+    for number in range(20):
+        records = [{"id": id, "name": f"metric {number}", "value": 1}]
+        assert page.post(f"{FRONT}/records", json={"records": records}).is_success
+    records = [{"id": id, "name": "another", "value": 1}]
+    assert "20 different" in error_detail(page.post(f"{FRONT}/records", json={"records": records}), 422, "bad-input")
 
 
 def test_a_browser_token_stores_a_limited_number_of_bytes_a_day(

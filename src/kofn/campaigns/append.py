@@ -199,6 +199,9 @@ class Decide(Append):
         segment = serving.segment_of(self.context)
         if self.source is not None and self.context:
             serving.check_declared()
+        if serving.state == "shipped" and not serving.settings.store_shipped:
+            serving.seen = group.clock
+            return serving.unstored(self.count, segment, group.clock)
         made, now = group.made(self.campaign, self.request), group.now(self.campaign)
         if made and not self._is_over(made, serving, now):
             if len(made) != self.count:
@@ -562,6 +565,11 @@ class Group:
         if head is None:
             raise NoSuchCampaign("this campaign has been deleted")
         return (head.version, head.stamp) == (serving.version, serving.stamp)
+
+    @property
+    def clock(self) -> float:
+        """The time of this process."""
+        return self._store.clock()
 
     def now(self, campaign: int) -> float:
         """Return the time of this transaction, never before the last fold."""

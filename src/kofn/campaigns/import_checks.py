@@ -57,6 +57,8 @@ def check_value(column: Column[Any], value: Any) -> Any:
         return None
     if kind is int and column.name in _DRAWN and type(value) is int and -(2**63) <= value < 2**63:
         return value
+    if column.name == "secret" and not isinstance(value, str):
+        raise BadRecord("secret cannot be what it is")
     check_type(column.name, "a secret" if column.name == "secret" else value, kind)
     _check(kind is not int or 0 <= value <= MAX_COUNTER, column.name, value)
     _check(column.name not in _TIMES or 0 <= value < MAX_TIME, column.name, value)

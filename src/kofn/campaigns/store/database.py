@@ -233,12 +233,16 @@ class Store:
 
         return self.transact(alone)
 
+    def known(self, campaign: int) -> Serving | None:
+        """Return a campaign as this process last served it, without asking the store."""
+        with self._caching:
+            return self._servings.get(campaign)
+
     def serving(self, campaign: int, *, again: bool = False) -> Serving:
         """Return a campaign as this process serves it; `again` reads it from the store."""
         from kofn.campaigns.serving import Serving
 
-        with self._caching:
-            known = self._servings.get(campaign)
+        known = self.known(campaign)
         if known is not None and not again and not known.must_count(self.clock()):
             return known
         with self.read() as connection:
