@@ -60,10 +60,8 @@ def check_value(column: Column[Any], value: Any) -> Any:
     if column.name == "secret" and not isinstance(value, str):
         raise BadRecord("secret cannot be what it is")
     check_type(column.name, "a secret" if column.name == "secret" else value, kind)
-    if kind is int and value < (-1 if column.name == "last_slot" else 0):
-        raise BadRecord(f"{column.name} must be at least 0; got {value}")
-    if column.name in _TIMES and not 0 <= value < MAX_TIME:
-        raise BadRecord(f"{column.name} must be a time; got {value!r:.60}")
+    _check(kind is not int or 0 <= value <= MAX_COUNTER, column.name, value)
+    _check(column.name not in _TIMES or 0 <= value < MAX_TIME, column.name, value)
     return float(value) if kind is float else value
 
 
