@@ -141,11 +141,12 @@ def test_errors_are_those_of_the_campaign(client: Any) -> None:
 def test_a_reward_that_json_cannot_carry_is_refused_here(opened: Opener, value: Any) -> None:
     with opened("http://kofn.test") as client:
         campaign = client.campaign("front")
-        for report in (
+        reports: tuple[Callable[[], Any], ...] = (
             lambda: campaign.reward("1-0-00", value),
             lambda: campaign.add("1-0-00", value, event="order 1"),
             lambda: campaign.record("1-0-00", "returns", value),
-        ):
+        )
+        for report in reports:
             with pytest.raises(kofn.BadReward, match="one finite number"):
                 report()
         with pytest.raises(kofn.BadInput, match="events must be tuples of 3 values"):

@@ -281,7 +281,7 @@ class Report(Append):
         if math.isnan(number) or abs(number) > LARGEST_REWARD:
             raise BadReward(f"a reward must be one number; got {shown(value)}")
         place = read_id(self.secret, id)
-        first = self.given.setdefault((place, _event_name(self.kind, name)), (id, number))[1]
+        first = self.given.setdefault((place, check_event_name(self.kind, name)), (id, number))[1]
         if first != number:
             raise Conflict(f"the batch has two values for the decision {id}: {first:g} and {number:g}")
 
@@ -401,7 +401,8 @@ def _named(kind: int, items: Any) -> Iterator[Any]:
     return ((id, name, value) for id, name, value in items)
 
 
-def _event_name(kind: int, name: Any) -> str:
+def check_event_name(kind: int, name: Any) -> str:
+    """Return the name of an event, or raise BadInput."""
     if kind == RECORD:
         return metric_name(name)
     if kind == ADD and not (isinstance(name, str) and 0 < len(name) <= MAX_LENGTH and name.isprintable()):
