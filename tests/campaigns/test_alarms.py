@@ -9,7 +9,7 @@ import pytest
 
 from kofn import Campaign
 from kofn.campaigns.fold import Transaction
-from kofn.campaigns.reports.alarms import EXPECTED, ArrivalHistory, Period
+from kofn.campaigns.reports.alarms import EXPECTED, NOTE_AGAIN, ArrivalHistory, Period
 from tests.campaigns.tools import Clock, create, play, rewards_for
 from tests.cases import for_each, postgres_is_slow
 
@@ -110,9 +110,11 @@ def test_longer_delays_of_days_are_seen() -> None:
     assert alarms_of(history[: 24 * 45]) == ["delay"]
 
 
+@pytest.mark.parametrize("window", [None, "5m"])
 @postgres_is_slow
-def test_a_campaign_whose_rewards_stop_says_since_when(store_url: str) -> None:
-    campaign = create(store_url)
+def test_a_campaign_whose_rewards_stop_says_since_when(store_url: str, window: str | None) -> None:
+    """With a window, decisions settle all the same: what counts is whether anything is reported about them."""
+    campaign = create(store_url, window=window)
     clock = Clock(campaign)
     for _ in range(10):
         decisions = campaign.decide(20)
@@ -120,18 +122,27 @@ def test_a_campaign_whose_rewards_stop_says_since_when(store_url: str) -> None:
         campaign.rewards(rewards_for(decisions[:10]))
         clock.wait(50)
     assert kinds(campaign) == []
+    assert campaign.note_alarms() == []
     last = clock.now
     for _ in range(3):
         campaign.decide(int(EXPECTED))
         clock.wait(60)
-    (alarm,) = campaign.insight().alarms or []
+    (alarm,) = campaign.note_alarms()
     assert alarm.kind == "silence"
     assert alarm.at is not None
     assert abs(alarm.at.timestamp() - last) < 120
     assert f"decisions without a reward since {alarm.at:%Y-%m-%d}" in alarm.message
     assert "rewards are still sent" in alarm.advice
+    assert campaign.summary().alarms == 1
+    assert campaign.note_alarms() == [alarm]
     campaign.rewards(rewards_for(campaign.decide(5)))
-    assert kinds(campaign) == []
+    assert campaign.note_alarms() == []
+    clock.wait(NOTE_AGAIN)
+    campaign.rewards(rewards_for(campaign.decide(5)))
+    campaign.note_alarms()
+    noted = [(each.kind, each.message) for each in campaign.events() if each.kind.startswith("alarm")]
+    assert noted == [("alarm over", "silence"), ("alarm", f"silence: {alarm.message}. Advice: {alarm.advice}")]
+    assert campaign.summary().alarms == 0
 
 
 @postgres_is_slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -295,64 +294,7 @@ def test_learning_steps_are_merged(sqlite_store: str, monkeypatch: pytest.Monkey
     assert Campaign.import_(campaign.export(), store=sqlite_store, name="copy").best() == campaign.best()
 
 
-# Export and import.
-
-
-def busy(store: str) -> Campaign:
-    """Create a campaign with rows in every table."""
-    campaign = create(store, expire_after=3600, control=["b", "c", "d"], stop_when="loss<0.1", window="1h")
-    clock = Clock(campaign)
-    for step in range(4):
-        made = campaign.decide(20, key=f"k{step}", metadata={"step": step})
-        campaign.adds([(each.id, value, "order") for each, value in zip(made, rewards_for(made).values(), strict=True)])
-        campaign.record(made[0], "returns", 0.5)
-        clock.wait(3600)
-    campaign.configure(window=None)
-    campaign.decide(7)
-    campaign.retire_arm("a")
-    campaign.add_arm("i")
-    play(campaign, 60, batch=20)
-    campaign.rewards(rewards_for(campaign.decide(30)[:11]))
-    campaign.decide(40)
-    campaign.reward_total(["b", "c", "d"], 4, 12.0, key="monday")
-    campaign.learn()
-    return campaign
-
-
-@pytest.fixture(scope="module")
-def busy_store(module_store: str) -> tuple[str, str]:
-    """A store with one busy campaign, and its export as JSON. Tests leave the store unchanged."""
-    return module_store, json.dumps(busy(module_store).export(with_secret=True))
-
-
-@postgres_is_slow
-def test_an_imported_campaign_goes_on_where_it_was(store_url: str, sqlite_store: str) -> None:
-    campaign = busy(store_url)
-    exported = json.loads(json.dumps(campaign.export(with_secret=True), allow_nan=False))
-    with pytest.raises(kofn.CampaignExists):
-        Campaign.import_(exported, store=store_url)
-    copy = Campaign.import_(exported, store=sqlite_store, name="copy")
-    copy.store.clock = campaign.store.clock
-    checked(copy)
-    one, two = (each.insight().to_dict() for each in (campaign, copy))
-    assert {name for name in one if one[name] != two[name]} <= {"summary", "plan"}
-    assert (copy.history(), copy.estimates(arms=["c"])) == (campaign.history(), campaign.estimates(arms=["c"]))
-    assert [event.message for event in copy.events()][1:] == [event.message for event in campaign.events()]
-    waiting = campaign.open_decisions(1_000)
-    assert copy.open_decisions(1_000) == waiting
-    assert list(copy.decisions()) == list(campaign.decisions())
-    for each in (campaign, copy):
-        assert each.rewards(rewards_for(waiting)).accepted == len(waiting)
-        assert each.reward_total(["b", "c", "d"], 4, 12.0, key="monday").repeated == 4
-    keys = ("learned", "played", "total")
-    progress = [json.loads(each.export()["campaign"]["progress"]) for each in (campaign, copy)]
-    assert [progress[0][key] for key in keys] == [progress[1][key] for key in keys]
-    theirs = copy.decide()  # a copy makes its own decisions
-    campaign.decide()
-    with pytest.raises(kofn.UnknownDecision):
-        campaign.reward(theirs.id, 1)
-    checked(campaign)
-    checked(copy)
+# Export and import (test_transfer has more).
 
 
 def test_an_export_without_the_secret_is_of_no_use_for_forging(store_url: str) -> None:
@@ -374,169 +316,100 @@ def test_an_export_without_the_secret_is_of_no_use_for_forging(store_url: str) -
         assert "not hexa" not in str(refused.value)
 
 
-def _set(exported: Any, path: str, value: Any) -> None:
-    """Set a value of an export. What a part of the path names may be JSON, and a column by its name."""
+@pytest.fixture(scope="module")
+def exported(module_store: str) -> tuple[str, str]:
+    """A store with a campaign that has rows in most tables, and its export as JSON."""
+    campaign = create(module_store, control=["b", "c", "d"], stop_when="loss<0.1")
+    play(campaign, 60, batch=20)
+    campaign.decide(key="k", metadata={"step": 1})
+    campaign.retire_arm("a")
+    campaign.add_arm("i")
+    play(campaign, 60, batch=20)
+    campaign.reward_total(["b", "c", "d"], 4, 12.0, key="monday")
+    campaign.learn()
+    return module_store, json.dumps(campaign.export(with_secret=True))
+
+
+def _set(given: Any, path: str, value: Any) -> None:
+    """Set a value of an export: of the campaign, or a column of a table's first row. Texts may be JSON inside."""
     name, _, rest = path.partition(".")
-    if isinstance(exported, list):
-        name = int(name)  # type: ignore[assignment]
+    if name in given.get("tables", ()):
+        column, _, rest = rest.partition(".")
+        place = given["tables"][name]["columns"].index(column)
+        given, name = given["tables"][name]["rows"][0], place
     if not rest:
-        exported[name] = value
-    elif isinstance(exported[name], str):
-        inside = json.loads(exported[name])
-        _set(inside, rest, value)
-        exported[name] = json.dumps(inside)
-    else:
-        _set(exported[name], rest, value)
-
-
-def _of_row(exported: Any, path: str) -> str:
-    """Return a path with the place of a column: "decisions.0.subset" is "tables.decisions.rows.0.7"."""
-    table, row, column, *rest = path.split(".")
-    return ".".join(["tables", table, "rows", row, str(exported["tables"][table]["columns"].index(column)), *rest])
+        given[name] = value
+        return
+    inside = given[name]
+    plain = json.loads(inside) if isinstance(inside, str) else inside
+    _set(plain, rest, value)
+    given[name] = json.dumps(plain) if isinstance(inside, str) else plain
 
 
 @for_each(
     "path, value",
     [
-        ("kofn", "other"),
-        ("format", 7),
-        ("format", True),
-        ("campaign", None),
-        ("tables", {}),
-        ("tables.decisions.columns", ["number"]),
-        ("tables.decisions.rows.0", [1]),
-        ("tables.events.rows.1", None),
-        ("tables.events.rows", []),
-        ("tables.plans.rows", []),
-        ("tables.states.rows", []),
-        ("tables.folds.rows", []),
-        ("campaign.state", "sleeping"),
-        ("campaign.state", "shipped"),
-        ("campaign.secret", "xyz"),
-        ("campaign.name", "a/b"),
-        ("campaign.created", -1e9),
         ("campaign.version", 2**62),
-        ("campaign.settings", "{"),
-        ("campaign.settings.other", 1),
-        ("campaign.settings.n_arms", 7),
-        ("campaign.settings.k", 4),
-        ("campaign.settings.fewest", 1),
+        ("campaign.failure", '{"x": 1}'),
+        ("campaign.state", "shipped"),
         ("campaign.settings.policy", "uniform"),
+        ("campaign.settings.k", 4),
         ("campaign.settings.direction", "minimize"),
         ("campaign.settings.reward_range", [-5.0, 12.0]),
-        ("campaign.settings.reward_range", [math.nan, 12.0]),
-        ("campaign.settings.takes_context", True),
         ("campaign.settings.learns_from_all", False),
         ("campaign.settings.half_life", 5),
-        ("campaign.settings.attributes", 5),
-        ("campaign.settings.seed", -1),
-        ("campaign.settings.expire_after", -1.0),
         ("campaign.settings.window", "1d"),
-        ("campaign.settings.keep_decisions", 2**62),
-        ("campaign.settings.control", [0, 1]),
         ("campaign.settings.control", [2, 3, 99]),
         ("campaign.settings.control", [0, 2, 3]),
-        ("campaign.settings.control_share", 2),
         ("campaign.settings.stop_when", "soon"),
         ("campaign.settings.guardrails", ["returns"]),
-        ("campaign.settings.unit", "x" * 50),
         ("campaign.settings.costs", {"b": 1.0}),
         ("campaign.settings.constraints", [{"rule": "never", "arms": ["b"]}]),
+        ("campaign.settings.constraints", [{"rule": "never", "arms": ["e"]}]),
         ("campaign.settings.shipped", [["0", "1", "2"]]),
         ("campaign.settings.shipped", [[5, 1, 2]]),
-        ("campaign.settings.shipped_to", [["{", [1, 2, 3]]]),
         ("campaign.progress.decided", 3),
-        ("campaign.progress.rewarded", 2**70),
         ("campaign.progress.total", 1.0),
         ("campaign.progress.slot_width", -1.0),
-        ("campaign.progress.learned", [5, math.inf, 1.0]),
-        ("campaign.progress.control", [-5, 1.0, 1.0]),
-        ("campaign.progress.played", [1]),
         ("campaign.progress.played", {"0": "x"}),
         ("campaign.progress.in_flight", [["x", None, 1]]),
-        ("campaign.progress.metrics", {"returns": {"learned": [1, -1.0, 1.0, 7]}}),
         ("campaign.progress.candidates", {"1,99": {"step": 0, "at": 1.0, "place": 1, "sums": [0, 0.0, 0.0]}}),
         ("campaign.progress.look", {"plays": "x", "bound": None, "since": None, "ready": True, "reason": ""}),
-        ("campaign.progress.look", {"ready": True}),
-        ("campaign.progress.other", 1),
-        ("campaign.failure", "{"),
-        ("campaign.failure", '{"x": 1}'),
-        ("arms.0.names", '["a"]'),
-        ("arms.0.names", '"abcdefghi"'),
-        ("arms.0.names.1", "c"),
-        ("arms.0.active", "[0, 1]"),
-        ("arms.0.active", "[8, 7, 6, 5, 4, 3, 2, 1]"),
-        ("arms.0.active.0", 99),
-        ("arms.0.active.1", True),
-        ("decisions.0.number", "1"),
-        ("decisions.0.number", 10**6),
-        ("decisions.0.due", 1e300),
-        ("decisions.0.group", 3),
-        ("decisions.0.subset", "1; DROP TABLE kofn_decisions"),
-        ("decisions.0.subset", "0,1,99"),
-        ("decisions.0.subset", "3,2,1"),
-        ("decisions.0.context", '{"device":"phone"}'),
-        ("decisions.0.metadata", "[1]"),
-        ("decisions.0.metadata", "{"),
-        ("decisions.0.metadata", '{"a": NaN}'),
-        ("events.0.decision", 10**9),
-        ("events.0.value", 99.0),
-        ("events.0.value", 1e300),
-        ("events.0.kind", 5),
-        ("totals.0.count", 0),
-        ("totals.0.total", 5.0),
-        ("folds.1.tallies", "[]"),
-        ("folds.1.tallies", "no JSON"),
-        ("folds.1.change", "[1]"),
-        ("folds.0.record", "{}"),
-        ("folds.0.record.record.params.n_arms", 2**58),
-        ("states.0.step", 10**6),
-        ("states.0.record.record", {}),
-        ("states.0.record.record.policy", "uniform"),
-        ("states.0.record.record.state.updates", -1),
-        ("states.0.record.active", [1, 2]),
-        ("states.0.insight", "no JSON"),
-        ("states.0.insight", '{"known": {"value": 1}}'),
-        ("history.0.slot", -(2**62)),
-        ("history.0.slot", 2**62),
-        ("estimates.0.effects", "no JSON"),
-        ("estimates.0.effects", '{"99": 1}'),
-        ("estimates.0.best", "0,99"),
-        ("journal.0.message", "\x00"),
-        ("journal.0.at", 1e300),
+        ("arms.names", '"abcdefghi"'),
+        ("arms.active", "[8, 7, 6, 5, 4, 3, 2, 1]"),
+        ("decisions.number", 10**6),
+        ("decisions.subset", "1; DROP TABLE kofn_decisions"),
+        ("decisions.subset", "0,1,99"),
+        ("decisions.subset", "3,2,1"),
+        ("decisions.context", '{"device":"phone"}'),
+        ("decisions.metadata", '{"a": NaN}'),
+        ("events.decision", 10**9),
+        ("events.value", 99.0),
+        ("totals.total", 5.0),
+        ("folds.record.record.params.n_arms", 2**58),
+        ("states.step", 10**6),
+        ("states.record.record.policy", "uniform"),
+        ("states.record.record.state.updates", -1),
+        ("history.slot", 2**58),
+        ("estimates.effects", '{"99": 1}'),
+        ("estimates.best", "0,99"),
     ],
 )
-def test_an_unsound_import_is_refused(busy_store: tuple[str, str], path: str, value: Any) -> None:
-    store, text = busy_store
-    exported = json.loads(text)
-    _set(exported, path if path.split(".")[0] in exported else _of_row(exported, path), value)
-    with pytest.raises(kofn.BadInput):
-        Campaign.import_(exported, store=store, name="a/b" if path == "campaign.name" else "copy")
+def test_an_unsound_import_is_refused(exported: tuple[str, str], path: str, value: Any) -> None:
+    store, text = exported
+    given = json.loads(text)
+    _set(given, path, value)
+    with pytest.raises(kofn.BadRecord):
+        Campaign.import_(given, store=store, name="copy")
     assert [each.name for each in campaigns(store)] == ["front"]
 
 
-def test_the_same_import_without_a_change_is_accepted(busy_store: tuple[str, str], sqlite_store: str) -> None:
+def test_the_same_import_without_a_change_is_accepted(exported: tuple[str, str], sqlite_store: str) -> None:
     """So that each refusal above is due to its change."""
-    checked(Campaign.import_(json.loads(busy_store[1]), store=sqlite_store))
+    checked(Campaign.import_(json.loads(exported[1]), store=sqlite_store))
 
 
 @for_each("thing", [None, [], {}, {"kofn": "exported campaign", "format": 1}, "x"])
 def test_what_is_no_export_is_refused(sqlite_store: str, thing: Any) -> None:
     with pytest.raises(kofn.BadRecord):
         Campaign.import_(thing, store=sqlite_store)
-
-
-def test_what_is_exported_before_it_is_learned_can_be_imported(sqlite_store: str) -> None:
-    """A service learns a moment later, and a policy that fails does not learn."""
-    campaign = create(sqlite_store)
-    campaign.store.learns_inline = False
-    play(campaign, 200, batch=20)
-    campaign.retire_arm("a")
-    exported = campaign.export()
-    campaign.store.learns_inline = True
-    _set(exported, _of_row(exported, "plans.0.plan"), '{"step":0,"rows":[["0,1,99",5,null]],"fallback":[],"best":"0"}')
-    copy = Campaign.import_(exported, store=sqlite_store, name="copy")
-    assert not any("a" in each.arms for each in copy.decide(50))
-    copy.learn()
-    assert copy.insight().updates > 0
-    checked(copy)

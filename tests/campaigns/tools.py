@@ -49,13 +49,13 @@ def play(campaign: Campaign, plays: int, batch: int) -> None:
         campaign.rewards(rewards_for(campaign.decide(batch)))
 
 
-def checked(campaign: Campaign) -> None:
-    """Fold what is new; check that the counters and the policy follow from the log, to the last digit."""
+def checked(campaign: Campaign, *, exact: bool = True) -> None:
+    """Fold what is new; check that the counters and the policy follow from the log, if `exact` to the last digit."""
     campaign.learn()
     verified = campaign.verify()
     assert verified.differences == []
     assert verified.ok
-    assert verified.deviation == 0.0  # rewards are eighths: their sums are exact
+    assert verified.deviation <= (0.0 if exact else 1e-9)  # rewards are eighths: their sums are exact
     assert verified.compared == (["policy", "counters", "steps"] if verified.reason is None else ["policy"])
     if verified.reason is None:
         _compare_with_rows(campaign)
@@ -69,8 +69,9 @@ def _compare_with_rows(campaign: Campaign) -> None:
         decisions, events, totals = (
             list[Any](connection.execute(select(table).where(table.c.campaign == row.id)))
             for table in (DECISIONS, EVENTS, TOTALS)
-        )
+        ]
         steps, slots = read_steps(connection, row.id, -1, row.step), read_slots(connection, row.id).values()
+    decisions, events, totals = tables
     assert max((each.number for each in decisions), default=0) <= row.cut.decisions
     assert max((each.number for each in events), default=0) <= row.cut.events
     reported = defaultdict(list)

@@ -17,7 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from sqlalchemy import BigInteger, Column, Double, Integer, Table, select, update
 
-from kofn.campaigns.append import MAX_EVENTS, check_event_name
+from kofn.campaigns.append import MAX_EVENTS, check_event_name, metadata_text
 from kofn.campaigns.fold import Transaction, read_origin, states_of
 from kofn.campaigns.learning import Job, Learned, Step, learn
 from kofn.campaigns.names import arm_name, arm_names, check_key
@@ -147,7 +147,7 @@ def check_campaign(tx: Transaction) -> None:
     _check_decisions(tx, subsets)
     _check_totals(tx, subsets)
     _check_progress(tx, subsets)
-    _check_reports(tx, subsets)
+    _check_reports(tx, subsets, len(roster.names))
     log = read_log(tx)
     _check_record(log.record, roster)
     _check_record(log.base, roster)
@@ -247,7 +247,7 @@ def _check_decisions(tx: Transaction, subsets: _Subsets) -> None:
         if each["key"] is not None:
             check_key(each["key"])
         if each["metadata"] is not None:
-            _json("metadata", each["metadata"], dict[str, Any])
+            metadata_text(_json("metadata", each["metadata"], dict[str, Any]))
         counted += each["number"] <= row.cut.decisions
         numbers.add(each["number"])
     _check(counted == row.progress.decided - row.progress.deleted, "decided", row.progress.decided)
@@ -322,7 +322,7 @@ def _check_progress(tx: Transaction, subsets: _Subsets) -> None:
     _check(0 <= progress.kept_at < MAX_TIME, "kept_at", progress.kept_at)
 
 
-def _check_reports(tx: Transaction, subsets: _Subsets) -> None:
+def _check_reports(tx: Transaction, subsets: _Subsets, arms: int) -> None:
     """Check the history, the estimates and the journal."""
     row, progress = tx.row, tx.row.progress
     slots = list(_rows(tx, HISTORY))
@@ -341,7 +341,7 @@ def _check_reports(tx: Transaction, subsets: _Subsets) -> None:
         subsets.check(each["best"])
         if each["effects"]:
             effects = _json("effects", each["effects"], dict[str, float])
-            _check(all(arm.isdecimal() for arm in effects), "effects", list(effects))
+            _check(all(arm.isdecimal() and int(arm) < arms for arm in effects), "effects", list(effects))
     for each in _rows(tx, JOURNAL):
         _check(1 <= each["number"] <= row.journal, "the number of an event", each["number"])
 
@@ -370,8 +370,8 @@ def _check_policy(learned: Learned, settings: Settings, roster: Roster) -> None:
     expected["reward_range"] = list(settings.reward_range)
     expected["constraints"] = policy_rules(settings.constraints, roster, settings)
     expected["costs"] = policy_costs(settings.costs, roster)
-    for name in params.keys() & expected.keys():
-        comparison.same(name, expected[name], json.loads(json.dumps(params[name])))
+    for name, value in expected.items():
+        comparison.same(name, value, json.loads(json.dumps(params.get(name))))
     if comparison.found:
         raise BadRecord("its policy does not match its settings: " + "; ".join(comparison.found))
     if type(policy).needs:
