@@ -48,7 +48,7 @@ def version_in(url: str, change: str | None = None) -> str | None:
 
 def become_newer() -> None:
     """Let this process be of the next version, in which records of policies have another format."""
-    version.FORMAT = registry.FORMAT = 2
+    vars(version)["FORMAT"] = registry.FORMAT = 2
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ def _compare_with_rows(campaign: Campaign) -> None:
         row = Transaction.open(campaign.store, connection, campaign._id).row
         columns = connection.execute(select(CAMPAIGNS).where(CAMPAIGNS.c.id == row.id)).one()
         decisions, events, totals = (
-            connection.execute(select(table).where(table.c.campaign == row.id)).all()
+            list[Any](connection.execute(select(table).where(table.c.campaign == row.id)))
             for table in (DECISIONS, EVENTS, TOTALS)
         )
         steps, slots = read_steps(connection, row.id, -1, row.step), read_slots(connection, row.id).values()

@@ -142,7 +142,7 @@ def test_web_pages_get_no_decisions_while_too_many_are_open(
 
 def test_web_pages_send_declared_contexts_only(sqlite_store: str) -> None:
     """Strangers could invent values: each one is a segment, of which a campaign has a limited number."""
-    closed = {"attributes": {"device": ["phone", "desktop"]}}
+    closed: dict[str, Any] = {"attributes": {"device": ["phone", "desktop"]}}
     for name, params in {"front": closed, "open": {}, "names": {"attributes": ["device"]}}.items():
         Campaign.create(name, list("abcd"), 2, policy="contextual-thompson", params=params, store=sqlite_store)
     with service(sqlite_store) as client:

@@ -354,7 +354,8 @@ def test_what_a_campaign_cannot_read_of_itself_is_no_fault_of_the_request(
         assert client.post("/api/campaigns", json=NEW).status_code == 201
         with store_at(sqlite_store).write() as connection:
             connection.exec_driver_sql(f"UPDATE kofn_campaigns SET {column} = '[]', version = version + 1")
-        requests = [("GET", "/insight", None), ("GET", "", None), ("POST", "/pause", None)]
+        requests: list[tuple[str, str, dict[str, Any] | None]] = [("GET", "/insight", None), ("GET", "", None)]
+        requests += [("POST", "/pause", None)]
         requests += [("POST", "/decisions", {})] if column == "settings" else []
         for method, path, body in requests:
             answer = client.request(method, f"/api/campaigns/front{path}", json=body)

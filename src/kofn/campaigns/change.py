@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import json
 import secrets
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -96,7 +97,10 @@ def new_settings(
     given: Mapping[str, Any],
 ) -> tuple[Settings, Policy]:
     """Return the settings and the policy of a new campaign, checked."""
-    first = policy_for(policy, roster, {**base, "k": k}, params, seed)
+    with warnings.catch_warnings():
+        if any(given.get(name) is not None for name in ("constraints", "costs")):
+            warnings.simplefilter("ignore")  # it is made again with them
+        first = policy_for(policy, roster, {**base, "k": k}, params, seed)
     own = first.params
     settings = Settings(
         policy=first.name,
@@ -125,7 +129,7 @@ def new_settings(
 
 def insert(store: Store, name: str, roster: Roster, settings: Settings, policy: Policy) -> Row:
     """Write all rows of a new campaign, and return its row."""
-    plan = ServedPlan(0, **served(policy, roster, set(), settings.control == UNIFORM))
+    plan = ServedPlan(0, **served(policy, roster, (), settings.control == UNIFORM))
     record = record_text(save(policy), roster.active)
 
     def work(connection: Connection) -> Row:
@@ -245,7 +249,7 @@ class Change:
         with self.computing():
             if change != {"params": {}}:
                 policy, known = changed(copy.deepcopy(policy), known, change)
-            return policy, ServedPlan(self.row.step, **served(policy, known, set(), self.uniform))
+            return policy, ServedPlan(self.row.step, **served(policy, known, (), self.uniform))
 
     def write(self, work: Callable[[Transaction], None]) -> None:
         """Execute `work` in a transaction, if the campaign is still what was read."""

@@ -34,7 +34,7 @@ from kofn.campaigns.learning import Job, Learned, Step, learn, readable, record_
 from kofn.campaigns.progress import Progress
 from kofn.campaigns.roster import Roster, subset_from
 from kofn.campaigns.serving import ServedPlan
-from kofn.campaigns.settings import MAX_SHIPPED, UNIFORM, Settings, listed_names, settings_from
+from kofn.campaigns.settings import MAX_SHIPPED, UNIFORM, Guardrail, Settings, listed_names, settings_from
 from kofn.campaigns.store.database import Store
 from kofn.campaigns.store.schema import (
     ARMS,
@@ -229,6 +229,8 @@ class Transaction:
         *values, learned, tallies, version = found[0]
         check_version(version)
         row = Row.of(dict(zip(_COLUMNS, values, strict=True)))
+        for rail in map(Guardrail.parse, row.settings.guardrails):  # it counts from the start, recorded or not
+            row.progress.metrics.setdefault(rail.metric, {})
         tx = cls(store, connection, row, store.clock() if clock is None else clock()[0][0], learned, tallies)
         decisions, events, totals = (each or 0 for each in last()[0])
         cut = row.cut

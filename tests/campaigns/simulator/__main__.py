@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from multiprocessing import get_all_start_methods, get_context
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from kofn.campaigns import append, campaign, fold, learning
@@ -27,10 +27,10 @@ from tests.campaigns.simulator.faults import installed
 from tests.campaigns.simulator.model import MAX_EVENTS, MIN_TOTALS
 from tests.campaigns.simulator.mutations import MUTATIONS, ON_POSTGRES
 from tests.campaigns.simulator.policy import registered
-from tests.campaigns.simulator.run import run_seed
+from tests.campaigns.simulator.run import MOST_STEPS, run_seed
 from tests.campaigns.simulator.world import PostgresWorld, World, sqlite_world
 
-LIMITS = {
+LIMITS: dict[Any, dict[str, Any]] = {
     append: {"HEAVY": 15, "MAX_EVENTS": MAX_EVENTS},
     campaign: {"LEARN_EVERY": 10},
     database: {"LOCK_TIMEOUT": 0.03},
@@ -94,7 +94,7 @@ def play(job: Job) -> list[Failure]:
 def shrunk(seed: int, job: Job) -> int:
     """Return the smallest number of steps after which the seed breaks a promise."""
     with simulated(job.without, job.postgres) as world:
-        return next(steps for steps in range(1000) if run_seed(world, seed, steps)[1])
+        return next((steps for steps in range(MOST_STEPS) if run_seed(world, seed, steps)[1]), MOST_STEPS)
 
 
 def play_in_parallel(job: Job, workers: int) -> list[Failure]:

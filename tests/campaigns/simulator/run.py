@@ -43,6 +43,9 @@ from tests.campaigns.simulator.world import EXPIRE_AFTER, SETTINGS, START, World
 MAX_GROUP = 4
 """Most calls of a group."""
 
+MOST_STEPS = 32
+"""Steps of the longest seeds."""
+
 MOST_PLAYS = 100
 """Largest plan that is played at the end of a seed."""
 
@@ -70,7 +73,7 @@ class Profile:
     def draw(cls, rng: Random) -> Profile:
         """Return a random profile."""
         return cls(
-            steps=rng.choice([4, 8, 16, 32]),
+            steps=rng.choice([4, 8, 16, MOST_STEPS]),
             processes=rng.choice([1, 2, 3]),
             inline=rng.random() < 0.5,
             fault_rate=rng.choice([0.0, 0.15, 0.4]),
@@ -126,18 +129,14 @@ class Process:
         models = self.run.models
         if len(calls) == 1:
             return [self.outcome(lambda: calls[0].perform(self.campaign(models[calls[0].campaign])))]
-        jobs: list[Any] = []
         groups, leader, promises = self.store.groups, object(), [Future[Any]() for _ in calls]
-        with patch.object(groups, "submit", jobs.append):
+        with suppress(Killed), patch.object(groups, "submit", lambda job: groups._enqueue(job, leader)):
             for call, done in zip(calls, promises, strict=True):
                 assert isinstance(call, Append)
                 try:
                     call.submit(self.campaign(models[call.campaign]), done)
                 except KofnError as why:
                     done.set_exception(why)
-        for job in jobs:
-            groups._enqueue(job, leader)
-        with suppress(Killed):
             groups._lead(leader)
         killed = StoreError("failed: killed")
         for each in promises:
