@@ -19,6 +19,7 @@ import numpy as np
 from playwright.sync_api import Browser, Page
 
 from kofn.campaigns import Campaign, Decision, Store, store_at
+from kofn.campaigns.settings import duration
 from kofn.service.background import demo
 from kofn.service.security.tokens import create_token
 from tests.service.browser import SIGN_IN, headless, served
@@ -49,6 +50,9 @@ def fill(url: str) -> None:
     begun = time.time() - MINUTES * 60 * STRETCH
     store.clock = lambda: begun
     demo.EXPIRE_AFTER *= STRETCH
+    shop = demo.DEMO_CAMPAIGNS[0].options
+    for name in ("window", "metric_window"):
+        shop[name] = STRETCH * duration(name, shop[name])
     player = demo.Demo(store, seed=8)
     for step in range(steps):
         store.clock = lambda at=begun + step * TICK * STRETCH: at  # type: ignore[misc]

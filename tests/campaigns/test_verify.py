@@ -9,17 +9,20 @@ import sqlite3
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import make_url, select
 
 from kofn import AsyncClient, Campaign, Client
-from kofn.campaigns.store.schema import BATCHES, CAMPAIGNS, PLANS, REWARDS, ROSTERS, STATES
+from kofn.campaigns import Store, fold
+from kofn.campaigns.store.schema import CAMPAIGNS, DECISIONS, EVENTS, FOLDS, STATES, TOTALS
+from kofn.core import StateError
 from kofn.core.responses import Verification
 from kofn.service.security.tokens import create_token
-from tests.campaigns.tools import NAMES, create, play
-from tests.cases import postgres_is_slow
+from tests.campaigns.tools import NAMES, checked, create, play
+from tests.cases import for_each, postgres_is_slow
 from tests.service.tools import error_detail, service
 
 
@@ -32,16 +35,23 @@ def played_once(module_store: str) -> Campaign:
     campaign.add_arm("i")
     play(campaign, 100, batch=20)
     campaign.decide(10)
+    campaign.learn()
     return campaign
 
 
-@pytest.fixture
-def played(played_once: Campaign, sqlite_store: str) -> Campaign:
-    """A copy of that campaign, which a test may change."""
-    source, target = (make_url(url).database or "" for url in (str(played_once.store), sqlite_store))
-    with closing(sqlite3.connect(source)) as store, closing(sqlite3.connect(target)) as copy:
+def copy_of(campaign: Campaign, folder: Path) -> Campaign:
+    """A copy, which a test may change."""
+    file = folder / "copy.db"
+    file.unlink(missing_ok=True)
+    source = make_url(str(campaign.store)).database or ""
+    with closing(sqlite3.connect(source)) as store, closing(sqlite3.connect(file)) as copy:
         store.backup(copy)
-    return Campaign.open("front", store=sqlite_store)
+    return Campaign.open("front", store=Store(f"sqlite:///{file}"))
+
+
+@pytest.fixture
+def played(played_once: Campaign, tmp_path: Path) -> Campaign:
+    return copy_of(played_once, tmp_path)
 
 
 def change(campaign: Campaign, statement: Any) -> None:
@@ -49,11 +59,18 @@ def change(campaign: Campaign, statement: Any) -> None:
         assert connection.execute(statement).rowcount > 0
 
 
+def counters(campaign: Campaign, **changes: Any) -> None:
+    """Change what folds have counted."""
+    with campaign.store.read() as connection:
+        found = json.loads(connection.execute(select(CAMPAIGNS.c.progress)).scalar_one())
+    change(campaign, CAMPAIGNS.update().values(progress=json.dumps(found | changes)))
+
+
 def test_a_sound_campaign_is_verified_whole(played: Campaign) -> None:
     verified = played.verify()
     assert verified == Verification(
         ok=True,
-        compared=["counters", "policy", "plan"],
+        compared=["policy", "counters", "steps"],
         rewards=405,
         steps=verified.steps,
         deviation=0.0,
@@ -79,32 +96,47 @@ def test_rewards_of_any_kind_are_verified_up_to_rounding(store_url: str) -> None
     assert 0.0 <= verified.deviation < 1e-6
 
 
-@pytest.mark.parametrize(
-    ("statement", "what"),
+FIRST = EVENTS.c.number == 1
+STEP = FOLDS.c.step == 2
+OPEN = FOLDS.c.step == select(CAMPAIGNS.c.step).scalar_subquery()
+
+
+@for_each(
+    "statement, what",
     [
-        (REWARDS.update().where(REWARDS.c.first == 0).values(value=REWARDS.c.value + 0.5), "total: "),
-        (REWARDS.update().where(REWARDS.c.first == 0).values(value=REWARDS.c.value + 0.5), "policy"),
-        (REWARDS.delete().where(REWARDS.c.first == 0), "rewards of batch 0: the store has "),
-        (REWARDS.delete().where(REWARDS.c.first == 0), "kept: the store has 400, the log gives 39"),
-        (REWARDS.update().where(REWARDS.c.first == 0).values(row=10**6), "policy"),
-        (CAMPAIGNS.update().values(in_flight=11), "in_flight: the store has 11, the log gives 10"),
-        (CAMPAIGNS.update().values(observed=CAMPAIGNS.c.observed + 1), "observed: "),
-        (CAMPAIGNS.update().values(totalled=6), "totalled: the store has 6, the log gives 5"),
-        (BATCHES.update().where(BATCHES.c.open > 0).values(open=0), "in_flight: the store has 10, the log gives 0"),
-        (PLANS.update().where(PLANS.c.row == 0).values(total=PLANS.c.total + 1.0, count=PLANS.c.count + 1), "observed"),
-        (BATCHES.delete().where(BATCHES.c.open == 0), "rewards without a batch: the store has 0, the log gives 4"),
-        (BATCHES.delete(), "policy: it cannot be rebuilt from the log: "),
-        (STATES.delete(), "policy: the store has None"),
-        (STATES.update().values(record="{"), "policy: the store has None"),
-        (ROSTERS.delete(), "policy: it cannot be rebuilt from the log: "),
-        (ROSTERS.update().values(origin="[1]"), "policy: it cannot be rebuilt from the log: "),
-        (ROSTERS.update().values(changes='[{"step": 1}]'), "policy: it cannot be rebuilt from the log: "),
-        (PLANS.update().where(PLANS.c.row == 0).values(subset="1,2,3"), "plan[0][0]: the store has '1,2,3'"),
+        (EVENTS.update().where(FIRST).values(value=EVENTS.c.value + 0.5), "total: "),
+        (EVENTS.update().where(FIRST).values(value=EVENTS.c.value + 0.5), "steps."),
+        (EVENTS.update().where(FIRST).values(counts=0), "rewarded: the store has 400, the log gives 399"),
+        (EVENTS.delete().where(FIRST), "rewarded: the store has 400, the log gives 399"),
+        (EVENTS.delete().where(FIRST), "in_flight"),
+        (DECISIONS.delete().where(DECISIONS.c.number == 1), "decided: the store has 410, the log gives 409"),
+        (DECISIONS.update().where(DECISIONS.c.number == 1).values(subset="0,1,2"), "steps"),
+        (DECISIONS.update().where(DECISIONS.c.number == 1).values(windowed=1), "rewarded: "),
+        (TOTALS.update().values(total=21.0), "total: "),
+        (TOTALS.delete(), "totalled: the store has 5, the log gives 0"),
+        (lambda campaign: counters(campaign, decided=411), "decided: the store has 411, the log gives 410"),
+        (lambda campaign: counters(campaign, rewarded=1), "rewarded: "),
+        (lambda campaign: counters(campaign, in_flight=[]), "in_flight"),
+        (FOLDS.update().where(STEP).values(tallies="[]"), "policy"),
+        (FOLDS.update().where(OPEN).values(tallies="[]"), "steps"),
+        (FOLDS.delete().where(STEP), "policy"),
+        (
+            FOLDS.update().where(STEP).values(tallies='[["5,6,7", null, 3, 1e9, 1.0]]'),
+            "policy: it cannot be made again",
+        ),
+        (FOLDS.update().where(STEP).values(change='{"retired": 77}'), "policy"),
+        (FOLDS.update().where(STEP).values(change='{"params": {"x": 1}}'), "policy: it cannot be made again"),
+        (STATES.update().values(step=1), "policy"),
     ],
 )
-def test_a_difference_is_found_and_named(played: Campaign, statement: Any, what: str) -> None:
-    change(played, statement)
-    verified = played.verify()
+def test_a_difference_is_found_and_named(played_once: Campaign, tmp_path: Path, statement: Any, what: str) -> None:
+    campaign = copy_of(played_once, tmp_path)
+    if callable(statement):
+        statement(campaign)
+    else:
+        change(campaign, statement)
+    verified = campaign.verify()
+    campaign.store.close()
     assert not verified.ok
     assert any(each.startswith(what) for each in verified.differences), verified.differences
     assert len(verified.differences) <= 21
@@ -112,20 +144,32 @@ def test_a_difference_is_found_and_named(played: Campaign, statement: Any, what:
 
 def test_a_changed_record_is_found(played: Campaign) -> None:
     with played.store.read() as connection:
-        record = json.loads(connection.execute(STATES.select()).one().record)
-    record["state"]["plays"] += 1
-    change(played, STATES.update().values(record=json.dumps(record)))
+        found = json.loads(connection.execute(select(STATES.c.record)).scalar_one())
+    found["record"]["state"]["plays"] += 1
+    change(played, STATES.update().values(record=json.dumps(found)))
     assert [each.partition(":")[0] for each in played.verify().differences] == ["policy.state.plays"]
+    for table, column in ((STATES, "record"), (FOLDS, "tallies")):
+        change(played, table.update().values({column: "{"}))
+        with pytest.raises(StateError, match="cannot be read"):
+            played.verify()
 
 
-def test_a_compacted_log_is_verified_in_part(sqlite_store: str) -> None:
-    campaign = create(sqlite_store, keep_decisions=50)
+def test_a_log_that_is_not_complete_is_verified_in_part(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Old decisions are deleted, and old learning steps are one."""
+    for name, value in (("CHECKPOINT", 2), ("MAX_STEPS", 4), ("LEAST_SLACK", 0), ("MOST_ROWS", 30)):
+        monkeypatch.setattr(fold, name, value)
+    campaign = create(store_url, keep_decisions=50)
     play(campaign, 600, batch=20)
+    checked(campaign)
     verified = campaign.verify()
-    assert verified.ok
-    assert (verified.compared, verified.steps) == (["counters"], 0)
-    assert "stored as sums only (keep_decisions is 50)" in str(verified.reason)
-    change(campaign, CAMPAIGNS.update().values(kept=0))
+    assert (verified.ok, verified.compared) == (True, ["policy"])
+    assert "decisions are no longer stored (keep_decisions is 50)" in str(verified.reason)
+    with campaign.store.read() as connection:
+        steps = connection.execute(select(FOLDS.c.step).order_by(FOLDS.c.step)).scalars().all()
+    assert steps[0] > 0
+    assert len(steps) <= 8
+    assert len(list(campaign.decisions())) < 80
+    change(campaign, FOLDS.update().where(FOLDS.c.step == steps[2]).values(tallies="[]"))
     assert not campaign.verify().ok
 
 
@@ -135,14 +179,14 @@ def test_verify_from_the_shell(played: Campaign, kofn_main: Callable[..., tuple[
 
     code, out = kofn()
     assert (code, out.splitlines()[0]) == (0, out.rstrip("\n"))
-    assert out.startswith("front: ok; compared counters, policy, plan (405 rewards and ")
+    assert out.startswith("front: ok; compared policy, counters, steps (405 rewards and ")
     code, out = kofn("--json")
     assert (code, json.loads(out)) == (0, played.verify().to_dict())
-    change(played, CAMPAIGNS.update().values(in_flight=11))
+    counters(played, expired=11)
     code, out = kofn()
     assert code == 1
     assert out.startswith("front: differs; ")
-    assert "  in_flight: the store has 11, the log gives 10\n" in out
+    assert "  expired: the store has 11, the log gives 0\n" in out
     code, out = kofn("--json")
     assert (code, json.loads(out)["ok"]) == (1, False)
 
@@ -154,6 +198,7 @@ def test_verify_over_http_and_by_both_clients(store_url: str) -> None:
     campaign = create(store_url)
     play(campaign, 200, batch=20)
     campaign.decide(10)
+    campaign.learn()
     token, _ = create_token(campaign.store, "screen", "read", "front")
     with service(store_url) as http:
         url = str(http.base_url)
@@ -171,12 +216,10 @@ def test_verify_over_http_and_by_both_clients(store_url: str) -> None:
                 assert client.campaign("front").verify() == verified == asyncio.run(remote())
             return verified
 
-        version = campaign.summary().version
         verified = everywhere()
-        assert (verified.ok, verified.compared, verified.rewards) == (True, ["counters", "policy", "plan"], 200)
-        assert campaign.summary().version == version  # it only reads
-        change(campaign, CAMPAIGNS.update().values(in_flight=11))
-        assert everywhere().differences == ["in_flight: the store has 11, the log gives 10"]
+        assert (verified.ok, verified.compared, verified.rewards) == (True, ["policy", "counters", "steps"], 200)
+        counters(campaign, expired=11)
+        assert everywhere().differences == ["expired: the store has 11, the log gives 0"]
         del http.headers["Authorization"]
         error_detail(http.get("/api/campaigns/front/verify"), 401, "unauthorized")
         elsewhere = http.get("/api/campaigns/back/verify", headers={"Authorization": f"Bearer {token}"})

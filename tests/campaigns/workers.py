@@ -24,7 +24,7 @@ from tests.campaigns.tools import create, play, rewards_for
 from tests.waiting import wait_until
 
 CONTEXT = multiprocessing.get_context("forkserver")  # imports once, then starts processes quickly
-CONTEXT.set_forkserver_preload(["tests.campaigns.test_processes"])
+CONTEXT.set_forkserver_preload(["tests.campaigns.test_processes", "tests.campaigns.test_version"])
 
 
 def start(work: Callable[..., None], *arguments: Any) -> BaseProcess:

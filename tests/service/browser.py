@@ -197,9 +197,9 @@ def served(store: str, *options: str) -> Iterator[str]:
 
 
 def fill(campaign: Campaign, plays: int) -> None:
-    """Make decisions and report their rewards until the campaign has this number of plays."""
-    while (left := plays - campaign.summary().plays) > 0:
-        decisions = campaign.decide(min(left, 10_000))
+    """Make decisions and report their rewards."""
+    for made in range(0, plays, 10_000):
+        decisions = campaign.decide(min(plays - made, 10_000))
         campaign.rewards([(each.id, (index % 97) / 8.1) for index, each in enumerate(decisions)])
 
 

@@ -77,6 +77,11 @@ def test_a_browser_token_says_little(page: httpx.Client) -> None:
         assert f"at most {most}" in error_detail(page.post(f"{FRONT}/decisions", json=body), 422, "bad-input")
     metric = {"id": id, "name": "m" * 101, "value": 1}
     assert "at most 100" in error_detail(page.post(f"{FRONT}/records", json={"records": [metric]}), 422, "bad-input")
+    for number in range(20):
+        records = [{"id": id, "name": f"metric {number}", "value": 1}]
+        assert page.post(f"{FRONT}/records", json={"records": records}).is_success
+    records = [{"id": id, "name": "another", "value": 1}]
+    assert "20 different" in error_detail(page.post(f"{FRONT}/records", json={"records": records}), 422, "bad-input")
 
 
 def test_a_browser_token_stores_a_limited_number_of_bytes_a_day(
@@ -137,7 +142,7 @@ def test_web_pages_get_no_decisions_while_too_many_are_open(
 
 def test_web_pages_send_declared_contexts_only(sqlite_store: str) -> None:
     """Strangers could invent values: each one is a segment, of which a campaign has a limited number."""
-    closed = {"attributes": {"device": ["phone", "desktop"]}}
+    closed: dict[str, Any] = {"attributes": {"device": ["phone", "desktop"]}}
     for name, params in {"front": closed, "open": {}, "names": {"attributes": ["device"]}}.items():
         Campaign.create(name, list("abcd"), 2, policy="contextual-thompson", params=params, store=sqlite_store)
     with service(sqlite_store) as client:

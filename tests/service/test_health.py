@@ -20,7 +20,7 @@ from sqlalchemy import Connection
 
 import kofn
 from kofn import Campaign
-from kofn.campaigns import Store, store_at
+from kofn.campaigns import Store, learner, store_at
 from kofn.campaigns.store import database as store_module
 from kofn.core import StoreError
 from kofn.service import ServiceSettings, make_app
@@ -28,6 +28,7 @@ from kofn.service.monitoring import health, metrics, metrics_route
 from kofn.service.monitoring.metrics import Metrics
 from kofn.service.security.tokens import create_token
 from tests.service.tools import HERE, NAMES, NEW, copy_rows, error_detail, service
+from tests.waiting import wait_until
 
 MANY = httpx.Limits(max_connections=None)
 
@@ -305,3 +306,59 @@ def test_changes_that_wait_for_a_locked_store_do_not_stop_reads(
             other.close()
             assert {future.result(180).status_code for future in waiting} <= {200, 409}
         assert client.get("/api/campaigns/front").json()["plays"] > 0
+
+
+# Campaigns that cannot learn, or cannot be read.
+
+
+def test_a_policy_that_fails_refuses_nothing_and_is_said_everywhere(
+    sqlite_store: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(_: object) -> None:
+        raise ZeroDivisionError("of the tests")
+
+    monkeypatch.setattr(learner, "learn", fails)
+    monkeypatch.setattr(health, "CACHED_SECONDS", 0.0)
+    with service(sqlite_store) as client:
+        client.post("/api/campaigns", json=NEW)
+        told = 0
+
+        def play() -> None:
+            nonlocal told
+            decisions = client.post("/api/campaigns/front/decisions", json={"count": 100}).json()["decisions"]
+            rewards = [{"id": each["id"], "reward": 1.0} for each in decisions]
+            told += client.post("/api/campaigns/front/rewards", json={"rewards": rewards}).json()["accepted"]
+
+        def is_failing() -> bool:
+            play()
+            return bool(client.get("/ready").json()["failing"])
+
+        wait_until(is_failing, "the policy fails")
+        play()
+        assert client.get("/ready").status_code == 200
+        assert 'kofn_campaign_failing{campaign="front",state="running"} 1.0' in client.get("/metrics").text
+        insight = client.get("/api/campaigns/front/insight").json()
+        assert insight["failure"] == "ZeroDivisionError: of the tests"
+        assert (insight["summary"]["failing"], insight["summary"]["rewards"]) == (True, told)
+        assert "policy" in [each["kind"] for each in insight["alarms"]]
+        assert "policy failed" in [each["kind"] for each in client.get("/api/campaigns/front/events").json()["events"]]
+    assert "Traceback" in caplog.text
+    assert "ZeroDivisionError: of the tests" in caplog.text
+
+
+@pytest.mark.parametrize("column", ["settings", "progress"])
+def test_what_a_campaign_cannot_read_of_itself_is_no_fault_of_the_request(
+    sqlite_store: str, column: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with service(sqlite_store) as client:
+        assert client.post("/api/campaigns", json=NEW).status_code == 201
+        with store_at(sqlite_store).write() as connection:
+            connection.exec_driver_sql(f"UPDATE kofn_campaigns SET {column} = '[]', version = version + 1")
+        requests: list[tuple[str, str, dict[str, Any] | None]] = [("GET", "/insight", None), ("GET", "", None)]
+        requests += [("POST", "/pause", None)]
+        requests += [("POST", "/decisions", {})] if column == "settings" else []
+        for method, path, body in requests:
+            answer = client.request(method, f"/api/campaigns/front{path}", json=body)
+            assert "see the log" in error_detail(answer, 503, "state-error")
+        assert client.get("/ready").status_code == 200  # other campaigns go on
+    assert "of the campaign 'front' cannot be read" in caplog.text or "'front' has stored cannot be read" in caplog.text

@@ -14,7 +14,7 @@ from kofn import Campaign
 from kofn.policies.registry import POLICIES
 from kofn.service.api.app_state import AppState
 from tests.campaigns.tools import checked, create
-from tests.service.tools import NAMES, NEW, error_detail, service
+from tests.service.tools import NAMES, NEW, error_detail, service, wait_until_learned
 from tests.waiting import wait_until
 
 FRONT = "/api/campaigns/front"
@@ -223,7 +223,7 @@ def test_what_it_knows_is_what_the_campaign_knows(front: Client, sqlite_store: s
     for _ in range(10):
         tell(front, {each["id"]: float(sum(map(NAMES.index, each["arms"])) / 2) for each in decide(front, 40)})
     campaign = Campaign.open("front", sqlite_store)
-    wait_until(lambda: campaign.insight().updates, "the policy has learned")
+    wait_until_learned(campaign)
     insight = front.get(f"{FRONT}/insight").json()
     expected = campaign.insight().to_dict()
     assert sorted(insight["arms"], key=lambda each: str(each["name"])) == expected["arms"]

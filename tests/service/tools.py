@@ -21,7 +21,7 @@ import httpx
 import uvicorn
 from sqlalchemy import select
 
-from kofn.campaigns import Store, learner
+from kofn.campaigns import Campaign, Store, learner
 from kofn.campaigns.store.schema import CAMPAIGNS
 from kofn.service import ServiceSettings, make_app
 from kofn.service.security.tokens import token_hash
@@ -104,6 +104,19 @@ def error_detail(answer: httpx.Response, status: int, name: str) -> str:
     assert body["status"] == status
     assert body["title"]
     return str(body["detail"])
+
+
+def wait_until_learned(campaign: Campaign) -> None:
+    """Wait until a service has learned from what was reported, and has nothing more to learn."""
+    seen, since = -1, time.monotonic()
+
+    def is_quiet() -> bool:
+        nonlocal seen, since
+        if (version := campaign.summary().version) != seen:
+            seen, since = version, time.monotonic()
+        return bool(time.monotonic() - since > 1.5 and campaign.insight().updates)
+
+    wait_until(is_quiet, "the policy has learned", every=0.05)
 
 
 def copy_rows(store: Store, name: str, count: int) -> None:

@@ -199,6 +199,9 @@ class Decide(Append):
         segment = serving.segment_of(self.context)
         if self.source is not None and self.context:
             serving.check_declared()
+        if serving.state == "shipped" and not serving.settings.store_shipped:
+            serving.seen = group.clock
+            return serving.unstored(self.count, segment, group.clock)
         made, now = group.made(self.campaign, self.request), group.now(self.campaign)
         if made and not self._is_over(made, serving, now):
             if len(made) != self.count:
@@ -278,7 +281,7 @@ class Report(Append):
         if math.isnan(number) or abs(number) > LARGEST_REWARD:
             raise BadReward(f"a reward must be one number; got {shown(value)}")
         place = read_id(self.secret, id)
-        first = self.given.setdefault((place, _event_name(self.kind, name)), (id, number))[1]
+        first = self.given.setdefault((place, check_event_name(self.kind, name)), (id, number))[1]
         if first != number:
             raise Conflict(f"the batch has two values for the decision {id}: {first:g} and {number:g}")
 
@@ -398,7 +401,8 @@ def _named(kind: int, items: Any) -> Iterator[Any]:
     return ((id, name, value) for id, name, value in items)
 
 
-def _event_name(kind: int, name: Any) -> str:
+def check_event_name(kind: int, name: Any) -> str:
+    """Return the name of an event, or raise BadInput."""
     if kind == RECORD:
         return metric_name(name)
     if kind == ADD and not (isinstance(name, str) and 0 < len(name) <= MAX_LENGTH and name.isprintable()):
@@ -561,6 +565,11 @@ class Group:
         if head is None:
             raise NoSuchCampaign("this campaign has been deleted")
         return (head.version, head.stamp) == (serving.version, serving.stamp)
+
+    @property
+    def clock(self) -> float:
+        """The time of this process."""
+        return self._store.clock()
 
     def now(self, campaign: int) -> float:
         """Return the time of this transaction, never before the last fold."""

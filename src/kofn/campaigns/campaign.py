@@ -285,14 +285,9 @@ class Campaign:
         return Decide(self._id, self._secret, number, key, append.metadata_text(metadata), context, source)
 
     def _unstored(self, job: Decide) -> list[Decision] | None:
-        """Return decisions of a shipped campaign that are not stored; None if they have to be."""
-        serving = self.store.serving(self._id)
-        if serving.state != "shipped" or serving.settings.store_shipped or serving.secret != self._secret:
-            return None
-        if not serving.is_unstored(self.store.clock()):
-            serving = self.store.serving(self._id, again=True)
-        now = self.store.clock()
-        if not serving.is_unstored(now) or serving.secret != self._secret:
+        """Return decisions of a shipped campaign that are not stored; None if the store has to be asked."""
+        serving, now = self.store.known(self._id), self.store.clock()
+        if serving is None or serving.secret != self._secret or not serving.is_unstored(now):
             return None
         return serving.unstored(job.count, serving.segment_of(job.context), now)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import json
 import secrets
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -34,6 +35,7 @@ from kofn.campaigns.settings import (
     policy_rules,
     rules_text,
 )
+from kofn.campaigns.store import version
 from kofn.campaigns.store.database import Store
 from kofn.campaigns.store.schema import ARMS, CAMPAIGNS, FOLDS, PLANS, STATES
 from kofn.campaigns.store.stamps import new_stamp
@@ -95,7 +97,10 @@ def new_settings(
     given: Mapping[str, Any],
 ) -> tuple[Settings, Policy]:
     """Return the settings and the policy of a new campaign, checked."""
-    first = policy_for(policy, roster, {**base, "k": k}, params, seed)
+    with warnings.catch_warnings():
+        if any(given.get(name) is not None for name in ("constraints", "costs")):
+            warnings.simplefilter("ignore")  # it is made again with them
+        first = policy_for(policy, roster, {**base, "k": k}, params, seed)
     own = first.params
     settings = Settings(
         policy=first.name,
@@ -124,7 +129,7 @@ def new_settings(
 
 def insert(store: Store, name: str, roster: Roster, settings: Settings, policy: Policy) -> Row:
     """Write all rows of a new campaign, and return its row."""
-    plan = ServedPlan(0, **served(policy, roster, set(), settings.control == UNIFORM))
+    plan = ServedPlan(0, **served(policy, roster, (), settings.control == UNIFORM))
     record = record_text(save(policy), roster.active)
 
     def work(connection: Connection) -> Row:
@@ -167,6 +172,7 @@ def insert(store: Store, name: str, roster: Roster, settings: Settings, policy: 
 
 def insert_row(connection: Connection, row: Row) -> None:
     """Insert a campaign's row and set its id; raise CampaignExists if the name is taken."""
+    version.check(connection)
     if connection.execute(select(CAMPAIGNS.c.id).where(CAMPAIGNS.c.name == row.name)).first():
         raise CampaignExists(f"a campaign named {row.name!r} already exists: open it, or choose another name")
     values = row.values()
@@ -243,7 +249,7 @@ class Change:
         with self.computing():
             if change != {"params": {}}:
                 policy, known = changed(copy.deepcopy(policy), known, change)
-            return policy, ServedPlan(self.row.step, **served(policy, known, set(), self.uniform))
+            return policy, ServedPlan(self.row.step, **served(policy, known, (), self.uniform))
 
     def write(self, work: Callable[[Transaction], None]) -> None:
         """Execute `work` in a transaction, if the campaign is still what was read."""

@@ -34,7 +34,7 @@ from kofn.campaigns.learning import Job, Learned, Step, learn, readable, record_
 from kofn.campaigns.progress import Progress
 from kofn.campaigns.roster import Roster, subset_from
 from kofn.campaigns.serving import ServedPlan
-from kofn.campaigns.settings import MAX_SHIPPED, UNIFORM, Settings, listed_names, settings_from
+from kofn.campaigns.settings import MAX_SHIPPED, UNIFORM, Guardrail, Settings, listed_names, settings_from
 from kofn.campaigns.store.database import Store
 from kofn.campaigns.store.schema import (
     ARMS,
@@ -179,7 +179,7 @@ class Row:
             return cls(
                 settings=settings_from(values["settings"]), progress=progress, cut=cut, failure=failure, **others
             )
-        except (ValueError, LookupError, TypeError) as why:
+        except (ValueError, LookupError, TypeError, AttributeError) as why:
             raise StateError(f"what the campaign {values['name']!r} has stored cannot be read: {why}") from why
 
     def values(self) -> dict[str, Any]:
@@ -229,6 +229,8 @@ class Transaction:
         *values, learned, tallies, version = found[0]
         check_version(version)
         row = Row.of(dict(zip(_COLUMNS, values, strict=True)))
+        for rail in map(Guardrail.parse, row.settings.guardrails):  # it counts from the start, recorded or not
+            row.progress.metrics.setdefault(rail.metric, {})
         tx = cls(store, connection, row, store.clock() if clock is None else clock()[0][0], learned, tallies)
         decisions, events, totals = (each or 0 for each in last()[0])
         cut = row.cut
@@ -637,22 +639,8 @@ def publish(store: Store, task: Task, learned: Learned) -> bool:
             return False
         if read_steps(connection, row.id, tx.learned, row.step - 1) != task.job.steps:
             return False  # a backup was restored, and the campaign has come to the same step by other rewards
-        written_record = record_text(learned.record, learned.active)
-        states = {
-            "step": row.step - 1,
-            "record": written_record,
-            "insight": json.dumps(
-                {
-                    "best": learned.best,
-                    "updates": learned.updates,
-                    "plays": learned.plays,
-                    "known": learned.insight,
-                    "seconds": learned.seconds,
-                }
-            ),
-            "segments": None if learned.of_segments is None else json.dumps(learned.of_segments),
-        }
-        connection.execute(update(STATES).where(STATES.c.campaign == row.id).values(states))
+        states = states_of(learned)
+        connection.execute(update(STATES).where(STATES.c.campaign == row.id).values(step=row.step - 1, **states))
         row.progress.choose(learned.best, row.step - 1, tx.now)
         tx.serve(ServedPlan(row.step - 1, after=row.cut.decisions, **learned.plan))
         if learned.moved:
@@ -660,7 +648,7 @@ def publish(store: Store, task: Task, learned: Learned) -> bool:
             tx.note("learned", f"after {row.progress.rewards:,} rewards, the best are {listed_names(names)}")
         write_estimate(tx, learned)
         _look(tx, learned)
-        _checkpoint(tx, row.step - 1, written_record)
+        _checkpoint(tx, row.step - 1, states["record"])
         if _is_due(tx):  # more has settled meanwhile
             tx.close_step()
         tx.write()
@@ -670,6 +658,16 @@ def publish(store: Store, task: Task, learned: Learned) -> bool:
         store.serving(task.campaign, again=True)
         return True
     return False
+
+
+def states_of(learned: Learned) -> dict[str, Any]:
+    """Return what was learned as the columns of a row of `states`."""
+    known = {name: getattr(learned, name) for name in ("best", "updates", "plays", "seconds")}
+    return {
+        "record": record_text(learned.record, learned.active),
+        "insight": json.dumps({**known, "known": learned.insight}),
+        "segments": None if learned.of_segments is None else json.dumps(learned.of_segments),
+    }
 
 
 def _look(tx: Transaction, learned: Learned) -> None:

@@ -112,8 +112,9 @@ class Learner:
                 fold(self._store, campaign)
             except NoSuchCampaign:
                 continue
-            except KofnError as why:
-                log.error("campaign %d cannot be folded: %s", campaign, why)
+            except Exception as why:  # the others are folded
+                unexpected = None if isinstance(why, KofnError) else why
+                log.error("campaign %d cannot be folded: %s", campaign, why, exc_info=unexpected)
                 self._store.touch([campaign])
 
     def _begin(self) -> None:
@@ -131,7 +132,7 @@ class Learner:
                 task = read_task(self._store, campaign)
                 if task is not None:
                     self._learning[campaign] = task, self._submit(task)
-            except KofnError as why:
+            except Exception as why:  # the others learn
                 self._fail(campaign, None, why)
 
     def _submit(self, task: Task) -> Future[Learned]:

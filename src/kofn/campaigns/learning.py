@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -19,7 +20,7 @@ import numpy as np
 from kofn.campaigns.progress import Play
 from kofn.campaigns.roster import Roster, subset_from, subset_text
 from kofn.core import BadRecord, Insight, Policy, SettledPlays, ShortHorizonWarning, StateError, Subset
-from kofn.core.contexts import MISSING, OTHER, context_of, key_of
+from kofn.core.contexts import MISSING, MOST_SEGMENTS, OTHER, context_of, key_of
 from kofn.core.plan import key_of_play
 from kofn.core.threads import ONE_THREAD
 from kofn.policies import registry
@@ -89,8 +90,10 @@ def learn(job: Job) -> Learned:
     after = roster.to_numbers(policy.best())
     moved = after != before or updates == 0 < policy.updates
     policy.expect(_expected(policy, roster, job.in_flight))
-    segments = {segment for _, segment in job.in_flight if segment is not None} if policy.takes_context else set()
-    plan = served(policy, roster, segments, job.uniform_control)
+    segments = Counter[str]()
+    for (_, segment), count in job.in_flight.items():
+        segments.update({segment: count} if segment is not None else {})
+    plan = served(policy, roster, [segment for segment, _ in segments.most_common()], job.uniform_control)
     known, of_segments = policy.insight(), _of_segments(policy, roster)
     return Learned(
         record=record,
@@ -165,10 +168,11 @@ def changed(policy: Policy, roster: Roster, change: Mapping[str, Any]) -> tuple[
     return policy.with_arms(keep, 0, **more), roster_of([active[index] for index in keep])
 
 
-def served(policy: Policy, roster: Roster, segments: set[str], uniform_control: bool) -> dict[str, Any]:
+def served(policy: Policy, roster: Roster, segments: Sequence[str], uniform_control: bool) -> dict[str, Any]:
     """Return what is played, as the fields of a `ServedPlan`: the plan's rows, and what is played when these are out.
 
-    `segments` are further segments that need rows. With `uniform_control`, it has random subsets that obey the rules.
+    `segments` are further segments that need rows, the most frequent first; rare ones get those for everyone. With
+    `uniform_control`, it has random subsets that obey the rules.
     """
     plan = policy.plan()
     of_rows = plan.segments or (None,) * len(plan)
@@ -177,21 +181,22 @@ def served(policy: Policy, roster: Roster, segments: set[str], uniform_control: 
         for (subset, times), segment in zip(plan, of_rows, strict=True)
     ]
     known = list(getattr(policy, "segments", ()))
-    keys: list[str | None] = [None, *(sorted({*known, *segments}) if policy.takes_context else ())]
+    more = [each for each in segments if each not in known][: max(0, MOST_SEGMENTS - len(known))]
+    keys: list[str | None] = [None, *(sorted([*known, *more]) if policy.takes_context else ())]
     count = FALLBACKS if policy.accepts_unplanned else 1
     fallback = [
         (subset_text(roster.to_numbers(policy.filler(index, segment))), segment)
         for segment in keys
         for index in range(count)
     ]
-    more: dict[str, Any] = {}
+    control: dict[str, Any] = {}
     if uniform_control and policy.constraints is not None:
         allowed = policy.constraints.allowed(policy.n_arms, policy.k, fewest=policy.fewest)
         drawn = allowed.random(CONTROLS, np.random.default_rng(policy.plays)).tolist()
         shown = [tuple(arm for arm in each if arm < policy.n_arms) for each in drawn]  # higher ones are empty places
-        more = {"control": [subset_text(roster.to_numbers(each)) for each in shown], "allowed": allowed.number}
+        control = {"control": [subset_text(roster.to_numbers(each)) for each in shown], "allowed": allowed.number}
     best = subset_text(roster.to_numbers(policy.best()))
-    return {"rows": rows, "fallback": fallback, "best": best, "segments": known, **more}
+    return {"rows": rows, "fallback": fallback, "best": best, "segments": known, **control}
 
 
 def _expected(policy: Policy, roster: Roster, in_flight: Mapping[Play, int]) -> dict[Any, float]:

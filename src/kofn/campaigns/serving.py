@@ -175,7 +175,7 @@ class Serving:
         try:
             self.settings: Settings = settings_from(settings)
             self.plan = ServedPlan.from_text(plan)
-        except (ValueError, LookupError, TypeError) as why:
+        except (ValueError, LookupError, TypeError, AttributeError) as why:
             raise StateError(f"the settings or the plan of the campaign {name!r} cannot be read: {why}") from why
         self._stages: dict[str | None, tuple[_Rows, _Rows]] = {}
         self._exact: _Rows | None = None

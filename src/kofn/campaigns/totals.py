@@ -94,7 +94,7 @@ def _range_for(settings: Settings, count: Any, total: Any, squares: Any) -> tupl
         beyond = max(low - number, number - high)
         if not (abs(number) <= LARGEST_REWARD and beyond <= WIDEST * (high - low)):
             raise BadReward(f"a reward must be at most {WIDEST:,.0f} times the range outside it; got {shown(number)}")
-    return min(low, *needed), max(high, *needed)
+    return min([low, *needed]), max([high, *needed])
 
 
 def _checked_sums(

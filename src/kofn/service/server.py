@@ -140,6 +140,8 @@ def serve(listener: socket.socket, settings: ServiceSettings, *, workers: int = 
         settings = replace(settings, max_connections=max(1, files - SPARE_FILES))
         log.warning("only %d files may be open: at most %d connections", files, settings.max_connections)
     settings.to_environment()
+    # Semaphores of a process that was killed are removed by Python, which says so in a line that is not of our log.
+    os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning:multiprocessing.resource_tracker")
     with ExitStack() as stack:
         if demo:
             player = Demo(store_at(settings.store))

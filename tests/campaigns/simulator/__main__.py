@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from multiprocessing import get_all_start_methods, get_context
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from kofn.campaigns import append, campaign, fold, learning
@@ -30,7 +30,7 @@ from tests.campaigns.simulator.policy import registered
 from tests.campaigns.simulator.run import MOST_STEPS, run_seed
 from tests.campaigns.simulator.world import PostgresWorld, World, sqlite_world
 
-LIMITS = {
+LIMITS: dict[Any, dict[str, Any]] = {
     append: {"HEAVY": 15, "MAX_EVENTS": MAX_EVENTS},
     campaign: {"LEARN_EVERY": 10},
     database: {"LOCK_TIMEOUT": 0.03},

@@ -76,7 +76,8 @@ class Report(Append):
 
     def perform(self, campaign: Campaign) -> Any:
         """Make the call."""
-        report = {"reward": campaign.rewards, "add": campaign.adds, "record": campaign.records}[self.kind]
+        reports: dict[str, Any] = {"reward": campaign.rewards, "add": campaign.adds, "record": campaign.records}
+        report = reports[self.kind]
         return report(self.given, partial=self.partial)
 
     def submit(self, campaign: Campaign, done: Any) -> None:
@@ -120,7 +121,7 @@ class Configure(Call):
 
     def perform(self, campaign: Campaign) -> None:
         """Make the call."""
-        campaign.configure(**{self.name: self.value})  # type: ignore[misc]
+        campaign.configure(**{self.name: self.value})
 
 
 @dataclass(frozen=True)
@@ -187,7 +188,8 @@ class Publish(Call):
         """Make the call."""
         if isinstance(self.learned, Learned):
             return fold.publish(campaign.store, self.task, self.learned)
-        return fold.fail(campaign.store, self.task.campaign, self.task, self.learned)
+        fold.fail(campaign.store, self.task.campaign, self.task, self.learned)
+        return None
 
     def __repr__(self) -> str:
         return f"Publish({self.task.campaign}, step={self.task.step}, stamp={self.task.stamp})"

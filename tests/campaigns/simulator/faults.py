@@ -55,7 +55,9 @@ class Faults:
 
     def arm(self, fault: Fault | None) -> None:
         """Start an operation, with a fault or without one."""
-        self.armed, self.fired, self.statements, self.commits = fault, None, 0, 0
+        self.armed: Fault | None = fault
+        self.fired: Fault | None = None
+        self.statements, self.commits = 0, 0
 
     def around(self, connection: Any, error: type[Exception], sql: object, run: Callable[[], Any]) -> Any:
         """Run a statement or a commit, and fail before or after it if the fault is armed for it."""

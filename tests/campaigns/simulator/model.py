@@ -35,7 +35,7 @@ from tests.campaigns.simulator.calls import (
 )
 from tests.campaigns.simulator.world import RECORDED, Setting, World
 
-ALLOWED = {"paused": ("running", "shipped"), "running": ("paused", "shipped")}
+ALLOWED: dict[str, tuple[str, ...]] = {"paused": ("running", "shipped"), "running": ("paused", "shipped")}
 ALLOWED |= dict.fromkeys(("stopped", "shipped"), ("running", "paused", "shipped"))
 ALLOWED |= {"archived": ("running", "paused", "shipped", "stopped")}
 """From which states a campaign enters another."""
@@ -73,8 +73,19 @@ class Cut(NamedTuple):
     time: float
 
 
-_COLUMNS = ("state", "settings", "version", "stamp", "step", "failure", "progress", "plays", "rewards", "in_flight")
-_COLUMNS += ("expired", "cut_decisions", "cut_events", "cut_totals", "cut")
+_COLUMNS: tuple[str, ...] = (
+    "state",
+    "settings",
+    "version",
+    "stamp",
+    "step",
+    "failure",
+    "progress",
+    "plays",
+    "rewards",
+    "in_flight",
+)
+_COLUMNS += ("in_flight", "expired", "cut_decisions", "cut_events", "cut_totals", "cut")
 _LOOK = (
     f"SELECT {', '.join(f'c.{each}' for each in _COLUMNS)}, a.names, a.active, p.plan, s.step FROM kofn_campaigns c "
     "JOIN kofn_arms a ON a.campaign = c.id JOIN kofn_plans p ON p.campaign = c.id "
@@ -87,14 +98,29 @@ class Seen:
     """What the database has of a campaign at some moment."""
 
     def __init__(self, world: World, id: int) -> None:
-        self.row = row = _Row(*world.rows(_LOOK, id)[0])
+        row: Any = _Row(*world.rows(_LOOK, id)[0])
+        self.row = row
         self.cut = Cut(row.cut_decisions, row.cut_events, row.cut_totals, row.cut)
         self.plan, self.progress = json.loads(row.plan), json.loads(row.progress)
         self.stored = dict(world.rows("SELECT number, salt FROM kofn_decisions WHERE campaign = ?", id))
         self.keys = {key for (key,) in world.rows("SELECT key FROM kofn_totals WHERE campaign = ?", id)}
         found = json.loads(row.settings)
-        known = {"window": None, "silence": 0.0, "expire_after": None, "metric_window": None, "keep_decisions": None}
-        known |= {"outside": "refuse", "control": None, "sticky": None, "unit": "", "store_shipped": True, "costs": {}}
+        known: dict[str, Any] = {
+            "window": None,
+            "silence": 0.0,
+            "expire_after": None,
+            "metric_window": None,
+            "keep_decisions": None,
+        }
+        known |= {
+            "keep_decisions": None,
+            "outside": "refuse",
+            "control": None,
+            "sticky": None,
+            "unit": "",
+            "store_shipped": True,
+            "costs": {},
+        }
         self.config = {name: found.get(name, default) for name, default in known.items()}
         self.config |= {
             "state": row.state,
@@ -129,7 +155,9 @@ class Truth:
 
     def copy(self) -> Truth:
         """Return a copy that keeps what is true now."""
-        own = {name: value.copy() if isinstance(value, dict) else value for name, value in vars(self).items()}
+        own: dict[str, Any] = {
+            name: value.copy() if isinstance(value, dict) else value for name, value in vars(self).items()
+        }
         own["events"] = {number: events.copy() for number, events in self.events.items()}
         own["turns"] = {key: [*turns] for key, turns in self.turns.items()}
         return Truth(**own)

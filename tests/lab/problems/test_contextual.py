@@ -20,8 +20,8 @@ from kofn.lab.problems import Bernoulli, ContextualProblem, Problem, Segment, co
 from kofn.lab.problems.contextual_kinds import KINDS
 from kofn.lab.settings import ContextualSetting, Setting
 from kofn.lab.suite import settings_named
-from tests.campaigns.contextual_policy import ContextualScript
 from tests.cases import for_each
+from tests.lab.problems.contextual_policy import ContextualScript
 
 PHONE, LAPTOP, WATCH = ({"device": device} for device in ("phone", "laptop", "watch"))
 P = {"phone": [0.9, 0.5, 0.1, 0.3], "laptop": [0.2, 0.5, 0.8, 0.6], "watch": [0.3, 0.4, 0.3, 0.9]}

@@ -15,7 +15,7 @@ from sqlalchemy import select
 from kofn.campaigns.evidence import Sums
 from kofn.campaigns.fold import Row, Transaction, read_steps
 from kofn.campaigns.learning import Step, made_again, readable, record_from, restored, take
-from kofn.campaigns.progress import Progress
+from kofn.campaigns.progress import MOST_IN_FLIGHT, Progress
 from kofn.campaigns.store.schema import FOLDS, STATES
 from kofn.campaigns.tally import Cut, Tally, merged, tally
 from kofn.core import KofnError
@@ -150,6 +150,8 @@ def _compare_counters(comparison: Comparison, stored: Progress, computed: Progre
     counters = "decided", "rewarded", "totalled", "expired", "waited", "arrived", "learned_decided", "control_decided"
     for name in counters:
         comparison.same(name, getattr(stored, name), getattr(computed, name))
+    if len(stored.in_flight) < MOST_IN_FLIGHT // 2:  # else the rarest may have been forgotten
+        comparison.same("in_flight", *(_counts(each.in_flight) for each in (stored, computed)))
 
 
 def _compare_sums(comparison: Comparison, log: Log, again: Tally, computed: Progress) -> None:
@@ -169,6 +171,10 @@ def _compare_sums(comparison: Comparison, log: Log, again: Tally, computed: Prog
 
 def _plain(sums: Sums) -> list[float]:
     return [sums.count, sums.total, sums.squares]
+
+
+def _counts(in_flight: Any) -> dict[str, int]:
+    return {f"{subset} {context or ''}": count for (subset, context), count in in_flight.items()}
 
 
 def _listed(sums: Any) -> dict[str, list[float]]:

@@ -147,8 +147,7 @@ class Store:
 
     def _upgrade(self, found: str | None) -> None:
         try:
-            with self.write() as connection:
-                found = version.upgrade(connection, PATIENCE)
+            found = self.transact(lambda connection: version.upgrade(connection, PATIENCE))
         except StoreError as why:
             busy = any(reason in str(why) for reason in ("lock timeout", "database is locked", "deadlock"))
             advice = ". Stop the processes that use it, then open it again" if busy else ""
@@ -193,6 +192,7 @@ class Store:
         """Open a transaction that writes: all of it is stored, or nothing."""
         with self._translated_errors, self._new_writer() as connection:
             self._observe_wait()
+            version.check(connection)
             yield connection
 
     def _observe_wait(self) -> None:
@@ -233,12 +233,16 @@ class Store:
 
         return self.transact(alone)
 
+    def known(self, campaign: int) -> Serving | None:
+        """Return a campaign as this process last served it, without asking the store."""
+        with self._caching:
+            return self._servings.get(campaign)
+
     def serving(self, campaign: int, *, again: bool = False) -> Serving:
         """Return a campaign as this process serves it; `again` reads it from the store."""
         from kofn.campaigns.serving import Serving
 
-        with self._caching:
-            known = self._servings.get(campaign)
+        known = self.known(campaign)
         if known is not None and not again and not known.must_count(self.clock()):
             return known
         with self.read() as connection:

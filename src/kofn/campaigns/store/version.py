@@ -77,6 +77,11 @@ def check_version(version: str | None) -> None:
         )
 
 
+def check(connection: Connection) -> None:
+    """Raise StoreError if the store has another version than this process uses."""
+    check_version(connection.execute(select(VERSION.c.version)).scalar())
+
+
 def upgrade(connection: Connection, patience: float) -> str | None:
     """Create the tables, or bring a store to the present version, and return the version that it had.
 

@@ -262,7 +262,7 @@ async def _report(
 ) -> Response:
     shared.check_batch(len(items))
     if access.scope == "browser":
-        shared.pages.check_reports(access.address, items)
+        shared.pages.check_reports(name, access.address, kind, items)
     large = len(items) > LARGE_BATCH
     done = await shared.submit(
         name, lambda campaign, done: campaign.submit_events(done, kind, items, partial=partial), in_thread=large

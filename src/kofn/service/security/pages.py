@@ -25,6 +25,9 @@ DECISION_BYTES, REPORT_BYTES = 700, 500
 """Bytes that count for a decision and for a report, besides their texts: no less than the databases need for them, with
 all indexes. Lower values let strangers store more than `browser_storage`."""
 
+METRICS = 20
+"""Most different metrics of a campaign that web pages report, per process. More let strangers invent more."""
+
 DAY = 86400.0
 
 OPEN_SECONDS = 2.0
@@ -39,6 +42,7 @@ class PageLimits:
         self._most_bytes, self._most_open = settings.browser_storage * MIB, settings.browser_open
         self._open_decisions = open_decisions
         self._known: dict[str, tuple[float, int]] = {}  # by campaign: when it was read, and the open decisions then
+        self._metrics: dict[str, set[str]] = {}  # by campaign
         half = max(1, self._most_bytes // 2)
         self._stored = Allowance(half, DAY / half)  # half of it at once, and the other half over the day
 
@@ -51,11 +55,18 @@ class PageLimits:
         await self._check_open(campaign)
         self._store(address, body.count * DECISION_BYTES + len(metadata) + len(key.encode()))
 
-    def check_reports(self, address: str, items: Sequence[tuple[Any, ...]]) -> None:
+    def check_reports(self, campaign: str, address: str, kind: str, items: Sequence[tuple[Any, ...]]) -> None:
         """Raise an error if a page reports too much."""
         names = [each for item in items for each in item[1:] if isinstance(each, str)]
         self._check_texts({"a name": (max(map(len, names), default=0), KEY)})
         self._check_batch(len(items))
+        if kind == "record":
+            known = self._metrics.get(campaign, set()) | set(names)
+            if len(known) > METRICS:
+                raise BadInput(
+                    f"web pages may record at most {METRICS} different metrics of a campaign; got {names[0]!r}"
+                )
+            self._metrics[campaign] = known
         self._store(address, len(items) * REPORT_BYTES + sum(len(each.encode()) for each in names))
 
     @staticmethod

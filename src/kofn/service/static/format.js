@@ -46,8 +46,13 @@ const four = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
 /** Four significant digits: 27.04, 1,200. */
 export const short = (value) => four.format(value).replace(/^-/, "−");
 
-/** `short`, with the sign of positive numbers too. */
-export const signedShort = (value) => (value > 0 ? "+" : "") + short(value);
+const three = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
+
+/** Three significant digits of a metric, whose range is not known: 0.0945, 2.31. */
+export const metric = (value) => three.format(value).replace(/^-/, "−");
+
+/** `metric`, with the sign of positive numbers too. */
+export const signedMetric = (value) => (value > 0 ? "+" : "") + metric(value);
 
 const two = new Intl.NumberFormat("en", { maximumSignificantDigits: 2 });
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 2 });

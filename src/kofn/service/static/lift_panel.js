@@ -2,7 +2,7 @@
 
 import { scale } from "./chart_data.js";
 import { h, setText, setVars, syncList } from "./dom.js";
-import { moment, percent, plural, relative, reward, short, signed, signedShort, withUnit } from "./format.js";
+import { metric as number, moment, percent, plural, relative, reward, signed, signedMetric, withUnit } from "./format.js";
 import { words } from "./insight_facts.js";
 import { chips, panel, counted } from "./side_panels.js";
 
@@ -146,7 +146,7 @@ export function metricsPanel() {
 }
 
 function comparison({ learned, control, lift }) {
-  const mean = (estimate) => (estimate ? [short(estimate.mean), interval(estimate, short)] : ["–"]);
+  const mean = (estimate) => (estimate ? [number(estimate.mean), interval(estimate, number)] : ["–"]);
   if (!control && !lift) return [["Mean", ...mean(learned)]];
-  return [["Learned", ...mean(learned)], ["Control", ...mean(control)], ["Difference", ...difference(lift, signedShort)]];
+  return [["Learned", ...mean(learned)], ["Control", ...mean(control)], ["Difference", ...difference(lift, signedMetric)]];
 }

@@ -47,7 +47,7 @@ export function settingsDialog(name, { settings, summary, arms }, saved, focus =
       if (!(range[0] < range[1])) fields.refuse("high", "The lowest reward must be less than the highest.");
       const asked = { ...given, reward_range: range, ...(costly ? { costs: fields.readCosts(data, offered) } : {}) };
       const news = Object.entries(asked).filter(([key, value]) => !same(settings[key], value));
-      if (news.length) await fields.atField(() => configure(name, Object.fromEntries(news)));
+      if (news.length) Object.assign(settings, await fields.atField(() => configure(name, Object.fromEntries(news))));
       toast(news.length ? "Settings saved" : "Nothing was changed");
       saved();
     },
