@@ -390,10 +390,11 @@ def learner(place: Place) -> Worker:
     """Fold, learn and publish, as a service does; sometimes die before it publishes, or be late."""
     rng, campaign = place.rng, place.campaign
     while True:
-        yield Learn(campaign, only_fold=True)
         outcome = yield ReadTask(campaign)
-        if outcome.answered and outcome.value is not None and rng.random() < 0.8:
-            yield from (None for _ in range(rng.choice([0, 0, 0, 1, 3, 6])))
+        if not (outcome.answered and outcome.value is not None):
+            yield Learn(campaign, only_fold=True)
+        elif rng.random() < 0.8:
+            yield from (None for _ in range(rng.choice([0, 0, 2, 4, 8])))
             yield Publish(campaign, *outcome.value)
 
 

@@ -64,6 +64,7 @@ class Profile:
     restart_rate: float
     backup_rate: float
     move_rate: float
+    pace: float  # steps per second
     jump_rate: float
     group_rate: float
     break_rate: float
@@ -80,6 +81,7 @@ class Profile:
             restart_rate=rng.choice([0.0, 0.03]),
             backup_rate=rng.choice([0.0, 0.0, 0.1]),
             move_rate=rng.choice([0.0] * 5 + [0.1]),
+            pace=rng.choice([0.2, 1.0]),
             jump_rate=rng.choice([0.0, 0.05, 0.2]),
             group_rate=rng.choice([0.0, 0.5]),
             break_rate=rng.choice([0.0, 0.0, 0.1]),
@@ -183,9 +185,9 @@ class Run:
         self.places = [Place(each.campaign, each.setting, self.rng, habits, count()) for each in self.models]
         self.workers: list[Worker] = []
         for place in self.places:
-            kinds = [customer, reporter, *self.rng.choices([customer, reporter, operator], k=self.rng.randint(1, 3))]
-            kinds += [] if profile.inline else [learner] * self.rng.randint(1, 2)
-            self.workers += [kind(place) for kind in kinds]
+            learners = [] if profile.inline else [learner] * self.rng.randint(1, 3)
+            others = self.rng.choices([customer, reporter, operator], k=self.rng.randint(0, 2 if learners else 3))
+            self.workers += [kind(place) for kind in (customer, reporter, *others, *learners)]
         self.pending: list[Call | None] = [next(worker) for worker in self.workers]
         self.backups: list[Known] = []
         self.exports: list[list[tuple[Any, Truth]]] = [[(None, Truth(each.last.config, b""))] for each in self.models]
@@ -212,7 +214,7 @@ class Run:
 
     def _step(self) -> None:
         rng, profile = self.rng, self.profile
-        self.now += rng.expovariate(1.0)
+        self.now += rng.expovariate(profile.pace)
         if rng.random() < profile.jump_rate:
             self.now += rng.choice([EXPIRE_AFTER / 2, EXPIRE_AFTER * 1.5, -5.0, -30.0])
         if rng.random() < profile.restart_rate:
