@@ -350,7 +350,7 @@ def test_the_same_over_http(store_url: str, monkeypatch: pytest.MonkeyPatch) -> 
             got = http.get(URL, params={"format": file_format}, headers=reader)
             assert READ[file_format](got.content) == rows
             assert got.headers["content-disposition"] == f"attachment; filename*=UTF-8''front.{file_format}"
-            assert got.headers["content-type"] == MEDIA_TYPES[file_format]  # type: ignore[index]
+            assert got.headers["content-type"] == MEDIA_TYPES[file_format]
             assert "content-length" not in got.headers
         assert read_csv(http.get(URL, params={"rewarded": True}).content) == [row for row in rows if row.rewarded_at]
         assert read_csv(http.get(URL, params={"since": rows[-1].at.isoformat()}).content) == rows[-3:]

@@ -69,9 +69,8 @@ def _compare_with_rows(campaign: Campaign) -> None:
         decisions, events, totals = (
             list[Any](connection.execute(select(table).where(table.c.campaign == row.id)))
             for table in (DECISIONS, EVENTS, TOTALS)
-        ]
+        )
         steps, slots = read_steps(connection, row.id, -1, row.step), read_slots(connection, row.id).values()
-    decisions, events, totals = tables
     assert max((each.number for each in decisions), default=0) <= row.cut.decisions
     assert max((each.number for each in events), default=0) <= row.cut.events
     reported = defaultdict(list)

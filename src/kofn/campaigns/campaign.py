@@ -74,7 +74,7 @@ class Campaign:
     >>> len(decision.arms)
     2
     >>> Campaign.open("front-page", store=store).reward(decision.id, 12.5)
-    Rewarded(accepted=1, repeated=0, forgotten=0, refused=[])
+    Rewarded(accepted=1, repeated=0, forgotten=0, refused=[], late=0)
 
     Many threads may share a campaign, and it survives a fork. Decisions and rewards are appended to a log; the policy
     learns from it in the thread that reports rewards, after they are stored. A service learns in a process of its own.

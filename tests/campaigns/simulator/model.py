@@ -85,7 +85,7 @@ _COLUMNS: tuple[str, ...] = (
     "rewards",
     "in_flight",
 )
-_COLUMNS += ("in_flight", "expired", "cut_decisions", "cut_events", "cut_totals", "cut")
+_COLUMNS += ("expired", "cut_decisions", "cut_events", "cut_totals", "cut")
 _LOOK = (
     f"SELECT {', '.join(f'c.{each}' for each in _COLUMNS)}, a.names, a.active, p.plan, s.step FROM kofn_campaigns c "
     "JOIN kofn_arms a ON a.campaign = c.id JOIN kofn_plans p ON p.campaign = c.id "

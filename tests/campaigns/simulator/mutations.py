@@ -119,11 +119,11 @@ def _limited(name: str, found: Any, connection: Any, campaign: int, before: Any,
 
 
 def _refuse(report: Report, id: object, why: Exception) -> None:
-    report.refused.append(append.Refusal(str(id), str(why)))
+    report.refused.append(append.Refusal(str(id), str(why)))  # type: ignore[attr-defined]
 
 
 def _raise(store: Store, campaign: int, task: Any, why: Exception) -> None:
-    raise append.BadInput(str(why))
+    raise append.BadInput(str(why))  # type: ignore[attr-defined]
 
 
 def _change(row: Row) -> None:
@@ -172,9 +172,11 @@ MUTATIONS: dict[str, Mutation] = {
     "cut-time": _by(Group, "now", lambda self, campaign: self._clock),
     "late": _by(Report, "_is_late", _NONE),
     "salts": _by(append, "read_id", _any_salt),
-    "secrets": _by(append, "_servings", lambda store, jobs, outcomes, again: {
-        job.campaign: store.serving(job.campaign, again=again) for job in jobs
-    }),
+    "secrets": _by(
+        append,
+        "_servings",
+        lambda store, jobs, outcomes, again: {job.campaign: store.serving(job.campaign, again=again) for job in jobs},
+    ),
     "keys": _by(Group, "made", lambda self, campaign, request: []),
     "keys-that-end": _by(Decide, "_is_over", _NONE),
     "keys-that-last": _by(Decide, "_is_over", _EVERY),
