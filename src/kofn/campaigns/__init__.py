@@ -6,7 +6,7 @@ class; its docstrings describe what users call.
 - Append: `append` (all calls that wait, in one transaction), `serving` (what a process plays), `names` (ids, keys).
 - Fold: `fold` (count, publish), `tally` (what the log has between two cuts), `progress` (all counters).
 - Learn: `learning` (a pure function), `learner` (when, in a service), `lease` (one of several processes does it).
-- Change: `change`, `settings`, `roster` (arms), `totals`, `transfer` (export and import).
+- Change: `change`, `settings`, `roster` (arms), `totals`, `transfer` and `import_checks` (export and import).
 - `evidence`: the lift over a control, the sample ratio, the rule that says when to stop.
 - `reports`: insight, alarms, decisions one by one, `verify`, and lists of many campaigns. `decision_files`: as files.
 - `store`: the database, its tables and version, statements, group commits and `sqlite_backup`.
