@@ -24,7 +24,7 @@ from kofn.cli.output import echo_json, pairs, show
 @click.option("--policy", default="thompson", show_default=True, help="Name of a policy; `kofn policies` lists them.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Parameter of the policy; repeatable.")
 @click.option("--horizon", type=Count(), help="Number of plays, for a policy that needs it.")
-@click.option("--seed", type=Count(least=0), help="Seed of the policy; the same seed gives the same decisions.")
+@click.option("--seed", type=Count(least=0), help="Seed of the policy.")
 @click.option(
     "--expire-after",
     type=Duration(),
