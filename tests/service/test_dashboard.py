@@ -168,7 +168,7 @@ def test_a_campaign_is_shipped_resumed_stopped_and_archived(address: str, module
     lift = campaign.insight().lift
     assert lift is not None
     assert lift.difference is not None
-    expect(chart.locator(".tip-line.recent b")).to_have_text(f"+{lift.difference:.3g} EUR")
+    expect(chart.locator(".tip-line.recent b")).to_have_text(f"+{lift.difference:.2g} EUR")
     expect(chart.locator(".tip-line.band b")).to_have_text(re.compile(r"^.[\d.]+ to \+[\d.]+$"))
     button(page, "bowl").click()
     expect(page.get_by_role("dialog")).to_contain_text("EUR per play compared with a borderline arm")
