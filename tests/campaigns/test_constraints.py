@@ -144,6 +144,7 @@ def test_rules_change_while_decisions_are_in_flight(store_url: str) -> None:
     checked(campaign)
     campaign.configure(constraints=None)
     assert campaign.settings().constraints == []
+    play(campaign, 1_000, 50)
     assert campaign.best() == ["f", "g", "h"]
     checked(campaign)
 
