@@ -252,49 +252,37 @@ def test_what_waits_behind_a_store_that_fails_fails_with_it() -> None:
     groups.close()
 
 
-def test_a_full_queue_refuses_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_commit, "MAX_QUEUED", 3)
+@pytest.mark.parametrize(
+    ("heavy", "sizes"), [([False] * 4, [1, 3, 3, 3]), ([False, False, False, True, False], [1, 2, 2, 1, 1])]
+)
+def test_what_waits_is_a_group_and_a_heavy_operation_is_alone(
+    monkeypatch: pytest.MonkeyPatch, heavy: list[bool], sizes: list[int]
+) -> None:
+    monkeypatch.setattr(group_commit, "MAX_LINGER", 0.01)  # for callers that do not return
+    monkeypatch.setattr(group_commit, "MAX_QUEUED", len(heavy) - 1)
     gate = Gate()
-    futures = [gate.submit() for _ in range(4)]
-    with pytest.raises(kofn.StoreError, match="3 operations already wait"):
+    futures = [gate.submit(heavy=each) for each in heavy]
+    with pytest.raises(kofn.StoreError, match="operations already wait"):
         gate.submit()
     gate.open()
-    assert [future.result(30) for future in futures] == [1, 3, 3, 3]
-    gate.groups.close()
-
-
-def test_a_heavy_operation_has_its_own_transaction() -> None:
-    gate = Gate()
-    futures = [gate.submit(heavy=heavy) for heavy in (False, False, False, True, False)]
-    gate.open()
-    assert [future.result(30) for future in futures] == [1, 2, 2, 1, 1]
+    assert [future.result(30) for future in futures] == sizes
     gate.groups.close()
 
 
 def test_callers_that_return_share_the_next_group(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two callers wait while one is served; it calls again at once, and all three are served together."""
-    monkeypatch.setattr(group_commit, "MAX_LINGER", 30.0)
-    gate, again, execute = Gate(), list[Future[Any]](), GroupCommit._linger
+    gate, again, linger = Gate(), list[Future[Any]](), GroupCommit._linger
 
-    def linger(groups: GroupCommit, expected: int, seconds: float) -> None:
-        execute(groups, expected, 30.0 if not gate.sizes[1:] else seconds)  # as if the first group had taken long
+    def longer(groups: GroupCommit, expected: int, _: float) -> None:
+        linger(groups, expected, 30.0 if not gate.sizes[1:] else 0.0)  # as if the first group had taken long
 
-    monkeypatch.setattr(GroupCommit, "_linger", linger)
+    monkeypatch.setattr(GroupCommit, "_linger", longer)
     first = gate.submit()
     first.add_done_callback(lambda _: threading.Timer(0.01, lambda: again.append(gate.submit())).start())
     others = [gate.submit() for _ in range(2)]
     gate.open()
     assert [future.result(30) for future in (first, *others)] == [1, 3, 3]
     assert again[0].result(30) == 3
-    gate.groups.close()
-
-
-def test_callers_that_do_not_return_are_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_commit, "MAX_LINGER", 0.01)
-    gate = Gate()
-    futures = [gate.submit() for _ in range(3)]
-    gate.open()
-    assert [future.result(30) for future in futures] == [1, 2, 2]
     gate.groups.close()
 
 
@@ -433,9 +421,3 @@ def test_four_processes_leave_connections_to_others(postgres_store: str, monkeyp
         with pytest.raises(kofn.StoreError, match="limit of size 10 overflow 0 reached"):
             stack.enter_context(store.read())
     store.close()
-
-
-@pytest.mark.parametrize("pool", ["0", "x", "1001", "-1"])
-def test_a_pool_must_be_a_number(pool: str) -> None:
-    with pytest.raises(kofn.BadInput, match="pool must be a number of connections from 1 to 1,000"):
-        Store(f"postgresql://kofn@127.0.0.1:1/nothing?pool={pool}")

@@ -1,4 +1,4 @@
-"""The store: its version, its durability, and its errors."""
+"""The store: its durability, its files, and its errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock, patch
 
 import pytest
@@ -36,11 +35,9 @@ def sqlite_store(new_sqlite_store: str) -> str:
 
 def test_an_acknowledged_reward_is_on_the_disk(tmp_path: Path) -> None:
     for query, level in (("", 2), ("?synchronous=normal", 1)):
-        store = Store(f"sqlite:///{tmp_path}/shop.db{query}")
-        with store.read() as connection:
-            assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == level
-            assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
-            assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 10_000
+        with Store(f"sqlite:///{tmp_path}/shop.db{query}").read() as connection:
+            for name, value in (("synchronous", level), ("journal_mode", "wal"), ("busy_timeout", 10_000)):
+                assert connection.exec_driver_sql(f"PRAGMA {name}").scalar() == value
 
 
 def test_a_failed_call_changes_nothing(store_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,13 +46,9 @@ def test_a_failed_call_changes_nothing(store_url: str, monkeypatch: pytest.Monke
     decisions = campaign.decide(60)
     campaign.learn()
     before = campaign.export()
-
-    def fails(*_: Any) -> None:
-        raise RuntimeError("the power failed")
-
     with monkeypatch.context() as broken:
-        broken.setattr(Group, "write", fails)  # the very last steps
-        broken.setattr(Transaction, "write", fails)
+        for kind in (Group, Transaction):  # the very last steps
+            broken.setattr(kind, "write", Mock(side_effect=RuntimeError("the power failed")))
         for call in (
             lambda: campaign.rewards({each.id: 6.0 for each in decisions}),
             lambda: campaign.decide(5),
@@ -66,32 +59,26 @@ def test_a_failed_call_changes_nothing(store_url: str, monkeypatch: pytest.Monke
             with pytest.raises(RuntimeError, match="the power failed"):
                 call()
     assert campaign.export() == before
-    checked(campaign)
     campaign.rewards({each.id: 6.0 for each in decisions})
     checked(campaign)
 
 
 def test_a_store_that_cannot_be_reached_says_so(tmp_path: Path) -> None:
-    with pytest.raises(kofn.StoreError, match="there is no folder"):
-        store_at(f"sqlite:///{tmp_path}/nowhere/shop.db")
     (tmp_path / "text.db").write_text("this is not a database, whatever its name says" * 100)
-    with pytest.raises(kofn.StoreError, match="not a database"):
-        store_at(f"sqlite:///{tmp_path}/text.db")
-    with pytest.raises(kofn.StoreError, match="failed: ") as refused:
-        store_at("postgresql://kofn:secret@127.0.0.1:1/nothing")
-    assert "secret" not in str(refused.value)
+    for url, message in (
+        (f"sqlite:///{tmp_path}/nowhere/shop.db", "there is no folder"),
+        (f"sqlite:///{tmp_path}/text.db", "not a database"),
+        ("postgresql://kofn:secret@127.0.0.1:1/nothing", "failed: "),
+    ):
+        with pytest.raises(kofn.StoreError, match=message) as refused:
+            store_at(url)
+        assert "secret" not in str(refused.value)
 
 
-def test_a_store_that_is_busy_for_too_long_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kofn.campaigns.store.database.LOCK_TIMEOUT", 0.05)
-    campaign = create(f"sqlite:///{tmp_path}/shop.db")
-    other = sqlite3.connect(tmp_path / "shop.db", isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(kofn.StoreError, match="database is locked"):
-        campaign.decide()
-    other.execute("COMMIT")
-    campaign.decide()
-    other.close()
+@pytest.mark.parametrize("pool", ["0", "x", "1001", "-1"])
+def test_a_pool_must_be_a_number(pool: str) -> None:
+    with pytest.raises(kofn.BadInput, match="pool must be a number of connections from 1 to 1,000"):
+        Store(f"postgresql://kofn@127.0.0.1:1/nothing?pool={pool}")
 
 
 def test_one_store_per_url_and_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,11 +118,13 @@ def test_a_database_without_tables_is_no_store(store_url: str, tmp_path: Path) -
     store.close()
 
 
+# The file of a SQLite store.
+
+
 def test_only_its_owner_can_read_a_new_file(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        campaign = create(f"sqlite:///{tmp_path}/shop.db")
-        campaign.decide()
+        create(f"sqlite:///{tmp_path}/shop.db").decide()
         files = sorted(tmp_path.iterdir())
         assert [file.name for file in files] == ["shop.db", "shop.db-shm", "shop.db-wal"]
         assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
@@ -144,81 +133,37 @@ def test_only_its_owner_can_read_a_new_file(tmp_path: Path) -> None:
     (tmp_path / "link.db").symlink_to(tmp_path / "new.db")  # to a file that does not exist
     create(f"sqlite:///{tmp_path}/link.db").store.close()
     assert (tmp_path / "new.db").stat().st_mode & 0o777 == 0o600
-    (tmp_path / "shared.db").touch(0o640)
+    (tmp_path / "shared.db").touch()
     (tmp_path / "shared.db").chmod(0o640)
     Store(f"sqlite:///{tmp_path}/shared.db").close()
     assert (tmp_path / "shared.db").stat().st_mode & 0o777 == 0o640  # an existing file keeps its permissions
 
 
-def test_nothing_is_written_to_a_file_that_was_moved_or_replaced(tmp_path: Path) -> None:
-    """SQLite would go on in the file that it has open, and everything acknowledged there would be lost."""
-    file, other = tmp_path / "shop.db", create(f"sqlite:///{tmp_path}/other.db")
-    campaign = create(f"sqlite:///{file}")
-    decision = campaign.decide()
-    file.rename(tmp_path / "moved.db")
-    for _ in range(2):
-        with pytest.raises(kofn.StoreError, match=r"shop\.db was deleted or moved while this process uses it"):
-            campaign.decide()
-    assert not file.exists()
-    other.store.close()
-    (tmp_path / "other.db").rename(file)
-    with pytest.raises(kofn.StoreError, match=r"was replaced by another file .* restore a backup; start them again"):
-        campaign.reward(decision.id, 1.0)
-    file.unlink()
-    (tmp_path / "moved.db").rename(file)  # put back
-    assert campaign.reward(decision.id, 1.0).accepted == 1
-    assert campaign.summary().plays == 1
-
-
-def test_a_second_store_of_the_same_file_ends_no_locks(tmp_path: Path) -> None:
-    """On POSIX, a process that closes a file has no locks on it any more. Another one would take itself for alone."""
-    campaign = create(f"sqlite:///{tmp_path}/shop.db")
-    campaign.decide()
-    Store(f"sqlite:///{tmp_path}/../{tmp_path.name}/shop.db").close()
-    log = (tmp_path / "shop.db-wal").stat().st_ino
-    other = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM kofn_schema'); c.close()"
-    subprocess.run([sys.executable, "-c", other, str(tmp_path / "shop.db")], check=True)
-    assert (tmp_path / "shop.db-wal").stat().st_ino == log  # who closes the store as the last one deletes it
-    assert len(campaign.decide(2)) == 2
-
-
-@pytest.mark.parametrize("replaced", [False, True])
-def test_nothing_is_written_to_a_log_that_was_deleted(tmp_path: Path, replaced: bool) -> None:
-    """SQLite would go on in the write-ahead log that it has open. After a kill, nobody would find it."""
-    log = tmp_path / "shop.db-wal"
+@pytest.mark.parametrize("name", ["shop.db", "shop.db-wal"])
+@pytest.mark.parametrize("how", ["moved", "replaced", "moved after long"])
+def test_nothing_is_written_to_a_file_that_was_moved_or_replaced(tmp_path: Path, name: str, how: str) -> None:
+    """SQLite would go on in the file that it has open, and after a kill nobody would find what was acknowledged."""
     campaign = create(f"sqlite:///{tmp_path}/shop.db")
     decision = campaign.decide()
-    log.rename(tmp_path / "moved")
-    if replaced:
-        log.touch()
-    how = "replaced by another file" if replaced else "deleted or moved"
-    for _ in range(2):
-        with pytest.raises(
-            kofn.StoreError, match=rf"shop\.db-wal of the store .* was {how} while this process uses it"
-        ):
+    if how == "moved after long":  # then files are not looked at until a name in the folder changes
+        os.utime(tmp_path, (1_000_000, 1_000_000))
+        campaign.decide()
+        with patch.object(sqlite_file, "identity", Mock()) as looked_at:
             campaign.decide()
-    (tmp_path / "moved").rename(log)  # put back
+        looked_at.assert_not_called()
+    plays = campaign.summary().plays
+    (tmp_path / name).rename(tmp_path / "moved")
+    if how == "replaced":
+        (tmp_path / name).touch()
+    expected = "replaced by another file" if how == "replaced" else "deleted or moved"
+    for _ in range(2):
+        with pytest.raises(kofn.StoreError, match=rf"{name} of the store .* was {expected} while this process uses it"):
+            campaign.decide()
+    (tmp_path / "moved").rename(tmp_path / name)  # put back
     assert campaign.reward(decision.id, 1.0).accepted == 1
-    assert campaign.summary().plays == 1
+    assert campaign.summary().plays == plays
     campaign.store.close()  # the last connection deletes the log, and the next one has another
     assert len(campaign.decide(2)) == 2
-
-
-@pytest.mark.parametrize("name", ["shop.db", "shop.db-wal"])
-def test_a_folder_that_has_long_been_the_same_is_looked_at(tmp_path: Path, name: str) -> None:
-    """Its files are not looked at until a name in it changes."""
-    campaign = create(f"sqlite:///{tmp_path}/shop.db")
-    os.utime(tmp_path, (1_000_000, 1_000_000))
-    campaign.decide()
-    with patch.object(sqlite_file, "identity", Mock()) as looked_at:
-        campaign.decide()
-    looked_at.assert_not_called()
-    (tmp_path / name).rename(tmp_path / "moved")
-    with pytest.raises(kofn.StoreError, match="was deleted or moved while this process uses it"):
-        campaign.decide()
-    (tmp_path / "moved").rename(tmp_path / name)
-    campaign.decide()
-    assert campaign.summary().plays == 3
 
 
 def test_a_file_that_is_replaced_before_the_first_write_is_noticed(tmp_path: Path) -> None:
@@ -261,6 +206,18 @@ def test_a_file_that_is_moved_during_a_transaction_is_noticed(tmp_path: Path, wa
     store.close()
 
 
+def test_a_second_store_of_the_same_file_ends_no_locks(tmp_path: Path) -> None:
+    """On POSIX, a process that closes a file has no locks on it any more. Another one would take itself for alone."""
+    campaign = create(f"sqlite:///{tmp_path}/shop.db")
+    campaign.decide()
+    Store(f"sqlite:///{tmp_path}/../{tmp_path.name}/shop.db").close()
+    log = (tmp_path / "shop.db-wal").stat().st_ino
+    other = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM kofn_schema'); c.close()"
+    subprocess.run([sys.executable, "-c", other, str(tmp_path / "shop.db")], check=True)
+    assert (tmp_path / "shop.db-wal").stat().st_ino == log  # who closes the store as the last one deletes it
+    assert len(campaign.decide(2)) == 2
+
+
 def test_a_file_that_was_deleted_is_not_created_again(tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path}/shop.db")
     store.close()
@@ -286,15 +243,6 @@ def test_a_file_beside_a_store_that_another_process_has_just_created_is_its_own(
     sqlite_file.prepare(file, create=True)
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuses(*_: Any) -> int:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("kofn.campaigns.store.sqlite_file.os.open", refuses)
-    with pytest.raises(kofn.StoreError, match=r"shop\.db cannot be created: Permission denied"):
-        Store(f"sqlite:///{tmp_path}/shop.db")
-
-
 def open_as_another_user(file: str) -> None:
     if os.geteuid() == 0:
         os.setuid(65534)
@@ -302,7 +250,7 @@ def open_as_another_user(file: str) -> None:
         Store(f"sqlite:///{file}")
 
 
-def test_a_file_that_cannot_be_written_is_named_and_unchanged() -> None:
+def test_a_file_that_cannot_be_written_is_named_and_unchanged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with tempfile.TemporaryDirectory() as folder:  # that of pytest is closed to other users
         file = Path(folder) / "shop.db"
         create(f"sqlite:///{file}").store.close()
@@ -311,6 +259,12 @@ def test_a_file_that_cannot_be_written_is_named_and_unchanged() -> None:
         before = file.read_bytes()
         run(open_as_another_user, [(str(file),)])
         assert file.read_bytes() == before
+    monkeypatch.setattr(sqlite_file.os, "open", Mock(side_effect=PermissionError(13, "Permission denied")))
+    with pytest.raises(kofn.StoreError, match=r"new\.db cannot be created: Permission denied"):
+        Store(f"sqlite:///{tmp_path}/new.db")
+
+
+# Libraries.
 
 
 def test_a_policy_imports_nothing_slow() -> None:

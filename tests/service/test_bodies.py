@@ -114,6 +114,7 @@ def test_a_very_large_import_is_read_by_another_process(
 ) -> None:
     campaign = Campaign.open("front", module_store)
     campaign.rewards({each.id: 3.0 for each in campaign.decide(200)})
+    campaign.learn()
     exported = api.get(f"{FRONT}/export").json()
     assert exported == campaign.export()
     monkeypatch.setattr(bodies, "PROCESS_FROM", 1000)

@@ -14,7 +14,7 @@ from typing import Any
 from kofn.campaigns import Campaign, Decision, fold
 from kofn.campaigns.learning import Learned, learn
 from kofn.core import KofnError
-from tests.campaigns.simulator.world import CONTEXTS, EXPIRE_AFTER, Setting
+from tests.campaigns.simulator.world import CONTEXTS, Setting
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,9 @@ class Decide(Append):
         return {"key": self.key, "context": self.context, "metadata": {"n": self.number}}
 
     def perform(self, campaign: Campaign) -> list[Decision]:
-        """Make the call."""
         return campaign.decide(self.count, **self.options)
 
     def submit(self, campaign: Campaign, done: Any) -> None:
-        """Queue the call."""
         campaign.submit_decide(done, self.count, **self.options)
 
 
@@ -75,13 +73,11 @@ class Report(Append):
         return [(id, value, name) if self.kind == "add" else (id, value) for id, name, value in self.items]
 
     def perform(self, campaign: Campaign) -> Any:
-        """Make the call."""
         reports: dict[str, Any] = {"reward": campaign.rewards, "add": campaign.adds, "record": campaign.records}
         report = reports[self.kind]
         return report(self.given, partial=self.partial)
 
     def submit(self, campaign: Campaign, done: Any) -> None:
-        """Queue the call."""
         campaign.submit_events(done, self.kind, self.given, partial=self.partial)
 
 
@@ -96,7 +92,6 @@ class Total(Call):
     context: dict[str, str] | None = None
 
     def perform(self, campaign: Campaign) -> Any:
-        """Make the call."""
         return campaign.reward_total(self.arms, self.count, self.total, key=self.key, context=self.context)
 
 
@@ -108,7 +103,6 @@ class ChangeArm(Call):
     add: bool
 
     def perform(self, campaign: Campaign) -> None:
-        """Make the call."""
         (campaign.add_arm if self.add else campaign.retire_arm)(self.name)
 
 
@@ -120,7 +114,6 @@ class Configure(Call):
     value: Any
 
     def perform(self, campaign: Campaign) -> None:
-        """Make the call."""
         campaign.configure(**{self.name: self.value})
 
 
@@ -132,7 +125,6 @@ class Enter(Call):
     stored: bool = True
 
     def perform(self, campaign: Campaign) -> None:
-        """Make the call."""
         if self.state == "shipped":
             campaign.ship(store=self.stored)
         else:
@@ -147,7 +139,6 @@ class Read(Call):
     what: str
 
     def perform(self, campaign: Campaign) -> Any:
-        """Make the call."""
         return getattr(campaign, self.what) if self.what == "arms" else getattr(campaign, self.what)()
 
 
@@ -158,7 +149,6 @@ class Learn(Call):
     only_fold: bool = False
 
     def perform(self, campaign: Campaign) -> bool:
-        """Make the call."""
         return fold.fold(campaign.store, campaign._id) if self.only_fold else campaign.learn()
 
 
@@ -167,7 +157,6 @@ class ReadTask(Call):
     """Read what the policy has to learn, and learn it. The task has what was learned, or why that failed."""
 
     def perform(self, campaign: Campaign) -> tuple[fold.Task, Learned | Exception] | None:
-        """Make the call."""
         task = fold.read_task(campaign.store, campaign._id)
         if task is None:
             return None
@@ -185,7 +174,6 @@ class Publish(Call):
     learned: Learned | Exception
 
     def perform(self, campaign: Campaign) -> bool | None:
-        """Make the call."""
         if isinstance(self.learned, Learned):
             return fold.publish(campaign.store, self.task, self.learned)
         fold.fail(campaign.store, self.task.campaign, self.task, self.learned)
@@ -259,6 +247,7 @@ class Place:
     numbers: Iterator[int]
     mail: list[str] = field(default_factory=list)  # decisions about which something will be reported
     subsets: list[tuple[int, ...]] = field(default_factory=list)
+    asked: list[Decide] = field(default_factory=list)
 
     def context(self) -> dict[str, str] | None:
         """Return the context of a call."""
@@ -271,12 +260,16 @@ class Place:
         return value + (high - low if self.rng.random() < self.habits.odd else 0.0)
 
     def decide(self) -> Decide:
-        """Return a call for decisions. Visitors, whose keys are sticky, come back."""
+        """Return a call for decisions. Visitors, whose keys are sticky, come back; other keys are repeated late."""
+        if self.asked and self.rng.random() < self.habits.repeat:
+            return self.rng.choice(self.asked)
         number, count = next(self.numbers), self.rng.choice(self.habits.counts)
         key = f"request {number}" if self.habits.keyed else None
         if "sticky" in self.setting.options and self.rng.random() < 0.7:
             key, count = f"visitor {self.rng.randint(0, 3)}", 1
-        return Decide(self.campaign, count, number, key, self.context())
+        call = Decide(self.campaign, count, number, key, self.context())
+        self.asked += [call] if key is not None else []
+        return call
 
     def take(self) -> list[str]:
         """Return some decisions from the mail. Others stay, and are late."""
@@ -396,7 +389,3 @@ def learner(place: Place) -> Worker:
         elif rng.random() < 0.8:
             yield from (None for _ in range(rng.choice([0, 0, 2, 4, 8])))
             yield Publish(campaign, *outcome.value)
-
-
-PATIENCE = EXPIRE_AFTER * 2
-"""Seconds after which nothing is in flight."""

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from kofn.campaigns.names import UnstoredPlace, read_id, write_id
 from kofn.campaigns.roster import shipment_of, subset_from
 from kofn.campaigns.serving import SHIPPED_FOR
-from kofn.campaigns.settings import CONTROL, LEARNED, SHIPPED
+from kofn.campaigns.settings import CONTROL, LEARNED, SHIPPED, WEEK
 from kofn.core import BadInput, BadReward, BadTally, Conflict, KofnError, NotRunning, UnknownDecision
 from tests.campaigns.simulator.calls import (
     Call,
@@ -73,19 +73,10 @@ class Cut(NamedTuple):
     time: float
 
 
-_COLUMNS: tuple[str, ...] = (
-    "state",
-    "settings",
-    "version",
-    "stamp",
-    "step",
-    "failure",
-    "progress",
-    "plays",
-    "rewards",
-    "in_flight",
-)
-_COLUMNS += ("expired", "cut_decisions", "cut_events", "cut_totals", "cut")
+_COLUMNS = [
+    *("state", "settings", "version", "stamp", "step", "failure", "progress", "plays", "rewards", "in_flight"),
+    *("expired", "cut_decisions", "cut_events", "cut_totals", "cut"),
+]
 _LOOK = (
     f"SELECT {', '.join(f'c.{each}' for each in _COLUMNS)}, a.names, a.active, p.plan, s.step FROM kofn_campaigns c "
     "JOIN kofn_arms a ON a.campaign = c.id JOIN kofn_plans p ON p.campaign = c.id "
@@ -105,22 +96,9 @@ class Seen:
         self.stored = dict(world.rows("SELECT number, salt FROM kofn_decisions WHERE campaign = ?", id))
         self.keys = {key for (key,) in world.rows("SELECT key FROM kofn_totals WHERE campaign = ?", id)}
         found = json.loads(row.settings)
-        known: dict[str, Any] = {
-            "window": None,
-            "silence": 0.0,
-            "expire_after": None,
-            "metric_window": None,
-            "keep_decisions": None,
-        }
-        known |= {
-            "keep_decisions": None,
-            "outside": "refuse",
-            "control": None,
-            "sticky": None,
-            "unit": "",
-            "store_shipped": True,
-            "costs": {},
-        }
+        known: dict[str, Any] = dict.fromkeys(("window", "metric_window", "keep_decisions", "control", "sticky"))
+        known |= {"silence": 0.0, "outside": "refuse", "unit": "", "store_shipped": True, "costs": {}}
+        known["expire_after"] = WEEK
         self.config = {name: found.get(name, default) for name, default in known.items()}
         self.config |= {
             "state": row.state,

@@ -17,7 +17,6 @@ from kofn.campaigns import Campaign
 from kofn.campaigns.store.database import Store
 from kofn.core import KofnError, NoSuchCampaign, StoreError
 from tests.campaigns.simulator.calls import (
-    PATIENCE,
     Append,
     Call,
     Configure,
@@ -39,6 +38,9 @@ from tests.campaigns.simulator.faults import FAULTS, Killed, draw_fault
 from tests.campaigns.simulator.model import Model, Truth, Violation, check
 from tests.campaigns.simulator.policy import CheapPolicy
 from tests.campaigns.simulator.world import EXPIRE_AFTER, SETTINGS, START, World, create_campaign, seeded_secrets
+
+PATIENCE = EXPIRE_AFTER * 2
+"""Seconds after which nothing is in flight."""
 
 MAX_GROUP = 4
 """Most calls of a group."""
@@ -228,9 +230,7 @@ class Run:
             if self.backups and rng.random() < 0.6:
                 self._restore(rng.randrange(len(self.backups)))
             else:
-                self.note(f"backup {len(self.backups)}")
-                truths = [model.truth.copy() for model in self.models]
-                self.backups.append(Known(self.world.backup(), truths))
+                self._backup()
         if rng.random() < profile.move_rate:
             self._move(rng.choice(self.models))
         for worker, pending in enumerate(self.pending):
@@ -295,6 +295,10 @@ class Run:
 
     # Backups and exports.
 
+    def _backup(self) -> None:
+        self.note(f"backup {len(self.backups)}")
+        self.backups.append(Known(self.world.backup(), [model.truth.copy() for model in self.models]))
+
     def _restore(self, number: int) -> None:
         """Restore a backup under the running processes."""
         self.note(f"backup {number} is restored")
@@ -327,8 +331,18 @@ class Run:
             if outcome.answered:
                 exports.append((json.loads(json.dumps(outcome.value)), model.truth.copy()))
             return
-        exported, truth = rng.choice(exports)
-        seed = rng.randrange(100)
+        if rng.random() < 0.3:  # in a timeline that is lost: on SQLite, the next one gets the same id
+            self._backup()
+            self._replace(model)
+            for process in self.processes:
+                self._open(process, model)
+            self._restore(len(self.backups) - 1)
+        self._replace(model)
+
+    def _replace(self, model: Model) -> None:
+        """Delete a campaign, and make it again."""
+        exported, truth = self.rng.choice(self.exports[model.campaign])
+        seed = self.rng.randrange(100)
 
         def make(process: Process) -> None:
             if exported is None:

@@ -177,7 +177,6 @@ class SqliteWorld:
         self._look.execute("COMMIT")
 
     def rows(self, sql: str, *values: Any) -> Sequence[Any]:
-        """Return the rows of a query."""
         return self._look.execute(sql, values).fetchall()
 
     def backup(self) -> sqlite3.Connection:
@@ -191,7 +190,6 @@ class SqliteWorld:
         backup.backup(self._look)
 
     def close(self) -> None:
-        """Close the connection."""
         self._look.close()
 
 
@@ -232,7 +230,6 @@ class PostgresWorld:
         return target, [self.rows(f"SELECT last_value, is_called FROM {each}")[0] for each in _SEQUENCES]
 
     def restore(self, backup: tuple[str, list[Any]]) -> None:
-        """Replace all rows by those of the backup."""
         source, sequences = backup
         with self._look.transaction():
             self._look.execute("SET LOCAL session_replication_role = replica")  # no triggers
@@ -250,7 +247,6 @@ class PostgresWorld:
         self.restore(self._template)
 
     def rows(self, sql: str, *values: Any) -> Sequence[Any]:
-        """Return the rows of a query."""
         return list(self._look.execute(sql.replace("?", "%s"), values).fetchall())
 
     def backup(self) -> tuple[str, list[Any]]:
@@ -261,7 +257,6 @@ class PostgresWorld:
         return self._copy(name)
 
     def close(self) -> None:
-        """Close the connection."""
         self._look.close()
 
 
