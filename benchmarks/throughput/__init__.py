@@ -3,8 +3,9 @@
 Each connection sends one decision, then its reward, and waits for each answer (a pair). Measured are `kofn serve`, with
 one and with eight campaigns of N = 24, and Starlette with a bare group commit (`plain_servers`), on SQLite
 (synchronous=full) and on a PostgreSQL server started for the benchmark (with fsync); there, also with two processes.
-`in process` compares `Campaign` with two durable inserts per pair. Every server has a new database. Server and load
-share the machine, so compare numbers of the same round; every second round is in reverse order.
+`in process` compares `Campaign` with two durable inserts per pair. Every server has a new database. All run at the same
+time, and get the load in turn, for a second each: the speed of a machine changes within seconds, so compare numbers of
+the same round. Every second round is in reverse order.
 """
 
 import asyncio
@@ -19,8 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -33,8 +34,8 @@ from benchmarks.throughput.plain_servers import STORE, create_table
 
 N_ARMS, K = 24, 5
 CONNECTIONS = (8, 32)
-WARM_UP = 1.0
-"""Seconds of load before the measurement: caches, statements, the first plans."""
+WARM_UP, SETTLE = 1.0, 0.1
+"""Seconds of load before a server is first measured (caches, statements, the first plans), and before each round."""
 GAP = 0.02
 """Seconds between two new connections. Of several at once, one of two server processes would accept nearly all."""
 
@@ -112,7 +113,7 @@ async def play(port: int, name: str, until: float, taken: list[float]) -> None:
 
 async def load(port: int, names: Sequence[str], taken: Sequence[list[float]], seconds: float) -> Row:
     """Return the numbers of a load, with a connection for each list of latencies. Connections share the campaigns."""
-    begin = time.perf_counter() + GAP * len(taken) + min(WARM_UP, seconds)
+    begin = time.perf_counter() + GAP * len(taken) + SETTLE
     players = []
     for name, each in zip(cycle(names), taken, strict=False):
         players.append(asyncio.create_task(play(port, name, begin + seconds, each)))
@@ -220,18 +221,19 @@ def new_store(kind: str, folder: str, postgres_url: str | None) -> Iterator[str]
     import psycopg
 
     with psycopg.connect(postgres_url, autocommit=True) as connection:
-        connection.execute("CREATE DATABASE measured")
+        name = f"measured_{time.monotonic_ns()}"
+        connection.execute(f"CREATE DATABASE {name}")
         try:
-            yield postgres_url.removesuffix("postgres") + "measured"
+            yield postgres_url.removesuffix("postgres") + name
         finally:
-            connection.execute("DROP DATABASE measured WITH (FORCE)")
+            connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 # In process.
 
 
-def inserts_in_process(store: str, seconds: float) -> Row:
-    """Return pairs of durable inserts per second."""
+def inserts_in_process(store: str) -> Callable[[], None]:
+    """Return a function that makes two durable inserts."""
     connection = sqlite3.connect(store.removeprefix("sqlite:///"), isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
@@ -243,10 +245,11 @@ def inserts_in_process(store: str, seconds: float) -> Row:
             connection.execute("INSERT INTO plain (kind, value) VALUES (?, ?)", (kind, 1.0))
             connection.execute("COMMIT")
 
-    return timed(pair, seconds)
+    return pair
 
 
-def campaign_in_process(store: str, seconds: float) -> Row:
+def campaign_in_process(store: str) -> Callable[[], None]:
+    """Return a function that makes a decision and reports its reward."""
     campaign = kofn.Campaign.create("front", [str(i) for i in range(N_ARMS)], K, seed=1, store=store)
     rng = random.Random(1)
 
@@ -254,9 +257,7 @@ def campaign_in_process(store: str, seconds: float) -> Row:
         decision = campaign.decide()
         campaign.reward(decision.id, float(rng.random() < sum(decision.subset) / K / N_ARMS))
 
-    for _ in range(100):
-        pair()
-    return timed(pair, seconds)
+    return pair
 
 
 def timed(pair: Callable[[], None], seconds: float) -> Row:
@@ -275,7 +276,8 @@ def timed(pair: Callable[[], None], seconds: float) -> Row:
 Place = tuple[str, str]
 """A setting, such as a store with a number of connections, and a server."""
 
-Measured = Mapping[Place, Row]
+Window = Callable[[int, float], Row]
+"""Measures a server with a number of connections, for some seconds."""
 
 
 class Server(NamedTuple):
@@ -292,15 +294,15 @@ class Server(NamedTuple):
         processes = f", {self.processes} processes" if self.processes > 1 else ""
         return f"{self.store}{campaigns}, {connections} connections", f"{self.kind}{processes}"
 
-    def measure(self, folder: str, postgres_url: str | None, seconds: float, connections: Sequence[int]) -> Measured:
-        """Start the server, measure it and stop it."""
+    def start(self, stack: ExitStack, folder: str, postgres_url: str | None) -> Window:
+        """Start the server until the stack is left, and return a function that measures it for some seconds."""
         names = [f"front-{number}" for number in range(self.campaigns)]
-        with new_store(self.store, folder, postgres_url) as store:
-            served = kofn_served(store, self.processes, names) if self.kind == "kofn" else None
-            with served or plain_served(store, self.processes) as (port, pids):
-                if self.processes > 1:
-                    time.sleep(STARTING)
-                return {self.place(each): measured(port, names, each, seconds, pids) for each in connections}
+        store = stack.enter_context(new_store(self.store, folder, postgres_url))
+        served = kofn_served(store, self.processes, names) if self.kind == "kofn" else None
+        port, pids = stack.enter_context(served or plain_served(store, self.processes))
+        if self.processes > 1:
+            time.sleep(STARTING)
+        return lambda connections, seconds: measured(port, names, connections, seconds, pids)
 
 
 STARTING = 3.0
@@ -321,33 +323,34 @@ BESIDE = (
 IN_PROCESS = "SQLite, in process"
 
 
-def in_process(name: str, work: Callable[[str, float], Row], folder: str, seconds: float) -> Measured:
-    with new_store("SQLite", folder, None) as store:
-        return {(IN_PROCESS, name): work(store, seconds)}
+IN_PROCESS_WORK = {"kofn": campaign_in_process, "two inserts": inserts_in_process}
 
 
 def rounds_of(
     rounds: int, folder: str, postgres_url: str | None, seconds: float, connections: Sequence[int]
 ) -> list[dict[Place, Row]]:
-    """Measure everything in each round, in turn forwards and backwards: drift of the machine then affects all alike."""
+    """Measure everything in each round, in turn forwards and backwards."""
     chosen = [each for each in SERVERS if postgres_url is not None or each.store == "SQLite"]
-    tasks: list[Callable[[], Measured]] = [
-        *(partial(each.measure, folder, postgres_url, seconds, connections) for each in chosen),
-        partial(in_process, "kofn", campaign_in_process, folder, seconds),
-        partial(in_process, "two inserts", inserts_in_process, folder, seconds),
-    ]
-    found: list[dict[Place, Row]] = []
-    for number in range(rounds):
-        found.append({})
-        for task in tasks if number % 2 == 0 else tasks[::-1]:
-            for (setting, server), row in task().items():
-                found[-1][setting, server] = row
+    with ExitStack() as stack:
+        tasks: list[tuple[Place, Callable[[float], Row]]] = []
+        for server in chosen:
+            window = server.start(stack, folder, postgres_url)
+            tasks += [(server.place(each), partial(window, each)) for each in connections]
+        for name, work in IN_PROCESS_WORK.items():
+            pair = work(stack.enter_context(new_store("SQLite", folder, None)))
+            tasks.append(((IN_PROCESS, name), partial(timed, pair)))
+        for _, measure in tasks:
+            measure(min(WARM_UP, seconds))
+        found: list[dict[Place, Row]] = []
+        for number in range(rounds):
+            found.append({place: measure(seconds) for place, measure in (tasks if number % 2 == 0 else tasks[::-1])})
+            for (setting, name), row in found[-1].items():
                 said = f"{row['pairs_per_second']:.0f} pairs/s, p99 {row['p99_ms']:.2f} ms"
-                print(f"round {number + 1} of {rounds}: {setting}, {server}: {said}", file=sys.stderr, flush=True)
-    return found
+                print(f"round {number + 1} of {rounds}: {setting}, {name}: {said}", file=sys.stderr, flush=True)
+        return found
 
 
-def rows(seconds: float = 4.0, rounds: int = 5, no_postgres: bool = False, quick: bool = False) -> Iterator[Row]:
+def rows(seconds: float = 1.0, rounds: int = 12, no_postgres: bool = False, quick: bool = False) -> Iterator[Row]:
     """Yield a row for each store, number of connections and server; then the ratios of two servers.
 
     Numbers are means over the rounds; `max_ms` is the maximum. `..._error` is the standard error of the mean. Ratios

@@ -210,7 +210,10 @@ def test_a_commit_whose_answer_is_lost_is_repeated(store: Store, monkeypatch: py
     def write_and_lose(group: append.Group, driver: Driver) -> None:
         write(group, driver)
         if lost and lost.pop():
-            driver._raw.commit()
+            if driver._batch is None:
+                driver._raw.commit()
+            else:
+                driver._batch.send(commit=True)
             raise DATABASE_ERRORS[-1]("the answer is lost")
 
     def called(call: Callable[[], Any]) -> Any:

@@ -33,7 +33,7 @@ from tests.waiting import wait_until
 def learner_of(url: str) -> Iterator[Learner]:
     """The learner of a store, whose process starts faster than with "spawn"."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(learner, "INTERVAL", 0.0)
+        patched.setattr(learner, "LONGEST", 0.0)
         patched.setattr(multiprocessing, "get_context", lambda _: workers.CONTEXT)
         store = Store(url)
         found = Learner(store)

@@ -461,7 +461,6 @@ def test_an_arm_may_be_called_anything_and_stays_a_name(api: Client, store: Stor
     assert {each["name"] for each in answer.json()["arms"]} == set(arms)
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["x-content-type-options"] == "nosniff"
-    assert "default-src 'self'" in answer.headers["content-security-policy"]
     for arm in arms[:3]:
         assert api.post("/api/campaigns/odd/arms/retire", json={"name": arm}).status_code == 200
     assert Campaign.open("odd", store).arms == arms[3:]

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import BindParameter, Connection, Select, bindparam, func, select, text
+from sqlalchemy import Connection, Select, func, select, text
 
 from kofn.campaigns.names import Place, UnstoredPlace, read_id, request_of, write_id
 from kofn.campaigns.roster import subset_from
@@ -28,7 +28,7 @@ from kofn.campaigns.store.database import LOCKS
 from kofn.campaigns.store.group_commit import Job, Outcome
 from kofn.campaigns.store.schema import CAMPAIGNS, DECISIONS, EVENTS, VERSION
 from kofn.campaigns.store.stamps import new_stamp
-from kofn.campaigns.store.statements import Driver, Insert, ListStatement, Statement
+from kofn.campaigns.store.statements import Among, Driver, Insert, ListStatement, Statement
 from kofn.campaigns.store.version import check_version
 from kofn.core import (
     BadInput,
@@ -74,49 +74,43 @@ def _newest(table: Any) -> Any:
     return select(func.max(table.c.number)).where(table.c.campaign == _C.id).scalar_subquery()
 
 
-def _heads(ids: list[BindParameter[Any]], *numbers: Any) -> Select[Any]:
+def _heads(among: Among, *numbers: Any) -> Select[Any]:
     version = select(VERSION.c.version).limit(1).scalar_subquery()
     columns = _C.id, _C.version, _C.stamp, _C.cut, _C.cut_decisions, _C.cut_events, version
-    return select(*columns, *numbers).where(_C.id.in_(ids))
+    return select(*columns, *numbers).where(among(_C.id, "ids"))
 
 
 _HEADS = ListStatement(_heads)
-_COUNTED_HEADS = ListStatement(lambda ids: _heads(ids, _newest(DECISIONS), _newest(EVENTS)))
+_COUNTED_HEADS = ListStatement(lambda among: _heads(among, _newest(DECISIONS), _newest(EVENTS)))
 _LOCK = Statement(text(f"SELECT pg_advisory_xact_lock_shared({LOCKS}, id) FROM unnest(CAST(:ids AS int[])) AS id"))
 _CLOCK = Statement(text("SELECT extract(epoch FROM clock_timestamp())::float8"))
 _NUMBERS = Statement(text("SELECT nextval('kofn_numbers') FROM generate_series(1, :n)"))
-_OUR_DECISIONS = _D.campaign == bindparam("c")
 _STORED = ("number", "salt", "subset", "windowed", "at", "due")
-_WITH_EVENTS = DECISIONS.outerjoin(EVENTS, (_E.campaign == _D.campaign) & (_E.decision == _D.number))
+_EVENTS_OF = (_E.campaign == _D.campaign) & (_E.decision == _D.number)
 _BY_NUMBER = ListStatement(
-    lambda numbers: (
-        select(*(_D[name] for name in _STORED), _E.kind, _E.name, _E.value)
-        .select_from(_WITH_EVENTS)
-        .where(_OUR_DECISIONS, _D.number.in_(numbers))
+    lambda among: (
+        select(_D.campaign, *(_D[name] for name in _STORED), _E.kind, _E.name, _E.value)
+        .select_from(DECISIONS.outerjoin(EVENTS, _EVENTS_OF))
+        .where(among(_D.campaign, "ids"), among(_D.number, "values"))
     )
 )
 _KEYED = ("number", "salt", "turn", "subset", "group", "propensity", "at", "due", "windowed", "request", "context")
-_REWARDED = (
-    select(func.count())
-    .where(_E.campaign == _D.campaign, _E.decision == _D.number, _E.kind != RECORD)
-    .correlate(DECISIONS)
-    .scalar_subquery()
-)
+_REWARDED = select(func.count()).where(_EVENTS_OF, _E.kind != RECORD).correlate(DECISIONS).scalar_subquery()
 _BY_REQUEST = ListStatement(
-    lambda requests: (
-        select(*(_D[name] for name in _KEYED), _REWARDED)
-        .where(_OUR_DECISIONS, _D.request.in_(requests))
+    lambda among: (
+        select(_D.campaign, *(_D[name] for name in _KEYED), _REWARDED)
+        .where(among(_D.campaign, "ids"), among(_D.request, "values"))
         .order_by(_D.turn, _D.place)
     )
 )
 _UNSTORED_EVENTS = ListStatement(
-    lambda requests: (
-        select(_D.number, _E.kind, _E.name, _E.value)
-        .join(EVENTS, (_E.campaign == _D.campaign) & (_E.decision == _D.number))
-        .where(_OUR_DECISIONS, _D.request.in_(requests))
+    lambda among: (
+        select(_D.campaign, _D.number, _E.kind, _E.name, _E.value)
+        .join(EVENTS, _EVENTS_OF)
+        .where(among(_D.campaign, "ids"), among(_D.request, "values"))
     )
 )
-_PROGRESS = Statement(select(_C.progress).where(_C.id == bindparam("c")))
+_PROGRESS = ListStatement(lambda among: select(_C.id, _C.progress).where(among(_C.id, "ids")))
 _INSERT_DECISIONS, _INSERT_EVENTS = Insert(DECISIONS), Insert(EVENTS)
 
 _COLLISIONS = ("23505", "40P01", "40001")
@@ -473,6 +467,30 @@ class _Head:
     cut_events: int
 
 
+class _Wanted:
+    """What is read of each campaign: decisions with these numbers, or with these hashes of keys."""
+
+    def __init__(self) -> None:
+        self.values: dict[int, set[int]] = defaultdict(set)
+
+    def add(self, campaign: int, value: int) -> None:
+        """Read this."""
+        self.values[campaign].add(value)
+
+    def ask(self, driver: Driver, statement: ListStatement) -> Callable[[], Iterable[Any]]:
+        """Send the queries, and return a function that returns their rows.
+
+        It is one query on PostgreSQL, where a round trip costs most. On SQLite, numbers are those of a campaign, so
+        there is one for each.
+        """
+        if driver.is_remote:
+            queries = [(list(self.values), set().union(*self.values.values()))] if self.values else []
+        else:
+            queries = [([id], values) for id, values in self.values.items()]
+        answers = [driver.ask_in(statement, ids=ids, values=values) for ids, values in queries]
+        return lambda: (row for answer in answers for row in answer())
+
+
 class Group:
     """One transaction: what its calls read, and what they append."""
 
@@ -495,57 +513,47 @@ class Group:
         """Take the locks, then read all that the calls need: on PostgreSQL, in one round trip."""
         ids = sorted({job.campaign for job in self._jobs})
         clock = None if driver.is_remote and self._store.uses_server_clock else self._store.clock
-        numbers: dict[int, set[int]] = defaultdict(set)
-        requests: dict[int, set[int]] = defaultdict(set)
-        unstored: dict[int, set[int]] = defaultdict(set)
+        numbers, requests, unstored = _Wanted(), _Wanted(), _Wanted()
         for job in self._jobs:
             if isinstance(job, Decide) and job.request is not None:
-                requests[job.campaign].add(job.request)
+                requests.add(job.campaign, job.request)
             elif isinstance(job, Report):
                 for place, _ in job.given:
                     if isinstance(place, Place):
-                        numbers[job.campaign].add(place.number)
+                        numbers.add(job.campaign, place.number)
                     else:
-                        unstored[job.campaign].add(place.request)
-        with driver.pipeline():
+                        unstored.add(job.campaign, place.request)
+                        requests.add(job.campaign, place.request)
+        with driver.batch():
             if driver.is_remote:
                 driver.ask(_LOCK, {"ids": ids})
-            heads = driver.ask_in(_HEADS if driver.is_remote else _COUNTED_HEADS, {}, ids)
+            heads = driver.ask_in(_HEADS if driver.is_remote else _COUNTED_HEADS, ids=ids)
             now = driver.ask(_CLOCK, {}) if clock is None else None
             drawn = None
             if driver.is_remote:
                 drawn = driver.ask(_NUMBERS, {"n": sum(job.numbers for job in self._jobs)})
-            stored = [(id, driver.ask_in(_BY_NUMBER, {"c": id}, found)) for id, found in numbers.items()]
-            events = [(id, driver.ask_in(_UNSTORED_EVENTS, {"c": id}, found)) for id, found in unstored.items()]
-            both = {id: requests.get(id, set()) | unstored.get(id, set()) for id in (*requests, *unstored)}
-            made = [(id, driver.ask_in(_BY_REQUEST, {"c": id}, found)) for id, found in both.items()]
-            progress = [(id, driver.ask(_PROGRESS, {"c": id})) for id in unstored]
+            stored = numbers.ask(driver, _BY_NUMBER)
+            events = unstored.ask(driver, _UNSTORED_EVENTS)
+            made = requests.ask(driver, _BY_REQUEST)
+            progress = driver.ask_in(_PROGRESS, ids=unstored.values) if unstored.values else list
         self._clock = now()[0][0] if now is not None else (clock or self._store.clock)()
         newest: dict[int, list[int]] = {}
-        for answer in heads:
-            for id, version, stamp, cut, cut_decisions, cut_events, store_version, *counted in answer():
-                check_version(store_version)
-                self._heads[id] = _Head(id, version, stamp, cut, cut_decisions, cut_events)
-                newest[id] = [max(cut_decisions, counted[0] or 0), max(cut_events, counted[1] or 0)] if counted else []
+        for id, version, stamp, cut, cut_decisions, cut_events, store_version, *counted in heads():
+            check_version(store_version)
+            self._heads[id] = _Head(id, version, stamp, cut, cut_decisions, cut_events)
+            newest[id] = [max(cut_decisions, counted[0] or 0), max(cut_events, counted[1] or 0)] if counted else []
         self._draw_numbers(newest, None if drawn is None else iter([row[0] for row in drawn()]))
-        for id, answers in stored:
-            for answer in answers:
-                for *decision, kind, name, value in answer():
-                    self._stored[id, decision[0]] = Stored(*decision)
-                    if kind is not None:
-                        self._events[id, decision[0]][kind, name] = value
-        for id, answers in events:
-            for answer in answers:
-                for decision, kind, name, value in answer():
-                    self._events[id, decision][kind, name] = value
-        for id, answers in made:
-            for answer in answers:
-                for row in answer():
-                    one = Keyed(*row)
-                    self._made[id, one.request].append(one)
-        for id, answer in progress:
-            for (written,) in answer():  # none if the campaign has been deleted
-                self._kept_at[id] = json.loads(written).get("kept_at", 0.0)
+        for id, *decision, kind, name, value in stored():
+            self._stored[id, decision[0]] = Stored(*decision)
+            if kind is not None:
+                self._events[id, decision[0]][kind, name] = value
+        for id, number, kind, name, value in events():
+            self._events[id, number][kind, name] = value
+        for id, *row in made():
+            one = Keyed(*row)
+            self._made[id, one.request].append(one)
+        for id, written in progress():  # none if the campaign has been deleted
+            self._kept_at[id] = json.loads(written).get("kept_at", 0.0)
 
     def _draw_numbers(self, newest: dict[int, list[int]], drawn: Iterator[int] | None) -> None:
         def next_of(which: int) -> Callable[[int], int]:
@@ -782,10 +790,8 @@ def _attempt(
             except KofnError as why:
                 done[job] = None, why
         changed.update(group.changed)
-        with driver.pipeline():
+        with driver.batch(commit=True):
             group.write(driver)
-            if driver.is_remote:
-                connection.connection.commit()
 
     store.transact(work)
     outcomes.update(done)

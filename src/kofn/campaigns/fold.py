@@ -219,7 +219,7 @@ class Transaction:
     def open(cls, store: Store, connection: Connection, campaign: int) -> Transaction:
         """Read the campaign's row, the open learning step, and where the log ends: in one round trip."""
         driver = Driver(connection)
-        with driver.pipeline():
+        with driver.batch():
             answer = driver.ask(_OPEN, {"c": campaign})
             last = driver.ask(NEWEST, {"c": campaign})
             clock = driver.ask(_CLOCK, {}) if store.uses_server_clock else None
@@ -336,7 +336,7 @@ def _fold(store: Store, connection: Connection, campaign: int) -> tuple[bool, bo
     if after[:3] == row.cut[:3] and (row.next_due is None or tx.now < row.next_due) and not _is_crowded(row):
         return False, tx.pending
     found = tally(connection, campaign, row.settings, row.progress, row.cut, after)
-    with tx.driver.pipeline():
+    with tx.driver.batch():
         _count(tx, found, after)
         reads = _reads(row)
         if not reads:
@@ -347,13 +347,13 @@ def _fold(store: Store, connection: Connection, campaign: int) -> tuple[bool, bo
 
 
 def _reads(row: Row) -> bool:
-    """Return whether the end of a fold has to read, which it cannot in a pipeline."""
+    """Return whether the end of a fold has to read, which it cannot in a batch."""
     settings = row.settings
     return _is_crowded(row) or row.progress.slots > MAX_POINTS or settings.breaker or not settings.learns_from_all
 
 
 def _finish(tx: Transaction, more: bool) -> None:
-    """Do what follows from the new counters, and commit."""
+    """Do what follows from the new counters."""
     _shorten_history(tx)
     if not more:  # else a decision may have a reward that is not counted yet
         _compact(tx)
@@ -361,8 +361,6 @@ def _finish(tx: Transaction, more: bool) -> None:
         tx.close_step()
     _break(tx)
     tx.write()
-    if tx.driver.is_remote:
-        tx.connection.connection.commit()
 
 
 def _limited(connection: Connection, campaign: int, before: Cut, after: Cut) -> tuple[Cut, bool]:
@@ -715,7 +713,8 @@ def _checkpoint(tx: Transaction, step: int, record: str) -> None:
     tx.connection.execute(update(FOLDS).where(ours, FOLDS.c.step == step).values(record=record))
     last = step - MAX_STEPS
     base = select(FOLDS).where(ours, FOLDS.c.step <= last, FOLDS.c.record.is_not(None)).order_by(FOLDS.c.step.desc())
-    found = tx.connection.execute(base.limit(1)).one_or_none()
+    known = (each for each in tx.connection.execute(base).all() if readable(record_from(each.record)[0]))
+    found = next(known, None)  # a policy that was made again from its steps is compared with the same steps
     if found is None or not found.step:
         return
     sums = merged((), {})

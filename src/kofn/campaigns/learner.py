@@ -29,8 +29,9 @@ from kofn.campaigns.store.database import Store
 from kofn.campaigns.store.schema import CAMPAIGNS, DECISIONS, EVENTS, STATES, TOTALS
 from kofn.core import KofnError, NoSuchCampaign
 
-INTERVAL = 0.5
-"""Seconds between two folds of a campaign. Lower: reports are more recent, and folds take more of the processor."""
+INTERVAL, LONGEST, SHARE = 0.5, 0.9, 0.1
+"""Least and most seconds between two folds of a campaign; between them, folds take this share of the time. Shorter:
+reports are more recent, and appending many campaigns waits more often."""
 
 SOON = 0.02
 """Seconds until the next look while a policy is learning."""
@@ -64,18 +65,22 @@ class Learner:
         self._crashes: Counter[int] = Counter()  # processes in a row that have ended while they learned a campaign
         self._lease = Lease(store, "learner", LEASE)
         self._started = False
-        self._folded = self._swept = -SWEEP
+        self._swept = self._next = -SWEEP
+        self._spent = 0.0  # seconds since the last fold
         store.learns_inline = False
 
     def step(self) -> float:
         """Publish what was learned, fold what has changed, and begin to learn what is due."""
+        began = time.monotonic()
         self._publish()
-        now = time.monotonic()
-        if now - self._folded >= INTERVAL:
-            self._folded = now
-            self._fold(self._changed(now))
+        if folds := began >= self._next:
+            self._fold(self._changed(began))
             self._begin()
-        return SOON if self._learning else max(SOON, self._folded + INTERVAL - time.monotonic())
+        now = time.monotonic()
+        self._spent += now - began
+        if folds:
+            self._next, self._spent = began + min(LONGEST, max(INTERVAL, self._spent / SHARE)), 0.0
+        return SOON if self._learning else max(SOON, self._next - now)
 
     def stop(self) -> None:
         """End the process that learns, and leave learning to others."""

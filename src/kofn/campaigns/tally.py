@@ -134,7 +134,7 @@ def tally(
         asked.append(("totals", reader.take_totals))
     asked += [("recorded", reader.take_recorded)] if not progress.metrics else []
     asked.append(("next", reader.take_next))
-    with reader.driver.pipeline():
+    with reader.driver.batch():
         answers = [(reader.ask(name), take) for name, take in asked]
     for answer, take in answers:
         take(found, answer())

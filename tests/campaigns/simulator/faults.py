@@ -81,7 +81,6 @@ class Faults:
         if fault.meanwhile is not None:
             if not self.commits:
                 self.fired = fault
-                connection.settle()
                 fault.meanwhile()
             return
         self.fired = fault
@@ -135,9 +134,6 @@ class _Connection(sqlite3.Connection):
     def commit(self) -> None:
         FAULTS.around(self, sqlite3.OperationalError, "COMMIT", super().commit)
 
-    def settle(self) -> None:
-        """Wait until the database has done what it was sent: SQLite has."""
-
     def drop(self) -> None:
         """Close the connection. SQLite keeps a lock until the last cursor is gone, so end the transaction first."""
         self.rollback()
@@ -164,7 +160,8 @@ def _postgres(cargs: list[Any], cparams: dict[str, Any]) -> Any:
     class Cursor(psycopg.Cursor[Any]):
         def execute(self, query: Any, *values: Any, **options: Any) -> Any:
             run = lambda: super(Cursor, self).execute(query, *values, **options)  # noqa: E731
-            return FAULTS.around(self.connection, psycopg.OperationalError, query, run)
+            name = "COMMIT" if query.endswith("COMMIT") else query
+            return FAULTS.around(self.connection, psycopg.OperationalError, name, run)
 
         def executemany(self, query: Any, *values: Any, **options: Any) -> None:
             run = lambda: super(Cursor, self).executemany(query, *values, **options)  # noqa: E731
@@ -172,11 +169,8 @@ def _postgres(cargs: list[Any], cparams: dict[str, Any]) -> Any:
 
     class Connection(psycopg.Connection[Any]):
         def commit(self) -> None:
-            FAULTS.around(self, psycopg.OperationalError, "COMMIT", super().commit)
-
-        def settle(self) -> None:
-            if self._pipeline is not None:
-                self._pipeline.sync()
+            if self.info.transaction_status:
+                FAULTS.around(self, psycopg.OperationalError, "COMMIT", super().commit)
 
         def drop(self) -> None:
             self.close()

@@ -217,7 +217,9 @@ class Store:
             if self._sqlite:
                 connection.connection.cursor().execute("BEGIN")
             try:
-                yield connection  # closing it ends the transaction; a commit that fails would leave it open
+                yield connection
+                if not self._sqlite:
+                    connection.connection.commit()  # after a rollback, psycopg would prepare all statements again
             except BaseException as why:
                 if not isinstance(why, Exception):  # an interrupt: see `transact`
                     connection.invalidate()
@@ -397,6 +399,7 @@ def _postgres_engine(url: URL, pool: int) -> Engine:
         connect_args=arguments,
         pool_size=pool,
         max_overflow=0,
+        pool_use_lifo=True,  # a connection that is often used has its statements prepared
         pool_timeout=LOCK_TIMEOUT,
         isolation_level="READ COMMITTED",
     )  # whatever the server's default: after waiting for a locked row, a transaction must see what was written

@@ -7,17 +7,29 @@ statements once and pass them to the driver; everything else uses SQLAlchemy as 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from sqlalchemy import BindParameter, ClauseElement, Connection, Dialect, Table, bindparam, text
+from sqlalchemy import (
+    ARRAY,
+    BigInteger,
+    ClauseElement,
+    ColumnElement,
+    Connection,
+    Dialect,
+    Table,
+    any_,
+    bindparam,
+    cast,
+    func,
+    select,
+    text,
+)
 
 MAX_IN_LIST = 512
 """Values in one IN list. Both databases limit the parameters of a statement; more values need more statements."""
-
-_NO_PIPELINE: AbstractContextManager[Any] = nullcontext()
 
 T = TypeVar("T")
 Values = Mapping[str, Any]
@@ -67,21 +79,60 @@ class Insert(Statement):
 
 
 class ListStatement:
-    """A statement with an IN list, compiled for 1, 2, 4, 8... values. A shorter list repeats its last value."""
+    """A statement with conditions that a column is among the values of a list, which is one parameter.
 
-    def __init__(self, clause: Callable[[list[BindParameter[Any]]], ClauseElement]) -> None:
-        self._clause = clause
-        self._statements: dict[int, Statement] = {}
+    `clause` gets a function that makes such a condition of a column and the name of the list.
+    """
 
-    def of(self, values: Sequence[Any]) -> tuple[Statement, dict[str, Any]]:
-        """Return the statement for a list of this length, and the parameters of the list."""
-        if len(values) == 1 and 1 in self._statements:
-            return self._statements[1], {"in_0": values[0]}
-        size = 1 << (len(values) - 1).bit_length()
-        if size not in self._statements:
-            self._statements[size] = Statement(self._clause([bindparam(f"in_{index}") for index in range(size)]))
-        padded = {f"in_{index}": values[min(index, len(values) - 1)] for index in range(size)}
-        return self._statements[size], padded
+    def __init__(self, clause: Callable[[Among], ClauseElement]) -> None:
+        self._local, self._remote = Statement(clause(_in_json)), Statement(clause(_in_array))
+
+    def of(self, remote: bool, lists: Mapping[str, Iterable[int]]) -> tuple[Statement, Values]:
+        """Return the statement, and its parameters."""
+        if remote:
+            return self._remote, {name: list(values) for name, values in lists.items()}
+        return self._local, {name: json.dumps(list(values)) for name, values in lists.items()}
+
+
+Among = Callable[[ColumnElement[Any], str], ColumnElement[bool]]
+
+
+def _in_json(column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
+    return column.in_(select(func.json_each(bindparam(name)).table_valued("value").c.value))
+
+
+def _in_array(column: ColumnElement[Any], name: str) -> ColumnElement[bool]:
+    return column == any_(cast(bindparam(name), ARRAY(BigInteger)))
+
+
+class _Batch:
+    """Statements that are sent to PostgreSQL as one message."""
+
+    def __init__(self, raw: Any) -> None:
+        from psycopg import ClientCursor
+
+        self._raw, self._bound = raw, ClientCursor(raw)
+        self._texts: list[str] = []
+        self._rows: list[list[Any]] = []
+
+    def ask(self, query: str, values: Any) -> Callable[[], list[Any]]:
+        """Append a statement, and return a function that returns its rows once they are sent."""
+        number = len(self._texts)
+        self._texts.append(self._bound.mogrify(query, values))
+        return lambda: self._rows[number]
+
+    def send(self, commit: bool) -> None:
+        """Send all statements, and wait for their rows."""
+        if commit:
+            self._texts.append("COMMIT")
+        if not self._texts:
+            return
+        cursor = self._raw.cursor()
+        cursor.execute(";".join(self._texts), prepare=False)
+        while True:
+            self._rows.append([] if cursor.description is None else cursor.fetchall())
+            if not cursor.nextset():
+                return
 
 
 class Driver:
@@ -92,41 +143,50 @@ class Driver:
         self._raw = pooled.driver_connection
         self._cursor = self._raw.cursor()
         self._dialect = connection.dialect
-        self.is_remote = connection.dialect.name == "postgresql"  # each query is a round trip, unless pipelined
+        self._batch: _Batch | None = None
+        self.is_remote = connection.dialect.name == "postgresql"  # each query is a round trip, unless in a batch
 
-    def pipeline(self) -> AbstractContextManager[Any]:
-        """Open a block in which statements are sent without waiting for the response of the one before (PostgreSQL)."""
-        return self._raw.pipeline() if self.is_remote else _NO_PIPELINE
+    @contextmanager
+    def batch(self, *, commit: bool = False) -> Iterator[None]:
+        """Open a block whose statements are sent as one message when it ends, and maybe committed (PostgreSQL).
+
+        Their answers can be read after the block. The driver waits once, where it would for each statement even in a
+        pipeline: after each wait, the thread needs Python's lock again, for which the threads of a service compete.
+        """
+        if not self.is_remote or self._batch is not None:
+            yield
+            return
+        self._batch = batch = _Batch(self._raw)
+        try:
+            yield
+        finally:
+            self._batch = None
+        batch.send(commit)
 
     def ask(self, statement: Statement, values: Values) -> Callable[[], list[Any]]:
-        """Send a query, and return a function that returns its rows. In a pipeline, several are sent at once."""
+        """Send a query, and return a function that returns its rows."""
         query, bind = statement.compiled(self._dialect)
-        if self.is_remote:
-            return self._raw.cursor().execute(query, bind(values)).fetchall  # type: ignore[no-any-return]
+        if self._batch is not None:
+            return self._batch.ask(query, bind(values))
         self._cursor.execute(query, bind(values))
         found: list[Any] = self._cursor.fetchall()  # at once: on SQLite, a query not read to its end keeps a lock
         return lambda: found
 
-    def ask_in(self, statement: ListStatement, values: Values, listed: Iterable[int]) -> list[Callable[[], list[Any]]]:
-        """Send a query for all values of a list, in several statements if they are many."""
-        asked = []
-        for some in chunks(sorted(set(listed))):
-            query, padded = statement.of(some)
-            asked.append(self.ask(query, {**values, **padded}))
-        return asked
+    def ask_in(self, statement: ListStatement, **lists: Iterable[int]) -> Callable[[], list[Any]]:
+        """Send a query about all values of these lists, and return a function that returns its rows."""
+        return self.ask(*statement.of(self.is_remote, lists))
 
     def rows(self, statement: Statement, values: Values) -> list[Any]:
         """Execute a query and return its rows as tuples."""
         return self.ask(statement, values)()
 
-    def rows_in(self, statement: ListStatement, values: Values, listed: Iterable[int]) -> list[Any]:
-        """Execute a query for all values of a list, and return its rows."""
-        return [row for answer in self.ask_in(statement, values, listed) for row in answer()]
-
     def run(self, statement: Statement, values: Values) -> None:
         """Execute a statement."""
         query, bind = statement.compiled(self._dialect)
-        self._cursor.execute(query, bind(values))
+        if self._batch is not None:
+            self._batch.ask(query, bind(values))
+        else:
+            self._cursor.execute(query, bind(values))
 
     def run_many(self, statement: Statement, rows: Sequence[Values]) -> None:
         """Execute a statement once per row."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from sqlalchemy import Connection, select, text
+from sqlalchemy import Connection, Table, Text, select, text
 
 from kofn.campaigns.store.schema import DECISIONS, EVENTS, METADATA, VERSION
 from kofn.core import StoreError
@@ -25,19 +25,38 @@ def present() -> str:
 
 
 def _tell_planner(connection: Connection) -> None:
-    """Tell SQLite's planner what tables of campaigns will look like: many rows per campaign, few for the next columns.
+    """Tell the planner what tables of campaigns will look like: many rows per campaign, few for the next columns.
 
     Without statistics, it reads all rows of a campaign to find those of one decision.
     """
+    if connection.dialect.name == "postgresql":
+        for table in (DECISIONS, EVENTS):
+            _tell_postgres(connection, table)
+        return
     connection.exec_driver_sql("ANALYZE")  # of empty tables: it makes the table of statistics
     for table in (DECISIONS, EVENTS):
-        indexes = connection.exec_driver_sql(f"SELECT name FROM pragma_index_list('{table.name}')").scalars().all()
-        for index in indexes:
-            columns = connection.exec_driver_sql(f"SELECT count(*) FROM pragma_index_info('{index}')").scalar_one()
-            rows = " ".join(["1000000 100000", *["2"] * (columns - 1)])
-            values = {"table": table.name, "index": index, "rows": rows}
-            connection.execute(text("INSERT INTO sqlite_stat1 VALUES (:table, :index, :rows)"), values)
+        _tell_sqlite(connection, table)
     connection.exec_driver_sql("ANALYZE sqlite_master")  # this connection reads them, too
+
+
+def _tell_sqlite(connection: Connection, table: Table) -> None:
+    indexes = connection.exec_driver_sql(f"SELECT name FROM pragma_index_list('{table.name}')").scalars().all()
+    for index in indexes:
+        columns = connection.exec_driver_sql(f"SELECT count(*) FROM pragma_index_info('{index}')").scalar_one()
+        rows = " ".join(["1000000 100000", *["2"] * (columns - 1)])
+        values = {"table": table.name, "index": index, "rows": rows}
+        connection.execute(text("INSERT INTO sqlite_stat1 VALUES (:table, :index, :rows)"), values)
+
+
+def _tell_postgres(connection: Connection, table: Table) -> None:
+    connection.exec_driver_sql(f"ALTER TABLE {table.name} ALTER COLUMN campaign SET (n_distinct = 10)")
+    filled = [column for column in table.columns if not column.nullable]
+    names = ", ".join(f'"{column.name}"' for column in filled)
+    values = ", ".join("''" if isinstance(column.type, Text) else "i" for column in filled)
+    rows = f"SELECT {values} FROM generate_series(1, 1000) AS i"
+    connection.exec_driver_sql(f"INSERT INTO {table.name} ({names}) {rows}")
+    connection.exec_driver_sql(f"ANALYZE {table.name}")
+    connection.exec_driver_sql(f"TRUNCATE {table.name}")  # statistics of the columns stay
 
 
 def version_of(connection: Connection) -> str | None:
@@ -93,8 +112,7 @@ def upgrade(connection: Connection, patience: float) -> str | None:
     version = version_of(connection)
     if version is None:
         METADATA.create_all(connection)
-        if connection.dialect.name == "sqlite":
-            _tell_planner(connection)
+        _tell_planner(connection)
         connection.execute(VERSION.insert(), {"version": present()})
     elif version and tuple(map(int, version.split("."))) < tuple(map(int, present().split("."))):
         connection.execute(VERSION.update().values(version=present()))

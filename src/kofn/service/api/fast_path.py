@@ -23,7 +23,7 @@ from kofn.service.messages.bodies import THREAD_FROM, is_json
 from kofn.service.messages.errors import ApiError, internal_error, response_to
 from kofn.service.monitoring import logs
 from kofn.service.security.auth import Access, Authenticator, check_scope
-from kofn.service.security.headers import SECURITY_HEADERS
+from kofn.service.security.headers import AS_DECLARED
 
 Endpoint = Callable[[AppState, str, Any, Access], Awaitable[Response]]
 
@@ -64,7 +64,7 @@ class FastPath:
         reset, begun = logs.request_id.set(id), time.perf_counter()
         try:
             response = await self._response(Request(scope, receive), name, last)
-            sent = [*response.raw_headers, *SECURITY_HEADERS, (b"x-request-id", id.encode())]
+            sent = [*response.raw_headers, AS_DECLARED, (b"x-request-id", id.encode())]
             await send({"type": "http.response.start", "status": response.status_code, "headers": sent})
             await send({"type": "http.response.body", "body": response.body})
             seconds = time.perf_counter() - begun
