@@ -259,7 +259,7 @@ def test_a_file_that_cannot_be_written_is_named_and_unchanged(tmp_path: Path, mo
         before = file.read_bytes()
         run(open_as_another_user, [(str(file),)])
         assert file.read_bytes() == before
-    monkeypatch.setattr(sqlite_file.os, "open", Mock(side_effect=PermissionError(13, "Permission denied")))
+    monkeypatch.setattr(os, "open", Mock(side_effect=PermissionError(13, "Permission denied")))
     with pytest.raises(kofn.StoreError, match=r"new\.db cannot be created: Permission denied"):
         Store(f"sqlite:///{tmp_path}/new.db")
 
