@@ -161,6 +161,20 @@ def test_an_arm_whose_decisions_get_no_reward_is_named(store_url: str) -> None:
     assert "arm" not in kinds(campaign)
 
 
+@pytest.mark.parametrize("rates", [(0.02, 0.02), (0.04, 0.3)])
+def test_arms_that_sell_little_are_not_broken(sqlite_store: str, rates: tuple[float, float]) -> None:
+    """A shop reports orders only: most decisions have none, and the control has still fewer."""
+    campaign = create(sqlite_store, window=60, control=["a", "b", "c"], control_share=0.3)
+    clock, rng = Clock(campaign), np.random.default_rng(5)
+    for _ in range(20):
+        decisions = campaign.decide(200)
+        ordered = rng.random(200) < [rates[each.group == "learned"] for each in decisions]
+        clock.wait(10)
+        campaign.adds([(each.id, 6.0, "order") for each, order in zip(decisions, ordered, strict=True) if order])
+        clock.wait(50)
+    assert "arm" not in kinds(campaign)
+
+
 def test_a_control_that_does_not_get_its_share_is_seen(sqlite_store: str) -> None:
     campaign = create(sqlite_store, control=["a", "b", "c"], control_share=0.5)
     play(campaign, 2_000, batch=50)

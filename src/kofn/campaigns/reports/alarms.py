@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
+from scipy.special import bdtr
 from sqlalchemy import exists, select
 
 from kofn.campaigns.evidence import sample_ratio
@@ -51,8 +52,9 @@ DAY, PART_OF_HISTORY = 86400.0, 0.25
 """Delays are compared over at least a day, or this part of a history that is shorter. When decisions are rare, as at
 night, most of the rewards that arrive are late ones. Longer: later, and fewer in error."""
 
-ALWAYS, MIN_ARM = 0.95, 30
-"""An arm fails if this part of the decisions with it have no reward, of at least MIN_ARM."""
+HARDLY, MIN_ARM = 0.05, 30
+"""An arm fails if at least MIN_ARM decisions with it have at most this part of the rewards that others have. Higher:
+more alarms about arms that only sell little."""
 
 RECENT_DECISIONS = 5000
 """Decisions in which arms that fail are looked for, the latest ones."""
@@ -315,10 +317,11 @@ def _failing_arms(view: View, mature: float) -> Iterator[RaisedAlarm]:
             missing[arm] += not has_events
     for arm, count in decided.items():
         others = all_decided - count
-        if count < MIN_ARM or missing[arm] < ALWAYS * count or others < MIN_ARM or arm not in view.roster.active:
+        if count < MIN_ARM or others < MIN_ARM or arm not in view.roster.active:
             continue
-        usual = (all_missing - missing[arm]) / others
-        if usual <= 0 or missing[arm] * math.log(usual) < -EXPECTED - math.log(len(decided)):
+        usual, rewarded = (all_missing - missing[arm]) / others, count - missing[arm]
+        by_chance = bdtr(rewarded, count, 1 - usual)
+        if rewarded <= HARDLY * (1 - usual) * count and by_chance * len(decided) < math.exp(-EXPECTED):
             name = view.roster.names[arm]
             yield RaisedAlarm(
                 "arm",
