@@ -246,6 +246,21 @@ def test_workers_share_the_work_and_the_numbers(postgres_store: str) -> None:
     all_there(campaign, visitors.acknowledged)
 
 
+def test_no_module_of_the_working_folder_is_executed(
+    sqlite_store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`kofn` does not look there, and neither do the processes that it starts: two that serve, and one that learns."""
+    (tmp_path / "signal.py").write_text("raise SystemExit('this is executed')")
+    monkeypatch.chdir(tmp_path)
+    campaign = create(sqlite_store)
+    served = Served(sqlite_store, "--workers", "2")
+    served._command[:3] = [str(Path(sys.executable).with_name("kofn"))]
+    with served:
+        rewards = [{"id": each.id, "reward": 6.0} for each in campaign.decide(200)]
+        served.client.post("/api/campaigns/front/rewards", json={"rewards": rewards}).raise_for_status()
+        wait_until(lambda: campaign.insight().updates > 0, "the policy has learned")
+
+
 def test_the_demo_fills_itself_and_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with Served(None, "--demo") as served:

@@ -142,6 +142,7 @@ def serve(listener: socket.socket, settings: ServiceSettings, *, workers: int = 
     settings.to_environment()
     # Semaphores of a process that was killed are removed by Python, which says so in a line that is not of our log.
     os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning:multiprocessing.resource_tracker")
+    os.environ["PYTHONSAFEPATH"] = "1"  # else the processes that it starts import modules of the working folder
     with ExitStack() as stack:
         if demo:
             player = Demo(store_at(settings.store))
