@@ -14,7 +14,7 @@ from scipy.stats import chi2
 import kofn
 from kofn import Campaign, Thompson
 from kofn.campaigns import Decision, Rewarded, Store, fold, learning
-from kofn.core import StateError
+from kofn.core import StateError, StoreError
 from kofn.policies import registry
 from tests.campaigns.tools import Clock, checked, create, play, rewards_for
 from tests.cases import for_each, postgres_is_slow
@@ -226,7 +226,24 @@ def test_the_policy_knows_what_is_in_flight(sqlite_store: str, monkeypatch: pyte
     checked(campaign)
 
 
-# Policies that fail, and records of other versions.
+# Folds and policies that fail, and records of other versions.
+
+
+def test_a_fold_that_fails_refuses_nothing_that_is_stored(store_url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It comes after the commit: an error would tell the caller that the call was refused."""
+
+    def locked(_: object) -> Any:
+        raise StoreError("database is locked")
+
+    campaign = create(store_url)
+    play(campaign, 200, batch=20)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(fold.Row, "of", locked)
+        play(campaign, 200, batch=20)
+    assert "campaign 'front' does not learn: database is locked" in caplog.text
+    play(campaign, 200, batch=20)
+    assert campaign.summary().rewards == 600
+    checked(campaign)
 
 
 @for_each("method", ["_learn", "_next", "best", "state"])

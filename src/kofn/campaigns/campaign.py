@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -23,7 +24,7 @@ from kofn.campaigns.store.database import Store, store_at
 from kofn.campaigns.store.group_commit import Promise
 from kofn.campaigns.store.schema import CAMPAIGNS, OF_CAMPAIGN, TOKENS
 from kofn.campaigns.totals import record_total
-from kofn.core import BadInput, CampaignExists, Direction, NoSuchCampaign, Seed, check_sizes, whole
+from kofn.core import BadInput, CampaignError, CampaignExists, Direction, NoSuchCampaign, Seed, check_sizes, whole
 from kofn.core.campaign_settings import CampaignOptions, ChangedSettings, Duration
 from kofn.core.checks import shown
 from kofn.core.responses import (
@@ -51,6 +52,8 @@ Higher: reports take longer."""
 
 WINDOW_CHECK = 1.0
 """Seconds between two looks, in a program without a service, at whether windows have ended. Lower: more folds."""
+
+log = logging.getLogger("kofn.campaigns")
 
 Rewards = Mapping[str, float] | Iterable[tuple[str, float]]
 
@@ -107,7 +110,7 @@ class Campaign:
 
     def _change(self, make: Callable[[Change], None]) -> None:
         change.attempt(self.store, self._id, self._secret, make)
-        self._learn_again()
+        self._learn_if(lambda: True)  # what the change has closed
 
     # Create, open, delete, move.
 
@@ -244,7 +247,7 @@ class Campaign:
         if (decisions := self._unstored(job)) is None:
             decisions = self.store.groups.run(job)
             self._appended += len(decisions)
-            self._learn_if_due()
+            self._learn_if(self._is_due)
         return decisions[0] if count is None else decisions
 
     def submit_decide(
@@ -334,7 +337,7 @@ class Campaign:
         done: Rewarded = self.store.groups.run(Report.of(self._id, self._secret, kind, items, partial=partial))
         self._appended += done.accepted
         self._settled += done.accepted if kind == "reward" else 0
-        self._learn_if_due()
+        self._learn_if(self._is_due)
         return done
 
     def reward_total(
@@ -357,7 +360,7 @@ class Campaign:
         serving = self.store.serving(self._id, again=True)
         done = record_total(self.store, serving, self._secret, arms, count, total, squares, key, context)
         self._settled += done.accepted
-        self._learn_if_due()
+        self._learn_if(self._is_due)
         return done
 
     # Learn.
@@ -375,19 +378,20 @@ class Campaign:
             self._missing = fold.missing(self._open(connection))
         return learned
 
-    def _learn_if_due(self) -> None:
-        """Learn after what was just stored, unless a service does."""
+    def _learn_if(self, is_due: Callable[[], bool]) -> None:
+        """Learn after something was stored, unless a service does. Errors are logged: the call was not refused."""
         if not self.store.learns_inline:
             return
+        try:
+            if is_due():
+                self.learn()
+        except CampaignError as why:
+            log.error("campaign %r does not learn: %s", self.name, why)
+
+    def _is_due(self) -> bool:
         window = self.store.serving(self._id).settings.window
         ended = window is not None and self.store.clock() >= self._looked + min(WINDOW_CHECK, window)
-        if self._settled >= self._missing > 0 or self._appended >= LEARN_EVERY or ended or not self._looked:
-            self.learn()
-
-    def _learn_again(self) -> None:
-        """Learn what a change has closed."""
-        if self.store.learns_inline:
-            self.learn()
+        return self._settled >= self._missing > 0 or self._appended >= LEARN_EVERY or ended or not self._looked
 
     # Report.
 
@@ -534,7 +538,8 @@ class Campaign:
         nobody sees the silence of the others.
         """
         fold.fold(self.store, self._id)
-        self._learn_again()
+        if self.store.learns_inline:
+            self.learn()
         self._change(lambda change_: change.ship(change_, arms, store=store))
 
     def stop(self) -> None:
