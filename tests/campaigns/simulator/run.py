@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from kofn.campaigns import Campaign
+from kofn.campaigns.serving import SHIPPED_FOR
 from kofn.campaigns.store.database import Store
 from kofn.core import KofnError, NoSuchCampaign, StoreError
 from tests.campaigns.simulator.calls import (
@@ -312,7 +313,10 @@ class Run:
         if process.is_open(model):
             return
         if (old := process.campaigns.pop(model.campaign, None)) is not None:
-            for work in (lambda: old.decide(), lambda: old.summary(), lambda: old.configure(unit="EUR")):
+            works: list[Callable[[], Any]] = [lambda: old.summary(), lambda: old.configure(unit="EUR")]
+            if all(abs(process.store.clock() - at) > SHIPPED_FOR for at in model.unstored_at):  # else it asks no store
+                works.append(old.decide)
+            for work in works:
                 outcome = process.outcome(work)
                 check(isinstance(outcome.refused, NoSuchCampaign), "another campaign took a call: {}", outcome)
         process.campaign(model)
