@@ -200,7 +200,8 @@ def _create_engine(url: Any, **options: Any) -> Engine:
 def installed() -> Iterator[None]:
     """Give all stores that are opened in this block connections that can fail."""
     FAULTS.arm(None)
-    reporting = [logging.getLogger(name) for name in ("sqlalchemy.pool", "psycopg")]  # they report lost connections
+    # They report lost connections.
+    reporting = [logging.getLogger(name) for name in ("sqlalchemy.pool", "psycopg", "kofn.campaigns")]
     levels = [each.level for each in reporting]
     for each in reporting:
         each.setLevel(logging.CRITICAL + 1)
