@@ -241,10 +241,13 @@ class PostgresWorld:
 
     def reset(self) -> None:
         """Replace all rows by those of the template, and drop the backups."""
+        self._drop_backups()
+        self.restore(self._template)
+
+    def _drop_backups(self) -> None:
         for number in range(self._backups):
             self._look.execute(f"DROP SCHEMA {self.name}_backup_{number} CASCADE")
         self._backups = 0
-        self.restore(self._template)
 
     def rows(self, sql: str, *values: Any) -> Sequence[Any]:
         return list(self._look.execute(sql.replace("?", "%s"), values).fetchall())
@@ -257,6 +260,7 @@ class PostgresWorld:
         return self._copy(name)
 
     def close(self) -> None:
+        self._drop_backups()
         self._look.close()
 
 
