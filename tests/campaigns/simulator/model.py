@@ -30,6 +30,7 @@ from tests.campaigns.simulator.calls import (
     Outcome,
     Publish,
     Read,
+    ReadTask,
     Report,
     Total,
 )
@@ -599,8 +600,12 @@ class Model:
         """A campaign whose policy has failed says so until something changes; others never do."""
         if failures:
             self.failed_at.add(after.row.stamp)
-            told = any(isinstance(call, Learn) and outcome.answered for call, outcome in pairs)
-            check(after.row.failure or not told, "the policy has failed, and nothing says so")
+            told = any(outcome.answered and not isinstance(call, ReadTask) for call, outcome in pairs)
+            check(after.row.failure or self.fired or not told, "the policy has failed, and nothing says so")
+        for call, outcome in pairs:
+            if isinstance(call, Publish) and isinstance(call.learned, Exception) and outcome.answered:
+                same = (after.row.step, after.row.stamp) == (call.task.step, call.task.stamp)
+                check(after.row.failure or not same, "the policy has failed, and nothing says so")
         stale = after.row.failure and after.row.stamp not in self.failed_at
         check(not stale, "the policy has not failed since the last change: {}", after.row.failure)
 
