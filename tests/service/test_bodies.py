@@ -12,6 +12,8 @@ import pytest
 from httpx import Client
 
 from kofn import Campaign
+from kofn.campaigns import learner, store_at
+from kofn.campaigns.learner import new_process
 from kofn.campaigns.names import arm_names
 from kofn.core import BadInput
 from kofn.service.messages import bodies
@@ -118,7 +120,10 @@ def test_a_very_large_import_is_read_by_another_process(
     exported = api.get(f"{FRONT}/export").json()
     assert exported == campaign.export()
     monkeypatch.setattr(bodies, "PROCESS_FROM", 1000)
-    (tmp_path / "random.py").write_text("raise SystemExit('this is executed')")  # nothing of the working folder is
+    monkeypatch.setattr(learner, "new_process", new_process)
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")  # as `serve` does
+    for name in ("random", "socket"):  # nothing of the working folder is executed
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('this is executed')")
     monkeypatch.chdir(tmp_path)
     parsers.clear()
     made = api.post("/api/import", content=json.dumps({"campaign": exported, "name": "copy"}), headers=JSON)
@@ -128,11 +133,8 @@ def test_a_very_large_import_is_read_by_another_process(
     checked(Campaign.open("copy", module_store))
 
 
-def test_a_very_large_import_is_refused_like_a_small_one(
-    api: Client, module_store: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_very_large_import_is_refused_like_a_small_one(api: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     exported = api.get(f"{FRONT}/export").json()
-    monkeypatch.setattr(bodies, "_run_import", lambda file, store: bodies.import_body(file.read(), module_store))
     wrong: list[dict[str, Any] | bytes] = [{"campaign": exported}, {"campaign": exported | {"format": 99}}]
     wrong += [{"campaign": exported, "name": 7}, {"campaign": []}, b'{"' + b"x" * 2000, b"[" * 100_000]
     for each in wrong:
@@ -148,10 +150,10 @@ def test_a_very_large_import_is_refused_like_a_small_one(
 def test_a_very_large_import_creates_no_store(api: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """As when the SQLite file of a running service was moved."""
     moved = f"sqlite:///{tmp_path}/moved.db"
+    monkeypatch.setattr(bodies, "store_at", lambda url, create: store_at(moved, create=create))
     body = json.dumps({"campaign": api.get(f"{FRONT}/export").json(), "name": "copy of front"}).encode()
     monkeypatch.setattr(bodies, "PROCESS_FROM", 10)
-    monkeypatch.setattr(bodies, "_run_import", lambda file, store: bodies.import_body(file.read(), moved))
-    error_detail(api.post("/api/import", content=body, headers=JSON), 503, "store-error")
+    error_detail(api.post("/api/import", content=body, headers=JSON), 503, "no-store")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -159,12 +161,12 @@ def test_large_imports_are_done_one_at_a_time(api: Client, monkeypatch: pytest.M
     monkeypatch.setattr(bodies, "PROCESS_FROM", 10)
     started, release = threading.Event(), threading.Event()
 
-    def slow(*_: object) -> dict[str, str]:
+    def slow(*_: object) -> str:
         started.set()
         assert release.wait(30)
-        return {"name": "front"}
+        return "front"
 
-    monkeypatch.setattr(bodies, "_run_import", slow)
+    monkeypatch.setattr(bodies, "import_file", slow)
     body: dict[str, Any] = {"campaign": {}, "name": "first"}
     answers: list[Any] = []
     first = threading.Thread(target=lambda: answers.append(api.post("/api/import", json=body)))

@@ -18,8 +18,8 @@ from typing import Any
 
 from sqlalchemy import Connection, select, update
 
-from kofn.campaigns.fold import Row, Transaction, read_origin, read_steps
-from kofn.campaigns.learning import Job, best_of_segments, changed, policy_of, record_from, record_text, served
+from kofn.campaigns.fold import Row, Transaction, read_record, read_steps
+from kofn.campaigns.learning import best_of_segments, changed, policy_of, record_from, record_text, served, take
 from kofn.campaigns.names import arm_name
 from kofn.campaigns.progress import Progress
 from kofn.campaigns.roster import Roster
@@ -213,16 +213,18 @@ class Change:
 
     def _restored(self) -> tuple[Policy, Roster]:
         if self._policy is None:
-            record, active = record_from(self._record)
+            known = record_from(self._record)
             with self.store.read() as connection:
+                record, active, before = read_record(connection, self.campaign, known, self.step)
                 waiting = read_steps(connection, self.campaign, self.step, self.row.step - 1)
-                origin = read_origin(connection, self.campaign, record, self.step)
             with self.computing():
-                policy, known = policy_of(Job(record, active, [], {}, False, *origin))
+                policy, roster = policy_of(record, active)
+                for each in before:
+                    policy, roster = take(policy, roster, each)
                 for each in waiting:
                     if each.change is not None:
-                        policy, known = changed(policy, known, each.change)
-            self._policy = policy, known
+                        policy, roster = changed(policy, roster, each.change)
+            self._policy = policy, roster
         return self._policy
 
     @contextmanager

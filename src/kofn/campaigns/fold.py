@@ -551,23 +551,21 @@ def read_task(store: Store, campaign: int) -> Task | None:
         if not tx.pending or (row.failure is not None and row.failure["kofn"] == __version__):
             return None
         state = connection.execute(select(STATES).where(STATES.c.campaign == campaign)).one()
-        steps = read_steps(connection, campaign, learned, row.step - 1)
-        record, active = record_from(state.record)
-        origin = read_origin(connection, campaign, record, learned)
-        uniform = row.settings.control == UNIFORM
-        job = Job(record, active, steps, dict(row.progress.in_flight), uniform, *origin)
+        record, active, before = read_record(connection, campaign, record_from(state.record), learned)
+        steps = before + read_steps(connection, campaign, learned, row.step - 1)
+        job = Job(record, active, steps, dict(row.progress.in_flight), row.settings.control == UNIFORM)
         return Task(campaign, row.step, row.stamp, job)
 
 
-def read_origin(
-    connection: Connection, campaign: int, record: dict[str, Any], learned: int
-) -> tuple[tuple[dict[str, Any], list[int]] | None, list[Step]]:
-    """Return the oldest record, and the steps that lead to this one, if it is of another version of kofn."""
-    if readable(record):
-        return None, []
+def read_record(
+    connection: Connection, campaign: int, known: tuple[dict[str, Any], list[int]], learned: int
+) -> tuple[dict[str, Any], list[int], list[Step]]:
+    """Return a policy's record, its arms, and no steps; of another version, the oldest record and all steps since."""
+    if readable(known[0]):
+        return *known, []
     first = FOLDS.c.campaign == campaign, FOLDS.c.record.is_not(None)
     base = connection.execute(select(FOLDS).where(*first).order_by(FOLDS.c.step).limit(1)).one()
-    return record_from(base.record), read_steps(connection, campaign, base.step - 1, learned)
+    return *record_from(base.record), read_steps(connection, campaign, base.step - 1, learned)
 
 
 def read_steps(connection: Connection, campaign: int, after: int, until: int) -> list[Step]:
@@ -635,7 +633,7 @@ def publish(store: Store, task: Task, learned: Learned) -> bool:
         row = tx.row
         if (row.step, row.stamp) != (task.step, task.stamp) or not tx.pending:
             return False
-        if read_steps(connection, row.id, tx.learned, row.step - 1) != task.job.steps:
+        if read_steps(connection, row.id, task.job.steps[0].step - 1, row.step - 1) != task.job.steps:
             return False  # a backup was restored, and the campaign has come to the same step by other rewards
         states = states_of(learned)
         connection.execute(update(STATES).where(STATES.c.campaign == row.id).values(step=row.step - 1, **states))

@@ -18,8 +18,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from sqlalchemy import BigInteger, Column, Double, Integer, Table, select, update
 
 from kofn.campaigns.append import MAX_EVENTS, check_event_name, metadata_text
-from kofn.campaigns.fold import Transaction, read_origin, states_of
-from kofn.campaigns.learning import Job, Learned, Step, learn
+from kofn.campaigns.fold import Transaction, read_record, states_of
+from kofn.campaigns.learning import Job, Learned, learn
 from kofn.campaigns.names import arm_name, arm_names, check_key
 from kofn.campaigns.progress import Progress
 from kofn.campaigns.reports.verify import Comparison, Log, read_log, verify
@@ -351,11 +351,9 @@ def _check_reports(tx: Transaction, subsets: _Subsets, arms: int) -> None:
 
 def _learned(tx: Transaction, log: Log) -> Learned:
     """Return what the policy has learned, after the steps that it has still to learn."""
-    record, active = log.record
-    steps: list[Step] = [each for each in log.steps if log.learned < each.step < tx.row.step]
-    origin = read_origin(tx.connection, tx.row.id, record, log.learned)
-    uniform = tx.row.settings.control == UNIFORM
-    return learn(Job(record, active, steps, dict(tx.row.progress.in_flight), uniform, *origin))
+    record, active, before = read_record(tx.connection, tx.row.id, log.record, log.learned)
+    steps = before + [each for each in log.steps if log.learned < each.step < tx.row.step]
+    return learn(Job(record, active, steps, dict(tx.row.progress.in_flight), tx.row.settings.control == UNIFORM))
 
 
 def _check_policy(learned: Learned, settings: Settings, roster: Roster) -> None:

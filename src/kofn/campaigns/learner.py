@@ -185,7 +185,7 @@ class Learner:
 
 
 def new_process() -> Executor:
-    """Return a process that learns."""
+    """Return a process for work that takes long, such as learning."""
     return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _give_way)
 
 

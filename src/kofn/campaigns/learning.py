@@ -47,18 +47,13 @@ class Step:
 
 @dataclass
 class Job:
-    """What a policy learns: its record with the active arms then, and the steps since.
-
-    `in_flight` are plays whose reward is open, and `arrived` the segments of decisions.
-    """
+    """What a policy learns: a record with the active arms then, and the steps since; and plays whose reward is open."""
 
     record: dict[str, Any]
     active: list[int]
     steps: list[Step]
     in_flight: dict[Play, int] = field(default_factory=dict)
     uniform_control: bool = False
-    origin: tuple[dict[str, Any], list[int]] | None = None  # the first record, if this one is of another version
-    before: list[Step] = field(default_factory=list)  # the steps before, likewise
 
 
 @dataclass
@@ -81,7 +76,7 @@ class Learned:
 def learn(job: Job) -> Learned:
     """Return what the policy has learned after the steps, and what it plays next."""
     began = time.perf_counter()
-    policy, roster = policy_of(job)
+    policy, roster = policy_of(job.record, job.active)
     best, updates = policy.best(), policy.updates
     before = roster.to_numbers(best)
     for step in job.steps:
@@ -109,34 +104,24 @@ def learn(job: Job) -> Learned:
     )
 
 
-def policy_of(job: Job) -> tuple[Policy, Roster]:
-    """Return the policy of a job's record, or raise StateError; one of another version is made again from all steps."""
-    if job.origin is not None:
-        return made_again(*job.origin, job.before)
-    try:
-        return restored(job.record, job.active)
-    except BadRecord as why:
-        raise StateError(f"the policy's record cannot be read: {why}") from why
-
-
 def readable(record: Mapping[str, Any]) -> bool:
     """Return whether this version of kofn reads a record."""
     return record.get("format") == registry.FORMAT
 
 
-def made_again(record: Mapping[str, Any], active: Sequence[int], steps: Sequence[Step]) -> tuple[Policy, Roster]:
-    """Return a policy with the parameters of a record after these steps."""
+def policy_of(record: Mapping[str, Any], active: Sequence[int]) -> tuple[Policy, Roster]:
+    """Return the policy of a record and the arms that it knows, or raise StateError.
+
+    That of a record of another version has its parameters only: it must learn from all steps again.
+    """
+    try:
+        if readable(record):
+            return restore(record), roster_of(active)
+    except BadRecord as why:
+        raise StateError(f"the policy's record cannot be read: {why}") from why
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ShortHorizonWarning)  # given when the campaign was created
-        policy, roster = registry.POLICIES[record["policy"]].from_params(**record["params"]), roster_of(active)
-    for step in steps:
-        policy, roster = take(policy, roster, step)
-    return policy, roster
-
-
-def restored(record: Mapping[str, Any], active: Sequence[int]) -> tuple[Policy, Roster]:
-    """Return the policy of a record and the arms that it knows, or raise BadRecord."""
-    return restore(record), roster_of(active)
+        return registry.POLICIES[record["policy"]].from_params(**record["params"]), roster_of(active)
 
 
 def roster_of(active: Sequence[int]) -> Roster:

@@ -17,27 +17,24 @@ from fastapi import FastAPI
 from fastapi.middleware.gzip import GZipMiddleware
 from fastapi.staticfiles import StaticFiles
 from starlette.concurrency import run_in_threadpool
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from kofn import __version__
 from kofn.campaigns import store_at
 from kofn.campaigns.learner import Learner
 from kofn.service.api.app_state import AppState
+from kofn.service.api.entrance import Entrance
 from kofn.service.api.fast_path import FastPath
-from kofn.service.api.head_requests import HeadRequests
 from kofn.service.api.routes import api_router
 from kofn.service.api.snippet import snippet_router
 from kofn.service.background.watch import BackgroundLoop, Watcher
 from kofn.service.background.webhook import POLL_SECONDS, SECRET, Webhook
-from kofn.service.messages.errors import UnexpectedErrors, add_error_handlers
+from kofn.service.messages.errors import add_error_handlers
 from kofn.service.messages.openapi import complete_openapi
 from kofn.service.monitoring.health import Readiness, health_router
-from kofn.service.monitoring.logs import RequestLog
-from kofn.service.monitoring.metrics import MetricsMiddleware
 from kofn.service.monitoring.metrics_route import metrics_router
 from kofn.service.security.auth import Authenticator
 from kofn.service.security.cross_origin import CrossOrigin
-from kofn.service.security.headers import SecurityHeaders
 from kofn.service.settings import ServiceSettings
 
 COMPRESS_FROM = 16_384
@@ -71,20 +68,13 @@ def tune_interpreter() -> None:
 class Service(FastAPI):
     """The application: the most frequent requests take the fast path, all others the framework's."""
 
-    entrance: ASGIApp
-    stopping = False
+    entrance: Entrance
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request. Once the service stops, the response tells the client to use another connection."""
-
-        async def send_notice(message: Message) -> None:
-            if self.stopping and message["type"] == "http.response.start":
-                message["headers"] = [*message["headers"], (b"connection", b"close")]
-            await send(message)
-
+        """Handle one request."""
         if root := self.state.settings.root_path:  # requests may have it or not: some proxies remove it
             scope["root_path"] = root
-        await self.entrance(scope, receive, send_notice)
+        await self.entrance(scope, receive, send)
 
     def stop_on_signals(self) -> None:
         """On SIGINT and SIGTERM, end live updates, and each connection after its next response.
@@ -99,7 +89,7 @@ class Service(FastAPI):
                 continue
 
             def stop(given: int, frame: Any, previous: Callable[..., Any] = previous) -> None:
-                self.stopping = True
+                self.entrance.stopping = True
                 self.state.shared.live.stop()
                 previous(given, frame)
 
@@ -137,7 +127,7 @@ def make_app(settings: ServiceSettings | None = None) -> Service:
     )
     authenticator = Authenticator(store, settings)
     fast_path = FastPath(super(Service, app).__call__, shared, authenticator)
-    app.entrance = CrossOrigin(fast_path, settings) if settings.allow_origins else fast_path
+    app.entrance = Entrance(CrossOrigin(fast_path, settings) if settings.allow_origins else fast_path, shared)
     app.state.settings, app.state.shared, app.state.authenticator = settings, shared, authenticator
     app.state.readiness = Readiness(store)
     add_error_handlers(app)
@@ -146,11 +136,6 @@ def make_app(settings: ServiceSettings | None = None) -> Service:
         app.router.routes.extend(router.routes)  # include_router would analyse all of them again, which takes 0.1 s
     _add_dashboard(app)
     app.add_middleware(GZipMiddleware, minimum_size=COMPRESS_FROM, compresslevel=1)
-    app.add_middleware(UnexpectedErrors)
-    app.add_middleware(MetricsMiddleware, metrics=shared.metrics)
-    app.add_middleware(SecurityHeaders)
-    app.add_middleware(HeadRequests)
-    app.add_middleware(RequestLog, enabled=settings.access_log)
     return app
 
 

@@ -14,7 +14,7 @@ from sqlalchemy import select
 
 from kofn.campaigns.evidence import Sums
 from kofn.campaigns.fold import Row, Transaction, read_steps
-from kofn.campaigns.learning import Step, made_again, readable, record_from, restored, take
+from kofn.campaigns.learning import Step, policy_of, readable, record_from, take
 from kofn.campaigns.progress import MOST_IN_FLIGHT, Progress
 from kofn.campaigns.store.schema import FOLDS, STATES
 from kofn.campaigns.tally import Cut, Tally, merged, tally
@@ -133,10 +133,11 @@ def verify(log: Log) -> Verification:
 def _compare_policy(comparison: Comparison, log: Log) -> None:
     """Compare the policy's record with the one to which the learning steps lead."""
     try:
-        known, steps = readable(log.base[0]), [step for step in log.steps if log.first <= step.step <= log.learned]
-        policy, roster = restored(*log.base) if known else made_again(*log.base, steps[:1])
-        for step in steps[1:]:
-            policy, roster = take(policy, roster, step)
+        policy, roster = policy_of(*log.base)
+        first = log.first + readable(log.base[0])  # a record that is read has learned its own step
+        for step in log.steps:
+            if first <= step.step <= log.learned:
+                policy, roster = take(policy, roster, step)
     except (KofnError, ValueError, LookupError, TypeError, AttributeError) as why:  # a damaged row
         comparison.found.append(f"policy: it cannot be made again from its learning steps: {why}")
         return

@@ -1,12 +1,11 @@
 """Decisions and reports about them without the framework, which takes most of a short request's time.
 
-Route functions, checks, errors, headers, the log and metrics are the same as for all requests; only the framework's
-routing, dependencies and middleware are left out.
+Route functions, checks and errors are the same as for all requests; only the framework's routing and dependencies are
+left out.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -21,9 +20,7 @@ from kofn.service.api.app_state import AppState
 from kofn.service.messages import models
 from kofn.service.messages.bodies import THREAD_FROM, is_json
 from kofn.service.messages.errors import ApiError, internal_error, response_to
-from kofn.service.monitoring import logs
 from kofn.service.security.auth import Access, Authenticator, check_scope
-from kofn.service.security.headers import AS_DECLARED
 
 Endpoint = Callable[[AppState, str, Any, Access], Awaitable[Response]]
 
@@ -46,7 +43,7 @@ class FastPath:
 
     def __init__(self, framework: ASGIApp, shared: AppState, authenticator: Authenticator) -> None:
         self._framework, self._shared, self._authenticator = framework, shared, authenticator
-        self._root, self._log = shared.settings.root_path, shared.settings.access_log
+        self._root = shared.settings.root_path
         posts = (route for route in routes.api_router.routes if "POST" in (getattr(route, "methods", None) or ()))
         self._routes: dict[str, Any] = {
             PATHS[path]: route for route in posts if (path := getattr(route, "path", "")) in PATHS
@@ -60,22 +57,15 @@ class FastPath:
             await self._framework(scope, receive, send)
             return
         scope["route"], scope["path_params"] = self._routes[last], {"name": name}
-        id = logs.id_of(headers.get(b"x-request-id", b"").decode("latin-1"))
-        reset, begun = logs.request_id.set(id), time.perf_counter()
         try:
             response = await self._response(Request(scope, receive), name, last)
-            sent = [*response.raw_headers, AS_DECLARED, (b"x-request-id", id.encode())]
-            await send({"type": "http.response.start", "status": response.status_code, "headers": sent})
-            await send({"type": "http.response.body", "body": response.body})
-            seconds = time.perf_counter() - begun
-            self._shared.metrics.count_request(scope, response.status_code, seconds)
-            if self._log:
-                logs.log_request(scope, response.status_code, seconds)
         except _NotOrdinary as unusual:
             del scope["route"], scope["path_params"]
             await self._framework(scope, _replay(unusual.message, receive), send)
-        finally:
-            logs.request_id.reset(reset)
+            return
+        start = {"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers}
+        await send(start)
+        await send({"type": "http.response.body", "body": response.body})
 
     def _match(self, scope: Scope) -> tuple[str, str | None]:
         """Return the name of the campaign and the last part of the path; None if the request is for another route."""

@@ -21,10 +21,9 @@ from kofn.campaigns.decision_files import MEDIA_TYPES, FileFormat, encoded
 from kofn.campaigns.reports.listing import list_page
 from kofn.core import BadInput, KofnError, MissingExtra, responses
 from kofn.service.api.app_state import AppState
-from kofn.service.api.head_requests import is_head
 from kofn.service.messages import models
 from kofn.service.messages.bodies import Bodies, json_chunks
-from kofn.service.messages.errors import ApiError
+from kofn.service.messages.errors import ApiError, is_head
 from kofn.service.messages.openapi import ERROR_CONTENT, operation_id
 from kofn.service.security.auth import Access, AuthenticatedRoute
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
-import subprocess
 import sys
 import tempfile
-import threading
-import time
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 from typing import IO, Any
 
 from fastapi import Request
@@ -27,9 +25,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
-from kofn import core
-from kofn.campaigns import Campaign, store_at
-from kofn.core import KofnError, StoreError
+from kofn.campaigns import Campaign, learner, store_at
+from kofn.core import StoreError
 from kofn.service.messages import models
 from kofn.service.messages.errors import ApiError
 from kofn.service.settings import MIB
@@ -153,19 +150,18 @@ async def _import_in_process(request: Request) -> str:
         detail = "this process is importing another large campaign, one at a time: try again later"
         raise ApiError(503, "too-many-imports", detail, {"Retry-After": "5"})
     async with _importing:
-        with tempfile.TemporaryFile() as file:
-            await _save_body(request, file)
-            file.seek(0)
-            store = request.app.state.shared.store.url.render_as_string(hide_password=False)
-            answer = await asyncio.to_thread(_run_import, file, store)  # not a thread of the requests
-    if "name" in answer:
-        return str(answer["name"])
-    if "malformed" in answer:
-        raise RequestValidationError(answer["malformed"])
-    kind = getattr(core, str(answer.get("error")), None)
-    if isinstance(kind, type) and issubclass(kind, KofnError):
-        raise kind(answer["message"])
-    raise ApiError(int(answer["status"]), "malformed-request", answer["message"])
+        process = learner.new_process()
+        try:
+            with tempfile.TemporaryDirectory(prefix="kofn-import-") as folder:
+                path = Path(folder) / "import.json"
+                with path.open("wb") as file:
+                    await _save_body(request, file)
+                store = request.app.state.shared.store.url.render_as_string(hide_password=False)
+                return await asyncio.wrap_future(process.submit(import_file, path, store))
+        except BrokenProcessPool as error:
+            raise StoreError("the process that imports a campaign has ended") from error
+        finally:
+            process.shutdown(wait=False)
 
 
 async def _save_body(request: Request, file: IO[bytes]) -> None:
@@ -178,58 +174,15 @@ async def _save_body(request: Request, file: IO[bytes]) -> None:
     await run_in_threadpool(file.writelines, waiting)
 
 
-def _run_import(file: IO[bytes], store: str) -> dict[str, Any]:
-    process = subprocess.run(
-        # Without -P, Python would import modules of the working folder, such as a random.py that somebody left there.
-        [sys.executable, "-P", "-c", f"from {__name__} import import_stdin; import_stdin()", str(os.getpid())],
-        stdin=file,
-        stdout=subprocess.PIPE,
-        env=os.environ | {"KOFN_STORE": store},  # not an argument, which other users of the machine could read
-        check=False,
-    )
-    if process.returncode != 0:
-        raise StoreError(f"the process that imports a campaign ended with status {process.returncode}")
-    answer: dict[str, Any] = json.loads(process.stdout)
-    return answer
-
-
-def import_stdin() -> None:
-    """Import the campaign on stdin into the store of KOFN_STORE, and write what became of it to stdout."""
-    _end_with(int(sys.argv[1]))
-    sys.stdout.write(json.dumps(import_body(sys.stdin.buffer.read())))
-
-
-def import_body(body: bytes, store: str | None = None) -> dict[str, Any]:
-    """Import the campaign of a body. Return its name, or the error as plain values.
+def import_file(path: Path, store: str) -> str:
+    """Import the campaign of a file, and return its name.
 
     The service has created its store. If there is none now, its file was moved: an empty one in its place would be
     served beside the old one.
     """
-    try:
-        imported = _parse(body, models.ImportedCampaign)
-        assert isinstance(imported, models.ImportedCampaign)
-        found = store_at(store, create=False)
-        return {"name": Campaign.import_(imported.campaign, store=found, name=imported.name).name}
-    except StoreError as error:
-        return {"error": StoreError.__name__, "message": str(error)}
-    except KofnError as error:
-        return {"error": type(error).__name__, "message": str(error)}
-    except RequestValidationError as error:
-        return {"malformed": [{"loc": each["loc"], "msg": each["msg"]} for each in error.errors()]}
-    except ApiError as error:
-        return {"status": error.status_code, "message": str(error.detail)}
-
-
-def _end_with(parent: int) -> None:
-    """End this process when the service ends: nobody would learn what became of the import."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)
-
-    if os.name == "posix":
-        threading.Thread(target=watch, daemon=True).start()
+    imported = _parse(path.read_bytes(), models.ImportedCampaign)
+    assert isinstance(imported, models.ImportedCampaign)
+    return Campaign.import_(imported.campaign, store=store_at(store, create=False), name=imported.name).name
 
 
 # Large responses.

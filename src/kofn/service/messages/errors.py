@@ -11,7 +11,7 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope
 
 from kofn.core import (
     BadInput,
@@ -48,6 +48,9 @@ STATUS: dict[type[KofnError], int] = {
     StoreError: 503,
 }
 """HTTP status of each error. The first matching class applies."""
+
+HEAD = "kofn.head"
+"""Key of the scope that marks a request as HEAD, for routes whose body does not end."""
 
 RETRY_HEADERS = {"Retry-After": "1"}
 
@@ -97,6 +100,11 @@ def route_path(scope: Scope) -> str:
     return str(getattr(scope.get("route"), "path", "other"))
 
 
+def is_head(scope: Scope) -> bool:
+    """Return whether a request is a HEAD request, which routes see as GET."""
+    return HEAD in scope
+
+
 def kebab_case(name: str) -> str:
     """Return the name of a class in kebab case.
 
@@ -111,6 +119,7 @@ def add_error_handlers(app: FastAPI) -> None:
     app.add_exception_handler(KofnError, _kofn_error)
     app.add_exception_handler(RequestValidationError, _malformed_request)
     app.add_exception_handler(StarletteHTTPException, _http_error)
+    app.add_exception_handler(Exception, lambda request, error: internal_error(request.scope, error))
 
 
 async def response_to(request: Request, error: KofnError | ApiError) -> JSONResponse:
@@ -154,30 +163,3 @@ def internal_error(scope: Scope, error: Exception) -> JSONResponse:
     """Log an unexpected error, and return problem details that do not reveal it."""
     log.error("%s %s", scope["method"], route_path(scope), exc_info=error)
     return error_response(500, "internal-error", INTERNAL)
-
-
-class UnexpectedErrors:
-    """Middleware that logs an unexpected error and returns problem details with status 500.
-
-    A handler of the framework would run outside of all other middleware: the response would have no request id and no
-    security headers, and would not be counted.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
-        started = False
-
-        async def send_and_note(message: Message) -> None:
-            nonlocal started
-            started = True
-            await send(message)
-
-        try:
-            await self._app(scope, receive, send_and_note)
-        except Exception as error:
-            if scope["type"] != "http" or started:
-                raise
-            await internal_error(scope, error)(scope, receive, send)

@@ -11,11 +11,10 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
-from starlette.datastructures import Headers
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope
 
 from kofn.campaigns.store.stamps import new_stamp
-from kofn.service.messages.errors import route_path
+from kofn.service.messages.errors import is_head, route_path
 from kofn.service.settings import ServiceSettings
 
 access = logging.getLogger("kofn.access")
@@ -105,36 +104,6 @@ def _time(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-class RequestLog:
-    """Middleware that gives every request an id, returns it as X-Request-Id, and logs the request if asked to."""
-
-    def __init__(self, app: ASGIApp, enabled: bool) -> None:
-        self._app, self._enabled = app, enabled
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        id = id_of(Headers(scope=scope).get("x-request-id", ""))
-        reset = request_id.set(id)
-        begun, status = time.perf_counter(), 0
-
-        async def send_with_id(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = [*message["headers"], (b"x-request-id", id.encode())]
-            await send(message)
-
-        try:
-            await self._app(scope, receive, send_with_id)
-        finally:
-            if self._enabled:
-                log_request(scope, status, time.perf_counter() - begun)
-            request_id.reset(reset)
-
-
 def id_of(given: str) -> str:
     """Return the id of a request: the client's X-Request-Id if it is valid, or a random one."""
     return given if given and REQUEST_ID.fullmatch(given) else f"{new_stamp(64):016x}"
@@ -144,7 +113,7 @@ def log_request(scope: Scope, status: int, seconds: float) -> None:
     """Log one request."""
     granted = scope.get("state", {}).get("access")
     fields = {
-        "method": scope["method"],
+        "method": "HEAD" if is_head(scope) else scope["method"],
         "path": route_path(scope),
         "status": status or None,  # None: the client was gone before the response
         "seconds": round(seconds, 6),

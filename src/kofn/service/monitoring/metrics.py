@@ -13,7 +13,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 from sqlalchemy import Connection, func, select
 from sqlalchemy.pool import QueuePool
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope
 
 from kofn.campaigns import Store
 from kofn.campaigns.fold import Row, lift_of
@@ -273,24 +273,3 @@ def _latest_losses(connection: Connection, ids: Iterable[int]) -> dict[int, floa
     same = (ESTIMATES.c.campaign == latest_steps.c.campaign) & (ESTIMATES.c.step == latest_steps.c.step)
     found = select(ESTIMATES.c.campaign, ESTIMATES.c.loss).join(latest_steps, same)
     return {int(campaign): float(loss) for campaign, loss in connection.execute(found) if loss is not None}
-
-
-class MetricsMiddleware:
-    """Middleware that counts and times every request by the template of its route."""
-
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app, self._metrics = app, metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        started = time.perf_counter()
-
-        async def send_and_count(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                self._metrics.count_request(scope, message["status"], time.perf_counter() - started)
-            await send(message)
-
-        await self._app(scope, receive, send_and_count)
