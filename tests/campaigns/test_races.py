@@ -70,7 +70,7 @@ def writing_later(monkeypatch: pytest.MonkeyPatch, store: Store) -> Iterator[thr
     write = Group.write
 
     def wait(group: Group, driver: Any) -> None:
-        if group._store is store:
+        if group.store is store:
             reached.set()
             assert go_on.wait(60)
         write(group, driver)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sqlalchemy import Connection, Select, func, select, text
+from sqlalchemy import Connection, Select, func, null, select, text
 
 from kofn.campaigns.names import Place, UnstoredPlace, read_id, request_of, write_id
 from kofn.campaigns.roster import subset_from
@@ -80,7 +80,7 @@ def _heads(among: Among, *numbers: Any) -> Select[Any]:
     return select(*columns, *numbers).where(among(_C.id, "ids"))
 
 
-_HEADS = ListStatement(_heads)
+_HEADS = ListStatement(lambda among: _heads(among, null(), null()))
 _COUNTED_HEADS = ListStatement(lambda among: _heads(among, _newest(DECISIONS), _newest(EVENTS)))
 _LOCK = Statement(text(f"SELECT pg_advisory_xact_lock_shared({LOCKS}, id) FROM unnest(CAST(:ids AS int[])) AS id"))
 _CLOCK = Statement(text("SELECT extract(epoch FROM clock_timestamp())::float8"))
@@ -194,8 +194,8 @@ class Decide(Append):
         if self.source is not None and self.context:
             serving.check_declared()
         if serving.state == "shipped" and not serving.settings.store_shipped:
-            serving.seen = group.clock
-            return serving.unstored(self.count, segment, group.clock)
+            serving.seen = group.store.clock()
+            return serving.unstored(self.count, segment, serving.seen)
         made, now = group.made(self.campaign, self.request), group.now(self.campaign)
         if made and not self._is_over(made, serving, now):
             if len(made) != self.count:
@@ -307,7 +307,7 @@ class Report(Append):
                 known, seen = pending[place], isinstance(place, Place)
                 windowed = serving.settings.window is not None
                 if isinstance(found, Stored):
-                    known.update(group.events(self.campaign, found.number))
+                    known.update(group.events.get((self.campaign, found.number), ()))
                     windowed = bool(found.windowed) if seen else windowed
                 if self._is_known(id, known, name, value):
                     counts["repeated"] += 1
@@ -327,7 +327,7 @@ class Report(Append):
     ) -> Stored | UnstoredPlace | None:
         """Return the decision; None if it is no longer stored. Raise UnknownDecision if it was never made."""
         if isinstance(place, Place):
-            stored = group.stored(self.campaign, place.number)
+            stored = group.stored.get((self.campaign, place.number))
             if stored is not None and stored.salt == place.salt:
                 return stored
             if stored is None and place.number <= group.cut_decisions(self.campaign):
@@ -343,7 +343,7 @@ class Report(Append):
             one = made[0]
             return Stored(one.number, one.salt, one.subset, one.windowed, one.at, one.due)
         at = place.milliseconds / 1000
-        if group.now(self.campaign) - at > serving.settings.expire_after or at <= group.kept_at(self.campaign):
+        if group.now(self.campaign) - at > serving.settings.expire_after or at <= group.kept_at.get(self.campaign, 0.0):
             return None
         return place
 
@@ -455,8 +455,7 @@ def _decision(
 # The transaction.
 
 
-@dataclass
-class _Head:
+class _Head(NamedTuple):
     """What a transaction reads of a campaign."""
 
     id: int
@@ -467,41 +466,35 @@ class _Head:
     cut_events: int
 
 
-class _Wanted:
-    """What is read of each campaign: decisions with these numbers, or with these hashes of keys."""
+Wanted = defaultdict[int, set[int]]
+"""What is read of each campaign: decisions with these numbers, or with these hashes of keys."""
 
-    def __init__(self) -> None:
-        self.values: dict[int, set[int]] = defaultdict(set)
 
-    def add(self, campaign: int, value: int) -> None:
-        """Read this."""
-        self.values[campaign].add(value)
+def _ask(driver: Driver, statement: ListStatement, wanted: Wanted) -> Callable[[], Iterable[Any]]:
+    """Send the queries, and return a function that returns their rows.
 
-    def ask(self, driver: Driver, statement: ListStatement) -> Callable[[], Iterable[Any]]:
-        """Send the queries, and return a function that returns their rows.
-
-        It is one query on PostgreSQL, where a round trip costs most. On SQLite, numbers are those of a campaign, so
-        there is one for each.
-        """
-        if driver.is_remote:
-            queries = [(list(self.values), set().union(*self.values.values()))] if self.values else []
-        else:
-            queries = [([id], values) for id, values in self.values.items()]
-        answers = [driver.ask_in(statement, ids=ids, values=values) for ids, values in queries]
-        return lambda: (row for answer in answers for row in answer())
+    It is one query on PostgreSQL, where a round trip costs most. On SQLite, numbers are those of a campaign, so there
+    is one for each.
+    """
+    if driver.is_remote:
+        queries = [(list(wanted), set().union(*wanted.values()))] if wanted else []
+    else:
+        queries = [([id], values) for id, values in wanted.items()]
+    answers = [driver.ask_in(statement, ids=ids, values=values) for ids, values in queries]
+    return lambda: (row for answer in answers for row in answer())
 
 
 class Group:
     """One transaction: what its calls read, and what they append."""
 
     def __init__(self, store: Store, jobs: Sequence[Append], servings: Mapping[int, Serving]) -> None:
-        self._store, self._servings = store, servings
+        self.store, self._servings = store, servings
         self._jobs = jobs
         self._heads: dict[int, _Head] = {}
-        self._stored: dict[tuple[int, int], Stored] = {}
-        self._events: dict[tuple[int, int], dict[tuple[int, str], float]] = defaultdict(dict)
+        self.stored: dict[tuple[int, int], Stored] = {}  # by campaign and number
+        self.events: dict[tuple[int, int], dict[tuple[int, str], float]] = defaultdict(dict)  # likewise; kind and name
         self._made: dict[tuple[int, int], list[Keyed]] = defaultdict(list)
-        self._kept_at: dict[int, float] = {}
+        self.kept_at: dict[int, float] = {}  # up to when decisions may have been deleted
         self._new_decisions: list[dict[str, Any]] = []
         self._new_events: list[dict[str, Any]] = []
         self._clock = 0.0
@@ -512,18 +505,18 @@ class Group:
     def read(self, driver: Driver) -> None:
         """Take the locks, then read all that the calls need: on PostgreSQL, in one round trip."""
         ids = sorted({job.campaign for job in self._jobs})
-        clock = None if driver.is_remote and self._store.uses_server_clock else self._store.clock
-        numbers, requests, unstored = _Wanted(), _Wanted(), _Wanted()
+        clock = None if driver.is_remote and self.store.uses_server_clock else self.store.clock
+        numbers, requests, unstored = Wanted(set), Wanted(set), Wanted(set)
         for job in self._jobs:
             if isinstance(job, Decide) and job.request is not None:
-                requests.add(job.campaign, job.request)
+                requests[job.campaign].add(job.request)
             elif isinstance(job, Report):
                 for place, _ in job.given:
                     if isinstance(place, Place):
-                        numbers.add(job.campaign, place.number)
+                        numbers[job.campaign].add(place.number)
                     else:
-                        unstored.add(job.campaign, place.request)
-                        requests.add(job.campaign, place.request)
+                        unstored[job.campaign].add(place.request)
+                        requests[job.campaign].add(place.request)
         with driver.batch():
             if driver.is_remote:
                 driver.ask(_LOCK, {"ids": ids})
@@ -532,28 +525,28 @@ class Group:
             drawn = None
             if driver.is_remote:
                 drawn = driver.ask(_NUMBERS, {"n": sum(job.numbers for job in self._jobs)})
-            stored = numbers.ask(driver, _BY_NUMBER)
-            events = unstored.ask(driver, _UNSTORED_EVENTS)
-            made = requests.ask(driver, _BY_REQUEST)
-            progress = driver.ask_in(_PROGRESS, ids=unstored.values) if unstored.values else list
-        self._clock = now()[0][0] if now is not None else (clock or self._store.clock)()
+            stored = _ask(driver, _BY_NUMBER, numbers)
+            events = _ask(driver, _UNSTORED_EVENTS, unstored)
+            made = _ask(driver, _BY_REQUEST, requests)
+            progress = driver.ask_in(_PROGRESS, ids=unstored) if unstored else list
+        self._clock = now()[0][0] if now is not None else (clock or self.store.clock)()
         newest: dict[int, list[int]] = {}
-        for id, version, stamp, cut, cut_decisions, cut_events, store_version, *counted in heads():
+        for *row, store_version, last_decision, last_event in heads():
             check_version(store_version)
-            self._heads[id] = _Head(id, version, stamp, cut, cut_decisions, cut_events)
-            newest[id] = [max(cut_decisions, counted[0] or 0), max(cut_events, counted[1] or 0)] if counted else []
+            head = self._heads[row[0]] = _Head(*row)
+            newest[head.id] = [max(head.cut_decisions, last_decision or 0), max(head.cut_events, last_event or 0)]
         self._draw_numbers(newest, None if drawn is None else iter([row[0] for row in drawn()]))
         for id, *decision, kind, name, value in stored():
-            self._stored[id, decision[0]] = Stored(*decision)
+            self.stored[id, decision[0]] = Stored(*decision)
             if kind is not None:
-                self._events[id, decision[0]][kind, name] = value
+                self.events[id, decision[0]][kind, name] = value
         for id, number, kind, name, value in events():
-            self._events[id, number][kind, name] = value
+            self.events[id, number][kind, name] = value
         for id, *row in made():
             one = Keyed(*row)
             self._made[id, one.request].append(one)
         for id, written in progress():  # none if the campaign has been deleted
-            self._kept_at[id] = json.loads(written).get("kept_at", 0.0)
+            self.kept_at[id] = json.loads(written).get("kept_at", 0.0)
 
     def _draw_numbers(self, newest: dict[int, list[int]], drawn: Iterator[int] | None) -> None:
         def next_of(which: int) -> Callable[[int], int]:
@@ -574,11 +567,6 @@ class Group:
             raise NoSuchCampaign("this campaign has been deleted")
         return (head.version, head.stamp) == (serving.version, serving.stamp)
 
-    @property
-    def clock(self) -> float:
-        """The time of this process."""
-        return self._store.clock()
-
     def now(self, campaign: int) -> float:
         """Return the time of this transaction, never before the last fold."""
         return max(self._clock, self._heads[campaign].cut)
@@ -586,18 +574,6 @@ class Group:
     def cut_decisions(self, campaign: int) -> int:
         """Return the number of the last decision that is counted."""
         return self._heads[campaign].cut_decisions
-
-    def kept_at(self, campaign: int) -> float:
-        """Return up to when decisions may have been deleted."""
-        return self._kept_at.get(campaign, 0.0)
-
-    def stored(self, campaign: int, number: int) -> Stored | None:
-        """Return a stored decision."""
-        return self._stored.get((campaign, number))
-
-    def events(self, campaign: int, number: int) -> dict[tuple[int, str], float]:
-        """Return the events of a decision, by kind and name."""
-        return self._events.get((campaign, number), {})
 
     def made(self, campaign: int, request: int | None) -> list[Keyed]:
         """Return the decisions of the last call with this key."""
@@ -612,42 +588,60 @@ class Group:
         self, job: Decide, serving: Serving, drawn: Sequence[Drawn], turn: int, segment: str | None
     ) -> list[Decision]:
         """Append decisions of these subsets."""
-        settings, at, call = serving.settings, self.now(job.campaign), new_stamp()
-        due = at + (settings.expire_after if settings.window is None else settings.window)
-        found = []
+        at, window, call = self.now(job.campaign), serving.settings.window, new_stamp()
+        due = at + (serving.settings.expire_after if window is None else window)
         compared = serving.compared(request_of(job.secret, job.source) if job.source else None)
+        found = []
         for place, each in enumerate(drawn):
-            number, salt = self._numbers["decision"](job.campaign), new_stamp(32)
-            first = place == 0
-            self._new_decisions.append(
-                {
-                    "campaign": job.campaign,
-                    "number": number,
-                    "salt": salt,
-                    "call": call,
-                    "place": place,
-                    "request": job.request,
-                    "turn": None if job.request is None else turn,
-                    "step": serving.plan.step,
-                    "subset": each.subset,
-                    "group": each.group,
-                    "compared": int(compared and each.group != SHIPPED),
-                    "windowed": int(settings.window is not None),
-                    "propensity": each.propensity,
-                    "cost": settings.cost_of(serving.roster.names, subset_from(each.subset)) if settings.costs else 0.0,
-                    "at": at,
-                    "due": due,
-                    "context": segment,
-                    "key": job.key if first else None,
-                    "metadata": job.metadata if first else None,
-                }
-            )
-            if job.request is not None:
-                windowed = int(settings.window is not None)
-                one = Keyed(number, salt, turn, *each, at, due, windowed, job.request, segment, 0)
-                self._made[job.campaign, job.request].append(one)
-            found.append(_decision(serving, number, salt, each, at, segment))
+            of_call = {"place": place, "compared": int(compared and each.group != SHIPPED)}
+            if place == 0:
+                of_call |= {"key": job.key, "metadata": job.metadata}  # type: ignore[dict-item]
+            windowed = int(window is not None)
+            row = self._append(job, serving, each, at, due, windowed, job.request, turn, segment, call=call, **of_call)
+            found.append(_decision(serving, row["number"], row["salt"], each, at, segment))
         return found
+
+    def _append(
+        self,
+        job: Append,
+        serving: Serving,
+        drawn: Drawn,
+        at: float,
+        due: float,
+        windowed: int,
+        request: int | None,
+        turn: int,
+        segment: str | None,
+        **more: Any,
+    ) -> dict[str, Any]:
+        """Append one decision, and return its row."""
+        settings = serving.settings
+        row = {
+            "campaign": job.campaign,
+            "number": self._numbers["decision"](job.campaign),
+            "salt": new_stamp(32),
+            "place": 0,
+            "request": request,
+            "turn": None if request is None else turn,
+            "step": serving.plan.step,
+            "subset": drawn.subset,
+            "group": drawn.group,
+            "compared": 0,
+            "windowed": windowed,
+            "propensity": drawn.propensity,
+            "cost": settings.cost_of(serving.roster.names, subset_from(drawn.subset)) if settings.costs else 0.0,
+            "at": at,
+            "due": due,
+            "context": segment,
+            "key": None,
+            "metadata": None,
+            **more,
+        }
+        self._new_decisions.append(row)
+        if request is not None:
+            one = Keyed(row["number"], row["salt"], turn, *drawn, at, due, windowed, request, segment, 0)
+            self._made[job.campaign, request].append(one)
+        return row
 
     def report(
         self, job: Report, serving: Serving, new: Iterable[tuple[Stored | UnstoredPlace, str, float, bool]]
@@ -657,9 +651,9 @@ class Group:
         for found, name, value, counts in new:
             if isinstance(found, UnstoredPlace):
                 if found not in late:
-                    late[found] = self._store_late(job, serving, found)
+                    late[found] = self._append_late(job, serving, found)
                 found = late[found]
-            self._events[job.campaign, found.number][job.kind, name] = value
+            self.events[job.campaign, found.number][job.kind, name] = value
             self._new_events.append(
                 {
                     "campaign": job.campaign,
@@ -673,37 +667,13 @@ class Group:
                 }
             )
 
-    def _store_late(self, job: Report, serving: Serving, place: UnstoredPlace) -> Stored:
+    def _append_late(self, job: Report, serving: Serving, place: UnstoredPlace) -> Stored:
         """Append a decision that was not stored when it was made. Its silence would be in no mean: it has no window."""
         subset, segment = serving.shipments[place.shipment]
-        number, salt = self._numbers["decision"](job.campaign), new_stamp(32)
         at, due = place.milliseconds / 1000, self.now(job.campaign) + serving.settings.expire_after
-        cost = serving.settings.cost_of(serving.roster.names, subset_from(subset))
-        self._new_decisions.append(
-            {
-                **dict.fromkeys(("key", "metadata")),
-                "campaign": job.campaign,
-                "number": number,
-                "salt": salt,
-                "call": new_stamp(),
-                "place": 0,
-                "request": place.request,
-                "turn": 0,
-                "step": serving.plan.step,
-                "subset": subset,
-                "group": SHIPPED,
-                "compared": 0,
-                "windowed": 0,
-                "propensity": 1.0,
-                "cost": cost,
-                "at": at,
-                "due": due,
-                "context": segment,
-            }
-        )
-        one = Keyed(number, salt, 0, subset, SHIPPED, 1.0, at, due, 0, place.request, segment, 0)
-        self._made[job.campaign, place.request].append(one)
-        return Stored(number, salt, subset, 0, at, due)
+        drawn = Drawn(subset, SHIPPED, 1.0)
+        row = self._append(job, serving, drawn, at, due, 0, place.request, 0, segment, call=new_stamp())
+        return Stored(row["number"], row["salt"], subset, 0, at, due)
 
     @property
     def changed(self) -> set[int]:
