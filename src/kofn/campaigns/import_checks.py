@@ -1,31 +1,34 @@
 """What an imported campaign must fulfil: all of it may be made up.
 
-What follows from other rows is computed from them: the plan, and what the policy knows. All else is compared with the
-log as far as that is there, and has the types and limits that this kofn would give it. So an import that is accepted
-fails nowhere later.
+What follows from other rows is computed from them: the plan, and what the policy knows. The policy and the counters
+must follow from the learning steps and the log (`verify`). Everything else has the types and limits that this kofn
+would give it, and is tried: all reports are made of it. So an import that is accepted fails nowhere later.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import is_dataclass
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from sqlalchemy import BigInteger, Column, Double, Integer, Table, select, update
+from sqlalchemy import BigInteger, Column, Double, Integer, Table, exists, func, select, update
 
-from kofn.campaigns.append import MAX_EVENTS, check_event_name, metadata_text
-from kofn.campaigns.fold import Transaction, read_record, states_of
+from kofn.campaigns.fold import MAX_ESTIMATES, MAX_JOURNAL, MAX_POINTS, Transaction, read_record, states_of
 from kofn.campaigns.learning import Job, Learned, learn
-from kofn.campaigns.names import arm_name, arm_names, check_key
+from kofn.campaigns.names import arm_name, arm_names
 from kofn.campaigns.progress import Progress
+from kofn.campaigns.reports import report
+from kofn.campaigns.reports.decisions import logged_decisions
 from kofn.campaigns.reports.verify import Comparison, Log, read_log, verify
+from kofn.campaigns.reports.view import View
 from kofn.campaigns.roster import Roster, subset_from, subset_text
-from kofn.campaigns.serving import ServedPlan
-from kofn.campaigns.settings import GROUPS, OF_POLICY, UNIFORM, Settings, metric_name, policy_costs, policy_rules
+from kofn.campaigns.serving import SERVING, ServedPlan
+from kofn.campaigns.settings import OF_POLICY, UNIFORM, Settings, policy_costs, policy_rules
+from kofn.campaigns.store.database import Store
 from kofn.campaigns.store.schema import ARMS, DECISIONS, ESTIMATES, EVENTS, FOLDS, HISTORY, JOURNAL, STATES, TOTALS
 from kofn.constraints import Constraints
 from kofn.core import BadRecord, check_sizes
@@ -43,9 +46,19 @@ MAX_TIME = 1e11
 SECRET_BYTES = 16
 """Length of a secret."""
 
-_TIMES = ("at", "due", "created", "changed", "cut", "next_due")
-_DRAWN = ("salt", "call", "request", "stamp", "arms_version")
-"""Columns whose numbers are drawn at random, and may be of any size."""
+STATES_OF_LIFE = ("running", "paused", "shipped", "stopped", "archived")
+
+LIMITS: dict[str, tuple[float, float]] = {
+    **dict.fromkeys(("compared", "windowed", "counts"), (0, 1)),
+    **dict.fromkeys(("group", "kind"), (0, 2)),
+    **dict.fromkeys(("at", "due", "created", "changed", "cut", "next_due"), (0, MAX_TIME)),
+    **dict.fromkeys(("salt", "call", "request", "stamp", "arms_version"), (-(2**63), 2**63 - 1)),  # drawn at random
+    "propensity": (0, 1 + 1e-9),
+    "cost": (0, LARGEST_REWARD),
+    "value": (-LARGEST_REWARD, LARGEST_REWARD),
+    "count": (1, MAX_COUNTER),
+}
+"""Least and largest value of columns; others have whole numbers up to MAX_COUNTER, or any number."""
 
 # Types.
 
@@ -55,13 +68,13 @@ def check_value(column: Column[Any], value: Any) -> Any:
     kind = int if isinstance(column.type, Integer | BigInteger) else float if isinstance(column.type, Double) else str
     if value is None and column.nullable:
         return None
-    if kind is int and column.name in _DRAWN and type(value) is int and -(2**63) <= value < 2**63:
-        return value
     if column.name == "secret" and not isinstance(value, str):
         raise BadRecord("secret cannot be what it is")
     check_type(column.name, "a secret" if column.name == "secret" else value, kind)
-    _check(kind is not int or 0 <= value <= MAX_COUNTER, column.name, value)
-    _check(column.name not in _TIMES or 0 <= value < MAX_TIME, column.name, value)
+    if kind is str:
+        return value
+    low, high = LIMITS.get(column.name, (0, MAX_COUNTER) if kind is int else (-math.inf, math.inf))
+    _check(low <= value <= high, column.name, value)
     return float(value) if kind is float else value
 
 
@@ -132,22 +145,13 @@ def check_campaign(tx: Transaction) -> None:
     row, roster = tx.row, _roster(tx)
     settings, progress = row.settings, row.progress
     _check_settings(tx, roster)
-    check_type("progress", progress, Progress)
-    _check(
-        row.state in ("running", "paused", "shipped", "stopped", "archived")
-        and (row.state != "shipped" or bool(settings.shipped)),
-        "state",
-        row.state,
-    )
+    _check(row.state in STATES_OF_LIFE and (row.state != "shipped" or bool(settings.shipped)), "state", row.state)
     _check(len(bytes.fromhex(row.secret)) == SECRET_BYTES, "secret", "what it is")
     check_type("failure", row.failure or {}, dict[str, str])
     _check(row.failure is None or row.failure.keys() == {"reason", "kofn"}, "failure", row.failure)
     _check_steps(tx, roster)
-    subsets = _Subsets(settings, len(roster.names))
-    _check_decisions(tx, subsets)
-    _check_totals(tx, subsets)
-    _check_progress(tx, subsets)
-    _check_reports(tx, subsets, len(roster.names))
+    _check_log(tx, len(roster.names))
+    _check_progress(progress)
     log = read_log(tx)
     _check_record(log.record, roster)
     _check_record(log.base, roster)
@@ -161,6 +165,29 @@ def check_campaign(tx: Transaction) -> None:
     tx.serve(ServedPlan(row.step - 1, after=row.cut.decisions, **learned.plan))
     due = select(DECISIONS.c.due).where(DECISIONS.c.due > row.cut.time).order_by(DECISIONS.c.due).limit(1)
     row.next_due = tx.connection.execute(due).scalar()
+    progress.slots, last = tx.connection.execute(select(func.count(), func.max(HISTORY.c.slot))).one()
+    progress.last_slot = -1 if last is None else last
+    row.journal = max(row.journal, tx.connection.execute(select(func.max(JOURNAL.c.number))).scalar() or 0)
+
+
+def try_campaign(store: Store, campaign: int) -> None:
+    """Make all reports about a campaign, and draw a decision; or raise an error."""
+
+    @contextmanager
+    def read() -> Iterator[View]:
+        with store.read() as connection:
+            yield View(store, connection, campaign)
+
+    with read() as view:
+        found: list[Any] = [report.insight(view), *report.history(view, MAX_POINTS), *report.open_decisions(view, 100)]
+        found += [*report.journal(view, 2 * MAX_JOURNAL), *report.estimates(view, MAX_ESTIMATES, view.roster.names)]
+        found += [report.segments(view)] if view.settings.takes_context else []
+        state = view.row.state
+    for each in (*found, *logged_decisions(read)):
+        json.dumps(each.to_dict(), allow_nan=False)
+    if state in SERVING:
+        serving = store.serving(campaign)
+        serving.draw(2, None, serving.segment_of(None))
 
 
 def _rows(tx: Transaction, table: Table) -> Iterator[Mapping[Any, Any]]:
@@ -191,7 +218,7 @@ def _check_active(active: Any, arms: int) -> None:
 
 def _check_settings(tx: Transaction, roster: Roster) -> None:
     """Check the settings as `create` and `configure` do."""
-    settings = tx.row.settings
+    settings, arms = tx.row.settings, len(roster.names)
     check_type("settings", settings, Settings)
     check_sizes(settings.n_arms, settings.k)
     _check(len(roster.active) == settings.n_arms, "n_arms", settings.n_arms)
@@ -199,78 +226,40 @@ def _check_settings(tx: Transaction, roster: Roster) -> None:
     _check(settings.seed >= 0, "seed", settings.seed)
     settings.changed({name: getattr(settings, name) for name in ChangedSettings.__annotations__}, roster)
     _check(settings.costs_most >= 0, "costs_most", settings.costs_most)
-    subsets = _Subsets(settings, len(roster.names))
     for subset in settings.shipped:
-        subsets.check(subset_text(subset))
+        _check_subset(settings, arms, subset_text(subset))
     for segment, subset in (*settings.shipped_to, *settings.shipped_before):
-        subsets.check(subset_text(subset), segment)
+        _check_subset(settings, arms, subset_text(subset), segment)
 
 
-class _Subsets:
-    """Checks subsets and segments."""
-
-    def __init__(self, settings: Settings, arms: int) -> None:
-        self._settings, self._arms = settings, arms
-        self._known: set[tuple[str, str | None]] = set()
-
-    def check(self, text: str, segment: str | None = None) -> None:
-        """Raise BadRecord unless this is a subset of the campaign's arms, and the key of a segment."""
-        if (text, segment) in self._known:
-            return
-        subset, settings = subset_from(text), self._settings
-        known = settings.fewest <= len(subset) <= settings.k and 0 <= subset[0] <= subset[-1] < self._arms
-        if not known or subset_text(subset) != text or list(subset) != sorted(set(subset)):
-            raise BadRecord(f"{text!r:.60} is not a subset of its arms")
-        if segment is not None:
-            _check(settings.takes_context and key_of(context_of(segment)) == segment, "a segment", segment)
-        self._known.add((text, segment))
-
-    def check_play(self, text: str, segment: str | None) -> None:
-        """Raise BadRecord unless this is a subset, with a segment if there are segments."""
-        _check((segment is not None) == self._settings.takes_context, "a segment", segment)
-        self.check(text, segment)
+def _check_subset(settings: Settings, arms: int, text: str, segment: str | None = None) -> None:
+    """Raise BadRecord unless this is a subset of the campaign's arms, and the key of a segment."""
+    subset = subset_from(text)
+    known = settings.fewest <= len(subset) <= settings.k and 0 <= subset[0] <= subset[-1] < arms
+    if not known or subset_text(subset) != text or list(subset) != sorted(set(subset)):
+        raise BadRecord(f"{text!r:.60} is not a subset of its arms")
+    if segment is not None:
+        _check(settings.takes_context and key_of(context_of(segment)) == segment, "a segment", segment)
 
 
-# The log.
-
-
-def _check_decisions(tx: Transaction, subsets: _Subsets) -> None:
-    row, counted, numbers = tx.row, 0, set()
-    for each in _rows(tx, DECISIONS):
-        subsets.check_play(each["subset"], each["context"])
-        _check(each["group"] < len(GROUPS), "group", each["group"])
-        _check(each["compared"] < 2 and each["windowed"] < 2, "compared or windowed", each["compared"])
-        _check(each["propensity"] is None or 0 <= each["propensity"] <= 1 + 1e-9, "propensity", each["propensity"])
-        _check(0 <= each["cost"] <= LARGEST_REWARD, "cost", each["cost"])
-        _check(each["at"] <= each["due"], "due", each["due"])
-        _check((each["request"] is None) == (each["turn"] is None), "turn", each["turn"])
-        if each["key"] is not None:
-            check_key(each["key"])
-        if each["metadata"] is not None:
-            metadata_text(_json("metadata", each["metadata"], dict[str, Any]))
-        counted += each["number"] <= row.cut.decisions
-        numbers.add(each["number"])
+def _check_log(tx: Transaction, arms: int) -> None:
+    """Check what folds and calls with keys need of decisions, events and totals."""
+    row, connection = tx.row, tx.connection
+    for table in (DECISIONS, TOTALS):
+        plays = select(table.c.subset, table.c.context).where(table.c.campaign == row.id).distinct()
+        for subset, segment in connection.execute(plays):
+            _check((segment is not None) == row.settings.takes_context, "a segment", segment)
+            _check_subset(row.settings, arms, subset, segment)
+    made = DECISIONS.c
+    without_turn = select(made.number).where(made.request.is_(None) != made.turn.is_(None))
+    of_nothing = select(EVENTS.c.decision).where(~exists().where(made.number == EVENTS.c.decision))
+    for what, wrong in {"turn": without_turn, "the decision of an event": of_nothing}.items():
+        number = connection.execute(wrong.limit(1)).scalar()
+        _check(number is None, what, number)
+    counted = connection.execute(select(func.count()).where(made.number <= row.cut.decisions)).scalar()
     _check(counted == row.progress.decided - row.progress.deleted, "decided", row.progress.decided)
-    events = Counter[int]()
-    for each in _rows(tx, EVENTS):
-        _check(each["decision"] in numbers, "the decision of an event", each["decision"])
-        _check(each["kind"] < 3 and each["counts"] < 2, "kind or counts", each["kind"])
-        check_event_name(each["kind"], each["name"])
-        _check(abs(each["value"]) <= LARGEST_REWARD, "value", each["value"])
-        events[each["decision"]] += 1
-    _check(max(events.values(), default=0) <= MAX_EVENTS, "the number of events of a decision", events)
-
-
-def _check_totals(tx: Transaction, subsets: _Subsets) -> None:
-    for each in _rows(tx, TOTALS):
-        subsets.check_play(each["subset"], each["context"])
-        _check(each["count"] >= 1, "count", each["count"])
-        _check(0 <= each["cost"] <= LARGEST_REWARD, "cost", each["cost"])
-        if each["key"] is not None:
-            check_key(each["key"])
-
-
-# What follows from it.
+    last = connection.execute(select(func.max(ESTIMATES.c.step))).scalar() or 0
+    _check(last <= row.step, "the step of an estimate", last)
 
 
 def _check_steps(tx: Transaction, roster: Roster) -> None:
@@ -283,15 +272,17 @@ def _check_steps(tx: Transaction, roster: Roster) -> None:
     _check(steps[0]["record"] is not None and first < row.step, "the first step", first)
     (learned,) = tx.connection.execute(select(STATES.c.step)).scalars()
     _check(first <= learned < row.step, "the step of the policy", learned)
-    subsets = _Subsets(row.settings, arms)
+    plays = set[tuple[str, str | None]]()
     for each in steps:
         for play, segment, count, _, squares in _json("tallies", each["tallies"], list[list[Any]]):
             check_type("tallies", (play, segment, count, squares), tuple[str, str | None, int, float])
             _check(count > 0 and squares >= 0, "tallies", count)
-            subsets.check(play, segment)
+            plays.add((play, segment))
         change = {} if each["change"] is None else _json("change", each["change"], dict[str, Any])
         for name in change.keys() & {"added", "retired"}:
             _check(type(change[name]) is int and 0 <= change[name] < arms, name, change[name])
+    for play, segment in plays:
+        _check_subset(row.settings, arms, play, segment)
 
 
 def _check_record(record: tuple[Any, Any], roster: Roster) -> None:
@@ -303,47 +294,13 @@ def _check_record(record: tuple[Any, Any], roster: Roster) -> None:
     _check(written["params"]["n_arms"] == len(active), "n_arms", written["params"]["n_arms"])
 
 
-def _check_progress(tx: Transaction, subsets: _Subsets) -> None:
-    progress = tx.row.progress
+def _check_progress(progress: Progress) -> None:
+    check_type("progress", progress, Progress)
     counts = [value for value in vars(progress).values() if type(value) is int]
     counts += [*progress.in_flight.values(), *progress.played.values()]
     _check(all(-1 <= count <= MAX_COUNTER for count in counts), "a counter", counts)
-    for subset, segment in progress.in_flight:
-        subsets.check_play(subset, segment)
-    for subset in (*progress.candidates, *filter(None, [progress.best])):
-        subsets.check(subset)
-    for each in progress.candidates.values():
-        _check(0 <= each.at < MAX_TIME and each.place >= 1, "a candidate", each)
-    for name, groups in progress.metrics.items():
-        metric_name(name)
-        _check(groups.keys() <= set(GROUPS), "the groups of a metric", list(groups))
     mantissa, exponent = math.frexp(progress.slot_width)
     _check(mantissa == 0.5 and -20 < exponent < 40, "slot_width", progress.slot_width)
-    _check(0 <= progress.kept_at < MAX_TIME, "kept_at", progress.kept_at)
-
-
-def _check_reports(tx: Transaction, subsets: _Subsets, arms: int) -> None:
-    """Check the history, the estimates and the journal."""
-    row, progress = tx.row, tx.row.progress
-    slots = list(_rows(tx, HISTORY))
-    _check(progress.slots <= len(slots), "slots", progress.slots)  # late rewards may be in slots that it does not count
-    _check(max((each["slot"] for each in slots), default=-1) == progress.last_slot, "last_slot", progress.last_slot)
-    _check((progress.last_slot + 1) * progress.slot_width < MAX_TIME, "last_slot", progress.last_slot)
-    comparison = Comparison()
-    for name, stored in (("decided", progress.plays), ("rewarded", progress.rewards), ("arrived", progress.arrived)):
-        comparison.same(f"history.{name}", sum(each[name] for each in slots), stored)
-    for name, earned in (("total", progress.total), ("waited", progress.waited)):
-        comparison.same(f"history.{name}", sum(each[name] for each in slots), earned)
-    if comparison.found:
-        raise BadRecord("; ".join(comparison.found))
-    for each in _rows(tx, ESTIMATES):
-        _check(each["step"] <= row.step, "the step of an estimate", each["step"])
-        subsets.check(each["best"])
-        if each["effects"]:
-            effects = _json("effects", each["effects"], dict[str, float])
-            _check(all(arm.isdecimal() and int(arm) < arms for arm in effects), "effects", list(effects))
-    for each in _rows(tx, JOURNAL):
-        _check(1 <= each["number"] <= row.journal, "the number of an event", each["number"])
 
 
 # The policy.

@@ -13,7 +13,7 @@ from sqlalchemy import Column, Connection, Table, func, select, text
 
 from kofn.campaigns.change import insert_row
 from kofn.campaigns.fold import Row, Transaction
-from kofn.campaigns.import_checks import check_campaign, check_value
+from kofn.campaigns.import_checks import check_campaign, check_value, try_campaign
 from kofn.campaigns.names import campaign_name
 from kofn.campaigns.store.database import Store
 from kofn.campaigns.store.schema import CAMPAIGNS, DECISIONS, EVENTS, OF_CAMPAIGN
@@ -102,7 +102,9 @@ def _checked(store: Store, exported: Mapping[str, Any], name: str | None) -> tup
             return tx.row, _tables(written)
 
         try:
-            return scratch.transact(work)
+            checked = scratch.transact(work)
+            try_campaign(scratch, checked[0].id)
+            return checked
         except Exception as why:
             if isinstance(why, CampaignExists) or _is_full(why):
                 raise
