@@ -21,7 +21,6 @@ from sqlalchemy import Connection, select, update
 from kofn.campaigns.fold import Row, Transaction, read_record, read_steps
 from kofn.campaigns.learning import best_of_segments, changed, policy_of, record_from, record_text, served, take
 from kofn.campaigns.names import arm_name
-from kofn.campaigns.progress import Progress
 from kofn.campaigns.roster import Roster
 from kofn.campaigns.serving import ServedPlan
 from kofn.campaigns.settings import (
@@ -134,27 +133,7 @@ def insert(store: Store, name: str, roster: Roster, settings: Settings, policy: 
 
     def work(connection: Connection) -> Row:
         now = store.now(connection)
-        row = Row(
-            id=0,
-            name=name,
-            state="running",
-            secret=secrets.token_hex(16),
-            settings=settings,
-            version=1,
-            stamp=new_stamp(),
-            arms_version=0,
-            created=now,
-            changed=now,
-            cut=Cut(0, 0, 0, now),
-            next_due=None,
-            step=1,
-            journal=0,
-            notified=0,
-            folds=0,
-            progress=Progress(),
-            failure=None,
-            made_by="",
-        )
+        row = Row(name, secrets.token_hex(16), settings, new_stamp(), now, now, Cut(0, 0, 0, now))
         insert_row(connection, row)
         of = {"campaign": row.id}
         connection.execute(ARMS.insert(), arms_of(roster) | of)

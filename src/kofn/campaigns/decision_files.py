@@ -20,11 +20,6 @@ from kofn.core import BadInput, MissingExtra
 from kofn.core.checks import shown
 from kofn.core.responses import Group, LoggedDecision
 
-COLUMNS = (
-    *("id", "at", "subset", "arms", "group", "reward", "net_reward", "rewarded_at", "propensity", "key", "metadata"),
-    *("context", "settled", "metrics"),
-)
-
 FileFormat = Literal["csv", "jsonl", "parquet"]
 FORMATS: tuple[FileFormat, ...] = get_args(FileFormat)
 
@@ -46,6 +41,38 @@ key. Text that begins with an apostrophe gets another one, so that readers can r
 
 _LINE_BREAKS = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 """Characters that JSON allows in text, and that some readers of lines take for the end of a line."""
+
+
+def subset_words(decision: LoggedDecision) -> str:
+    """Return the numbers of the arms, separated by spaces."""
+    return " ".join(map(str, decision.subset))
+
+
+def _object(value: dict[str, Any] | None) -> str | None:
+    return None if value is None else json_text(value)
+
+
+_TIME = "datetime64[us, UTC]"
+_TABLE: dict[str, tuple[str, str, Callable[[LoggedDecision], Any]]] = {
+    "id": ("text", "string", lambda each: each.id),
+    "at": ("time", _TIME, lambda each: each.at),
+    "subset": ("text", "string", subset_words),
+    "arms": ("list", "object", lambda each: each.arms),
+    "group": ("text", "category", lambda each: each.group),
+    "reward": ("number", "float64", lambda each: each.reward),
+    "net_reward": ("number", "float64", lambda each: each.net_reward),
+    "rewarded_at": ("time", _TIME, lambda each: each.rewarded_at),
+    "propensity": ("number", "float64", lambda each: each.propensity),
+    "key": ("text", "string", lambda each: each.key),
+    "metadata": ("text", "object", lambda each: _object(each.metadata)),
+    "context": ("text", "object", lambda each: _object(each.context)),
+    "settled": ("flag", "bool", lambda each: each.settled),
+    "metrics": ("text", "object", lambda each: _object(each.metrics)),
+}
+"""Each column: its type in Parquet, its type in a data frame, and its value for CSV and Parquet."""
+
+COLUMNS = tuple(_TABLE)
+_VALUES = [value for _, _, value in _TABLE.values()]
 
 
 def encoded(decisions: Iterable[LoggedDecision], file_format: str) -> Iterator[bytes]:
@@ -84,15 +111,6 @@ def _cell(value: Any) -> Any:
     if isinstance(value, list | bool):
         return json_text(value)
     return value.isoformat() if isinstance(value, datetime) else value
-
-
-def subset_words(decision: LoggedDecision) -> str:
-    """Return the numbers of the arms, separated by spaces."""
-    return " ".join(map(str, decision.subset))
-
-
-def _object(value: dict[str, Any] | None) -> str | None:
-    return None if value is None else json_text(value)
 
 
 def _in_groups(decisions: Iterable[LoggedDecision], size: int) -> Iterator[list[LoggedDecision]]:
@@ -138,24 +156,9 @@ def _arrow() -> tuple[Any, Any]:
 
 
 def _parquet(decisions: Iterable[LoggedDecision], arrow: Any, parquet: Any) -> Iterator[bytes]:
-    text, number, time = arrow.string(), arrow.float64(), arrow.timestamp("us", "UTC")
-    kinds = (
-        text,
-        time,
-        text,
-        arrow.list_(text),
-        text,
-        number,
-        number,
-        time,
-        number,
-        text,
-        text,
-        text,
-        arrow.bool_(),
-        text,
-    )
-    schema = arrow.schema(list(zip(COLUMNS, kinds, strict=True)))
+    kinds = {"text": arrow.string(), "number": arrow.float64(), "time": arrow.timestamp("us", "UTC")}
+    kinds |= {"list": arrow.list_(arrow.string()), "flag": arrow.bool_()}
+    schema = arrow.schema([(name, kinds[kind]) for name, (kind, _, _) in _TABLE.items()])
     pieces = _Pieces()
     with parquet.ParquetWriter(pieces, schema) as writer:
         waiting: list[Any] = []
@@ -171,25 +174,6 @@ def _parquet(decisions: Iterable[LoggedDecision], arrow: Any, parquet: Any) -> I
     yield pieces.take()
 
 
-_VALUES: tuple[Callable[[LoggedDecision], Any], ...] = (
-    lambda each: each.id,
-    lambda each: each.at,
-    subset_words,
-    lambda each: each.arms,
-    lambda each: each.group,
-    lambda each: each.reward,
-    lambda each: each.net_reward,
-    lambda each: each.rewarded_at,
-    lambda each: each.propensity,
-    lambda each: each.key,
-    lambda each: _object(each.metadata),
-    lambda each: _object(each.context),
-    lambda each: each.settled,
-    lambda each: _object(each.metrics),
-)
-"""The value of each column, for CSV and Parquet."""
-
-
 # A data frame.
 
 
@@ -203,20 +187,5 @@ def to_frame(decisions: Iterable[LoggedDecision]) -> Any:
     for each in decisions:
         for name in COLUMNS:
             columns[name].append(subset_words(each) if name == "subset" else getattr(each, name))
-    kinds = {
-        "id": "string",
-        "at": "datetime64[us, UTC]",
-        "subset": "string",
-        "arms": "object",
-        "group": pd.CategoricalDtype(get_args(Group)),
-        "reward": "float64",
-        "net_reward": "float64",
-        "rewarded_at": "datetime64[us, UTC]",
-        "propensity": "float64",
-        "key": "string",
-        "metadata": "object",
-        "context": "object",
-        "settled": "bool",
-        "metrics": "object",
-    }
+    kinds = {name: kind for name, (_, kind, _) in _TABLE.items()} | {"group": pd.CategoricalDtype(get_args(Group))}
     return pd.DataFrame({name: pd.Series(values, dtype=kinds[name]) for name, values in columns.items()})

@@ -9,7 +9,7 @@ it has learned and its next plan: only if nothing else has changed the campaign 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -147,25 +147,25 @@ _ADD_SLOT = Statement(
 class Row:
     """A campaign's row, parsed. It is changed in memory, and written back as a whole."""
 
-    id: int
     name: str
-    state: str
     secret: str
     settings: Settings
-    version: int
     stamp: int
-    arms_version: int
     created: float
     changed: float
     cut: Cut
-    next_due: float | None
-    step: int
-    journal: int
-    notified: int
-    folds: int
-    progress: Progress
-    failure: dict[str, str] | None
-    made_by: str
+    id: int = 0
+    state: str = "running"
+    version: int = 1
+    arms_version: int = 0
+    next_due: float | None = None
+    step: int = 1
+    journal: int = 0
+    notified: int = 0
+    folds: int = 0
+    progress: Progress = field(default_factory=Progress)
+    failure: dict[str, str] | None = None
+    made_by: str = ""
 
     @classmethod
     def of(cls, values: Any) -> Row:

@@ -123,22 +123,25 @@ def tally(
 ) -> Tally:
     """Return what the log has between two cuts."""
     found, reader = Tally(), _Reader(connection, campaign, settings, progress, before, after)
-    asked = []
-    if after.decisions > before.decisions:
-        asked += [("arrived", reader.take_arrived), ("made", reader.take_made)]
-    if after.events > before.events:
-        asked += [("rewarded", reader.settle), ("delays", reader.take_delays)]
-    if after.time > before.time:
-        asked += [("ended", reader.settle), ("expired", reader.take_expired)]
-    if after.totals > before.totals:
-        asked.append(("totals", reader.take_totals))
-    asked += [("recorded", reader.take_recorded)] if not progress.metrics else []
-    asked.append(("next", reader.take_next))
+    asked = ["next"] if progress.metrics else ["next", "recorded"]
+    asked += ["arrived", "made"] if after.decisions > before.decisions else []
+    asked += ["rewarded", "delays"] if after.events > before.events else []
+    asked += ["ended", "expired"] if after.time > before.time else []
+    asked += ["totals"] if after.totals > before.totals else []
     with reader.driver.batch():
-        answers = [(reader.ask(name), take) for name, take in asked]
-    for answer, take in answers:
-        take(found, answer())
-    reader.read_metrics(found)
+        answers = {name: reader.ask(name) for name in asked}
+    rows = defaultdict[str, list[Any]](list, {name: answer() for name, answer in answers.items()})
+    found.arrived = [Arrived(*row) for row in rows["arrived"]]
+    found.expired = [Arrived(*row) for row in rows["expired"]]
+    found.next_due = rows["next"][0][0] if rows["next"] else None
+    for slot, count in rows["made"]:
+        found.slots[slot] += Slot(decided=count)
+    for slot, count, seconds in rows["delays"]:  # the first events of decisions, and how long they took
+        found.slots[slot] += Slot(arrived=count, waited=seconds)
+    reader.settle(found, rows["rewarded"])
+    reader.settle(found, rows["ended"])
+    reader.add_totals(found, rows["totals"])
+    reader.read_metrics(found, [row[0] for row in rows["recorded"]])
     return found
 
 
@@ -274,27 +277,6 @@ class _Reader:
     def _own(self, statement: Statement, **more: Any) -> list[Any]:
         return self.driver.rows(statement, {**self._values, **more})
 
-    def take_arrived(self, found: Tally, rows: list[Any]) -> None:
-        """Add new decisions."""
-        found.arrived += [Arrived(*row) for row in rows]
-
-    def take_made(self, found: Tally, rows: list[Any]) -> None:
-        """Add when decisions were made."""
-        for at, count in rows:
-            found.slots[at] += Slot(decided=count)
-
-    def take_expired(self, found: Tally, rows: list[Any]) -> None:
-        """Add decisions that have expired."""
-        found.expired += [Arrived(*row) for row in rows]
-
-    def take_next(self, found: Tally, rows: list[Any]) -> None:
-        """Remember when the next decision settles or expires."""
-        found.next_due = rows[0][0] if rows else None
-
-    def take_recorded(self, found: Tally, rows: list[Any]) -> None:
-        """Remember the names of the first metrics."""
-        found.mature_sums = {row[0]: {} for row in rows}
-
     def settle(self, found: Tally, rows: Iterable[Any]) -> None:
         """Add the sums of settled decisions."""
         settled: dict[tuple[Any, ...], Settled] = {}
@@ -314,12 +296,7 @@ class _Reader:
             found.most = most if found.most is None else max(found.most, most)
         found.settled += settled.values()
 
-    def take_delays(self, found: Tally, rows: list[Any]) -> None:
-        """Add the first events of decisions, and how long they took."""
-        for at, count, seconds in rows:
-            found.slots[at] += Slot(arrived=count, waited=seconds)
-
-    def take_totals(self, found: Tally, rows: list[Any]) -> None:
+    def add_totals(self, found: Tally, rows: list[Any]) -> None:
         """Add totals."""
         for row in rows:
             found.totals.append(each := Total(*row))
@@ -329,14 +306,15 @@ class _Reader:
             found.least = mean if found.least is None else min(found.least, mean)
             found.most = mean if found.most is None else max(found.most, mean)
 
-    def read_metrics(self, found: Tally) -> None:
-        """Read metrics that have settled, if any was ever recorded."""
+    def read_metrics(self, found: Tally, first: list[str]) -> None:
+        """Read metrics that have settled, if any was ever recorded; `first` are the first ones."""
         progress, end = self._progress, self._after.decisions
+        found.mature_sums = {name: {} for name in first}
         if not progress.metrics and not found.mature_sums:
             return
         young = self._after.time - self._settings.metrics_after
-        first = self._own(_YOUNG, m0=progress.matured, young=young)
-        found.matured = min(first[0][0] - 1, end) if first else end
+        too_young = self._own(_YOUNG, m0=progress.matured, young=young)
+        found.matured = min(too_young[0][0] - 1, end) if too_young else end
         if not progress.metrics:  # what has settled before the first record was not measured
             found.mature_counts = {GROUPS[LEARNED]: 0, GROUPS[CONTROL]: 0}
             return

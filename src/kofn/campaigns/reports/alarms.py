@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
 from itertools import islice
 
@@ -156,10 +157,8 @@ def raised(view: View, arrivals: ArrivalHistory) -> list[RaisedAlarm]:
     found = [_of_policy(alarm) for alarm in (known.alarms if known and known.alarms else ())]
     if view.row.failure is not None:
         found.append(
-            RaisedAlarm(
+            _alarm(
                 "policy",
-                None,
-                None,
                 f"the policy cannot learn: {view.row.failure['reason']}",
                 "decisions follow the last plan, and rewards are recorded. Change a setting, or upgrade kofn: then it "
                 "tries again",
@@ -208,6 +207,10 @@ def _name(alarm: RaisedAlarm) -> str:
     return alarm.kind if alarm.arm is None else f"{alarm.kind} {alarm.arm}"
 
 
+def _alarm(kind: str, message: str, advice: str, *, at: datetime | None = None, arm: str | None = None) -> RaisedAlarm:
+    return RaisedAlarm(kind, None, at, message, advice, arm)
+
+
 def _of_policy(alarm: Alarm) -> RaisedAlarm:
     message, advice = _POLICY[alarm.kind]
     return RaisedAlarm(alarm.kind, alarm.since, None, message, advice)
@@ -240,13 +243,12 @@ def _silence(arrivals: ArrivalHistory) -> Iterator[RaisedAlarm]:
     decided = sum(part.decided for part in parts[last + 1 :] if part.end <= arrivals.mature)
     if decided * before.rate >= EXPECTED:
         since = moment(parts[last].end)
-        yield RaisedAlarm(
+        yield _alarm(
             "silence",
-            None,
-            since,
             f"{decided:,} decisions without a reward since {since:%Y-%m-%d %H:%M} UTC; about "
             f"{decided * before.rate:,.0f} rewards were expected",
             "check that rewards are still sent: the job or the page that reports them",
+            at=since,
         )
 
 
@@ -260,12 +262,11 @@ def _delay(parts_before: Sequence[Period], parts_recent: Sequence[Period]) -> It
         return
     least = max(1.0, DEVIATIONS * _delay_error(parts_before, parts_recent))
     if recent.delay > DELAY_CHANGE * before.delay and recent.delay > before.delay + least:
-        yield RaisedAlarm(
+        yield _alarm(
             "delay",
-            None,
-            moment(recent.begin),
             f"rewards take {recent.delay:,.0f} s on average, {before.delay:,.0f} s before",
             "check what reports them; decisions expire after expire_after",
+            at=moment(recent.begin),
         )
 
 
@@ -292,12 +293,11 @@ def _missing(parts_before: Sequence[Period], parts_recent: Sequence[Period]) -> 
     variance = max(pooled * (1 - pooled), 0.0) * (1 / before.decided + 1 / recent.decided)
     fall = before.rate - recent.rate
     if fall > MISSING_CHANGE * before.rate and fall > DEVIATIONS * math.sqrt(variance):
-        yield RaisedAlarm(
+        yield _alarm(
             "missing",
-            None,
-            moment(recent.begin),
             f"{recent.rate:.0%} of recent decisions have a reward, {before.rate:.0%} before",
             "check whether some rewards are lost: learning is biased if the lost ones differ from the others",
+            at=moment(recent.begin),
         )
 
 
@@ -323,13 +323,11 @@ def _failing_arms(view: View, mature: float) -> Iterator[RaisedAlarm]:
         by_chance = bdtr(rewarded, count, 1 - usual)
         if rewarded <= HARDLY * (1 - usual) * count and by_chance * len(decided) < math.exp(-EXPECTED):
             name = view.roster.names[arm]
-            yield RaisedAlarm(
+            yield _alarm(
                 "arm",
-                None,
-                None,
                 f"{missing[arm]:,} of {count:,} decisions with {name!r} have no reward; {usual:.0%} of the others",
                 f"look at {name!r}: what shows it may be broken. Retire it until it works",
-                name,
+                arm=name,
             )
 
 
@@ -339,14 +337,12 @@ def _guardrails(view: View) -> Iterator[RaisedAlarm]:
 
     for each in metrics(view):
         if each.broken and each.learned is not None and each.control is not None:
-            yield RaisedAlarm(
+            yield _alarm(
                 "guardrail",
-                None,
-                None,
                 f"{each.guardrail} is broken: {each.name} is {each.learned.mean:.3g} per decision, and "
                 f"{each.control.mean:.3g} with the control",
                 "look at what the best subset does to it; ship the control, or change what may be shown",
-                each.name,
+                arm=each.name,
             )
 
 
@@ -356,10 +352,8 @@ def _ratio(view: View) -> Iterator[RaisedAlarm]:
     progress, share = view.progress, view.settings.control_share
     found = sample_ratio(progress.learned_decided, progress.control_decided, share)
     if found.rejected and found.observed is not None:
-        yield RaisedAlarm(
+        yield _alarm(
             "ratio",
-            None,
-            None,
             f"the control gets {found.observed:.2%} of the decisions instead of {found.share:.0%}",
             "do not trust the lift: check whether keys are spread evenly and decisions of both groups are played",
         )
@@ -374,10 +368,8 @@ def _range(view: View) -> Iterator[RaisedAlarm]:
     deviation = math.sqrt(sums.deviations / sums.count)
     distance = sums.mean - low if settings.direction == "maximize" else high - sums.mean
     if DIFFERENT * abs(sums.mean) < deviation < TOO_CLOSE * distance:
-        yield RaisedAlarm(
+        yield _alarm(
             "range",
-            None,
-            None,
             f"rewards differ by about {deviation:.2g}, too little to be told apart in a range of {low:g} to {high:g}",
             "create a campaign with a narrower range, or with a learned one (reward_range=None)",
         )
