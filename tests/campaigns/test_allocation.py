@@ -15,7 +15,6 @@ from scipy.stats import binom
 import kofn
 from kofn import Campaign
 from kofn.campaigns import Decision, Rewarded, Store
-from kofn.campaigns.append import Decide
 from kofn.campaigns.evidence import Sums, lift
 from kofn.campaigns.serving import MOST_PER_SOURCE, SHIPPED_FOR
 from kofn.core.responses import Lift
@@ -346,21 +345,6 @@ def test_shipping_and_stopping_take_effect_at_once_and_elsewhere_within_a_second
 # Keys.
 
 
-def test_without_stickiness_a_key_has_its_decisions_for_ever(store_url: str) -> None:
-    campaign = create(store_url)
-    first = campaign.decide(key="order-1")
-    campaign.reward(first.id, 1.0)
-    assert campaign.decide(key="order-1") == first
-    many = campaign.decide(10, key="mail", metadata={"page": "home"})
-    assert campaign.decide(10, key="mail", metadata={"page": "other"}) == many
-    with pytest.raises(kofn.Conflict, match="the key 'mail' was used for 10 decisions, and this call asks for 3"):
-        campaign.decide(3, key="mail")
-    for wrong in ("", 7, "a\nb", "x" * 1000):
-        with pytest.raises(kofn.BadInput, match="key must be"):
-            campaign.decide(key=wrong)  # type: ignore[arg-type]
-    assert campaign.summary().plays == 11
-
-
 @pytest.mark.parametrize("window", [None, 600])
 @postgres_is_slow
 def test_a_sticky_key_keeps_its_arms_until_that_ends(store_url: str, window: float | None) -> None:
@@ -426,14 +410,6 @@ def test_a_key_does_not_escape_what_was_shipped_paused_or_retired(store_url: str
     campaign.retire_arm(others[0])
     assert others[0] not in campaign.decide(key="visitor-1").arms
     checked(campaign)
-
-
-def test_a_key_is_found_again_by_calls_of_the_same_transaction(sqlite_store: str) -> None:
-    campaign = create(sqlite_store)
-    jobs = [Decide(campaign._id, campaign._secret, 2, "same", None, None, None) for _ in range(3)]
-    found = [result for result, error in campaign.store._execute(jobs)]
-    assert found[0] == found[1] == found[2]
-    assert campaign.summary().plays == 2
 
 
 # Rewards as they are.

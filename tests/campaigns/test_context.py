@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
@@ -22,7 +20,7 @@ from kofn.core.contexts import MOST_SEGMENTS, MOST_WITH_OTHER, key_of
 from tests.campaigns import tools
 from tests.campaigns.tools import Clock, noise
 from tests.campaigns.tools import create as create_any
-from tests.cases import for_each, postgres_is_slow
+from tests.cases import postgres_is_slow
 
 PHONE, DESK, FRIDGE = ({"device": device} for device in ("phone", "desktop", "fridge"))
 LOW, HIGH = ["a", "b", "c"], ["f", "g", "h"]
@@ -158,24 +156,6 @@ def test_what_a_context_may_be(sqlite_store: str) -> None:
         with pytest.raises(kofn.BadInput, match=message):
             campaign.reward_total(LOW, 1, 1.0, context=context)
     assert campaign.summary().plays == 3
-
-
-def test_visitors_of_web_pages_do_not_invent_segments(sqlite_store: str) -> None:
-    """Those of whom the service says from which address they come."""
-
-    def decided(campaign: Campaign, context: Any) -> Decision:
-        done: Future[list[Decision]] = Future()
-        campaign.submit_decide(done, 1, context=context, source="127.0.0.1")
-        return done.result(30)[0]
-
-    for attributes in (None, ["device"]):
-        campaign = create(sqlite_store, name=f"open{attributes is None}", params={"attributes": attributes})
-        with pytest.raises(kofn.BadInput, match="only to a campaign that declares its attributes and their values"):
-            decided(campaign, PHONE)
-        assert decided(campaign, None).arms
-    closed = create(sqlite_store, name="closed", params={"attributes": {"device": ["phone", "desktop"]}})
-    assert decided(closed, PHONE).context == PHONE
-    assert decided(closed, FRIDGE).context == {"device": "(other)"}
 
 
 def test_a_policy_without_context_says_so(sqlite_store: str) -> None:
@@ -350,55 +330,3 @@ def test_it_ships_by_itself_when_it_is_ready(sqlite_store: str) -> None:
     assert campaign.state == "shipped"
     assert sorted(campaign.decide(context=PHONE).arms) == HIGH
     assert sorted(campaign.decide(context=DESK).arms) == LOW
-
-
-# Export.
-
-
-@postgres_is_slow
-def test_an_export_has_the_segments(store_url: str) -> None:
-    campaign = create(store_url)
-    play(campaign, 40, lost=1)
-    exported = json.loads(json.dumps(campaign.export(with_secret=True)))
-    moved = Campaign.import_(exported, store=campaign.store, name="moved")
-    waiting = campaign.open_decisions(1000)
-    assert moved.open_decisions(1000) == waiting
-    assert moved.segments() == campaign.segments()
-    assert plan_of(moved).rows == plan_of(campaign).rows
-    for each in (campaign, moved):
-        each.rewards(rewards_of(waiting))
-        play(each, 20)
-        checked(each)
-
-
-@for_each("key", ["{", '{"device": "phone"}', '{"device":"phone","a":"b"}', "[]"])
-def test_an_export_with_a_wrong_segment_is_refused(sqlite_store: str, key: str) -> None:
-    campaign = create(sqlite_store)
-    campaign.decide(3, context=PHONE)
-    exported = campaign.export()
-    place = exported["tables"]["decisions"]["columns"].index("context")
-    exported["tables"]["decisions"]["rows"][0][place] = key
-    with pytest.raises(kofn.BadRecord, match="segment's key must be a context"):
-        Campaign.import_(exported, store=sqlite_store, name="moved")
-    campaign.delete()
-
-
-# Threads.
-
-
-def test_threads_decide_and_read_at_once(sqlite_store: str) -> None:
-    campaign = create(sqlite_store)
-    play(campaign, 60)
-    expected = campaign.segments()
-
-    def decide(context: dict[str, str]) -> None:
-        for _ in range(20):
-            campaign.decide(5, context=context)
-
-    with ThreadPoolExecutor(4) as pool:
-        decided = [pool.submit(decide, context) for context in (PHONE, DESK)]
-        found = [pool.submit(lambda: [campaign.segments() for _ in range(20)]) for _ in range(2)]
-        for each in decided:
-            each.result()
-        for read in found:
-            assert all(known == expected for known in read.result())

@@ -26,13 +26,12 @@ from kofn.campaigns.reports import decisions
 from kofn.client import AsyncClient, Client
 from kofn.core.responses import LoggedDecision
 from kofn.lab.logs import DecisionLog
-from kofn.service import ServiceSettings, make_app
-from kofn.service.security.tokens import create_token, token_hash
+from kofn.service.security.tokens import create_token
 from tests.campaigns.tools import create, play, rewards_for
 from tests.cases import postgres_is_slow
 from tests.cli.test_cli import Kofn, answer  # noqa: F401
 from tests.client.tools import down, problem
-from tests.service.tools import TOKEN, bearer, error_detail, service
+from tests.service.tools import bearer, error_detail, service
 
 ARROW = "pyarrow is not installed: pip install 'kofn[parquet]'"
 AT = datetime(2026, 11, 16, 9, tzinfo=UTC)
@@ -365,48 +364,6 @@ def test_the_same_over_http(store_url: str, monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setitem(sys.modules, "pyarrow", None)
         detail = error_detail(http.get(URL, params={"format": "parquet"}), 501, "not-installed")
         assert detail == f"the service cannot write this format: {ARROW}"
-
-
-def test_a_slow_reader_does_not_make_the_service_read_ahead(sqlite_store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The application is called as a server calls it, with a `send` that waits: it reads at most one piece ahead."""
-    monkeypatch.setattr(decisions, "CHUNK", 1000)
-    campaign = create(sqlite_store)
-    campaign.decide(20_000)
-    read, logged = 0, decisions._logged
-
-    def counted(*given: Any) -> Any:
-        nonlocal read
-        read += 1
-        return logged(*given)
-
-    monkeypatch.setattr(decisions, "_logged", counted)
-    app = make_app(ServiceSettings(store=sqlite_store, session=token_hash(TOKEN)))
-    sent: list[int] = []
-
-    async def receive() -> dict[str, Any]:
-        await asyncio.sleep(60)
-        return {"type": "http.disconnect"}
-
-    async def send(message: dict[str, Any]) -> None:
-        if message["type"] == "http.response.body" and message.get("body"):
-            sent.append(read)
-            await asyncio.sleep(0.02)
-            assert read == sent[-1]  # nothing is read while the client does not read
-
-    headers = [(b"authorization", f"Bearer {TOKEN}".encode()), (b"host", b"x")]
-    scope: dict[str, Any] = {
-        "type": "http",
-        "method": "GET",
-        "path": URL,
-        "raw_path": URL.encode(),
-        "query_string": b"format=csv",
-    }
-    scope |= {"headers": headers, "http_version": "1.1", "scheme": "http", "asgi": {"version": "3.0"}, "root_path": ""}
-    scope |= {"client": ("127.0.0.1", 1), "server": ("x", 80)}
-    asyncio.run(app(scope, receive, send))  # type: ignore[arg-type]
-    assert len(sent) > 15
-    assert sent == sorted(sent)
-    assert read > 15
 
 
 def test_a_long_detail_is_cut(sqlite_store: str) -> None:

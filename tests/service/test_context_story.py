@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import io
 import json
@@ -122,37 +121,20 @@ def test_a_shop_from_its_first_decision_to_its_winners(store_url: str) -> None:
         assert http.get("/api/campaigns/shop/verify").json()["ok"]
 
 
-def test_both_clients_have_segments(sqlite_store: str) -> None:
+def test_the_client_has_segments(sqlite_store: str) -> None:
     phone = {"device": "phone", "country": "de"}
-    with service(sqlite_store) as http:
-        url = str(http.base_url)
-        with kofn.Client(url, prefetch=20) as client:
-            campaign = client.create(**NEW)  # type: ignore[arg-type]
-            for _ in range(60):
-                decision = campaign.decide(context=phone)
-                assert decision.context == phone
-                campaign.reward(decision.id, 1.0 if "socks" in decision.arms else 0.0)
-            assert {context for _, context in client._stocks} == {'{"country": "de", "device": "phone"}'}
-            campaign.reward_total(OFFERS[:3], 50, 40.0, context=phone)
-            wait_until(lambda: campaign.segments().segments, "the policy has learned")
-            assert campaign.segments().segments[0].context == phone
-            campaign.ship()
-            assert "socks" in campaign.decide(context=phone).arms
-            plain = client.create("plain", OFFERS, 3)
-            with pytest.raises(kofn.BadInput, match="thompson does not take a context; use contextual-thompson"):
-                plain.decide(context=phone)
-            with pytest.raises(kofn.BadInput, match="it has no segments"):
-                plain.segments()
-
-        async def ask() -> None:
-            async with kofn.AsyncClient(url) as client:
-                shop = client.campaign("shop")
-                decisions = await shop.decide(3, context=phone)
-                assert [each.group for each in decisions] == ["shipped"] * 3
-                found = await shop.segments()
-                assert found.segments[0].shipped == found.segments[0].best
-
-        asyncio.run(ask())
+    with service(sqlite_store) as http, kofn.Client(str(http.base_url), prefetch=20) as client:
+        campaign = client.create(**NEW)  # type: ignore[arg-type]
+        for _ in range(60):
+            decision = campaign.decide(context=phone)
+            assert decision.context == phone
+            campaign.reward(decision.id, 1.0 if "socks" in decision.arms else 0.0)
+        assert {context for _, context in client._stocks} == {'{"country": "de", "device": "phone"}'}
+        campaign.reward_total(OFFERS[:3], 50, 40.0, context=phone)
+        wait_until(lambda: campaign.segments().segments, "the policy has learned")
+        assert campaign.segments().segments[0].context == phone
+        campaign.ship()
+        assert "socks" in campaign.decide(context=phone).arms
 
 
 def run(*arguments: str, exit_code: int = 0) -> Result:
