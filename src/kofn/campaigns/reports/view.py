@@ -9,10 +9,8 @@ from typing import Any, cast
 from sqlalchemy import Connection, select
 
 from kofn.campaigns.fold import Row, Transaction, insight_from, lift_of, read_slots
-from kofn.campaigns.progress import Progress
 from kofn.campaigns.roster import Roster, subset_from
 from kofn.campaigns.serving import SERVING
-from kofn.campaigns.settings import Settings
 from kofn.campaigns.store.database import Store
 from kofn.campaigns.store.schema import STATES
 from kofn.campaigns.tally import Slot, tally
@@ -21,46 +19,21 @@ from kofn.core.responses import Lift, State, Summary, moment
 
 
 class View:
-    """One moment of a campaign."""
+    """One moment of a campaign: its row, with the progress up to now."""
 
     def __init__(self, store: Store, connection: Connection, campaign: int) -> None:
-        tx = Transaction.open(store, connection, campaign)
+        self.tx = tx = Transaction.open(store, connection, campaign)
         self.store, self.connection, self.now = store, connection, tx.now
-        self._row, self._tx = tx.row, tx
-        tail = tally(connection, campaign, tx.row.settings, tx.row.progress, tx.row.cut, tx.end)
+        self.row, self.id, self.settings, self.progress = tx.row, tx.row.id, tx.row.settings, tx.row.progress
+        tail = tally(connection, campaign, self.settings, self.progress, tx.row.cut, tx.end)
         self._new_slots = tail.slots
         self.new_plays = tail.plays()
-        tail.add_to(self._row.progress, self._row.settings.sign)
-
-    @property
-    def row(self) -> Row:
-        """The campaign's row, with the progress up to now."""
-        return self._row
-
-    @property
-    def id(self) -> int:
-        """The campaign's id."""
-        return self._row.id
-
-    @property
-    def settings(self) -> Settings:
-        """The campaign's settings."""
-        return self._row.settings
-
-    @property
-    def progress(self) -> Progress:
-        """What has been counted up to now."""
-        return self._row.progress
+        tail.add_to(self.progress, self.settings.sign)
 
     @cached_property
     def roster(self) -> Roster:
         """The campaign's arms."""
-        return self._tx.roster()
-
-    @cached_property
-    def tx(self) -> Transaction:
-        """The transaction that it is read in."""
-        return self._tx
+        return self.tx.roster()
 
     @cached_property
     def _state(self) -> Any:
@@ -89,7 +62,7 @@ class View:
     @cached_property
     def best(self) -> Subset:
         """The policy's best subset, as arm numbers: of the arms and by the rules that are in force."""
-        return subset_from(self._tx.plan().best)
+        return subset_from(self.tx.plan().best)
 
     @cached_property
     def active(self) -> list[int]:

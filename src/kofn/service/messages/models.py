@@ -121,6 +121,17 @@ class OptionsBody(RequestBody):
         examples=[{"mug": 0.5}],
         description="What arms cost, by name or in their order, for the policy thompson-sizes; null for nothing.",
     )
+    expire_after: Duration = Field(
+        7 * 24 * 3600,
+        examples=["7d"],
+        description="When a decision without a reward expires, unless there is a window: seconds, or text such as 7d.",
+    )
+    keep_decisions: int = Field(
+        100_000,
+        ge=0,
+        lt=2**53,
+        description="Number of rewarded decisions that are stored individually. Older ones are stored as totals.",
+    )
 
     def given(self) -> dict[str, Any]:
         """Return the fields that the request has, as `Campaign` takes them."""
@@ -140,8 +151,6 @@ class ChangedSettingsBody(OptionsBody):
         None, ge=1, lt=2**53, description="Plays after which a reward counts half; null to forget nothing."
     )
     guarantee: bool = Field(False, description="Whether arms are compared directly, so that decisions are proved.")
-    expire_after: Duration = Field(7 * 24 * 3600, description="As in a new campaign.")
-    keep_decisions: int = Field(100_000, ge=0, lt=2**53, description="As in a new campaign.")
 
 
 class Shipment(RequestBody):
@@ -177,17 +186,6 @@ class NewCampaign(OptionsBody):
         "maximize", description="Whether higher or lower rewards are better."
     )
     seed: int | None = Field(None, ge=0, lt=2**63, description="Seed of the policy, for reproducible decisions.")
-    expire_after: Duration = Field(
-        7 * 24 * 3600,
-        examples=["7d"],
-        description="When a decision without a reward expires, unless there is a window: seconds, or text such as 7d.",
-    )
-    keep_decisions: int = Field(
-        100_000,
-        ge=0,
-        lt=2**53,
-        description="Number of rewarded decisions that are stored individually. Older ones are stored as totals.",
-    )
 
 
 class DecisionRequest(RequestBody):
