@@ -220,20 +220,15 @@ _DEFAULTS = {each.name: each.default for each in fields(Settings)}
 @lru_cache(maxsize=1024)
 def settings_from(text: str) -> Settings:
     """Return the settings that `to_text` wrote."""
-    given = json.loads(text)
-    if isinstance(given.get("control"), list):
-        given["control"] = tuple(given["control"])
-    if "shipped" in given:
-        given["shipped"] = tuple(map(tuple, given["shipped"]))
-    for name in ("shipped_to", "shipped_before"):
-        if name in given:
-            given[name] = tuple((segment, tuple(subset)) for segment, subset in given[name])
-    for name in ("reward_range", "guardrails"):
-        if name in given:
-            given[name] = tuple(given[name])
+    found = json.loads(text)
+    given = {name: value if name in ("attributes", "constraints") else _frozen(value) for name, value in found.items()}
     if given.get("constraints") is not None:
         given["constraints"] = Constraints.of(given["constraints"])
     return Settings(**given)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 # Checks of single settings.
