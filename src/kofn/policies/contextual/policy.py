@@ -269,7 +269,7 @@ class ContextualThompson(Constrained, Randomised):
     def _drawn(self, key: str) -> IntArray:
         if self._segments:
             view, rng = self._view(key), self._rng(FOR_FILLERS, *key.encode())
-            return view._drawn(view._posterior, self.constants.draws, rng)
+            return view._drawn(view._posterior, rng)
         rounds = -(-self.constants.draws * self.k // self.n_arms)  # the same for all segments: visitors share them
         return self._viewer._sweeps(rounds, self._rng(FOR_FILLERS)).subsets
 
@@ -331,5 +331,3 @@ class ContextualThompson(Constrained, Randomised):
             return
         largest = self._model.rescale((before.low, before.high), (after.low, after.high))
         self._noise.rescale((before.width / after.width) ** 2, largest)
-        value = float(expit(self._model.typical_level))
-        self._model.raise_prior(self.constants.rescaled_prior * self._noise.dispersion / (self.k * value * (1 - value)))

@@ -20,7 +20,7 @@ class Constants:
     """Most plays of a swap in one plan, relative to the information that the posterior has about it. Higher: a swap
     that turns out to be bad is played longer before its rewards count."""
 
-    contenders: int = 128
+    contenders: int = 256
     """Most arms with a dense covariance. Higher: more precise with more arms than that, and slower."""
 
     inside: int = 8
@@ -38,8 +38,8 @@ class Constants:
     """Growth of the log variances for each unit by which the level exceeds its maximum so far."""
 
     reach: float = 3.0
-    """Most standard deviations of the prior between the average arm and the incumbent's weakest arm. Higher: arms that
-    were hardly played are given up sooner."""
+    """Most standard deviations of the prior between the average arm and the incumbent's weakest arm: otherwise, the
+    prior grows. Higher: arms that were hardly played are given up sooner where rewards have no noise."""
 
     swaps: int = 8
     """Most arms that one draw swaps. Higher: arms that pay only together are found sooner, and draws are slower."""
@@ -48,9 +48,14 @@ class Constants:
     """Expected loss up to which further swaps in a draw count as free, in standard deviations of one reward. Higher:
     more swaps in a draw, for longer."""
 
-    stretch: float = 1.0
-    """Exponent of the factor by which a draw is spread wider, or less wide, than the standard deviation, so that it
-    follows the likelihood ratio. At 0, draws have the standard deviation of the posterior."""
+    narrow: float = 0.8
+    """Factor of the deviations from the mean in half of the draws. Lower: less exploration, and more runs that keep a
+    wrong subset for long. At 1, all draws are draws from the posterior."""
+
+    spread: float = 1.4
+    """Most that the prior's standard deviation of an effect is, times the square root of K: the standard deviation of a
+    random subset's log odds. Lower: fewer plays of arms that have earned nothing yet, and large effects are found
+    later."""
 
     shrinkage: float = 25.0
     """Weight of the pooled dispersion in the dispersion of a row, in units of the sum of r(1 - r). Higher: a row's own
@@ -59,10 +64,6 @@ class Constants:
     least: float = 1e-5
     """Floor of the dispersion, relative to the dispersion of the first rewards. Higher: more exploration of nearly
     noiseless problems."""
-
-    rescaled_prior: float = 0.5
-    """Least variance of an effect in the prior when the range of rewards grows, relative to what the prior would be if
-    it were set then. Higher: more exploration after the first few rewards were equal by chance."""
 
     fade: float = 0.25
     """How fast plays in flight are forgotten: with each plan, by the factor (plays learned from before / now)^fade.
@@ -74,4 +75,4 @@ class Constants:
         A draw makes all swaps that it says are better, and is played as often as it was drawn. No observation is given
         less weight later.
         """
-        return replace(self, free=math.inf, swaps=64, information=math.inf, doubt=0.0, climb=0.0, stretch=0.0)
+        return replace(self, free=math.inf, swaps=64, information=math.inf, doubt=0.0, climb=0.0)

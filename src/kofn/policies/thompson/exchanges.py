@@ -13,14 +13,12 @@ import itertools
 import math
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.special import expit
 
 from kofn.constraints.allowed import Allowed
 from kofn.core import FloatArray, IntArray
 from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.posterior import Posterior
-from kofn.policies.thompson.sampling import CELLS, _drawn, spread_factor
+from kofn.policies.thompson.sampling import drawn_effects, noise_at
 
 SOLVED = 2
 """Subsets that the solver finds for one plan: one for the means, the others for draws. Higher: slower, but finds
@@ -40,22 +38,15 @@ def allowed_draws(
     dispersion: float = 1.0,
 ) -> tuple[IntArray, IntArray]:
     """Return the numbers of the draws in which an allowed exchange improves the incumbent, and the subset of each."""
-    partner, weakest, strongest = posterior.partners(allowed)
-    stretch = spread_factor(posterior, inside_of(posterior), (partner, partner), constants.stretch)
-    noise = math.sqrt(dispersion / float(expit(posterior.level) * expit(-posterior.level)))
-    free = constants.free * noise
+    _, weakest, strongest = posterior.partners(allowed)
+    free = constants.free * noise_at(posterior, dispersion)
     swaps = constants.swaps if weakest - strongest < free else 1  # under other rules than quotas
     moves = None if allowed.is_quotas else _Moves(posterior, allowed)
-    numbers, found, each = [], [], max(1, CELLS // len(posterior.mean))
-    for start in range(0, draws, each):
-        values = all_drawn(posterior, stretch, min(each, draws - start), rng)
-        if moves is None:
-            rows, subsets, _ = _exchanged(posterior, allowed, values)
-        else:
-            rows, subsets = moves.best(values, swaps, free)
-        numbers.append(start + rows)
-        found.append(subsets)
-    return np.concatenate(numbers), np.concatenate(found)
+    values = drawn_effects(posterior, draws, rng, constants.narrow).T
+    if moves is None:
+        rows, subsets, _ = _exchanged(posterior, allowed, values)
+        return rows, subsets
+    return moves.best(values, swaps, free)
 
 
 def strongest_allowed(posterior: Posterior, allowed: Allowed, values: FloatArray) -> IntArray:
@@ -66,25 +57,6 @@ def strongest_allowed(posterior: Posterior, allowed: Allowed, values: FloatArray
     rows, subsets = _Moves(posterior, allowed).best(values, 1, 0.0)
     found[rows] = subsets
     return found
-
-
-def inside_of(posterior: Posterior) -> NDArray[np.bool_]:
-    """Return which arms are in the incumbent."""
-    inside = np.zeros(len(posterior.mean), bool)
-    inside[posterior.incumbent] = True
-    return inside
-
-
-def all_drawn(posterior: Posterior, stretch: FloatArray, draws: int, rng: np.random.Generator) -> FloatArray:
-    """Return draws of all effects, a row per draw."""
-    contenders = posterior.contenders
-    dense = _drawn(posterior.mean[contenders, None], stretch[contenders, None] * posterior.root[1:], draws, rng).T
-    if len(contenders) == len(posterior.mean):
-        return dense
-    spread = stretch * np.sqrt(posterior.variance)
-    values = posterior.mean + spread * rng.standard_normal((draws, len(posterior.mean)))
-    values[:, contenders] = dense
-    return np.asarray(values)
 
 
 def _exchanged(posterior: Posterior, allowed: Allowed, values: FloatArray) -> tuple[IntArray, IntArray, FloatArray]:

@@ -47,7 +47,7 @@ from kofn.policies.thompson.new_arms import group_numbers
 from kofn.policies.thompson.noise import Noise, Range, first_rewards
 from kofn.policies.thompson.posterior import TINY, Posterior, top
 from kofn.policies.thompson.prior import NORMAL_95, Prior
-from kofn.policies.thompson.sampling import draw_swaps, draws_that_swap
+from kofn.policies.thompson.sampling import draws_that_swap, most_draws
 
 FOR_PLAN, FOR_FILLERS, FOR_INSIGHT, FOR_LOSS, PURPOSES = 0, 1, 3, 4, 8
 """Purposes of random numbers, and an upper limit of their number."""
@@ -222,9 +222,10 @@ class Thompson(Constrained, Randomised):
 
     @ONE_THREAD
     def _probability_best(self) -> float:
-        draws = min(1000, max(self.constants.draws, 2**22 // self.n_arms))
-        swaps = self._drawn(self._posterior, draws, self._rng(FOR_INSIGHT))
-        return float((swaps == self._posterior.incumbent).all(axis=1).mean())
+        draws = most_draws(1000, self.n_arms)
+        constants = replace(self.constants, narrow=1.0)
+        number, _ = self._draws_that_swap(self._posterior, draws, self._rng(FOR_INSIGHT), constants)
+        return 1 - len(number) / draws
 
     def with_arms(
         self, keep: Sequence[int], added: int = 0, constraints: Any = None, groups: Sequence[Hashable] | None = None
@@ -348,8 +349,8 @@ class Thompson(Constrained, Randomised):
 
     def _draw(self, plays: int, rng: np.random.Generator) -> Plan:
         """Return a plan of draws from the posterior."""
-        incumbent, draws = self._posterior.incumbent, min(self.constants.draws, plays)
-        number, swaps = self._draws_that_swap(self._expected(), draws, rng, self._noise.dispersion)
+        incumbent, draws = self._posterior.incumbent, min(most_draws(self.constants.draws, self.n_arms), plays)
+        number, swaps = self._draws_that_swap(self._expected(), draws, rng, self.constants)
         if len(self._posterior.contenders) < self.n_arms:  # rows with other arms than contenders hide the incumbent's
             number, swaps = number[number < draws - 1], swaps[number < draws - 1]  # value: the last draw plays it
         if not len(swaps):
@@ -369,19 +370,18 @@ class Thompson(Constrained, Randomised):
         self._opened, self._fillers = None, (-1, self._fillers[1])
 
     def _draws_that_swap(
-        self, posterior: Posterior, draws: int, rng: np.random.Generator, dispersion: float = 1.0
+        self, posterior: Posterior, draws: int, rng: np.random.Generator, constants: Constants
     ) -> tuple[IntArray, IntArray]:
         """Return the numbers of the draws that swap arms of the incumbent, and the subset of each."""
         if self._allowed is None:
-            return draws_that_swap(posterior, draws, rng, self.constants, dispersion)
-        return allowed_draws(posterior, self._allowed, draws, rng, self.constants, dispersion)
+            return draws_that_swap(posterior, draws, rng, constants, self._noise.dispersion)
+        return allowed_draws(posterior, self._allowed, draws, rng, constants, self._noise.dispersion)
 
-    def _drawn(self, posterior: Posterior, draws: int, rng: np.random.Generator) -> IntArray:
-        """Return the subset of each draw."""
-        if self._allowed is None:
-            return draw_swaps(posterior, draws, rng, self.constants)
+    def _drawn(self, posterior: Posterior, rng: np.random.Generator) -> IntArray:
+        """Return the subsets of as many draws as a plan has at most."""
+        draws = most_draws(self.constants.draws, self.n_arms)
         subsets = posterior.incumbent[None, :].repeat(draws, axis=0)
-        number, swapped = self._draws_that_swap(posterior, draws, rng)
+        number, swapped = self._draws_that_swap(posterior, draws, rng, self.constants)
         subsets[number] = swapped
         return subsets
 
@@ -424,7 +424,7 @@ class Thompson(Constrained, Randomised):
         if self._fillers[0] != self.updates:
             rng = self._rng(FOR_FILLERS)
             if self._knows:
-                subsets = self._drawn(self._expected(), self.constants.draws, rng)
+                subsets = self._drawn(self._expected(), rng)
             else:
                 solver = self._allowed is not None and not self._allowed.way.exact  # milliseconds or more per subset
                 rounds = 1 if solver else -(-self.constants.draws * self.k // self.n_arms)
@@ -478,9 +478,8 @@ class Thompson(Constrained, Randomised):
         largest = self._posterior.rescale((before.low, before.high), (after.low, after.high))
         self._noise.rescale(ratio, largest)
         value = float(expit(self._posterior.level))
-        self._posterior.raise_prior(
-            self.constants.rescaled_prior * self._noise.dispersion / (self.k * value * (1 - value))
-        )
+        noise = self._noise.dispersion / (value * (1 - value))
+        self._posterior.raise_prior(min(noise, self.constants.spread**2) / self.k)
 
     def _forget(self, half_lives: float) -> None:
         half_lives = min(half_lives, MOST_HALF_LIVES)

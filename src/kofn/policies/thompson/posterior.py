@@ -120,7 +120,8 @@ class Posterior(Part):
 
     @classmethod
     def at_start(cls, n_arms: int, k: int, value: float, variance: float, constants: Constants) -> Posterior:
-        """Return the prior: no incumbent, every subset earns `value`, each effect has this variance."""
+        """Return the prior: no incumbent, every subset earns `value`, each effect has this variance, if not less."""
+        variance = min(variance, constants.spread**2 / k)
         level, none = float(logit(value)), np.empty(0, np.int64)
         contenders = np.arange(n_arms) if n_arms <= constants.contenders else none
         covariance = np.diag(np.full(len(contenders) + 1, variance))
@@ -139,17 +140,6 @@ class Posterior(Part):
         covariance, dense = self.covariance.copy(), by[self.contenders]
         covariance[1:, 1:] = np.diag(own[self.contenders]) + np.outer(dense, dense)
         self.covariance = covariance
-
-    def _stretch_prior(self, variance: float) -> None:
-        """Raise the prior's variance of an effect to at least `variance`; what was learned from plays stays.
-
-        If the incumbent earns the most that was ever seen, and always, its level grows with every play, and its arms'
-        effects with it: an arm that was hardly played must not fall behind for that.
-        """
-        if variance > self.prior_variance:
-            one = np.ones(len(self.mean))
-            self.relax(one, one * (variance / self.prior_variance))
-            self.prior_variance = variance
 
     def relax(self, before: FloatArray, after: FloatArray) -> None:
         """Weaken what is known about single arms from before the first play: their residuals grow.
@@ -301,7 +291,7 @@ class Posterior(Part):
         if surprise > 0:
             self._add_variance((constants.doubt * surprise) ** 2)
         ahead = max(self.edges(allowed)[0] - float(self.mean.mean()), 0.0)
-        self._stretch_prior((ahead / constants.reach) ** 2)
+        self.raise_prior((ahead / constants.reach) ** 2)
         self._choose_contenders(constants, allowed)
 
     def _condition(self, predicted: Prediction, rewards: FloatArray, weights: FloatArray) -> FloatArray:
