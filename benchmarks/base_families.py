@@ -2,12 +2,14 @@
 
     python -m benchmarks.base_families --groups base --families prod --policies thompson dart
 
-All problems are under the paper's assumptions: symmetric and increasing. Every run has a fresh random instance, the
-same for all policies. `base` plays 10^7 plays, `rare` 10^6. `--families` are parts of names.
+Problems of `base` and `rare` are under the paper's assumptions: symmetric and increasing. In `interactions`, the worth of
+an arm depends on the others. Every run has a fresh random instance, the same for all policies. `base` plays 10^7 plays,
+the others 10^6. `--families` are parts of names.
 """
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -76,6 +78,65 @@ class OfMeans(AbstractProblem):
 
     def make_expectation(self) -> CoinSampler:
         return self.sampler
+
+
+class SubsetSampler(CoinSampler):
+    """A coin per play; its mean is any function of the subset."""
+
+    def __init__(self, of_subsets: Callable[[IntArray], FloatArray]) -> None:
+        self.of_subsets = of_subsets
+
+    def value(self, subsets: IntArray) -> FloatArray:
+        return self.of_subsets(subsets)
+
+
+class OfSubsets(AbstractProblem):
+    """A problem whose best subset is found by looking at all."""
+
+    def __init__(self, n_arms: int, k: int, value: Callable[[IntArray], FloatArray]) -> None:
+        every = np.array(list(itertools.combinations(range(n_arms), k)))
+        super().__init__(n_arms, k, best=every[int(value(every).argmax())].tolist())
+        self.sampler = SubsetSampler(value)
+
+    def make_sampler(self) -> CoinSampler:
+        return self.sampler
+
+    def make_expectation(self) -> CoinSampler:
+        return self.sampler
+
+
+def coverage(rng: np.random.Generator) -> AbstractProblem:
+    """Return K = 4 of 30 items, of which each serves two of twelve tastes: similar items add little to each other."""
+    shares, misses = rng.dirichlet(np.ones(12)), np.zeros((30, 12))
+    for own in misses:
+        own[rng.choice(12, 2, replace=False)] = np.log1p(-rng.uniform(0.2, 0.9, 2))
+
+    def value(subsets: IntArray) -> FloatArray:
+        return np.asarray(-0.6 * np.expm1(misses[subsets].sum(axis=1)) @ shares)
+
+    return OfSubsets(30, 4, value)
+
+
+def pairs(rng: np.random.Generator) -> AbstractProblem:
+    """Return K = 4 of 20 items, among them three pairs with a bonus of 0.25."""
+    p, bonus, paired = rng.uniform(0, 1, 20), np.zeros((20, 20)), rng.permutation(20)[:6].reshape(3, 2)
+    bonus[paired[:, 0], paired[:, 1]] = bonus[paired[:, 1], paired[:, 0]] = 0.25
+
+    def value(subsets: IntArray) -> FloatArray:
+        together = bonus[subsets[:, :, None], subsets[:, None, :]].sum(axis=(1, 2)) / 2
+        return np.minimum(p[subsets].mean(axis=1) / 2 + together, 1.0)
+
+    return OfSubsets(20, 4, value)
+
+
+def fresh_items(n_arms: int, k: int, reward: str, rates: Draw) -> Make:
+    """Return a function that draws a problem of items with these click rates."""
+    return lambda rng: kofn.Problem(kofn.Bernoulli(rates(rng)), reward, k)
+
+
+def revenue_of_60(rng: np.random.Generator) -> AbstractProblem:
+    """Return K = 5 of 60 products that are bought in some 3 % of the views, for amounts that differ much."""
+    return OfMeans(5, RevenueSampler(rng.beta(1, 30, 60), lambda p: 1 - (1 - p).prod(axis=1)))
 
 
 def few(n_arms: int, good: int, low: float) -> Draw:
@@ -161,6 +222,14 @@ RARE: tuple[tuple[str, Make], ...] = (
     ("80 real items, any of 8 clicked", items("maximum", 8, real=True)),
     ("mean/N100-K50", Setting("mean", 100, 50).problem),
     ("minimum of 50 of 100 arms, p in [0.95, 1]", nearly_sure),
+    ("34 items, any of 3 clicked", fresh_items(34, 3, "maximum", lambda rng: np.exp(rng.uniform(-6.9, -3.9, 34)))),
+    ("150 items, any of 10 clicked", fresh_items(150, 10, "maximum", lambda rng: rng.beta(1, 60, 150))),
+    ("60 products with revenue, K=5", revenue_of_60),
+)
+
+INTERACTIONS: tuple[tuple[str, Make], ...] = (
+    ("coverage, N=30, K=4", coverage),
+    ("three pairs with a bonus, N=20, K=4", pairs),
 )
 
 
@@ -183,6 +252,7 @@ POLICIES: dict[str, Callable[[int, int, int], dict[str, Any]]] = {
 GROUPS: dict[str, tuple[int, tuple[tuple[str, Make], ...], tuple[str, ...]]] = {
     "base": (10**7, tuple((family.name, family.problem) for family in BASE), tuple(POLICIES)),
     "rare": (10**6, RARE, ("thompson", "linear-thompson")),
+    "interactions": (10**6, INTERACTIONS, ("thompson", "linear-thompson", "slate-glm", "pairwise-thompson")),
 }
 """The plays of a run, the problems, and the policies that play them."""
 NAMES = tuple(name for _, problems, _ in GROUPS.values() for name, _ in problems)

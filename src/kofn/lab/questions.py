@@ -137,6 +137,20 @@ QUESTIONS: dict[str, Question] = {
             needs=f"obp, and {CHECKOUT}",
         ),
         Question(
+            "ablation",
+            "What is each mechanism of `thompson` worth?",
+            Chart(
+                "problem",
+                {"ratio": "regret without it / with it"},
+                "off",
+                label="regret without it / regret with all",
+                lines=False,
+                log=True,
+                at=1,
+            ),
+            Computing("benchmarks.ablation", {"seed": 9700, "runs": 24}, "families", "NAMES"),
+        ),
+        Question(
             "calibration",
             "How far can probability_best and the interval of the value be trusted?",
             Chart(

@@ -62,6 +62,7 @@ class ThompsonSizes(Randomised):
     """
 
     name = "thompson-sizes"
+    version = 2
     takes_fewest = True
     takes_constraints = "all"
     accepts_unplanned = True

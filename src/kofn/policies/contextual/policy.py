@@ -67,7 +67,7 @@ class ContextualThompson(Constrained, Randomised):
     purpose = "Learns what is best for whom, such as phones and desktops."
     takes_context = True
     accepts_unplanned = True
-    version = 2
+    version = 3
     constants: ClassVar[Constants] = Constants(contenders=64)  # each segment has a matrix of their size
     fields = Fields(learned=integer(), noise=listed(Noise))
 

@@ -93,6 +93,7 @@ class Thompson(Constrained, Randomised):
 
     name = "thompson"
     purpose = "Learns the effect of each arm. Right for nearly every campaign."
+    version = 2
     constants = Constants()
     fields = Fields(
         learned=integer(),
