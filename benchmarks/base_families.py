@@ -2,8 +2,8 @@
 
     python -m benchmarks.base_families --groups base --families prod --policies thompson dart
 
-Problems of `base` and `rare` are under the paper's assumptions: symmetric and increasing. In `interactions`, the worth of
-an arm depends on the others. Every run has a fresh random instance, the same for all policies. `base` plays 10^7 plays,
+Problems of `base` and `rare` are under the paper's assumptions: symmetric and increasing. In `interactions`, what an arm
+adds depends on the others. Every run has a fresh random instance, the same for all policies. `base` plays 10^7 plays,
 the others 10^6. `--families` are parts of names.
 """
 
@@ -87,7 +87,7 @@ class SubsetSampler(CoinSampler):
         self.of_subsets = of_subsets
 
     def value(self, subsets: IntArray) -> FloatArray:
-        return self.of_subsets(subsets)
+        return np.asarray(self.of_subsets(subsets))
 
 
 class OfSubsets(AbstractProblem):
@@ -124,7 +124,7 @@ def pairs(rng: np.random.Generator) -> AbstractProblem:
 
     def value(subsets: IntArray) -> FloatArray:
         together = bonus[subsets[:, :, None], subsets[:, None, :]].sum(axis=(1, 2)) / 2
-        return np.minimum(p[subsets].mean(axis=1) / 2 + together, 1.0)
+        return np.asarray(np.minimum(p[subsets].mean(axis=1) / 2 + together, 1.0))
 
     return OfSubsets(20, 4, value)
 
