@@ -10,6 +10,7 @@ docs/reference/policies/thompson.md has the reasons and the measurements.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -63,6 +64,11 @@ estimate of it is hard to correct where rules allow few exchanges. Higher: a lon
 PRIOR_PLAYS = 4
 """Plays of the best subset by a given prior in the first plan. Without them, a right prior expects it outside of the
 range of rewards that were seen, and the range hides how good it is. Higher: a longer first plan."""
+
+FEWEST_PREDICTED = 50.0
+"""Plays of a coin that the model's prediction of the incumbent's reward counts as beside the incumbent's own plays; or
+a tenth of these, or a hundredth of all plays, if that is more. Higher: narrower intervals, which hold less often where
+the model does not fit."""
 
 Goal: TypeAlias = Literal["regret", "pick"]
 
@@ -186,9 +192,7 @@ class Thompson(Constrained, Randomised):
         spread = NORMAL_95 * np.sqrt(posterior.variance)
         effects, lows, highs = (self._effects(posterior.mean + by) for by in (0.0, -spread, spread))
         loss = losses(posterior, self._rng(FOR_LOSS), self._effective_plays(), self._allowed)
-        level = posterior.level + NORMAL_95 * np.sqrt(posterior.covariance[0, 0]) * np.array([0.0, -1.0, 1.0])
-        overstated = np.array([0.0, loss.mean, 0.0])  # what looks best was lucky, the more so the less is known
-        value = self._range.low + self._range.width * np.maximum(expit(level) - overstated, 0.0)
+        value = self._own_value(loss.mean)
         if self.direction == "minimize":
             value = 1 - value[[0, 2, 1]]
             effects, lows, highs = -effects, -highs, -lows
@@ -206,6 +210,26 @@ class Thompson(Constrained, Randomised):
             self._alarms.raised(),
             span * loss.high if self._learned * self.k >= FEW * self.n_arms else None,
         )
+
+    def _own_value(self, loss: float) -> FloatArray:
+        """Return the mean reward of the incumbent and its 95 % interval (Wilson's), from its own plays.
+
+        What made a subset the incumbent was in part luck, so plays before that do not count. The model's prediction,
+        from the plays of other subsets, counts as few plays, because it may be wrong; as far as it counts, the lower end
+        allows for the expected `loss`: the best of many predictions was lucky.
+        """
+        known, seen, level = self._alarms, self._range, self._posterior.level
+        count = known.count if np.array_equal(known.incumbent, self._posterior.incumbent) else 0
+        own = min(count, 2 * (self._params["half_life"] or count)) / self._noise.dispersion
+        mean = (known.total / known.count - seen.low) / seen.width if count else 0.0
+        most = max(FEWEST_PREDICTED, own / 10, self._learned / 100)
+        model = min(most, 1 / float(self._posterior.covariance[0, 0] * expit(level) * expit(-level)))
+        n, z2 = own + model, NORMAL_95**2
+        value = (own * min(max(mean, 0.0), 1.0) + model * float(expit(level))) / n
+        half = math.sqrt(z2 * (n * value * (1 - value) + z2 / 4)) / (n + z2)
+        middle = (n * value + z2 / 2) / (n + z2)
+        low = middle - half - loss * model / n
+        return seen.low + seen.width * np.clip([value, low, middle + half], 0.0, 1.0)
 
     def _effects(self, mean: FloatArray) -> FloatArray:
         """Return the change of the incumbent's reward by having each arm in place of one on the boundary."""
