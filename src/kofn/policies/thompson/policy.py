@@ -214,9 +214,9 @@ class Thompson(Constrained, Randomised):
     def _own_value(self, loss: float) -> FloatArray:
         """Return the mean reward of the incumbent and its 95 % interval (Wilson's), from its own plays.
 
-        What made a subset the incumbent was in part luck, so plays before that do not count. The model's prediction,
-        from the plays of other subsets, counts as few plays, because it may be wrong; as far as it counts, the lower end
-        allows for the expected `loss`: the best of many predictions was lucky.
+        What made a subset the incumbent was in part luck, so plays before that do not count. The model's prediction
+        counts as few plays, because it may be wrong. As far as it counts, the lower end allows for the expected `loss`:
+        the best of many predictions was lucky.
         """
         known, seen, level = self._alarms, self._range, self._posterior.level
         count = known.count if np.array_equal(known.incumbent, self._posterior.incumbent) else 0
