@@ -91,7 +91,8 @@ def test_the_features_that_decide_are_selected(seed: int) -> None:
 
 def test_all_folds_of_a_splitter_give_its_cross_validation() -> None:
     """With every subset scored on all folds, the choice is that of an exhaustive search by cross_val_score."""
-    X, y = load_iris(return_X_y=True)
+    X, y = planted(0)
+    X = X[:, [0, 2, 5, 7]]  # the best pair is ahead of the next by 0.04
     folds, model = KFold(4, shuffle=True, random_state=2), GaussianNB()
     selector = SubsetSelector(model, 2, budget=400, cv=folds, random_state=0).fit(X, y)
     scores = {pair: cross_val_score(model, X[:, pair], y, cv=folds) for pair in itertools.combinations(range(4), 2)}

@@ -39,8 +39,10 @@ def test_rewards_lie_in_the_range_that_policies_are_told(name: str) -> None:
 
 @each_name
 def test_thompson_does_better_than_chance(name: str) -> None:
-    result = kofn.compare(["thompson", "uniform"], setting(name), horizon=5_000, runs=1, seed=4, workers=1)
-    regret = {standing.name: standing.finals[0] for standing in result.standings}
+    """Influence is noisy: after 5,000 plays, 4 of 10 runs have lost more than half of what chance loses."""
+    horizon, runs = (20_000, 3) if name == "influence" else (5_000, 1)
+    result = kofn.compare(["thompson", "uniform"], setting(name), horizon=horizon, runs=runs, seed=4, workers=1)
+    regret = {standing.name: standing.finals.mean() for standing in result.standings}
     assert 0 <= regret["thompson"] < 0.5 * regret["uniform"]
 
 

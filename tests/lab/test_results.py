@@ -53,7 +53,7 @@ def test_pandas_reads_a_file() -> None:
     assert frame[(frame.setting == "mean/N24-K5") & (frame.policy == "thompson")].regret.tolist() == [185]
 
 
-def made(rows: str, policies: str = "dart=1, thompson=1") -> Results:
+def made(rows: str, policies: str = f"dart=1, thompson={kofn.Thompson.version}") -> Results:
     lines = ["setting,policy,plays,regret", *rows.split()]
     head = {"command": "c", "commit": "abc", "date": "2026-01-01", "seeds": "1", "policies": policies}
     return Results(SMALL, head, tuple(csv.DictReader(lines)))
@@ -93,7 +93,7 @@ def test_a_written_file_says_how_it_was_made(tmp_path: Path, monkeypatch: pytest
     ]
     found = read(write(SMALL, rows, tmp_path).stem, tmp_path)
     assert found.head["command"] == "kofn lab results --run small"
-    assert found.policies == {"dart": 1, "thompson": 1}
+    assert found.policies == {"dart": 1, "thompson": kofn.Thompson.version}
     assert found.rows[0] == {"setting": "a", "policy": "dart", "regret": "0.333333", "gap": ""}
 
 
@@ -133,7 +133,7 @@ def test_an_interrupted_computation_resumes(
     assert done == [(2, 3), (3, 3)]
     assert run(question, tmp_path, workers=1) == rows
     assert len(computed) == 4
-    monkeypatch.setattr(kofn.Thompson, "version", 2)  # what another version has finished is computed again
+    monkeypatch.setattr(kofn.Thompson, "version", 99)  # what another version has finished is computed again
     assert run(question, tmp_path, workers=1) == rows
     assert computed[4:] == ["a", "b", "c"]
 
@@ -161,10 +161,11 @@ def test_the_command_lists_and_shows(tmp_path: Path) -> None:
     folder = ("--folder", str(FOLDER))
     listed = {each["name"]: each for each in json.loads(invoke("lab", "results", *folder, "--json").stdout)}
     assert list(listed) == list(QUESTIONS)
-    assert listed["scale"]["stale"] == "measured with thompson version 0, current is 1"
+    stale = f"measured with thompson version 0, current is {kofn.Thompson.version}"
+    assert listed["scale"]["stale"] == stale
     assert "leaderboard" in invoke("lab", "results", *folder).stdout
     shown = invoke("lab", "results", "scale", *folder).stdout
-    assert "stale: measured with thompson version 0, current is 1" in shown
+    assert f"stale: {stale}" in shown
     rows = json.loads(invoke("lab", "results", "scale", *folder, "--json").stdout)["scale"]["rows"]
     assert len(rows) == len(read("scale", FOLDER).rows)
     assert invoke("lab", "results", "scale", *folder, "--plot", str(tmp_path / "scale.png")).exit_code == 0
@@ -188,9 +189,9 @@ def test_the_command_computes_what_is_stale(
         assert invoke("lab", "results", "--run", "small", "--workers", "1").stderr == "wrote results/small.csv\n"
     assert computed == ["first", *"abc", *"abc"]
     assert invoke("lab", "results", "--run").stderr == "nothing to compute\n"
-    monkeypatch.setattr(kofn.Thompson, "version", 2)
+    monkeypatch.setattr(kofn.Thompson, "version", 99)
     assert invoke("lab", "results", "--run", "--workers", "1").stderr == "wrote results/small.csv\n"
-    assert read("small").policies == {"thompson": 2}
+    assert read("small").policies == {"thompson": 99}
 
 
 # Pages.
@@ -217,22 +218,32 @@ PAGE = """\
 """
 
 
-def test_markers_are_filled() -> None:
+def cells() -> tuple[str, str]:
+    """What the markers of the page show."""
+    regret = read("leaderboard", FOLDER).value("thompson", "mean/N24-K5", "regret")
+    return f"{regret:.0f}", f"{read('real-data', FOLDER).value('all', 'thompson', '100', 'regret_low'):.1f}"
+
+
+def test_markers_are_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Results, "stale", "")  # as after all were computed
+    regret, low = cells()
     text = results_in_pages.filled(PAGE, ROOT / "docs/background/it.md")
     assert "(../images/results-leaderboard.png)" in text
     assert "[results/leaderboard.csv](../../results/leaderboard.csv)" in text
-    assert "| regret -->185<!-- /result -->" in text
-    assert "| .1f -->1.0<!-- /result -->" in text
+    assert f"| regret -->{regret}<!-- /result -->" in text
+    assert f"| .1f -->{low}<!-- /result -->" in text
     assert "tale" not in text
     assert results_in_pages.filled(text, ROOT / "docs/background/it.md") == text
 
 
 def test_a_stale_result_is_marked_where_readers_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kofn.Thompson, "version", 2)
+    monkeypatch.setattr(kofn.Thompson, "version", 99)
+    regret, low = cells()
+    before = [read(name, FOLDER).policies["thompson"] for name in ("leaderboard", "real-data")]
     text = results_in_pages.filled(PAGE, ROOT / "docs/background/it.md")
-    assert "\n**Stale: measured with thompson version 1, current is 2.**\n" in text
-    assert "| regret -->185<!-- /result -->" in text  # the chart of the same page says it
-    assert "| .1f -->1.0 (measured with thompson version 1, current is 2)<!-- /result -->" in text
+    assert f"\n**Stale: measured with thompson version {before[0]}, current is 99.**\n" in text
+    assert f"| regret -->{regret}<!-- /result -->" in text  # the chart of the same page says it
+    assert f"| .1f -->{low} (measured with thompson version {before[1]}, current is 99)<!-- /result -->" in text
 
 
 def test_a_table_is_filled() -> None:

@@ -147,7 +147,7 @@ def synergy(subsets: Any, plays: int) -> Any:
 
 def test_a_pair_that_pays_only_together_raises_an_alarm_once_it_is_played() -> None:
     """The policy is stuck on a subset that earns 0.2. It cannot know of the pair, until others have played it."""
-    policy, rng = Thompson(40, 2, seed=3), np.random.default_rng([3, 5])
+    policy, rng = Thompson(40, 2, seed=4), np.random.default_rng([4, 5])  # 9 of 20 seeds do not find it on their own
     assert watch(policy, synergy, 20_000, rng) == {}
     assert set(policy.best()) != {0, 1}
     policy.tell_total((0, 1), 100, 70.0, 70.0)

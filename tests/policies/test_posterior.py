@@ -7,17 +7,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.integrate import quad
-from scipy.special import expit, logit, ndtr, rel_entr
+from scipy.special import expit
 
 from kofn import Thompson
 from kofn.core import BadInput
 from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.posterior import Posterior
-from kofn.policies.thompson.sampling import distinct_integers, draw_swaps, spread_factor
+from kofn.policies.thompson.sampling import CELLS, FEWEST, drawn_effects, draws_that_swap, most_draws
 from tests.cases import for_each
 
-C = Constants(contenders=64)  # with 128, the same problems would take four times as long
+C = Constants(contenders=64)  # with 256, problems with more arms than that would take far longer
 
 RelativeRows = tuple[Any, Any, Any]
 """Subsets, mean rewards, weights."""
@@ -283,76 +282,22 @@ def test_arms_that_nobody_looks_at_stay_as_unknown_as_they_were() -> None:
         busy = np.setdiff1d(rng.permutation(300), idle)[:30]
         rows = [np.sort(np.append(posterior.incumbent[1:], arm)) for arm in np.setdiff1d(busy, posterior.incumbent)]
         weights = np.full(len(rows), 5.0)
-        learn(posterior, np.array(rows), rng.random(len(rows)), weights, Constants(surprise=1e9))
+        learn(posterior, np.array(rows), rng.random(len(rows)), weights, Constants(surprise=1e9, reach=1e9))
     assert posterior.variance[idle] == pytest.approx(before)
 
 
 # Draws.
 
 
-def stretched(posterior: Posterior) -> Any:
-    """For each arm, Wald's distance to where it is swapped in parts of the root of the likelihood ratio's."""
-    inside = set(posterior.incumbent.tolist())
-    weakest = min(posterior.mean[arm] for arm in inside)
-    strongest = max(posterior.mean[arm] for arm in range(len(posterior.mean)) if arm not in inside)
-    found = []
-    for arm, mean in enumerate(posterior.mean):
-        below = mean - strongest if arm in inside else weakest - mean
-        if below < 0.01:  # as good as even
-            found.append(1.0)
-            continue
-        here, there = expit(posterior.level - below), expit(posterior.level)
-        information = 2 * (rel_entr(here, there) + rel_entr(1 - here, 1 - there))
-        found.append(math.sqrt(here * (1 - here) * below**2 / information))
-    return np.array(found)
-
-
-def test_of_many_arms_only_what_has_been_played_is_drawn_wider() -> None:
-    """An arm that has its prior is drawn as that says, one that is known as the likelihood ratio says."""
-    posterior = learned(80)
-    posterior.level, posterior.mean = 3.0, -np.linspace(0.1, 3.0, 80)
-    posterior.incumbent, inside = np.arange(3), np.arange(80) < 3
-    posterior.variance = np.where(np.arange(80) % 2, 1e-9, posterior.prior_variance)
-    wide = spread_factor(posterior, inside, posterior.edges())
-    assert wide[6::2] == pytest.approx(1.0)
-    assert wide[7::2] == pytest.approx(stretched(posterior)[7::2], rel=1e-6)
-    assert (wide[7::2] > 1).all()
-    assert (spread_factor(posterior, inside, posterior.edges(), 0.0) == 1.0).all()
-
-
-@for_each(
-    "held, n, paid", [(0.95, 10, 6), (0.95, 100, 80), (0.99, 30, 25), (0.999, 20, 17), (0.8, 20, 9), (0.3, 40, 4)]
-)
-def test_an_arm_with_bad_luck_comes_back_as_often_as_its_exact_posterior_says(held: float, n: int, paid: int) -> None:
-    """K = 1, an incumbent that is known, and one other arm: the chance that it is better, by an integral.
-
-    Within a factor of 2. A Gaussian at the mode would give up to 10^8 times too little, and too much of rare rewards.
-    """
-    level, prior = float(logit(held)), 9.0
-    variance, arms = np.array([1e-9, prior]), np.arange(2)
-    posterior = Posterior(arms[:1], level, 99.0, prior, np.zeros(2), variance, arms, np.diag([1e-9, *variance]))
-    learn(posterior, np.array([[1]]), np.array([paid / n]), np.array([float(n)]), Constants(surprise=1e9))
-    apart = np.array([-1.0, 1.0])
-    away = (apart @ posterior.mean) / math.sqrt(apart @ posterior.covariance[1:, 1:] @ apart)
-    drawn, plain = ndtr(away / spread_factor(posterior, np.array([True, False]), posterior.edges())[1]), ndtr(away)
-
-    def density(effect: float) -> float:
-        odds = level + effect
-        return math.exp(n - effect**2 / 2 / prior - paid * np.logaddexp(0, -odds) - (n - paid) * np.logaddexp(0, odds))
-
-    better, worse = quad(density, 0, 40)[0], quad(density, -40, 0, points=[-5, -3, -2, -1])[0]
-    assert better / 2 < drawn * (better + worse) < 2 * better
-    assert plain * (better + worse) < better / 1.4 if held > 0.5 else plain * (better + worse) > 2 * better
-
-
 def drawn(posterior: Posterior, draws: int, dispersion: float) -> Any:
     """How often each arm is in a draw, one by one: swap the weakest for the strongest while better and, but for the
-    first, free."""
+    first, free. Half of the draws are narrower."""
     n_arms, k = len(posterior.mean), len(posterior.incumbent)
     _, covariance = dense(posterior)
     effects = np.random.default_rng(2).multivariate_normal(np.zeros(n_arms), covariance[1:, 1:], draws, method="eigh")
+    effects[: draws // 2] *= C.narrow
+    effects += posterior.mean
     inside = np.isin(np.arange(n_arms), posterior.incumbent)
-    effects = posterior.mean + spread_factor(posterior, inside, posterior.edges()) * effects
     noise = math.sqrt(dispersion / (expit(posterior.level) * expit(-posterior.level)))
     found = np.zeros(n_arms)
     for draw in effects:
@@ -373,70 +318,91 @@ def drawn(posterior: Posterior, draws: int, dispersion: float) -> Any:
 def test_draws_swap_the_weakest_for_the_strongest(n_arms: int, k: int, dispersion: float) -> None:
     """Each arm as often as draws of all effects do: within 5 standard errors. Much noise makes many swaps free."""
     posterior, draws = learned(n_arms, k, plans=2, seed=3), 4_000
-    rows = draw_swaps(posterior, draws, np.random.default_rng(1), C, dispersion)
+    rows = posterior.incumbent[None, :].repeat(draws, axis=0)
+    better, swapped = draws_that_swap(posterior, draws, np.random.default_rng(1), C, dispersion)
+    rows[better] = swapped
     ours, theirs = np.bincount(rows.ravel(), minlength=n_arms), drawn(posterior, draws, dispersion)
     assert (np.abs(ours - theirs) <= 5 * np.sqrt(np.minimum(ours + theirs, 2 * draws - ours - theirs)) + 1).all()
     changed = (~np.isin(rows, posterior.incumbent)).sum(axis=1)
+    assert (changed[better] > 0).all()
+    assert changed.astype(bool).sum() == len(better)
     assert dispersion < 1 or changed.max() > 1
     assert all(len(set(row)) == k for row in rows[:100].tolist())
+    assert (np.diff(rows, axis=1) > 0).all()
 
 
-def test_whose_turn_it_is_is_anybodys_and_never_the_same_twice() -> None:
-    """Each ordered triple of five, within 5 standard errors."""
-    turns = distinct_integers(np.random.default_rng(1).random((60_000, 1, 3)), np.array([[5, 4, 3]]))
-    found, times = np.unique(turns[:, 0], axis=0, return_counts=True)
-    assert len(found) == 60
-    assert (np.abs(times - 1000) < 5 * math.sqrt(1000)).all()
+@for_each("narrow", [0.5, 1.0])
+@for_each("n_arms, draws", [(12, 20_000), (80, 10_001)])
+def test_half_of_the_draws_are_narrower(n_arms: int, draws: int, narrow: float) -> None:
+    """Their covariance is that of all effects times (1 + narrow^2) / 2; each is near its own length."""
+    posterior = learned(n_arms)
+    effects = drawn_effects(posterior, draws, np.random.default_rng(1), narrow)
+    away, first = effects - posterior.mean[:, None], (draws + 1) // 2
+    assert effects.shape == (n_arms, draws)
+    np.testing.assert_allclose(away[:, first:], -away[:, : draws - first], atol=1e-12)  # antithetic
+    z = np.linalg.solve(np.linalg.cholesky(dense(posterior)[1][1:, 1:] + 1e-12 * np.eye(n_arms)), away[:, :first])
+    if n_arms <= C.contenders:
+        z = z[:-1]  # effects are centred: one direction has no variance
+    error = 5 / math.sqrt(first)
+    expected = (1 + narrow**2) / 2
+    assert np.abs(z @ z.T / first - expected * np.eye(len(z))).max() < 2 * error
+    lengths = (z**2).mean(axis=0)  # of many arms: near 1, or near narrow^2
+    assert np.count_nonzero(lengths < (1 + narrow**2) / 2) / first == pytest.approx(0.5, abs=0.1)
 
 
-@pytest.mark.parametrize(("k", "dispersion"), [(3, 1e-9), (40, 100.0)])
-def test_arms_that_are_alike_are_drawn_together(k: int, dispersion: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As often as one by one: within 5 standard errors for each group's share, and for each arm's within its group."""
-    draws, posterior = 20_000, learned(150, k, plans=2)
-    alone = np.setdiff1d(np.arange(150), [*posterior.contenders, *posterior.incumbent])
-    weakest = posterior.mean[posterior.incumbent].min()
-    posterior.mean[alone], posterior.variance[alone] = weakest - 0.7, 0.9
-    posterior.mean[alone[:4]] = weakest - 0.4
-    posterior.variance[alone[4:9]] = 1.2  # three groups, of 4, of 5 and of the rest
-    posterior.mean[alone[-1]] = weakest - 0.5  # and one arm that is like no other
-    shares = []
-    for many in (2**15, 0):
-        monkeypatch.setattr("kofn.policies.thompson.sampling.GROUPED_FROM", many)
-        rows = draw_swaps(posterior, draws, np.random.default_rng(many + 1), C, dispersion)
-        shares.append(np.bincount(rows.ravel(), minlength=150) / draws)
-    one, two = shares
-    assert all(one[arms].sum() > 0.005 for arms in (alone[:4], alone[4:9], alone[9:]))
-    for arms in (*np.arange(150)[:, None], alone[:4], alone[4:9], alone[9:]):
-        a, b = one[arms].sum(), two[arms].sum()
-        assert abs(a - b) <= 5 * math.sqrt((a + b) / draws)
+@for_each("n_arms, draws", [(2, 256), (16_384, 256), (16_385, 255), (10**5, 41), (10**6, 16), (10**7, 16)])
+def test_very_many_arms_have_fewer_draws_in_a_plan(n_arms: int, draws: int) -> None:
+    assert most_draws(256, n_arms) == draws
+    assert draws == FEWEST or draws * n_arms <= CELLS
+    assert most_draws(7, n_arms) == 7  # a shorter plan has no more draws than plays
 
 
 def test_draws_of_many_arms_are_bounded_in_memory() -> None:
-    """256 draws of 20,000 effects are 41 MB at once; they come in blocks of 8 MB, with a few copies on the way."""
-    posterior = start(20_000, 10)
+    """Draws of 30,000 effects are at most 34 MB; they are copied twice, and half of them another time."""
+    posterior, n_arms = start(30_000, 10), 30_000
     rng = np.random.default_rng(1)
-    subsets = np.sort(rng.permutation(20_000).reshape(-1, 10), axis=1)
-    learn(posterior, subsets, rng.random(2000), np.ones(2000))
+    subsets = np.sort(rng.permutation(n_arms).reshape(-1, 10), axis=1)
+    learn(posterior, subsets, rng.random(len(subsets)), np.ones(len(subsets)))
     tracemalloc.start()
-    rows = draw_swaps(posterior, 256, rng, C)
+    better, rows = draws_that_swap(posterior, most_draws(256, n_arms), rng, C)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert rows.shape == (256, 10)
-    assert peak < 60e6
+    assert rows.shape == (len(better), 10)
+    assert peak < 4 * 8 * CELLS
 
 
-def test_draws_are_as_wide_as_their_variance_where_there_is_no_difference() -> None:
-    """And never nothing or without end, however high or low the odds are."""
-    posterior = learned()
-    inside = np.isin(np.arange(12), posterior.incumbent)
-    for level in (-60.0, -20.0, -1.0, 0.0, 3.0, 20.0, 60.0):
-        posterior.level, posterior.mean = level, np.where(inside, 1.0, 1.0 - 1e-9)
-        assert spread_factor(posterior, inside, posterior.edges()) == pytest.approx(1.0, abs=1e-3)
-        posterior.mean = np.where(inside, 1.0, 1.0 - np.linspace(0.0, 80.0, 12))
-        assert (
-            (spread_factor(posterior, inside, posterior.edges()) > 1e-6)
-            & (spread_factor(posterior, inside, posterior.edges()) < 5.0)
-        ).all()
+# The prior.
+
+
+@for_each("k", [1, 4, 20])
+def test_the_prior_of_a_subset_has_a_bounded_spread(k: int) -> None:
+    """The effects of K arms together deviate by at most `spread`; a smaller variance stays."""
+    wide, small = (Posterior.at_start(30, k, 0.3, variance, C) for variance in (50.0, 0.01))
+    assert math.sqrt(k * wide.prior_variance) == pytest.approx(C.spread)
+    assert wide.variance.tolist() == [wide.prior_variance] * 30
+    assert wide.covariance.diagonal() == pytest.approx([k * wide.prior_variance, *[wide.prior_variance] * 30])
+    assert small.prior_variance == 0.01
+
+
+def test_a_raised_prior_widens_all_variances_alike() -> None:
+    posterior = learned(80)
+    before, variance, covariance = posterior.prior_variance, posterior.variance.copy(), posterior.covariance.copy()
+    posterior.raise_prior(before / 2)
+    assert posterior.prior_variance == before
+    posterior.raise_prior(4 * before)
+    assert posterior.prior_variance == 4 * before
+    assert posterior.variance == pytest.approx(4 * variance)
+    assert posterior.covariance == pytest.approx(4 * covariance)
+
+
+def test_an_incumbent_far_ahead_raises_the_prior() -> None:
+    """Its weakest arm is at most `reach` standard deviations of the prior ahead of the average arm."""
+    posterior = held({0: 20.0, 1: 30.0})
+    row = np.array([[0, 1]])
+    learn(posterior, row, expit(np.array([0.0])), np.array([1.0]))
+    ahead = posterior.mean[[0, 1]].min() - posterior.mean.mean()
+    assert ahead > 10
+    assert math.sqrt(posterior.prior_variance) == pytest.approx(ahead / C.reach)
 
 
 # Arms that come and go.
@@ -448,7 +414,7 @@ def test_kept_arms_keep_their_differences(n_arms: int) -> None:
     keep = np.setdiff1d(np.arange(n_arms), [1, old.incumbent[0], 7])
     posterior.change_arms(keep, posterior.start(2, keep, None), C)
     assert posterior.mean.tolist() == [*old.mean[keep].tolist(), 0.0, 0.0]
-    assert posterior.variance.tolist() == [*old.variance[keep].tolist(), 1.0, 1.0]
+    assert posterior.variance.tolist() == [*old.variance[keep].tolist(), *[old.prior_variance] * 2]
     subsets = np.array([[0, 1, 2], [3, 4, 5]])
     before, after = old.predict(keep[subsets]), posterior.predict(subsets)
     assert after.odds == pytest.approx(before.odds)

@@ -155,11 +155,11 @@ def test_scores_are_believed_less_after_more_plays() -> None:
 def test_weaker_scores_leave_the_variance_that_plays_would_have_left() -> None:
     """With a direct measurement of each effect, relaxing equals starting with the larger residuals."""
     before, after, noise = np.array([0.1, 0.2, 1.0]), np.array([0.3, 0.3, 1.0]), np.array([0.5, 0.01, 3.0])
-    posterior = Posterior.at_start(3, 1, 0.5, 2.0, Constants())
-    posterior.variance = 1 / (1 / (2 * before) + 1 / noise)
+    posterior = Posterior.at_start(3, 1, 0.5, 1.5, Constants())
+    posterior.variance = 1 / (1 / (1.5 * before) + 1 / noise)
     posterior.covariance = np.diag([1.0, *posterior.variance])
     posterior.relax(before, after)
-    assert posterior.variance == pytest.approx(1 / (1 / (2 * after) + 1 / noise))
+    assert posterior.variance == pytest.approx(1 / (1 / (1.5 * after) + 1 / noise))
     assert posterior.covariance.diagonal()[1:] == pytest.approx(posterior.variance)
 
 

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from kofn.core import Subset
 from kofn.lab.rivals import DART
 from kofn.lab.settings import Setting
 from kofn.policies.thompson.noise import Noise, Range
+from kofn.policies.thompson.policy import Goal
 from kofn.policies.thompson.posterior import Posterior
 from tests.cases import for_each
 
@@ -134,11 +136,12 @@ def test_a_range_ten_times_too_wide_costs_little() -> None:
     assert regret[10] < 3 * regret[1]
 
 
-def scale_after(rewards: list[float], k: int = 2) -> tuple[float, float]:
+def scale_after(rewards: list[float], k: int = 2, spread: float = 9.0) -> tuple[float, float]:
     """The prior variance of an effect, and the floor of the dispersion in 1e-5, after a first plan of three plays."""
     policy = Thompson(3 * k, k, seed=1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Posterior, "learn", lambda *_: None)  # leave the prior as it is
+        patch.setattr(Thompson, "constants", replace(Thompson.constants, spread=spread))
         policy.tell_plan(Tally.of([[reward] for reward in rewards]))
     return policy._posterior.prior_variance, policy._noise.floor / 1e-5
 
@@ -161,6 +164,8 @@ def test_the_first_rewards_give_the_scale(rewards: list[float], prior: float, fl
 
 def test_the_variance_of_the_first_rewards_is_shared_by_k_arms() -> None:
     assert [scale_after([0.0, 0.5, 1.0], k)[0] for k in (1, 2, 4, 20)] == pytest.approx([3, 3 / 2, 3 / 4, 3 / 20])
+    limited = [scale_after([0.0, 0.5, 1.0], k, spread=1.5)[0] for k in (1, 2, 4, 20)]
+    assert limited == pytest.approx([2.25, 2.25 / 2, 2.25 / 4, 2.25 / 20])
 
 
 def test_without_two_different_rewards_all_arms_are_played_alike() -> None:
@@ -517,9 +522,10 @@ def test_insight_says_what_has_been_learned() -> None:
     assert (late.effects[6:] > 0).all()
     assert (late.effects[:6] < 0).all()
     assert late.effects[:3].mean() < late.effects[3:6].mean()
-    # In place of one on the borderline of 0.65: a third of the difference.
-    assert late.effects[[5, 6]] == pytest.approx([-0.05 / 3, 0.05 / 3], abs=0.01)
-    assert late.lows[0] < (p[0] - 0.65) / 3 < late.highs[0]
+    # In place of one on the borderline of 0.65: a third of the difference. More than two misses of nine have a
+    # probability of 0.8 %.
+    truth = (p - 0.65) / 3
+    assert np.count_nonzero((late.lows <= truth) & (truth <= late.highs)) >= 7
     again = kofn.restore(kofn.save(policy)).insight()
     assert again is not None
     assert again.to_dict() == late.to_dict()
@@ -776,22 +782,31 @@ def test_other_parameters_can_change_while_it_runs() -> None:
         forgetting.with_params(guarantee=True)
 
 
-def played(plays: int, **options: Any) -> kofn.Thompson:
+def played(plays: int, seed: int = 1, **options: Any) -> kofn.Thompson:
     """Return a policy after plays of coins that all arms of a subset share."""
-    policy, rng, p = kofn.Thompson(20, 5, seed=1, **options), np.random.default_rng(2), np.linspace(0.3, 0.7, 20)
+    policy, rng, p = kofn.Thompson(20, 5, seed=seed, **options), np.random.default_rng(2), np.linspace(0.3, 0.7, 20)
     for _ in range(plays):
         subset = policy.ask()
         policy.tell(subset, float(rng.random() < p[list(subset)].mean()))
     return policy
 
 
+GOALS: tuple[Goal, ...] = ("regret", "pick")
+
+
+def arms_swapped(policy: Thompson) -> float:
+    """Return how many arms a row of the plan swaps on average."""
+    incumbent = policy._posterior.incumbent
+    return float(np.mean([len(np.setdiff1d(subset, incumbent)) for subset, _ in policy.plan()]))
+
+
 def test_the_goal_pick_swaps_several_arms_and_reports_the_highest_means() -> None:
+    """Of 20 seeds, it swaps 1.6 times as many on average; single seeds have factors between 1.0 and 2.5."""
     regret, pick = played(600), played(600, goal="pick")
     assert "goal" not in regret.params
     assert regret.params == played(1, goal="regret").params
-    swapped = [[len({*subset} - {*policy._posterior.incumbent.tolist()}) for subset, _ in policy.plan()]
-               for policy in (regret, pick)]  # fmt: skip
-    assert np.mean(swapped[1]) > 1.5 * np.mean(swapped[0])
+    swapped = {goal: np.mean([arms_swapped(played(600, seed, goal=goal)) for seed in range(4)]) for goal in GOALS}
+    assert swapped["pick"] > 1.25 * swapped["regret"]
     mean = pick._posterior.mean
     assert set(pick.best()) == set(np.argsort(mean)[-5:].tolist())
     again = kofn.restore(json.loads(json.dumps(kofn.save(pick))))

@@ -141,8 +141,12 @@ def test_records_unplanned_plays_and_changes() -> None:
         with pytest.raises(BadInput):
             policy.tell(wrong, 1.0)
     assert again.state() == policy.state()
-    for each in (policy, again):
-        told(each, 300)
+    for each in (policy, again):  # by plans: the two hand out the rest of the present plan in different orders
+        rng = np.random.default_rng(5)
+        for _ in range(10):
+            plan = each.plan()
+            total = rng.binomial(K * plan.times, 0.5).astype(float)
+            each.tell_plan(Tally(plan.times, total, total**2 / np.maximum(plan.times, 1)))
     assert again.state() == policy.state()
 
     fewer = policy.with_arms([0, 1, 2, 3, 5, 6, 7], added=2)
