@@ -46,7 +46,10 @@ class Insight:
 
     @cached_property
     def probability_best(self) -> float:
-        """The probability that `best()` is the best subset.
+        """The probability that no swap of two arms improves `best()`.
+
+        Where replacing an arm by a better one improves every subset, `best()` is then the best subset. Where arms
+        interact, it need not be.
 
         It is computed when it is first read: with many arms, that takes longer than everything else.
         """

@@ -341,7 +341,7 @@ class CampaignInsight(Response):
 
     `value` is the estimated reward of the best subset, `average` the mean reward of all plays so far, and `gain` the
     improvement of the first over the second: what learning is worth per play from here on. `probability_best` is the
-    probability that the best subset is right, `expected_loss` the estimated loss per play of shipping it now, and
+    probability that no swap of two arms improves the best subset, `expected_loss` the estimated loss per play of shipping it now, and
     `loss_high` a limit of that loss.
     `alarms` lists what contradicts these estimates. `updates` counts how often the policy has learned. What the policy
     does not estimate is None.
@@ -386,7 +386,7 @@ class SegmentReport(Response):
 
     `words` is the context for people to read, `plays` its plays with a known reward, and `share` their share of all.
     `best` is the best subset for it, `value` its estimated reward with a 95 % interval, `probability_best` the
-    probability that it is right, `expected_loss` the loss per play of shipping it now, and `loss_high` a limit of that
+    probability that no swap of two arms improves it, `expected_loss` the loss per play of shipping it now, and `loss_high` a limit of that
     loss; None while they are not estimated. `shipped` is what the segment gets, in a shipped campaign.
     """
 

@@ -103,7 +103,7 @@ export function bestPanel() {
 
 function noteOf({ takes_context: takesContext }, share) {
   if (takesContext) return "The best if everyone got the same. Each segment has its own best subset: see Segments.";
-  return `Probability that this is the best subset: ${percent(Math.min(share, 0.9999), 1)}.`;
+  return `Probability that no swap of two arms improves it: ${percent(Math.min(share, 0.9999), 1)}.`;
 }
 
 export function rulesPanel() {
