@@ -341,9 +341,8 @@ class CampaignInsight(Response):
 
     `value` is the estimated reward of the best subset, `average` the mean reward of all plays so far, and `gain` the
     improvement of the first over the second: what learning is worth per play from here on. `probability_best` is the
-    probability that no swap of two arms improves the best subset, `expected_loss` the estimated loss per play of shipping it now, and
-    `loss_high` a limit of that loss.
-    `alarms` lists what contradicts these estimates. `updates` counts how often the policy has learned. What the policy
+    probability that no swap of two arms improves the best subset, `expected_loss` the estimated loss per play of
+    shipping it now, and `loss_high` a limit of that loss. `alarms` lists what contradicts these estimates. `updates` counts how often the policy has learned. What the policy
     does not estimate is None.
 
     `stop` is what the stop rule says, `lift` what learning has earned beyond the control so far, and `sample_ratio`

@@ -68,7 +68,9 @@ def _facts(known: CampaignInsight) -> Any:
         "state": f"{at.state}, {at.policy}, N = {at.arms:,}, K = {at.k:,}",
         "best": ", ".join(known.best) if at.rewards else None,
         "shipped": ", ".join(known.shipped) if at.state == "shipped" and known.shipped else None,
-        "probability that no swap improves it": None if known.probability_best is None else f"{known.probability_best:.0%}",
+        "probability that no swap improves it": None
+        if known.probability_best is None
+        else f"{known.probability_best:.0%}",
         "expected loss of shipping now": _loss(known, unit),
         "rules": _rules(known),
         "costs": _costs(known),
