@@ -417,7 +417,7 @@ class Campaign:
             return view.roster.names_of(tuple(view.roster.active))
 
     def insight(self) -> CampaignInsight:
-        """Return what has been learned: the best subset, the probability that no swap improves it, and the effect of each arm."""
+        """Return what has been learned: the best subset, how sure that is, and the effect of each arm."""
         with self._read() as view:
             return report.insight(view)
 

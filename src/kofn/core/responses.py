@@ -339,11 +339,11 @@ class EstimatePoint(Response):
 class CampaignInsight(Response):
     """What a campaign has learned.
 
-    `value` is the estimated reward of the best subset, `average` the mean reward of all plays so far, and `gain` the
-    improvement of the first over the second: what learning is worth per play from here on. `probability_best` is the
-    probability that no swap of two arms improves the best subset, `expected_loss` the estimated loss per play of
-    shipping it now, and `loss_high` a limit of that loss. `alarms` lists what contradicts these estimates. `updates` counts how often the policy has learned. What the policy
-    does not estimate is None.
+    `value` is the estimated reward of the best subset, `average` the mean reward of all plays so far, and `gain`
+    the improvement of the first over the second: what learning is worth per play from here on. `probability_best`
+    is the probability that no swap of two arms improves the best subset, `expected_loss` the estimated loss per
+    play of shipping it now, and `loss_high` a limit of that loss. `alarms` lists what contradicts these estimates.
+    `updates` counts how often the policy has learned. What the policy does not estimate is None.
 
     `stop` is what the stop rule says, `lift` what learning has earned beyond the control so far, and `sample_ratio`
     whether the control gets its share; None without a stop rule or a control. `winner` is what shipping the best subset
@@ -383,10 +383,11 @@ class CampaignInsight(Response):
 class SegmentReport(Response):
     """One segment: all contexts with the same values of their attributes, and what is best for it.
 
-    `words` is the context for people to read, `plays` its plays with a known reward, and `share` their share of all.
-    `best` is the best subset for it, `value` its estimated reward with a 95 % interval, `probability_best` the
-    probability that no swap of two arms improves it, `expected_loss` the loss per play of shipping it now, and `loss_high` a limit of that
-    loss; None while they are not estimated. `shipped` is what the segment gets, in a shipped campaign.
+    `words` is the context for people to read, `plays` its plays with a known reward, and `share` their share of
+    all. `best` is the best subset for it, `value` its estimated reward with a 95 % interval, `probability_best` the
+    probability that no swap of two arms improves it, `expected_loss` the loss per play of shipping it now, and
+    `loss_high` a limit of that loss; None while they are not estimated. `shipped` is what the segment gets, in a
+    shipped campaign.
     """
 
     context: dict[str, str] = field(metadata={"examples": [{"country": "de", "device": "phone"}]})
