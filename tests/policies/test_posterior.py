@@ -358,7 +358,7 @@ def test_very_many_arms_have_fewer_draws_in_a_plan(n_arms: int, draws: int) -> N
 
 
 def test_draws_of_many_arms_are_bounded_in_memory() -> None:
-    """Draws of 30,000 effects are at most 34 MB; they are copied twice, and half of them another time."""
+    """The draws are at most 34 MB, however many arms; up to four arrays of that size exist at once."""
     posterior, n_arms = start(30_000, 10), 30_000
     rng = np.random.default_rng(1)
     subsets = np.sort(rng.permutation(n_arms).reshape(-1, 10), axis=1)
