@@ -66,7 +66,7 @@ def service(store: str, **settings: Any) -> Iterator[httpx.Client]:
     A stranger is `httpx.Client(base_url=client.base_url)`. `open=True` starts it as a demo, which needs no token.
     Policies learn in a thread: a process takes a second to start.
     """
-    with patch.object(learner, "new_process", lambda: ThreadPoolExecutor(1)):
+    with patch.object(learner, "new_process", lambda *_: ThreadPoolExecutor(1)):
         yield from _service(ServiceSettings(store=store, **{"session": token_hash(TOKEN)} | settings))
 
 

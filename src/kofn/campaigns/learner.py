@@ -47,9 +47,8 @@ MOST_CRASHES = 3
 needs too much memory keeps others from learning for longer."""
 
 NICENESS = 15
-"""How much the process that learns gives way to others where it cannot run only when a processor is idle, as on Linux:
-19 is most. Beside a busy learner, the 99th percentile of the time of a decision is 1.5 times as long with the idle
-scheduling of Linux, and 1.9 times with this niceness (`benchmarks/beside_learning.py`)."""
+"""How much the process that learns gives way to others; 19 is most. Lower: decisions take longer beside a policy that
+learns. Linux's idle scheduling would be more, but then nothing is learned while all processors are busy."""
 
 log = logging.getLogger("kofn.campaigns")
 
@@ -150,7 +149,7 @@ class Learner:
 
     def _process(self) -> Executor:
         if self._pool is None:
-            self._pool = new_process()
+            self._pool = new_process(NICENESS)
         return self._pool
 
     def _publish(self) -> None:
@@ -184,9 +183,9 @@ class Learner:
             fail(self._store, campaign, task, why)
 
 
-def new_process() -> Executor:
+def new_process(niceness: int = 0) -> Executor:
     """Return a process for work that takes long, such as learning."""
-    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), _give_way)
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"), initializer=_begin, initargs=(niceness,))
 
 
 def _be_ready() -> None:
@@ -195,14 +194,12 @@ def _be_ready() -> None:
     import kofn.policies.thompson  # noqa: F401
 
 
-def _give_way() -> None:
+def _begin(niceness: int) -> None:
     """Let other processes have the processor first, leave Ctrl-C to the service, and end when it dies."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_follow_parent, daemon=True).start()
-    if hasattr(os, "sched_setscheduler"):
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    elif hasattr(os, "nice"):
-        os.nice(NICENESS)
+    if hasattr(os, "nice"):
+        os.nice(niceness)
 
 
 def _follow_parent() -> None:
