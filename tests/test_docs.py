@@ -32,9 +32,10 @@ PUBLIC = {
         Band Bernoulli Beta CMABSM Campaign CampaignError CampaignExists Choice Client Comparison Conflict Constraints
         ContextualThompson Curve Doubling Empirical Evaluation Forecast Insight KofnError MissingExtra NoSuchCampaign
         NotAllowed NotRunning Plan Policy Prior Problem ProblemWarning RealCell RealTable Replayed RewardsRefused Run
-        SegmentInsight ShortHorizonWarning Standing StoreError Tally Thompson ThinLogWarning ThompsonSizes
-        TooManySubsets Uniform UnknownDecision Unreachable __version__ choose choose_async compare constraints forecast
-        lab make_policy policy_named register replay restore run_real run_seeds save simulate simulate_many
+        SegmentInsight ShortHorizonWarning Standing StoreError Tally ThinLogWarning Thompson ThompsonGuaranteed
+        ThompsonSizes TooManySubsets Uniform UnknownDecision Unreachable __version__ choose choose_async compare
+        constraints forecast lab make_policy policy_named register replay restore run_real run_seeds save simulate
+        simulate_many
     """,
     "kofn.constraints": "Always AtLeast AtMost Budget Constraints Never NeverTogether OnlyTogether Rule",
     "kofn.campaigns.evidence": "Lift Look MeanEstimate SampleRatio Stop Sums lift sample_ratio",

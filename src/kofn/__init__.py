@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kofn.policies.cmab_sm import CMABSM as CMABSM
     from kofn.policies.contextual import ContextualThompson as ContextualThompson
     from kofn.policies.doubling import Doubling as Doubling
+    from kofn.policies.guaranteed import ThompsonGuaranteed as ThompsonGuaranteed
     from kofn.policies.registry import make_policy as make_policy
     from kofn.policies.registry import policy_named as policy_named
     from kofn.policies.registry import register as register
@@ -51,6 +52,7 @@ _NAMES = {
     "policies.cmab_sm": "CMABSM",
     "policies.contextual": "ContextualThompson",
     "policies.doubling": "Doubling",
+    "policies.guaranteed": "ThompsonGuaranteed",
     "policies.registry": "make_policy policy_named register restore save",
     "policies.thompson": "Prior Thompson",
     "policies.thompson_sizes": "ThompsonSizes",

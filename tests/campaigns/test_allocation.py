@@ -526,9 +526,8 @@ def test_settings_change_while_it_runs(store_url: str) -> None:
     seconds = {"sticky": 60.0, "expire_after": 30.0, "window": 43_200.0, "metric_window": 129_600.0}
     assert {name: getattr(settings, name) for name in changes} == changes | seconds
     campaign.configure(window=None, metric_window=None, half_life=None)
-    campaign.configure(guarantee=True)
     settings = campaign.settings()
-    assert (settings.half_life, settings.guarantee, settings.window) == (None, True, None)
+    assert (settings.half_life, settings.window) == (None, None)
     play(campaign, 400, batch=20)
     assert campaign.verify().ok
     assert [each.message for each in campaign.events() if each.kind == "configured"] == [
@@ -554,7 +553,6 @@ def test_settings_change_while_it_runs(store_url: str) -> None:
         ({"breaker": 1}, "breaker must be True or False"),
         ({"unit": "x" * 21}, "unit must be text of at most 20 characters"),
         ({"half_life": 0}, "half_life"),
-        ({"half_life": 10, "guarantee": True}, "a guarantee holds only if"),
         ({"reward_range": (1, 0)}, "range"),
         ({"expire_after": -1}, "expire_after must be"),
         ({"keep_decisions": -1}, "keep_decisions"),

@@ -245,7 +245,7 @@ def test_an_arm_that_joins_a_rule_does_not_make_what_is_shown_forbidden(sqlite_s
         ),
         ({"constraints": BRANDS, "policy": "linear-thompson"}, "linear-thompson does not take constraints"),
         ({"constraints": BRANDS, "policy": "cmab-sm", "params": {"horizon": 1000}}, "always in or never in"),
-        ({"constraints": BRANDS, "params": {"guarantee": True}}, "a guarantee compares arms by exchanges"),
+        ({"constraints": BRANDS, "policy": "thompson-guaranteed"}, "it compares arms by exchanges"),
         ({"params": {"constraints": [{"rule": "never", "arms": [0]}]}}, "pass constraints to create() itself"),
     ],
 )
@@ -302,7 +302,6 @@ def test_changes_are_refused_and_change_nothing(sqlite_store: str) -> None:
             {"constraints": [Never(["c", "d"]), OnlyTogether(["c", "b"]), AtMost(1, ["d"])]},
             "the control breaks the rule only",
         ),
-        ({"guarantee": True}, "a guarantee compares arms"),
     ):
         assert words in refused(lambda changes=changes: campaign.configure(**changes))  # type: ignore[misc]
     assert campaign.settings() == before

@@ -33,7 +33,7 @@ NUDGE, NUDGES = 1e-11, 3
 """Size of the errors that a stored run must survive, and how many runs with such errors are tried."""
 
 OPTIONS: dict[str, dict[str, dict[str, Any]]] = {
-    "thompson": {"half-life": {"half_life": 300}, "guarantee": {"guarantee": True}, "pick": {"goal": "pick"}},
+    "thompson": {"half-life": {"half_life": 300}, "pick": {"goal": "pick"}},
     "thompson-sizes": {"costs": {"fewest": 1, "costs": [0.05] * 10}},
 }
 """Parameters with which a policy plays the noisy case again, by title."""

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import kofn
-from kofn import BadInput, Constraints, Policy, Tally, Thompson
+from kofn import BadInput, Constraints, Policy, Tally, Thompson, ThompsonGuaranteed
 from kofn.constraints import Always, AtMost, Never, NeverTogether, OnlyTogether
 from kofn.constraints import allowed as module
 from kofn.constraints.solver import MilpSolver
@@ -185,16 +185,15 @@ def test_a_record_whose_incumbent_is_forbidden_is_refused() -> None:
 
 
 def test_a_guarantee_with_fixed_arms() -> None:
-    policy = Thompson(N, K, seed=1, guarantee=True, constraints=FIXED)
+    policy = ThompsonGuaranteed(N, K, seed=1, constraints=FIXED)
     while policy.plays < 60_000:
         advance(policy, 1, np.random.default_rng(policy.updates))
     assert policy.best() == best_of(FIXED)
-    assert policy._guarantee is not None
-    status = policy._guarantee.elimination
+    status = policy._elimination
     assert {2} <= set(status.accepted.tolist()) <= set(best_of(FIXED))
     assert not {0, 7} & {*status.undecided.tolist(), *status.accepted.tolist()}
-    with pytest.raises(BadInput, match="with guarantee=True, constraints can only say"):
-        Thompson(N, K, guarantee=True, constraints=QUOTAS)
+    with pytest.raises(BadInput, match="it compares arms by exchanges"):
+        ThompsonGuaranteed(N, K, constraints=QUOTAS)
 
 
 def test_insight_compares_with_allowed_subsets() -> None:

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kofn
-from kofn import BadInput, BadRecord, Bernoulli, Problem, Tally, Thompson
+from kofn import BadInput, BadRecord, Bernoulli, Problem, Tally, ThompsonGuaranteed
+from kofn.policies import guaranteed as module
 from kofn.policies.elimination import ACCEPTED, REJECTED, UNDECIDED
-from kofn.policies.thompson import guarantee as module
-from kofn.policies.thompson.guarantee import FAILURE, SHARE, SLACK, WARM_UP, Guarantee, radius, regret_bound
+from kofn.policies.guaranteed import FAILURE, SHARE, SLACK, WARM_UP, radius, regret_bound
 from tests.cases import for_each
 
 MAXIMUM = Problem(Bernoulli([0.1, 0.3, 0.5, 0.6, 0.8, 0.9]), "maximum", 2)
@@ -32,7 +32,7 @@ REWARDS: dict[str, Callable[[Any], Any]] = {
 """Rewards that increase in every arm's p; all but the mean are far from additive."""
 
 
-def play(policy: Thompson, values: Values, plays: int, rng: np.random.Generator) -> Thompson:
+def play(policy: ThompsonGuaranteed, values: Values, plays: int, rng: np.random.Generator) -> ThompsonGuaranteed:
     """Play coins with these means."""
     while policy.plays < plays:
         plan = policy.plan()
@@ -41,17 +41,12 @@ def play(policy: Thompson, values: Values, plays: int, rng: np.random.Generator)
     return policy
 
 
-def guarantee_of(policy: Thompson) -> Guarantee:
-    assert policy._guarantee is not None
-    return policy._guarantee
-
-
-def with_gains(gain: Any, pivot: int, k: int = 3, count: int = 10**6) -> Guarantee:
+def with_gains(gain: Any, pivot: int, k: int = 3, count: int = 10**6) -> ThompsonGuaranteed:
     """A guarantee with these average gains over the pivot."""
-    found = Guarantee.blank(len(gain), k)
-    found.pivot, found.pivots = pivot, 1
-    found.count[:], found.gain = count, count * np.asarray(gain, float)
-    found.variance[:] = count / 2
+    found = ThompsonGuaranteed(len(gain), k, seed=1)
+    found._pivot, found._pivots = pivot, 1
+    found._count[:], found._gain = count, count * np.asarray(gain, float)
+    found._variance[:] = count / 2
     return found
 
 
@@ -64,19 +59,19 @@ def test_every_comparison_exchanges_the_pivot_for_one_arm(data: st.DataObject) -
     n_arms = data.draw(st.integers(2, 12))
     k = data.draw(st.integers(1, n_arms - 1))
     order = data.draw(st.permutations(range(n_arms)))
-    found = Guarantee.blank(n_arms, k)
-    found.pivot, found.pivots, found.plays = data.draw(st.integers(0, n_arms - 1)), 1, 10**4
+    found = ThompsonGuaranteed(n_arms, k, seed=1)
+    found._pivot, found._pivots, found._since = data.draw(st.integers(0, n_arms - 1)), 1, 10**4
     subset = np.array(sorted(order[:k]))
-    comparisons = found.comparisons(subset, np.argsort(order).astype(float), 1000)
+    comparisons = found._comparisons(subset, np.argsort(order).astype(float), 1000)
     assert comparisons is not None
     subsets, times = comparisons.plan.subsets, comparisons.plan.times
-    assert sorted(comparisons.arms.tolist()) == [arm for arm in range(n_arms) if arm != found.pivot]
+    assert sorted(comparisons.arms.tolist()) == [arm for arm in range(n_arms) if arm != found._pivot]
     for arm, row, base, sign in zip(*comparisons[1:], strict=True):
         with_arm, with_pivot = set(subsets[row]), set(subsets[base])
         if sign < 0:
             with_arm, with_pivot = with_pivot, with_arm
         assert with_arm - with_pivot == {arm}
-        assert with_pivot - with_arm == {found.pivot}
+        assert with_pivot - with_arm == {found._pivot}
         assert times[row] <= times[base]
     assert all(len(set(row) - set(subset.tolist())) <= 1 for row in subsets.tolist())
     assert len({tuple(row) for row in subsets.tolist()}) == len(subsets)
@@ -87,23 +82,23 @@ def test_every_comparison_exchanges_the_pivot_for_one_arm(data: st.DataObject) -
 def test_the_least_compared_arm_keeps_up_with_the_share() -> None:
     """All arms are equal, so none is ever distinguished: the slowest case of the bound."""
     for n_arms, k in ((12, 3), (7, 6)):
-        policy = Thompson(n_arms, k, guarantee=True, seed=1)
+        policy = ThompsonGuaranteed(n_arms, k, seed=1)
         rng = np.random.default_rng(1)
         while policy.plays < 10_000:
             play(policy, lambda subsets: np.full(len(subsets), 0.5), policy.plays + 1, rng)
-            found = guarantee_of(policy)
-            others = found.count[np.arange(n_arms) != found.pivot]
-            assert others.min() >= math.floor(SHARE * found.plays / n_arms) - SLACK
-        assert found.pivots == 1
-        assert found.compared <= SHARE * found.plays
+            found = policy
+            others = found._count[np.arange(n_arms) != found._pivot]
+            assert others.min() >= math.floor(SHARE * found._since / n_arms) - SLACK
+        assert found._pivots == 1
+        assert found._compared <= SHARE * found._since
 
 
 def test_more_arms_than_fit_a_plan_take_turns() -> None:
-    found = Guarantee.blank(1000, 2)
-    found.pivot, found.pivots, found.plays = 1, 1, 10**5
-    found.count[2:] = 7
-    found.count[[500, 900]] = 3
-    comparisons = found.comparisons(np.array([0, 1]), -np.arange(1000.0), 10**4)
+    found = ThompsonGuaranteed(1000, 2, seed=1)
+    found._pivot, found._pivots, found._since = 1, 1, 10**5
+    found._count[2:] = 7
+    found._count[[500, 900]] = 3
+    comparisons = found._comparisons(np.array([0, 1]), -np.arange(1000.0), 10**4)
     assert comparisons is not None
     assert len(comparisons.arms) == module.MOST_COMPARED
     assert set(comparisons.arms[:3].tolist()) == {0, 500, 900}
@@ -116,17 +111,17 @@ def test_more_arms_than_fit_a_plan_take_turns() -> None:
 def test_the_bound_holds_at_all_times_at_once(p: float, q: float) -> None:
     """In all but 1 % of the runs: of 400, at most 10 (more than 10 have probability 0.3 %). Each arm is a run."""
     rng, runs = np.random.default_rng(3), 400
-    found, failed = Guarantee.blank(runs + 1, 1), np.zeros(runs, bool)
+    found, failed = ThompsonGuaranteed(runs + 1, 1, seed=1), np.zeros(runs, bool)
     arms, rows = np.arange(runs), np.arange(2 * runs)
     for step in range(40):
         times = np.repeat([10, 20], runs) * (1 + step)
         plan = kofn.Plan(rows[:, None], times)
         total = rng.binomial(times, np.repeat([p, q], runs)).astype(float)
         found._compare(module.Comparisons(plan, arms, arms, rows[runs:], np.ones(runs)), Tally(times, total, total))
-        bound = radius(found.count[:runs], found.variance[:runs], 2, 1)
-        failed |= np.abs(found.gain - found.count * (p - q))[:runs] > bound
+        bound = radius(found._count[:runs], found._variance[:runs], 2, 1)
+        failed |= np.abs(found._gain - found._count * (p - q))[:runs] > bound
     assert failed.sum() <= 10
-    assert (bound < 0.2 * found.count[:runs]).all()
+    assert (bound < 0.2 * found._count[:runs]).all()
 
 
 def test_the_bound_is_near_what_one_look_at_a_known_variance_needs() -> None:
@@ -151,18 +146,18 @@ def test_more_pivots_need_more() -> None:
 
 def test_proved_arms_are_in_or_out() -> None:
     found = with_gains([0.3, 0.2, 0.0, 0.0, -0.2, -0.3], pivot=2)
-    better, worse = found.proved()
+    better, worse = found._proved()
     assert (better.tolist(), worse.tolist()) == ([0, 1], [4, 5])
     ranking = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
-    allowed = found.allowed(np.array([[2, 4, 5], [0, 1, 2], [0, 2, 3]]), ranking)
+    allowed = found._corrected(np.array([[2, 4, 5], [0, 1, 2], [0, 2, 3]]), ranking)
     assert allowed.tolist() == [[0, 1, 2], [0, 1, 2], [0, 1, 3]]
-    found.elimination.status[[4, 5]] = REJECTED
-    assert found.allowed(np.array([[3, 4, 5]]), ranking).tolist() == [[0, 1, 3]]
+    found._elimination.status[[4, 5]] = REJECTED
+    assert found._corrected(np.array([[3, 4, 5]]), ranking).tolist() == [[0, 1, 3]]
 
 
 def test_what_is_allowed_stays() -> None:
     subsets = np.array([[0, 1], [2, 3]])
-    assert Guarantee.blank(4, 2).allowed(subsets, np.arange(4.0)) is subsets
+    assert ThompsonGuaranteed(4, 2, seed=1)._corrected(subsets, np.arange(4.0)) is subsets
 
 
 @pytest.mark.parametrize(
@@ -176,24 +171,24 @@ def test_what_is_allowed_stays() -> None:
 def test_enough_arms_on_one_side_decide_the_other(gain: list[float], accepted: list[int], rejected: list[int]) -> None:
     found = with_gains(gain, pivot=2)
     found._decide()
-    assert found.elimination.accepted.tolist() == accepted
-    assert np.flatnonzero(found.elimination.status == REJECTED).tolist() == rejected
-    assert found.pivot == (-1 if accepted or rejected else 2)
+    assert found._elimination.accepted.tolist() == accepted
+    assert np.flatnonzero(found._elimination.status == REJECTED).tolist() == rejected
+    assert found._pivot == (-1 if accepted or rejected else 2)
 
 
 def wrong_proofs(reward: str, seed: int, plays: int) -> tuple[int, int]:
     """The number of arms about which something wrong is proved, and of all arms about which something is proved."""
     rng = np.random.default_rng(seed)
     p = np.where(np.arange(10) < 4, rng.uniform(0.5, 1.0, 10), rng.uniform(0.0, 0.5, 10))
-    policy = Thompson(10, 3, guarantee=True, seed=seed)
+    policy = ThompsonGuaranteed(10, 3, seed=seed)
     play(policy, lambda subsets: REWARDS[reward](p[subsets]), plays, rng)
-    found = guarantee_of(policy)
-    status, (better, worse) = found.elimination.status, found.proved()
+    found = policy
+    status, (better, worse) = found._elimination.status, found._proved()
     best = np.zeros(10, bool)
     best[np.argsort(-p)[:3]] = True
     wrong = (best & (status == REJECTED)) | (~best & (status == ACCEPTED))
-    wrong[better] |= p[better] < p[found.pivot]
-    wrong[worse] |= p[worse] > p[found.pivot]
+    wrong[better] |= p[better] < p[found._pivot]
+    wrong[worse] |= p[worse] > p[found._pivot]
     return int(wrong.sum()), int(np.count_nonzero(status != UNDECIDED)) + len(better) + len(worse)
 
 
@@ -215,15 +210,15 @@ def test_something_wrong_is_proved_in_one_run_of_a_hundred_at_most(reward: str) 
 def test_arms_that_always_and_never_pay_are_distinguished_early() -> None:
     """Twelve arms, of which three always pay, in a mean of three."""
     p = np.repeat([1.0, 0.0], [3, 9])
-    policy = Thompson(12, 3, guarantee=True, seed=1)
+    policy = ThompsonGuaranteed(12, 3, seed=1)
     while policy.plays < 15_000:
         plan = policy.plan()
         value = p[plan.subsets].mean(axis=1)
         policy.tell_plan(Tally(plan.times, value * plan.times, value**2 * plan.times))
         if policy.plays > 5000:
-            assert guarantee_of(policy).elimination.status.any()
-    assert guarantee_of(policy).elimination.accepted.tolist() == [0, 1, 2]
-    assert guarantee_of(policy).decided
+            assert policy._elimination.status.any()
+    assert policy._elimination.accepted.tolist() == [0, 1, 2]
+    assert policy.decided
     assert {subset for subset, _ in policy.plan()} == {(0, 1, 2)}
 
 
@@ -234,20 +229,20 @@ def test_every_play_loses_at_most_what_the_theorem_says() -> None:
     """For a mean, gains beside all subsets are equal: comparability 1."""
     rng = np.random.default_rng(2)
     p = rng.random(12)
-    policy = Thompson(12, 3, guarantee=True, seed=2)
+    policy = ThompsonGuaranteed(12, 3, seed=2)
     best, regret, checked = np.sort(p)[-3:].mean(), 0.0, 0
     while policy.plays < 30_000:
-        found, plan = guarantee_of(policy), policy.plan()
+        found, plan = policy, policy.plan()
         loss = best - p[plan.subsets].mean(axis=1)
         regret += float(loss @ plan.times)
-        if found.pivot >= 0 and len(unresolved := found._unresolved()):
-            count = int(found.count[unresolved].min())
+        if found._pivot >= 0 and len(unresolved := found._unresolved()):
+            count = int(found._count[unresolved].min())
             if count:
-                [spread] = radius(np.array([count]), np.array([math.inf]), 12, found.pivots)
+                [spread] = radius(np.array([count]), np.array([math.inf]), 12, found._pivots)
                 assert (loss <= 4 * 3 * spread / count + 1e-12).all()
                 checked += 1
         play(policy, lambda subsets: p[subsets].mean(axis=1), policy.plays + 1, rng)
-        assert regret <= regret_bound(12, 3, policy.plays, pivots=max(1, guarantee_of(policy).pivots))
+        assert regret <= regret_bound(12, 3, policy.plays, pivots=max(1, policy._pivots))
     assert checked > 10
 
 
@@ -263,22 +258,22 @@ def test_the_bound_is_below_all_plays_by_a_million_plays_and_grows_like_their_sq
 
 
 def test_a_new_pivot_begins_with_short_plans() -> None:
-    policy = Thompson(12, 3, guarantee=True, seed=1)
+    policy = ThompsonGuaranteed(12, 3, seed=1)
     p, rng, before = np.linspace(0.05, 0.95, 12), np.random.default_rng(1), 0
     while policy.plays < 10_000:
         play(policy, lambda subsets: p[subsets].mean(axis=1), policy.plays + 1, rng)
-        found = guarantee_of(policy)
-        if found.pivots > before:
+        found = policy
+        if found._pivots > before:
             assert policy.plays >= WARM_UP * 12
-            assert found.plays == found.count.sum() == 0
-        if found.pivot >= 0:
-            assert policy.plan().plays <= max(found.plays / 10, 12)
-        before = found.pivots
+            assert found._since == found._count.sum() == 0
+        if found._pivot >= 0:
+            assert policy.plan().plays <= max(found._since / 10, 12)
+        before = found._pivots
     assert before >= 1
 
 
 def test_it_still_finds_the_best() -> None:
-    policy = Thompson(6, 2, guarantee=True, seed=1)
+    policy = ThompsonGuaranteed(6, 2, seed=1)
     assert play(policy, MAXIMUM.value, 3000, np.random.default_rng(1)).best() == (4, 5)
 
 
@@ -288,13 +283,13 @@ def test_a_lock_in_is_left() -> None:
     rng = np.random.default_rng(6001)
     p = rng.uniform(0, 0.2, 24)
     p[rng.choice(24, 6, replace=False)] = rng.uniform(0.5, 1, 6)
-    policy = Thompson(24, 4, guarantee=True, seed=6001)
+    policy = ThompsonGuaranteed(24, 4, seed=6001)
     play(policy, lambda subsets: 0.1 + 0.9 * p[subsets].prod(axis=1), 10**6, rng)
     assert policy.best() == tuple(sorted(np.argsort(-p)[:4].tolist()))
 
 
 def test_what_is_played_in_the_meantime_is_the_best() -> None:
-    policy = play(Thompson(6, 2, guarantee=True, seed=1), MAXIMUM.value, 500, np.random.default_rng(1))
+    policy = play(ThompsonGuaranteed(6, 2, seed=1), MAXIMUM.value, 500, np.random.default_rng(1))
     asked = [policy.ask() for _ in range(policy.plan().plays + 3)]
     assert asked[-3:] == [policy.best()] * 3
     with pytest.raises(BadInput, match="not in the plan"):
@@ -302,22 +297,21 @@ def test_what_is_played_in_the_meantime_is_the_best() -> None:
 
 
 def test_what_has_no_guarantee_is_refused() -> None:
-    with pytest.raises(BadInput, match=r"guarantee=True or half_life="):
-        Thompson(6, 2, guarantee=True, half_life=100)
-    with pytest.raises(BadInput, match="guarantee must be True or False, not 1"):
-        Thompson(6, 2, guarantee=1)  # type: ignore[arg-type]
-    with pytest.raises(BadInput, match="a guarantee needs a fixed set of arms"):
-        Thompson(6, 2, guarantee=True).with_arms(range(5))
+    with pytest.raises(BadInput, match="thompson-guaranteed does not take half_life"):
+        kofn.make_policy("thompson-guaranteed", 6, 2, half_life=100)
+    with pytest.raises(BadInput, match="thompson-guaranteed needs a fixed set of arms"):
+        ThompsonGuaranteed(6, 2).with_arms(range(5))
+    with pytest.raises(BadInput, match="thompson-guaranteed cannot change reward_range"):
+        ThompsonGuaranteed(6, 2).with_params(reward_range=(0, 2))
 
 
 def test_a_guarantee_is_kept() -> None:
     p = np.linspace(0.1, 0.9, 40)
-    policy = Thompson(40, 3, guarantee=True, seed=1)
+    policy = ThompsonGuaranteed(40, 3, seed=1)
     play(policy, lambda subsets: p[subsets].mean(axis=1), 3000, np.random.default_rng(1))
     again = kofn.restore(json.loads(json.dumps(kofn.save(policy))))
     assert list(again.plan()) == list(policy.plan())
     assert again.state() == policy.state()
-    assert "guarantee" not in Thompson(40, 3).state()
 
 
 @for_each(
@@ -334,11 +328,11 @@ def test_a_guarantee_is_kept() -> None:
     ],
 )
 def test_an_invalid_guarantee_is_refused(name: str, value: Any) -> None:
-    policy = play(Thompson(6, 2, guarantee=True, seed=1), MAXIMUM.value, 1000, np.random.default_rng(1))
+    policy = play(ThompsonGuaranteed(6, 2, seed=1), MAXIMUM.value, 1000, np.random.default_rng(1))
     before = policy.state()
-    assert before["guarantee"]["pivot"] >= 0
+    assert before["pivot"] >= 0
     with pytest.raises(BadRecord):
-        policy.load({**before, "guarantee": {**before["guarantee"], name: value}})
+        policy.load({**before, name: value})
     assert policy.state() == before
 
 
@@ -349,24 +343,22 @@ def test_the_order_in_which_rewards_arrive_proves_nothing(seed: int) -> None:
     Comparison rows have subsets that other rows have too. If they were filled by the rewards that come last, arms would
     be proved different within 12,000 plays in most runs.
     """
-    policy, rng = Thompson(6, 2, guarantee=True, seed=seed), np.random.default_rng(seed)
+    policy, rng = ThompsonGuaranteed(6, 2, seed=seed), np.random.default_rng(seed)
     while policy.plays < 15_000:
         asked = [policy.ask() for _ in range(policy.plan().plays)]
         rewards = (rng.random(len(asked)) < 0.5).astype(float)
         for index in np.argsort(-rewards, kind="stable"):
             policy.tell(asked[index], rewards[index])
-        assert policy._guarantee is not None
-        assert [len(arms) for arms in policy._guarantee.proved()] == [0, 0]
+            assert [len(arms) for arms in policy._proved()] == [0, 0]
 
 
 def test_equal_rewards_are_compared_too() -> None:
     """Before two different rewards are seen there is no model, but comparisons need none."""
-    policy = Thompson(6, 2, guarantee=True, seed=1)
+    policy = ThompsonGuaranteed(6, 2, seed=1)
     while policy.plays < 5_000:
         plan = policy.plan()
         policy.tell_plan(Tally(plan.times, np.zeros(len(plan)), np.zeros(len(plan))))
-    assert policy._guarantee is not None
-    assert policy._guarantee.compared > 300
+    assert policy._compared > 300
 
 
 @pytest.mark.parametrize(("n_arms", "comparability"), [(257, 1.0), (12, 0.5), (12, math.nan)])

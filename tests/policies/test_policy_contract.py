@@ -243,7 +243,7 @@ def test_the_state_is_linear_in_n(name: str, k: int) -> None:
         total = rng.binomial(count, 0.5).astype(float)
         arms = rng.binomial(count[:, None], np.full(k, 0.5)).astype(float) if "arms" in policy.needs else None
         policy.tell_plan(Tally(count, total, total, arms))
-        assert numbers_in(policy.state()) <= 12 * n_arms + 100
+        assert numbers_in(policy.state()) <= 16 * n_arms + 100
 
 
 def test_without_noise_it_ends_in_the_true_best(policy: Policy) -> None:

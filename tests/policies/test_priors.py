@@ -164,7 +164,7 @@ def test_weaker_scores_leave_the_variance_that_plays_would_have_left() -> None:
 
 
 def test_a_guarantee_plays_the_same_first_plan() -> None:
-    policy, proved = (kofn.Thompson(12, 3, prior=RIGHT, guarantee=each, seed=1) for each in (False, True))
+    policy, proved = (of(12, 3, prior=RIGHT, seed=1) for of in (kofn.Thompson, kofn.ThompsonGuaranteed))
     assert policy.plan().subsets.tolist() == proved.plan().subsets.tolist()
     played(proved, 2_000, 1)
     assert proved.best() == (0, 1, 2)

@@ -208,7 +208,7 @@ def test_a_range_that_is_too_wide_changes_no_plan(wide: tuple[float, float]) -> 
 def test_no_horizon_is_asked_for() -> None:
     policy = Thompson(12, 3, seed=1)
     assert not policy.needs_horizon
-    assert policy.params.keys() == {"n_arms", "k", "seed", "half_life", "guarantee", "reward_range", "direction"}
+    assert policy.params.keys() == {"n_arms", "k", "seed", "half_life", "reward_range", "direction"}
     assert kofn.make_policy("thompson", n_arms=12, k=3, horizon=10**6, seed=1).state() == policy.state()
     assert not policy.committed
 
@@ -772,14 +772,9 @@ def test_other_parameters_can_change_while_it_runs() -> None:
     forgetting = policy.with_params(half_life=100)
     assert forgetting.params["half_life"] == 100
     assert 7 in forgetting.best()
-    proving = forgetting.with_params(half_life=None, guarantee=True)
-    assert not proving.accepts_unplanned
-    assert 7 in proving.best()
-    assert proving.with_params(guarantee=False).accepts_unplanned
+    assert 7 in forgetting.with_params(half_life=None).best()
     with pytest.raises(kofn.BadInput, match="k cannot change while the policy runs"):
         policy.with_params(k=3)
-    with pytest.raises(kofn.BadInput, match="a guarantee holds only if"):
-        forgetting.with_params(guarantee=True)
 
 
 def played(plays: int, seed: int = 1, **options: Any) -> kofn.Thompson:

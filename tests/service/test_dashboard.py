@@ -386,14 +386,9 @@ def test_the_dialog_offers_what_makes_sense_first(address: str, module_store: st
     assert "doubling" in policy.locator("optgroup[label='Research policies'] option").all_inner_texts()
     assert "cmab-sm" not in policy.locator("option").all_inner_texts()  # it needs a horizon
     expect(dialog.get_by_text("Learns nothing: every decision has random arms.")).to_be_visible()
-    for name, half_life, guarantee in (
-        ("uniform", False, False),
-        ("contextual-thompson", True, False),
-        ("thompson", True, True),
-    ):
+    for name, half_life in (("uniform", False), ("contextual-thompson", True), ("thompson", True)):
         policy.select_option(name)
         expect(dialog.get_by_label("Half-life (plays)")).to_be_visible(visible=half_life)
-        expect(dialog.get_by_label("Guarantee")).to_be_visible(visible=guarantee)
     dialog.get_by_label("Control gets").select_option("arms")
     dialog.get_by_label("Arms of the control").fill("mug\ntray")
     button(dialog, "Create campaign").click()
@@ -402,12 +397,6 @@ def test_the_dialog_offers_what_makes_sense_first(address: str, module_store: st
     dialog.get_by_label("Stop rule").fill("loss<0.01")
     dialog.get_by_label("Unit of the reward").fill("EUR")
     dialog.get_by_label("Half-life (plays)").fill("9000")
-    dialog.get_by_label("Guarantee").check()
-    button(dialog, "Create campaign").click()
-    expect(at_field(dialog, "Half-life")).to_contain_text(
-        "A guarantee holds only if the problem does not change"
-    )  # says the service
-    dialog.get_by_label("Half-life (plays)").fill("")
     dialog.get_by_label("Breaker").check()
     dialog.get_by_label("Lowest reward").fill("")
     button(dialog, "Create campaign").click()
@@ -425,7 +414,7 @@ def test_the_dialog_offers_what_makes_sense_first(address: str, module_store: st
     found = Campaign.open("shop", module_store).settings()
     assert (found.control, found.stop_when, found.unit) == (NAMES[:3], "loss<0.01", "EUR")
     assert (found.breaker, found.sticky, found.outside) == (True, 14 * 86_400, "widen")
-    assert (found.half_life, found.guarantee) == (None, True)
+    assert found.half_life == 9000
 
 
 def test_rules_are_made_shown_and_changed(address: str, module_store: str, pages: Pages) -> None:

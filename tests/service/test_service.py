@@ -265,7 +265,7 @@ def test_policies_are_those_that_can_run_a_campaign(api: Client) -> None:
     assert all(each["description"].endswith(".") for each in found.values())
     settings = {name: each["settings"] for name, each in found.items() if each["settings"]}
     assert settings == {
-        "thompson": ["half_life", "guarantee"],
+        "thompson": ["half_life"],
         "contextual-thompson": ["half_life"],
         "thompson-sizes": ["half_life"],
     }

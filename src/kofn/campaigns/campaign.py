@@ -500,9 +500,9 @@ class Campaign:
     def configure(self, **settings: Unpack[ChangedSettings]) -> CampaignSettings:
         """Change settings while the campaign runs, and return them all (`kofn.core.responses.CampaignSettings`).
 
-        A wider `reward_range`, `half_life`, `guarantee`, `constraints` and `costs` keep what was learned. From the next
-        decision on, every subset obeys the new rules, and costs what arms cost then. A new control starts a new
-        comparison. A new `window` is that of decisions from then on.
+        A wider `reward_range`, `half_life`, `constraints` and `costs` keep what was learned. From the next decision on,
+        every subset obeys the new rules, and costs what arms cost then. A new control starts a new comparison. A new
+        `window` is that of decisions from then on.
         """
         self._change(lambda change_: change.configure(change_, settings))
         return self.settings()

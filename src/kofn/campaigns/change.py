@@ -113,7 +113,6 @@ def new_settings(
         learns_from_all=first.accepts_unplanned,
         attributes=own.get("attributes"),
         half_life=own.get("half_life"),
-        guarantee=own.get("guarantee"),
     ).changed(given, roster)
     if settings.outside == "widen":
         first.with_params(reward_range=first.reward_range)  # refused unless the policy can do it

@@ -46,7 +46,7 @@ MAX_GUARDRAILS = 20
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 """Seconds of each unit of a duration."""
 
-OF_POLICY = ("reward_range", "half_life", "guarantee", "constraints", "costs")
+OF_POLICY = ("reward_range", "half_life", "constraints", "costs")
 """Settings that are parameters of the policy, too."""
 
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([smhd])\s*")
@@ -96,7 +96,6 @@ class Settings:
     learns_from_all: bool = True  # whether the policy learns from plays that it has not planned
     attributes: Any = None  # the declared attributes of contexts
     half_life: int | None = None
-    guarantee: bool | None = None
     expire_after: float = WEEK
     keep_decisions: int = KEEP
     window: float | None = None

@@ -43,7 +43,6 @@ class ChangedSettings(CampaignOptions, total=False):
 
     reward_range: tuple[float, float]
     half_life: int | None
-    guarantee: bool
     expire_after: Duration
     keep_decisions: int
 

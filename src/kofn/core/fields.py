@@ -27,14 +27,12 @@ class Field:
     """One of the `Fields` of a policy or a part.
 
     `dump(value)` returns plain values; `load(name, plain, policy)` checks them and returns the value. The values of a
-    `flat` field are keys of the state themselves. A field with `given` is None and not written unless the policy's
-    parameter of that name is set.
+    `flat` field are keys of the state themselves.
     """
 
     dump: Callable[[Any], Any]
     load: Callable[[str, Any, Policy], Any]
     flat: bool = False
-    given: str | None = None
 
 
 class Fields:
@@ -51,15 +49,13 @@ class Fields:
         state: dict[str, Any] = {}
         for name, field in self._fields.items():
             value = getattr(of, prefix + name)
-            if field.given is None or value is not None:
-                state |= field.dump(value) if field.flat else {name: field.dump(value)}
+            state |= field.dump(value) if field.flat else {name: field.dump(value)}
         return state
 
     def load(self, state: Mapping[str, Any], policy: Policy) -> Iterator[tuple[str, Any]]:
         """Return the names and the checked values of the fields, one after another, or raise."""
         for name, field in self._fields.items():
-            kept = field.given is None or policy.params[field.given]
-            yield name, field.load(name, state if field.flat else state[name], policy) if kept else None
+            yield name, field.load(name, state if field.flat else state[name], policy)
 
 
 class Part:
@@ -242,9 +238,20 @@ def arms() -> Field:
 # Parts.
 
 
-def part(kind: type[Part], *, flat: bool = False, given: str | None = None) -> Field:
-    """Return the field of a part; see `Field` for `flat` and `given`."""
-    return Field(Part.state, lambda _, plain, policy: kind.load(plain, policy), flat, given)
+def part(kind: type[Part], *, flat: bool = False) -> Field:
+    """Return the field of a part; see `Field` for `flat`."""
+    return Field(Part.state, lambda _, plain, policy: kind.load(plain, policy), flat)
+
+
+def inner_policy() -> Field:
+    """Return the field `inner` of a policy around another policy, which is its attribute `_inner`."""
+
+    def load(_: str, state: Any, policy: Any) -> Policy:
+        within: Policy = policy._inner
+        within.load(state)
+        return within
+
+    return Field(lambda within: within.state(), load)
 
 
 def optional(name: str, kind: type[Part]) -> Field:

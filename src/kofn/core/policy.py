@@ -178,12 +178,8 @@ class Policy(ABC):
         informed = copy.deepcopy(self)
         plan, tally = informed._open_plan.played()
         if len(plan):
-            informed._learn_part(plan, tally)
+            informed._learn(plan, tally)
         return informed
-
-    def _learn_part(self, plan: Plan, tally: Tally) -> None:
-        """Learn from the observed part of a plan, before the parameters of the policy change."""
-        self._learn(plan, tally)
 
     def _state(self) -> dict[str, Any]:
         """Return the learned state as plain values."""

@@ -267,9 +267,9 @@ class CampaignSettings(Response):
     for how many seconds a key keeps its arms. `outside` says what happens to rewards outside the range: "refuse",
     "clip" or "widen" (the range is learned). `stop_when` is the stop rule, such as "loss<0.01"; with `ship_when_ready`
     the campaign ships when it holds. With `breaker`, it returns to the control when learning certainly loses. `unit` is
-    the unit of rewards. `half_life` and `guarantee` are None if the policy lacks them. `constraints` are the rules
-    that every subset obeys, as `kofn.Constraints.to_list` writes them, with names of arms. `costs` has what arms cost,
-    by name; all that is reported about rewards is net of costs, except `reward_range` and rewards of single decisions.
+    the unit of rewards. `half_life` is None if the policy lacks it. `constraints` are the rules that every subset
+    obeys, as `kofn.Constraints.to_list` writes them, with names of arms. `costs` has what arms cost, by name; all that
+    is reported about rewards is net of costs, except `reward_range` and rewards of single decisions.
     With a `window` (seconds), a decision settles when it ends: its reward is the sum of its events, or `silence` if
     there were none. `metric_window` is when metrics settle (None: with the window, or after `expire_after`), and
     `guardrails` are limits of metrics beside the control's, such as "returns<=+2%".
@@ -287,7 +287,6 @@ class CampaignSettings(Response):
     expire_after: float
     keep_decisions: int
     half_life: int | None
-    guarantee: bool | None
     constraints: list[dict[str, Any]] = field(
         default_factory=list,
         metadata={"examples": [[{"rule": "at-most", "count": 1, "arms": ["mug", "cup"], "name": "Acme"}]]},

@@ -18,6 +18,7 @@ KOFNS_OWN = {
     "thompson": "kofn.policies.thompson:Thompson",
     "contextual-thompson": "kofn.policies.contextual:ContextualThompson",
     "uniform": "kofn.policies.uniform:Uniform",
+    "thompson-guaranteed": "kofn.policies.guaranteed:ThompsonGuaranteed",
     "thompson-sizes": "kofn.policies.thompson_sizes:ThompsonSizes",
     "cmab-sm": "kofn.policies.cmab_sm:CMABSM",
     "doubling": "kofn.policies.doubling:Doubling",

@@ -22,7 +22,6 @@ from kofn.core import (
     Insight,
     IntArray,
     Plan,
-    Policy,
     Subset,
     Tally,
     check_costs,
@@ -30,17 +29,11 @@ from kofn.core import (
     subset_of,
     whole,
 )
-from kofn.core.fields import Field, Fields
+from kofn.core.fields import Fields, inner_policy
 from kofn.policies.constrained import changed_arms
 from kofn.policies.randomised import Randomised, SeededOptions
 from kofn.policies.thompson import Thompson
 from kofn.policies.thompson.costs import recharged
-
-
-def _load_inner(_: str, state: Any, policy: Any) -> Policy:
-    inner: Policy = copy.deepcopy(policy._inner)
-    inner.load(state)
-    return inner
 
 
 class ThompsonSizes(Randomised):
@@ -66,7 +59,7 @@ class ThompsonSizes(Randomised):
     takes_fewest = True
     takes_constraints = "all"
     accepts_unplanned = True
-    fields = Fields(inner=Field(Policy.state, _load_inner))
+    fields = Fields(inner=inner_policy())
 
     def __init__(
         self,

@@ -107,7 +107,6 @@ CLEARED: dict[str, dict[str, Any]] = {
 @click.option("--range", "reward_range", nargs=2, type=float, metavar="LOW HIGH", help="A wider range of rewards.")
 @click.option("--half-life", type=Count(), help="Plays after which a reward counts half.")
 @click.option("--no-half-life", is_flag=True, help="All rewards count alike.")
-@click.option("--guarantee/--no-guarantee", default=None, help="Compare arms directly, so that decisions are proved.")
 @click.option("--no-control", is_flag=True, help="Remove the control.")
 @click.option("--no-sticky", is_flag=True, help="Keys do not keep their arms.")
 @click.option("--no-window", is_flag=True, help="The first reward of a decision is final.")

@@ -41,7 +41,6 @@ from kofn.policies.randomised import Randomised, SeededOptions
 from kofn.policies.thompson.alarms import Alarms
 from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.exchanges import allowed_draws
-from kofn.policies.thompson.guarantee import Comparisons, Guarantee
 from kofn.policies.thompson.in_flight import InFlight
 from kofn.policies.thompson.insight import FEW, losses
 from kofn.policies.thompson.new_arms import group_numbers
@@ -89,8 +88,7 @@ class Thompson(Constrained, Randomised):
     >>> policy.best()
     (6, 7)
 
-    `half_life` is for problems that drift: the number of plays after which a reward counts half. `guarantee` compares
-    arms directly, with a tenth of the plays, and accepts and rejects them on proofs that need no model. `constraints`
+    `half_life` is for problems that drift: the number of plays after which a reward counts half. `constraints`
     are rules that every subset obeys (`kofn.Constraints`). `prior` is what is known about single arms (`kofn.Prior`).
     `goal="pick"` is for searches whose rewards do not count, only the subset that `best()` returns at the end: a draw
     swaps all arms that are better in it, which costs more while it plays, and compares more arms with each play. The
@@ -100,6 +98,7 @@ class Thompson(Constrained, Randomised):
     name = "thompson"
     purpose = "Learns the effect of each arm. Right for nearly every campaign."
     version = 2
+    accepts_unplanned = True
     constants = Constants()
     fields = Fields(
         learned=integer(),
@@ -107,7 +106,6 @@ class Thompson(Constrained, Randomised):
         posterior=part(Posterior),
         alarms=part(Alarms),
         in_flight=optional("in_flight", InFlight),
-        guarantee=part(Guarantee, given="guarantee"),
     )
 
     def __init__(
@@ -116,17 +114,12 @@ class Thompson(Constrained, Randomised):
         k: int,
         *,
         half_life: int | None = None,
-        guarantee: bool = False,
         prior: Prior | Mapping[str, Any] | None = None,
         goal: Goal = "regret",
         **options: Unpack[SeededOptions],
     ) -> None:
         half_life = None if half_life is None else whole("half_life", half_life)
-        if not isinstance(guarantee, bool):
-            raise BadInput(f"guarantee must be True or False, not {guarantee!r}")
-        if guarantee and half_life is not None:
-            raise BadInput("a guarantee holds only if the problem does not change: give guarantee=True or half_life=")
-        super().__init__(n_arms, k, half_life=half_life, guarantee=guarantee, **options)
+        super().__init__(n_arms, k, half_life=half_life, **options)
         if goal not in get_args(Goal):
             raise BadInput(f"goal must be 'regret' (all plays count) or 'pick' (only the final subset), not {goal!r}")
         self._picks = goal == "pick"
@@ -138,11 +131,6 @@ class Thompson(Constrained, Randomised):
             if len(self._prior.scores) != self.n_arms:
                 raise BadInput(f"prior must have all {self.n_arms} arms; it has {len(self._prior.scores)}")
             self._params["prior"] = self._prior.to_dict()
-        if guarantee and self._allowed is not None and not self._allowed.is_fixed:
-            raise BadInput(
-                "a guarantee compares arms by exchanges that rules may forbid: with guarantee=True, constraints can "
-                "only say which arms are always in or never in"
-            )
         self._bits = np.random.PCG64(self._params["seed"])
         self._bits_at_start = self._bits.state
         self._learned = 0
@@ -150,8 +138,6 @@ class Thompson(Constrained, Randomised):
         self._noise = Noise(1.0, 1.0, 1.0, Range())
         self._alarms = Alarms()
         self._in_flight = InFlight()
-        self._guarantee = Guarantee.blank(self.n_arms, self.k, self._allowed) if guarantee else None
-        self.accepts_unplanned = not guarantee  # only planned comparisons prove anything
         self._fillers: tuple[int, IntArray] = -1, np.empty((0, self.k), np.int64)  # number of updates, subsets
 
     def best(self) -> Subset:
@@ -159,8 +145,7 @@ class Thompson(Constrained, Randomised):
 
         With `goal="pick"`, return the arms with the highest posterior means, played together or not.
         """
-        best = self._reported.incumbent if self._knows else self._first
-        return tuple(self._corrected(best[None, :])[0].tolist())
+        return tuple((self._reported.incumbent if self._knows else self._first).tolist())
 
     @property
     def _first(self) -> IntArray:
@@ -262,8 +247,6 @@ class Thompson(Constrained, Randomised):
         every arm after the change, such as its brand; None for no group. By default, groups are taken from the rules
         `AtMost` and `AtLeast`. A new arm starts from what is known about the arms of its group.
         """
-        if self._guarantee is not None:
-            raise BadInput("a guarantee needs a fixed set of arms: create a new policy, or leave out guarantee=True")
         arms, added, rules = changed_arms(self, keep, added, constraints)
         kept = np.array(arms)
         changes: dict[str, Any] = {"n_arms": len(kept) + added, "constraints": rules}
@@ -282,14 +265,14 @@ class Thompson(Constrained, Randomised):
     def with_params(self, **changes: Any) -> Self:
         """Return a policy with other parameters that keeps what is known.
 
-        These can change: `reward_range`, `half_life`, `guarantee`, `constraints` and `goal`.
+        These can change: `reward_range`, `half_life`, `constraints` and `goal`.
 
-        Alarms begin again, except after a change of the range, the constraints or the goal, and so does a guarantee. If
+        Alarms begin again, except after a change of the range, the constraints or the goal. If
         new constraints forbid the incumbent, the best allowed subset by the posterior means takes its place.
         """
-        if unknown := sorted(changes.keys() - {"reward_range", "half_life", "guarantee", "constraints", "goal"}):
+        if unknown := sorted(changes.keys() - {"reward_range", "half_life", "constraints", "goal"}):
             raise BadInput(
-                f"{', '.join(unknown)} cannot change while the policy runs: reward_range, half_life, guarantee, "
+                f"{', '.join(unknown)} cannot change while the policy runs: reward_range, half_life, "
                 "constraints and goal can"
             )
         informed = self._informed()
@@ -302,10 +285,6 @@ class Thompson(Constrained, Randomised):
             if len(fresh._alarms.incumbent):
                 fresh._alarms.follow(fresh._posterior.incumbent)
         return fresh
-
-    def _learn_part(self, plan: Plan, tally: Tally) -> None:
-        self._guarantee = None  # it learns from whole plans only
-        self._learn(plan, tally)
 
     def _continued(self, informed: Self, changes: Mapping[str, Any]) -> Self:
         """Return a policy with changed parameters that continues with what another one knows."""
@@ -348,17 +327,7 @@ class Thompson(Constrained, Randomised):
                 return Plan(first.subsets, times)
             return Plan(*_merged(np.vstack([first.subsets, self._first]), np.append(times, PRIOR_PLAYS)))
         plays = max(tenth(min(self._learned, self._params["half_life"] or self._learned)), self.constants.shortest)
-        if self._guarantee is not None:
-            plays = min(plays, self._guarantee.longest(plays))
-        comparisons = self._comparisons(plays)
-        rest = plays - (comparisons.plan.plays if comparisons else 0)
-        plan = (self._draw if self._knows else self._sweep)(rest, rng)
-        if self._guarantee is None:
-            return plan
-        if comparisons is None:
-            return Plan(self._corrected(plan.subsets), plan.times)
-        subsets = np.concatenate([self._corrected(plan.subsets), comparisons.plan.subsets])
-        return Plan(subsets, np.append(plan.times, comparisons.plan.times))
+        return (self._draw if self._knows else self._sweep)(plays, rng)
 
     def _sweeps(self, rounds: int, rng: np.random.Generator) -> Plan:
         """Return random blocks that together have each arm that may be played, several times over."""
@@ -430,22 +399,10 @@ class Thompson(Constrained, Randomised):
     def _and_incumbent(self, swaps: IntArray) -> IntArray:
         return np.concatenate([swaps, self._posterior.incumbent[None, :]])
 
-    def _comparisons(self, plays: int) -> Comparisons | None:
-        """Return the guarantee's part of a plan of `plays` plays; its rows are the last ones of the plan."""
-        if self._guarantee is None or not self._learned:
-            return None
-        return self._guarantee.comparisons(np.array(self.best()), self._posterior.mean, plays)
-
-    def _corrected(self, subsets: IntArray) -> IntArray:
-        """Return the subsets that the guarantee allows instead of these."""
-        return subsets if self._guarantee is None else self._guarantee.allowed(subsets, self._posterior.mean)
-
     @ONE_THREAD
     def filler(self, index: int, segment: str | None = None) -> Subset:
         """Return another draw, so that plays made while rewards are late are learned from too."""
         del segment
-        if not self.accepts_unplanned:
-            return self.best()
         if self._fillers[0] != self.updates:
             rng = self._rng(FOR_FILLERS)
             if self._knows:
@@ -459,7 +416,6 @@ class Thompson(Constrained, Randomised):
         return tuple(subsets[index % len(subsets)].tolist())
 
     def _learn(self, plan: Plan, tally: Tally) -> None:
-        comparisons = self._comparisons(plan.plays)
         if self._params["half_life"]:
             self._forget(plan.plays / self._params["half_life"])
         self._extend_range(tally)
@@ -467,8 +423,6 @@ class Thompson(Constrained, Randomised):
             self._update(plan, tally)
         before, self._learned = self._learned, self._learned + plan.plays
         self._in_flight = self._in_flight.after(self._open_plan, (before / self._learned) ** self.constants.fade)
-        if self._guarantee is not None:
-            self._guarantee.learn(comparisons, plan, tally, self._learned, self._posterior.mean)
 
     def _update(self, plan: Plan, tally: Tally) -> None:
         """Compare the rewards of a plan with what was expected of them, then learn from them."""

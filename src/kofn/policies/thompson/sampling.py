@@ -12,7 +12,7 @@ from kofn.core import FloatArray, IntArray
 from kofn.policies.thompson.constants import Constants
 from kofn.policies.thompson.posterior import Posterior
 
-CELLS, FEWEST = 2**22, 16
+CELLS, FEWEST = 2**21, 16
 """Most numbers drawn for one plan, 8 bytes each, and the fewest draws all the same. More cells: more different subsets
 in a plan where there are many thousands of arms, more memory and time."""
 

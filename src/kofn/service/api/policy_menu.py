@@ -7,7 +7,7 @@ from typing import Any
 
 from kofn.policies.registry import POLICIES
 
-SETTINGS = ("half_life", "guarantee")
+SETTINGS = ("half_life",)
 """Settings of a campaign that only some policies have."""
 
 

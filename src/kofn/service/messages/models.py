@@ -150,7 +150,6 @@ class ChangedSettingsBody(OptionsBody):
     half_life: int | None = Field(
         None, ge=1, lt=2**53, description="Plays after which a reward counts half; null to forget nothing."
     )
-    guarantee: bool = Field(False, description="Whether arms are compared directly, so that decisions are proved.")
 
 
 class Shipment(RequestBody):
@@ -342,9 +341,7 @@ class PolicyInfo(BaseModel):
     offered: bool = Field(description="Whether it is for practitioners. The others are for research.")
     needs_horizon: bool = Field(description="Whether the parameter `horizon` is required.")
     takes_context: bool = Field(description="Whether what is best may depend on the context of a decision.")
-    settings: list[str] = Field(
-        examples=[["half_life", "guarantee"]], description="Those of `half_life` and `guarantee` that it has."
-    )
+    settings: list[str] = Field(examples=[["half_life"]], description="Settings that only some policies have.")
 
 
 class Policies(BaseModel):

@@ -7,7 +7,7 @@ import { exact } from "./format.js";
 import { ruleFields } from "./rules.js";
 import * as fields from "./settings_fields.js";
 
-const OF_POLICY = ["half_life", "guarantee"];
+const OF_POLICY = ["half_life"];
 const SIZES = "thompson-sizes";
 
 /** Open the dialog. `created(name)` is called when the campaign has been created. */

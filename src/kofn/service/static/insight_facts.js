@@ -1,9 +1,14 @@
 // What an insight says about itself.
 
-/** Whether the policy estimates rewards and effects. thompson does, and has a guarantee that can be set; so does a
- * policy that takes a context. */
-export const estimates = ({ settings, summary, value }) =>
-  value !== null || (settings?.guarantee ?? null) !== null || summary.takes_context;
+const FORGET = ["thompson", "thompson-sizes"];
+const ESTIMATE = [...FORGET, "thompson-guaranteed"];
+
+/** Whether the policy has a half-life. */
+export const hasHalfLife = ({ summary }) => FORGET.includes(summary.policy) || summary.takes_context;
+
+/** Whether the policy estimates rewards and effects. */
+export const estimates = ({ summary, value }) =>
+  value !== null || ESTIMATE.includes(summary.policy) || summary.takes_context;
 
 /** Whether the best subset is more than a guess: something was played, and the policy has learned from it. */
 export const bestKnown = (insight) => insight.summary.rewards > 0 && (insight.value !== null || !estimates(insight));

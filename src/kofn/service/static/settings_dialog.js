@@ -2,17 +2,15 @@
 
 import { configure } from "./api.js";
 import { field, form, number, toast } from "./dialogs.js";
+import { hasHalfLife } from "./insight_facts.js";
 import { ruleFields } from "./rules.js";
 import * as fields from "./settings_fields.js";
 
 /** Open the dialog with the field `focus`. `saved()` is called after the settings have been saved. */
 export function settingsDialog(name, { settings, summary, arms }, saved, focus = null) {
-  const proves = settings.guarantee !== null; // the policy has a half-life and a guarantee
-  const learns = proves || summary.takes_context; // it has a half-life
+  const forgets = hasHalfLife({ summary });
   const [low, high] = settings.reward_range;
-  const names = [...Object.keys(fields.DEFAULTS)].filter(
-    (each) => (learns || each !== "half_life") && (proves || each !== "guarantee"),
-  );
+  const names = Object.keys(fields.DEFAULTS).filter((each) => forgets || each !== "half_life");
   const rules = ruleFields(settings.constraints ?? []);
   const waits = settings.window !== null;
   const costly = summary.policy === "thompson-sizes"; // it learns net of costs
@@ -23,7 +21,7 @@ export function settingsDialog(name, { settings, summary, arms }, saved, focus =
     wide: true,
     submit: "Save settings",
     intro: "They apply from the next decision on. What was learned is kept.",
-    focus: focus === "half_life" && !learns ? null : focus === "expire_after" && waits ? "window" : focus,
+    focus: focus === "half_life" && !forgets ? null : focus === "expire_after" && waits ? "window" : focus,
     fields: [
       fields.readyGroup(settings),
       fields.controlGroup(settings, () => summary.k),
@@ -36,7 +34,7 @@ export function settingsDialog(name, { settings, summary, arms }, saved, focus =
         ...fields.silenceFields(settings, waits ? "silent" : "reported"),
       ),
       fields.metricsGroup(settings),
-      learns ? fields.learningGroup(settings) : null,
+      forgets ? fields.learningGroup(settings) : null,
       costly ? fields.costsGroup(settings.costs) : null,
       fields.rulesGroup(rules),
       fields.visitorsGroup(settings),

@@ -22,7 +22,6 @@ export const DEFAULTS = {
   metric_window: null,
   guardrails: [],
   half_life: null,
-  guarantee: false,
   constraints: [],
 };
 
@@ -46,7 +45,7 @@ export const rewardsGroup = (settings, ...first) => group("Rewards", ...first, p
 export const metricsGroup = (settings) =>
   group("Metrics beside the reward", guardrailFields(settings), pair(metricWindowField(settings)));
 export const learningGroup = (settings, ...first) =>
-  group("Learning", ...first, pair(halfLifeField(settings), settings.guarantee !== null && guaranteeField(settings)));
+  group("Learning", ...first, pair(halfLifeField(settings)));
 export const rulesGroup = (rules) =>
   group("Rules", h("p", { class: "hint" }, "Every decision obeys them, such as at most 2 products of a brand."), ...rules.elements);
 export const costsGroup = (costs) =>
@@ -92,8 +91,6 @@ const halfLifeField = ({ half_life: plays }) =>
     number("half_life", plays, { min: "1", step: "1", placeholder: "none", inputmode: "numeric" }),
     "After this many plays a reward counts half. For rewards that change.",
   );
-const guaranteeField = ({ guarantee }) =>
-  check("Guarantee", "guarantee", guarantee, "Compares arms directly, so that what it drops is proved worse. Slower, and without a half-life.");
 const shipField = ({ ship_when_ready: ship }) =>
   check("Ship when ready", "ship_when_ready", ship, "Ships the best subset by itself when the stop rule holds.");
 const breakerField = ({ breaker }) =>
@@ -175,7 +172,7 @@ export function readSettings(data, form, rules) {
   take("metric_window", () => time("metric_window"));
   take("guardrails", () => data.getAll("guardrails").map((each) => each.trim()).filter(Boolean));
   take("constraints", rules.read);
-  for (const name of ["ship_when_ready", "breaker", "guarantee"]) take(name, () => data.has(name));
+  for (const name of ["ship_when_ready", "breaker"]) take(name, () => data.has(name));
   return found;
 }
 
@@ -210,7 +207,7 @@ const stopRule = (text) => (text && Number.isFinite(Number(text)) ? `loss<${text
 
 /** Words of errors of the service, and the field that they are about. The first match applies. */
 const WORDS = [
-  [/does not take (half_life|guarantee)/, "half_life"],
+  [/does not take half_life/, "half_life"],
   [/attribute/i, "attributes"],
   [/costs?\b/i, "costs"],
   [/guardrail/i, "guardrails"],
@@ -225,7 +222,6 @@ const WORDS = [
   [/control|subset|there is no arm|listed twice/i, "control_arms"],
   [/range/i, "high"],
   [/half.life/i, "half_life"],
-  [/guarantee/i, "guarantee"],
   [/sticky/i, "sticky"],
   [/unit/i, "unit"],
   [/expire_after/i, "expire_after"],
