@@ -2,9 +2,9 @@
 
     python -m benchmarks.base_families --groups base --families prod --policies thompson dart
 
-Problems of `base` and `rare` are under the paper's assumptions: symmetric and increasing. In `interactions`, what an arm
-adds depends on the others. Every run has a fresh random instance, the same for all policies. `base` plays 10^7 plays,
-the others 10^6. `--families` are parts of names.
+Problems of `base` and `rare` are under the paper's assumptions: symmetric and increasing. In `interactions`, arms are
+worth more or less beside certain others. Every run has a fresh random instance, the same for all policies. `base` plays
+10^7 plays, the others 10^6. `--families` are parts of names.
 """
 
 from __future__ import annotations
@@ -252,7 +252,7 @@ POLICIES: dict[str, Callable[[int, int, int], dict[str, Any]]] = {
 GROUPS: dict[str, tuple[int, tuple[tuple[str, Make], ...], tuple[str, ...]]] = {
     "base": (10**7, tuple((family.name, family.problem) for family in BASE), tuple(POLICIES)),
     "rare": (10**6, RARE, ("thompson", "linear-thompson")),
-    "interactions": (10**6, INTERACTIONS, ("thompson", "linear-thompson", "slate-glm", "pairwise-thompson")),
+    "interactions": (10**6, INTERACTIONS, ("thompson", "linear-thompson", "slate-glm")),
 }
 """The plays of a run, the problems, and the policies that play them."""
 NAMES = tuple(name for _, problems, _ in GROUPS.values() for name, _ in problems)
