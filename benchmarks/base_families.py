@@ -252,7 +252,7 @@ POLICIES: dict[str, Callable[[int, int, int], dict[str, Any]]] = {
 GROUPS: dict[str, tuple[int, tuple[tuple[str, Make], ...], tuple[str, ...]]] = {
     "base": (10**7, tuple((family.name, family.problem) for family in BASE), tuple(POLICIES)),
     "rare": (10**6, RARE, ("thompson", "linear-thompson")),
-    "interactions": (10**6, INTERACTIONS, ("thompson", "linear-thompson", "slate-glm")),
+    "interactions": (10**6, INTERACTIONS, ("thompson", "linear-thompson")),
 }
 """The plays of a run, the problems, and the policies that play them."""
 NAMES = tuple(name for _, problems, _ in GROUPS.values() for name, _ in problems)
