@@ -121,7 +121,7 @@ def test_the_pool_is_the_posterior_of_one_gaussian(keys: list[str]) -> None:
     np.testing.assert_allclose(pool.means.ravel(), means, rtol=1e-8, atol=1e-10)
     for at in range(len(keys)):
         rows = slice(4 * at, 4 * at + 4)
-        np.testing.assert_allclose(pool.covariance(at), covariance[rows, rows], rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(pool.covariances[at], covariance[rows, rows], rtol=1e-8, atol=1e-10)
 
 
 def test_draws_of_the_pool_have_its_joint_covariance() -> None:
@@ -165,7 +165,7 @@ def test_single_arms_are_pooled_as_the_dense_ones() -> None:
     means, variances = pooled_arms(design, variance, precision, vector)
     np.testing.assert_allclose(means, pool.means, atol=1e-12)
     for at in range(len(KEYS)):
-        np.testing.assert_allclose(variances[at], pool.covariance(at).diagonal(), atol=1e-12)
+        np.testing.assert_allclose(variances[at], pool.covariances[at].diagonal(), atol=1e-12)
 
 
 # The model.
@@ -208,7 +208,8 @@ def test_less_trust_does_not_say_that_segments_differ() -> None:
     model = learned_model(np.random.default_rng(9), KEYS[:6])
     for factor in (1.0, 4.0, 4.0):
         model.forget(factor)
-        model._learn_shares()
+        for turn in range(4):
+            model._learn_share(turn)
         assert model.shares[OWN] < typical_share(PRIOR)
 
 
@@ -223,7 +224,7 @@ def learned_model(rng: np.random.Generator, keys: Sequence[str] = KEYS[:2], n_ar
     subsets = np.array([sorted(rng.choice(n_arms, k, replace=False)) for _ in range(60)])
     place = np.array([model.number_of(keys[at % len(keys)]) for at in range(60)])
     rewards = 0.2 + 0.6 * subsets.mean(axis=1) / n_arms
-    model.learn(PlayRows(place, subsets, rewards, np.full(60, 5.0)), *model.predict(place, subsets))
+    model.learn(PlayRows(place, subsets, rewards, np.full(60, 5.0)), *model.predict(place, subsets), 0)
     return model
 
 
