@@ -39,7 +39,7 @@ from kofn.policies.thompson.posterior import (
     top,
 )
 
-SHARES = np.concatenate([[1e-8], 10.0 ** np.arange(-3.0, 0.1, 0.5)])
+SHARES = np.array([1e-8, 1e-3, 1e-2, 1e-1, 1.0])
 """Shares of a kind of components in the prior's variance that are tried. The first one says that there are no such
 components. More: finer pooling, and slower."""
 
@@ -128,10 +128,11 @@ class Model:
 
     def check(self) -> None:
         """Raise BadRecord unless all parts of a record fit."""
-        size, arms = min(self.n_arms, self.constants.contenders) + 1, 0 if self.is_dense else self.n_arms
+        size, least = len(self.contenders) + 1, min(self.n_arms, self.constants.contenders)
+        arms = 0 if self.is_dense else self.n_arms
         unsorted = (np.diff(self.contenders) <= 0).any() or self.contenders.max(initial=-1) >= self.n_arms
-        if unsorted or len(self.contenders) != size - 1:
-            raise BadRecord(f"contenders must be {size - 1} different arms from 0 to {self.n_arms - 1}, sorted")
+        if unsorted or size <= least:
+            raise BadRecord(f"contenders must be at least {least} different arms from 0 to {self.n_arms - 1}, sorted")
         for segment in self.segments:
             if segment.precision.shape != (size, size) or segment.vector.shape != (size,):
                 raise BadRecord(f"the evidence of a segment must have {size} coordinates")
@@ -303,36 +304,34 @@ class Model:
 
     # The update.
 
-    def learn(self, rows: PlayRows, before: FloatArray, spread: FloatArray, turn: int) -> None:
-        """Learn from rows of plays of which log odds `before` with the variance `spread` were expected."""
-        known = [] if self.is_dense else [self.posterior(place) for place in range(len(self.segments))]
+    def learn(self, rows: PlayRows, before: FloatArray, turn: int) -> None:
+        """Learn from rows of plays of which log odds `before` were expected.
+
+        `turn` is the number of the update: odd ones learn a share, and even ones choose contenders.
+        """
+        chooses = not self.is_dense and turn % 2 == 0
+        known = [self.posterior(place) for place in range(len(self.segments))] if chooses else []
         dense = np.ones(len(before), bool) if self.is_dense else self._learn_arms(rows)
+        if turn % 2:
+            self._learn_share(turn // 2)
         if dense.any():
             self._learn_rows(rows.only(dense), before[dense])
-        self._learn_share(turn)
         new = [place for place, segment in enumerate(self.segments) if not len(segment.incumbent)]
         for place in new:
             self.segments[place].incumbent = top(self.means(place), self.k, self.allowed)
-        self._changed(self._pooled)
-        doubts = {}
-        for place in np.unique(rows.segment).tolist():
-            mine = rows.segment == place
-            moved = abs(self.odds(place, rows.subsets[mine]) - before[mine])
-            doubts[place] = float((moved - self.constants.surprise * np.sqrt(spread[mine])).max())
         levels = [self.level(place) if place in new else self._move(place, rows) for place in range(len(self.segments))]
-        self._keep_levels(levels, doubts)
-        self._choose_contenders(known)
+        if not self.is_dense:  # arms of an incumbent that are no contenders count as part of the intercept
+            self._shift(np.array(levels) - self.levels)
+        if chooses:
+            self._choose_contenders(known)
 
     def _learn_arms(self, rows: PlayRows) -> NDArray[np.bool_]:
         """Learn about arms that are not contenders from the rows that have some; return which rows have none."""
         dense = np.ones(len(rows.rewards), bool)
         for place in np.unique(rows.segment).tolist():
-            mine, segment, posterior = (
-                np.flatnonzero(rows.segment == place),
-                self.segments[place],
-                self.posterior(place),
-            )
-            before = posterior.mean.copy(), posterior.variance.copy()
+            mine, segment = np.flatnonzero(rows.segment == place), self.segments[place]
+            posterior = self.posterior(place)
+            before = posterior.mean, posterior.variance
             posterior.mean, posterior.variance = posterior.mean.copy(), posterior.variance.copy()
             relative = posterior.relative(rows.subsets[mine])
             mixed = posterior.learn_mixed(relative, rows.rewards[mine], rows.weights[mine])
@@ -384,18 +383,6 @@ class Model:
         segment.incumbent = subsets[best]
         return float(odds[best])
 
-    def _keep_levels(self, levels: Iterable[float], doubts: dict[int, float]) -> None:
-        """Set the intercepts to the log odds of the incumbents; trust less what segments with surprises said.
-
-        An incumbent that has moved may have other arms than contenders, which count as part of the intercept.
-        """
-        if not self.is_dense:
-            self._shift(np.array(list(levels)) - self.levels)
-        for place, surprise in doubts.items():
-            if surprise > 0:
-                self.segments[place].doubt((self.constants.doubt * surprise) ** 2, self._prior)
-                self._changed()
-
     def _shift(self, moves: FloatArray) -> None:
         """Raise the intercept of each segment by these log odds: what its rewards say, and the prior's mean with it.
 
@@ -407,7 +394,7 @@ class Model:
         for segment, move, more in zip(self.segments, moves, prior, strict=True):
             segment.vector = segment.vector + segment.precision[:, 0] * move
             segment.vector[0] += more
-        self._changed()
+        self._changed(self.pool.with_vector(np.stack([segment.vector for segment in self.segments])))
 
     def bound_levels(self, plays: float) -> None:
         """Limit levels to the log odds that this number of plays can show.
@@ -446,16 +433,6 @@ class Model:
         self._changed()
         return slope
 
-    def raise_prior(self, variance: float) -> None:
-        """Raise the prior's variance of an effect to at least `variance`, and all variances with it."""
-        if variance > self.variance:
-            factor, before = variance / self.variance, [segment.means(self._prior) for segment in self.segments]
-            self.variance = variance
-            for segment, means in zip(self.segments, before, strict=True):
-                segment.discount(factor, self._prior)
-                segment.keep(means, self._prior)
-            self._changed()
-
     # Arms.
 
     def _choose_contenders(self, known: Sequence[Posterior]) -> None:
@@ -464,8 +441,6 @@ class Model:
         `known` has a recent posterior of each segment. Only its variances count: computing them again takes longer than
         all else.
         """
-        if self.is_dense:
-            return
         nearest = np.full(self.n_arms, math.inf)
         for place, (segment, posterior) in enumerate(zip(self.segments, known, strict=True)):
             now = replace(posterior, incumbent=segment.incumbent, mean=self.means(place))
@@ -481,7 +456,8 @@ class Model:
         most = self.constants.contenders
         first = np.argsort(~np.isin(arms, self.contenders), kind="stable")[:most]  # contenders stay so if possible
         self._renumber(arms, np.sort(first))
-        self._choose_contenders([self.posterior(place) for place in range(len(self.segments))])
+        if not self.is_dense:
+            self._choose_contenders([self.posterior(place) for place in range(len(self.segments))])
 
     def _renumber(self, arms: IntArray, chosen: IntArray) -> None:
         """Change the numbers of arms, and which of them are contenders; `arms` has their numbers before, or -1.

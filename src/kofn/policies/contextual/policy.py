@@ -67,7 +67,7 @@ class ContextualThompson(Constrained, Randomised):
     purpose = "Learns what is best for whom, such as phones and desktops."
     takes_context = True
     accepts_unplanned = True
-    version = 2
+    version = 3
     constants: ClassVar[Constants] = Constants(contenders=64)  # each segment has a matrix of their size
     fields = Fields(learned=integer(), noise=listed(Noise))
 
@@ -262,6 +262,8 @@ class ContextualThompson(Constrained, Randomised):
         """Return another draw of the segment, so that plays made while rewards are late are learned from too."""
         key = self.segment(None) if segment is None else segment
         if key not in self._draws:
+            if len(self._draws) > MOST_WITH_OTHER:  # invented contexts; if they come again, they get the same draws
+                del self._draws[next(iter(self._draws))]
             self._draws[key] = self._drawn(key)
         drawn = self._draws[key]
         return tuple(drawn[index % len(drawn)].tolist())
@@ -303,7 +305,7 @@ class ContextualThompson(Constrained, Randomised):
             told = Tally(n[rows], tally.total[rows], tally.squares[rows])
             of_rows = (each[rows] for each in (expected, *variances))
             known.alarms.learn(plan.keep(rows), told, *of_rows, known.plays, width)
-        model.learn(PlayRows(segment, plan.subsets, mean, n / dispersion), odds, spread, self.updates)
+        model.learn(PlayRows(segment, plan.subsets, mean, n / dispersion), odds, self.updates)
         model.bound_levels(sum(known.plays for known in model.segments) / self._noise.dispersion)
         for known in model.segments:
             known.alarms.follow(known.incumbent)
@@ -331,5 +333,3 @@ class ContextualThompson(Constrained, Randomised):
             return
         largest = self._model.rescale((before.low, before.high), (after.low, after.high))
         self._noise.rescale((before.width / after.width) ** 2, largest)
-        value = float(expit(self._model.typical_level))
-        self._model.raise_prior(self.constants.rescaled_prior * self._noise.dispersion / (self.k * value * (1 - value)))

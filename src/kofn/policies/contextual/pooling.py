@@ -93,8 +93,16 @@ class Pool:
         """Return the posterior with other variances of components; what they do not change is not computed again."""
         other = Pool(self.design, variance, self.precision, self.vector)
         if np.array_equal(other._own, self._own):
-            for name in ("_given", "_pulled", "_said", "_own_evidence"):
+            for name in ("_given", "_pulled", "_said", "_said_vector", "_own_evidence"):
                 vars(other)[name] = getattr(self, name)
+        return other
+
+    def with_vector(self, vector: FloatArray) -> Pool:
+        """Return the posterior with another vector of the evidence; covariances are not computed again."""
+        other = Pool(self.design, self._variance, self.precision, vector)
+        for name in ("_given", "_said", "_factor", "_component_covariance", "covariances"):
+            if name in vars(self):
+                vars(other)[name] = vars(self)[name]
         return other
 
     @cached_property
@@ -111,21 +119,26 @@ class Pool:
         return _times(self._given, self.vector)
 
     @cached_property
-    def _said(self) -> tuple[FloatArray, FloatArray]:
-        """Precision and vector of the evidence about all components but own ones."""
+    def _said(self) -> FloatArray:
+        """Precision of the evidence about all components but own ones, its upper triangle of blocks."""
         has, count, size = self.design.has, len(self.design.kind), self.precision.shape[1]
         evidence = -self._own[:, None] * self._given * self._own
         at = np.arange(size)
         evidence[:, at, at] += self._own
-        both = (has[:, :, None] * has[:, None, :]).reshape(-1, count * count)
-        blocks = (both.T @ evidence.reshape(-1, size * size)).reshape(count, count, size, size)
-        vector = has.T @ (self._pulled * self._own)
-        return blocks.transpose(0, 2, 1, 3).reshape(count * size, count * size), vector.ravel()
+        first, second = np.triu_indices(count)  # the Cholesky factor needs one triangle
+        blocks = np.zeros((count, count, size, size))
+        blocks[first, second] = np.tensordot((has[:, first] * has[:, second]).T, evidence, 1)
+        return blocks.transpose(0, 2, 1, 3).reshape(count * size, count * size)
+
+    @cached_property
+    def _said_vector(self) -> FloatArray:
+        """Vector of the evidence about all components but own ones."""
+        return np.asarray((self.design.has.T @ (self._pulled * self._own)).ravel())
 
     @cached_property
     def _factor(self) -> FloatArray:
         """Cholesky factor of the precision of all components but own ones, lower triangular."""
-        precision = self._said[0].copy()
+        precision = self._said.copy()
         precision.flat[:: len(precision) + 1] += 1 / self._variance[self.design.kind].ravel()
         factor, failed = dpotrf(precision.T, lower=1, clean=1, overwrite_a=1)  # symmetric; .T is in LAPACK's order
         if failed:
@@ -135,7 +148,7 @@ class Pool:
     @cached_property
     def _component_means(self) -> FloatArray:
         """Means of all components but own ones, a row for each."""
-        means = dpotrs(self._factor, self._said[1], lower=1)[0]
+        means = dpotrs(self._factor, self._said_vector, lower=1)[0]
         return np.asarray(means, float).reshape(len(self.design.kind), -1)
 
     @cached_property
@@ -168,7 +181,7 @@ class Pool:
                 for second in self.design.member.T:
                     shared += blocks[first, second]
         through = self._given * self._own
-        return self._given + through @ shared @ through.transpose(0, 2, 1)
+        return np.asarray(self._given + through @ shared @ through.transpose(0, 2, 1))
 
     def draws(self, count: int, rng: np.random.Generator) -> FloatArray:
         """Return draws of the coordinates of all segments together, of shape (draws, segments, coordinates)."""
@@ -193,7 +206,7 @@ class Pool:
         """Logarithm of the probability of the rewards, up to a constant that does not depend on the variances."""
         total = self._own_evidence
         if len(self.design.kind):
-            total += float(self._said[1] @ self._component_means.ravel())
+            total += float(self._said_vector @ self._component_means.ravel())
             total -= 2 * float(np.log(self._factor.diagonal()).sum())
             total -= float(np.log(self._variance[self.design.kind]).sum())
         return total / 2

@@ -64,16 +64,6 @@ class SegmentEvidence(Part):
         self.arm_precision, self.arm_vector = self.arm_precision / factor, self.arm_vector / factor
         self.keep(means, prior)
 
-    def doubt(self, variance: float, prior: FloatArray) -> None:
-        """Add independent errors of this variance to what is known about effects."""
-        means = self.means(prior)
-        effects = self.precision[1:, 1:] + np.eye(len(self.precision) - 1) / variance
-        through = self.precision[:, 1:] @ np.linalg.solve(effects, self.precision[1:])
-        self.precision = self.precision - (through + through.T) / 2
-        kept = 1 / (1 + self.arm_precision * variance)
-        self.arm_precision, self.arm_vector = self.arm_precision * kept, self.arm_vector * kept
-        self.keep(means, prior)
-
     def rescale(self, factor: float) -> None:
         """Multiply all effects by `factor`."""
         self.precision, self.vector = self.precision / factor**2, self.vector / factor
