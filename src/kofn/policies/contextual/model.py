@@ -128,11 +128,10 @@ class Model:
 
     def check(self) -> None:
         """Raise BadRecord unless all parts of a record fit."""
-        size, least = len(self.contenders) + 1, min(self.n_arms, self.constants.contenders)
-        arms = 0 if self.is_dense else self.n_arms
+        size, arms = min(self.n_arms, self.constants.contenders) + 1, 0 if self.is_dense else self.n_arms
         unsorted = (np.diff(self.contenders) <= 0).any() or self.contenders.max(initial=-1) >= self.n_arms
-        if unsorted or size <= least:
-            raise BadRecord(f"contenders must be at least {least} different arms from 0 to {self.n_arms - 1}, sorted")
+        if unsorted or len(self.contenders) != size - 1:
+            raise BadRecord(f"contenders must be {size - 1} different arms from 0 to {self.n_arms - 1}, sorted")
         for segment in self.segments:
             if segment.precision.shape != (size, size) or segment.vector.shape != (size,):
                 raise BadRecord(f"the evidence of a segment must have {size} coordinates")
