@@ -306,15 +306,16 @@ class Model:
     def learn(self, rows: PlayRows, before: FloatArray, turn: int) -> None:
         """Learn from rows of plays of which log odds `before` were expected.
 
-        `turn` is the number of the update: odd ones learn a share, and even ones choose contenders.
+        `turn` is the number of the update. Each update learns a share, in turn. If there are more arms than contenders,
+        every other update chooses contenders instead.
         """
         chooses = not self.is_dense and turn % 2 == 0
         known = [self.posterior(place) for place in range(len(self.segments))] if chooses else []
         dense = np.ones(len(before), bool) if self.is_dense else self._learn_arms(rows)
-        if turn % 2:
-            self._learn_share(turn // 2)
         if dense.any():
             self._learn_rows(rows.only(dense), before[dense])
+        if not chooses:
+            self._learn_share(turn if self.is_dense else turn // 2)
         new = [place for place, segment in enumerate(self.segments) if not len(segment.incumbent)]
         for place in new:
             self.segments[place].incumbent = top(self.means(place), self.k, self.allowed)
