@@ -39,7 +39,7 @@ from kofn.policies.thompson.posterior import (
     top,
 )
 
-SHARES = np.array([1e-8, 1e-3, 1e-2, 1e-1, 1.0])
+SHARES = np.concatenate([[1e-8], 10.0 ** np.arange(-3.0, 0.1, 0.5)])
 """Shares of a kind of components in the prior's variance that are tried. The first one says that there are no such
 components. More: finer pooling, and slower."""
 
